@@ -24,6 +24,11 @@ HOST = r"(?:\[[^\]\s]*\]|[^/?#\s:@\[\]]*)(?::\d{1,5})?(?:[/?#\s]|$)"
 CREDENTIALS = re.compile(rf"://(?!{HOST})(?:[^/?#\s:]*:\S*@|[^/?#\s]*@)")
 
 
+# What ends a program. A caller's code, such as an event or a callback, may raise it through a poll. Whatever else that
+# code raises, asyncio.CancelledError too, is a failure of that code alone.
+EXITS = (KeyboardInterrupt, SystemExit)
+
+
 def cause_text(cause: BaseException) -> str:
     """What went wrong, as text: our own errors say it, of others the type is told, too."""
     return str(cause) if isinstance(cause, KvplanError) else f"{type(cause).__name__}: {cause}"

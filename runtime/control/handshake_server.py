@@ -9,9 +9,10 @@ from kvplan.plan.types import Plan, Side
 from kvplan.runtime.control.card import PROTOCOL, EngineCard, Hello, Refusal, WorkerCard, describe, geometry
 from kvplan.runtime.control.handshake_checks import check_card, check_like, contacts
 from kvplan.runtime.control.identity import Identity
-from kvplan.runtime.errors import HandshakeError
+from kvplan.runtime.errors import EXITS, HandshakeError, cause_text
 from kvplan.runtime.memory import geometry as shape
 from kvplan.runtime.memory.geometry import Geometry
+from kvplan.runtime.ops import logs
 from kvplan.runtime.plans.catalog import PlanSource
 
 LONGEST = 4000
@@ -55,8 +56,7 @@ def served_plan(hello: Hello, face: PrefillFace) -> Plan:
 
     Raises PlanMissingError, DigestError, HandshakeError, CardError, RegisterError or AddressError.
     """
-    identity, side = face.identity, face.side
-    plan = face.plans.find(identity.model, identity.model_digest, (side.digest, side.key), (hello.side, hello.key))
+    side, plan = face.side, _found_plan(hello, face)
     for name, remote, local, help in (
         ("model", hello.model_digest, plan.model_digest, LAYOUT),
         ("decode side", hello.side, plan.decode.digest, LAYOUT),
@@ -74,6 +74,21 @@ def served_plan(hello: Hello, face: PrefillFace) -> Plan:
         check_card(hello.card, hello.worker, hello.run, plan, hello.nonce)
         shape.check(geometry(hello.card), plan.decode, hello.worker)
     return plan
+
+
+def _found_plan(hello: Hello, face: PrefillFace) -> Plan:
+    """The plan for a decode worker. A source of plans that fails refuses this peer, and ends no poll.
+
+    Raises what finding it raises, KvplanError.
+    """
+    identity, side = face.identity, face.side
+    try:
+        return face.plans.find(identity.model, identity.model_digest, (side.digest, side.key), (hello.side, hello.key))
+    except (KvplanError, *EXITS):
+        raise
+    except BaseException as error:  # A source may be the caller's.
+        logs.failure("plan source failed", engine=hello.name, run=hello.run)
+        raise HandshakeError(f"the plan source of the prefill engine failed: {cause_text(error)}") from error
 
 
 def _engine_card(hello: Hello, face: PrefillFace) -> EngineCard | Refusal:

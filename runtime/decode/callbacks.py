@@ -7,6 +7,7 @@ from collections import deque
 from contextlib import suppress
 
 from kvplan.runtime.decode.transfer import Transfer
+from kvplan.runtime.errors import EXITS
 from kvplan.runtime.ops import logs
 
 
@@ -57,7 +58,7 @@ def _tell_next(transfer: Transfer, exits: list[BaseException]) -> None:
         del transfer.callbacks[:1]
         for callback in callbacks:
             callback(transfer)
-    except Exception:
-        logs.failure("callback failed", request=transfer.request.id)
-    except BaseException as error:
+    except EXITS as error:
         exits.append(error)
+    except BaseException:
+        logs.failure("callback failed", request=transfer.request.id)

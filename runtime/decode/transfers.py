@@ -24,6 +24,7 @@ from kvplan.runtime.decode.quarantine import BlockLedger, Quarantine, block_byte
 from kvplan.runtime.decode.transfer import PeerProgress, Transfer
 from kvplan.runtime.decode.unpacks import PageUnpacks
 from kvplan.runtime.errors import (
+    EXITS,
     DeadlineError,
     LeaseError,
     LimitedError,
@@ -272,9 +273,9 @@ class TransferTable:
         try:
             checked = engine.rules.check(request, engine.pools, self._pool.blocks, fed=streamed)
             return checked, derive(checked)
-        except KvplanError:
+        except (KvplanError, *EXITS):
             raise
-        except Exception as error:
+        except BaseException as error:  # The request, and what it has, is the caller's.
             raise BadRequestError(f"the request cannot be read: {type(error).__name__}: {error}") from error
 
     def _progress(self, engine: PrefillEngine, connection: PrefillConnection, demand: Demand) -> PeerProgress:

@@ -163,7 +163,7 @@ class EtcdFleet:
         """How many blocks are free, as the engine says; as `before` where it says no number, which is logged."""
         try:
             count, self._uncounted = max(0, operator.index(free())), ""
-        except Exception as error:  # an engine that cannot count its blocks is still there
+        except BaseException as error:  # an engine that cannot count its blocks is still there
             self._uncounted = _logged("free blocks not counted", self._uncounted, error)
             return before
         return count
@@ -353,7 +353,7 @@ def _first_of(error: BaseException) -> BaseException:
     return error if before is None else _first_of(before)
 
 
-def _logged(what: str, before: str, error: Exception) -> str:
+def _logged(what: str, before: str, error: BaseException) -> str:
     """What an error says; it is logged once, however often it comes."""
     told = cause_text(error)
     if told != before:

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TextIO
 
-from kvplan.runtime.errors import KvplanError
+from kvplan.runtime.errors import EXITS, KvplanError
 from kvplan.runtime.ops import locks
 
 Failed = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None] | None
@@ -52,7 +52,17 @@ def hand_over() -> None:
 
 def _handle_kept() -> None:
     for _ in range(len(_KEPT)):
-        LOG.handle(_KEPT.popleft())
+        _handle(_KEPT.popleft())
+
+
+def _handle(record: logging.LogRecord) -> None:
+    """Have handlers and filters take a record. What one raises is reported as logging itself reports it."""
+    try:
+        LOG.handle(record)
+    except EXITS:
+        raise
+    except BaseException:
+        logging.Handler().handleError(record)
 
 
 # What any thread has logged under a worker's lock: handlers are foreign code. One hands it over at a time.
@@ -69,7 +79,7 @@ def _say(level: int, name: str, facts: dict[str, object], failed: Failed = None)
         _KEPT.append(record)
     else:
         hand_over()
-        LOG.handle(record)
+        _handle(record)
 
 
 def line(name: str, facts: Mapping[str, object]) -> str:

@@ -193,6 +193,8 @@ def _histogram(counts: list[int], total: float) -> dict[str, Number | dict[str, 
 def _total(reads: tuple[Read, ...]) -> Number | None:
     try:
         return sum(read() for read in reads)
-    except Exception:
+    except errors.EXITS:
+        raise
+    except BaseException:
         # A worker that is closing: what others count must still be told.
         return None

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from kvplan.runtime.errors import EXITS
 from kvplan.runtime.ops import logs
 
 SCOPE = "kvplan.runtime"
@@ -52,7 +53,9 @@ def _taken() -> bool:
         return False
     try:
         provider = trace.get_tracer_provider()
-    except Exception:
+    except EXITS:
+        raise
+    except BaseException:
         # The surroundings may name one that cannot be loaded.
         _tell_once()
         return False
@@ -69,10 +72,12 @@ def end(outcome: str, problem: str = "") -> SpanEnd:
 
 
 def tell(name: str, began: SpanStart, ended: SpanEnd, attributes: Attributes) -> None:
-    """Make the span of a request that has ended. Raises nothing. Hold no lock."""
+    """Make the span of a request that has ended. Raises only what ends a program. Hold no lock."""
     try:
         _tell(name, began, ended, attributes)
-    except Exception:
+    except EXITS:
+        raise
+    except BaseException:
         logs.failure("span lost", span=name)
 
 

@@ -30,7 +30,7 @@ from kvplan.runtime.transfer.executor import ExecutorContext
 from kvplan.runtime.transfer.limits import Limits
 
 # Requests, and how much of each its events say is computed, or how they failed.
-Completed = list[tuple[SourceRequest, int | Exception]]
+Completed = list[tuple[SourceRequest, int | BaseException]]
 MOST_EVENTS = 1 << 14
 # Leases for which a decode worker may be silent.
 SILENT = 3
@@ -380,7 +380,7 @@ class PrefillInbox:
         for source, count in completed:
             if self.sources.get(source.request) is not source:
                 continue
-            if isinstance(count, Exception):
+            if isinstance(count, BaseException):
                 text = f"its event failed: {cause_text(count)}"
                 logs.event(logs.WARNING, "request withdrawn", request=source.request, error=text)
                 self._leases.withdraw(source.request, now)
@@ -461,10 +461,10 @@ def ask_events(sources: Iterable[SourceRequest]) -> Completed:
     return [(source, _asked(source)) for source in sources]
 
 
-def _asked(source: SourceRequest) -> int | Exception:
+def _asked(source: SourceRequest) -> int | BaseException:
     try:
         return source.completed()
-    except Exception as error:
+    except BaseException as error:  # An event may follow a task that was cancelled.
         return error
 
 

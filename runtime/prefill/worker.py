@@ -13,7 +13,7 @@ from kvplan.runtime.control.channel import ControlServer
 from kvplan.runtime.control.handshake_server import PrefillFace
 from kvplan.runtime.control.identity import Identity, identified
 from kvplan.runtime.control.keys import Keys, Plain
-from kvplan.runtime.errors import HandleError, HandshakeError, LeaseError, WithdrawnError
+from kvplan.runtime.errors import EXITS, HandleError, HandshakeError, LeaseError, WithdrawnError
 from kvplan.runtime.memory.device import enter
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs, tracing
@@ -259,7 +259,6 @@ class PrefillWorker(PolledWorker):
                 self._inbox.say()
             waiting = [] if self._asleep else self._inbox.waiting()
         completed = ask_events(waiting)
-        self._spans.tell()
         with self._lock:
             self._check_not_closed()
             if not self._asleep:
@@ -269,7 +268,12 @@ class PrefillWorker(PolledWorker):
                 self._give_up(request, now)
             self._report_released()
             self._inbox.say()
-            return bool(messages) or (not self._asleep and self._slices.in_flight() > 0)
+            busy = bool(messages) or (not self._asleep and self._slices.in_flight() > 0)
+        self._spans.tell()
+        # After the round, so that an event that ends the program harms no other request.
+        for exit in (what for _, what in completed if isinstance(what, EXITS)):
+            raise exit
+        return busy
 
     def suspend(self) -> None:
         """Give the memory back: decode workers are dropped, registrations end. Raises HandleError while any is held."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +19,9 @@ from tests.runtime.helpers.requests import ask, filled
 from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, world
 
-from kvplan.runtime import Slot, Transfer, errors
+from kvplan.plan.types import Plan
+from kvplan.runtime import Identity, InMemory, Plain, PrefillWorker, Slot, Transfer, errors, views
+from kvplan.runtime.plans.catalog import Pinned, Role
 from kvplan.runtime.polling import PollingThread
 
 
@@ -167,3 +171,133 @@ def test_a_thread_that_has_ended_is_noticed(made: World, monkeypatch: pytest.Mon
     assert made.decode[0].submit(ask(made, (0, 4)), 5).error is not None
     with pytest.raises(errors.HandleError, match="has ended: close it"):
         made.prefill[0].hold("r")
+
+
+ENDS = [asyncio.CancelledError(), GeneratorExit(), SystemExit(1), KeyboardInterrupt(), ValueError("wrong")]
+
+
+class Raising:
+    """An event of a task that was cancelled, and others that fail."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error, self.asked = error, 0
+
+    def query(self) -> bool:
+        self.asked += 1
+        raise self.error
+
+
+@pytest.mark.parametrize("error", ENDS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("in_chunks", [False, True])
+def test_an_event_that_raises_withdraws_its_request_and_no_other(
+    made: World, error: BaseException, in_chunks: bool
+) -> None:
+    """It happened: a relay's task was cancelled, and healthy requests of others expired (R043)."""
+    good, bad, event = ask(made, (0, 12)), ask(made, (0, 4), "edges", "bad"), Raising(error)
+    filled(made, good)
+    source, worker = made.prefill[0], made.decode[0]
+    if in_chunks:
+        source.open("bad", (0, 4))
+        source.offer("bad", (0, 4), after=event, last=True)
+    else:
+        source.hold("bad", after=event)
+    source.hold("r", good.prefill)
+    elsewhere = replace(bad, decode={**bad.decode, "state": Slot(9, 4)})
+    ended = worker.submit(elsewhere, 20), worker.submit(good, 20)
+    until(lambda: all(one.ended for one in ended), worker.poll)
+    assert isinstance(ended[0].error, errors.WithdrawnError | errors.LeaseError)
+    assert ended[1].error is None
+    assert event.asked == 1
+    assert source.unhealthy() == ()
+
+
+@pytest.mark.parametrize("error", ENDS, ids=lambda error: type(error).__name__)
+def test_a_caller_that_polls_sees_only_what_ends_its_program(made: World, error: BaseException) -> None:
+    """And only after the round: leases of other requests end in the same poll."""
+    source = PrefillWorker(
+        made.plan, 0, views(made.plan.prefill, 0, made.prefill_memory[0]), InMemory(made.hub, "alone"),
+        identity=Identity("alone"), keys=Plain(), lease=0.01, start=False,
+    )  # fmt: skip
+    source.hold("other")
+    time.sleep(0.05)
+    source.poll()
+    source.hold("bad", after=Raising(error))
+    ends = pytest.raises(type(error)) if isinstance(error, SystemExit | KeyboardInterrupt) else nullcontext()
+    with ends:
+        source.poll()
+    released = {(one.request, one.why) for one in source.released()}
+    assert ("bad", "withdrawn") in released
+    source.poll()
+    source.close()
+
+
+@pytest.mark.parametrize(
+    "error", [asyncio.CancelledError(), ValueError("wrong")], ids=lambda error: type(error).__name__
+)
+def test_a_log_handler_that_raises_harms_nobody(
+    made: World, error: BaseException, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise error
+
+    handler, logger, request = Handler(), logging.getLogger("kvplan.runtime"), ask(made, (0, 12))
+    filled(made, request)
+    logger.addHandler(handler)
+    try:
+        made.prefill[0].hold("bad", after=Raising(ValueError()))
+        made.prefill[0].hold("r", request.prefill)
+        transfer = made.decode[0].submit(request, 20)
+        until(lambda: transfer.ended, made.decode[0].poll)
+        made.decode[0].submit(replace(request, id="late"), 0.0)
+        made.decode[0].poll()
+        made.decode[0].drop("prefill")
+    finally:
+        logger.removeHandler(handler)
+    assert transfer.error is None
+    assert type(error).__name__ in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "error", [asyncio.CancelledError(), ValueError("wrong")], ids=lambda error: type(error).__name__
+)
+def test_a_callback_that_fails_is_logged_and_not_raised_at_a_caller(made: World, error: BaseException) -> None:
+    made.prefill[0].hold("r", after=SimpleNamespace(query=lambda: False))
+    transfer, told = made.decode[0].submit(ask(made, (0, 4)), 5), list[str]()
+    transfer.on_end(leave(error))
+    transfer.on_end(lambda transfer: told.append(transfer.state))
+    transfer.cancel()
+    assert told == ["cancelled"]
+
+
+class FailingSource:
+    """A source of plans of the caller's that fails when a peer asks for a plan."""
+
+    def __init__(self, made: World, error: BaseException) -> None:
+        self.made, self.error = made, error
+
+    def models(self, role: Role, side: str) -> frozenset[tuple[str, str]]:
+        return frozenset({(self.made.plan.model, self.made.plan.model_digest)})
+
+    def find(self, model: str, model_digest: str, prefill: Pinned, decode: Pinned) -> Plan:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    "error", [asyncio.CancelledError(), ValueError("wrong")], ids=lambda error: type(error).__name__
+)
+def test_a_plan_source_that_fails_refuses_a_peer_and_serves_others(made: World, error: BaseException) -> None:
+    source = PrefillWorker(
+        FailingSource(made, error), 0, views(made.plan.prefill, 0, made.prefill_memory[0]),
+        InMemory(made.hub, "failing"), identity=Identity("failing"), keys=Plain(), lease=0.1,
+    )  # fmt: skip
+    source.announce([source.address])
+    source.hold("other")
+    with pytest.raises(
+        errors.HandshakeError, match=f"the plan source of the prefill engine failed: {type(error).__name__}"
+    ):
+        made.decode[0].connect(source.address, 20)
+    found = list[str]()
+    until(lambda: found, lambda: found.extend(one.why for one in source.released()))
+    assert found == ["expired"]
+    source.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import threading
 from collections import Counter
@@ -54,10 +55,15 @@ def broken() -> int:
     raise ZeroDivisionError("no pool")
 
 
+def cancelled() -> int:
+    raise asyncio.CancelledError
+
+
 @pytest.mark.parametrize(
     ("free", "told", "why"),
     [
         (broken, 100, "ZeroDivisionError: no pool"),
+        (cancelled, 100, "CancelledError: "),
         (lambda: None, 100, "TypeError: "),
         (lambda: 3.5, 100, "TypeError: "),
         (lambda: -5, 0, ""),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import subprocess
 import sys
@@ -128,10 +129,18 @@ def test_spans_are_made_under_no_lock(pair: World, exported: Any, monkeypatch: p
     until(lambda: sorted(asked) == ["kvplan hold", "kvplan hold", "kvplan transfer"])
 
 
+@pytest.mark.parametrize("error", [ZeroDivisionError(), asyncio.CancelledError()])
 def test_a_processor_that_fails_is_logged_and_no_requests_fault(
-    pair: World, exported: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    error: BaseException,
+    pair: World,
+    exported: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(tracing, "_tell", lambda *_: 1 // 0)
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(tracing, "_tell", fail)
     with caplog.at_level(logging.ERROR, "kvplan.runtime"):
         move(pair, ask(pair, (0, 12)))
     assert any(record.getMessage().startswith("span lost") for record in caplog.records)
