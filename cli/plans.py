@@ -21,6 +21,8 @@ HELP = (
     "give a plan, a directory of plans, a deployment file, git:REVISION:PATH of one, or git:REVISION of the other one's"
     " path"
 )
+# With these git calls a hook: they name one repository and take the current folder for the top of it.
+OF_A_HOOK = {"GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_PREFIX"}
 # A sentence of a plan's header about one side, both, or what is in doubt, which may take several lines.
 NOTE = re.compile(
     r"^(Prefill|Decode|Both sides|In doubt): (.*?)\.$(?=\n(?:Prefill: |Decode: |Both sides: |In doubt: |Proved))",
@@ -111,5 +113,7 @@ def listed(revision: str, path: str, suffixes: tuple[str, ...]) -> Mapping[str, 
 
 
 def git(folder: Path, *words: str) -> str:
-    run = subprocess.run(["git", "-C", str(folder), *words], check=True, capture_output=True, text=True)
+    """What git prints about the repository that `folder` is in, also in a hook of another one."""
+    env = {name: value for name, value in os.environ.items() if name not in OF_A_HOOK}
+    run = subprocess.run(["git", "-C", str(folder), *words], check=True, capture_output=True, text=True, env=env)
     return run.stdout

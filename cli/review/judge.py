@@ -21,7 +21,9 @@ FILE = Path("kvplan-diff.yaml")
 
 @dataclass(frozen=True, slots=True)
 class AcceptedKeys(FormKeys):
-    rule: YamlScalar | None = key(ScalarShape("rule"), "the id of a rule, or a category", required=True)
+    rule: tuple[YamlScalar, ...] = key(
+        ListShape(ScalarShape("rule"), bare=True, filled=True), "ids of rules, or categories", required=True
+    )
     pair: YamlScalar | None = key(ScalarShape("name"), "the name of a pair; * stands for any letters", required=True)
     reason: YamlScalar | None = key(SENTENCE, "why it is all right", required=True)
 
@@ -57,6 +59,7 @@ class Policy:
     fail_on: tuple[str, ...] | None = None
     cost_share: float = 0.0
     exempt: tuple[Exempt, ...] = ()
+    file: Path = FILE
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,8 @@ class Judgement:
     unused: tuple[Exempt, ...]
     # Whether every change fails that is not accepted.
     strict: bool = True
+    # Where exceptions are written.
+    file: Path = FILE
 
     @property
     def rules(self) -> tuple[str, ...]:
@@ -89,6 +94,7 @@ def judged(review: Review, policy: Policy) -> Judgement:
         tuple(one for one in policy.exempt if one in used),
         tuple(one for one in policy.exempt if one not in used),
         policy.fail_on is None,
+        policy.file,
     )
 
 
@@ -96,7 +102,7 @@ def policy(fail_on: Sequence[str], cost_share: str, accept: Path | None) -> Poli
     """A policy from the words of a command line. Raises BadInput (S027), DslError."""
     rules = tuple(rule for word in fail_on for rule in chosen(word))
     path = accept or (FILE if FILE.is_file() else None)
-    return Policy(rules if fail_on else None, share(cost_share), exceptions(path) if path else ())
+    return Policy(rules if fail_on else None, share(cost_share), exceptions(path) if path else (), path or FILE)
 
 
 def share(text: str) -> float:
@@ -124,14 +130,18 @@ def exceptions(path: Path) -> tuple[Exempt, ...]:
 
 
 def _exempt(sink: Sink, entry: AcceptedKeys) -> Exempt | None:
-    if entry.rule is None or entry.pair is None or entry.reason is None:
+    if not entry.rule or entry.pair is None or entry.reason is None:
         return None
+    rules = tuple(rule for word in entry.rule for rule in _rules(sink, word))
+    return Exempt(rules, ", ".join(entry.rule), entry.pair, entry.reason, entry.rule[0].span)
+
+
+def _rules(sink: Sink, word: YamlScalar) -> tuple[str, ...]:
     try:
-        rules = chosen(entry.rule)
+        return chosen(word)
     except BadInput as error:
-        sink.add(error.code, error.message, entry.rule.span, help=error.help)
-        return None
-    return Exempt(rules, entry.rule, entry.pair, entry.reason, entry.rule.span)
+        sink.add(error.code, error.message, word.span, help=error.help)
+        return ()
 
 
 def _asked(change: Change, policy: Policy) -> bool:

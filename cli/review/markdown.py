@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from kvplan.cli.review import rollout_words
 from kvplan.cli.review.judge import Judgement
 from kvplan.cli.review.rollout import FleetRollout
-from kvplan.cli.review.summary import headline, listed_plans, outcome, sections, verdict
+from kvplan.cli.review.summary import headline, how_to_accept, listed_plans, outcome, sections, verdict
 from kvplan.compiler.explain.diff.fold import FoldedChange, places
 from kvplan.compiler.explain.diff.review import Review
 from kvplan.dsl.text.diagnostics import listed
@@ -23,6 +23,7 @@ def markdown(review: Review, judgement: Judgement, rollout: FleetRollout | None 
     if found.left_out:
         parts.append(f"And with that {listed([_code(rule) for rule in found.left_out], 'and')}.")
     parts += [_plans(review), *_lists(review), fleet, _exceptions(judgement), outcome(judgement)]
+    parts += [_to_accept(review, judgement)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -67,6 +68,12 @@ def _exceptions(judgement: Judgement) -> str:
     lines = [f"- accepted: {_code(one.word)} of {_code(one.pair)}: {one.reason}" for one in judgement.used]
     lines += [f"- accepted, but does not change: {_code(one.word)} of {_code(one.pair)}" for one in judgement.unused]
     return "\n".join(lines)
+
+
+def _to_accept(review: Review, judgement: Judgement) -> str:
+    entries = how_to_accept(review, judgement)
+    said = f"If this is intended, add to {_code(str(judgement.file))}, with your reason:\n\n```yaml\naccept:"
+    return "\n".join([said, *(f"  {entry}" for entry in entries), "```"]) if entries else ""
 
 
 def _code(text: str) -> str:

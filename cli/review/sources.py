@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import as_file, files
@@ -86,16 +87,18 @@ def _entries(files: Mapping[str, PlanFile]) -> tuple[IndexEntry, ...]:
 
 
 def _layouts(old: str, new: str, folders: Sequence[Path]) -> list[LayoutChange]:
-    """What changed in layout files between two revisions, or a revision and what lies here; nothing where they cannot
-    be read at both.
+    """What changed in layout files between two revisions, or a revision and what lies here.
+
+    Files that only one of them has under a path are left out: git does not track an installed kvplan, for example.
     """
     revisions = [plans.revision(name) for name in (old, new)]
     if revisions[0] == revisions[1]:
         return []
     with as_file(files("kvplan.layouts")) as shipped:
         every = [*folders, shipped.resolve(), *_own_models((old, new), folders)]
-        texts = [dict(pair for path in every for pair in _read(path, revision)) for revision in revisions]
-    return layout_changes(*texts) if all(texts) else []
+        read = [[dict(_read(path, revision)) for revision in revisions] for path in every]
+    both = [texts for texts in read if all(texts)]
+    return layout_changes(*(dict(ChainMap(*texts)) for texts in zip(*both, strict=True))) if both else []
 
 
 def _own_models(names: Sequence[str], folders: Sequence[Path]) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
@@ -86,6 +87,28 @@ def outcome(judgement: Judgement) -> str:
     pairs = sum(bool(changes) for changes in judgement.failing)
     categories = dict.fromkeys(RULES[rule].category for rule in judgement.rules)
     return f"Fails in {many(pairs, 'pair')}: {', '.join(categories)}."
+
+
+def how_to_accept(review: Review, judgement: Judgement) -> list[str]:
+    """Entries of a file of exceptions, for a person who adds the reason; empty where nobody has said what fails."""
+    if not outcome(judgement) or not judgement.rules:
+        return []
+    pairs: dict[tuple[str, ...], list[str]] = {}
+    for pair, failing in zip(review.pairs, judgement.failing, strict=True):
+        pairs.setdefault(tuple(dict.fromkeys(change.rule for change in failing)), []).append(pair.pair.title)
+    return [
+        f"- {{rule: [{', '.join(rules)}], pair: {_like(titles)}, reason: WHY}}"
+        for rules, titles in pairs.items()
+        if rules
+    ]
+
+
+def _like(titles: Sequence[str]) -> str:
+    """A name that all of these are like, as YAML. Two files that are compared have no names."""
+    folders = {str(PurePosixPath(title).parent) for title in titles}
+    if len(titles) == 1 and titles[0]:
+        return titles[0]
+    return f"{folders.pop()}/*" if len(folders) == 1 and folders != {"."} else '"*"'
 
 
 def listed_plans(review: Review) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ from textwrap import wrap
 from kvplan.cli.review import rollout_words
 from kvplan.cli.review.judge import Judgement
 from kvplan.cli.review.rollout import FleetRollout
-from kvplan.cli.review.summary import headline, in_full, listed_plans, outcome, sections, verdict
+from kvplan.cli.review.summary import headline, how_to_accept, in_full, listed_plans, outcome, sections, verdict
 from kvplan.compiler.explain.diff.fold import FoldedChange, places
 from kvplan.compiler.explain.diff.review import PairReview, Review, RolloutVerdict
 from kvplan.compiler.explain.diff.rules import RULES
@@ -31,7 +31,7 @@ def text(review: Review, judgement: Judgement, verbose: bool = False, rollout: F
         return "\n\n".join([same, *map("\n".join, fleet)])
     parts = [_wrapped(headline(review)), _wrapped(verdict(review)), *_folded(review)]
     parts += [[pair.pair.title, *_details(pair)] for pair in review.changed] if verbose else []
-    parts += [*fleet, _exceptions(judgement), _wrapped(outcome(judgement))]
+    parts += [*fleet, _exceptions(judgement), [*_wrapped(outcome(judgement)), *_to_accept(review, judgement)]]
     return "\n\n".join("\n".join(lines) for lines in parts if lines)
 
 
@@ -103,6 +103,13 @@ def _exceptions(judgement: Judgement) -> list[str]:
         for one in judgement.unused
     ]
     return [line for said in lines for line in _wrapped(said, "", "    ")]
+
+
+def _to_accept(review: Review, judgement: Judgement) -> list[str]:
+    """Entries are not wrapped: a reader pastes them."""
+    entries = how_to_accept(review, judgement)
+    said = f"If this is intended, add to {judgement.file} below `accept:`, with your reason:"
+    return [*_wrapped(said), *(f"  {entry}" for entry in entries)] if entries else []
 
 
 def _wrapped(said: str, first: str = "", rest: str | None = None) -> list[str]:

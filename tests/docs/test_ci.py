@@ -92,26 +92,40 @@ case "$*" in *--jq*) echo "$OLD_COMMENT";; esac
 """
 
 
+OURS = """kvplan: 1
+model: ours
+title: Ours
+dtype: bf16
+layers: 2
+caches:
+  attention: {kind: gqa, layers: all, heads: 8, dim: 128}
+"""
+
+
 def git(folder: Path, *words: str) -> str:
     words = ("git", "-C", str(folder), "-c", "user.name=t", "-c", "user.email=t@t", *words)
     return subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def deployment(folder: Path, decode: str) -> None:
-    row = f'{{name: chat, models: [qwen3-0.6b], prefill: [tp=2], decode: ["{decode}"]}}'
-    (folder / "deploy.yaml").write_text(f"kvplan: 1\ndeployment: deploy\ntitle: t\nplans:\n  - {row}\n")
+    pairs = {"chat": decode, "batch": "tp=2"}
+    rows = [f'{{name: {name}, models: [ours], prefill: [tp=2], decode: ["{side}"]}}' for name, side in pairs.items()]
+    entries = "".join(f"  - {row}\n" for row in rows)
+    (folder / "deploy.yaml").write_text(f"kvplan: 1\ndeployment: deploy\ntitle: t\nplans:\n{entries}")
 
 
 def compiled(folder: Path) -> None:
-    done = CliRunner().invoke(main, ["compile", str(folder / "deploy.yaml"), "-o", str(folder / "plans")])
+    words = ["compile", str(folder / "deploy.yaml"), "-o", str(folder / "plans"), "--layouts", str(folder / "layouts")]
+    done = CliRunner().invoke(main, words)
     assert done.exit_code == 0, done.output
 
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A deployment with its plan, committed."""
+    """A deployment of a model of its own, with its plans, committed."""
     folder = tmp_path / "repository"
-    folder.mkdir()
+    (folder / "layouts").mkdir(parents=True)
+    (folder / "layouts" / "ours.yaml").write_text(OURS)
     deployment(folder, "tp=1")
     compiled(folder)
     git(folder, "init", "-q")
@@ -202,7 +216,8 @@ def runner(repository: Path, tmp_path: Path, path: str) -> Runner:
     if BASH is None:
         pytest.skip("bash is not installed")
     base = git(repository, "rev-parse", "HEAD")
-    return Runner(repository, tmp_path, path, deployment="deploy.yaml", base=base, install="", token="t")
+    own = {"deployment": "deploy.yaml", "layouts": "layouts", "base": base}
+    return Runner(repository, tmp_path, path, **own, install="", token="t")
 
 
 def test_the_action_passes_where_nothing_changes(runner: Runner, tmp_path: Path) -> None:
@@ -215,7 +230,7 @@ def test_the_action_fails_where_a_page_moves(runner: Runner, tmp_path: Path) -> 
     deployment(runner.folder, "tp=1,block=32")
     compiled(runner.folder)
     assert runner.run() == 1
-    assert "::error file=plans/qwen3_0_6b/chat.py,title=BYTES" in runner.said
+    assert "::error file=plans/ours/chat.py,title=BYTES" in runner.said
     assert "`BLOCK_TOKENS`" in (tmp_path / "summary").read_text()
     calls = (tmp_path / "calls").read_text().splitlines()
     assert calls[-1].startswith("api --silent --method POST repos/o/r/issues/7/comments --field body=@")
@@ -239,7 +254,7 @@ def test_a_base_that_is_not_there_is_no_pass(runner: Runner) -> None:
 
 
 @pytest.mark.full
-def test_hooks_have_the_form_that_pre_commit_reads(repository: Path, tmp_path: Path, path: str) -> None:
+def test_hooks_let_a_change_pass_once_it_is_accepted(repository: Path, tmp_path: Path, path: str) -> None:
     """pre-commit itself, which makes no environments here: `kvplan` is the one under test."""
     pytest.importorskip("pre_commit", reason="pre-commit is not installed")
     source = tmp_path / "hooks"
@@ -248,32 +263,41 @@ def test_hooks_have_the_form_that_pre_commit_reads(repository: Path, tmp_path: P
     git(source, "init", "-q")
     git(source, "add", ".")
     git(source, "commit", "-qm", "hooks")
+    layouts = ["--layouts", "layouts"]
     arguments = {
-        "kvplan-compile": ["deploy.yaml", "-o", "plans"],
-        "kvplan-diff": ["git:HEAD", "plans", "--fail-on", "BYTES"],
+        "kvplan-compile": ["deploy.yaml", "-o", "plans", *layouts],
+        "kvplan-diff": ["git:HEAD", "plans", *layouts, "--fail-on", "BYTES"],
     }
     assert {hook["id"] for hook in HOOKS} == set(arguments)
     hooks = [{"id": name, "args": words, "language": "system"} for name, words in arguments.items()]
     entry = {"repo": str(source), "rev": git(source, "rev-parse", "HEAD"), "hooks": hooks}
     (repository / ".pre-commit-config.yaml").write_text(yaml.safe_dump({"repos": [entry]}))
-    git(repository, "add", ".")
     environment = {**os.environ, "PATH": path, "PRE_COMMIT_HOME": str(tmp_path / "home")}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    words = [sys.executable, "-m", "pre_commit"]
+    subprocess.run([*words, "install"], cwd=repository, env=environment, check=True, capture_output=True)
 
-    def run() -> tuple[int, str]:
-        words = [sys.executable, "-m", "pre_commit", "run", "--all-files"]
-        done = subprocess.run(
-            words, cwd=repository, env=environment, capture_output=True, text=True, timeout=300
-        )  # fmt: skip
-        return done.returncode, done.stdout + done.stderr
+    def commit() -> tuple[int, int, str]:
+        """The exit code of a commit of all that is there, how many hooks pass, and what they print."""
+        git(repository, "add", "--all")
+        words = ["git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-m", "change"]
+        done = subprocess.run(words, cwd=repository, env=environment, capture_output=True, text=True, timeout=300)
+        said = done.stdout + done.stderr
+        return done.returncode, said.count("Passed"), said
 
-    code, said = run()
-    assert (code, said.count("Passed")) == (0, 2), said
+    code, passed, said = commit()
+    assert (code, passed) == (0, 2), said
     deployment(repository, "tp=1,block=32")
-    git(repository, "add", ".")
-    code, said = run()
-    assert (code, said.count("Passed"), "1 stale" in said) == (1, 1, True), said
+    code, passed, said = commit()
+    assert (code, passed, "1 stale" in said) == (1, 1, True), said
     compiled(repository)
-    git(repository, "add", ".")
-    code, said = run()
-    assert (code, said.count("Passed"), "BLOCK_TOKENS" in said) == (1, 1, True), said
+    code, passed, said = commit()
+    assert (code, passed, "BLOCK_TOKENS" in said) == (1, 1, True), said
+    accepted = re.search(r"^  (- \{rule: .*)WHY\}$", said, re.MULTILINE)
+    assert accepted, said
+    (repository / "kvplan-diff.yaml").write_text(f"accept:\n  {accepted[1]}blocks of 32 from Monday on}}\n")
+    code, passed, said = commit()
+    assert (code, passed) == (0, 2), said
+    (repository / "plans" / "ours" / "batch.py").unlink()
+    code, passed, said = commit()
+    assert (code, "PAIR_GONE" in said) == (1, True), said

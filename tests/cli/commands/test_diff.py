@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -218,9 +219,55 @@ def test_what_is_accepted_does_not_fail(repository: Path) -> None:
     assert (said.exit_code, "Fails in 1 pair: BYTES." in said.stdout) == (1, True)
 
 
+@pytest.mark.parametrize("form", ["text", "markdown"])
+def test_what_fails_is_accepted_by_the_lines_it_shows_and_by_no_less(repository: Path, form: str) -> None:
+    edit("state: 128", "state: 64")
+    words = ["diff", "plans", "deploy.yaml", "--fail-on", "BYTES", "--format", form]
+    said = run(*words)
+    entries = re.findall(r"^  - \{(.*reason: WHY)\}$", said.stdout, re.MULTILINE)
+    assert (said.exit_code, bool(entries)) == (1, True)
+    accept(*entries)
+    said = run(*words)
+    assert (said.exit_code, "accepted" in said.stdout, "reason: WHY}" in said.stdout) == (0, True, False)
+    edit("layers: 8", "layers: 12")
+    said = run(*words)
+    assert (said.exit_code, "- {rule: [" in said.stdout) == (1, True)
+
+
+def test_two_files_are_accepted_by_the_lines_it_shows(repository: Path) -> None:
+    words = ["diff", "plans/mini/chat.py", "plans/mini/p_tp2__d_tp1.py", "--fail-on", "BYTES"]
+    accept(*re.findall(r"^  - \{(.*reason: WHY)\}$", run(*words).stdout, re.MULTILINE))
+    assert run(*words).exit_code == 0
+
+
+def test_layout_files_that_git_does_not_track_are_no_cause(repository: Path) -> None:
+    """Those of a kvplan that is installed in an environment below the repository, for example."""
+    text = "kvplan: 1\nengine: {}\nextends: vllm\ntitle: T\noptions: {{block: {{default: 16}}}}\n"
+    for name in ("mine", "ignored"):
+        Path(f"{name}-engines").mkdir()
+        Path(f"{name}-engines/{name}.yaml").write_text(text.format(name))
+    git("add", "mine-engines")
+    git("commit", "-qm", "engines")
+    edit("state: 128", "state: 64")
+    said = run("diff", "git:HEAD:plans", "deploy.yaml", "--layouts", "mine-engines", "--layouts", "ignored-engines")
+    assert ("mamba.state" in said.stdout, "ignored-engines" in said.stdout) == (True, False)
+
+
+def test_a_hook_of_a_linked_work_tree_reads_the_folders_that_it_names(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There git calls hooks with GIT_DIR, which would make of every folder the top of the repository."""
+    edit("state: 128", "state: 64")
+    here = run("diff", "git:HEAD:plans", "deploy.yaml").stdout
+    monkeypatch.setenv("GIT_DIR", str(repository / ".git"))
+    assert run("diff", "git:HEAD:plans", "deploy.yaml").stdout == here
+
+
 @pytest.mark.parametrize(
     ("row", "code"),
     [
+        ("rule: [], pair: a, reason: b", "K003"),
+        ("rule: [PLAN, BITES], pair: a, reason: b", "S027"),
         ("rule: BITES, pair: a, reason: b", "S027"),
         ("rule: BYTES, pair: a", "K002"),
         ("rule: BYTES, pair: a, reason: b, why: c", "K001"),
