@@ -23,6 +23,7 @@ from kvplan.dsl.files.models import ModelReferences, parse_model
 from kvplan.dsl.files.static_check import doubts_of
 from kvplan.dsl.files.variants import check_variants, extended, place, variant
 from kvplan.dsl.lang import dtypes
+from kvplan.dsl.lang.functions import given_words
 from kvplan.dsl.model import ConfigRules, Deployment, Engine, FleetFile, Kind, MachineProfile, Model, Param
 from kvplan.dsl.rules.params import read_params
 from kvplan.dsl.rules.rule import parse_reading
@@ -117,7 +118,7 @@ class Library:
         """The names that a kind's expressions may use besides its own: options of every engine, and a model's words."""
         options = (self._root("engine", name).get("options") for name in self.engines)
         names = {entry.key for option in options if isinstance(option, YamlTable) for entry in option.entries}
-        return tuple(sorted({*names, *WORDS}))
+        return tuple(sorted({*names, *given_words(names).values(), *WORDS}))
 
     @cached_property
     def option_words(self) -> OptionWords:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvplan.compiler.bind.caches import stored, with_shares
-from kvplan.compiler.bind.key import side_key
+from kvplan.compiler.bind.key import is_usual, side_key
 from kvplan.compiler.bind.mesh import mesh_sizes, workers
 from kvplan.compiler.bind.require import check_requirements
 from kvplan.compiler.bound import BoundSide, BoundWorker
 from kvplan.compiler.errors import BadInput, Refused
-from kvplan.compiler.paging.overrides import check_idle, override_keys
-from kvplan.compiler.paging.paging import paged
+from kvplan.compiler.paging.overrides import check_idle, layout, override_keys
+from kvplan.compiler.paging.paging import PagedSide, paged
 from kvplan.compiler.paging.rings import check_rings
 from kvplan.compiler.side.keys import check_keys, side_keys
 from kvplan.compiler.side.options import Env, split_options
@@ -61,6 +61,20 @@ def _bound(library: Library, model: Model, text: str) -> BoundSide:
     engine = library.engine(parse_side(text).get("engine", library.default_engine))
     given = side_keys(engine, text)
     given.pop("engine", None)
+    needed = _needed(library, model, engine, given)
+    found, why = _paged(library, model, engine, needed)
+    prefix = () if engine.name == library.default_engine else (f"engine={engine.name}",)
+    key = side_key(engine, found.side, found.env, found.overrides.changed, needed, model.drafts)
+    notes = (*found.side.notes, *noted(why))
+    unprobed = tuple(cache.name for cache in found.side.caches if cache.kind not in engine.probed.kinds)
+    text = ",".join((*prefix, key))
+    return replace(found.side, key=text, notes=notes, absent=tuple(why.items()), unprobed=unprobed)
+
+
+def _paged(
+    library: Library, model: Model, engine: Engine, given: Mapping[str, str]
+) -> tuple[PagedSide, dict[str, str]]:
+    """The side that these keys make, still without a name, and why some of the model's caches are not stored."""
     sizes = mesh_sizes(engine, given)
     env = split_options(engine.options, given, {**model.values, **sizes})
     why = absent(model, engine, env, given.get("without"))
@@ -75,12 +89,37 @@ def _bound(library: Library, model: Model, text: str) -> BoundSide:
     check_requirements(engine, model, caches, found.env, found.caches)
     check_idle(engine, found.overrides)
     check_rings("", found.side)
-    prefix = () if engine.name == library.default_engine else (f"engine={engine.name}",)
-    key = side_key(engine, found.side, found.env, found.overrides.changed, given, model.drafts)
-    notes = (*found.side.notes, *noted(why))
-    unprobed = tuple(cache.name for cache in caches if cache.kind not in engine.probed.kinds)
-    text = ",".join((*prefix, key))
-    return replace(found.side, key=text, notes=notes, absent=tuple(why.items()), unprobed=unprobed)
+    return found, why
+
+
+def _needed(library: Library, model: Model, engine: Engine, given: Mapping[str, str]) -> Mapping[str, str]:
+    """These keys without the options that say the default and change nothing, so that one side has one name.
+
+    Files can ask whether an option is given, so an option that says the default may still make another side.
+    """
+    env = split_options(engine.options, given, {**model.values, **mesh_sizes(engine, given)})
+    usual = [name for name, option in engine.options.items() if name in given and is_usual(option, env)]
+    if not usual:
+        return given
+    lies, least = _lies(library, model, engine, given), _less(given, usual)
+    if _lies(library, model, engine, least) == lies:
+        return least
+    for name in usual:
+        less = _less(given, [name])
+        given = less if _lies(library, model, engine, less) == lies else given
+    return given
+
+
+def _less(given: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+    return {key: value for key, value in given.items() if key not in names}
+
+
+def _lies(library: Library, model: Model, engine: Engine, given: Mapping[str, str]) -> tuple[object, ...] | None:
+    """Where everything lies on the side that these keys make; None if the engine cannot have it."""
+    try:
+        return layout(_paged(library, model, engine, given)[0].side)
+    except (BadInput, Refused):
+        return None
 
 
 def _side(engine: Engine, model: Model, sizes: Mapping[str, int], env: Env, given: Mapping[str, str]) -> BoundSide:

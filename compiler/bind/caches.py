@@ -14,6 +14,7 @@ from kvplan.compiler.side.text import nearest, unknown, whole
 from kvplan.dsl.lang.dtypes import SIZES, canonical
 from kvplan.dsl.lang.dtypes import size as dtype_size
 from kvplan.dsl.lang.evaluate import evaluate, filled, is_true
+from kvplan.dsl.lang.functions import given_words
 from kvplan.dsl.lang.nodes import SizeSet, Storage, Value
 from kvplan.dsl.lang.storage import leaves
 from kvplan.dsl.model import Cache, Engine, Kind, TensorSpec
@@ -34,7 +35,8 @@ def stored(kind: Kind, cache: Cache, engine: Engine, env: Env, known: Callable[[
     """
     given = {name: evaluate(expr, env) for name, expr in cache.params.items()}
     defaults = {n: p.default for n, p in kind.params.items() if n not in given and p.default is not None}
-    own = settle(defaults, {**_less(env, kind.params), **given})
+    told = {word: name in given for name, word in given_words(kind.params).items()}
+    own = settle(defaults, {**_less(env, kind.params), **told, **given})
     record = kind.stored_as(own)
     there = (spec for spec in record.tensors.values() if spec.when is None or is_true(spec.when, own))
     tensors = tuple(_tensor(spec, own) for spec in there)

@@ -1,4 +1,4 @@
-"""The canonical text of a side: what is not default, aliases resolved, in one order. Digests never use it."""
+"""The canonical text of a side: what it needs to say, aliases resolved, in one order. Digests never use it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.side.keys import SHARE
 from kvplan.compiler.side.options import Env
 from kvplan.dsl.lang.evaluate import evaluate, filled
-from kvplan.dsl.lang.nodes import SizeSet, Value
 from kvplan.dsl.model import Engine, Param
 from kvplan.dsl.text.diagnostics import as_written
 
@@ -17,14 +16,13 @@ from kvplan.dsl.text.diagnostics import as_written
 def side_key(
     engine: Engine, side: BoundSide, env: Env, changed: Mapping[str, int], given: Mapping[str, str], drafts: int
 ) -> str:
-    """For example `tp=4,kv_dtype=fp8,kernel_block=16`. The innermost worker axis is always named; the last
-    stage has `drafts` draft layers."""
+    """For example `tp=4,kv_dtype=fp8,kernel_block=16`. The innermost worker axis is always named; of the options those
+    that are given; the last stage has `drafts` draft layers."""
     sizes = dict(side.sizes)
     inner = engine.mesh.workers[-1]
     axes = [inner, *reversed(engine.mesh.workers[:-1]), *engine.mesh.derived]
     words = [f"{axis}={sizes[axis]}" for axis in axes if sizes[axis] != 1 or axis == inner]
-    options = engine.options.items()
-    words += [f"{name}={as_written(env[name])}" for name, option in options if env[name] != _usual(option, env)]
+    words += [f"{name}={as_written(env[name])}" for name in engine.options if name in given]
     words += [f"{name}={value}" for name, value in changed.items()]
     words += _shares(side)
     words += _cut(filled(engine.mesh.layers, env), side, drafts)
@@ -49,6 +47,6 @@ def _cut(rule: str, side: BoundSide, drafts: int) -> list[str]:
     return ["layers=" + "+".join(str(len(layers)) for layers in cut)]
 
 
-def _usual(option: Param, env: Env) -> Value | SizeSet | None:
-    """What an option is where a side does not give it and all else is as in `env`."""
-    return None if option.default is None else evaluate(option.default, env)
+def is_usual(option: Param, env: Env) -> bool:
+    """Whether an option has the value that it has by default where all else is as in `env`."""
+    return option.default is not None and env[option.name] == evaluate(option.default, env)

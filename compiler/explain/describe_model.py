@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvplan.dsl.lang.evaluate import evaluate
+from kvplan.dsl.lang.functions import given_words
 from kvplan.dsl.lang.nodes import Expr, SizeSet, Value
 from kvplan.dsl.model import Cache, Kind, KindVariant, Model, TensorSpec
 from kvplan.dsl.text.diagnostics import DslError
@@ -70,7 +71,8 @@ def _env(cache: Cache, kind: Kind, outer: Env) -> Env:
     given = {name: value for name, expr in cache.params.items() if (value := _worth(expr, outer)) is not None}
     waiting = {n: p.default for n, p in kind.params.items() if n not in cache.params and p.default is not None}
     hidden = {n for n in kind.params if n not in waiting or n not in waiting[n].names}
-    env = {name: value for name, value in outer.items() if name not in hidden} | given
+    told = {word: name in cache.params for name, word in given_words(kind.params).items()}
+    env = {name: value for name, value in outer.items() if name not in hidden} | told | given
     while ready := [name for name, expr in waiting.items() if expr.names <= env.keys()]:
         found = {name: _worth(waiting.pop(name), env) for name in ready}
         env |= {name: value for name, value in found.items() if value is not None}

@@ -93,14 +93,19 @@ def _meaning(facts: RuleInputs, bind: Bind, over: Over) -> tuple[object, ...] | 
 
 
 def _placed(bind: Bind, over: Over) -> tuple[object, ...] | None:
-    """Where everything lies, on one of every sort of workers; None where it cannot."""
+    """Where everything lies; None where it cannot."""
     try:
-        _, side = bind(over)
-        sorts = {(_held(side, worker), worker.layers): worker for worker in side.workers}
-        units = [place(side, worker) for worker in sorts.values()]
+        return layout(bind(over)[1])
     except Refused:
         return None
-    return side.groups, side.token_shards, side.interleave_tokens, units
+
+
+def layout(side: BoundSide) -> tuple[object, ...]:
+    """What is stored and where it lies, on one of every sort of workers. Raises Refused (C10x)."""
+    sorts = {(_held(side, worker), worker.layers): worker for worker in side.workers}
+    units = [place(side, worker) for worker in sorts.values()]
+    stored = [(cache.name, cache.layers, cache.tensors, cache.needs) for cache in side.caches]
+    return side.groups, side.token_shards, side.interleave_tokens, stored, units
 
 
 def _held(side: BoundSide, worker: BoundWorker) -> str:

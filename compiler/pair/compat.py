@@ -11,6 +11,7 @@ from kvplan.compiler.errors import Refused
 from kvplan.compiler.paging.rings import check_rings
 from kvplan.compiler.side.text import parse_side
 from kvplan.compiler.words import needed as wanted
+from kvplan.dsl.lang.functions import given_words
 from kvplan.plan.types import Needs
 
 SAME_FILES = "bind both sides from the same layout files"
@@ -33,12 +34,17 @@ class CachePair:
         return self.prefill.env.get(name), self.decode.env.get(name)
 
     def unlike(self) -> list[str]:
-        """The options that differ: those that a parameter of the kind takes its value from, if there are any.
+        """The options that differ: those that only one side gives, with the other's default as their value, or else
+        those that a parameter of the kind takes its value from, if there are any.
 
         Values stand in the order in which they need each other, options before parameters.
         """
         both = [name for name in self.prefill.env if name in self.decode.env and name not in self.beside]
-        found = [name for name in both if len(set(self.values(name))) > 1]
+        words = given_words(both)
+        plain = [name for name in both if name not in words.values()]
+        found = [name for name in plain if len(set(self.values(name))) > 1]
+        if told := [n for n in plain if n not in found and len(set(self.values(words[n]))) > 1]:
+            return told
         named = [name for name in self.given if name in found]
         sources = [n for i, n in enumerate(found) if self.values(n) in map(self.values, {*found[i + 1 :]} - {*named})]
         return [name for name in named if name in sources] or named or sources[:1] or found
@@ -49,6 +55,8 @@ class CachePair:
         if len(names) != 1:
             return f"give both sides the same {' and '.join(names)}" if names else SAME_FILES
         one, other = (f"{names[0]}={value}" for value in self.values(names[0]))
+        if one == other:
+            return f"give both sides {one}, or neither of them"
         return f"give both sides {one}, or both {other}{', whichever both engines have' if self.unlike_engines else ''}"
 
 

@@ -8,6 +8,7 @@ from kvplan.compiler.errors import BadInput, Refused
 from kvplan.compiler.side.text import nearest, whole
 from kvplan.dsl.lang.dtypes import canonical
 from kvplan.dsl.lang.evaluate import evaluate
+from kvplan.dsl.lang.functions import given_words
 from kvplan.dsl.lang.nodes import Expr, SizeSet, Value
 from kvplan.dsl.model import Param
 
@@ -49,12 +50,13 @@ def read_option(param: Param, text: str) -> Value | SizeSet:
 
 
 def split_options(options: Mapping[str, Param], given: Mapping[str, str], env: Env) -> Env:
-    """`env` with every option: the given ones as read, the others by their defaults."""
+    """`env` with every option: the given ones as read, the others by their defaults; and which of them are given."""
     read = {name: read_option(options[name], text) for name, text in given.items() if name in options}
     missing = [name for name, param in options.items() if name not in read and param.default is None]
     if missing:
         raise BadInput("S010", f"option {missing[0]!r} has no default", f"give {missing[0]}=… in the side")
-    return settle({name: p.default for name, p in options.items() if p.default is not None}, {**env, **read})
+    told = {word: name in read for name, word in given_words(options).items()}
+    return settle({name: p.default for name, p in options.items() if p.default is not None}, {**env, **told, **read})
 
 
 def given_or_mended(name: str) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kvplan.dsl.files.models import ModelReferences, parse_model
 from kvplan.dsl.lang.evaluate import evaluate
+from kvplan.dsl.lang.functions import given_words
 from kvplan.dsl.model import Cache, Kind, Model
 from kvplan.dsl.text.diagnostics import DslError, Sink, fault
 from kvplan.dsl.text.source import SourceSpan
@@ -46,7 +47,7 @@ def _stored(kinds: Mapping[str, Kind], model: Model) -> tuple[object, ...]:
 
 def _cache(kind: Kind, cache: Cache, model: Model) -> tuple[object, ...]:
     """What a cache is: each parameter's value, or the expression that it waits with."""
-    env: dict[str, object] = dict(model.values)
+    env: dict[str, object] = {**model.values, **{w: n in cache.params for n, w in given_words(kind.params).items()}}
     exprs = {name: cache.params.get(name, param.default) for name, param in kind.params.items()}
     waiting = {name: expr for name, expr in exprs.items() if expr is not None}
     while ready := [name for name, expr in waiting.items() if expr.names <= env.keys()]:

@@ -10,6 +10,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from kvplan.dsl.files.documents import described
 from kvplan.dsl.files.policy import check_mesh, check_options, read_groups
 from kvplan.dsl.files.storages import read_storages
+from kvplan.dsl.lang.functions import given_words
 from kvplan.dsl.lang.nodes import Choice, Expr, Storage
 from kvplan.dsl.model import DumpRules, Engine, Kind, Param, ValueDoc
 from kvplan.dsl.rules.params import check_circles, check_defaults, read_params
@@ -56,8 +57,9 @@ def parse_engine(sink: Sink, root: YamlTable, name: str, kinds: Kinds) -> Engine
     axes = {*keys.mesh.workers, *keys.mesh.derived}
     for each in (each for each in (*keys.options, *keys.derive) if each in axes):
         sink.add("K007", f"'{each}' is an axis of the mesh", each.span, help="choose another name")
-    check_defaults(sink, options, {*axes, *WORDS})
-    known = {*options, *derive, *axes, *WORDS, *MEASURED}
+    told = given_words(options).values()
+    check_defaults(sink, options, {*axes, *WORDS, *told})
+    known = {*options, *told, *derive, *axes, *WORDS, *MEASURED}
     for value in derive.values():
         check_names(sink, value, {*known, *PAGED, *ALIKE})
     check_circles(sink, derive)

@@ -10,6 +10,7 @@ from kvplan.dsl.files.needs import check_ring, check_tokens, parse_needs
 from kvplan.dsl.files.storages import RESERVED, Inherited, read_fragments, read_storages
 from kvplan.dsl.lang import dtypes
 from kvplan.dsl.lang.expr import parse_expr
+from kvplan.dsl.lang.functions import given_words
 from kvplan.dsl.lang.nodes import Expr
 from kvplan.dsl.model import Kind, KindVariant, Param, TensorSpec
 from kvplan.dsl.rules.params import check_defaults, check_dtype, read_params
@@ -37,8 +38,8 @@ def parse_kind(sink: Sink, root: YamlTable, name: str, outer: Iterable[str]) -> 
     """A kind, with every error in the sink. `outer` are the names that expressions may use besides parameters."""
     keys = KIND.read(sink, root)
     params = read_params(sink, keys.params)
-    check_defaults(sink, params, outer)
-    known = {*params, *outer}
+    known = {*params, *given_words(params).values(), *outer}
+    check_defaults(sink, params, known)
     check_tokens(sink, keys.store, "the kind", keys.given)
     check_ring(sink, keys.store, keys.given)
     check_names(sink, keys.ring, known, "a number of tokens is expected")

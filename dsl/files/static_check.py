@@ -9,6 +9,7 @@ from functools import partial
 
 from kvplan.dsl.files.needs import at_once
 from kvplan.dsl.lang.evaluate import evaluate, filled, in_play, is_true
+from kvplan.dsl.lang.functions import given_words
 from kvplan.dsl.lang.nodes import Expr, Name, SizeSet, Value
 from kvplan.dsl.model import Cache, Kind, TensorSpec
 from kvplan.dsl.schema.fields import guarded
@@ -53,7 +54,7 @@ def check_worth(
     given = GivenParams(params, defaults, span)
     ready = {name: expr for name, expr in params.items() if _ready(expr, values)}
     found = {name: guarded(sink, partial(evaluate, expr, values)) for name, expr in ready.items()}
-    env = {name: value for name, value in values.items() if name not in kind.params}
+    env = {name: value for name, value in values.items() if name not in kind.params} | _given(kind, params)
     env |= {name: value for name, value in found.items() if value is not None}
     accused: set[SourceSpan] = set()
     for fault in (*_settled(given, env), *_sizes(kind, given, env), *_needs(kind, needs, given, env)):
@@ -67,7 +68,7 @@ def doubts_of(kind: Kind, cache: Cache, values: Env) -> Iterator[Diagnostic]:
     defaults = {n: p.default for n, p in kind.params.items() if n not in cache.params and p.default is not None}
     given = GivenParams(cache.params, defaults, cache.span)
     ready = {name: expr for name, expr in cache.params.items() if _ready(expr, values)}
-    env = {**values, **{name: evaluate(expr, values) for name, expr in ready.items()}}
+    env = {**values, **_given(kind, cache.params), **{name: evaluate(expr, values) for name, expr in ready.items()}}
     _settled(given, env)
     for doubt in kind.doubts:
         if (not doubt.of or doubt.of in cache.params) and _is_true(doubt.when, env):
@@ -75,6 +76,11 @@ def doubts_of(kind: Kind, cache: Cache, values: Env) -> Iterator[Diagnostic]:
             yield Diagnostic(
                 "W002", filled(doubt.say, env), place, (), "compare with an engine", in_play(doubt.when, env)
             )
+
+
+def _given(kind: Kind, params: Mapping[str, Expr]) -> dict[str, Value | SizeSet]:
+    """Which parameters of a kind a model gives, as expressions ask for it."""
+    return {word: name in params for name, word in given_words(kind.params).items()}
 
 
 def _settled(given: GivenParams, env: dict[str, Value | SizeSet]) -> list[Diagnostic]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import reduce
 
 from kvplan.dsl.lang import dtypes, foreign
-from kvplan.dsl.lang.functions import FOREIGN_ARITY
+from kvplan.dsl.lang.functions import ABOUT_NAMES, FOREIGN_ARITY
 from kvplan.dsl.lang.nodes import Binary, Call, Choice, Expr, Name, Node, Number, SizeSet, Text, Unary, Value, used
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, fault, nearest
 from kvplan.dsl.text.source import SourceSpan
@@ -22,7 +22,7 @@ LIMIT = 1 << 63
 
 
 def evaluate(expr: Expr, env: Env) -> Result:
-    """The value of `expr` where names have the values in `env` (`rank(axis)` is such a name).
+    """The value of `expr` where names have the values in `env` (`rank(axis)` and `given(name)` are such names).
 
     Raises DslError with the values in play: E005 unknown name, T001 wrong type, T002 unknown element type,
     B001 division by zero, B002 too large, B003 no size divides; E026 a foreign value that is
@@ -170,9 +170,9 @@ FOLDS: Mapping[str, Callable[..., int]] = {"min": min, "max": max, "gcd": math.g
 
 def _call(node: Call, env: Env) -> object:
     name = node.function
-    if name == "rank":
+    if name in ABOUT_NAMES:
         assert isinstance(node.args[0], Name)
-        return _look_up(f"rank({node.args[0].id})", node.span, env)
+        return _look_up(f"{name}({node.args[0].id})", node.span, env)
     if name == "bytes":
         return _bytes(node.args[0], env)
     if name in OF_SIZES:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kvplan.dsl.lang import syntax
-from kvplan.dsl.lang.functions import ARITY, EVERY, Arity
+from kvplan.dsl.lang.functions import ABOUT_NAMES, ARITY, EVERY, Arity
 from kvplan.dsl.lang.nodes import Binary, Call, Choice, Expr, Name, Node, Number, Text, Unary
 from kvplan.dsl.text.diagnostics import fault, nearest
 from kvplan.dsl.text.source import SourceSpan, inline
@@ -64,6 +64,6 @@ def _call(function: str, args: tuple[Node, ...], at: SourceSpan, name: SourceSpa
     if not low <= len(args) <= high:
         count = str(low) if low == high else f"{low} or more"
         raise fault("E004", f"{function} takes {count} argument{'s' * (count != '1')}, not {len(args)}", at)
-    if function == "rank" and not isinstance(args[0], Name):
-        raise fault("E004", "rank takes the name of a mesh axis", at, help="rank(tp)")
+    if function in ABOUT_NAMES and not isinstance(args[0], Name):
+        raise fault("E004", f"{function} takes the name of {ABOUT_NAMES[function]}", at, help=f"write {function}(NAME)")
     return Call(function, args, at)

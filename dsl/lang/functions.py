@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 FUNCTIONS = {
     "ceildiv(a, b)": "a / b, rounded up",
@@ -18,8 +18,11 @@ FUNCTIONS = {
     "most(s)": "the largest of a set, 0 where there is no end of them",
     "largest(s, n)": "the largest of a set that divides n",
     "within(s, n)": "the largest of a set that is not more than n; the smallest where none is",
+    "given(name)": "whether a side gives the option or a model the parameter, even if with the default value",
     "rank(axis)": "a worker's coordinate; in `mesh: derived` only",
 }
+# These ask about a name instead of its value, so `rank(tp)` is itself a name that has a value.
+ABOUT_NAMES = {"given": "an option or a parameter", "rank": "a mesh axis"}
 FOREIGN = {
     "has(x, …)": "whether all of them are there, and not null",
     "first(x, …)": "the first of them that is there",
@@ -30,6 +33,13 @@ FOREIGN = {
     "assumed(x)": "x, where nothing else is known; whoever reads the file is told that it is assumed",
 }
 MANY = 64
+
+
+def given_words(names: Iterable[str]) -> dict[str, str]:
+    """Each of these names with the name under which expressions ask whether it is given: `given(block)`."""
+    return {name: f"given({name})" for name in names}
+
+
 # Function -> the least and the most arguments that it takes.
 Arity = Mapping[str, tuple[int, int]]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from kvplan.dsl.lang.functions import ABOUT_NAMES
 from kvplan.dsl.text.source import SourceSpan
 
 # What an expression may give: a number, a truth value, or a word (a dtype, an order, a name).
@@ -102,7 +103,7 @@ class Expr:
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """The names whose values it asks for; `rank(tp)` is a name of its own."""
+        """The names whose values it asks for; `rank(tp)` and `given(block)` are names of their own."""
         return frozenset(name.id for name in used(self.tree))
 
 
@@ -183,6 +184,6 @@ def used(node: Node) -> list[Name]:
     match node:
         case Name():
             return [node]
-        case Call(function="rank"):
-            return [Name(f"rank({arg.id})", arg.span) for arg in node.args if isinstance(arg, Name)]
+        case Call(function=function) if function in ABOUT_NAMES:
+            return [Name(f"{function}({arg.id})", arg.span) for arg in node.args if isinstance(arg, Name)]
     return [name for part in parts(node) for name in used(part)]
