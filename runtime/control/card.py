@@ -20,7 +20,7 @@ CHECKSUM = 16
 HEAD = len(MAGIC) + CHECKSUM
 LARGEST = 16 << 20
 # What a release speaks, how a stage is laid out included, and what one spoke that did not say it in every card.
-PROTOCOL, UNSAID = 10, 2
+PROTOCOL, UNSAID = 11, 2
 NONCE = 16
 MOST_WORKERS = 1 << 16
 MOST_PLANES = 1 << 16
@@ -43,8 +43,7 @@ Addresses = Annotated[tuple[Text, ...], msgspec.Meta(max_length=MOST_WORKERS)]
 class EngineCard(msgspec.Struct, frozen=True, tag="engine"):
     """What a prefill engine is, what it runs, and where its workers answer, in the plan's order.
 
-    `nonce` is that of the question. `generation` counts the registrations of the worker that answers. With
-    `admission` every read is asked for.
+    `nonce` is that of the question. `generation` counts the registrations of the worker that answers.
     """
 
     nonce: Nonce
@@ -59,7 +58,6 @@ class EngineCard(msgspec.Struct, frozen=True, tag="engine"):
     side: Text
     key: Long
     addresses: Addresses
-    admission: bool
 
 
 class WorkerCard(msgspec.Struct, frozen=True, tag="worker"):

@@ -16,16 +16,13 @@ import msgspec
 from kvplan.plan.errors import KvplanError
 from kvplan.runtime.control.addresses import check_address
 from kvplan.runtime.control.card import Refusal, encode, seal, together, unseal
-from kvplan.runtime.control.door import Door
 from kvplan.runtime.control.keys import Keys, Plain, server, text
 from kvplan.runtime.control.messages import Bye, ToDecode, ToPrefill
 from kvplan.runtime.control.outbox import Outbox
 from kvplan.runtime.control.sockets import (
-    HANDSHAKE,
     LINGER,
     Guard,
     client_context,
-    connection_of,
     descriptors,
     end,
     key_of,
@@ -37,13 +34,12 @@ from kvplan.runtime.control.sockets import (
     socket,
     waits,
     watch_client,
-    watch_server,
 )
 from kvplan.runtime.errors import CardError, HandshakeError, KeysError, PeerLostError, ProtocolError
 from kvplan.runtime.ops import logs
 
 if TYPE_CHECKING:
-    import zmq
+    pass
 
 MOST = 256
 FAILURES = 4
@@ -62,11 +58,10 @@ class ControlServer:
         self._unread, self._gathers = deque[tuple[bytes, Any]](), False
         self._socket = socket(context, zmq.ROUTER, bind)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        self._monitor = watch_server(self._socket)
         guard = Guard()
         # Also where nobody calls `close`: a context that is collected with its guard still running waits for ever.
         rest = guard.stop, context.term
-        self._end = weakref.finalize(self, end, os.getpid(), self._socket, self._monitor, *rest)
+        self._end = weakref.finalize(self, end, os.getpid(), self._socket, None, *rest)
         try:
             guard.admit(self._socket, keys)
             self._listen(bind)
@@ -74,7 +69,6 @@ class ControlServer:
             self.close()
             raise
         self.address: str = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
-        self._door = Door(self.address, HANDSHAKE / 1000)
         if isinstance(keys, Plain):
             logs.event(
                 logs.WARNING, "plain", server=self.address, risk="anybody who reaches it may read and write memory"
@@ -115,12 +109,12 @@ class ControlServer:
         self._outboxes.pop(identity, None)
 
     def filenos(self) -> list[int]:
-        """Descriptors that may become readable when something comes, or a connection changes: hints, for any thread."""
-        return descriptors(self._socket, self._monitor)
+        """Descriptors that may become readable when a message comes: hints, for any thread."""
+        return descriptors(self._socket)
 
     def pending(self) -> bool:
-        """Whether there is something to be received, or to be looked at, of which `filenos` may not tell any more."""
-        return not self._closed and (len(self._unread) > 0 or waits(self._socket) or waits(self._monitor))
+        """Whether a message can be received, of which `filenos` may not tell any more."""
+        return not self._closed and (len(self._unread) > 0 or waits(self._socket))
 
     def wait(self, seconds: float) -> None:
         """Until something can be received, at most `seconds`."""
@@ -146,31 +140,11 @@ class ControlServer:
             raise HandshakeError(f"cannot listen at {bind}: {error}") from error
 
     def _read(self, most: int) -> None:
-        keyed = [(key_of(frames), [frame.bytes for frame in frames]) for frames in self._heard(most)]
+        keyed = [(key_of(frames), [frame.bytes for frame in frames]) for frames in received_frames(self._socket, most)]
         allowed = self._keys.allowed() if keyed and isinstance(self._keys, Keys) else {key for key, _ in keyed}
         for key, frames in keyed:
             messages = self._open(frames) if key in allowed else [self._bar(frames[0])]
             self._unread.extend((frames[0], message) for message in messages)
-
-    def _heard(self, most: int) -> list[list[zmq.Frame]]:
-        """The messages that came, after a look at who connected and who ended."""
-        self._tend()
-        messages = received_frames(self._socket, most)
-        self._door.heard({connection_of(frames) for frames in messages})
-        if not messages:
-            self._door.weigh()
-        return messages
-
-    def _tend(self) -> None:
-        if not waits(self._monitor):
-            return
-        import zmq
-        from zmq.utils.monitor import parse_monitor_message
-
-        for frames in received(self._monitor, MOST):
-            event = parse_monitor_message(frames)
-            tell = self._door.accepted if event["event"] == zmq.EVENT_ACCEPTED else self._door.gone
-            tell(int(event["value"]))
 
     def _flush(self, identity: bytes) -> bool:
         """False where nobody listens."""

@@ -30,7 +30,6 @@ class PrefillFace:
     plans: PlanSource
     generation: int
     addresses: tuple[str, ...]
-    admission: bool
     geometry: Geometry
     metadata: bytes
     fabrics: frozenset[str] = frozenset()
@@ -109,5 +108,4 @@ def _engine_card(hello: Hello, face: PrefillFace) -> EngineCard | Refusal:
         side=face.side.digest,
         key=face.side.key,
         addresses=face.addresses,
-        admission=face.admission,
     )

@@ -120,28 +120,6 @@ class ClaimAnswers(msgspec.Struct, frozen=True, tag="answers"):
     lends: bool = True
 
 
-class AskPermit(msgspec.Struct, frozen=True, tag="ask"):
-    """Decode: may I read `size` bytes of a request? `number` counts the slices of the asking worker."""
-
-    request: RequestId
-    number: int
-    size: int
-
-
-class Permit(msgspec.Struct, frozen=True, tag="permit"):
-    """Prefill: the read of a slice may begin."""
-
-    request: RequestId
-    number: int
-
-
-class ReturnPermit(msgspec.Struct, frozen=True, tag="return"):
-    """Decode: the read of a slice is over, or will not begin."""
-
-    request: RequestId
-    number: int
-
-
 Number = Annotated[int, msgspec.Meta(ge=0, le=FARTHEST)]
 # The columns of `Runs`, int64, little endian.
 WireRuns = tuple[bytes, bytes, bytes, bytes, bytes]
@@ -291,10 +269,8 @@ class Stopped(msgspec.Struct, frozen=True, tag="stopped"):
 
 # Buffers are asked for by who moves bytes, and lent by the other: both say all three.
 Buffers = AskBuffer | Lent | ReturnBuffer
-ToPrefill = Hello | Claim | AskPermit | ReturnPermit | Buffers | WriteRequest | Done | Leave | Bye
-ToDecode = (
-    EngineCard | WorkerCard | Refusal | ClaimAnswers | Permit | Buffers | Offer | Written | Failed | Confirmed | Stopped
-)
+ToPrefill = Hello | Claim | Buffers | WriteRequest | Done | Leave | Bye
+ToDecode = EngineCard | WorkerCard | Refusal | ClaimAnswers | Buffers | Offer | Written | Failed | Confirmed | Stopped
 
 
 def pack(tables: Tables) -> WireTables:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import zmq
 
 QUEUE = 256
+# Connections that the system keeps for a server which has not accepted them yet.
+BACKLOG = 512
 # Descriptors that a server takes, as a context and its first socket: where libzmq gets none it ends the process.
 DESCRIPTORS = 16
 # Bytes of one frame, which libzmq makes room for before it knows who sends it, and what CURVE adds to one. A message is
@@ -61,6 +63,7 @@ def socket(context: zmq.Context[zmq.Socket[bytes]], kind: int, address: str) -> 
 
     options = {
         zmq.LINGER: 0,
+        zmq.BACKLOG: BACKLOG,
         zmq.MAXMSGSIZE: FRAME + OVERHEAD,
         zmq.SNDHWM: QUEUE,
         zmq.RCVHWM: QUEUE,
@@ -96,29 +99,21 @@ def _descriptors_named() -> Iterator[None]:
 
 
 def watch_client(socket: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
-    """Where it can be received that the connection is made, refused or lost."""
+    """A socket that receives whether the connection is made, refused or lost.
+
+    Its queue has no bound: a full one stops all connections of the context.
+    """
     import zmq
+
+    # With the first connection, rather than with the first request.
+    import zmq.utils.monitor
 
     events = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-    return _watch(socket, events | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH)
-
-
-def watch_server(socket: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
-    """Where it can be received which connections are made and end."""
-    import zmq
-
-    return _watch(socket, zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
-
-
-def _watch(socket: zmq.Socket[bytes], events: int) -> zmq.Socket[bytes]:
-    """Its queue has no bound: a full one stops all connections."""
-    import zmq
-
     name = f"inproc://{uuid.uuid4().hex}"
     monitor = _made(socket.context, zmq.PAIR)
     monitor.setsockopt(zmq.RCVHWM, 0)
     with _descriptors_named():
-        socket.monitor(name, events)
+        socket.monitor(name, events | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH)
     monitor.connect(name)
     return monitor
 
@@ -162,8 +157,8 @@ class Guard:
         threads.stop()
 
 
-def end(maker: int, socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes], *rest: Callable[[], object]) -> None:
-    """Close a socket and its monitor, and do the `rest`, in the order in which none waits for another.
+def end(maker: int, socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes] | None, *rest: Callable[[], object]) -> None:
+    """Close a socket and its monitor, if it has one, and do the `rest`, in the order in which none waits for another.
 
     libzmq's thread waits for ever for a monitor that is gone to take what it tells of a socket, and all other sockets
     of the context are silent then. Only in the process that is their `maker`: the threads that would answer are in no
@@ -171,8 +166,9 @@ def end(maker: int, socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes], *rest
     """
     if os.getpid() != maker:
         return
-    socket.disable_monitor()
-    monitor.close(linger=0)
+    if monitor is not None:
+        socket.disable_monitor()
+        monitor.close(linger=0)
     socket.close()
     for step in rest:
         step()
@@ -222,16 +218,6 @@ def key_of(frames: list[zmq.Frame]) -> bytes:
         return str(frames[0].get("User-Id")).encode()
     except zmq.ZMQError:
         return b""
-
-
-def connection_of(frames: list[zmq.Frame]) -> int:
-    """The descriptor of the connection over which a message came, -1 where ZeroMQ does not say."""
-    import zmq
-
-    try:
-        return int(frames[-1].get(zmq.SRCFD))
-    except zmq.ZMQError:
-        return -1
 
 
 def descriptors(*sockets: zmq.Socket[bytes]) -> list[int]:

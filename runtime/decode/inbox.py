@@ -61,8 +61,6 @@ class DecodeInbox:
             engine.learn_lease(message.lease, now)
             connection.stage.lends = message.lends
             self._answers(engine, connection, message)
-        elif isinstance(message, wire.Permit):
-            self._count(self._permit(engine, connection, message))
         elif isinstance(message, wire.Lent):
             known = connection.stage.lent(message.request, message.number, message.address)
             self._count(MessageKind.LENT if known else MessageKind.DUPLICATE)
@@ -96,13 +94,6 @@ class DecodeInbox:
         elif isinstance(answer, wire.Lost) and part.phase is not Phase.CONFIRMED:
             kind = LOST.get(answer.reason, LeaseError)
             self._transfers.fail(transfer, kind(_said(transfer, part, "does not keep it", answer.text)))
-
-    def _permit(self, engine: PrefillEngine, connection: PrefillConnection, permit: wire.Permit) -> MessageKind:
-        found = self._transfers.find(engine, connection, permit.request)
-        if found is None or (executor := found[1].executor) is None:
-            connection.control.send(wire.ReturnPermit(permit.request, permit.number))
-            return MessageKind.UNKNOWN
-        return MessageKind.PERMITTED if executor.permitted(permit.number) else MessageKind.DUPLICATE
 
     def _offer(self, transfer: Transfer, part: PeerProgress, offer: wire.Offer) -> MessageKind:
         if offer.pin != part.pin:

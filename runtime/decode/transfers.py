@@ -352,9 +352,8 @@ class TransferTable:
         """What moves a part's bytes, made when first asked for."""
         if part.executor is None:
             name, connection = transfer.request.id, part.connection
-            permits = connection.control if transfer.engine.card.admission else None
             part.executor = TransferExecutor(
-                name, connection.peer, self.context, lambda error: self.broken(transfer, part, error), permits
+                name, connection.peer, self.context, lambda error: self.broken(transfer, part, error)
             )
         return part.executor
 

@@ -22,7 +22,6 @@ from kvplan.runtime.ops.metrics import Counters, MessageKind
 from kvplan.runtime.prefill.clients import ClientClaim, DecodeClient, DecodeClients
 from kvplan.runtime.prefill.lease import LeaseEvent, Leases
 from kvplan.runtime.prefill.packs import PagePacks
-from kvplan.runtime.prefill.read_permits import ReadPermits
 from kvplan.runtime.prefill.source import OfferedChunk, SourceRequest
 from kvplan.runtime.prefill.verify import Comparison, compare
 from kvplan.runtime.prefill.writes import RequestWrites
@@ -59,7 +58,7 @@ class PrefillInbox:
         self.clients = DecodeClients(pool, context.transport, limits.requests, self.send, self.say, context.stage)
         self.sources: dict[str, SourceRequest] = {}
         self.events: deque[LeaseEvent] = deque(maxlen=MOST_EVENTS)
-        self.permits, self.writes = ReadPermits(limits), RequestWrites(pool, context, counters, self.send, leases)
+        self.writes = RequestWrites(pool, context, counters, self.send, leases)
         self.packs = PagePacks(pool, context.stage, context.transport, self.send)
         self._pool, self._server, self._leases, self._lease, self._counters = pool, server, leases, lease, counters
         self._comparisons = ChecksumThread[tuple[DecodeClient, str], Comparison]()
@@ -69,8 +68,6 @@ class PrefillInbox:
         self._pending, self._changed = dict[str, None](), dict[str, None]()
         self._acts: dict[type, Callable[[DecodeClient, Any, float], MessageKind]] = {
             wire.Claim: self._claim,
-            wire.AskPermit: self._ask_permit,
-            wire.ReturnPermit: self._return_permit,
             wire.AskBuffer: self._ask_buffer,
             wire.ReturnBuffer: self._return_buffer,
             wire.Lent: self._lent,
@@ -148,12 +145,9 @@ class PrefillInbox:
         return [self.sources[name] for name in self._pending if name in self.sources]
 
     def step(self, now: float, completed: Completed) -> None:
-        """One round: announce what is there, give permits, write, answer those whose checksums were compared."""
+        """One round: announce what is there, write, answer those whose checksums were compared."""
         self._advance(now, completed)
         self._announce(now)
-        for permit in self.permits.admit():
-            if (client := self.clients.get(permit.client)) is not None:
-                self.send(client, wire.Permit(permit.request, permit.number))
         self.writes.step()
         self.packs.step()
         self._probe(now)
@@ -272,13 +266,6 @@ class PrefillInbox:
         claim.announced = claim.announced or 0
         return answer
 
-    def _ask_permit(self, client: DecodeClient, asked: wire.AskPermit, now: float) -> MessageKind:
-        return MessageKind.PERMIT_ASKED if self.permits.ask(client, asked) else MessageKind.UNEXPECTED
-
-    def _return_permit(self, client: DecodeClient, returned: wire.ReturnPermit, now: float) -> MessageKind:
-        known = self.permits.give_back(client, returned)
-        return MessageKind.PERMIT_RETURNED if known else MessageKind.DUPLICATE
-
     def _ask_buffer(self, client: DecodeClient, asked: wire.AskBuffer, now: float) -> MessageKind:
         begun = self._begin(client, asked.request, lambda _: self.packs.want(client, asked))
         return MessageKind.BUFFER_ASKED if begun else MessageKind.UNEXPECTED
@@ -361,7 +348,6 @@ class PrefillInbox:
     def _leave(self, client: DecodeClient, leave: wire.Leave, now: float) -> MessageKind:
         event = self._leases.leave(leave.request, client.claimant, now)
         client.forget(leave.request)
-        self.permits.leave(client, leave.request)
         self.packs.leave(client, leave.request)
         self._comparisons.drop((client, leave.request))
         for other in self.clients.others(client) if leave.alone else ():
@@ -450,7 +436,6 @@ class PrefillInbox:
             return
         logs.event(logs.INFO, "peer dropped", client=client.key, reason=why)
         self.writes.drop(client)
-        self.permits.drop(client)
         self.packs.drop(client)
         self.clients.remove(client)
         self._server.forget(client.identity)

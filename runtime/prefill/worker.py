@@ -45,8 +45,8 @@ class PrefillWorker(PolledWorker):
     """One prefill worker: its memory registered, its control server at `address`. Safe to use from threads.
 
     `lease` is how many seconds a request is held for after it was held, and after each claim of a decode worker; time
-    in which nobody polled does not count. With `admission` decode workers ask before each read, within `limits`. A
-    thread of its own polls, unless `start` is false: then the caller does, often, or nobody can read. What it packs for
+    in which nobody polled does not count. A thread of its own
+    polls, unless `start` is false: then the caller does, often, or nobody can read. What it packs for
     a plan, to write it or to have it read, goes through `stage_bytes` of memory, taken when such a plan is met; with 0
     all goes straight to its place.
     """
@@ -63,7 +63,6 @@ class PrefillWorker(PolledWorker):
         bind: str = "tcp://127.0.0.1:*",
         lease: float = LEASE,
         limits: Limits | None = None,
-        admission: bool = False,
         counters: Counters | None = None,
         stage_bytes: int = STAGE_BYTES,
         start: bool = True,
@@ -73,7 +72,7 @@ class PrefillWorker(PolledWorker):
         self.plans = never_waiting(plans_of(plans))
         self.identity = identified(identity, self.plans, "prefill", pool.side.digest)
         self.counters, self.limits = counters or Counters(), limits or Limits()
-        self.generation, self._side, self._admission = 0, pool.side, admission
+        self.generation, self._side = 0, pool.side
         self._stage_bytes = stage_bytes
         self._lease, self._leases = lease, Leases(lease, self.limits.requests)
         self._lease_clock = ListeningClock(clock, LISTENING)
@@ -401,7 +400,6 @@ class PrefillWorker(PolledWorker):
             plans=self.plans,
             generation=self.generation,
             addresses=() if self._asleep else self._addresses,
-            admission=self._admission,
             geometry=self._pool.geometry,
             metadata=self._metadata,
             fabrics=self._transport.fabrics,

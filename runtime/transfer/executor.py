@@ -1,15 +1,13 @@
 """Transfer executor: what one worker moves to or from one peer for one request, slice by slice, within limits.
 
-A slice waits for the limits, asks for the peer's permit where that bounds what is read from it, is posted, and is over
-when every handle of it is. One that goes by way of a stage waits for a buffer, too, and is over when its bytes are in
-their place. After a failure nothing more is posted. Small slices that may begin at the same time over one link, of
-whatever requests, are posted as one transfer.
+A slice waits for the limits, is posted, and is over when every handle of it is. One that goes by way of a stage waits
+for a buffer, too, and is over when its bytes are in their place. After a failure nothing more is posted. Small slices
+that may begin at the same time over one link, of whatever requests, are posted as one transfer.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -18,8 +16,6 @@ from typing import Any
 import numpy as np
 
 from kvplan.plan.types import Runs
-from kvplan.runtime.control.channel import ControlClient
-from kvplan.runtime.control.messages import AskPermit, ReturnPermit
 from kvplan.runtime.errors import PeerLostError
 from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.staging.lent import LentMove
@@ -40,15 +36,9 @@ FORESEEN = 4
 
 
 class SliceStage(Enum):
-    """What a slice waits for, in this order.
-
-    The limits, a buffer to ask for a permit with, the peer's permit, its turn to be posted, a buffer, its handles.
-    """
+    """What a slice waits for, in this order: the limits and its turn, a buffer, its handles."""
 
     LIMITED = auto()
-    UNBUFFERED = auto()
-    ASKED = auto()
-    PERMITTED = auto()
     STAGED = auto()
     POSTED = auto()
 
@@ -110,8 +100,7 @@ NOTHING_FORESEEN: Foreseen = (None, (), [])
 class ExecutorContext:
     """What slices are moved with: shared by all executors of a worker. `numbers` tell their slices apart.
 
-    `permitted` are the slices that a peer permitted, until they are posted or their executor is stopped; `ready` are
-    those whose turn it is.
+    `ready` are the slices whose turn it is.
     """
 
     transport: Transport
@@ -120,7 +109,6 @@ class ExecutorContext:
     slice_bytes: int
     stage: Stage | None = None
     numbers: Iterator[int] = field(default_factory=itertools.count)
-    permitted: deque[Slice] = field(default_factory=deque)
     ready: list[Slice] = field(default_factory=list)
 
     def begin(self) -> None:
@@ -129,10 +117,6 @@ class ExecutorContext:
             self.stage.begin()
         for slice_ in self.admission.admit(self.slice_bytes):
             slice_.executor.admitted(slice_)
-        posted = 0
-        while self.permitted and (posted == 0 or posted + self.permitted[0].size <= self.slice_bytes):
-            slice_ = self.permitted.popleft()
-            posted += slice_.size if slice_.executor.post(slice_) else 0
         self.post()
 
     def post(self) -> None:
@@ -202,7 +186,7 @@ class TransferExecutor:
     What goes wrong is told to `on_failure`, whose owner calls `stop`: nothing is posted after that. `complete` says
     that all that there is to move was added. `staged` are bytes that went by way of a stage, with what nobody asked for
     between them. `requests` and `spans` are predicted; `posted` is what the transport counted, None where it does not
-    count. With `permits`, who answers there is asked before each slice, and told after.
+    count.
     """
 
     def __init__(
@@ -211,13 +195,12 @@ class TransferExecutor:
         peer: str,
         context: ExecutorContext,
         on_failure: Callable[[Exception], None],
-        permits: ControlClient | None = None,
     ) -> None:
         self.request, self.peer = request, peer
         self.moved = self.staged = self.requests = self.spans = 0
         self.posted: int | None = 0
         self.complete = False
-        self._context, self._on_failure, self._permits = context, on_failure, permits
+        self._context, self._on_failure = context, on_failure
         self._slices: dict[int, Slice] = {}
         self._left: list[Slice] = []
         # Which reads were staged then, and the slices.
@@ -275,29 +258,8 @@ class TransferExecutor:
         """The limits allow a slice."""
         if self._slices.get(slice_.number) is not slice_:
             self._context.admission.done(slice_)
-        elif self._permits is None:
-            self._context.ready.append(slice_)
         else:
-            slice_.stage = SliceStage.UNBUFFERED
-            self._try(self._ask, self._permits, slice_)
-
-    def permitted(self, number: int) -> bool:
-        """The peer permits a slice; False where it was not asked. A permit for one that is gone goes back at once."""
-        slice_ = self._slices.get(number)
-        if slice_ is None:
-            self._give_back(number)
-        if slice_ is None or slice_.stage is not SliceStage.ASKED:
-            return False
-        slice_.stage = SliceStage.PERMITTED
-        self._context.permitted.append(slice_)
-        return True
-
-    def post(self, slice_: Slice) -> bool:
-        """Post a slice that was permitted; False where it was given up meanwhile."""
-        if self._slices.get(slice_.number) is not slice_:
-            return False
-        self._context.ready.append(slice_)
-        return True
+            self._context.ready.append(slice_)
 
     def has(self, slice_: Slice) -> bool:
         """Whether a slice is still to be moved, or being moved."""
@@ -319,8 +281,6 @@ class TransferExecutor:
     def step(self) -> None:
         """Follow what is posted."""
         for slice_ in list(self._slices.values()):
-            if slice_.stage is SliceStage.UNBUFFERED and self._permits is not None and slice_.number in self._slices:
-                self._try(self._ask, self._permits, slice_)
             if slice_.stage is SliceStage.STAGED and slice_.number in self._slices:
                 self.post_staged(slice_)
             posted = slice_.stage is SliceStage.POSTED and slice_.number in self._slices
@@ -360,23 +320,10 @@ class TransferExecutor:
         return is_lost(self._context.transport, peer)
 
     def close(self, slice_: Slice) -> None:
-        """A slice is over: its bytes are in flight no more, its buffer and its permit go back."""
+        """A slice is over: its bytes are in flight no more, its buffer goes back."""
         self._context.admission.done(slice_)
         if slice_.staged is not None:
             slice_.staged.release()
-        if slice_.stage in (SliceStage.PERMITTED, *BEGUN):
-            self._give_back(slice_.number)
-
-    def _ask(self, permits: ControlClient, slice_: Slice) -> None:
-        """Ask for a permit, once there is a buffer: while a slice waits for that others may be permitted."""
-        if slice_.staged is not None and not slice_.staged.ready():
-            return
-        slice_.stage = SliceStage.ASKED
-        permits.say(AskPermit(self.request, slice_.number, slice_.size))
-
-    def _give_back(self, number: int) -> None:
-        if self._permits is not None:
-            self._permits.send(ReturnPermit(self.request, number))
 
     def _try(self, call: Callable[..., Any], *arguments: Any) -> bool:
         """Whether `call` says so; an error is told to the owner."""

@@ -45,7 +45,6 @@ class Prefill(Actor):
             bind=setting.bind,
             lease=setting.lease,
             limits=Limits(**setting.limits),
-            admission=setting.admission,
             start=setting.start,
             clock=self.clock,
         )

@@ -29,7 +29,6 @@ class Setting:
     nixl: bool = True
     bind: str = "tcp://127.0.0.1:*"
     lease: float = 5.0
-    admission: bool = False
     start: bool = True
     limits: dict[str, int] = field(default_factory=dict)
     odds: dict[str, float] = field(default_factory=dict)

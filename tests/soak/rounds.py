@@ -43,7 +43,7 @@ class Draw:
     def __str__(self) -> str:
         one = self.setting
         sides = f"{one.prefill} -> {self.decodes} x {one.decode}"
-        rest = f"limits {one.limits}, admission {one.admission}, keys {self.secure}"
+        rest = f"limits {one.limits}, keys {self.secure}"
         return f"{self.where}, {self.mode}, {sides}, {rest}"
 
 
@@ -56,7 +56,6 @@ def draw(random: Random, where: str, seed: int) -> Draw:
         nixl=where != "memory",
         logical=400,
         lease=LEASE,
-        admission=random.random() < 0.3,
         start=where != "memory",
         limits=random.choice(LIMITS),
         odds={"slow": 0.2, "refused": 0.005},

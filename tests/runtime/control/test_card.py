@@ -28,7 +28,7 @@ from kvplan.runtime.control.card import (
 )
 from kvplan.runtime.control.messages import Done, ToDecode, ToPrefill
 
-ENGINE = EngineCard(b"n" * 16, PROTOCOL, "p", "run", 1, "m", "md", "", "", "side", "key", ("tcp://a:1",), False)
+ENGINE = EngineCard(b"n" * 16, PROTOCOL, "p", "run", 1, "m", "md", "", "", "side", "key", ("tcp://a:1",))
 HELLO = Hello("engine", b"n" * 16, "d", "run", 0, "md", "", "", "side", "key", "", None, PROTOCOL)
 WORKER = describe(0, PLAN, "run", 2, lie(PLAN.prefill, 0), b"metadata", b"nonce")
 REFUSAL = Refusal("R004", "no", True, b"n")
@@ -170,7 +170,7 @@ def test_a_newer_protocol_is_named_with_both_numbers(change: dict) -> None:
 @pytest.mark.parametrize(
     "change",
     [{"name": "x" * 257}, {"key": "x" * 4097}, {"generation": -1}, {"generation": 1 << 63}, {"addresses": ["a" * 257]},
-     {"protocol": True}, {"nonce": b"n" * 65}, {"admission": 1}, {"addresses": [""] * (MOST_PLANES + 1)}],
+     {"protocol": True}, {"nonce": b"n" * 65}, {"addresses": [""] * (MOST_PLANES + 1)}],
 )  # fmt: skip
 def test_fields_have_bounds(change: dict) -> None:
     with pytest.raises(errors.CardError, match="not a EngineCard"):

@@ -33,7 +33,6 @@ from kvplan.runtime.control.channel import ControlClient, ControlServer
 from kvplan.runtime.control.handshake_server import answer_hello
 from kvplan.runtime.control.keys import Keys, Plain
 from kvplan.runtime.control.messages import (
-    AskPermit,
     Claim,
     ClaimAnswers,
     Claimed,
@@ -43,7 +42,6 @@ from kvplan.runtime.control.messages import (
     Lost,
     NotYet,
     Offer,
-    ReturnPermit,
     ToDecode,
     ToPrefill,
     WireTable,
@@ -59,8 +57,6 @@ SENT = (
     changed(HELLO, want="engine", plan=""),
     changed(HELLO, card=changed(OWN, nonce=HELLO.nonce)),
     Claim(1, ("a", "b")),
-    AskPermit("a", 1, 4096),
-    ReturnPermit("a", 1),
     WriteRequest("a", (0, 9), {"context": (0, 9)}, TABLE, TABLE),
     Done("a", 1, 2, (("kv", 0, 7),), (4, 9)),
     Leave("a"),

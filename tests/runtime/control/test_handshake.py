@@ -68,12 +68,7 @@ def test_all_named_workers_are_met(secure: bool) -> None:
     assert [card.worker for card, _ in met.workers] == [0, 1] == list(contacts(PLAN, 0))
     assert [line.address for _, line in met.workers] == [desk.address for desk in desks]
     assert met.plan is PLAN
-    assert (met.engine.name, met.engine.run, met.engine.generation, met.engine.admission) == (
-        "prefill-0",
-        "run-p",
-        3,
-        True,
-    )
+    assert (met.engine.name, met.engine.run, met.engine.generation) == ("prefill-0", "run-p", 3)
     assert met.engine.protocol == PROTOCOL
 
 

@@ -30,13 +30,11 @@ from tests.slowness import Patience
 from kvplan.runtime.control.channel import ControlClient, ControlServer
 from kvplan.runtime.control.keys import Plain
 from kvplan.runtime.control.messages import (
-    AskPermit,
     Claim,
     ClaimAnswers,
     Claimed,
     Done,
     Leave,
-    ReturnPermit,
     WireTable,
     WriteRequest,
 )
@@ -89,8 +87,6 @@ def hello(dice: Random, name: str) -> Any:
 KINDS: dict[str, Callable[[Random, str], Any]] = {
     "hellos": hello,
     "claims": lambda dice, name: Claim(dice.choice(EDGES), (name,) * dice.choice((0, 1, 40)), (name,)),
-    "asks": lambda dice, name: AskPermit(name, dice.choice(EDGES), dice.choice(EDGES)),
-    "spents": lambda dice, name: ReturnPermit(name, dice.choice(EDGES)),
     "wants": want,
     "dones": done,
     "leaves": lambda dice, name: Leave(name),
@@ -232,20 +228,6 @@ def test_a_round_of_large_messages_is_short() -> None:
     line.close()
     desk.close()
     assert max(found) == 1
-
-
-def test_reads_that_are_granted_are_bounded(
-    worker: Any, caller: Caller, good: Caller, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("kvplan.runtime.prefill.read_permits.MOST", 50)
-    caller.hello(name="evil", run="evil")
-    caller.ask(Claim(1, ("r",)))
-    assert caller.silence(AskPermit("r", 0, 0)), "a read of nothing takes no room, and is not one"
-    for number in range(200):
-        caller.line.send(AskPermit("r", number, 1))
-        caller.hear(0.002)
-    assert worker._inbox.permits.in_flight() == 50
-    answered(good)
 
 
 BAD = {

@@ -28,7 +28,6 @@ from kvplan.runtime.control.channel import ControlClient, ControlServer
 from kvplan.runtime.control.keys import Keys
 from kvplan.runtime.control.messages import (
     MOST_GROUPS,
-    AskPermit,
     Claim,
     ClaimAnswers,
     Confirmed,
@@ -99,7 +98,6 @@ LONG = "x" * (LONGEST_ID + 1)
         Claim(1, ("r",), (), {LONG: {}}),
         Claim(1, ("r",), (), {}, {LONG: (0, 1)}),
         Done(LONG, 1, 1),
-        AskPermit(LONG, 1, 1),
         WriteRequest(LONG, (0, 1), {}, {}, {}),
     ],
     ids=lambda said: type(said).__name__,
@@ -186,15 +184,6 @@ def test_events_are_bounded(worker: Any, caller: Caller, clock: Clock) -> None:
     assert worker._inbox.events.maxlen == 1 << 14
     worker._inbox.events.extend(range(1 << 15))
     assert len(worker.events()) == 1 << 14
-
-
-def test_reads_that_are_asked_for_have_a_size_that_can_be(worker: Any, caller: Caller) -> None:
-    caller.hello()
-    worker.hold("r")
-    caller.ask(Claim(1, ("r",)))
-    for size in (-1, (1 << 40) + 1, (1 << 63) - 1):
-        assert caller.silence(AskPermit("r", 0, size))
-    assert worker._inbox.permits.in_flight() == 0
 
 
 def test_comparisons_under_way_are_bounded(worker: Any, caller: Caller) -> None:

@@ -337,15 +337,6 @@ def test_slices_are_small_and_move_the_same_bytes() -> None:
         made.close()
 
 
-def test_reads_that_must_be_asked_for() -> None:
-    small = Limits(bytes_per_peer=512, bytes_total=512, slice_bytes=256)
-    made = world(Shape(2), Shape(2), admission=True, limits=small, d_limits=replace(small, slice_bytes=64))
-    for number in range(3):
-        clear(made)
-        move(made, ask(made, (0, 45), name=str(number)))
-    made.close()
-
-
 def test_too_many_requests_are_refused_before_they_move() -> None:
     made = world(Shape(1), Shape(1), d_limits=Limits(requests=1))
     freeze(made)

@@ -69,7 +69,7 @@ def lie(side: Side, worker: int) -> Geometry:
 def local(worker: int = 0, **change: Any) -> PrefillFace:
     side = PLAN.prefill
     values = {"side": side, "worker": worker, "plans": Known(), "generation": 3, "addresses": ("tcp://a:1",) * 2}
-    values |= {"admission": True, "geometry": lie(side, worker), "metadata": b"metadata", **change}
+    values |= {"geometry": lie(side, worker), "metadata": b"metadata", **change}
     identity = change.get("identity", Identity("prefill-0", "run-p"))
     model = {"model": identity.model or PLAN.model, "model_digest": identity.model_digest or PLAN.model_digest}
     return PrefillFace(**{**values, "identity": replace(identity, **model)})

@@ -91,11 +91,10 @@ def test_connecting_again_and_again_leaves_nobody_behind() -> None:
     made.close()
 
 
-@pytest.mark.parametrize(("mode", "admission"), [("pull", False), ("pull", True), ("push", False)])
-def test_one_poll_posts_one_slice(net: Net, mode: str, admission: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where prefill permits many at once, whose permits are heard in one poll."""
+@pytest.mark.parametrize("mode", ["pull", "push"])
+def test_one_poll_posts_one_slice(net: Net, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kvplan.runtime.decode.worker.Limits", lambda: Limits(slice_bytes=64))
-    made = pair(net, mode, limits=Limits(slice_bytes=64), admission=admission)
+    made = pair(net, mode, limits=Limits(slice_bytes=64))
     mover = (made.prefill if mode == "push" else made.decode)[0]
     posted = []
     post = mover._transport._post  # type: ignore[attr-defined]
@@ -111,8 +110,6 @@ def test_one_poll_posts_one_slice(net: Net, mode: str, admission: bool, monkeypa
     transfer = made.decode[0].submit(request, 60)
     most = 0
     while not transfer.ended:
-        for _ in range(8 if admission else 0):
-            made.decode[0].poll()
         posted.clear()
         rounds(made, net, 1)
         most = max(most, len(posted))

@@ -26,7 +26,6 @@ from kvplan.runtime.control.channel import ControlClient
 from kvplan.runtime.control.handshake import Caller as DecodeCaller
 from kvplan.runtime.control.handshake import meet
 from kvplan.runtime.control.messages import (
-    AskPermit,
     Claim,
     ClaimAnswers,
     Claimed,
@@ -37,8 +36,6 @@ from kvplan.runtime.control.messages import (
     LossReason,
     Lost,
     NotYet,
-    Permit,
-    ReturnPermit,
     Stopped,
     WriteRequest,
     pack,
@@ -136,7 +133,7 @@ def test_the_plan_says_who_tells_whom() -> None:
 
 
 def test_who_has_not_said_hello_is_told_to(worker: PrefillWorker, caller: Caller) -> None:
-    for message in (Claim(1, ("r",)), Done("r", 1, 1), Leave("r"), AskPermit("r", 0, 1), ReturnPermit("r", 0)):
+    for message in (Claim(1, ("r",)), Done("r", 1, 1), Leave("r")):
         answer = caller.ask(message)
         if isinstance(message, Leave):
             assert answer == Stopped("r", lost=True), "nobody is written anything of it"
@@ -302,19 +299,6 @@ def test_pushes_are_for_pairs_that_push(worker: PrefillWorker, caller: Caller) -
     caller.line.send(WriteRequest("r", (0, 4), {}, {}, {}))
     said = [caller.hear() for _ in range(2)]
     assert "connect with mode push" in said[1].message
-
-
-def test_reads_are_granted_and_given_back(worker: PrefillWorker, caller: Caller) -> None:
-    caller.hello()
-    worker.hold("r")
-    caller.ask(Claim(1, ("r",)))
-    assert caller.ask(AskPermit("r", 7, 100)) == Permit("r", 7)
-    assert worker._inbox.permits.in_flight() == 100
-    caller.line.send(ReturnPermit("r", 7))
-    caller.hear(0.05)
-    assert worker._inbox.permits.in_flight() == 0
-    assert caller.silence(AskPermit("unclaimed", 0, 1))
-    assert caller.silence(AskPermit("r", 0, -1))
 
 
 def test_a_new_run_replaces_the_one_before(worker: PrefillWorker, caller: Caller) -> None:

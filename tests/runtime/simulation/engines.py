@@ -74,7 +74,7 @@ class Engines:
         self.net.turn = turn
         self.net.duplicates, self.net.fail = draw.choice((0, 0.05)), draw.choice((0, 0, 0.03))
         self.shapes, self.model = draw.choice(SHAPES), Model(state=draw.random() < 0.7)
-        direct, self.admission = plan(*self.shapes, self.model), draw.random() < 0.5
+        direct = plan(*self.shapes, self.model)
         self.plan = with_ranges(direct, *draw.choice(STAGED))
         self.faults, self.drawn = draw.choice((0, 0.03, 0.08)), draw.random() < 0.4
         self.prefill: list[PrefillWorker] = []
@@ -105,7 +105,6 @@ class Engines:
                     identity=Identity("prefill", f"p{self.runs}"),
                     keys=Plain(),
                     limits=self.draw.choice(LIMITS),
-                    admission=self.admission,
                     stage_bytes=BUFFERS * self.draw.choice(BUFFER),
                     clock=self.net.now,
                 )

@@ -98,8 +98,7 @@ def empty(worker: PrefillWorker) -> None:
     assert (inbox.sources, inbox.writes._all, inbox._pending, inbox._changed) == ({}, {}, {}, {})
     assert (len(inbox._comparisons), len(inbox.packs)) == (0, 0)
     unused(worker)
-    for queue in (worker._slices, inbox.permits._queue):
-        assert (queue.in_flight(), queue.waiting()) == (0, 0)
+    assert (worker._slices.in_flight(), worker._slices.waiting()) == (0, 0)
     assert not [client.key for client in inbox.clients if client.claims]
     assert peers(worker) == {client.push.peer for client in inbox.clients if client.push}
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from kvplan.plan.blocks import NO_RUNS
 from kvplan.plan.types import Runs
 from kvplan.runtime import Limits
-from kvplan.runtime.control.messages import AskPermit, ReturnPermit
 from kvplan.runtime.errors import LimitError, NotBegunError, PeerLostError, TransportError
 from kvplan.runtime.transfer import executor
 from kvplan.runtime.transfer.executor import ExecutorContext, Slice, SliceStage, TransferExecutor
@@ -66,7 +65,7 @@ class Transport:
 class Rig:
     """Slices of 10 bytes, two posts each, of which two slices may be in flight. `small` ones are posted together."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, permits: bool = False, small: int = 0) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, small: int = 0) -> None:
         monkeypatch.setattr(executor, "SMALL", small)
         bank, self.link = (
             SimpleNamespace(local=None, remote=None),
@@ -78,9 +77,8 @@ class Rig:
         self.transport, self.queue = Transport(), AdmissionQueue[Any](Limits(20, 20, 10))
         self.context = ExecutorContext(self.transport, self.queue, IndexScratch(), 10)  # type: ignore[arg-type]
         self.failures, self.said = list[Exception](), list[object]()
-        peer: Any = SimpleNamespace(say=self.said.append, send=self.said.append) if permits else None
-        self.executor = TransferExecutor("r", "p", self.context, self.failures.append, peer)
-        self.other = TransferExecutor("s", "p", self.context, self.failures.append, peer)
+        self.executor = TransferExecutor("r", "p", self.context, self.failures.append)
+        self.other = TransferExecutor("s", "p", self.context, self.failures.append)
 
     def add(self, count: int = 1) -> None:
         runs: dict[str, Runs] = {}
@@ -253,42 +251,6 @@ def test_a_handle_of_a_lost_peer_is_given_back_once(rig: Rig) -> None:
     assert (len(rig.failures), rig.transport.handles[0].released) == (1, True)
     (slice_,) = rig.executor.stop()
     assert slice_.handles == [rig.transport.handles[1]]
-
-
-def test_nothing_is_read_before_it_is_permitted(monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = Rig(monkeypatch, permits=True)
-    rig.add()
-    (slice_,) = rig.admit()
-    assert (rig.said, rig.transport.handles) == ([AskPermit("r", slice_.number, 10)], [])
-    assert not rig.executor.permitted(slice_.number + 1)
-    assert rig.said.pop() == ReturnPermit("r", slice_.number + 1)
-    assert rig.executor.permitted(slice_.number)
-    assert not rig.executor.permitted(slice_.number)
-    assert rig.transport.handles == []
-    rig.context.begin()
-    assert len(rig.transport.handles) == 2
-    rig.end(0, 1)
-    assert rig.said[1:] == [ReturnPermit("r", slice_.number)]
-
-
-def test_what_is_given_up_after_it_was_permitted_is_not_posted(monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = Rig(monkeypatch, permits=True)
-    rig.add()
-    (slice_,) = rig.admit()
-    assert rig.executor.permitted(slice_.number)
-    assert (rig.executor.stop(), rig.said[1:]) == ([], [ReturnPermit("r", slice_.number)])
-    rig.context.begin()
-    assert (rig.transport.handles, rig.queue.in_flight()) == ([], 0)
-
-
-def test_who_fails_before_it_is_permitted_gives_the_permit_back_when_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = Rig(monkeypatch, permits=True)
-    rig.add()
-    (slice_,) = rig.admit()
-    assert (rig.executor.stop(), rig.queue.in_flight(), len(rig.said)) == ([], 0, 1)
-    assert not rig.executor.permitted(slice_.number)
-    assert rig.said[1:] == [ReturnPermit("r", slice_.number)]
-    assert rig.transport.handles == []
 
 
 def test_small_slices_of_two_requests_are_one_transfer_and_done_each_by_itself(both: Rig) -> None:
