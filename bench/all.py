@@ -12,7 +12,7 @@ MEASUREMENTS = (
     "hot",
     "lists",
     "preparing",
-    "requests",
+    "descriptors",
     "predicting",
     "homogeneous",
     "hybrids",

@@ -1,4 +1,4 @@
-"""A homogeneous pair, contiguous blocks, one reader, 256 MiB: against the same bytes as one merged NIXL request."""
+"""A homogeneous pair, contiguous blocks, one reader, 256 MiB: against the same bytes as one merged NIXL descriptor."""
 
 from __future__ import annotations
 

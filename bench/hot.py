@@ -48,7 +48,7 @@ def _case(name: str, plan: Plan, pairs: int) -> list[Row]:
         return [(offsets[:, None] + blocks[None, :]).ravel() for blocks in wide]
 
     row = faster(AREA, f"{name}, shuffled", interleave(ours, theirs, pairs), 4.0)
-    row.details["requests"] = gather(link, runs, scratch).requests
+    row.details["descriptors"] = gather(link, runs, scratch).descriptors
     convert = min(clock(lambda: [np.array(one, np.int32) for one in lists]) for _ in range(pairs))
     paired = min(clock(match) for _ in range(pairs))
     return [row, _beside(f"{name}: lists to int32", convert), _beside(f"{name}: pairing", paired)]

@@ -1,13 +1,13 @@
-"""A hybrid model's attention and states at unlike tensor parallel sizes, for one decode worker: against one request."""
+"""A hybrid model's attention and states between two tensor parallel sizes: against one descriptor."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kvplan.bench.descriptors import in_order, tables
 from kvplan.bench.peer import SECONDS, met, prefill_blocks
 from kvplan.bench.report import Row, within
-from kvplan.bench.requests import in_order, tables
 from kvplan.bench.sample import WARMUP, interleave
 
 if TYPE_CHECKING:
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 AREA = "hybrid models"
 MODEL, SIDES = "nemotron-3-nano-30b", (("tp=4", "tp=1"), ("tp=1", "tp=4"))
-# What it may take of one merged request's time.
+# What it may take of one merged descriptor's time.
 MOST = 1 / 0.9
-# States are 48 MiB of one request, whatever its length.
+# States are 48 MiB of each request, whatever its length.
 TOKENS = (2048, 32768)
 
 
 def measure(pairs: int) -> list[Row]:
-    """Submit to done against as many bytes that are read by hand as one request."""
+    """Submit to done against as many bytes that are read by hand as one descriptor."""
     return [_row(pairs, *sides, tokens) for sides in SIDES for tokens in TOKENS]
 
 

@@ -88,7 +88,7 @@ def preparer(plan: Plan, lists: BlockLists) -> Callable[[], int]:
         wanted, posted = demands.demand(request), 0
         for link, shard in zip(links, shards, strict=True):
             for runs, _ in slices.cut(link, wanted.of(shard), 1 << 40):
-                posted += gather(link, runs, scratch).requests
+                posted += gather(link, runs, scratch).descriptors
         return posted
 
     return prepare

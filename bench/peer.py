@@ -56,7 +56,7 @@ class PeerPair:
         return self.raw
 
     def first(self, size: int) -> Callable[[], None]:
-        """Reading the first `size` bytes by hand, as one request."""
+        """Reading the first `size` bytes by hand, as one descriptor."""
         raw = self.in_spans(size)
         return lambda: raw.read(raw.spans[:1])
 

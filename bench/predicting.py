@@ -193,5 +193,5 @@ def _row(pair: PredictedPair, seconds: Sequence[float], profile: MachineProfile)
 def _median(rows: Sequence[Row], profile: MachineProfile) -> Row:
     error = median(float(str(row.details["error"])) for row in rows)
     target = f"at most {100 * MOST:.0f} %"
-    details = {name: getattr(profile, name) for name in ("transfer_us", "slice_us", "request_us", "wire")}
+    details = {name: getattr(profile, name) for name in ("transfer_us", "slice_us", "descriptor_us", "wire")}
     return Row(AREA, "median error", f"{100 * error:.0f} %", target, error <= MOST, pairs=len(rows), details=details)

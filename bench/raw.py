@@ -39,7 +39,7 @@ class Raw:
         self.spans = [np.array([number], np.int32) for number in range(len(here))]
 
     def read(self, spans: Sequence[npt.NDArray[np.int32]] = (), seconds: float = SECONDS) -> None:
-        """Read these of the `spans`, or all, each a request of its own, nothing merged, all of them in flight together.
+        """Read these of the `spans`, or all, each as a descriptor of its own, all of them in flight together.
 
         Raises TimeoutError after `seconds`.
         """
@@ -58,7 +58,7 @@ class Raw:
         for handle, state in zip(handles, states, strict=True):
             while state != "DONE":
                 if time.monotonic() > end:
-                    raise TimeoutError(f"of {len(handles)} requests one is still {state} after {seconds} s")
+                    raise TimeoutError(f"of {len(handles)} transfers one is still {state} after {seconds} s")
                 state = self._agent.check_xfer_state(handle)
             self._agent.release_xfer_handle(handle)
 

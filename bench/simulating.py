@@ -113,7 +113,7 @@ def slowed(profile: MachineProfile, share: float) -> MachineProfile:
     return replace(
         profile,
         slice_us=profile.slice_us / share,
-        request_us=profile.request_us / share,
+        descriptor_us=profile.descriptor_us / share,
         wire=profile.wire * share,
         cold_us=profile.cold_us / share,
     )

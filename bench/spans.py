@@ -1,4 +1,4 @@
-"""What users would write themselves: a NIXL request for each span of two equal sides; and memcpy, the limit."""
+"""What users would write themselves: a NIXL descriptor for each span of two equal sides; and memcpy, the limit."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ def measure(pairs: int) -> list[Row]:
         pair.memory[:] = 0
         pair.move()
         assert np.array_equal(pair.memory, source), "the runtime reads other bytes than NIXL span by span"
-        spans = faster(AREA, f"{len(source) // planes.page:,} NIXL requests", interleave(pair.move, loop.read, pairs))
+        spans = faster(
+            AREA, f"{len(source) // planes.page:,} NIXL descriptors", interleave(pair.move, loop.read, pairs)
+        )
         copied = within(AREA, "memcpy", interleave(pair.move, lambda: np.copyto(pair.memory, source), pairs))
     return [spans, copied]

@@ -1,4 +1,4 @@
-"""Pages of unlike order or size, 64 MiB for one decode worker: through a stage, straight, and as one merged request."""
+"""Pages of unlike order or size, 64 MiB for one decode worker: staged, straight, and as one merged descriptor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kvplan.bench.sample import WARMUP, interleave
 
 AREA = "unlike pages, by way of a stage"
 MODEL, BYTES = "llama-3.1-8b", 64 << 20
-# What a stage wins over going straight, and what it may take of one merged request's time.
+# What a stage wins over going straight, and what it may take of one merged descriptor's time.
 LEAST, MOST = 4.0, 1 / 0.35
 CASES = (
     ("pull, heads first tp=4 to tokens first tp=2", "tp=4,order=hnd", "tp=2,order=nhd", "unpack", "pull"),
@@ -34,4 +34,7 @@ def _rows(pairs: int, title: str, prefill: str, decode: str, strategy: str, mode
         by_hand = staged.by_hand.write if mode == "push" else staged.by_hand.read
         won = interleave(staged.move, straight.move, pairs, WARMUP)
         bound = interleave(staged.move, by_hand, pairs, WARMUP)
-    return [faster(AREA, f"{title}, against straight", won, LEAST), within(AREA, f"{title}, one request", bound, MOST)]
+    return [
+        faster(AREA, f"{title}, against straight", won, LEAST),
+        within(AREA, f"{title}, one descriptor", bound, MOST),
+    ]

@@ -122,7 +122,7 @@ def row_of(
     worker.nixl_wrapper.posted = 0
     row = faster(AREA, name, interleave(prepare, read, pairs, WARMUP), least)
     assert worker.nixl_wrapper.posted, "vLLM posted nothing"
-    row.details["requests"] = prepare()
+    row.details["descriptors"] = prepare()
     row.details["vllm_descriptors"] = worker.nixl_wrapper.posted // (pairs + WARMUP)
     return row
 

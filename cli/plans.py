@@ -25,7 +25,8 @@ HELP = (
 OF_A_HOOK = {"GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_PREFIX"}
 # A sentence of a plan's header about one side, both, or what is in doubt, which may take several lines.
 NOTE = re.compile(
-    r"^(Prefill|Decode|Both sides|In doubt): (.*?)\.$(?=\n(?:Prefill: |Decode: |Both sides: |In doubt: |Proved))",
+    r"^(Prefill|Decode|Both sides|In doubt): (.*?)\.$"
+    r"(?=\n(?:Prefill: |Decode: |Both sides: |In doubt: |Not moved, |Proved))",
     re.MULTILINE | re.DOTALL,
 )
 

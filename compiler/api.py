@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -14,6 +15,7 @@ from kvplan.compiler.cost.cost import PlanCost, plan_cost
 from kvplan.compiler.cost.limit import check_spans
 from kvplan.compiler.cost.strategy import staged, with_strategies
 from kvplan.compiler.emit.emit import emit
+from kvplan.compiler.emit.header import HERE
 from kvplan.compiler.errors import BadInput, ProofFailed, Refused
 from kvplan.compiler.pair import digests as digest
 from kvplan.compiler.pair.compat import check_pair
@@ -58,8 +60,8 @@ def compile_pair(
         sides_of = bind(library, found, prefill), bind(library, found, decode)
     except Refused as error:
         raise _with_command(error, library, found, prefill, decode) from error
-    extra = _own_layouts(library, *sides_of)
     profile = library.machine((options or {}).get(MACHINE, library.default_machine))
+    extra = _own_layouts(library, profile.name, *sides_of)
     return compile_bound(*sides_of, options, found.title, extra, tuple(found.doubts), profile)
 
 
@@ -127,14 +129,17 @@ def _unprobed(side: BoundSide) -> tuple[str, ...]:
     """What nobody saw the engine write."""
     if not side.unprobed:
         return ()
-    return (f"not probed on {side.engine}, whose file alone says how a page is filled: {', '.join(side.unprobed)}",)
+    caches = ", ".join(side.unprobed)
+    return (
+        f"the page layout of {caches} comes from {side.engine}'s engine file; not yet verified on a running engine",
+    )
 
 
-def _own_layouts(library: Library, *both: BoundSide) -> tuple[str, ...]:
-    """A place holder for the user's own folder of layouts, if a file of it is used. Where it lies is not the plan's."""
+def _own_layouts(library: Library, machine: str, *both: BoundSide) -> tuple[str, ...]:
+    """Words for a command that runs in the user's own folder of layouts, if it needs a file of that."""
     used = {("model", side.model) for side in both} | {("engine", side.engine) for side in both}
-    used |= {("kind", cache.kind) for side in both for cache in side.caches}
-    return () if all(library.shipped(sort, name) for sort, name in used) else ("--layouts LAYOUTS",)
+    used |= {("kind", cache.kind) for side in both for cache in side.caches} | {("machine", machine)}
+    return () if all(library.shipped(sort, name) for sort, name in used) else (HERE,)
 
 
 def side_of(bound: BoundSide) -> tuple[Side, str]:
@@ -167,9 +172,10 @@ def _shipped_machine() -> MachineProfile:
 
 
 def command(plan: Plan) -> str:
-    """The command line that makes a plan again."""
-    given = ["kvplan compile", plan.model, f"--prefill {plan.prefill.key}", f"--decode {plan.decode.key}"]
-    return " ".join([*given, *(f"--{name} {value}" for name, value in unusual(plan))])
+    """The command line that makes a plan again, as a shell takes it."""
+    options = {"prefill": plan.prefill.key, "decode": plan.decode.key, **dict(unusual(plan))}
+    given = (f"--{name} {shlex.quote(value)}" for name, value in options.items())
+    return " ".join(["kvplan compile", shlex.quote(plan.model), *given])
 
 
 def path(plan: Plan) -> str:

@@ -9,6 +9,12 @@ from kvplan.dsl.text.grouped import grouped
 from kvplan.plan.spans import group_named
 from kvplan.plan.types import CONTEXT, Needs, Pair, Plan
 
+# What the figures of a transfer count.
+FIGURES = (
+    "A span is contiguous on both sides; NIXL posts one descriptor for a span, or for several that adjoin. Descriptors "
+    "in the worst case (no adjacent blocks)"
+)
+
 
 def many(count: int, word: str) -> str:
     """`1 head`, `2 heads`."""

@@ -265,10 +265,10 @@ class Engine:
 class MachineProfile:
     """What moving costs on a machine. `says` tells on which it was measured, and under which conditions.
 
-    `transfer_us` is what a transfer takes however little it moves, `slice_us` a slice beside its requests, `request_us`
-    one posted request beside its bytes. `wire` is bytes a second of long requests, `copies` pairs (bytes that lie
-    together on both sides of a copy, bytes a second) with rising bytes, one at least. `cold_us` is what a transfer
-    takes beside all that where its engines had none for a while, 0 where nobody measured it.
+    `transfer_us` is what a transfer takes however little it moves, `slice_us` a slice beside its descriptors,
+    `descriptor_us` one descriptor beside its bytes. `wire` is bytes a second of long descriptors, `copies` pairs (bytes
+    that lie together on both sides of a copy, bytes a second) with rising bytes, one at least. `cold_us` is what a
+    transfer takes beside all that if its engines had none for a while, 0 if nobody measured it.
     """
 
     name: str
@@ -276,7 +276,7 @@ class MachineProfile:
     says: str
     transfer_us: float
     slice_us: float
-    request_us: float
+    descriptor_us: float
     wire: float
     copies: tuple[tuple[int, float], ...]
     cold_us: float = 0.0

@@ -1,4 +1,4 @@
-"""What transfers of several sorts took, as what a transfer, a slice, a request and a byte take."""
+"""What transfers of several sorts took, as what a transfer, a slice, a descriptor and a byte take."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class TimedTransfer:
     """A transfer, or the median of some of a sort, from submit to done; `cold` where there was nothing to do before."""
 
     slices: int
-    requests: int
+    descriptors: int
     bytes: int
     seconds: float
     cold: bool = False
@@ -24,14 +24,14 @@ class TimedTransfer:
 
 @dataclass(frozen=True, slots=True)
 class TransferRates:
-    """Seconds that a transfer, a slice, a request and a byte take, and those that a `cold` transfer takes longer.
+    """Seconds that a transfer, a slice, a descriptor and a byte take, and those that a `cold` transfer takes longer.
 
     `error` is the largest part that any time is off.
     """
 
     transfer: float
     slice: float
-    request: float
+    descriptor: float
     byte: float
     cold: float
     error: float
@@ -39,11 +39,11 @@ class TransferRates:
 
 def fitted(timed: Sequence[TimedTransfer]) -> TransferRates:
     """The rates by which the times are least off, each by its part of the time, so that short ones count as much."""
-    counts = np.array([(1, each.slices, each.requests, each.bytes, each.cold) for each in timed], float)
+    counts = np.array([(1, each.slices, each.descriptors, each.bytes, each.cold) for each in timed], float)
     shares = counts / np.array([[each.seconds] for each in timed])
     rates = _nonnegative(shares)
-    transfer, slice_, request, byte, cold = rates.tolist()
-    return TransferRates(transfer, slice_, request, byte, cold, float(np.abs(shares @ rates - 1).max()))
+    transfer, slice_, descriptor, byte, cold = rates.tolist()
+    return TransferRates(transfer, slice_, descriptor, byte, cold, float(np.abs(shares @ rates - 1).max()))
 
 
 def _nonnegative(shares: Floats) -> Floats:

@@ -36,7 +36,7 @@ def machine_text(name: str, calibration: Calibration, mem_type: str, how: str) -
         f"transfer_us: {1e6 * rates.transfer:.0f}",
         f"slice_us: {1e6 * rates.slice:.0f}",
         f"cold_us: {1e6 * rates.cold:.0f}",
-        f"request_ns: {1e9 * rates.request:.0f}",
+        f"descriptor_ns: {1e9 * rates.descriptor:.0f}",
         f"wire: {_rate(1 / rates.byte if rates.byte else float('inf'))}",
         "copies:",
         *(f"  - {{together: {together}, rate: {_rate(rate)}}}" for together, rate in calibration.copies.items()),

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kvplan.compiler.api import Compiled
 
 DEPLOYMENT = "calibrate.yaml"
-# Requests of one transfer: enough to tell what each takes, few enough for many turns.
+# Descriptors of one transfer: enough to tell what each takes, few enough for many turns.
 MOST = 65536
 
 
@@ -27,7 +27,7 @@ class TimedPair:
 
 
 def compiled(folder: Path, size: int) -> list[TimedPair]:
-    """The pairs, their plans written into `folder`, each to move `size` bytes at most; that of one request first."""
+    """The pairs, their plans written into `folder`, each to move `size` bytes at most; that of one descriptor first."""
     from kvplan.cli import jobs
 
     deployment = Path(str(files("kvplan.cli.calibrate").joinpath(DEPLOYMENT)))

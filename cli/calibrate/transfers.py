@@ -1,4 +1,4 @@
-"""Transfers that are timed: one request for all, many short ones, a single block at once and after a pause, slices."""
+"""Transfers that are timed: one descriptor, many short ones, a single block at once and after a pause, slices."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class TransferCase:
         moved = self.worker.submit(wanted, SECONDS).wait()
         seconds = self.clock() - began
         size = sum(part.expected for part in moved.parts)
-        return TimedTransfer(self.sort.slices, moved.requests, size, seconds, cold=self.sort.pause > 0)
+        return TimedTransfer(self.sort.slices, moved.descriptors, size, seconds, cold=self.sort.pause > 0)
 
 
 @contextmanager

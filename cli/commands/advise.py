@@ -22,16 +22,16 @@ from kvplan.dsl.model import MachineProfile
 from kvplan.dsl.named import library
 
 LEGEND = (
-    "time is that of the decode worker that takes longest; requests and bytes are those of all;",
-    f"with --strategy {AUTO} a pair goes by unpack where decode reads whole pages, by pack otherwise",
+    "time is that of the slowest decode worker; descriptors and bytes are those of all workers;",
+    f"with --strategy {AUTO} decode unpacks if it reads whole pages; otherwise prefill packs",
 )
 
 
 @click.command("advise")
 @click.argument("model", shell_complete=complete.models)
 @side_options(required=True)
-@click.option("--machine", metavar="NAME", help="The machine whose times count, the default one if not given.")
-@click.option("--all", "every", is_flag=True, help="All that was compared, not only what wins time.")
+@click.option("--machine", metavar="NAME", help="Predict times by this machine's profile.")
+@click.option("--all", "every", is_flag=True, help="Show every setting that was tried, not only faster ones.")
 @layouts_option
 @format_option("text", "json")
 def command(
@@ -39,10 +39,10 @@ def command(
 ) -> None:
     """Say which engine settings would move caches faster.
 
-    Either engine is compared with each order, block size and the like that it can have, by itself and both alike, and
-    each pair with every strategy: what one request of 1024 tokens takes, as the machine's profile predicts it. A
-    setting is named as the engine has it. Not predicted is whether a kernel takes a block size, and how fast it then
-    computes. `kvplan calibrate` makes a profile of a machine, which --layouts DIR finds.
+    For each engine, and for both together, it tries each order, block size and similar option, with every strategy,
+    and predicts from the machine's profile how long one request of 1024 tokens takes. Settings have the engine's own
+    names. It does not predict whether a kernel accepts a block size, or how fast it then computes. `kvplan calibrate`
+    writes a profile of a machine; --layouts DIR finds it.
     """
     layout_files, name = library(model, layouts)
     profile = layout_files.machine(machine or layout_files.default_machine)
@@ -73,9 +73,9 @@ def text(model: str, profile: MachineProfile, advice: Advice, shown: Sequence[Ad
         "",
     ]
     rows = [_row(each, now) for each in (now, *shown)]
-    table = columns(("     time", "of now", "requests", "bytes", "strategy", "change"), rows)
+    table = columns(("     time", "of now", "descriptors", "bytes", "strategy", "change"), rows)
     refused = [f"{advice.refused} combinations are refused, as `kvplan matrix` says it"] if advice.refused else []
-    nothing = [] if shown else ["", "nothing that these engines can be set to wins time"]
+    nothing = [] if shown else ["", "no setting of these engines is faster"]
     return "\n".join([*head, *table, *nothing, "", *LEGEND, *refused])
 
 
@@ -83,7 +83,7 @@ def _row(each: AdvisedPair, now: AdvisedPair) -> tuple[object, ...]:
     alone = "as it is" if each.strategy == DIRECT else f"kvplan compile --strategy {AUTO}"
     change = "; ".join(map(_told, each.changes)) or alone
     time, part = f"{each.us / 1000:9,.2f} ms", f"{100 * each.us / now.us:4.0f} %"
-    return time, part, each.requests, size(each.bytes), each.strategy, change
+    return time, part, each.descriptors, size(each.bytes), each.strategy, change
 
 
 def _told(change: SettingChange) -> str:

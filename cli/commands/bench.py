@@ -14,18 +14,18 @@ FEWEST, WIDE = 15, 150
 
 @click.command("bench")
 @click.argument("names", nargs=-1, metavar="[WHAT]...")
-@click.option("--pairs", type=click.IntRange(min=2), default=FEWEST, show_default=True, help="How often each is timed.")
+@click.option("--pairs", type=click.IntRange(min=2), default=FEWEST, show_default=True, help="How often to time each.")
 @click.option("--json", "as_json", is_flag=True, help="Figures and their parts as JSON on stdout.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="json is --json.")
 @click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path), help="Write the JSON to a file too.")
 def command(names: Sequence[str], pairs: int, as_json: bool, form: str, output: Path | None) -> None:
     """Measure what kvplan promises about speed, as ratios.
 
-    What is compared is taken in turns in one run, and told with its spread. WHAT is any of hot, lists, preparing,
-    requests, predicting, homogeneous, hybrids, staging, rounds, many, idle, checksum, store, compiling, proof, curves;
-    all of these by default. And peers, which `make bench-peers` runs: what users would take instead; gpu, in a GPU's
-    memory; fleet, engines in an etcd; simulating, a fleet beside what is simulated of it. A figure that misses its
-    target is shown as such; the exit code is 0 all the same, since machines differ.
+    Each measurement alternates with what it is compared with, and has its spread. WHAT is any of hot, lists,
+    preparing, descriptors, predicting, homogeneous, hybrids, staging, rounds, many, idle, checksum, store, compiling,
+    proof, curves; all of these by default. Only on request: peers, other connectors (`make bench-peers`); gpu, in a
+    GPU's memory; fleet, engines in an etcd; simulating, a fleet beside its simulation. A figure that misses its target
+    is marked; the exit code is 0 all the same, since machines differ.
     """
     # By name: commands know nothing of what stands above them.
     run, report = (importlib.import_module(f"kvplan.bench.{name}") for name in ("all", "report"))

@@ -237,8 +237,8 @@ def _side(name: str, side: Plain) -> list[str]:
     lines += [f"  {line}" for line in columns(("group", "block", "bytes of a page"), rows)]
     lines += [f"  note: {note}" for note in side["notes"]]
     caches = ", ".join(side["unprobed"])
-    unprobed = f"  not probed, so only that file says how kernels fill a page (docs/from-cache.md): {caches}"
-    return [*lines, unprobed if side["unprobed"] else "  probed: the engine was seen to fill pages so"]
+    unprobed = f"  page layout not yet verified on a running engine (docs/from-cache.md): {caches}"
+    return [*lines, unprobed if side["unprobed"] else "  page layout verified on a running engine"]
 
 
 def _block(group: Plain) -> str:
@@ -259,9 +259,9 @@ def _way(way: Plain) -> list[str]:
     if not way["works"]:
         return [f"{_head(way)}: refused", *_refused(way["error"])]
     rows = [
-        (ranges(move["workers"]), move["pair"], move["requests"], move["bytes"], unit(move)) for move in way["moves"]
+        (ranges(move["workers"]), move["pair"], move["descriptors"], move["bytes"], unit(move)) for move in way["moves"]
     ]
-    table = columns(("decode worker", "group", "requests", "bytes", "per"), rows)
+    table = columns(("decode worker", "group", "descriptors", "bytes", "per"), rows)
     return [f"{_head(way)}: works", f"  plan {way['plan']}, {way['path']}", *(f"  {line}" for line in table)]
 
 

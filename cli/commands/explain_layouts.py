@@ -146,8 +146,9 @@ def _flag_lines(said: Plain) -> list[str]:
 
 def _probed_lines(probed: Plain | None) -> list[str]:
     if probed is None:
-        return ["not probed: only this file says how kernels fill a page, no run has shown it (docs/from-cache.md)"]
-    head = f"probed in {probed['version']}, {probed['date']}: {', '.join(probed['kinds'])}"
+        return ["page layouts come from this file; not yet verified on a running engine (docs/from-cache.md)"]
+    kinds = ", ".join(probed["kinds"])
+    head = f"page layouts verified on a running engine, {probed['version']}, {probed['date']}: {kinds}"
     return [head, *_wrapped(probed["how"], 2)]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from kvplan.cli.commands.explain_layouts import engine_text, kind_text
 from kvplan.cli.terminal import width
-from kvplan.compiler.words import columns, interval, many
+from kvplan.compiler.words import FIGURES, columns, interval, many
 from kvplan.dsl.text.diagnostics import ranges
 
 Plain = Mapping[str, Any]
@@ -140,15 +140,13 @@ def _holders(workers: Sequence[Plain]) -> list[tuple[object, ...]]:
 
 
 def _moves(said: Plain) -> list[str]:
-    head = ("decode worker", "group", "reads", "spans", "requests", "bytes", "per")
+    head = ("decode worker", "group", "reads", "spans", "descriptors", "bytes", "per")
     rows = [
-        (ranges(m["workers"]), m["pair"] + by, m["reads"], m["spans"], way["requests"], way["bytes"], unit(m))
+        (ranges(m["workers"]), m["pair"] + by, m["reads"], m["spans"], way["descriptors"], way["bytes"], unit(m))
         for m in said["moves"]
         for by, way in [("", m), *((f", {way['strategy']}", way) for way in m.get("staged", ()))]
     ]
-    asked = "what the network is asked for at most, when no two blocks are neighbours"
-    counted = f"spans are rows of a table; requests are {asked}"
-    return [*columns(head, rows), counted, *said["readings"]]
+    return [*columns(head, rows), f"{FIGURES}.", *said["readings"]]
 
 
 def unit(move: Plain) -> str:

@@ -27,11 +27,11 @@ from kvplan.compiler.explain.matrix import MatrixCell, PairCost, RefusalReason, 
 from kvplan.compiler.side.text import sides
 from kvplan.dsl.named import library
 
-COLUMNS = ("model", "prefill", "decode", "requests", "bytes", "shortest_span", "refused", "reason", "help")
+COLUMNS = ("model", "prefill", "decode", "descriptors", "bytes", "shortest_span", "refused", "reason", "help")
 Labels = Mapping[RefusalReason, str]
 LEGEND = (
-    "requests are what the network is asked for at most, when no two logical blocks are neighbours; bytes are written;",
-    "shortest is the shortest span, before spans that follow each other are joined into one request",
+    "descriptors: what NIXL posts in the worst case (no adjacent blocks); bytes: what is written;",
+    "shortest: the shortest span, contiguous on both sides, before adjoining spans become one descriptor",
 )
 
 
@@ -43,18 +43,16 @@ LEGEND = (
 def command(model: str, asked: AskedPairs, form: str) -> None:
     """Compare all pairs of sides by what they cost.
 
-    A row is a side of --prefill, a column one of --decode, as in --prefill tp=1/2/4 --decode tp=1/2. A cell is about
-    one request of 1024 tokens from token 0, all caches, states included, of all decode workers together.
+    A row is a side of --prefill, a column one of --decode, as in --prefill tp=1/2/4 --decode tp=1/2. A cell has the
+    figures of one request of 1024 tokens: all caches, states included, and all decode workers together.
 
     \b
-      requests  what the network is asked for at most, when no two
-                logical blocks are neighbours
-      bytes     written
-      shortest  span in bytes, before spans that follow each other are
-                joined into one request
+      descriptors  what NIXL posts in the worst case (no adjacent blocks)
+      bytes        what is written
+      shortest     the shortest span, contiguous on both sides
 
-    Or the code of the refusal, with a letter where it has several reasons; the reasons stand below. A refused pair is
-    an answer: the exit code is 0; 1 where a proof failed, which is a fault of kvplan.
+    A refused pair has the code of its refusal, with a letter if one code has several reasons; the reasons are below.
+    The exit code is 0 even if pairs are refused, and 1 if a proof fails, which is a fault of kvplan.
     """
     found, name = library(model, asked.layouts)
     cells = matrix(found, name, sides(asked.prefill), sides(asked.decode), asked.options, jobs.watched)
@@ -149,20 +147,20 @@ def _grid(
     rows = []
     for prefill, name in prefills.items():
         row = [cells[prefill, decode].outcome for decode in decodes]
-        units = "refused" if all(isinstance(found, RefusalReason) for found in row) else "requests\nbytes\nshortest"
+        units = "refused" if all(isinstance(found, RefusalReason) for found in row) else "descriptors\nbytes\nshortest"
         rows.append((name, units, *("\n".join(_words(found, labels)) for found in row)))
     return _lines(("prefill \\ decode", "", *decodes.values()), rows, 2, apart=1)
 
 
 def _list(cells: Iterable[MatrixCell], prefills: dict[str, str], decodes: dict[str, str], labels: Labels) -> list[str]:
     rows = [(prefills[cell.prefill], decodes[cell.decode], *_words(cell.outcome, labels)) for cell in cells]
-    return _lines(("prefill", "decode", "requests", "bytes", "shortest"), rows, 2)
+    return _lines(("prefill", "decode", "descriptors", "bytes", "shortest"), rows, 2)
 
 
 def _words(found: PairCost | RefusalReason, labels: Labels) -> tuple[str, ...]:
     if isinstance(found, RefusalReason):
         return (labels[found],)
-    return f"{found.requests:,}", size(found.bytes), size(found.shortest_span)
+    return f"{found.descriptors:,}", size(found.bytes), size(found.shortest_span)
 
 
 def size(count: int) -> str:

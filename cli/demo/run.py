@@ -52,11 +52,11 @@ def show_outcomes(console: Console, outcomes: Sequence[FetchReport], asked: Rang
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for column in ("decode", "from", "bytes moved", "requests", "connect", "first", "again", "bytes checked"):
+    for column in ("decode", "from", "bytes moved", "descriptors", "connect", "first", "again", "bytes checked"):
         table.add_column(column, justify="right", no_wrap=True)
     for one in outcomes:
         seconds = (one.connect, one.first, one.again)
-        counts = (f"{one.worker}", f"{one.sources}", f"{one.content:,}", f"{one.requests:,}")
+        counts = (f"{one.worker}", f"{one.sources}", f"{one.content:,}", f"{one.descriptors:,}")
         times = (f"{1000 * value:.1f} ms" for value in seconds)
         table.add_row(*counts, *times, f"[green]{one.compared:,}")
     console.print(table)

@@ -41,7 +41,7 @@ class DemoJob:
 
 @dataclass(frozen=True, slots=True)
 class FetchReport:
-    """What a decode worker saw of its two transfers: sources, posted requests, the plan's prediction, seconds.
+    """What a decode worker saw of its two transfers: sources, posted descriptors, the plan's prediction, seconds.
 
     `connect` seconds go by before the first transfer, whose own seconds include the transport's wiring up. `began`
     is when the second one was submitted, by the machine's monotonic clock. `content` are bytes that it fetched,
@@ -50,7 +50,7 @@ class FetchReport:
 
     worker: int
     sources: int
-    requests: int
+    descriptors: int
     predicted: int
     connect: float
     first: float
@@ -130,13 +130,13 @@ def twice(line: WorkerPipe, job: DemoJob, worker: DecodeWorker, memory: DemoMemo
     line.listen(job.seconds)
     wanted, began = job.asking("again"), time.monotonic()
     again, moved = timed(lambda: worker.submit(wanted, job.seconds).wait())
-    posted = moved.requests if moved.posted is None else moved.posted
+    posted = moved.descriptors if moved.posted is None else moved.posted
     sources = sum(part.connection.reads for part in moved.parts)
-    line.say(FetchReport(job.share.number, sources, posted, moved.requests, connect, first, again, began, *checked))
+    line.say(FetchReport(job.share.number, sources, posted, moved.descriptors, connect, first, again, began, *checked))
 
 
 def transport(name: str, hub: Hub | None) -> Transport:
-    """An agent of `hub`, or one of NIXL that counts the requests it posts."""
+    """An agent of `hub`, or one of NIXL that counts the descriptors it posts."""
     from kvplan.runtime import InMemory, Nixl
 
     return InMemory(hub, name) if hub is not None else Nixl(name, telemetry=True)

@@ -1,13 +1,13 @@
 // What every pair of sides costs: a table as a heat map, stronger for more.
 
 const FIGURES = {
-  requests: { title: "requests", unit: "what the network is asked for at most, when no two logical blocks are neighbours", text: number },
+  descriptors: { title: "descriptors", unit: "what NIXL posts in the worst case (no adjacent blocks)", text: number },
   bytes: { title: "bytes", unit: "written, over all decode workers", text: size },
   shortest_span: { title: "shortest span", unit: "bytes, before spans that follow each other are joined", text: size },
 };
 
 function matrixSections(costs, command) {
-  const state = { figure: "requests" };
+  const state = { figure: "descriptors" };
   const readout = el("p", { role: "status", "aria-live": "polite", class: "readout" }, "Point at a pair.");
   const place = el("div", { class: "scroll" });
   const buttons = Object.entries(FIGURES).map(([name, { title }]) => el("button", { type: "button", "data-figure": name, onclick: () => draw(name) }, title));
@@ -18,7 +18,7 @@ function matrixSections(costs, command) {
     note.textContent = `${FIGURES[name].title}: ${FIGURES[name].unit}; of one request of ${number(costs.tokens)} tokens, states included. Stronger is more, on a logarithmic scale.`;
     place.replaceChildren(matrixTable(costs, FIGURES[name], name, readout));
   };
-  draw("requests");
+  draw("descriptors");
   return [
     el("header", {}, el("h1", {}, costs.title), el("p", { class: "quiet mono" }, command)),
     el("section", {}, el("h2", {}, "What every pair of sides costs"), el("div", { class: "bar" }, buttons), note, readout, place),
@@ -58,7 +58,7 @@ function cellWords(costs, cell) {
     const why = costs.refusals.find((each) => each.code === cell.refused && each.pairs.some(([p, d]) => p === cell.prefill && d === cell.decode));
     return `${who}refused, ${cell.refused}: ${why.message}`;
   }
-  return `${who}${many(cell.requests, "request")}, ${number(cell.bytes)} B, shortest span ${number(cell.shortest_span)} B`;
+  return `${who}${many(cell.descriptors, "descriptor")}, ${number(cell.bytes)} B, shortest span ${number(cell.shortest_span)} B`;
 }
 
 /** Arrow keys go from pair to pair. */

@@ -2,14 +2,14 @@
 
 const SQUARE = { most: 46, least: 7, room: 620, left: 84, top: 46, steps: 5 };
 
-/** Bytes and requests by pair of workers: a map from `prefill,decode` to {bytes, requests, caches}. */
+/** Bytes and descriptors by pair of workers: a map from `prefill,decode` to {bytes, descriptors, caches}. */
 function edges(plan) {
   const found = new Map();
   plan.reads.forEach((reads, decode) => {
     for (const read of reads) {
-      const edge = found.get(`${read.worker},${decode}`) ?? { bytes: 0, requests: 0, caches: new Map() };
+      const edge = found.get(`${read.worker},${decode}`) ?? { bytes: 0, descriptors: 0, caches: new Map() };
       edge.bytes += read.bytes;
-      edge.requests += read.requests;
+      edge.descriptors += read.descriptors;
       edge.caches.set(read.cache, (edge.caches.get(read.cache) ?? 0) + read.bytes);
       found.set(`${read.worker},${decode}`, edge);
     }
@@ -99,7 +99,7 @@ function edgeWords(edge, told, { row, column }) {
   const who = `decode ${column} ← prefill ${row}`;
   if (!edge) return `${who}: ${told ? "told only that it is done" : "nothing"}`;
   const caches = [...edge.caches].map(([cache, bytes]) => `${cache} ${size(bytes)}`).join(", ");
-  return `${who}: ${number(edge.bytes)} B, ${many(edge.requests, "request")}${edge.caches.size > 1 ? ` (${caches})` : ""}`;
+  return `${who}: ${number(edge.bytes)} B, ${many(edge.descriptors, "descriptor")}${edge.caches.size > 1 ? ` (${caches})` : ""}`;
 }
 
 /** How many notifications each prefill worker waits for. */

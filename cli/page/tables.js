@@ -16,7 +16,7 @@ function headSection(plan, command, before = null) {
 function factsOf(plan) {
   const sum = (name) => plan.moves.reduce((total, move) => total + move[name] * move.workers.length, 0);
   return {
-    [`bytes per ${number(plan.tokens)} tokens`]: size(sum("bytes")), [`requests per ${number(plan.tokens)} tokens`]: number(sum("requests")),
+    [`bytes per ${number(plan.tokens)} tokens`]: size(sum("bytes")), [`descriptors per ${number(plan.tokens)} tokens`]: number(sum("descriptors")),
     "prefill workers": number(plan.sides[PREFILL].workers.length), "decode workers": number(plan.reads.length),
     reads: number(plan.reads.flat().length), plan: plan.digests.plan.slice(0, 12),
   };
@@ -24,12 +24,12 @@ function factsOf(plan) {
 
 function costSection(plan) {
   const rows = plan.moves.map((move) => [
-    ranges(move.workers), move.pair, number(move.reads), number(move.spans), number(move.requests), number(move.bytes),
+    ranges(move.workers), move.pair, number(move.reads), number(move.spans), number(move.descriptors), number(move.bytes),
     move.store === "tokens" ? `${number(plan.tokens)} tokens` : "request",
   ]);
   return el("section", {}, el("h2", {}, "What moves"),
-    el("p", { class: "quiet" }, "For each decode worker: spans are rows of a table; requests are what the network is asked for at most, when no two blocks are neighbours."),
-    table(["decode worker", "group", "#reads", "#spans", "#requests", "#bytes", "per"], rows),
+    el("p", { class: "quiet" }, "For each decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks)."),
+    table(["decode worker", "group", "#reads", "#spans", "#descriptors", "#bytes", "per"], rows),
     plan.readings.map((said) => el("p", {}, said)));
 }
 

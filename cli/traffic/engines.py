@@ -39,13 +39,13 @@ class SharedMachine:
 
 @dataclass(eq=False, slots=True)
 class MovedSlice:
-    """A part of what one worker moves to or from `peer`: requests and bytes on the wire, microseconds of copies.
+    """A part of what one worker moves to or from `peer`: descriptors and bytes on the wire, microseconds of copies.
 
     Its bytes go over `rails`, at `cap` bytes a microsecond at most; where there are none who posts copies them.
     """
 
     peer: str
-    requests: float
+    descriptors: float
     bytes: float
     copy_us: float
     rails: tuple[SharedPool, ...]
@@ -97,7 +97,7 @@ class PostingWorker:
 
     def _posting_us(self, each: MovedSlice) -> float:
         """What the thread does until the bytes are there, or under way over rails."""
-        posted = each.requests * self._machine.profile.request_us
+        posted = each.descriptors * self._machine.profile.descriptor_us
         if not each.rails:
             return posted + each.bytes / each.cap + each.copy_us
         return posted + (0.0 if self._copies_last else each.copy_us)

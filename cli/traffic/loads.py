@@ -21,7 +21,7 @@ Loads = tuple[LinkLoad, ...]
 class TransferLoads:
     """The loads of all links of a plan by tokens; `count` counts those of one length, which is done once.
 
-    A last block of `block` tokens that is partly filled moves by rows of tokens, not as a page: other requests.
+    A last block of `block` tokens that is partly filled moves by rows of tokens, not as a page: other descriptors.
     """
 
     count: Callable[[int], Loads]
@@ -36,7 +36,7 @@ class TransferLoads:
         if tokens % self.block == 0:
             return line
         more = zip(line, self._partial(), strict=True)
-        return tuple(replace(load, requests=max(0.0, load.requests + requests)) for load, requests in more)
+        return tuple(replace(load, descriptors=max(0.0, load.descriptors + descriptors)) for load, descriptors in more)
 
     def _line(self, tokens: int) -> Loads:
         at = bisect_left(LENGTHS, tokens)
@@ -46,10 +46,10 @@ class TransferLoads:
         return tuple(_between(short, long, share) for short, long in both)
 
     def _partial(self) -> Iterator[float]:
-        """How many requests a half filled last block takes beside half of a whole one's, by link."""
+        """How many descriptors a half filled last block takes beside half of a whole one's, by link."""
         whole = LENGTHS[0], LENGTHS[0] + self.block
         for low, half, high in zip(*map(self._at, (whole[0], sum(whole) // 2, whole[1])), strict=True):
-            yield half.requests - (low.requests + high.requests) / 2
+            yield half.descriptors - (low.descriptors + high.descriptors) / 2
 
     def _at(self, tokens: int) -> Loads:
         if tokens not in self._counted:
@@ -71,8 +71,8 @@ def _block(plan: Plan) -> int:
 
 def _between(low: LinkLoad, high: LinkLoad, share: float) -> LinkLoad:
     """The load `share` of the way from one to the other, none of its numbers below 0."""
-    requests, size, copied = (
+    descriptors, size, copied = (
         max(0.0, a + share * (b - a))
-        for a, b in ((low.requests, high.requests), (low.bytes, high.bytes), (low.copy_us, high.copy_us))
+        for a, b in ((low.descriptors, high.descriptors), (low.bytes, high.bytes), (low.copy_us, high.copy_us))
     )
-    return LinkLoad(low.prefill, low.decode, requests, size, copied)
+    return LinkLoad(low.prefill, low.decode, descriptors, size, copied)

@@ -166,7 +166,7 @@ class RequestLife:
         parts = max(1, count) * self._pair.pieces
         rails = tuple(engine.rails for engine in (self._prefill, self._decode) if engine.rails is not None)
         cap = min(self._machine.profile.wire / 1e6, self._prefill.rail, self._decode.rail)
-        load = link.requests / parts, link.bytes / parts, link.copy_us / parts
+        load = link.descriptors / parts, link.bytes / parts, link.copy_us / parts
         return [MovedSlice(peer, *load, rails, cap, self._env.event()) for _ in range(count)]
 
     def _answered(self, turn: Request, blocks: BlockGrant) -> Steps:

@@ -142,7 +142,11 @@ def absent(model: Model, engine: Engine, env: Env, without: str | None) -> dict[
 
 def noted(why: Mapping[str, str]) -> list[str]:
     """A note on each that the side's text does not name."""
-    return [f"{name} is not stored ({reason})" for name, reason in why.items() if reason.startswith(WHEN)]
+    return [
+        f"{name} is stored only {reason}, which is false here"
+        for name, reason in why.items()
+        if reason.startswith(WHEN)
+    ]
 
 
 def _check_left_out(model: Model, without: str, name: str) -> None:

@@ -1,4 +1,4 @@
-"""What a plan costs, computed from the plan alone: spans, requests and bytes of every pair of groups."""
+"""What a plan costs, computed from the plan alone: spans, descriptors and bytes of every pair of groups."""
 
 from __future__ import annotations
 
@@ -34,21 +34,23 @@ from kvplan.plan.types import (
 )
 
 TOKENS = 1024
-DIRECT = "direct, every span goes straight to its place in the decode pages: nothing is staged or permuted"
+DIRECT = "direct, every span is copied straight to its place in the decode pages"
 STAGED = (
-    "where a table has ranges, prefill pages travel as they lie and decode copies them into place (`unpack`), or "
-    "prefill copies into the order of decode pages first (`pack`): where a table has both, what is pulled the one and "
-    "what is pushed the other; all else goes straight to its place"
+    "with `unpack`, ranges of prefill pages are moved whole and decode copies them into place; with `pack`, prefill "
+    "first copies into the order of decode pages; if a table has both, pull uses `unpack` and push uses `pack`; all "
+    "other spans are copied straight to their place"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class StagedMoves:
-    """What `Moves` comes to by way of decode's stage (`unpack`) or prefill's (`pack`): requests and bytes on the wire,
-    and microseconds, beside those of going direct, by the profile that the plan was compiled for."""
+    """What `Moves` takes through decode's buffer (`unpack`) or prefill's (`pack`): descriptors and bytes on the wire.
+
+    `us` are microseconds by the profile that the plan was compiled for, `direct_us` those without a buffer.
+    """
 
     strategy: str
-    requests: int
+    descriptors: int
     bytes: int
     us: float
     direct_us: float
@@ -59,8 +61,8 @@ class Moves:
     """What one decode worker (each of `workers`, which are alike) moves for one pair of groups, straight or `staged`.
 
     `spans` are rows of its tables per page (per run of tokens where pages are unlike), from one shard of the tokens.
-    `requests` and `bytes` are
-    per 1024 tokens from token 0, or per request for a state, where no two logical blocks are neighbours.
+    `descriptors` and `bytes` are per 1024 tokens from token 0, or per request for a state, in the worst case: no two
+    logical blocks are adjacent.
     """
 
     workers: tuple[int, ...]
@@ -69,14 +71,14 @@ class Moves:
     paged: bool
     reads: int
     spans: int
-    requests: int
+    descriptors: int
     bytes: int
     staged: tuple[StagedMoves, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class PlanCost:
-    """What the header of a plan says beside the plan: costs, notes of overridden values, strategy, what was proved.
+    """What the header of a plan adds to the plan: costs, notes of overridden values, strategy, what was proved.
 
     `shortest` is the bytes of the shortest span of 1024 tokens and of the states, before any are joined; 0 for none.
     """
@@ -129,10 +131,10 @@ def _moves(plan: Plan, worker: int, pair: Pair, reads: list[Read], ends: EndsOf)
         shard = 0 if ring else plan.prefill.workers[read.worker].shard
         shards[shard] += rows.size(read.table.page if paged else read.table.token)
     count = max(shards.values())
-    requests, size = sum(cost[0] for cost in costs), sum(cost[1] for cost in costs)
+    descriptors, size = sum(cost[0] for cost in costs), sum(cost[1] for cost in costs)
     shortest = min((cost[2] for cost in costs if cost[2]), default=0)
     store = spans.group_named(plan.decode, pair.decode).store
-    return Moves((worker,), pair.name, store, paged, len(reads), count, requests, size), shortest
+    return Moves((worker,), pair.name, store, paged, len(reads), count, descriptors, size), shortest
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +191,9 @@ def _unnamed(side: Side) -> dict[str, Group]:
 
 
 def table_cost(table: Table, ends: TableEnds) -> tuple[int, int]:
-    """(requests, bytes) of one read, of a request or of one state."""
-    requests, size, _ = _count(table, ends)
-    return requests, size
+    """(descriptors, bytes) of one read, of a request or of one state."""
+    descriptors, size, _ = _count(table, ends)
+    return descriptors, size
 
 
 @lru_cache(maxsize=1024)
@@ -210,7 +212,7 @@ def _sizes(entries: tuple[Planes, ...]) -> tuple[tuple[int, int], ...]:
 
 @lru_cache(maxsize=4096)
 def _count(table: Table, ends: TableEnds) -> tuple[int, int, int]:
-    """(requests, bytes, bytes of the shortest span) of one read of a request, or of one state."""
+    """(descriptors, bytes, bytes of the shortest span) of one read of a request, or of one state."""
     runs = sample(ends)
     page, token, repeat = _one_plane(table)
     whole = spans.whole_pages(ends.page, table, runs)
@@ -220,7 +222,7 @@ def _count(table: Table, ends: TableEnds) -> tuple[int, int, int]:
         spans.token_spans(rows.tokens(token if not whole.all() else ()), spans.pick(runs, ~whole), *strides),
     ])  # fmt: skip
     size = found[:, rows.BYTES]
-    return _requests(found, ends) * repeat, int(size.sum()) * repeat, int(size.min()) if len(size) else 0
+    return _descriptors(found, ends) * repeat, int(size.sum()) * repeat, int(size.min()) if len(size) else 0
 
 
 def spans_of(table: Table, ends: TableEnds) -> int:
@@ -275,8 +277,8 @@ def _moves_plane(place: Place) -> bool:
     return place[0] != 0 and place[1] == 0
 
 
-def _requests(found: Ints, ends: TableEnds) -> int:
-    """How many requests `found` comes to once spans that follow each other on both sides are joined."""
+def _descriptors(found: Ints, ends: TableEnds) -> int:
+    """How many descriptors `found` comes to once spans that follow each other on both sides are joined."""
     if not len(found):
         return 0
     # Column by column, as there may be millions of rows.

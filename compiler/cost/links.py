@@ -1,4 +1,4 @@
-"""What each pair of workers moves for one request of any length, by one strategy: requests, bytes, time of copies."""
+"""What each pair of workers moves for one request of any length, by one strategy: descriptors, bytes, copies."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from kvplan.plan.types import Plan
 class LinkLoad:
     """What one decode worker has moved from one prefill worker for a request, states included.
 
-    `requests` and `bytes` are those on the wire, `copy_us` is the time of copies between a stage and a pool.
+    `descriptors` and `bytes` are those on the wire, `copy_us` is the time of copies between a stage and a pool.
     """
 
     prefill: int
     decode: int
-    requests: float
+    descriptors: float
     bytes: float
     copy_us: float
 
@@ -42,11 +42,13 @@ def _read_loads(plan: Plan, profile: MachineProfile, strategy: str, tokens: int)
     for worker, reads in enumerate(plan.reads):
         for read in reads:
             way = by_strategy(costs(read.table, ends(worker, read), profile), strategy)
-            copy_us = way.us - wire_us(profile, way.requests, way.bytes)
-            yield LinkLoad(read.worker, worker, way.requests, way.bytes, copy_us)
+            copy_us = way.us - wire_us(profile, way.descriptors, way.bytes)
+            yield LinkLoad(read.worker, worker, way.descriptors, way.bytes, copy_us)
 
 
 def added(loads: Sequence[LinkLoad]) -> LinkLoad:
     """Several loads as one, of the two workers of the first."""
-    requests, size, copied = (sum(getattr(load, name) for load in loads) for name in ("requests", "bytes", "copy_us"))
-    return LinkLoad(loads[0].prefill, loads[0].decode, requests, size, copied)
+    descriptors, size, copied = (
+        sum(getattr(load, name) for load in loads) for name in ("descriptors", "bytes", "copy_us")
+    )
+    return LinkLoad(loads[0].prefill, loads[0].decode, descriptors, size, copied)

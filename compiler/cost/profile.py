@@ -1,4 +1,4 @@
-"""What moving takes on a machine, by its profile: requests and bytes on the wire, bytes copied. Microseconds."""
+"""What moving takes on a machine, by its profile: descriptors and bytes on the wire, bytes copied. Microseconds."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from kvplan.dsl.model import MachineProfile
 COLD_AFTER = 0.02
 
 
-def wire_us(profile: MachineProfile, requests: int, size: int) -> float:
-    """What `requests` requests of `size` bytes in all take."""
-    return requests * profile.request_us + size / profile.wire * 1e6
+def wire_us(profile: MachineProfile, descriptors: int, size: int) -> float:
+    """What `descriptors` descriptors of `size` bytes in all take."""
+    return descriptors * profile.descriptor_us + size / profile.wire * 1e6
 
 
-def transfer_us(profile: MachineProfile, requests: int, size: int) -> float:
-    """What a transfer of `requests` requests of `size` bytes in all takes in one slice, from submit to done."""
-    return profile.transfer_us + profile.slice_us + wire_us(profile, requests, size)
+def transfer_us(profile: MachineProfile, descriptors: int, size: int) -> float:
+    """What a transfer of `descriptors` descriptors of `size` bytes in all takes in one slice, from submit to done."""
+    return profile.transfer_us + profile.slice_us + wire_us(profile, descriptors, size)
 
 
 def cold_us(profile: MachineProfile, idle_us: float) -> float:

@@ -40,9 +40,9 @@ RUN = 16
 
 @dataclass(frozen=True, slots=True)
 class StrategyCost:
-    """What a read comes to one way, of a request or of one state: requests and bytes on the wire, microseconds."""
+    """What a read comes to one way, of a request or of one state: descriptors and bytes on the wire, microseconds."""
 
-    requests: int
+    descriptors: int
     bytes: int
     us: float
 
@@ -60,8 +60,8 @@ def staged(plan: Plan, strategy: str, profile: MachineProfile) -> Plan:
 
 def costs(table: Table, ends: TableEnds, profile: MachineProfile) -> dict[str, StrategyCost]:
     """By name the cost of every strategy of a read: `direct` always, `unpack` and `pack` where its table has ranges."""
-    requests, size = table_cost(table, ends)
-    found = {"direct": StrategyCost(requests, size, wire_us(profile, requests, size))}
+    descriptors, size = table_cost(table, ends)
+    found = {"direct": StrategyCost(descriptors, size, wire_us(profile, descriptors, size))}
     if size:
         ways = {"unpack": (table.unpack, PREFILL), "pack": (table.pack, DECODE)}
         copied = _copied_us(table, size, profile)
@@ -72,7 +72,7 @@ def costs(table: Table, ends: TableEnds, profile: MachineProfile) -> dict[str, S
 
 
 def pulled(table: Table, ends: TableEnds) -> tuple[int, int]:
-    """(requests, bytes on the wire) of one read that is pulled, staged where its table is."""
+    """(descriptors, bytes on the wire) of one read that is pulled, staged where its table is."""
     if table.unpack:
         return _staged_moves(ends, table.unpack, PREFILL)
     return _staged_moves(ends, table.pack, DECODE) if table.pack else table_cost(table, ends)
@@ -99,8 +99,8 @@ def _moves(worker: int, reads: list[Read], ends: EndsOf, profile: MachineProfile
     for name in ("unpack", "pack"):
         ways = [by_strategy(cost, name) for cost in every]
         if any(name in cost for cost in every):
-            requests, size = sum(way.requests for way in ways), sum(way.bytes for way in ways)
-            found.append(StagedMoves(name, requests, size, sum(way.us for way in ways), direct))
+            descriptors, size = sum(way.descriptors for way in ways), sum(way.bytes for way in ways)
+            found.append(StagedMoves(name, descriptors, size, sum(way.us for way in ways), direct))
     return tuple(found)
 
 
@@ -136,13 +136,13 @@ def _staged_cost(
     ends: TableEnds, ranges: tuple[PageRange, ...], side: int, copied: float, profile: MachineProfile
 ) -> StrategyCost:
     """The wire's part, and that of the copy."""
-    requests, size = _staged_moves(ends, ranges, side)
-    return StrategyCost(requests, size, wire_us(profile, requests, size) + copied)
+    descriptors, size = _staged_moves(ends, ranges, side)
+    return StrategyCost(descriptors, size, wire_us(profile, descriptors, size) + copied)
 
 
 @lru_cache(maxsize=1024)
 def _staged_moves(ends: TableEnds, ranges: tuple[PageRange, ...], side: int) -> tuple[int, int]:
-    """A request for each image row of each page that is touched, as no two logical blocks are neighbours; the bytes."""
+    """(descriptors, bytes): a descriptor for each image row of each touched page, since no two blocks are adjacent."""
     whole = image(ranges)
     runs, planes = sample(ends), (ends.prefill_planes, ends.decode_planes)[side]
     pages = np.unique((runs.prefill_block, runs.decode_block)[side])

@@ -20,9 +20,9 @@ def by_stage(move: Moves, strategy: str) -> StagedMoves | None:
 
 
 def moved(moves: Iterable[Moves], strategy: str) -> tuple[int, int]:
-    """Requests and bytes on the wire of all decode workers together."""
+    """Descriptors and bytes on the wire of all decode workers together."""
     ways = [(len(move.workers), by_stage(move, strategy) or move) for move in moves]
-    return sum(workers * way.requests for workers, way in ways), sum(workers * way.bytes for workers, way in ways)
+    return sum(workers * way.descriptors for workers, way in ways), sum(workers * way.bytes for workers, way in ways)
 
 
 def times_us(moves: Iterable[Moves], strategy: str, profile: MachineProfile) -> dict[int, float]:
@@ -30,5 +30,5 @@ def times_us(moves: Iterable[Moves], strategy: str, profile: MachineProfile) -> 
     times: Counter[int] = Counter()
     for move in moves:
         stage = by_stage(move, strategy)
-        times.update(dict.fromkeys(move.workers, stage.us if stage else wire_us(profile, move.requests, move.bytes)))
+        times.update(dict.fromkeys(move.workers, stage.us if stage else wire_us(profile, move.descriptors, move.bytes)))
     return {worker: transfer_us(profile, 0, 0) + us for worker, us in times.items()}

@@ -20,8 +20,8 @@ from kvplan.plan.types import Nest, Plan, Planes, Read, Side, Worker
 # The indent of what a function returns.
 INNER = 2 * STEP
 STAGES = (
-    "By way of a stage these ranges of pages travel as they lie: of prefill pages, from which decode copies "
-    "(`unpack`), of decode pages, into which prefill copies (`pack`)."
+    "A staged read moves ranges of pages whole: of prefill pages, from which decode copies (`unpack`), or of decode "
+    "pages, into which prefill copies (`pack`)."
 )
 
 
@@ -73,14 +73,14 @@ def _template() -> Template:
 def _about_tables(plan: Plan) -> str:
     """What the tables of a plan say, as far as there is such a thing in it."""
     tokens = [nest for reads in plan.reads for read in reads for nest in read.table.token]
-    run = ", or for one token of a run (`token`)" if tokens else ""
+    run = ", or for each token of a run (`token`)" if tokens else ""
     hops = (
-        "Hops, where tokens lie in tiles, are (rows, prefill bytes, decode bytes): so much further every so many rows."
+        "Hops, for tokens in tiles, are (rows, prefill bytes, decode bytes): after so many rows, so many bytes further."
     )
     stages = any(read.table.unpack or read.table.pack for reads in plan.reads for read in reads)
     return (
-        f"What is read for one block (`page`){run}: spans of `bytes` bytes at (plane, byte of its page) of either "
-        "side, (0, 0) where it is left out, repeated by loops with steps of (planes, bytes). "
+        f"What a read copies for one block (`page`){run}. A Nest is a span of `bytes` bytes at (plane, byte in the "
+        "page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). "
         f"{f'{hops} ' if any(nest.hops for nest in tokens) else ''}{STAGES if stages else ''}"
     )
 

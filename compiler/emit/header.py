@@ -10,26 +10,29 @@ from kvplan.compiler.cost.cost import TOKENS, Moves, PlanCost, StagedMoves
 from kvplan.compiler.drawing import tensors
 from kvplan.compiler.drawing.bars import bar, legend, levels
 from kvplan.compiler.emit.pylit import WIDTH
-from kvplan.compiler.words import many, readings
+from kvplan.compiler.words import FIGURES, many, readings
 from kvplan.dsl.text.diagnostics import ranges
 from kvplan.dsl.text.grouped import grouped
 from kvplan.plan.spans import group_named
 from kvplan.plan.types import Plan, Planes, Side
 
 BAR = 64  # columns of the longest page
-BEYOND = "Exactly the tokens asked for are written, of those the needed ones; a state is written whole."
+BEYOND = "Of a request, exactly the tokens that decode needs are written; a state is written whole."
+MOVED = f"What moves for {TOKENS:,} tokens, per decode worker. {FIGURES}:"
+# What a command ends with that needs layout files which do not come with kvplan.
+HERE = "--layouts ."
 BOTH = "both"
 
 
 def docstring(plan: Plan, facts: PlanCost, command: str) -> str:
     """The docstring with its quotes."""
-    title = f"{plan.title}: prefill {plan.prefill.key or 'defaults'} -> decode {plan.decode.key or 'defaults'}."
+    title = f"{plan.title}: prefill {plan.prefill.key} -> decode {plan.decode.key}."
     given = [f"{note[:1].upper()}{note[1:]}." for note in _of_both(facts.notes)]
-    absent = [f"Not moved, one side does not have it: {', '.join(plan.skipped)}."] if plan.skipped else []
+    absent = [f"Not moved, because one side lacks it: {', '.join(plan.skipped)}."] if plan.skipped else []
     lines = [f"Strategy: {facts.strategy}. {BEYOND}", *readings(plan), *given, *absent, facts.proved]
     blocks = [
         "\n".join(_wrapped(title)),
-        "\n".join([f"Emitted by kvplan from {plan.model}, do not edit:", *_command(command)]),
+        "\n".join([_emitted(plan, command), *_command(command)]),
         "\n".join(pages(plan)),
         "\n".join(moved(facts)),
         "\n".join([part for line in lines for part in _wrapped(line)]),
@@ -44,10 +47,8 @@ def pages(plan: Plan) -> list[str]:
 
 
 def moved(facts: PlanCost) -> list[str]:
-    """What moves per decode worker, and the requests that takes where no two blocks are neighbours."""
-    lines = [
-        f"What moves of {TOKENS:,} tokens, per decode worker; requests where no two logical blocks are neighbours:"
-    ]
+    """What moves per decode worker, and the descriptors that it takes in the worst case."""
+    lines = _wrapped(MOVED)
     alike = grouped((replace(move, pair=""), move.pair) for move in facts.moves)
     said = [_move(move, ", ".join(pairs) + (", each" if len(pairs) > 1 else "")) for move, pairs in alike.items()]
     return lines + [line for text in said for line in _wrapped(text, "    ", "        ")]
@@ -97,10 +98,10 @@ def _entries(side: Side, cache: str) -> list[Planes]:
 
 def _page(name: str, side: Side, entry: Planes, drawn: str) -> list[str]:
     part = f" {entry.part}" if entry.part else ""
-    tail = f", next {entry.stride:,} B on" if entry.stride != entry.page else ""
+    tail = f", blocks {entry.stride:,} B apart" if entry.stride != entry.page else ""
     every = (e for worker in side.workers for e in worker.planes)
     others = sorted({e.page for e in every if (e.cache, e.part) == (entry.cache, entry.part)} - {entry.page})
-    tail += f"; on others {', '.join(f'{page:,}' for page in others)} B" if others else ""
+    tail += f"; {', '.join(f'{page:,}' for page in others)} B on other workers" if others else ""
     lines = [f"    {name + part:<8} {drawn.ljust(BAR + 1)} {entry.page:>11,} B{tail}"]
     if len(lines[0]) > WIDTH:
         lines = [f"    {name + part:<8} {drawn}", f"{' ' * 13}{entry.page:,} B{tail}"]
@@ -110,7 +111,7 @@ def _page(name: str, side: Side, entry: Planes, drawn: str) -> list[str]:
 def _block(side: Side, entry: Planes) -> str:
     group = group_named(side, entry.group)
     loops = " x ".join(many(len(indices), axis) for axis, indices, _ in entry.loops)
-    count = f"a plane for each of {loops}" if loops else "one plane"
+    count = f"a KV cache tensor for each of {loops}" if loops else "one KV cache tensor"
     groups = {other.group for worker in side.workers for other in worker.planes if other.cache == entry.cache}
     count += f" of {entry.group}, one of {len(groups)} groups" if len(groups) > 1 else ""
     if group.store == "state":
@@ -126,17 +127,21 @@ def _block(side: Side, entry: Planes) -> str:
 
 
 def _move(move: Moves, pairs: str) -> str:
-    unit = "slot" if move.store == "state" else "kernel block" if move.paged else "run of tokens"
-    text = f"{workers(move.workers)}, {pairs}: {many(move.reads, 'read')}, {many(move.spans, 'span')} a {unit}; "
-    whole = " whatever the tokens" if move.store == "state" else ""
+    unit = "state" if move.store == "state" else "page" if move.paged else "run of tokens"
+    whole = ", for any number of tokens" if move.store == "state" else ""
     ways = "".join(f"; {_staged(way)}" for way in move.staged)
-    return f"{text}{many(move.requests, 'request')} and {move.bytes:,} B{whole}{ways}"
+    takes = f"{many(move.reads, 'read')}, {many(move.spans, 'span')} per {unit}"
+    return f"{workers(move.workers)}, {pairs}: {_cost(move)}{whole}; {takes}{ways}"
+
+
+def _cost(of: Moves | StagedMoves) -> str:
+    return f"{of.bytes:,} B in {many(of.descriptors, 'descriptor')}"
 
 
 def _staged(way: StagedMoves) -> str:
-    """`unpack: 512 requests and 67,108,864 B, 35.1 ms instead of 250.0 ms`."""
-    cost = f"{many(way.requests, 'request')} and {way.bytes:,} B"
-    return f"{way.strategy}: {cost}, {way.us / 1e3:,.2f} ms instead of {way.direct_us / 1e3:,.2f} ms"
+    """`with unpack 67,108,864 B in 512 descriptors, predicted to take 35.10 ms instead of 250.00 ms`."""
+    times = f"{way.us / 1e3:,.2f} ms instead of {way.direct_us / 1e3:,.2f} ms"
+    return f"with {way.strategy} {_cost(way)}, predicted to take {times}"
 
 
 def workers(numbers: tuple[int, ...]) -> str:
@@ -150,6 +155,11 @@ def _wrapped(text: str, first: str = "", rest: str = "") -> list[str]:
     return wrap(
         text, WIDTH - 4, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False, break_long_words=False
     )
+
+
+def _emitted(plan: Plan, command: str) -> str:
+    where = ", in the folder of its layout files" if command.endswith(HERE) else ""
+    return f"Emitted by kvplan from {plan.model}, do not edit. To make it again{where}:"
 
 
 def _command(command: str) -> list[str]:

@@ -68,7 +68,7 @@ class AdvisedPair:
     decode: str
     strategy: str
     changes: tuple[SettingChange, ...]
-    requests: int
+    descriptors: int
     bytes: int
     us: float
 
@@ -175,7 +175,7 @@ def _advised(sides: Sides, title: str, profile: MachineProfile) -> list[AdvisedP
 
 
 def _figures(moves: Sequence[Moves], strategy: str, profile: MachineProfile) -> tuple[int, int, float]:
-    """Requests and bytes of all decode workers by a strategy, and the time of the slowest one."""
+    """Descriptors and bytes of all decode workers by a strategy, and the time of the slowest one."""
     return *moved(moves, strategy), max(times_us(moves, strategy, profile).values(), default=0.0)
 
 

@@ -21,7 +21,7 @@ PAGED = ("tokens", "kernel", "ratio", "shards", "chunk", "length", "ring")
 
 
 def describe_plan(plan: Plan, facts: PlanCost, reader: int = 0) -> Plain:
-    """All that a reader asks about a pair. Requests and bytes are per 1024 tokens, or per request for a state.
+    """All that a reader asks about a pair. Descriptors and bytes are per 1024 tokens, or per request for a state.
 
     `landing` is of decode worker `reader`. Raises BadInput (S024) where there is no such worker.
     """
@@ -129,7 +129,7 @@ def _names(worker: Worker, page: Planes) -> list[str]:
 
 
 def _moves(move: Any) -> Plain:
-    names = ("workers", "pair", "store", "paged", "reads", "spans", "requests", "bytes")
+    names = ("workers", "pair", "store", "paged", "reads", "spans", "descriptors", "bytes")
     staged = [asdict(way) for way in move.staged]
     return {name: getattr(move, name) for name in names} | ({"staged": staged} if staged else {})
 

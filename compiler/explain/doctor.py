@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kvplan.dsl.library import Library
 
 Plain = dict[str, Any]
-MOVED = ("workers", "pair", "store", "requests", "bytes")
+MOVED = ("workers", "pair", "store", "descriptors", "bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def describe_examined(side: ExaminedSide, part: str) -> Plain:
 def describe_way(prefill: ExaminedSide, decode: ExaminedSide) -> Plain:
     """What one way between two sides takes: the plan and its cost, or the refusal.
 
-    Requests and bytes are per 1024 tokens, or per request for a state. Raises BadInput, DslError.
+    Descriptors and bytes are per 1024 tokens, or per request for a state. Raises BadInput, DslError.
     """
     if prefill.bound is None or decode.bound is None:
         return {"works": False, "error": refusal(prefill.refusal or decode.refusal)}

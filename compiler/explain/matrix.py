@@ -24,11 +24,11 @@ Watched = Callable[[Sequence[tuple[str, str]]], Iterable[tuple[str, str]]]
 class PairCost:
     """What one request of 1024 tokens, from token 0, takes: all decode workers and all caches together, states too.
 
-    `requests` are posted where no two logical blocks are neighbours, `bytes` are on the wire; `shortest_span` is in
-    bytes, of what goes straight before spans that follow each other are joined into one request; 0 where nothing moves.
+    `descriptors` are posted if no two logical blocks are adjacent, `bytes` are on the wire; `shortest_span` is in
+    bytes, of what goes straight before adjoining spans are joined into one descriptor; 0 where nothing moves.
     """
 
-    requests: int
+    descriptors: int
     bytes: int
     shortest_span: int
 

@@ -63,7 +63,7 @@ def overrides(facts: RuleInputs, bind: Bind, over: Over) -> Overrides:
         if _meaning(facts, bind, _less(kept, key)) == meant:
             kept = _less(kept, key)
     plain = {key: _plain(facts, kept, key) for key in kept}
-    notes = [f"{key}={value} given; derived {plain[key]}" for key, value in kept.items()]
+    notes = [f"{key}={value} is given; the engine would derive {plain[key]}" for key, value in kept.items()]
     here = _placed(bind, kept)
     idle = [key for key in kept if here is not None and _placed(bind, _less(kept, key)) == here]
     if here is not None:

@@ -54,11 +54,13 @@ def claim(decode: PlacedSide, skipped: tuple[str, ...] = ()) -> str:
     """What a proof of this decode side says: bytes of each cache, with the axes that name an element."""
     caches = [cache for cache in decode.side.caches if cache.name not in skipped]
     said = "; ".join(f"{cache.name}: {len(cache.layers)} layers x {_sizes(cache)}" for cache in caches)
-    return f"Proved for every decode worker, each byte written once. {said}."
+    return (
+        f"Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. {said}."
+    )
 
 
 def _sizes(cache: BoundCache) -> str:
-    """`583 B a row of 4 tokens, each from its own (layer, row, latent)`: of one layer, copies counted once."""
+    """`583 B per row of 4 tokens, coordinates (layer, row, latent)`: of one layer, copies counted once."""
     sizes: dict[str, int] = {}
     axes: dict[str, None] = {"layer": None}
     for tensor in cache.tensors:
@@ -66,8 +68,8 @@ def _sizes(cache: BoundCache) -> str:
         per = "state" if cache.store == "state" else "token" if n == 1 else f"row of {n:,} tokens"
         sizes[per] = sizes.get(per, 0) + tensor.size * prod(extent or 1 for _, extent in tensor.axes)
         axes |= dict.fromkeys(axis if extent or n == 1 else "row" for axis, extent in tensor.axes)
-    each = " and ".join(f"{size:,} B a {per}" for per, size in sizes.items())
-    return f"{each}, each from its own ({', '.join(axes)})"
+    each = " and ".join(f"{size:,} B per {per}" for per, size in sizes.items())
+    return f"{each}, coordinates ({', '.join(axes)})"
 
 
 def _check_strays(case: ProofContext, number: int, into: Mapping[tuple[str, str], list[Read]]) -> None:

@@ -22,7 +22,7 @@ def parse_machine(sink: Sink, root: YamlTable, name: str) -> MachineProfile:
         says=_conditions(keys.measured),
         transfer_us=float(keys.transfer_us or 0),
         slice_us=float(keys.slice_us or 0),
-        request_us=(keys.request_ns or 0) / 1000,
+        descriptor_us=(keys.descriptor_ns or 0) / 1000,
         wire=(keys.wire or 1) * MB,
         cold_us=float(keys.cold_us or 0),
         copies=tuple((copy.together or 1, (copy.rate or 1) * MB) for copy in keys.copies),

@@ -35,15 +35,15 @@ class MachineKeys(DocumentKeys):
     default: bool = key(TRUTH, "`true` in one machine's file: costs are its where no other is named")
     measured: MeasurementKeys = key(MEASUREMENT, "on what, and under which conditions", required=True)
     transfer_us: int | None = key(TIME, "microseconds that a transfer takes however little it moves", required=True)
-    slice_us: int | None = key(TIME, "microseconds that each slice takes beside its requests", required=True)
+    slice_us: int | None = key(TIME, "microseconds that each slice takes beside its descriptors", required=True)
     cold_us: int | None = key(
         TIME, "microseconds that a transfer takes beside `transfer_us` where its engines had none for 20 ms"
     )
-    request_ns: int | None = key(TIME, "nanoseconds that a request takes beside its bytes", required=True)
-    wire: int | None = key(RATE, "MB, millions of bytes, that long requests move in a second", required=True)
+    descriptor_ns: int | None = key(TIME, "nanoseconds that a descriptor takes beside its bytes", required=True)
+    wire: int | None = key(RATE, "MB, millions of bytes, that long descriptors move in a second", required=True)
     copies: tuple[CopyRateKeys, ...] = key(
         ListShape(COPY_RATE, filled=True), "copies within memory, by rising bytes that lie together", required=True
     )
 
 
-MACHINE = document("machine", "a machine", "what moving costs on a machine: requests, bytes, copies", MachineKeys)
+MACHINE = document("machine", "a machine", "what moving costs on a machine: descriptors, bytes, copies", MachineKeys)

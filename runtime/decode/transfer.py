@@ -106,8 +106,8 @@ class PeerProgress:
         return self.arrived / self.expected if self.expected else 0.0
 
     @property
-    def requests(self) -> int:
-        return 0 if self.executor is None else self.executor.requests
+    def descriptors(self) -> int:
+        return 0 if self.executor is None else self.executor.descriptors
 
     @property
     def posted(self) -> int | None:
@@ -199,13 +199,13 @@ class Transfer:
         return min(0.999, sum(shares) / len(shares)) if shares else 0.0
 
     @property
-    def requests(self) -> int:
-        """Requests that the transport was predicted to post so far."""
-        return sum(part.requests for part in self.parts)
+    def descriptors(self) -> int:
+        """Descriptors that the transport was predicted to post so far."""
+        return sum(part.descriptors for part in self.parts)
 
     @property
     def posted(self) -> int | None:
-        """Requests that the transport counted, None where it does not count."""
+        """Descriptors that the transport counted, None where it does not count."""
         counts = [part.posted for part in self.parts]
         return None if None in counts else sum(count for count in counts if count is not None)
 

@@ -120,7 +120,7 @@ class TransferTable:
         self._counters.add("requests", outcome=state)
 
     def predict(self, request: Request, engine: PrefillEngine) -> dict[int, int]:
-        """Requests that would be posted, by prefill worker. Raises what is wrong with the request."""
+        """Descriptors that would be posted, by prefill worker. Raises what is wrong with the request."""
         _, demand = self._accept(engine, request, streamed=False)
         posted = dict[int, int]()
         for worker, connection in sorted(engine.connections.items()):
@@ -361,7 +361,7 @@ class TransferTable:
         executor.step()
         if part.phase is Phase.MOVING and executor.read:
             part.on(Event.ARRIVED)
-            self._counters.add("posts", executor.requests)
+            self._counters.add("posts", executor.descriptors)
             self._counters.add("spans", executor.spans)
             if executor.staged:
                 self._counters.add("staged_bytes", executor.staged, direction="read")

@@ -244,7 +244,7 @@ class DecodeWorker(PolledWorker):
                 self._batches -= 1
 
     def predict(self, request: Request, peer: str | None = None) -> dict[int, int]:
-        """Requests that would be posted, by prefill worker. Raises the error that `submit` would give."""
+        """Descriptors that would be posted, by prefill worker. Raises the error that `submit` would give."""
         with self._lock:
             self._check_open()
             return self._transfers.predict(request, self._engines.named(peer))

@@ -76,7 +76,7 @@ COUNTERS = (
     Metric("requests", "Requests that ended, by outcome.", "outcome", ("cancelled", "done", "expired", "failed")),
     Metric("moved_bytes", "Bytes moved by what this process posted, in bytes.", "direction", ("read", "write")),
     Metric("staged_bytes", "Bytes that went by way of a stage, in bytes.", "direction", ("read", "write")),
-    Metric("posts", "Requests posted by the transport, after merging."),
+    Metric("posts", "Descriptors posted by the transport, after merging."),
     Metric("spans", "Contiguous spans to move, before merging."),
     Metric(
         "failures",

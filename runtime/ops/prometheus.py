@@ -11,7 +11,7 @@ from kvplan.runtime.errors import MetricsMissingError
 from kvplan.runtime.ops.metrics import COUNTERS, GAUGES, HISTOGRAMS, Counters, Metric
 
 PREFIX = "kvplan_"
-RATIO = Metric("merge_ratio", "Contiguous spans per request posted: what merging saves.")
+RATIO = Metric("merge_ratio", "Contiguous spans per descriptor posted: what merging saves.")
 # All metrics, by Prometheus' words for what they are.
 SORTS = {"counter": COUNTERS, "histogram": HISTOGRAMS, "gauge": (*GAUGES, RATIO)}
 

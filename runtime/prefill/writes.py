@@ -219,7 +219,7 @@ class RequestWrites:
         name, pin, executor = write.request.id, write.source.pin, write.executor
         write.on(WriteEvent.WRITTEN)
         self._counters.add("moved_bytes", executor.moved, direction="write")
-        self._counters.add("posts", executor.requests)
+        self._counters.add("posts", executor.descriptors)
         self._counters.add("spans", executor.spans)
         self._counters.add("staged_bytes", executor.staged, direction="write")
         self._send(write.client, Written(name, pin, executor.moved))

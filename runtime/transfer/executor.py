@@ -185,7 +185,7 @@ class TransferExecutor:
 
     What goes wrong is told to `on_failure`, whose owner calls `stop`: nothing is posted after that. `complete` says
     that all that there is to move was added. `staged` are bytes that went by way of a stage, with what nobody asked for
-    between them. `requests` and `spans` are predicted; `posted` is what the transport counted, None where it does not
+    between them. `descriptors` and `spans` are predicted; `posted` is what the transport counted, None if it does not
     count.
     """
 
@@ -197,7 +197,7 @@ class TransferExecutor:
         on_failure: Callable[[Exception], None],
     ) -> None:
         self.request, self.peer = request, peer
-        self.moved = self.staged = self.requests = self.spans = 0
+        self.moved = self.staged = self.descriptors = self.spans = 0
         self.posted: int | None = 0
         self.complete = False
         self._context, self._on_failure = context, on_failure
@@ -267,7 +267,7 @@ class TransferExecutor:
 
     def count(self, load: GatheredSpans, part: TransferPart) -> None:
         """Count what was posted for a slice, which is a part of the load."""
-        self.requests += part.of(load.requests)
+        self.descriptors += part.of(load.descriptors)
         self.spans += part.of(load.spans)
 
     def fail(self, error: Exception) -> None:
@@ -347,7 +347,7 @@ class TransferExecutor:
         for handle in list(slice_.handles):
             if handle is None or not self._poll(slice_, handle):
                 return False
-            count = handle.requests()
+            count = handle.descriptors()
             slice_.posted = None if count is None or slice_.posted is None else slice_.posted + count
             slice_.handles.remove(handle)
             handle.release()
@@ -397,8 +397,8 @@ def _load_of(slice_: Slice, scratch: IndexScratch) -> GatheredSpans:
 
 
 def predict(link: PreparedLink, runs: Mapping[str, Runs], context: ExecutorContext) -> int:
-    """Requests that moving these runs by pair would post. Raises LimitError."""
+    """Descriptors that moving these runs by pair would post. Raises LimitError."""
     direct, moves = slices.through_stage(link, runs) if link.staged else (link, [])
     pieces = [] if direct is None else slices.cut(direct, runs, context.slice_bytes)
-    posted = sum(gather(direct, part, context.scratch).requests for part, _ in pieces if direct)
-    return posted + sum(gather_staged(link, move.piece).requests for move in moves)
+    posted = sum(gather(direct, part, context.scratch).descriptors for part, _ in pieces if direct)
+    return posted + sum(gather_staged(link, move.piece).descriptors for move in moves)

@@ -1,7 +1,7 @@
 """Descriptor gathering, the hot path: from the runs of a request to what is posted over one link.
 
 Blocks that lie side by side on both sides become one explicit span; all others go by index into the prepared
-lists, which costs less than a nanosecond each where an explicit address costs ten and a posted request a thousand.
+lists, which costs less than a nanosecond each where an explicit address costs ten and a posted descriptor a thousand.
 Spans are merged here, and not left to NIXL: it merges what a prepared list names by indices that go up by one, where
 both lists are dense, and nothing else (`makeXferReq` in src/core/nixl_agent.cpp, `populate` in
 src/infra/nixl_memory_section.cpp, of NIXL 1.5.1), so that padding, runs of tokens and neighbouring planes stay apart.
@@ -46,8 +46,8 @@ class GatheredSpans:
     spans: int
 
     @property
-    def requests(self) -> int:
-        """How many requests the transport posts."""
+    def descriptors(self) -> int:
+        """How many descriptors the transport posts."""
         return sum(len(local) for _, local, _ in self.banks) + len(self.local_spans)
 
     def shifted(self, by: int, *, local: bool) -> GatheredSpans:

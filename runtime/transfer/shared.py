@@ -46,9 +46,9 @@ class TransferShare:
             self._transfer.error, self._told = error, True
             raise
 
-    def requests(self) -> int | None:
+    def descriptors(self) -> int | None:
         """As the protocol says: those of all slices."""
-        return self._transfer.handle.requests()
+        return self._transfer.handle.descriptors()
 
     def release(self) -> None:
         """Its slice waits for the transfer no more."""
@@ -69,7 +69,7 @@ def shares(handles: Sequence[TransferHandle | None], holders: int) -> list[list[
 class TransferPart:
     """What of a transfer is one slice's: bytes [first, end) of `bytes`.
 
-    What is counted of the transfer is counted with its slices by their bytes: neighbours of two slices are one request.
+    Its descriptors count for its slices by their bytes: neighbours of two slices may be one descriptor.
     """
 
     first: int

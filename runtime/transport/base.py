@@ -42,8 +42,8 @@ class TransferHandle(Protocol):
         another TransportError where it failed and bytes may still move.
         """
 
-    def requests(self) -> int | None:
-        """Requests posted, None where the transport does not count them. Only when done."""
+    def descriptors(self) -> int | None:
+        """Descriptors posted, None where the transport does not count them. Only when done."""
 
     def release(self) -> None:
         """Give it back. Raises HandleError while it is under way."""
@@ -102,7 +102,7 @@ class Transport(Protocol):
     def post(
         self, op: Op, peer: str, local: PreparedList, local_at: Index, remote: PreparedList, remote_at: Index
     ) -> TransferHandle:
-        """Post a transfer of prepared descriptors by index: element n of either side is one request."""
+        """Post a transfer of prepared descriptors by index: element n of either side is one transfer of bytes."""
 
     def post_spans(
         self, op: Op, peer: str, local: Ints, local_type: str, remote: Ints, remote_type: str

@@ -46,7 +46,7 @@ class PostedTransfer(ABC):
         return self.state is HandleState.DONE
 
     @abstractmethod
-    def requests(self) -> int | None:
+    def descriptors(self) -> int | None:
         """As the protocol says."""
 
     def release(self) -> None:

@@ -64,7 +64,7 @@ class CopyTransfer(PostedTransfer):
         super().__init__(peer)
         self.agent, self.source, self.target = agent, source, target
 
-    def requests(self) -> int:
+    def descriptors(self) -> int:
         return len(self.source)
 
     def _follow(self) -> None:

@@ -96,7 +96,7 @@ def _version(module: Any) -> tuple[int, ...] | None:
 
 
 class Nixl:
-    """One NIXL agent with the UCX backend. With `telemetry`, handles count the requests they posted.
+    """One NIXL agent with the UCX backend. With `telemetry`, handles count the descriptors they posted.
 
     The agent's name carries a new uuid, so that a restarted worker is never taken for the one before it, nor this one
     after `deregister`: what was given back cannot be reached by the old name.

@@ -60,7 +60,7 @@ class NixlTransfer(PostedTransfer):
     def post(self) -> None:
         self._ask("transfer")
 
-    def requests(self) -> int | None:
+    def descriptors(self) -> int | None:
         if not self.owner.telemetry or self.state is not HandleState.DONE:
             return None
         with errors(self.owner.bindings):

@@ -37,7 +37,7 @@ def test_as_many_requests_are_posted_as_are_predicted(small: list[predicting.Pre
     with predicting.readers(small, turns=1) as met:
         for reader in met:
             moves = reader.pair.moves(library().machine(library().default_machine))
-            moved = [move.requests for move in moves if 0 in move.workers]
+            moved = [move.descriptors for move in moves if 0 in move.workers]
             posted = reader.worker.predict(predicting.request(reader.peer.plan, "r"))
             assert sum(posted.values()) == sum(moved)
             assert reader.read(0) > 0

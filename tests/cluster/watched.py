@@ -27,8 +27,8 @@ class Held:
         self.slow -= 1
         return self.slow < 0 and bool(self.inner.poll())
 
-    def requests(self) -> int | None:
-        return self.inner.requests()
+    def descriptors(self) -> int | None:
+        return self.inner.descriptors()
 
     def release(self) -> None:
         self.inner.release()

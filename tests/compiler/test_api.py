@@ -29,7 +29,7 @@ def test_a_users_own_layouts_are_part_of_the_command(tmp_path: Path) -> None:
     mine.parent.mkdir()
     mine.write_text(MINE)
     made = compile_pair(load(layouts=[tmp_path]), "mine", "tp=2", "tp=1")
-    assert "kvplan compile mine --prefill tp=2 --decode tp=1 --layouts LAYOUTS\n" in made.text
+    assert "kvplan compile mine --prefill tp=2 --decode tp=1 --layouts .\n" in made.text
 
 
 def test_names_of_models_do_not_count_in_digests(tmp_path: Path) -> None:

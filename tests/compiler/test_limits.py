@@ -100,7 +100,7 @@ def test_planes_of_one_side_are_counted_once(tmp_path: Path) -> None:
     (read,) = made.plan.reads[0]
     assert expand.size(read.table.page) == 64 * 8
     assert spans_of(read.table, cost.ends_of(made.plan)(0, read)) == 8 * 1024 // 16
-    assert made.facts.moves[0].requests == 64 * 8 * 1024 // 16
+    assert made.facts.moves[0].descriptors == 64 * 8 * 1024 // 16
 
 
 @pytest.mark.parametrize("order", ["LBHNC", "shuffled"])

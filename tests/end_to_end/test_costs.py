@@ -42,7 +42,7 @@ def test_facts_are_what_is_posted(case: Case) -> None:
     plan, both = compiled(case), sides(case)
     lengths = {g.length: (0, TOKENS) for g in both[1].groups if g.length != CONTEXT}
     request = ask((0, TOKENS), tables(both[0]), tables(both[1]), lengths)
-    said = [sum(m.requests for m in plan_cost(plan).moves if n in m.workers) for n in range(len(plan.reads))]
+    said = [sum(m.descriptors for m in plan_cost(plan).moves if n in m.workers) for n in range(len(plan.reads))]
     with world(plan, both, [request]) as made:
         posted = [sum(reader.predict(runtime_request(request, "r")).values()) for reader, _ in made.decode]
     assert posted == said

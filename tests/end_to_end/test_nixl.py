@@ -109,7 +109,7 @@ def test_every_byte(engine: Engine, name: str, strategy: str, mode: str) -> None
                 wanted = runtime_request(asked[request], request)
                 done = reader.submit(wanted, SECONDS).wait()
                 predicted = sum(reader.predict(wanted).values()) if mode == "pull" else 0
-                assert done.requests == done.posted == predicted
+                assert done.descriptors == done.posted == predicted
                 assert wrong(memory, regions, asked[request], plan.skipped) == []
             answers = engine.ask(f"finished {request}")
             assert answers == ["finished"] * PROCESSES

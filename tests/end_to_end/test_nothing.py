@@ -24,7 +24,7 @@ def empty(made: World) -> tuple[list[int], list[int]]:
 
 def asked_of(made: World, request: Request, number: int) -> int:
     """How many requests decode worker `number` posts."""
-    return made.decode[number][0].submit(request, 5).wait().requests or 0
+    return made.decode[number][0].submit(request, 5).wait().descriptors or 0
 
 
 def test_workers_that_store_nothing() -> None:

@@ -130,7 +130,7 @@ def move(made: World, request: Request, name: str) -> None:
         asked = runtime_request(request, name)
         predicted = sum(reader.predict(asked).values())
         done = reader.submit(asked, SECONDS).wait()
-        assert (done.state, done.requests) == ("done", predicted if made.mode == "pull" else 0)
+        assert (done.state, done.descriptors) == ("done", predicted if made.mode == "pull" else 0)
         found = wrong(memory, made.regions, request, made.plan.skipped)
         assert not found, f"decode worker {number}, tokens {request.tokens} {dict(request.lengths)}: {found}"
 

@@ -92,7 +92,7 @@ def commands() -> str:
 
 
 def _costs(kind: ModelKind) -> str:
-    lines = ["| sides | requests | MiB | command |", "|---|---|---|---|"]
+    lines = ["| sides | descriptors | MiB | command |", "|---|---|---|---|"]
     for way in WAYS:
         prefill, decode = sides(kind, way)
         command = f"kvplan matrix {kind.model} --prefill {prefill} --decode {decode}"
@@ -103,7 +103,7 @@ def _costs(kind: ModelKind) -> str:
 def _cost(found: MatrixCell) -> str:
     if not isinstance(found.outcome, PairCost):
         return f"refused, {found.outcome.code} | –"
-    return f"{found.outcome.requests:,} | {found.outcome.bytes / 2**20:,.1f}"
+    return f"{found.outcome.descriptors:,} | {found.outcome.bytes / 2**20:,.1f}"
 
 
 def front() -> str:

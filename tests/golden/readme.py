@@ -27,7 +27,7 @@ def shortened(layout: str) -> str:
 def excerpt(plan: str) -> str:
     """The first page of a plan: what its header says, and who reads what."""
     header = plan[: plan.index("# fmt: off")].rstrip()
-    reads = plan[plan.index("# Who reads what") : plan.index("# What is read")].rstrip()
+    reads = plan[plan.index("# Who reads what") : plan.index("# What a read copies")].rstrip()
     return f"{header}{LEFT_OUT}{reads}{LEFT_OUT.rstrip()}"
 
 

@@ -226,10 +226,10 @@ def _cost(plan: Plan) -> Iterator[Fact]:
         key = NUMBER.sub("", pair.name), "a request" if state else f"per {TOKENS:,} tokens"
         every = [(w, read) for w, reads in enumerate(plan.reads) for read in reads if read.pair == pair.name]
         for worker, read in every:
-            (requests, size), more = totals.get(key, (0, 0)), pulled(read.table, ends(worker, read))
-            totals[key] = requests + more[0], size + more[1]
-    for (name, per), (requests, size) in totals.items():
-        yield Fact(Subject("REQUESTS", name=name, word=per, unit="requests"), requests)
+            (descriptors, size), more = totals.get(key, (0, 0)), pulled(read.table, ends(worker, read))
+            totals[key] = descriptors + more[0], size + more[1]
+    for (name, per), (descriptors, size) in totals.items():
+        yield Fact(Subject("DESCRIPTORS", name=name, word=per, unit="descriptors"), descriptors)
         yield Fact(Subject("MOVED_BYTES", name=name, word=per, unit="B"), size)
 
 

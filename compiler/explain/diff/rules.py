@@ -21,7 +21,7 @@ class Category(StrEnum):
 
 MEANINGS = {
     Category.TEXT: "names, comments, order: engines of before and after can talk",
-    Category.COST: "requests or bytes up by more than the share that `--cost-share` gives",
+    Category.COST: "descriptors or bytes up by more than the share that `--cost-share` gives",
     Category.PLAN: "the same bytes by other reads: no engine's memory changes, and both load the new plan",
     Category.CONTRACT: "who waits for whom: both load the new plan",
     Category.BYTES: "a page, a span or a coordinate moves: engines of before and after must not talk",
@@ -84,7 +84,7 @@ TABLE = (
     DiffRule("DIGEST", BYTES, "A plan has another digest for a reason that no other rule tells."),
     DiffRule("TOLD", CONTRACT, "A decode worker tells other prefill workers that it is done, and reads nothing."),
     DiffRule("WAITS", CONTRACT, "A prefill worker waits for more or fewer notifications."),
-    DiffRule("REQUESTS", COST, "More or fewer requests are posted, of 1,024 tokens, or of a state."),
+    DiffRule("DESCRIPTORS", COST, "More or fewer descriptors are posted, of 1,024 tokens, or of a state."),
     DiffRule("MOVED_BYTES", COST, "More or fewer bytes are moved, of 1,024 tokens, or of a state."),
 )  # fmt: skip
 RULES = {rule.id: rule for rule in TABLE}

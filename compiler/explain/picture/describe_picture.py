@@ -25,7 +25,7 @@ LEFT_OUT = ("worker", "landing", "landing_drawing", "reads", "prefill", "decode"
 
 
 def picture(plan: Plan, facts: PlanCost) -> Plain:
-    """All that a page shows of a plan. Bytes and requests are per `tokens` tokens, or per request for a state.
+    """All that a page shows of a plan. Bytes and descriptors are per `tokens` tokens, or per request for a state.
 
     `tables` have the spans of reads, each once; a read names its table by index. A side's `plane_lists` are by worker
     kind, its `pages` by index.
@@ -50,7 +50,7 @@ def picture(plan: Plan, facts: PlanCost) -> Plain:
 def _read(plan: Plan, reader: int, read: Read, tables: dict[tuple[Nest, ...], int], ends: TableEnds) -> Plain:
     alike = [other for other in plan.reads[reader] if (other.pair, other.cache) == (read.pair, read.cache)]
     nests = read.table.page if all(other.table.page for other in alike) else read.table.token
-    requests, moved = table_cost(read.table, ends)
+    descriptors, moved = table_cost(read.table, ends)
     return {
         "worker": read.worker,
         "pair": read.pair,
@@ -60,7 +60,7 @@ def _read(plan: Plan, reader: int, read: Read, tables: dict[tuple[Nest, ...], in
         "first": list(read.first),
         "offset": list(read.offset),
         "table": _index(tables, nests),
-        "requests": requests,
+        "descriptors": descriptors,
         "bytes": moved,
     }
 

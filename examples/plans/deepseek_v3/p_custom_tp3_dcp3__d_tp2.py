@@ -1,43 +1,44 @@
 """DeepSeek-V3: prefill engine=custom,tp=3,dcp=3,interleave=24 -> decode tp=2,block=32.
 
-Emitted by kvplan from deepseek-v3, do not edit:
+Emitted by kvplan from deepseek-v3, do not edit. To make it again:
     kvplan compile deepseek-v3 --prefill engine=custom,tp=3,dcp=3,interleave=24 --decode tp=2,block=32
 
 attention, a page of the first worker that has one:
     prefill  |  0  |  1  |  2  |  …  |  15 |                                        18,432 B
-             16 tokens; 3 shards take turns of 24; a plane for each of 61 layers
+             16 tokens; 3 shards take turns of 24; a KV cache tensor for each of 61 layers
              16 tokens, 1,152 B each: latent 1,024 B (512 dim x bf16) | rope 128 B (64 turn x bf16)
     decode   |  token 0  |  token 1   |  token 2   |     …      |  token 31  |      36,864 B
-             32 tokens; a plane for each of 61 layers
+             32 tokens; a KV cache tensor for each of 61 layers
              32 tokens, 1,152 B each: latent 1,024 B (512 dim x bf16) | rope 128 B (64 turn x bf16)
 
-What moves of 1,024 tokens, per decode worker; requests where no two logical blocks are neighbours:
-    decode workers 0-1, attention: 3 reads, 61 spans a run of tokens; 5,612 requests and 71,958,528 B
+What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
+span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
+    decode workers 0-1, attention: 71,958,528 B in 5,612 descriptors; 3 reads, 61 spans per run of tokens
 
-Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted. Exactly
-the tokens asked for are written, of those the needed ones; a state is written whole.
-Prefill: interleave=24 given; derived 16.
-Both sides: draft is not stored (when draft_tokens > 0).
-Prefill: not probed on custom, whose file alone says how a page is filled: attention.
-Decode: not probed on vllm, whose file alone says how a page is filled: attention.
-Proved for every decode worker, each byte written once. attention: 61 layers x 1,152 B a token, each from its own
-(layer, token, dim, turn).
+Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
+that decode needs are written; a state is written whole.
+Prefill: interleave=24 is given; the engine would derive 16.
+Both sides: draft is stored only when draft_tokens > 0, which is false here.
+Prefill: the page layout of attention comes from custom's engine file; not yet verified on a running engine.
+Decode: the page layout of attention comes from vllm's engine file; not yet verified on a running engine.
+Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 61
+layers x 1,152 B per token, coordinates (layer, token, dim, turn).
 """
 
 # fmt: off
 from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# Who reads what: of every decode worker, from which prefill worker, which layers and which intervals of split axes. A
-# table counts planes from `first` and bytes of a page from `offset`, (those of prefill, those of decode).
+# Who reads what: for each decode worker the prefill workers it reads from, with layers and intervals of split axes. A
+# table counts planes from `first` and bytes of a page from `offset`, both (in prefill, in decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         READS_0_1,  # decode worker 0
         READS_0_1,  # decode worker 1
     )
 
-# What is read for one block (`page`), or for one token of a run (`token`): spans of `bytes` bytes at (plane, byte of
-# its page) of either side, (0, 0) where it is left out, repeated by loops with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
+# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
 EACH_61_LAYERS = (Loop("layer", count=61, prefill=(1, 0), decode=(1, 0)),)
 ATTENTION = Table(token=(Nest(("latent", "rope"), bytes=1152, loops=EACH_61_LAYERS, token=(1152, 1152)),))
 READS_0_1 = (
@@ -46,12 +47,12 @@ READS_0_1 = (
     Read(worker=2, pair="attention", layers=tuple(range(61)), table=ATTENTION),
 )
 
-# Which blocks of a request meet; `page` is the rows of a page that both sides have.
+# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
 # attention: token t on shard t // 24 % 3 as u = t // 72 * 24 + t % 24, at u % 16 of block u // 16 of prefill, at t % 32
 #   of block t // 32 of decode; runs end at multiples of 24 and 32 and where a kernel block of a shard ends.
 PAIRS = (Pair("attention"),)
 
-# Where each side keeps it: groups of layers with one block table, and workers with the intervals that they hold.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
 def prefill() -> Side:
     return Side(
         key="engine=custom,tp=3,dcp=3,interleave=24", digest="0ea956825846e39113657bbb80ca0e2e",
@@ -66,8 +67,8 @@ def decode() -> Side:
         workers=(Worker(DECODE_PLANES), Worker(DECODE_PLANES)),
     )
 
-# What a page holds, axes as (name, count, bytes per step); a worker has a plane for every index of the loops, which are
-# (axis, global indices, planes per step), with pages `stride` bytes apart.
+# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
 PREFILL_PLANES = (Planes("attention", loops=(("layer", tuple(range(61)), 1),), page=18_432, views=(
     View("latent", "bf16", axes=(("token", 16, 1152), ("dim", 512, 2))),
     View("rope", "bf16", offset=1024, axes=(("token", 16, 1152), ("turn", 64, 2))),

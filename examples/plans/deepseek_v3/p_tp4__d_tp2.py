@@ -1,31 +1,32 @@
 """DeepSeek-V3: prefill tp=4,kv_dtype=fp8_ds_mla -> decode tp=2,kv_dtype=fp8_ds_mla.
 
-Emitted by kvplan from deepseek-v3, do not edit:
+Emitted by kvplan from deepseek-v3, do not edit. To make it again:
     kvplan compile deepseek-v3 --prefill tp=4,kv_dtype=fp8_ds_mla --decode tp=2,kv_dtype=fp8_ds_mla
 
 attention, a page of the first worker that has one:
     both     |  token 0  |  token 1   |  token 2   |     …      |  token 15  |      10,496 B
-             16 tokens; a plane for each of 61 layers
+             16 tokens; a KV cache tensor for each of 61 layers
              16 tokens, 656 B each: latent 512 B (512 dim x fp8) | scale 16 B (4 tile x f32) | rope 128 B (64 turn x
                bf16)
 
-What moves of 1,024 tokens, per decode worker; requests where no two logical blocks are neighbours:
-    decode workers 0-1, attention: 1 read, 61 spans a kernel block; 3,904 requests and 40,976,384 B
+What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
+span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
+    decode workers 0-1, attention: 40,976,384 B in 3,904 descriptors; 1 read, 61 spans per page
 
-Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted. Exactly
-the tokens asked for are written, of those the needed ones; a state is written whole.
-Both sides: draft is not stored (when draft_tokens > 0).
-Both sides: not probed on vllm, whose file alone says how a page is filled: attention.
-Proved for every decode worker, each byte written once. attention: 61 layers x 656 B a token, each from its own
-(layer, token, dim, tile, turn).
+Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
+that decode needs are written; a state is written whole.
+Both sides: draft is stored only when draft_tokens > 0, which is false here.
+Both sides: the page layout of attention comes from vllm's engine file; not yet verified on a running engine.
+Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 61
+layers x 656 B per token, coordinates (layer, token, dim, tile, turn).
 """
 
 # fmt: off
 from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# Who reads what: of every decode worker, from which prefill worker, which layers and which intervals of split axes. A
-# table counts planes from `first` and bytes of a page from `offset`, (those of prefill, those of decode).
+# Who reads what: for each decode worker the prefill workers it reads from, with layers and intervals of split axes. A
+# table counts planes from `first` and bytes of a page from `offset`, both (in prefill, in decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         # decode worker 0
@@ -34,22 +35,22 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         (Read(worker=2, pair="attention", layers=tuple(range(61)), table=ATTENTION),),
     )
 
-# The prefill workers that each decode worker tells that it is done, though it reads nothing from them.
+# The prefill workers that each decode worker notifies when it is done, although it reads nothing from them.
 NOTIFY = ((1,), (3,))
 
-# What is read for one block (`page`), or for one token of a run (`token`): spans of `bytes` bytes at (plane, byte of
-# its page) of either side, (0, 0) where it is left out, repeated by loops with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
+# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
 EACH_61_LAYERS = (Loop("layer", count=61, prefill=(1, 0), decode=(1, 0)),)
 ATTENTION = Table(
     page=(Nest(("latent", "scale", "rope"), bytes=10_496, loops=EACH_61_LAYERS),),
     token=(Nest(("latent", "scale", "rope"), bytes=656, loops=EACH_61_LAYERS, token=(656, 656)),),
 )
 
-# Which blocks of a request meet; `page` is the rows of a page that both sides have.
+# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
 # attention: token t at t % 16 of block t // 16 on both sides; runs end at multiples of 16.
 PAIRS = (Pair("attention", page=16),)
 
-# Where each side keeps it: groups of layers with one block table, and workers with the intervals that they hold.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
 def prefill() -> Side:
     return Side(
         key="tp=4,kv_dtype=fp8_ds_mla", digest="1ddff2d17b27dc41578eb85e6f268589",
@@ -64,8 +65,8 @@ def decode() -> Side:
         workers=(Worker(PLANES), Worker(PLANES)),
     )
 
-# What a page holds, axes as (name, count, bytes per step); a worker has a plane for every index of the loops, which are
-# (axis, global indices, planes per step), with pages `stride` bytes apart.
+# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
 PLANES = (Planes("attention", loops=(("layer", tuple(range(61)), 1),), page=10_496, views=(
     View("latent", "fp8", axes=(("token", 16, 656), ("dim", 512, 1))),
     View("scale", "f32", offset=512, axes=(("token", 16, 656), ("tile", 4, 4))),

@@ -1,76 +1,78 @@
 """DeepSeek-V4-Flash: prefill tp=2,order=BLHNC,block=256 -> decode tp=1,order=BLNHC,block=256.
 
-Emitted by kvplan from deepseek-v4-flash, do not edit:
+Emitted by kvplan from deepseek-v4-flash, do not edit. To make it again:
     kvplan compile deepseek-v4-flash --prefill tp=2,order=BLHNC,block=256 --decode tp=1,order=BLNHC,block=256
 
 few, a page of the first worker that has one:
-    both     |  layer 0  |  layer 1   |  layer 2   |     …      |  layer 20  |     786,240 B, next 1,002,240 B on
-             256 tokens in rows of 4; one plane
+    both     |  layer 0  |  layer 1   |  layer 2   |     …      |  layer 20  |     786,240 B, blocks 1,002,240 B apart
+             256 tokens in rows of 4; one KV cache tensor
              21 layers, 37,440 B each: [64 rows, 576 B each: latent 448 B (448 dim x fp8) | rope 128 B (64 turn x
                bf16)] | exponent 448 B (64 row x 7 tile x u8), 64 rows of 7 B, 8 B apart | padding 64 B
 indexer, a page of the first worker that has one:
-    both     |  layer 0  |  layer 1   |  layer 2   |     …      |  layer 20  |     181,440 B, next 1,002,240 B on
-             256 tokens in rows of 4; one plane
+    both     |  layer 0  |  layer 1   |  layer 2   |     …      |  layer 20  |     181,440 B, blocks 1,002,240 B apart
+             256 tokens in rows of 4; one KV cache tensor
              21 layers, 8,640 B each: k 8,192 B (64 row x 128 dim x fp8) | scale 256 B (64 row x 1 tile x f32) |
                padding 192 B
 many, a page of the first worker that has one:
-    both     |  layer 0  |  layer 1   |  layer 2   |     …      |  layer 19  |      34,560 B, next 1,002,240 B on
-             256 tokens in rows of 128; one plane
+    both     |  layer 0  |  layer 1   |  layer 2   |     …      |  layer 19  |      34,560 B, blocks 1,002,240 B apart
+             256 tokens in rows of 128; one KV cache tensor
              20 layers, 1,728 B each: [2 rows, 576 B each: latent 448 B (448 dim x fp8) | rope 128 B (64 turn x
                bf16)] | exponent 14 B (2 row x 7 tile x u8), 2 rows of 7 B, 8 B apart | padding 560 B
 few-compressor, a page of the first worker that has one:
-    both     |  layer 0  |  layer 1   |  layer 2   |     …      |  layer 20  |     689,472 B, next 1,002,240 B on
-             4 tokens; one plane
+    both     |  layer 0  |  layer 1   |  layer 2   |     …      |  layer 20  |     689,472 B, blocks 1,002,240 B apart
+             4 tokens; one KV cache tensor
              21 layers, 32,832 B each: [4 tokens, 8,192 B each: kv 4,096 B (2 pool x 512 dim x f32) | score 4,096 B
                (2 pool x 512 dim x f32)] | padding 64 B
 indexer-compressor, a page of the first worker that has one:
-    both     |  layer 0  |  layer 1   |  layer 2   |     …      |  layer 20  |     181,440 B, next 1,002,240 B on
-             4 tokens; one plane
+    both     |  layer 0  |  layer 1   |  layer 2   |     …      |  layer 20  |     181,440 B, blocks 1,002,240 B apart
+             4 tokens; one KV cache tensor
              21 layers, 8,640 B each: [4 tokens, 2,048 B each: kv 1,024 B (2 pool x 128 dim x f32) | score 1,024 B
                (2 pool x 128 dim x f32)] | padding 448 B
 many-compressor, a page of the first worker that has one:
-    both     |  layer 0  |  layer 1   |  layer 2   |     …      |  layer 19  |     656,640 B, next 1,002,240 B on
-             8 tokens; one plane
+    both     |  layer 0  |  layer 1   |  layer 2   |     …      |  layer 19  |     656,640 B, blocks 1,002,240 B apart
+             8 tokens; one KV cache tensor
              20 layers, 32,832 B each: [8 tokens, 4,096 B each: kv 2,048 B (1 pool x 512 dim x f32) | score 2,048 B
                (1 pool x 512 dim x f32)] | padding 64 B
 window, a page of the first worker that has one:
     both     |  layer 0  |  layer 1   |  layer 2   |     …      |  layer 21  |
-             823,680 B, next 1,002,240 B on; on others 786,240 B
-             64 tokens; one plane of window.0, one of 2 groups
+             823,680 B, blocks 1,002,240 B apart; 786,240 B on other workers
+             64 tokens; one KV cache tensor of window.0, one of 2 groups
              22 layers, 37,440 B each: [64 tokens, 576 B each: latent 448 B (448 dim x fp8) | rope 128 B (64 turn x
                bf16)] | exponent 448 B (64 token x 7 tile x u8), 64 tokens of 7 B, 8 B apart | padding 64 B
 
-What moves of 1,024 tokens, per decode worker; requests where no two logical blocks are neighbours:
-    decode worker 0, few+indexer+many:few+indexer: 2 reads, 2 spans a kernel block; 8 requests and 3,869,692 B
-    decode worker 0, few+indexer+many:many: 1 read, 1 span a kernel block; 4 requests and 135,996 B
-    decode worker 0, few-compressor+indexer-compressor: 2 reads, 2 spans a kernel block; 44 requests and 1,515,520 B
-    decode worker 0, many-compressor: 1 read, 1 span a kernel block; 35 requests and 10,422,080 B
-    decode worker 0, window.0: 1 read, 1 span a kernel block; 1,409 requests and 1,631,653 B
-    decode worker 0, window.1: 1 read, 1 span a kernel block; 1,345 requests and 1,557,484 B
+What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
+span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
+    decode worker 0, few+indexer+many:few+indexer: 3,869,692 B in 8 descriptors; 2 reads, 2 spans per page
+    decode worker 0, few+indexer+many:many: 135,996 B in 4 descriptors; 1 read, 1 span per page
+    decode worker 0, few-compressor+indexer-compressor: 1,515,520 B in 44 descriptors; 2 reads, 2 spans per page
+    decode worker 0, many-compressor: 10,422,080 B in 35 descriptors; 1 read, 1 span per page
+    decode worker 0, window.0: 1,631,653 B in 1,409 descriptors; 1 read, 1 span per page
+    decode worker 0, window.1: 1,557,484 B in 1,345 descriptors; 1 read, 1 span per page
 
-Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted. Exactly
-the tokens asked for are written, of those the needed ones; a state is written whole.
+Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
+that decode needs are written; a state is written whole.
 few+indexer+many:few+indexer: a row per 4 tokens, moved whole with the last of them.
 few+indexer+many:many: a row per 128 tokens, moved whole with the last of them.
 few-compressor+indexer-compressor: only the last 7 tokens.
 many-compressor, window.0, window.1, each: only the last 127 tokens.
-Both sides: draft is not stored (when draft_tokens > 0).
-Both sides: not probed on vllm, whose file alone says how a page is filled: few, few-compressor, indexer,
-indexer-compressor, many, many-compressor, window.
-Proved for every decode worker, each byte written once. few: 21 layers x 583 B a row of 4 tokens, each from its own
-(layer, row, dim, turn, tile); few-compressor: 21 layers x 8,192 B a token, each from its own (layer, token, pool,
-dim); indexer: 21 layers x 132 B a row of 4 tokens, each from its own (layer, row, dim, tile); indexer-compressor:
-21 layers x 2,048 B a token, each from its own (layer, token, pool, dim); many: 20 layers x 583 B a row of 128
-tokens, each from its own (layer, row, dim, turn, tile); many-compressor: 20 layers x 4,096 B a token, each from its
-own (layer, token, pool, dim); window: 43 layers x 583 B a token, each from its own (layer, token, dim, turn, tile).
+Both sides: draft is stored only when draft_tokens > 0, which is false here.
+Both sides: the page layout of few, few-compressor, indexer, indexer-compressor, many, many-compressor, window comes
+from vllm's engine file; not yet verified on a running engine.
+Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. few: 21 layers
+x 583 B per row of 4 tokens, coordinates (layer, row, dim, turn, tile); few-compressor: 21 layers x 8,192 B per
+token, coordinates (layer, token, pool, dim); indexer: 21 layers x 132 B per row of 4 tokens, coordinates (layer,
+row, dim, tile); indexer-compressor: 21 layers x 2,048 B per token, coordinates (layer, token, pool, dim); many: 20
+layers x 583 B per row of 128 tokens, coordinates (layer, row, dim, turn, tile); many-compressor: 20 layers x 4,096
+B per token, coordinates (layer, token, pool, dim); window: 43 layers x 583 B per token, coordinates (layer, token,
+dim, turn, tile).
 """
 
 # fmt: off
 from kvplan.plan.types import Group, Loop, Needs, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# Who reads what: of every decode worker, from which prefill worker, which layers and which intervals of split axes. A
-# table counts planes from `first` and bytes of a page from `offset`, (those of prefill, those of decode).
+# Who reads what: for each decode worker the prefill workers it reads from, with layers and intervals of split axes. A
+# table counts planes from `first` and bytes of a page from `offset`, both (in prefill, in decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
@@ -91,11 +93,11 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         ),
     )
 
-# The prefill workers that each decode worker tells that it is done, though it reads nothing from them.
+# The prefill workers that each decode worker notifies when it is done, although it reads nothing from them.
 NOTIFY = ((1,),)
 
-# What is read for one block (`page`), or for one token of a run (`token`): spans of `bytes` bytes at (plane, byte of
-# its page) of either side, (0, 0) where it is left out, repeated by loops with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
+# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
 FEW_EACH_21_LAYERS = (Loop("layer", count=21, prefill=(0, 37_440), decode=(0, 37_440)),)
 INDEXER_EACH_21_LAYERS = (Loop("layer", count=21, prefill=(0, 8640), decode=(0, 8640)),)
 MANY_EACH_20_LAYERS = (Loop("layer", count=20, prefill=(0, 1728), decode=(0, 1728)),)
@@ -131,7 +133,7 @@ WINDOW = Table(page=(Nest(("latent", "rope", "exponent"), bytes=823_615),), toke
     Nest(("exponent",), prefill=(0, 36_864), decode=(0, 36_864), bytes=7, loops=EACH_22_LAYERS, token=(8, 8)),
 ))
 
-# Which blocks of a request meet; `page` is the rows of a page that both sides have.
+# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
 # few+indexer+many:few+indexer: row r = t // 4, with its last token, at r % 64 of block r // 64 on both sides; runs end
 #   at multiples of 64.
 # few+indexer+many:many: row r = t // 128, with its last token, at r % 2 of block r // 2 on both sides; runs end at
@@ -149,7 +151,7 @@ PAIRS = (
     Pair("window.1", page=64, needs=Needs(keep=127)),
 )
 
-# Where each side keeps it: groups of layers with one block table, and workers with the intervals that they hold.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
 def prefill() -> Side:
     return Side(key="tp=2,order=BLHNC,block=256", digest="f6528db69a16bc4ac68bb37404734987", groups=(
         Group("few+indexer+many", "tokens", tokens=256, kernel=256),
@@ -178,8 +180,8 @@ def decode() -> Side:
         ("window", Needs(keep=127)),
     ))
 
-# What a page holds, axes as (name, count, bytes per step); a worker has a plane for every index of the loops, which are
-# (axis, global indices, planes per step), with pages `stride` bytes apart.
+# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
 FEW_AND_WINDOW_VIEWS = (
     View("latent", "fp8", axes=(("layer", 21, 37_440), ("token", 64, 576), ("dim", 448, 1))),
     View("rope", "bf16", offset=448, axes=(("layer", 21, 37_440), ("token", 64, 576), ("turn", 64, 2))),

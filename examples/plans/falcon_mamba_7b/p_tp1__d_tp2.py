@@ -1,34 +1,35 @@
 """Falcon Mamba 7B: prefill tp=1 -> decode tp=2.
 
-Emitted by kvplan from falcon-mamba-7b, do not edit:
+Emitted by kvplan from falcon-mamba-7b, do not edit. To make it again:
     kvplan compile falcon-mamba-7b --prefill tp=1 --decode tp=2
 
 mamba, a page of the first worker that has one:
     prefill  |    x    |                         ssm                         |     311,296 B
-             one slot; a plane for each of 64 layers
+             one slot; a KV cache tensor for each of 64 layers
              x 49,152 B (8,192 channel x 3 tap x bf16)
              ssm 262,144 B (8,192 channel x 16 st x bf16)
     decode   | x  |           ssm            |                                     155,648 B
-             one slot; a plane for each of 64 layers
+             one slot; a KV cache tensor for each of 64 layers
              x 24,576 B (4,096 channel x 3 tap x bf16)
              ssm 131,072 B (4,096 channel x 16 st x bf16)
 
-What moves of 1,024 tokens, per decode worker; requests where no two logical blocks are neighbours:
-    decode workers 0-1, mamba: 1 read, 128 spans a slot; 128 requests and 9,961,472 B whatever the tokens
+What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
+span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
+    decode workers 0-1, mamba: 9,961,472 B in 128 descriptors, for any number of tokens; 1 read, 128 spans per state
 
-Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted. Exactly
-the tokens asked for are written, of those the needed ones; a state is written whole.
-Both sides: not probed on vllm, whose file alone says how a page is filled: mamba.
-Proved for every decode worker, each byte written once. mamba: 64 layers x 311,296 B a state, each from its own
-(layer, channel, tap, st).
+Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
+that decode needs are written; a state is written whole.
+Both sides: the page layout of mamba comes from vllm's engine file; not yet verified on a running engine.
+Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. mamba: 64
+layers x 311,296 B per state, coordinates (layer, channel, tap, st).
 """
 
 # fmt: off
 from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# Who reads what: of every decode worker, from which prefill worker, which layers and which intervals of split axes. A
-# table counts planes from `first` and bytes of a page from `offset`, (those of prefill, those of decode).
+# Who reads what: for each decode worker the prefill workers it reads from, with layers and intervals of split axes. A
+# table counts planes from `first` and bytes of a page from `offset`, both (in prefill, in decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         # decode worker 0
@@ -37,8 +38,8 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         (Read(worker=0, pair="mamba", layers=tuple(range(64)), holds=(("channel", (4096, 8192)),), table=MAMBA_UPPER),),
     )
 
-# What is read for one block (`page`): spans of `bytes` bytes at (plane, byte of its page) of either side, (0, 0) where
-# it is left out, repeated by loops with steps of (planes, bytes).
+# What a read copies for one block (`page`). A Nest is a span of `bytes` bytes at (plane, byte in the page) on each
+# side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
 EACH_64_LAYERS = (Loop("layer", count=64, prefill=(1, 0), decode=(1, 0)),)
 MAMBA_LOWER = Table(page=(
     Nest(("x",), bytes=24_576, loops=EACH_64_LAYERS),
@@ -49,11 +50,11 @@ MAMBA_UPPER = Table(page=(
     Nest(("ssm",), prefill=(0, 180_224), decode=(0, 24_576), bytes=131_072, loops=EACH_64_LAYERS),
 ))
 
-# Which blocks of a request meet; `page` is the rows of a page that both sides have.
+# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
 # mamba: the slot of a state on both sides.
 PAIRS = (Pair("mamba"),)
 
-# Where each side keeps it: groups of layers with one block table, and workers with the intervals that they hold.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
 def prefill() -> Side:
     return Side(
         key="tp=1", digest="d9cf6bd4f0fa7f5c957486a9d12884b2",
@@ -67,8 +68,8 @@ def decode() -> Side:
         Worker(DECODE_PLANES, holds=(("mamba", "channel", (4096, 8192)),)),
     ))
 
-# What a page holds, axes as (name, count, bytes per step); a worker has a plane for every index of the loops, which are
-# (axis, global indices, planes per step), with pages `stride` bytes apart.
+# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
 PREFILL_PLANES = (Planes("mamba", loops=(("layer", tuple(range(64)), 1),), page=311_296, views=(
     View("x", "bf16", axes=(("channel", 8192, 6), ("tap", 3, 2))),
     View("ssm", "bf16", offset=49_152, axes=(("channel", 8192, 32), ("st", 16, 2))),

@@ -1,43 +1,45 @@
 """Gemma 3 27B: prefill tp=2 -> decode tp=4.
 
-Emitted by kvplan from gemma-3-27b, do not edit:
+Emitted by kvplan from gemma-3-27b, do not edit. To make it again:
     kvplan compile gemma-3-27b --prefill tp=2 --decode tp=4
 
 full, a page of the first worker that has one:
     prefill  | head 0| head 1| head 2| head 3| head 4| head 5| head 6| head 7|      65,536 B
-             16 tokens; a plane for each of 10 layers
+             16 tokens; a KV cache tensor for each of 10 layers
              8 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
     decode   | head 0| head 1| head 2| head 3|                                      32,768 B
-             16 tokens; a plane for each of 10 layers
+             16 tokens; a KV cache tensor for each of 10 layers
              4 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
 sliding, a page of the first worker that has one:
     prefill  | head 0| head 1| head 2| head 3| head 4| head 5| head 6| head 7|      65,536 B
-             16 tokens; a plane for each of 9 layers of sliding.0, one of 6 groups
+             16 tokens; a KV cache tensor for each of 9 layers of sliding.0, one of 6 groups
              8 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
     decode   | head 0| head 1| head 2| head 3|                                      32,768 B
-             16 tokens; a plane for each of 9 layers of sliding.0, one of 6 groups
+             16 tokens; a KV cache tensor for each of 9 layers of sliding.0, one of 6 groups
              4 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
 
-What moves of 1,024 tokens, per decode worker; requests where no two logical blocks are neighbours:
-    decode workers 0-3, full: 1 read, 10 spans a kernel block; 640 requests and 20,971,520 B
-    decode workers 0-3, sliding.0, sliding.1, sliding.2, sliding.3, each: 1 read, 9 spans a kernel block; 603
-        requests and 18,855,936 B
-    decode workers 0-3, sliding.4, sliding.5, each: 1 read, 8 spans a kernel block; 536 requests and 16,760,832 B
+What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
+span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
+    decode workers 0-3, full: 20,971,520 B in 640 descriptors; 1 read, 10 spans per page
+    decode workers 0-3, sliding.0, sliding.1, sliding.2, sliding.3, each: 18,855,936 B in 603 descriptors; 1 read, 9
+        spans per page
+    decode workers 0-3, sliding.4, sliding.5, each: 16,760,832 B in 536 descriptors; 1 read, 8 spans per page
 
-Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted. Exactly
-the tokens asked for are written, of those the needed ones; a state is written whole.
+Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
+that decode needs are written; a state is written whole.
 sliding.0, sliding.1, sliding.2, sliding.3, sliding.4, sliding.5, each: only the last 1,023 tokens.
-Both sides: not probed on vllm, whose file alone says how a page is filled: full, sliding.
-Proved for every decode worker, each byte written once. full: 10 layers x 8,192 B a token, each from its own (layer,
-head, token, dim); sliding: 52 layers x 8,192 B a token, each from its own (layer, head, token, dim).
+Both sides: the page layout of full, sliding comes from vllm's engine file; not yet verified on a running engine.
+Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. full: 10
+layers x 8,192 B per token, coordinates (layer, head, token, dim); sliding: 52 layers x 8,192 B per token,
+coordinates (layer, head, token, dim).
 """
 
 # fmt: off
 from kvplan.plan.types import Group, Loop, Needs, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# Who reads what: of every decode worker, from which prefill worker, which layers and which intervals of split axes. A
-# table counts planes from `first` and bytes of a page from `offset`, (those of prefill, those of decode).
+# Who reads what: for each decode worker the prefill workers it reads from, with layers and intervals of split axes. A
+# table counts planes from `first` and bytes of a page from `offset`, both (in prefill, in decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
@@ -82,7 +84,7 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         ),
     )
 
-# Layers, by their numbers in the whole model; of several groups as (name, layers, first plane).
+# Layers, by their numbers in the whole model; for several groups as (name, layers, first plane).
 SLIDING_4_LAYERS = (4, 12, 19, 26, 33, 40, 48, 55)
 SLIDING_5_LAYERS = (6, 13, 20, 27, 34, 42, 49, 56)
 SLIDING_GROUPS = (
@@ -92,8 +94,8 @@ SLIDING_GROUPS = (
     ("sliding.3", (3, 10, 18, 25, 32, 39, 46, 54, 61), 37),
 )
 
-# What is read for one block (`page`), or for one token of a run (`token`): spans of `bytes` bytes at (plane, byte of
-# its page) of either side, (0, 0) where it is left out, repeated by loops with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
+# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
 EACH_10_LAYERS = (Loop("layer", count=10, prefill=(1, 0), decode=(1, 0)),)
 EACH_10_LAYERS_4_HEADS = (Loop("layer", count=10, prefill=(1, 0), decode=(1, 0)),
                           Loop("head", count=4, prefill=(0, 8192), decode=(0, 8192)))
@@ -116,7 +118,7 @@ SLIDING_8_LAYERS = Table(
     token=(Nest(("k", "v"), bytes=512, loops=EACH_8_LAYERS_4_HEADS, token=(512, 512)),),
 )
 
-# Which blocks of a request meet; `page` is the rows of a page that both sides have.
+# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
 # full: token t at t % 16 of block t // 16 on both sides; runs end at multiples of 16.
 # sliding.0, sliding.1, sliding.2, sliding.3, sliding.4, sliding.5: token t at t % 16 of block t // 16 on both sides,
 #   from end - 1023 on; runs end at multiples of 16.
@@ -126,7 +128,7 @@ PAIRS = (
       for name in ("sliding.0", "sliding.1", "sliding.2", "sliding.3", "sliding.4", "sliding.5")),
 )
 
-# Where each side keeps it: groups of layers with one block table, and workers with the intervals that they hold.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
 def prefill() -> Side:
     return Side(key="tp=2", digest="90ec7552288e9d91b9021d9587631448", groups=(
         *(Group(name, "tokens", tokens=16, kernel=16)
@@ -147,8 +149,8 @@ def decode() -> Side:
         Worker(DECODE_PLANES, holds=(("full", "head", (12, 16)), ("sliding", "head", (12, 16)))),
     ), needs=(("sliding", Needs(keep=1023)),))
 
-# What a page holds, axes as (name, count, bytes per step); a worker has a plane for every index of the loops, which are
-# (axis, global indices, planes per step), with pages `stride` bytes apart.
+# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
 PREFILL_FULL_AND_SLIDING_VIEWS = (
     View("k", "bf16", axes=(("head", 8, 8192), ("token", 16, 512), ("dim", 128, 2))),
     View("v", "bf16", offset=256, axes=(("head", 8, 8192), ("token", 16, 512), ("dim", 128, 2))),

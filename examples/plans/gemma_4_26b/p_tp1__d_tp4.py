@@ -1,44 +1,46 @@
 """Gemma 4 26B-A4B: prefill tp=1 -> decode tp=4.
 
-Emitted by kvplan from gemma-4-26b, do not edit:
+Emitted by kvplan from gemma-4-26b, do not edit. To make it again:
     kvplan compile gemma-4-26b --prefill tp=1 --decode tp=4
 
 full, a page of the first worker that has one:
     prefill  |             head 0            |             head 1            |     131,072 B
-             32 tokens; a plane for each of 5 layers
+             32 tokens; a KV cache tensor for each of 5 layers
              2 heads, 65,536 B each: [32 tokens, 2,048 B each: k 1,024 B (512 dim x bf16) | v 1,024 B (512 dim x
                bf16)]
     decode   |0 |1 |2 |… |15|                                                       32,768 B
-             16 tokens; a plane for each of 5 layers
+             16 tokens; a KV cache tensor for each of 5 layers
              1 head, 32,768 B each: [16 tokens, 2,048 B each: k 1,024 B (512 dim x bf16) | v 1,024 B (512 dim x
                bf16)]
 sliding, a page of the first worker that has one:
     prefill  | head 0| head 1| head 2| head 3| head 4| head 5| head 6| head 7|     131,072 B
-             16 tokens; a plane for each of 5 layers of sliding.0, one of 5 groups
+             16 tokens; a KV cache tensor for each of 5 layers of sliding.0, one of 5 groups
              8 heads, 16,384 B each: [16 tokens, 1,024 B each: k 512 B (256 dim x bf16) | v 512 B (256 dim x bf16)]
     decode   | head 0| head 1|                                                      32,768 B
-             16 tokens; a plane for each of 5 layers of sliding.0, one of 5 groups
+             16 tokens; a KV cache tensor for each of 5 layers of sliding.0, one of 5 groups
              2 heads, 16,384 B each: [16 tokens, 1,024 B each: k 512 B (256 dim x bf16) | v 512 B (256 dim x bf16)]
 
-What moves of 1,024 tokens, per decode worker; requests where no two logical blocks are neighbours:
-    decode workers 0-3, full: 1 read, 5 spans a run of tokens; 320 requests and 10,485,760 B
-    decode workers 0-3, sliding.0, sliding.1, sliding.2, sliding.3, sliding.4, each: 1 read, 5 spans a kernel block;
-        325 requests and 10,475,520 B
+What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
+span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
+    decode workers 0-3, full: 10,485,760 B in 320 descriptors; 1 read, 5 spans per run of tokens
+    decode workers 0-3, sliding.0, sliding.1, sliding.2, sliding.3, sliding.4, each: 10,475,520 B in 325
+        descriptors; 1 read, 5 spans per page
 
-Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted. Exactly
-the tokens asked for are written, of those the needed ones; a state is written whole.
+Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
+that decode needs are written; a state is written whole.
 sliding.0, sliding.1, sliding.2, sliding.3, sliding.4, each: only the last 1,023 tokens.
-Both sides: not probed on vllm, whose file alone says how a page is filled: full, sliding.
-Proved for every decode worker, each byte written once. full: 5 layers x 4,096 B a token, each from its own (layer,
-head, token, dim); sliding: 25 layers x 8,192 B a token, each from its own (layer, head, token, dim).
+Both sides: the page layout of full, sliding comes from vllm's engine file; not yet verified on a running engine.
+Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. full: 5 layers
+x 4,096 B per token, coordinates (layer, head, token, dim); sliding: 25 layers x 8,192 B per token, coordinates
+(layer, head, token, dim).
 """
 
 # fmt: off
 from kvplan.plan.types import Group, Loop, Needs, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# Who reads what: of every decode worker, from which prefill worker, which layers and which intervals of split axes. A
-# table counts planes from `first` and bytes of a page from `offset`, (those of prefill, those of decode).
+# Who reads what: for each decode worker the prefill workers it reads from, with layers and intervals of split axes. A
+# table counts planes from `first` and bytes of a page from `offset`, both (in prefill, in decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
@@ -65,7 +67,7 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         ),
     )
 
-# Layers, by their numbers in the whole model; of several groups as (name, layers, first plane).
+# Layers, by their numbers in the whole model; for several groups as (name, layers, first plane).
 SLIDING_GROUPS = (
     ("sliding.0", (0, 6, 12, 18, 24), 5),
     ("sliding.1", (1, 7, 13, 19, 25), 10),
@@ -74,8 +76,8 @@ SLIDING_GROUPS = (
     ("sliding.4", (4, 10, 16, 22, 28), 25),
 )
 
-# What is read for one block (`page`), or for one token of a run (`token`): spans of `bytes` bytes at (plane, byte of
-# its page) of either side, (0, 0) where it is left out, repeated by loops with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
+# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
 EACH_5_LAYERS = (Loop("layer", count=5, prefill=(1, 0), decode=(1, 0)),)
 EACH_5_LAYERS_2_HEADS = (Loop("layer", count=5, prefill=(1, 0), decode=(1, 0)),
                          Loop("head", count=2, prefill=(0, 16_384), decode=(0, 16_384)))
@@ -85,7 +87,7 @@ SLIDING = Table(
     token=(Nest(("k", "v"), bytes=1024, loops=EACH_5_LAYERS_2_HEADS, token=(1024, 1024)),),
 )
 
-# Which blocks of a request meet; `page` is the rows of a page that both sides have.
+# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
 # full: token t at t % 32 of block t // 32 of prefill, at t % 16 of block t // 16 of decode; runs end at multiples of
 #   16.
 # sliding.0, sliding.1, sliding.2, sliding.3, sliding.4: token t at t % 16 of block t // 16 on both sides, from end -
@@ -96,7 +98,7 @@ PAIRS = (
       for name in ("sliding.0", "sliding.1", "sliding.2", "sliding.3", "sliding.4")),
 )
 
-# Where each side keeps it: groups of layers with one block table, and workers with the intervals that they hold.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
 def prefill() -> Side:
     return Side(key="tp=1", digest="f8a95e427da330fe52c1a1fe4d3bf358", groups=(
         Group("full", "tokens", tokens=32, kernel=32),
@@ -117,8 +119,8 @@ def decode() -> Side:
         Worker(DECODE_PLANES, holds=(("full", "head", (1, 2)), ("sliding", "head", (6, 8)))),
     ), needs=(("sliding", Needs(keep=1023)),))
 
-# What a page holds, axes as (name, count, bytes per step); a worker has a plane for every index of the loops, which are
-# (axis, global indices, planes per step), with pages `stride` bytes apart.
+# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
 PREFILL_SLIDING_VIEWS = (
     View("k", "bf16", axes=(("head", 8, 16_384), ("token", 16, 1024), ("dim", 256, 2))),
     View("v", "bf16", offset=512, axes=(("head", 8, 16_384), ("token", 16, 1024), ("dim", 256, 2))),

@@ -1,48 +1,49 @@
 """IBM Granite 4.0 H Small: prefill tp=4 -> decode tp=2.
 
-Emitted by kvplan from granite-4.0-h-small, do not edit:
+Emitted by kvplan from granite-4.0-h-small, do not edit. To make it again:
     kvplan compile granite-4.0-h-small --prefill tp=4 --decode tp=2
 
 attention, a page of the first worker that has one:
     prefill  |     head 0    |     head 1    |                                     540,672 B
-             528 tokens; a plane for each of 4 layers
+             528 tokens; a KV cache tensor for each of 4 layers
              2 heads, 270,336 B each: [528 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
     decode   |     head 0    |     head 1    |     head 2    |     head 3    |   1,081,344 B
-             528 tokens; a plane for each of 4 layers
+             528 tokens; a KV cache tensor for each of 4 layers
              4 heads, 270,336 B each: [528 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
 mamba, a page of the first worker that has one:
-    prefill  |x|b|c|           ssm           |                                     538,112 B, next 540,672 B on
-             one slot; a plane for each of 4 layers of mamba.0, one of 9 groups
+    prefill  |x|b|c|           ssm           |                                     538,112 B, blocks 540,672 B apart
+             one slot; a KV cache tensor for each of 4 layers of mamba.0, one of 9 groups
              x 12,288 B (32 head x 64 hd x 3 tap x bf16)
              b 768 B (1 group x 128 st x 3 tap x bf16)
              c 768 B (1 group x 128 st x 3 tap x bf16)
              ssm 524,288 B (32 head x 64 hd x 128 st x bf16)
-    decode   |x|b|c|                           ssm                           |   1,074,688 B, next 1,081,344 B on
-             one slot; a plane for each of 4 layers of mamba.0, one of 9 groups
+    decode   |x|b|c|                           ssm                           |   1,074,688 B, blocks 1,081,344 B apart
+             one slot; a KV cache tensor for each of 4 layers of mamba.0, one of 9 groups
              x 24,576 B (64 head x 64 hd x 3 tap x bf16)
              b 768 B (1 group x 128 st x 3 tap x bf16)
              c 768 B (1 group x 128 st x 3 tap x bf16)
              ssm 1,048,576 B (64 head x 64 hd x 128 st x bf16)
 
-What moves of 1,024 tokens, per decode worker; requests where no two logical blocks are neighbours:
-    decode workers 0-1, attention: 2 reads, 8 spans a kernel block; 24 requests and 8,388,608 B
-    decode workers 0-1, mamba.0, mamba.1, mamba.2, mamba.3, mamba.4, mamba.5, mamba.6, mamba.7, mamba.8, each: 2
-        reads, 16 spans a slot; 16 requests and 4,298,752 B whatever the tokens
+What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
+span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
+    decode workers 0-1, attention: 8,388,608 B in 24 descriptors; 2 reads, 8 spans per page
+    decode workers 0-1, mamba.0, mamba.1, mamba.2, mamba.3, mamba.4, mamba.5, mamba.6, mamba.7, mamba.8, each:
+        4,298,752 B in 16 descriptors, for any number of tokens; 2 reads, 16 spans per state
 
-Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted. Exactly
-the tokens asked for are written, of those the needed ones; a state is written whole.
-Both sides: not probed on vllm, whose file alone says how a page is filled: attention, mamba.
-Proved for every decode worker, each byte written once. attention: 4 layers x 4,096 B a token, each from its own
-(layer, head, token, dim); mamba: 36 layers x 2,147,840 B a state, each from its own (layer, head, hd, tap, group,
-st).
+Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
+that decode needs are written; a state is written whole.
+Both sides: the page layout of attention, mamba comes from vllm's engine file; not yet verified on a running engine.
+Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 4
+layers x 4,096 B per token, coordinates (layer, head, token, dim); mamba: 36 layers x 2,147,840 B per state,
+coordinates (layer, head, hd, tap, group, st).
 """
 
 # fmt: off
 from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# Who reads what: of every decode worker, from which prefill worker, which layers and which intervals of split axes. A
-# table counts planes from `first` and bytes of a page from `offset`, (those of prefill, those of decode).
+# Who reads what: for each decode worker the prefill workers it reads from, with layers and intervals of split axes. A
+# table counts planes from `first` and bytes of a page from `offset`, both (in prefill, in decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
@@ -67,7 +68,7 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         ),
     )
 
-# Layers, by their numbers in the whole model; of several groups as (name, layers, first plane).
+# Layers, by their numbers in the whole model; for several groups as (name, layers, first plane).
 MAMBA_GROUPS = (
     ("mamba.0", (0, 10, 20, 30), 4),
     ("mamba.1", (1, 11, 21, 31), 8),
@@ -80,8 +81,8 @@ MAMBA_GROUPS = (
     ("mamba.8", (9, 19, 29, 39), 36),
 )
 
-# What is read for one block (`page`), or for one token of a run (`token`): spans of `bytes` bytes at (plane, byte of
-# its page) of either side, (0, 0) where it is left out, repeated by loops with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
+# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
 EACH_4_LAYERS = (Loop("layer", count=4, prefill=(1, 0), decode=(1, 0)),)
 EACH_4_LAYERS_2_HEADS = (Loop("layer", count=4, prefill=(1, 0), decode=(1, 0)),
                          Loop("head", count=2, prefill=(0, 270_336), decode=(0, 270_336)))
@@ -98,7 +99,7 @@ MAMBA_UPPER = Table(page=(
     Nest(("ssm",), prefill=(0, 13_824), decode=(0, 550_400), bytes=524_288, loops=EACH_4_LAYERS),
 ))
 
-# Which blocks of a request meet; `page` is the rows of a page that both sides have.
+# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
 # attention: token t at t % 528 of block t // 528 on both sides; runs end at multiples of 528.
 # mamba.0, mamba.1, mamba.2, mamba.3, mamba.4, mamba.5, mamba.6, mamba.7, mamba.8: the slot of a state on both sides.
 PAIRS = (
@@ -107,7 +108,7 @@ PAIRS = (
       for name in ("mamba.0", "mamba.1", "mamba.2", "mamba.3", "mamba.4", "mamba.5", "mamba.6", "mamba.7", "mamba.8")),
 )
 
-# Where each side keeps it: groups of layers with one block table, and workers with the intervals that they hold.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
 def prefill() -> Side:
     return Side(key="tp=4", digest="8dc8cce40d29d4d21393fd4b4fb51576", groups=(
         Group("attention", "tokens", tokens=528, kernel=528),
@@ -138,8 +139,8 @@ def decode() -> Side:
                holds=(("attention", "head", (4, 8)), ("mamba", "group", (0, 1)), ("mamba", "head", (64, 128)))),
     ))
 
-# What a page holds, axes as (name, count, bytes per step); a worker has a plane for every index of the loops, which are
-# (axis, global indices, planes per step), with pages `stride` bytes apart.
+# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
 PREFILL_MAMBA_VIEWS = (
     View("x", "bf16", axes=(("head", 32, 384), ("hd", 64, 6), ("tap", 3, 2))),
     View("b", "bf16", offset=12_288, axes=(("group", 1, 768), ("st", 128, 6), ("tap", 3, 2))),

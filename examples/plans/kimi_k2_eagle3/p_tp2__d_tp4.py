@@ -1,36 +1,38 @@
 """Kimi K2 with an EAGLE-3 draft: prefill tp=2,draft_tokens=3 -> decode tp=4,draft_tokens=3.
 
-Emitted by kvplan from kimi-k2-eagle3, do not edit:
+Emitted by kvplan from kimi-k2-eagle3, do not edit. To make it again:
     kvplan compile kimi-k2-eagle3 --prefill tp=2,draft_tokens=3 --decode tp=4,draft_tokens=3
 
 attention, a page of the first worker that has one:
     both     |  token 0  |  token 1   |  token 2   |     …      |  token 15  |      18,432 B
-             16 tokens; a plane for each of 61 layers
+             16 tokens; a KV cache tensor for each of 61 layers
              16 tokens, 1,152 B each: latent 1,024 B (512 dim x bf16) | rope 128 B (64 turn x bf16)
 draft, a page of the first worker that has one:
     prefill  |   head 0  |   head 1   |   head 2   |     …      |  head 31   |     262,144 B
-             16 tokens; a plane for each of 1 layer
+             16 tokens; a KV cache tensor for each of 1 layer
              32 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
     decode   |  0  |  1  |  2  |  …  |  15 |                                       131,072 B
-             16 tokens; a plane for each of 1 layer
+             16 tokens; a KV cache tensor for each of 1 layer
              16 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
 
-What moves of 1,024 tokens, per decode worker; requests where no two logical blocks are neighbours:
-    decode workers 0-3, attention+draft: 2 reads, 62 spans a kernel block; 3,968 requests and 80,347,136 B
+What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
+span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
+    decode workers 0-3, attention+draft: 80,347,136 B in 3,968 descriptors; 2 reads, 62 spans per page
 
-Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted. Exactly
-the tokens asked for are written, of those the needed ones; a state is written whole.
-Both sides: not probed on vllm, whose file alone says how a page is filled: attention, draft.
-Proved for every decode worker, each byte written once. attention: 61 layers x 1,152 B a token, each from its own
-(layer, token, dim, turn); draft: 1 layers x 32,768 B a token, each from its own (layer, head, token, dim).
+Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
+that decode needs are written; a state is written whole.
+Both sides: the page layout of attention, draft comes from vllm's engine file; not yet verified on a running engine.
+Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 61
+layers x 1,152 B per token, coordinates (layer, token, dim, turn); draft: 1 layers x 32,768 B per token, coordinates
+(layer, head, token, dim).
 """
 
 # fmt: off
 from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# Who reads what: of every decode worker, from which prefill worker, which layers and which intervals of split axes. A
-# table counts planes from `first` and bytes of a page from `offset`, (those of prefill, those of decode).
+# Who reads what: for each decode worker the prefill workers it reads from, with layers and intervals of split axes. A
+# table counts planes from `first` and bytes of a page from `offset`, both (in prefill, in decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
@@ -55,8 +57,8 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         ),
     )
 
-# What is read for one block (`page`), or for one token of a run (`token`): spans of `bytes` bytes at (plane, byte of
-# its page) of either side, (0, 0) where it is left out, repeated by loops with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
+# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
 EACH_61_LAYERS = (Loop("layer", count=61, prefill=(1, 0), decode=(1, 0)),)
 EACH_16_HEADS = (Loop("head", count=16, prefill=(0, 8192), decode=(0, 8192)),)
 ATTENTION = Table(
@@ -68,11 +70,11 @@ DRAFT = Table(
     token=(Nest(("k", "v"), bytes=512, loops=EACH_16_HEADS, token=(512, 512)),),
 )
 
-# Which blocks of a request meet; `page` is the rows of a page that both sides have.
+# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
 # attention+draft: token t at t % 16 of block t // 16 on both sides; runs end at multiples of 16.
 PAIRS = (Pair("attention+draft", page=16),)
 
-# Where each side keeps it: groups of layers with one block table, and workers with the intervals that they hold.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
 def prefill() -> Side:
     return Side(key="tp=2,draft_tokens=3", digest="940d3b4b2e098eb36b0e88912a2d3569", groups=(
         Group("attention+draft", "tokens", tokens=16, kernel=16),
@@ -91,8 +93,8 @@ def decode() -> Side:
         Worker(DECODE_PLANES, holds=(("draft", "head", (48, 64)),)),
     ))
 
-# What a page holds, axes as (name, count, bytes per step); a worker has a plane for every index of the loops, which are
-# (axis, global indices, planes per step), with pages `stride` bytes apart.
+# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
 PREFILL_PLANES = (
     Planes("attention", "attention+draft", loops=(("layer", tuple(range(61)), 1),), page=18_432, views=(
         View("latent", "bf16", axes=(("token", 16, 1152), ("dim", 512, 2))),

@@ -1,49 +1,50 @@
 """Kimi Linear 48B-A3B: prefill tp=2 -> decode tp=1.
 
-Emitted by kvplan from kimi-linear-48b, do not edit:
+Emitted by kvplan from kimi-linear-48b, do not edit. To make it again:
     kvplan compile kimi-linear-48b --prefill tp=2 --decode tp=1
 
 attention, a page of the first worker that has one:
     prefill  |  0  |  1   |  2   |  …   | 1023 |                                 1,179,648 B
-             1,024 tokens; a plane for each of 7 layers
+             1,024 tokens; a KV cache tensor for each of 7 layers
              1,024 tokens, 1,152 B each: latent 1,024 B (512 dim x bf16) | rope 128 B (64 turn x bf16)
     decode   |  token 0  |  token 1   |  token 2   |     …      | token 1919 |   2,211,840 B
-             1,920 tokens; a plane for each of 7 layers
+             1,920 tokens; a KV cache tensor for each of 7 layers
              1,920 tokens, 1,152 B each: latent 1,024 B (512 dim x bf16) | rope 128 B (64 turn x bf16)
 delta, a page of the first worker that has one:
-    prefill  |q|k|v|           ssm           |                                   1,085,440 B, next 1,179,648 B on
-             one slot; a plane for each of 7 layers of delta.0, one of 3 groups
+    prefill  |q|k|v|           ssm           |                                   1,085,440 B, blocks 1,179,648 B apart
+             one slot; a KV cache tensor for each of 7 layers of delta.0, one of 3 groups
              q 12,288 B (16 key_head x 128 kd x 3 tap x bf16)
              k 12,288 B (16 key_head x 128 kd x 3 tap x bf16)
              v 12,288 B (16 head x 128 hd x 3 tap x bf16)
              ssm 1,048,576 B (16 head x 128 row x 128 hd x f32)
-    decode   |q|k|v|                           ssm                           |   2,170,880 B, next 2,211,840 B on
-             one slot; a plane for each of 7 layers of delta.0, one of 3 groups
+    decode   |q|k|v|                           ssm                           |   2,170,880 B, blocks 2,211,840 B apart
+             one slot; a KV cache tensor for each of 7 layers of delta.0, one of 3 groups
              q 24,576 B (32 key_head x 128 kd x 3 tap x bf16)
              k 24,576 B (32 key_head x 128 kd x 3 tap x bf16)
              v 24,576 B (32 head x 128 hd x 3 tap x bf16)
              ssm 2,097,152 B (32 head x 128 row x 128 hd x f32)
 
-What moves of 1,024 tokens, per decode worker; requests where no two logical blocks are neighbours:
-    decode worker 0, attention: 1 read, 7 spans a run of tokens; 7 requests and 8,257,536 B
-    decode worker 0, delta.0, delta.1, each: 2 reads, 56 spans a slot; 56 requests and 15,196,160 B whatever the
-        tokens
-    decode worker 0, delta.2: 2 reads, 48 spans a slot; 48 requests and 13,025,280 B whatever the tokens
+What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
+span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
+    decode worker 0, attention: 8,257,536 B in 7 descriptors; 1 read, 7 spans per run of tokens
+    decode worker 0, delta.0, delta.1, each: 15,196,160 B in 56 descriptors, for any number of tokens; 2 reads, 56
+        spans per state
+    decode worker 0, delta.2: 13,025,280 B in 48 descriptors, for any number of tokens; 2 reads, 48 spans per state
 
-Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted. Exactly
-the tokens asked for are written, of those the needed ones; a state is written whole.
-Both sides: not probed on vllm, whose file alone says how a page is filled: attention, delta.
-Proved for every decode worker, each byte written once. attention: 7 layers x 1,152 B a token, each from its own
-(layer, token, dim, turn); delta: 20 layers x 2,170,880 B a state, each from its own (layer, key_head, kd, tap,
-head, hd, row).
+Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
+that decode needs are written; a state is written whole.
+Both sides: the page layout of attention, delta comes from vllm's engine file; not yet verified on a running engine.
+Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 7
+layers x 1,152 B per token, coordinates (layer, token, dim, turn); delta: 20 layers x 2,170,880 B per state,
+coordinates (layer, key_head, kd, tap, head, hd, row).
 """
 
 # fmt: off
 from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# Who reads what: of every decode worker, from which prefill worker, which layers and which intervals of split axes. A
-# table counts planes from `first` and bytes of a page from `offset`, (those of prefill, those of decode).
+# Who reads what: for each decode worker the prefill workers it reads from, with layers and intervals of split axes. A
+# table counts planes from `first` and bytes of a page from `offset`, both (in prefill, in decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
@@ -66,8 +67,8 @@ def reads() -> tuple[tuple[Read, ...], ...]:
 # Layers, by their numbers in the whole model.
 ATTENTION_LAYERS = (3, 7, 11, 15, 19, 23, 26)
 
-# What is read for one block (`page`), or for one token of a run (`token`): spans of `bytes` bytes at (plane, byte of
-# its page) of either side, (0, 0) where it is left out, repeated by loops with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
+# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
 EACH_7_LAYERS = (Loop("layer", count=7, prefill=(1, 0), decode=(1, 0)),)
 EACH_6_LAYERS = (Loop("layer", count=6, prefill=(1, 0), decode=(1, 0)),)
 ATTENTION = Table(token=(Nest(("latent", "rope"), bytes=1152, loops=EACH_7_LAYERS, token=(1152, 1152)),))
@@ -96,13 +97,13 @@ DELTA_6_LAYERS_UPPER = Table(page=(
     Nest(("ssm",), prefill=(0, 36_864), decode=(0, 1_122_304), bytes=1_048_576, loops=EACH_6_LAYERS),
 ))
 
-# Which blocks of a request meet; `page` is the rows of a page that both sides have.
+# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
 # attention: token t at t % 1024 of block t // 1024 of prefill, at t % 1920 of block t // 1920 of decode; runs end at
 #   multiples of 1024 and 1920.
 # delta.0, delta.1, delta.2: the slot of a state on both sides.
 PAIRS = (*(Pair(name) for name in ("attention", "delta.0", "delta.1", "delta.2")),)
 
-# Where each side keeps it: groups of layers with one block table, and workers with the intervals that they hold.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
 def prefill() -> Side:
     return Side(key="tp=2", digest="b6cda493b68ce32577a9bbd9f20854af", groups=(
         Group("attention", "tokens", tokens=1024, kernel=1024),
@@ -118,8 +119,8 @@ def decode() -> Side:
         *(Group(name, "state") for name in ("delta.0", "delta.1", "delta.2")),
     ), workers=(Worker(DECODE_PLANES, holds=(("delta", "head", (0, 32)), ("delta", "key_head", (0, 32)))),))
 
-# What a page holds, axes as (name, count, bytes per step); a worker has a plane for every index of the loops, which are
-# (axis, global indices, planes per step), with pages `stride` bytes apart.
+# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
 PREFILL_DELTA_VIEWS = (
     View("q", "bf16", axes=(("key_head", 16, 768), ("kd", 128, 6), ("tap", 3, 2))),
     View("k", "bf16", offset=12_288, axes=(("key_head", 16, 768), ("kd", 128, 6), ("tap", 3, 2))),

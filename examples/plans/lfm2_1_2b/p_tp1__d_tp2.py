@@ -1,40 +1,43 @@
 """LFM2 1.2B: prefill tp=1 -> decode tp=2.
 
-Emitted by kvplan from lfm2-1.2b, do not edit:
+Emitted by kvplan from lfm2-1.2b, do not edit. To make it again:
     kvplan compile lfm2-1.2b --prefill tp=1 --decode tp=2
 
 attention, a page of the first worker that has one:
     prefill  | head 0| head 1| head 2| head 3| head 4| head 5| head 6| head 7|      32,768 B
-             16 tokens; a plane for each of 6 layers
+             16 tokens; a KV cache tensor for each of 6 layers
              8 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x bf16) | v 128 B (64 dim x bf16)]
     decode   | head 0| head 1| head 2| head 3|                                      16,384 B
-             16 tokens; a plane for each of 6 layers
+             16 tokens; a KV cache tensor for each of 6 layers
              4 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x bf16) | v 128 B (64 dim x bf16)]
 conv, a page of the first worker that has one:
-    prefill  |                               x                               |       8,192 B, next 32,768 B on
-             one slot; a plane for each of 5 layers of conv.0, one of 2 groups
+    prefill  |                               x                               |       8,192 B, blocks 32,768 B apart
+             one slot; a KV cache tensor for each of 5 layers of conv.0, one of 2 groups
              x 8,192 B (2,048 channel x 2 tap x bf16)
-    decode   |               x               |                                       4,096 B, next 16,384 B on
-             one slot; a plane for each of 5 layers of conv.0, one of 2 groups
+    decode   |               x               |                                       4,096 B, blocks 16,384 B apart
+             one slot; a KV cache tensor for each of 5 layers of conv.0, one of 2 groups
              x 4,096 B (1,024 channel x 2 tap x bf16)
 
-What moves of 1,024 tokens, per decode worker; requests where no two logical blocks are neighbours:
-    decode workers 0-1, attention: 1 read, 6 spans a kernel block; 384 requests and 6,291,456 B
-    decode workers 0-1, conv.0, conv.1, each: 1 read, 5 spans a slot; 5 requests and 20,480 B whatever the tokens
+What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
+span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
+    decode workers 0-1, attention: 6,291,456 B in 384 descriptors; 1 read, 6 spans per page
+    decode workers 0-1, conv.0, conv.1, each: 20,480 B in 5 descriptors, for any number of tokens; 1 read, 5 spans
+        per state
 
-Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted. Exactly
-the tokens asked for are written, of those the needed ones; a state is written whole.
-Both sides: not probed on vllm, whose file alone says how a page is filled: attention, conv.
-Proved for every decode worker, each byte written once. attention: 6 layers x 2,048 B a token, each from its own
-(layer, head, token, dim); conv: 10 layers x 8,192 B a state, each from its own (layer, channel, tap).
+Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
+that decode needs are written; a state is written whole.
+Both sides: the page layout of attention, conv comes from vllm's engine file; not yet verified on a running engine.
+Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 6
+layers x 2,048 B per token, coordinates (layer, head, token, dim); conv: 10 layers x 8,192 B per state, coordinates
+(layer, channel, tap).
 """
 
 # fmt: off
 from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# Who reads what: of every decode worker, from which prefill worker, which layers and which intervals of split axes. A
-# table counts planes from `first` and bytes of a page from `offset`, (those of prefill, those of decode).
+# Who reads what: for each decode worker the prefill workers it reads from, with layers and intervals of split axes. A
+# table counts planes from `first` and bytes of a page from `offset`, both (in prefill, in decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
@@ -59,8 +62,8 @@ ATTENTION_LAYERS = (2, 5, 8, 10, 12, 14)
 CONV_0_LAYERS = (0, 3, 6, 9, 13)
 CONV_1_LAYERS = (1, 4, 7, 11, 15)
 
-# What is read for one block (`page`), or for one token of a run (`token`): spans of `bytes` bytes at (plane, byte of
-# its page) of either side, (0, 0) where it is left out, repeated by loops with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
+# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
 EACH_6_LAYERS = (Loop("layer", count=6, prefill=(1, 0), decode=(1, 0)),)
 EACH_6_LAYERS_4_HEADS = (Loop("layer", count=6, prefill=(1, 0), decode=(1, 0)),
                          Loop("head", count=4, prefill=(0, 4096), decode=(0, 4096)))
@@ -71,12 +74,12 @@ ATTENTION = Table(
 )
 CONV = Table(page=(Nest(("x",), bytes=4096, loops=EACH_5_LAYERS),))
 
-# Which blocks of a request meet; `page` is the rows of a page that both sides have.
+# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
 # attention: token t at t % 16 of block t // 16 on both sides; runs end at multiples of 16.
 # conv.0, conv.1: the slot of a state on both sides.
 PAIRS = (Pair("attention", page=16), Pair("conv.0"), Pair("conv.1"))
 
-# Where each side keeps it: groups of layers with one block table, and workers with the intervals that they hold.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
 def prefill() -> Side:
     return Side(
         key="tp=1", digest="6dae7d9485b4d04818da18acb3300813",
@@ -94,8 +97,8 @@ def decode() -> Side:
         Worker(DECODE_PLANES, holds=(("attention", "head", (4, 8)), ("conv", "channel", (1024, 2048)))),
     ))
 
-# What a page holds, axes as (name, count, bytes per step); a worker has a plane for every index of the loops, which are
-# (axis, global indices, planes per step), with pages `stride` bytes apart.
+# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
 PREFILL_CONV_VIEWS = (View("x", "bf16", axes=(("channel", 2048, 4), ("tap", 2, 2))),)
 DECODE_CONV_VIEWS = (View("x", "bf16", axes=(("channel", 1024, 4), ("tap", 2, 2))),)
 PREFILL_PLANES = (

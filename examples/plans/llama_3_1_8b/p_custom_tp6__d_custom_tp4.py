@@ -1,36 +1,37 @@
 r"""Llama 3.1 8B: prefill engine=custom,tp=6 -> decode engine=custom,tp=4,order=shuffled,copies=round_robin.
 
-Emitted by kvplan from llama-3.1-8b, do not edit:
+Emitted by kvplan from llama-3.1-8b, do not edit. To make it again:
     kvplan compile llama-3.1-8b \
         --prefill engine=custom,tp=6 \
         --decode engine=custom,tp=4,order=shuffled,copies=round_robin
 
 attention, a page of the first worker that has one:
-    prefill  |  0  |  1  |  2  |  …  |  15 |                                         8,192 B; on others 16,384 B
-             16 tokens; a plane for each of 32 layers
+    prefill  |  0  |  1  |  2  |  …  |  15 |                                         8,192 B; 16,384 B on other workers
+             16 tokens; a KV cache tensor for each of 32 layers
              1 head, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
     decode   |               k               |               v               |      16,384 B
-             16 tokens; a plane for each of 32 layers
+             16 tokens; a KV cache tensor for each of 32 layers
              k 8,192 B (2 head x 16 dim/8 x 16 token x 8 dim x bf16)
              v 8,192 B (2 head x 2 token/8 x 128 dim x 8 token x bf16)
 
-What moves of 1,024 tokens, per decode worker; requests where no two logical blocks are neighbours:
-    decode workers 0, 2, attention: 2 reads, 147,456 spans a kernel block; 9,437,184 requests and 33,554,432 B
-    decode workers 1, 3, attention: 1 read, 147,456 spans a kernel block; 9,437,184 requests and 33,554,432 B
+What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
+span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
+    decode workers 0, 2, attention: 33,554,432 B in 9,437,184 descriptors; 2 reads, 147,456 spans per page
+    decode workers 1, 3, attention: 33,554,432 B in 9,437,184 descriptors; 1 read, 147,456 spans per page
 
-Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted. Exactly
-the tokens asked for are written, of those the needed ones; a state is written whole.
-Both sides: not probed on custom, whose file alone says how a page is filled: attention.
-Proved for every decode worker, each byte written once. attention: 32 layers x 4,096 B a token, each from its own
-(layer, head, token, dim).
+Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
+that decode needs are written; a state is written whole.
+Both sides: the page layout of attention comes from custom's engine file; not yet verified on a running engine.
+Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 32
+layers x 4,096 B per token, coordinates (layer, head, token, dim).
 """
 
 # fmt: off
 from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# Who reads what: of every decode worker, from which prefill worker, which layers and which intervals of split axes. A
-# table counts planes from `first` and bytes of a page from `offset`, (those of prefill, those of decode).
+# Who reads what: for each decode worker the prefill workers it reads from, with layers and intervals of split axes. A
+# table counts planes from `first` and bytes of a page from `offset`, both (in prefill, in decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
@@ -53,9 +54,9 @@ def reads() -> tuple[tuple[Read, ...], ...]:
               table=ATTENTION_2_HEADS),),
     )
 
-# What is read for one block (`page`), or for one token of a run (`token`): spans of `bytes` bytes at (plane, byte of
-# its page) of either side, (0, 0) where it is left out, repeated by loops with steps of (planes, bytes). Hops, where
-# tokens lie in tiles, are (rows, prefill bytes, decode bytes): so much further every so many rows.
+# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
+# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). Hops,
+# for tokens in tiles, are (rows, prefill bytes, decode bytes): after so many rows, so many bytes further.
 EACH_32_LAYERS_16_DIMS_16_TOKENS = (Loop("layer", count=32, prefill=(1, 0), decode=(1, 0)),
                                     Loop("dim", count=16, prefill=(0, 16), decode=(0, 256)),
                                     Loop("token", count=16, prefill=(0, 512), decode=(0, 16)))
@@ -101,11 +102,11 @@ ATTENTION_2_HEADS = Table(page=(
          hops=((8, 0, 2032),)),
 ))
 
-# Which blocks of a request meet; `page` is the rows of a page that both sides have.
+# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
 # attention: token t at t % 16 of block t // 16 on both sides; runs end at multiples of 16.
 PAIRS = (Pair("attention", page=16),)
 
-# Where each side keeps it: groups of layers with one block table, and workers with the intervals that they hold.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
 def prefill() -> Side:
     return Side(key="engine=custom,tp=6", digest="b77dd87ef114e3ee5498d6bf3798fa55", groups=(
         Group("attention", "tokens", tokens=16, kernel=16),
@@ -129,8 +130,8 @@ def decode() -> Side:
         Worker(DECODE_PLANES, holds=(("attention", "head", (6, 8)),)),
     ))
 
-# What a page holds, axes as (name, count, bytes per step); a worker has a plane for every index of the loops, which are
-# (axis, global indices, planes per step), with pages `stride` bytes apart.
+# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
 PREFILL_0_1_3_4_PLANES = (Planes("attention", loops=(("layer", tuple(range(32)), 1),), page=8192, views=(
     View("k", "bf16", axes=(("head", 1, 8192), ("token", 16, 512), ("dim", 128, 2))),
     View("v", "bf16", offset=256, axes=(("head", 1, 8192), ("token", 16, 512), ("dim", 128, 2))),

@@ -1,36 +1,37 @@
 """Llama 3.1 8B: prefill engine=gaudi,tp=2 -> decode tp=2.
 
-Emitted by kvplan from llama-3.1-8b, do not edit:
+Emitted by kvplan from llama-3.1-8b, do not edit. To make it again:
     kvplan compile llama-3.1-8b --prefill engine=gaudi,tp=2 --decode tp=2
 
 attention, a page of the first worker that has one:
     prefill k |                               k                               |     131,072 B
-             128 tokens; a plane for each of 32 layers
+             128 tokens; a KV cache tensor for each of 32 layers
              k 131,072 B (128 token x 4 head x 128 dim x bf16)
     prefill v |                               v                               |     131,072 B
-             128 tokens; a plane for each of 32 layers
+             128 tokens; a KV cache tensor for each of 32 layers
              v 131,072 B (128 token x 4 head x 128 dim x bf16)
     decode   | 0 | 1 | 2 | 3 |                                                      32,768 B
-             16 tokens; a plane for each of 32 layers
+             16 tokens; a KV cache tensor for each of 32 layers
              4 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
 
-What moves of 1,024 tokens, per decode worker; requests where no two logical blocks are neighbours:
-    decode workers 0-1, attention: 1 read, 256 spans a run of tokens; 262,144 requests and 67,108,864 B
+What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
+span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
+    decode workers 0-1, attention: 67,108,864 B in 262,144 descriptors; 1 read, 256 spans per run of tokens
 
-Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted. Exactly
-the tokens asked for are written, of those the needed ones; a state is written whole.
-Prefill: not probed on gaudi, whose file alone says how a page is filled: attention.
-Decode: not probed on vllm, whose file alone says how a page is filled: attention.
-Proved for every decode worker, each byte written once. attention: 32 layers x 4,096 B a token, each from its own
-(layer, head, token, dim).
+Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
+that decode needs are written; a state is written whole.
+Prefill: the page layout of attention comes from gaudi's engine file; not yet verified on a running engine.
+Decode: the page layout of attention comes from vllm's engine file; not yet verified on a running engine.
+Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 32
+layers x 4,096 B per token, coordinates (layer, head, token, dim).
 """
 
 # fmt: off
 from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# Who reads what: of every decode worker, from which prefill worker, which layers and which intervals of split axes. A
-# table counts planes from `first` and bytes of a page from `offset`, (those of prefill, those of decode).
+# Who reads what: for each decode worker the prefill workers it reads from, with layers and intervals of split axes. A
+# table counts planes from `first` and bytes of a page from `offset`, both (in prefill, in decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         # decode worker 0
@@ -39,8 +40,8 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         (Read(worker=1, pair="attention", layers=tuple(range(32)), holds=(("head", (4, 8)),), table=ATTENTION),),
     )
 
-# What is read for one block (`page`), or for one token of a run (`token`): spans of `bytes` bytes at (plane, byte of
-# its page) of either side, (0, 0) where it is left out, repeated by loops with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
+# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
 EACH_32_LAYERS_4_HEADS = (Loop("layer", count=32, prefill=(1, 0), decode=(1, 0)),
                           Loop("head", count=4, prefill=(0, 256), decode=(0, 8192)))
 ATTENTION = Table(token=(
@@ -48,12 +49,12 @@ ATTENTION = Table(token=(
     Nest(("v",), prefill=(32, 0), decode=(0, 256), bytes=256, loops=EACH_32_LAYERS_4_HEADS, token=(1024, 512)),
 ))
 
-# Which blocks of a request meet; `page` is the rows of a page that both sides have.
+# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
 # attention: token t at t % 128 of block t // 128 of prefill, at t % 16 of block t // 16 of decode; runs end at
 #   multiples of 16.
 PAIRS = (Pair("attention"),)
 
-# Where each side keeps it: groups of layers with one block table, and workers with the intervals that they hold.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
 def prefill() -> Side:
     return Side(key="engine=gaudi,tp=2", digest="825298e1eb51fa773c34186941cba31d", groups=(
         Group("attention", "tokens", tokens=128, kernel=128),
@@ -70,8 +71,8 @@ def decode() -> Side:
         Worker(DECODE_PLANES, holds=(("attention", "head", (4, 8)),)),
     ))
 
-# What a page holds, axes as (name, count, bytes per step); a worker has a plane for every index of the loops, which are
-# (axis, global indices, planes per step), with pages `stride` bytes apart.
+# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
 PREFILL_PLANES = (
     Planes(
         "attention", part="k", loops=(("layer", tuple(range(32)), 1),), page=131_072,

@@ -1,32 +1,33 @@
 """Llama 3.1 8B: prefill tp=2,block=32 -> decode tp=2.
 
-Emitted by kvplan from llama-3.1-8b, do not edit:
+Emitted by kvplan from llama-3.1-8b, do not edit. To make it again:
     kvplan compile llama-3.1-8b --prefill tp=2,block=32 --decode tp=2
 
 attention, a page of the first worker that has one:
     prefill  |     head 0    |     head 1    |     head 2    |     head 3    |      65,536 B
-             32 tokens; a plane for each of 32 layers
+             32 tokens; a KV cache tensor for each of 32 layers
              4 heads, 16,384 B each: [32 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
     decode   | head 0| head 1| head 2| head 3|                                      32,768 B
-             16 tokens; a plane for each of 32 layers
+             16 tokens; a KV cache tensor for each of 32 layers
              4 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
 
-What moves of 1,024 tokens, per decode worker; requests where no two logical blocks are neighbours:
-    decode workers 0-1, attention: 1 read, 128 spans a run of tokens; 8,192 requests and 67,108,864 B
+What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
+span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
+    decode workers 0-1, attention: 67,108,864 B in 8,192 descriptors; 1 read, 128 spans per run of tokens
 
-Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted. Exactly
-the tokens asked for are written, of those the needed ones; a state is written whole.
-Both sides: not probed on vllm, whose file alone says how a page is filled: attention.
-Proved for every decode worker, each byte written once. attention: 32 layers x 4,096 B a token, each from its own
-(layer, head, token, dim).
+Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
+that decode needs are written; a state is written whole.
+Both sides: the page layout of attention comes from vllm's engine file; not yet verified on a running engine.
+Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 32
+layers x 4,096 B per token, coordinates (layer, head, token, dim).
 """
 
 # fmt: off
 from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# Who reads what: of every decode worker, from which prefill worker, which layers and which intervals of split axes. A
-# table counts planes from `first` and bytes of a page from `offset`, (those of prefill, those of decode).
+# Who reads what: for each decode worker the prefill workers it reads from, with layers and intervals of split axes. A
+# table counts planes from `first` and bytes of a page from `offset`, both (in prefill, in decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         # decode worker 0
@@ -35,18 +36,18 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         (Read(worker=1, pair="attention", layers=tuple(range(32)), holds=(("head", (4, 8)),), table=ATTENTION),),
     )
 
-# What is read for one block (`page`), or for one token of a run (`token`): spans of `bytes` bytes at (plane, byte of
-# its page) of either side, (0, 0) where it is left out, repeated by loops with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
+# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
 EACH_32_LAYERS_4_HEADS = (Loop("layer", count=32, prefill=(1, 0), decode=(1, 0)),
                           Loop("head", count=4, prefill=(0, 16_384), decode=(0, 8192)))
 ATTENTION = Table(token=(Nest(("k", "v"), bytes=512, loops=EACH_32_LAYERS_4_HEADS, token=(512, 512)),))
 
-# Which blocks of a request meet; `page` is the rows of a page that both sides have.
+# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
 # attention: token t at t % 32 of block t // 32 of prefill, at t % 16 of block t // 16 of decode; runs end at multiples
 #   of 16.
 PAIRS = (Pair("attention"),)
 
-# Where each side keeps it: groups of layers with one block table, and workers with the intervals that they hold.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
 def prefill() -> Side:
     return Side(key="tp=2,block=32", digest="6f1bf84cdffd39daf27356046ef06730", groups=(
         Group("attention", "tokens", tokens=32, kernel=32),
@@ -63,8 +64,8 @@ def decode() -> Side:
         Worker(DECODE_PLANES, holds=(("attention", "head", (4, 8)),)),
     ))
 
-# What a page holds, axes as (name, count, bytes per step); a worker has a plane for every index of the loops, which are
-# (axis, global indices, planes per step), with pages `stride` bytes apart.
+# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
 PREFILL_PLANES = (Planes("attention", loops=(("layer", tuple(range(32)), 1),), page=65_536, views=(
     View("k", "bf16", axes=(("head", 4, 16_384), ("token", 32, 512), ("dim", 128, 2))),
     View("v", "bf16", offset=256, axes=(("head", 4, 16_384), ("token", 32, 512), ("dim", 128, 2))),

@@ -1,33 +1,34 @@
 """Llama 3.1 8B: prefill tp=4 -> decode tp=4,order=BLHNC.
 
-Emitted by kvplan from llama-3.1-8b, do not edit:
+Emitted by kvplan from llama-3.1-8b, do not edit. To make it again:
     kvplan compile llama-3.1-8b --prefill tp=4 --decode tp=4,order=BLHNC
 
 attention, a page of the first worker that has one:
     prefill  |0|1|                                                                  16,384 B
-             16 tokens; a plane for each of 32 layers
+             16 tokens; a KV cache tensor for each of 32 layers
              2 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
     decode   |  layer 0  |  layer 1   |  layer 2   |     …      |  layer 31  |     524,288 B
-             16 tokens; one plane
+             16 tokens; one KV cache tensor
              32 layers, 16,384 B each: [2 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v
                256 B (128 dim x bf16)]]
 
-What moves of 1,024 tokens, per decode worker; requests where no two logical blocks are neighbours:
-    decode workers 0-3, attention: 1 read, 32 spans a kernel block; 2,048 requests and 33,554,432 B
+What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
+span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
+    decode workers 0-3, attention: 33,554,432 B in 2,048 descriptors; 1 read, 32 spans per page
 
-Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted. Exactly
-the tokens asked for are written, of those the needed ones; a state is written whole.
-Both sides: not probed on vllm, whose file alone says how a page is filled: attention.
-Proved for every decode worker, each byte written once. attention: 32 layers x 4,096 B a token, each from its own
-(layer, head, token, dim).
+Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
+that decode needs are written; a state is written whole.
+Both sides: the page layout of attention comes from vllm's engine file; not yet verified on a running engine.
+Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 32
+layers x 4,096 B per token, coordinates (layer, head, token, dim).
 """
 
 # fmt: off
 from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# Who reads what: of every decode worker, from which prefill worker, which layers and which intervals of split axes. A
-# table counts planes from `first` and bytes of a page from `offset`, (those of prefill, those of decode).
+# Who reads what: for each decode worker the prefill workers it reads from, with layers and intervals of split axes. A
+# table counts planes from `first` and bytes of a page from `offset`, both (in prefill, in decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         # decode worker 0
@@ -40,8 +41,8 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         (Read(worker=3, pair="attention", layers=tuple(range(32)), holds=(("head", (6, 8)),), table=ATTENTION),),
     )
 
-# What is read for one block (`page`), or for one token of a run (`token`): spans of `bytes` bytes at (plane, byte of
-# its page) of either side, (0, 0) where it is left out, repeated by loops with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
+# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
 EACH_32_LAYERS = (Loop("layer", count=32, prefill=(1, 0), decode=(0, 16_384)),)
 EACH_32_LAYERS_2_HEADS = (Loop("layer", count=32, prefill=(1, 0), decode=(0, 16_384)),
                           Loop("head", count=2, prefill=(0, 8192), decode=(0, 8192)))
@@ -50,11 +51,11 @@ ATTENTION = Table(
     token=(Nest(("k", "v"), bytes=512, loops=EACH_32_LAYERS_2_HEADS, token=(512, 512)),),
 )
 
-# Which blocks of a request meet; `page` is the rows of a page that both sides have.
+# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
 # attention: token t at t % 16 of block t // 16 on both sides; runs end at multiples of 16.
 PAIRS = (Pair("attention", page=16),)
 
-# Where each side keeps it: groups of layers with one block table, and workers with the intervals that they hold.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
 def prefill() -> Side:
     return Side(key="tp=4", digest="9aba382b15c7256f50f705fa85af2109", groups=(
         Group("attention", "tokens", tokens=16, kernel=16),
@@ -75,8 +76,8 @@ def decode() -> Side:
         Worker(DECODE_PLANES, holds=(("attention", "head", (6, 8)),)),
     ))
 
-# What a page holds, axes as (name, count, bytes per step); a worker has a plane for every index of the loops, which are
-# (axis, global indices, planes per step), with pages `stride` bytes apart.
+# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
 PREFILL_PLANES = (Planes("attention", loops=(("layer", tuple(range(32)), 1),), page=16_384, views=(
     View("k", "bf16", axes=(("head", 2, 8192), ("token", 16, 512), ("dim", 128, 2))),
     View("v", "bf16", offset=256, axes=(("head", 2, 8192), ("token", 16, 512), ("dim", 128, 2))),

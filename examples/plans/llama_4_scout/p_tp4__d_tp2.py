@@ -1,41 +1,43 @@
 """Llama 4 Scout 17B-16E: prefill tp=4,block=32 -> decode tp=2.
 
-Emitted by kvplan from llama-4-scout, do not edit:
+Emitted by kvplan from llama-4-scout, do not edit. To make it again:
     kvplan compile llama-4-scout --prefill tp=4,block=32 --decode tp=2
 
 full, a page of the first worker that has one:
     prefill  |             head 0            |             head 1            |      32,768 B
-             32 tokens; a plane for each of 12 layers
+             32 tokens; a KV cache tensor for each of 12 layers
              2 heads, 16,384 B each: [32 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
     decode   |     head 0    |     head 1    |     head 2    |     head 3    |      32,768 B
-             16 tokens; a plane for each of 12 layers
+             16 tokens; a KV cache tensor for each of 12 layers
              4 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
 local, a page of the first worker that has one:
     prefill  |             head 0            |             head 1            |      32,768 B
-             32 tokens; a plane for each of 12 layers of local.0, one of 3 groups
+             32 tokens; a KV cache tensor for each of 12 layers of local.0, one of 3 groups
              2 heads, 16,384 B each: [32 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
     decode   |     head 0    |     head 1    |     head 2    |     head 3    |      32,768 B
-             16 tokens; a plane for each of 12 layers of local.0, one of 3 groups
+             16 tokens; a KV cache tensor for each of 12 layers of local.0, one of 3 groups
              4 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
 
-What moves of 1,024 tokens, per decode worker; requests where no two logical blocks are neighbours:
-    decode workers 0-1, full, local.0, local.1, local.2, each: 2 reads, 48 spans a run of tokens; 3,072 requests and
-        25,165,824 B
+What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
+span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
+    decode workers 0-1, full, local.0, local.1, local.2, each: 25,165,824 B in 3,072 descriptors; 2 reads, 48 spans
+        per run of tokens
 
-Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted. Exactly
-the tokens asked for are written, of those the needed ones; a state is written whole.
+Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
+that decode needs are written; a state is written whole.
 local.0, local.1, local.2, each: only those from the last multiple of 8,192 on.
-Both sides: not probed on vllm, whose file alone says how a page is filled: full, local.
-Proved for every decode worker, each byte written once. full: 12 layers x 4,096 B a token, each from its own (layer,
-head, token, dim); local: 36 layers x 4,096 B a token, each from its own (layer, head, token, dim).
+Both sides: the page layout of full, local comes from vllm's engine file; not yet verified on a running engine.
+Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. full: 12
+layers x 4,096 B per token, coordinates (layer, head, token, dim); local: 36 layers x 4,096 B per token, coordinates
+(layer, head, token, dim).
 """
 
 # fmt: off
 from kvplan.plan.types import Group, Loop, Needs, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# Who reads what: of every decode worker, from which prefill worker, which layers and which intervals of split axes. A
-# table counts planes from `first` and bytes of a page from `offset`, (those of prefill, those of decode).
+# Who reads what: for each decode worker the prefill workers it reads from, with layers and intervals of split axes. A
+# table counts planes from `first` and bytes of a page from `offset`, both (in prefill, in decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
@@ -60,27 +62,27 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         ),
     )
 
-# Layers, by their numbers in the whole model; of several groups as (name, layers, first plane).
+# Layers, by their numbers in the whole model; for several groups as (name, layers, first plane).
 LOCAL_GROUPS = (
     ("local.0", (0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44), 12),
     ("local.1", (1, 5, 9, 13, 17, 21, 25, 29, 33, 37, 41, 45), 24),
     ("local.2", (2, 6, 10, 14, 18, 22, 26, 30, 34, 38, 42, 46), 36),
 )
 
-# What is read for one block (`page`), or for one token of a run (`token`): spans of `bytes` bytes at (plane, byte of
-# its page) of either side, (0, 0) where it is left out, repeated by loops with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
+# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
 EACH_12_LAYERS_2_HEADS = (Loop("layer", count=12, prefill=(1, 0), decode=(1, 0)),
                           Loop("head", count=2, prefill=(0, 16_384), decode=(0, 8192)))
 FULL_AND_LOCAL = Table(token=(Nest(("k", "v"), bytes=512, loops=EACH_12_LAYERS_2_HEADS, token=(512, 512)),))
 
-# Which blocks of a request meet; `page` is the rows of a page that both sides have.
+# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
 # full: token t at t % 32 of block t // 32 of prefill, at t % 16 of block t // 16 of decode; runs end at multiples of
 #   16.
 # local.0, local.1, local.2: token t at t % 32 of block t // 32 of prefill, at t % 16 of block t // 16 of decode, from
 #   end // 8192 * 8192 on; runs end at multiples of 16.
 PAIRS = (Pair("full"), *(Pair(name, needs=Needs(chunk=8192)) for name in ("local.0", "local.1", "local.2")))
 
-# Where each side keeps it: groups of layers with one block table, and workers with the intervals that they hold.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
 def prefill() -> Side:
     return Side(key="tp=4,block=32", digest="2377d01dae403e1f26701c60f86c5755", groups=(
         *(Group(name, "tokens", tokens=32, kernel=32) for name in ("full", "local.0", "local.1", "local.2")),
@@ -99,8 +101,8 @@ def decode() -> Side:
         Worker(DECODE_PLANES, holds=(("full", "head", (4, 8)), ("local", "head", (4, 8)))),
     ), needs=(("local", Needs(chunk=8192)),))
 
-# What a page holds, axes as (name, count, bytes per step); a worker has a plane for every index of the loops, which are
-# (axis, global indices, planes per step), with pages `stride` bytes apart.
+# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
 PREFILL_FULL_AND_LOCAL_VIEWS = (
     View("k", "bf16", axes=(("head", 2, 16_384), ("token", 32, 512), ("dim", 128, 2))),
     View("v", "bf16", offset=256, axes=(("head", 2, 16_384), ("token", 32, 512), ("dim", 128, 2))),

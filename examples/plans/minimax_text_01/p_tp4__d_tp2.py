@@ -1,41 +1,44 @@
 """MiniMax-Text-01: prefill tp=4 -> decode tp=2.
 
-Emitted by kvplan from minimax-text-01, do not edit:
+Emitted by kvplan from minimax-text-01, do not edit. To make it again:
     kvplan compile minimax-text-01 --prefill tp=4 --decode tp=2
 
 attention, a page of the first worker that has one:
     prefill  |     head 0    |     head 1    |                                     524,288 B
-             512 tokens; a plane for each of 10 layers
+             512 tokens; a KV cache tensor for each of 10 layers
              2 heads, 262,144 B each: [512 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
     decode   |     head 0    |     head 1    |     head 2    |     head 3    |   1,048,576 B
-             512 tokens; a plane for each of 10 layers
+             512 tokens; a KV cache tensor for each of 10 layers
              4 heads, 262,144 B each: [512 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
 linear, a page of the first worker that has one:
     prefill  |             state             |                                     524,288 B
-             one slot; a plane for each of 10 layers of linear.0, one of 7 groups
+             one slot; a KV cache tensor for each of 10 layers of linear.0, one of 7 groups
              state 524,288 B (16 head x 128 row x 128 column x bf16)
     decode   |                             state                             |   1,048,576 B
-             one slot; a plane for each of 10 layers of linear.0, one of 7 groups
+             one slot; a KV cache tensor for each of 10 layers of linear.0, one of 7 groups
              state 1,048,576 B (32 head x 128 row x 128 column x bf16)
 
-What moves of 1,024 tokens, per decode worker; requests where no two logical blocks are neighbours:
-    decode workers 0-1, attention: 2 reads, 20 spans a kernel block; 40 requests and 20,971,520 B
-    decode workers 0-1, linear.0, linear.1, linear.2, linear.3, linear.4, linear.5, linear.6, each: 2 reads, 20
-        spans a slot; 20 requests and 10,485,760 B whatever the tokens
+What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
+span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
+    decode workers 0-1, attention: 20,971,520 B in 40 descriptors; 2 reads, 20 spans per page
+    decode workers 0-1, linear.0, linear.1, linear.2, linear.3, linear.4, linear.5, linear.6, each: 10,485,760 B in
+        20 descriptors, for any number of tokens; 2 reads, 20 spans per state
 
-Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted. Exactly
-the tokens asked for are written, of those the needed ones; a state is written whole.
-Both sides: not probed on vllm, whose file alone says how a page is filled: attention, linear.
-Proved for every decode worker, each byte written once. attention: 10 layers x 4,096 B a token, each from its own
-(layer, head, token, dim); linear: 70 layers x 2,097,152 B a state, each from its own (layer, head, row, column).
+Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
+that decode needs are written; a state is written whole.
+Both sides: the page layout of attention, linear comes from vllm's engine file; not yet verified on a running
+engine.
+Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 10
+layers x 4,096 B per token, coordinates (layer, head, token, dim); linear: 70 layers x 2,097,152 B per state,
+coordinates (layer, head, row, column).
 """
 
 # fmt: off
 from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# Who reads what: of every decode worker, from which prefill worker, which layers and which intervals of split axes. A
-# table counts planes from `first` and bytes of a page from `offset`, (those of prefill, those of decode).
+# Who reads what: for each decode worker the prefill workers it reads from, with layers and intervals of split axes. A
+# table counts planes from `first` and bytes of a page from `offset`, both (in prefill, in decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
@@ -58,7 +61,7 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         ),
     )
 
-# Layers, by their numbers in the whole model; of several groups as (name, layers, first plane).
+# Layers, by their numbers in the whole model; for several groups as (name, layers, first plane).
 LINEAR_GROUPS = (
     ("linear.0", (0, 8, 16, 24, 32, 40, 48, 56, 64, 72), 10),
     ("linear.1", (1, 9, 17, 25, 33, 41, 49, 57, 65, 73), 20),
@@ -69,8 +72,8 @@ LINEAR_GROUPS = (
     ("linear.6", (6, 14, 22, 30, 38, 46, 54, 62, 70, 78), 70),
 )
 
-# What is read for one block (`page`), or for one token of a run (`token`): spans of `bytes` bytes at (plane, byte of
-# its page) of either side, (0, 0) where it is left out, repeated by loops with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
+# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
 EACH_10_LAYERS = (Loop("layer", count=10, prefill=(1, 0), decode=(1, 0)),)
 EACH_10_LAYERS_2_HEADS = (Loop("layer", count=10, prefill=(1, 0), decode=(1, 0)),
                           Loop("head", count=2, prefill=(0, 262_144), decode=(0, 262_144)))
@@ -80,7 +83,7 @@ ATTENTION = Table(
 )
 LINEAR = Table(page=(Nest(("state",), bytes=524_288, loops=EACH_10_LAYERS),))
 
-# Which blocks of a request meet; `page` is the rows of a page that both sides have.
+# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
 # attention: token t at t % 512 of block t // 512 on both sides; runs end at multiples of 512.
 # linear.0, linear.1, linear.2, linear.3, linear.4, linear.5, linear.6: the slot of a state on both sides.
 PAIRS = (
@@ -88,7 +91,7 @@ PAIRS = (
     *(Pair(name) for name in ("linear.0", "linear.1", "linear.2", "linear.3", "linear.4", "linear.5", "linear.6")),
 )
 
-# Where each side keeps it: groups of layers with one block table, and workers with the intervals that they hold.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
 def prefill() -> Side:
     return Side(key="tp=4", digest="e067bc757697341e093fb7b3b48cd698", groups=(
         Group("attention", "tokens", tokens=512, kernel=512),
@@ -111,8 +114,8 @@ def decode() -> Side:
         Worker(DECODE_PLANES, holds=(("attention", "head", (4, 8)), ("linear", "head", (32, 64)))),
     ))
 
-# What a page holds, axes as (name, count, bytes per step); a worker has a plane for every index of the loops, which are
-# (axis, global indices, planes per step), with pages `stride` bytes apart.
+# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
 PREFILL_LINEAR_VIEWS = (View("state", "bf16", axes=(("head", 16, 32_768), ("row", 128, 256), ("column", 128, 2))),)
 DECODE_LINEAR_VIEWS = (View("state", "bf16", axes=(("head", 32, 32_768), ("row", 128, 256), ("column", 128, 2))),)
 PREFILL_PLANES = (

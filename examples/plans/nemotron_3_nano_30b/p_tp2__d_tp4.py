@@ -1,50 +1,52 @@
 """NVIDIA Nemotron 3 Nano 30B-A3B: prefill tp=2,groups=by_cache -> decode tp=4.
 
-Emitted by kvplan from nemotron-3-nano-30b, do not edit:
+Emitted by kvplan from nemotron-3-nano-30b, do not edit. To make it again:
     kvplan compile nemotron-3-nano-30b --prefill tp=2,groups=by_cache --decode tp=4
 
 attention, a page of the first worker that has one:
     prefill  |  token 0  |  token 1   |  token 2   |     …      | token 2095 |   1,073,152 B
-             2,096 tokens; a plane for each of 6 layers
+             2,096 tokens; a KV cache tensor for each of 6 layers
              1 head, 1,073,152 B each: [2,096 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x
                bf16)]
     decode   |  0  |  1  |  2  |  …  | 1055|                                       540,672 B
-             1,056 tokens; a plane for each of 6 layers
+             1,056 tokens; a KV cache tensor for each of 6 layers
              1 head, 540,672 B each: [1,056 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
 mamba, a page of the first worker that has one:
-    prefill  |x|b|c|                           ssm                           |   1,067,008 B, next 1,073,152 B on
-             one slot; a plane for each of 23 layers
+    prefill  |x|b|c|                           ssm                           |   1,067,008 B, blocks 1,073,152 B apart
+             one slot; a KV cache tensor for each of 23 layers
              x 12,288 B (32 head x 64 hd x 3 tap x bf16)
              b 3,072 B (4 group x 128 st x 3 tap x bf16)
              c 3,072 B (4 group x 128 st x 3 tap x bf16)
              ssm 1,048,576 B (32 head x 64 hd x 128 st x f32)
-    decode   |x|b|c|           ssm           |                                     533,504 B, next 540,672 B on
-             one slot; a plane for each of 6 layers of mamba.0, one of 4 groups
+    decode   |x|b|c|           ssm           |                                     533,504 B, blocks 540,672 B apart
+             one slot; a KV cache tensor for each of 6 layers of mamba.0, one of 4 groups
              x 6,144 B (16 head x 64 hd x 3 tap x bf16)
              b 1,536 B (2 group x 128 st x 3 tap x bf16)
              c 1,536 B (2 group x 128 st x 3 tap x bf16)
              ssm 524,288 B (16 head x 64 hd x 128 st x f32)
 
-What moves of 1,024 tokens, per decode worker; requests where no two logical blocks are neighbours:
-    decode workers 0-3, attention: 1 read, 6 spans a run of tokens; 6 requests and 3,145,728 B
-    decode workers 0-3, mamba>mamba.0, mamba>mamba.1, mamba>mamba.2, each: 1 read, 24 spans a slot; 24 requests and
-        3,201,024 B whatever the tokens
-    decode workers 0-3, mamba>mamba.3: 1 read, 20 spans a slot; 20 requests and 2,667,520 B whatever the tokens
+What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
+span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
+    decode workers 0-3, attention: 3,145,728 B in 6 descriptors; 1 read, 6 spans per run of tokens
+    decode workers 0-3, mamba>mamba.0, mamba>mamba.1, mamba>mamba.2, each: 3,201,024 B in 24 descriptors, for any
+        number of tokens; 1 read, 24 spans per state
+    decode workers 0-3, mamba>mamba.3: 2,667,520 B in 20 descriptors, for any number of tokens; 1 read, 20 spans per
+        state
 
-Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted. Exactly
-the tokens asked for are written, of those the needed ones; a state is written whole.
-Both sides: not probed on vllm, whose file alone says how a page is filled: attention, mamba.
-Proved for every decode worker, each byte written once. attention: 6 layers x 1,024 B a token, each from its own
-(layer, head, token, dim); mamba: 23 layers x 2,134,016 B a state, each from its own (layer, head, hd, tap, group,
-st).
+Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
+that decode needs are written; a state is written whole.
+Both sides: the page layout of attention, mamba comes from vllm's engine file; not yet verified on a running engine.
+Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 6
+layers x 1,024 B per token, coordinates (layer, head, token, dim); mamba: 23 layers x 2,134,016 B per state,
+coordinates (layer, head, hd, tap, group, st).
 """
 
 # fmt: off
 from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# Who reads what: of every decode worker, from which prefill worker, which layers and which intervals of split axes. A
-# table counts planes from `first` and bytes of a page from `offset`, (those of prefill, those of decode).
+# Who reads what: for each decode worker the prefill workers it reads from, with layers and intervals of split axes. A
+# table counts planes from `first` and bytes of a page from `offset`, both (in prefill, in decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
@@ -77,7 +79,7 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         ),
     )
 
-# Layers, by their numbers in the whole model; of several groups as (name, layers, first plane).
+# Layers, by their numbers in the whole model; for several groups as (name, layers, first plane).
 ATTENTION_LAYERS = (5, 12, 19, 26, 33, 42)
 MAMBA_3_LAYERS = (7, 16, 25, 35, 44)
 MAMBA_LAYERS = (0, 2, 4, 7, 9, 11, 14, 16, 18, 21, 23, 25, 28, 30, 32, 35, 37, 39, 41, 44, 46, 48, 50)
@@ -92,8 +94,8 @@ MAMBA_GROUPS_OF_6_LAYERS_1 = (
     ("mamba>mamba.2", (4, 14, 23, 32, 41, 50), (8, 18)),
 )
 
-# What is read for one block (`page`), or for one token of a run (`token`): spans of `bytes` bytes at (plane, byte of
-# its page) of either side, (0, 0) where it is left out, repeated by loops with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
+# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
 ATTENTION_EACH_6_LAYERS = (Loop("layer", count=6, prefill=(1, 0), decode=(1, 0)),)
 MAMBA_EACH_6_LAYERS = (Loop("layer", count=6, prefill=(4, 0), decode=(1, 0)),)
 EACH_5_LAYERS = (Loop("layer", count=5, prefill=(4, 0), decode=(1, 0)),)
@@ -123,7 +125,7 @@ MAMBA_5_LAYERS_UPPER = Table(page=(
     Nest(("ssm",), prefill=(0, 542_720), decode=(0, 9216), bytes=524_288, loops=EACH_5_LAYERS),
 ))
 
-# Which blocks of a request meet; `page` is the rows of a page that both sides have.
+# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
 # attention: token t at t % 2096 of block t // 2096 of prefill, at t % 1056 of block t // 1056 of decode; runs end at
 #   multiples of 1056 and 2096.
 # mamba>mamba.0, mamba>mamba.1, mamba>mamba.2, mamba>mamba.3: the slot of a state on both sides.
@@ -133,7 +135,7 @@ PAIRS = (Pair("attention"),
          Pair("mamba>mamba.2", prefill="mamba", decode="mamba.2"),
          Pair("mamba>mamba.3", prefill="mamba", decode="mamba.3"))
 
-# Where each side keeps it: groups of layers with one block table, and workers with the intervals that they hold.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
 def prefill() -> Side:
     return Side(key="tp=2,groups=by_cache", digest="5086e2746ccce882ebe839a31865620e", groups=(
         Group("attention", "tokens", tokens=2096, kernel=2096),
@@ -160,8 +162,8 @@ def decode() -> Side:
                holds=(("attention", "head", (1, 2)), ("mamba", "group", (6, 8)), ("mamba", "head", (48, 64)))),
     ))
 
-# What a page holds, axes as (name, count, bytes per step); a worker has a plane for every index of the loops, which are
-# (axis, global indices, planes per step), with pages `stride` bytes apart.
+# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
 DECODE_MAMBA_VIEWS = (
     View("x", "bf16", axes=(("head", 16, 384), ("hd", 64, 6), ("tap", 3, 2))),
     View("b", "bf16", offset=6144, axes=(("group", 2, 768), ("st", 128, 6), ("tap", 3, 2))),

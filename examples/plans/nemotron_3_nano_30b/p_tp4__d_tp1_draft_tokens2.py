@@ -1,50 +1,52 @@
 """NVIDIA Nemotron 3 Nano 30B-A3B: prefill tp=4 -> decode tp=1,draft_tokens=2.
 
-Emitted by kvplan from nemotron-3-nano-30b, do not edit:
+Emitted by kvplan from nemotron-3-nano-30b, do not edit. To make it again:
     kvplan compile nemotron-3-nano-30b --prefill tp=4 --decode tp=1,draft_tokens=2
 
 attention, a page of the first worker that has one:
     prefill  |0 |1 |2 |  …  |                                                      540,672 B
-             1,056 tokens; a plane for each of 6 layers
+             1,056 tokens; a KV cache tensor for each of 6 layers
              1 head, 540,672 B each: [1,056 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
     decode   |             head 0            |             head 1            |   2,162,688 B
-             2,112 tokens; a plane for each of 6 layers
+             2,112 tokens; a KV cache tensor for each of 6 layers
              2 heads, 1,081,344 B each: [2,112 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x
                bf16)]
 mamba, a page of the first worker that has one:
-    prefill  |x|b|c|  ssm   |                                                      533,504 B, next 540,672 B on
-             one slot; a plane for each of 6 layers of mamba.0, one of 4 groups
+    prefill  |x|b|c|  ssm   |                                                      533,504 B, blocks 540,672 B apart
+             one slot; a KV cache tensor for each of 6 layers of mamba.0, one of 4 groups
              x 6,144 B (16 head x 64 hd x 3 tap x bf16)
              b 1,536 B (2 group x 128 st x 3 tap x bf16)
              c 1,536 B (2 group x 128 st x 3 tap x bf16)
              ssm 524,288 B (16 head x 64 hd x 128 st x f32)
-    decode   |x|b|c|                           ssm                           |   2,158,592 B, next 2,162,688 B on
-             one slot; a plane for each of 6 layers of mamba.0, one of 4 groups
+    decode   |x|b|c|                           ssm                           |   2,158,592 B, blocks 2,162,688 B apart
+             one slot; a KV cache tensor for each of 6 layers of mamba.0, one of 4 groups
              x 24,576 B (64 head x 64 hd x 3 tap x bf16), 64 hds of 6 B, 10 B apart
              b 6,144 B (8 group x 128 st x 3 tap x bf16), 128 sts of 6 B, 10 B apart
              c 6,144 B (8 group x 128 st x 3 tap x bf16), 128 sts of 6 B, 10 B apart
              ssm 2,097,152 B (64 head x 64 hd x 128 st x f32)
 
-What moves of 1,024 tokens, per decode worker; requests where no two logical blocks are neighbours:
-    decode worker 0, attention: 2 reads, 12 spans a run of tokens; 12 requests and 6,291,456 B
-    decode worker 0, mamba.0, mamba.1, mamba.2, each: 4 reads, 36,888 spans a slot; 36,888 requests and 12,804,096 B
-        whatever the tokens
-    decode worker 0, mamba.3: 4 reads, 30,740 spans a slot; 30,740 requests and 10,670,080 B whatever the tokens
+What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
+span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
+    decode worker 0, attention: 6,291,456 B in 12 descriptors; 2 reads, 12 spans per run of tokens
+    decode worker 0, mamba.0, mamba.1, mamba.2, each: 12,804,096 B in 36,888 descriptors, for any number of tokens;
+        4 reads, 36,888 spans per state
+    decode worker 0, mamba.3: 10,670,080 B in 30,740 descriptors, for any number of tokens; 4 reads, 30,740 spans
+        per state
 
-Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted. Exactly
-the tokens asked for are written, of those the needed ones; a state is written whole.
-Both sides: not probed on vllm, whose file alone says how a page is filled: attention, mamba.
-Proved for every decode worker, each byte written once. attention: 6 layers x 1,024 B a token, each from its own
-(layer, head, token, dim); mamba: 23 layers x 2,134,016 B a state, each from its own (layer, head, hd, tap, group,
-st).
+Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
+that decode needs are written; a state is written whole.
+Both sides: the page layout of attention, mamba comes from vllm's engine file; not yet verified on a running engine.
+Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 6
+layers x 1,024 B per token, coordinates (layer, head, token, dim); mamba: 23 layers x 2,134,016 B per state,
+coordinates (layer, head, hd, tap, group, st).
 """
 
 # fmt: off
 from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# Who reads what: of every decode worker, from which prefill worker, which layers and which intervals of split axes. A
-# table counts planes from `first` and bytes of a page from `offset`, (those of prefill, those of decode).
+# Who reads what: for each decode worker the prefill workers it reads from, with layers and intervals of split axes. A
+# table counts planes from `first` and bytes of a page from `offset`, both (in prefill, in decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
@@ -70,7 +72,7 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         ),
     )
 
-# Layers, by their numbers in the whole model; of several groups as (name, layers, first plane).
+# Layers, by their numbers in the whole model; for several groups as (name, layers, first plane).
 ATTENTION_LAYERS = (5, 12, 19, 26, 33, 42)
 MAMBA_3_LAYERS = (7, 16, 25, 35, 44)
 MAMBA_GROUPS = (
@@ -79,8 +81,8 @@ MAMBA_GROUPS = (
     ("mamba.2", (4, 14, 23, 32, 41, 50), 18),
 )
 
-# What is read for one block (`page`), or for one token of a run (`token`): spans of `bytes` bytes at (plane, byte of
-# its page) of either side, (0, 0) where it is left out, repeated by loops with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
+# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
 EACH_6_LAYERS = (Loop("layer", count=6, prefill=(1, 0), decode=(1, 0)),)
 EACH_6_LAYERS_16_HEADS_64_HDS = (Loop("layer", count=6, prefill=(1, 0), decode=(1, 0)),
                                  Loop("head", count=16, prefill=(0, 384), decode=(0, 640)),
@@ -145,13 +147,13 @@ MAMBA_5_LAYERS_PART_4_OF_4 = Table(page=(
     Nest(("ssm",), prefill=(0, 9216), decode=(0, 1_634_304), bytes=524_288, loops=EACH_5_LAYERS),
 ))
 
-# Which blocks of a request meet; `page` is the rows of a page that both sides have.
+# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
 # attention: token t at t % 1056 of block t // 1056 of prefill, at t % 2112 of block t // 2112 of decode; runs end at
 #   multiples of 1056.
 # mamba.0, mamba.1, mamba.2, mamba.3: the slot of a state on both sides.
 PAIRS = (*(Pair(name) for name in ("attention", "mamba.0", "mamba.1", "mamba.2", "mamba.3")),)
 
-# Where each side keeps it: groups of layers with one block table, and workers with the intervals that they hold.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
 def prefill() -> Side:
     return Side(key="tp=4", digest="f7dd6bf31728630b30834a0d8810c534", groups=(
         Group("attention", "tokens", tokens=1056, kernel=1056),
@@ -176,8 +178,8 @@ def decode() -> Side:
                holds=(("attention", "head", (0, 2)), ("mamba", "group", (0, 8)), ("mamba", "head", (0, 64)))),
     ))
 
-# What a page holds, axes as (name, count, bytes per step); a worker has a plane for every index of the loops, which are
-# (axis, global indices, planes per step), with pages `stride` bytes apart.
+# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
 PREFILL_MAMBA_VIEWS = (
     View("x", "bf16", axes=(("head", 16, 384), ("hd", 64, 6), ("tap", 3, 2))),
     View("b", "bf16", offset=6144, axes=(("group", 2, 768), ("st", 128, 6), ("tap", 3, 2))),

@@ -1,49 +1,50 @@
 """Qwen3-Next 80B-A3B: prefill tp=2 -> decode tp=1,conv=SD.
 
-Emitted by kvplan from qwen3-next-80b, do not edit:
+Emitted by kvplan from qwen3-next-80b, do not edit. To make it again:
     kvplan compile qwen3-next-80b --prefill tp=2 --decode tp=1,conv=SD
 
 attention, a page of the first worker that has one:
     prefill  |  0  |  1  |  2  |  …  | 543 |                                       557,056 B
-             544 tokens; a plane for each of 12 layers
+             544 tokens; a KV cache tensor for each of 12 layers
              1 head, 557,056 B each: [544 tokens, 1,024 B each: k 512 B (256 dim x bf16) | v 512 B (256 dim x bf16)]
     decode   |             head 0            |             head 1            |   1,114,112 B
-             544 tokens; a plane for each of 12 layers
+             544 tokens; a KV cache tensor for each of 12 layers
              2 heads, 557,056 B each: [544 tokens, 1,024 B each: k 512 B (256 dim x bf16) | v 512 B (256 dim x
                bf16)]
 delta, a page of the first worker that has one:
-    prefill  |q|k|v|           ssm           |                                     548,864 B, next 557,056 B on
-             one slot; a plane for each of 12 layers of delta.0, one of 3 groups
+    prefill  |q|k|v|           ssm           |                                     548,864 B, blocks 557,056 B apart
+             one slot; a KV cache tensor for each of 12 layers of delta.0, one of 3 groups
              q 6,144 B (8 key_head x 128 kd x 3 tap x bf16)
              k 6,144 B (8 key_head x 128 kd x 3 tap x bf16)
              v 12,288 B (16 head x 128 hd x 3 tap x bf16)
              ssm 524,288 B (16 head x 128 hd x 128 kd x bf16)
-    decode   |0|1|2|                           ssm                           |   1,097,728 B, next 1,114,112 B on
-             one slot; a plane for each of 12 layers of delta.0, one of 3 groups
+    decode   |0|1|2|                           ssm                           |   1,097,728 B, blocks 1,114,112 B apart
+             one slot; a KV cache tensor for each of 12 layers of delta.0, one of 3 groups
              3 taps, 16,384 B each: q 4,096 B (16 key_head x 128 kd x bf16) | k 4,096 B (16 key_head x 128 kd x
                bf16) | v 8,192 B (32 head x 128 hd x bf16)
              ssm 1,048,576 B (32 head x 128 hd x 128 kd x bf16)
 
-What moves of 1,024 tokens, per decode worker; requests where no two logical blocks are neighbours:
-    decode worker 0, attention: 2 reads, 24 spans a kernel block; 48 requests and 25,165,824 B
-    decode worker 0, delta.0, delta.1, delta.2, each: 2 reads, 294,936 spans a slot; 294,936 requests and 13,172,736
-        B whatever the tokens
+What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
+span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
+    decode worker 0, attention: 25,165,824 B in 48 descriptors; 2 reads, 24 spans per page
+    decode worker 0, delta.0, delta.1, delta.2, each: 13,172,736 B in 294,936 descriptors, for any number of tokens;
+        2 reads, 294,936 spans per state
 
-Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted. Exactly
-the tokens asked for are written, of those the needed ones; a state is written whole.
-Both sides: draft is not stored (when draft_tokens > 0).
-Both sides: not probed on vllm, whose file alone says how a page is filled: attention, delta.
-Proved for every decode worker, each byte written once. attention: 12 layers x 2,048 B a token, each from its own
-(layer, head, token, dim); delta: 36 layers x 1,097,728 B a state, each from its own (layer, key_head, kd, tap,
-head, hd).
+Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
+that decode needs are written; a state is written whole.
+Both sides: draft is stored only when draft_tokens > 0, which is false here.
+Both sides: the page layout of attention, delta comes from vllm's engine file; not yet verified on a running engine.
+Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 12
+layers x 2,048 B per token, coordinates (layer, head, token, dim); delta: 36 layers x 1,097,728 B per state,
+coordinates (layer, key_head, kd, tap, head, hd).
 """
 
 # fmt: off
 from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# Who reads what: of every decode worker, from which prefill worker, which layers and which intervals of split axes. A
-# table counts planes from `first` and bytes of a page from `offset`, (those of prefill, those of decode).
+# Who reads what: for each decode worker the prefill workers it reads from, with layers and intervals of split axes. A
+# table counts planes from `first` and bytes of a page from `offset`, both (in prefill, in decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
@@ -59,15 +60,15 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         ),
     )
 
-# Layers, by their numbers in the whole model; of several groups as (name, layers, first plane).
+# Layers, by their numbers in the whole model; for several groups as (name, layers, first plane).
 DELTA_GROUPS = (
     ("delta.0", (0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44), 12),
     ("delta.1", (1, 5, 9, 13, 17, 21, 25, 29, 33, 37, 41, 45), 24),
     ("delta.2", (2, 6, 10, 14, 18, 22, 26, 30, 34, 38, 42, 46), 36),
 )
 
-# What is read for one block (`page`), or for one token of a run (`token`): spans of `bytes` bytes at (plane, byte of
-# its page) of either side, (0, 0) where it is left out, repeated by loops with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
+# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
 EACH_12_LAYERS = (Loop("layer", count=12, prefill=(1, 0), decode=(1, 0)),)
 EACH_12_LAYERS_3_TAPS_8_KEY_HEADS_128_KDS = (Loop("layer", count=12, prefill=(1, 0), decode=(1, 0)),
                                              Loop("tap", count=3, prefill=(0, 2), decode=(0, 16_384)),
@@ -94,12 +95,12 @@ DELTA_UPPER = Table(page=(
     Nest(("ssm",), prefill=(0, 24_576), decode=(0, 573_440), bytes=524_288, loops=EACH_12_LAYERS),
 ))
 
-# Which blocks of a request meet; `page` is the rows of a page that both sides have.
+# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
 # attention: token t at t % 544 of block t // 544 on both sides; runs end at multiples of 544.
 # delta.0, delta.1, delta.2: the slot of a state on both sides.
 PAIRS = (Pair("attention", page=544), *(Pair(name) for name in ("delta.0", "delta.1", "delta.2")))
 
-# Where each side keeps it: groups of layers with one block table, and workers with the intervals that they hold.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
 def prefill() -> Side:
     return Side(key="tp=2", digest="23678a3c506f901f32fc563b727f1d06", groups=(
         Group("attention", "tokens", tokens=544, kernel=544),
@@ -120,8 +121,8 @@ def decode() -> Side:
                holds=(("attention", "head", (0, 2)), ("delta", "head", (0, 32)), ("delta", "key_head", (0, 16)))),
     ))
 
-# What a page holds, axes as (name, count, bytes per step); a worker has a plane for every index of the loops, which are
-# (axis, global indices, planes per step), with pages `stride` bytes apart.
+# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
 PREFILL_DELTA_VIEWS = (
     View("q", "bf16", axes=(("key_head", 8, 768), ("kd", 128, 6), ("tap", 3, 2))),
     View("k", "bf16", offset=6144, axes=(("key_head", 8, 768), ("kd", 128, 6), ("tap", 3, 2))),

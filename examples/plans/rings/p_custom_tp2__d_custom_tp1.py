@@ -1,65 +1,64 @@
-r"""Rings beside full attention: prefill engine=custom,tp=2 -> decode engine=custom,tp=1,order=BLHNC,draft_tokens=3.
+"""Rings beside full attention: prefill engine=custom,tp=2 -> decode engine=custom,tp=1,order=BLHNC,draft_tokens=3.
 
-Emitted by kvplan from rings, do not edit:
-    kvplan compile rings \
-        --prefill engine=custom,tp=2 \
-        --decode engine=custom,tp=1,order=BLHNC,draft_tokens=3 \
-        --layouts LAYOUTS
+Emitted by kvplan from rings, do not edit. To make it again, in the folder of its layout files:
+    kvplan compile rings --prefill engine=custom,tp=2 --decode engine=custom,tp=1,order=BLHNC,draft_tokens=3 --layouts .
 
 attention, a page of the first worker that has one:
     prefill  | 0 | 1 | 2 | 3 |                                                      16,384 B
-             16 tokens; a plane for each of 2 layers
+             16 tokens; a KV cache tensor for each of 2 layers
              4 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x bf16) | v 128 B (64 dim x bf16)]
     decode   |            layer 0            |            layer 1            |      65,536 B
-             16 tokens; one plane
+             16 tokens; one KV cache tensor
              2 layers, 32,768 B each: [8 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x bf16) | v
                128 B (64 dim x bf16)]]
 keys, a page of the first worker that has one:
     prefill  |       k       |                                                         512 B
-             4 tokens; a ring of 4 tokens; a plane for each of 2 layers
+             4 tokens; a ring of 4 tokens; a KV cache tensor for each of 2 layers
              k 512 B (4 token x 64 dim x bf16)
     decode   |                               k                               |       2,048 B
-             8 tokens; a ring of 8 tokens; one plane
+             8 tokens; a ring of 8 tokens; one KV cache tensor
              k 2,048 B (2 layer x 8 token x 64 dim x bf16)
 scores, a page of the first worker that has one:
     prefill  | 0 | 1 | 2 | 3 | 4 | 5 | 6 | 7 |                                       4,096 B
-             8 tokens; a ring of 8 tokens; a plane for each of 2 layers
+             8 tokens; a ring of 8 tokens; a KV cache tensor for each of 2 layers
              8 tokens, 512 B each: kv 256 B (64 dim x f32) | score 256 B (64 dim x f32)
     decode   |            layer 0            |            layer 1            |       8,192 B
-             8 tokens; a ring of 8 tokens; one plane
+             8 tokens; a ring of 8 tokens; one KV cache tensor
              2 layers, 4,096 B each: [8 tokens, 512 B each: kv 256 B (64 dim x f32) | score 256 B (64 dim x f32)]
 tail, a page of the first worker that has one:
     prefill  |   k   |  gate |                                                       1,024 B
-             4 tokens; a ring of 4 tokens; a plane for each of 2 layers
+             4 tokens; a ring of 4 tokens; a KV cache tensor for each of 2 layers
              k 512 B (4 token x 64 dim x bf16)
              gate 512 B (4 token x 64 dim x bf16)
     decode   |            layer 0            |            layer 1            |       4,096 B
-             8 tokens; a ring of 8 tokens; one plane
+             8 tokens; a ring of 8 tokens; one KV cache tensor
              2 layers, 2,048 B each: k 1,024 B (8 token x 64 dim x bf16) | gate 1,024 B (8 token x 64 dim x bf16)
 
-What moves of 1,024 tokens, per decode worker; requests where no two logical blocks are neighbours:
-    decode worker 0, attention: 2 reads, 4 spans a kernel block; 256 requests and 4,194,304 B
-    decode worker 0, keys: 1 read, 2 spans a run of tokens; 0 requests and 0 B
-    decode worker 0, scores: 1 read, 2 spans a kernel block; 0 requests and 0 B
-    decode worker 0, tail: 1 read, 4 spans a run of tokens; 0 requests and 0 B
+What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
+span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
+    decode worker 0, attention: 4,194,304 B in 256 descriptors; 2 reads, 4 spans per page
+    decode worker 0, keys: 0 B in 0 descriptors; 1 read, 2 spans per run of tokens
+    decode worker 0, scores: 0 B in 0 descriptors; 1 read, 2 spans per page
+    decode worker 0, tail: 0 B in 0 descriptors; 1 read, 4 spans per run of tokens
 
-Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted. Exactly
-the tokens asked for are written, of those the needed ones; a state is written whole.
+Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
+that decode needs are written; a state is written whole.
 keys, tail, each: only those from the last multiple of 4 on.
 scores: only those from the last multiple of 2 on.
-Both sides: not probed on custom, whose file alone says how a page is filled: attention, keys, scores, tail.
-Proved for every decode worker, each byte written once. attention: 2 layers x 2,048 B a token, each from its own
-(layer, head, token, dim); keys: 2 layers x 128 B a token, each from its own (layer, token, dim); scores: 2 layers x
-512 B a token, each from its own (layer, token, dim); tail: 2 layers x 256 B a token, each from its own (layer,
-token, dim).
+Both sides: the page layout of attention, keys, scores, tail comes from custom's engine file; not yet verified on a
+running engine.
+Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 2
+layers x 2,048 B per token, coordinates (layer, head, token, dim); keys: 2 layers x 128 B per token, coordinates
+(layer, token, dim); scores: 2 layers x 512 B per token, coordinates (layer, token, dim); tail: 2 layers x 256 B per
+token, coordinates (layer, token, dim).
 """
 
 # fmt: off
 from kvplan.plan.types import Group, Loop, Needs, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# Who reads what: of every decode worker, from which prefill worker, which layers and which intervals of split axes. A
-# table counts planes from `first` and bytes of a page from `offset`, (those of prefill, those of decode).
+# Who reads what: for each decode worker the prefill workers it reads from, with layers and intervals of split axes. A
+# table counts planes from `first` and bytes of a page from `offset`, both (in prefill, in decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
@@ -72,8 +71,8 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         ),
     )
 
-# What is read for one block (`page`), or for one token of a run (`token`): spans of `bytes` bytes at (plane, byte of
-# its page) of either side, (0, 0) where it is left out, repeated by loops with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
+# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
 ATTENTION_EACH_2_LAYERS = (Loop("layer", count=2, prefill=(1, 0), decode=(0, 32_768)),)
 EACH_2_LAYERS_4_HEADS = (Loop("layer", count=2, prefill=(1, 0), decode=(0, 32_768)),
                          Loop("head", count=4, prefill=(0, 4096), decode=(0, 4096)))
@@ -94,7 +93,7 @@ TAIL = Table(token=(
     Nest(("gate",), prefill=(0, 512), decode=(0, 1024), bytes=128, loops=TAIL_EACH_2_LAYERS, token=(128, 128)),
 ))
 
-# Which blocks of a request meet; `page` is the rows of a page that both sides have.
+# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
 # attention: token t at t % 16 of block t // 16 on both sides; runs end at multiples of 16.
 # keys, tail: token t at t % 4 of the ring's block of prefill, at t % 8 of the ring's block of decode, from end // 4 * 4
 #   on; runs end at multiples of 4.
@@ -104,7 +103,7 @@ PAIRS = (Pair("attention", page=16),
          Pair("scores", page=8, needs=Needs(chunk=2)),
          Pair("tail", needs=Needs(chunk=4)))
 
-# Where each side keeps it: groups of layers with one block table, and workers with the intervals that they hold.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
 def prefill() -> Side:
     return Side(key="engine=custom,tp=2", digest="ee5c1d94b0420bdadddc04cf8cb56f2d", groups=(
         Group("attention", "tokens", tokens=16, kernel=16),
@@ -128,8 +127,8 @@ def decode() -> Side:
         ("tail", Needs(chunk=4)),
     ))
 
-# What a page holds, axes as (name, count, bytes per step); a worker has a plane for every index of the loops, which are
-# (axis, global indices, planes per step), with pages `stride` bytes apart.
+# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
 PREFILL_PLANES = (
     Planes("attention", loops=(("layer", (0, 2), 1),), page=16_384, views=(
         View("k", "bf16", axes=(("head", 4, 4096), ("token", 16, 256), ("dim", 64, 2))),

@@ -1,40 +1,42 @@
 """Whisper large v3: prefill tp=1 -> decode tp=2.
 
-Emitted by kvplan from whisper-large-v3, do not edit:
+Emitted by kvplan from whisper-large-v3, do not edit. To make it again:
     kvplan compile whisper-large-v3 --prefill tp=1 --decode tp=2
 
 attention, a page of the first worker that has one:
     prefill  |   head 0  |   head 1   |   head 2   |     …      |  head 19   |      81,920 B
-             16 tokens; a plane for each of 32 layers
+             16 tokens; a KV cache tensor for each of 32 layers
              20 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x f16) | v 128 B (64 dim x f16)]
     decode   |  0  |  1  |  2  |  …  |  9  |                                        40,960 B
-             16 tokens; a plane for each of 32 layers
+             16 tokens; a KV cache tensor for each of 32 layers
              10 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x f16) | v 128 B (64 dim x f16)]
 cross, a page of the first worker that has one:
     prefill  |   head 0  |   head 1   |   head 2   |     …      |  head 19   |      81,920 B
-             16 tokens; a plane for each of 32 layers
+             16 tokens; a KV cache tensor for each of 32 layers
              20 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x f16) | v 128 B (64 dim x f16)]
     decode   |  0  |  1  |  2  |  …  |  9  |                                        40,960 B
-             16 tokens; a plane for each of 32 layers
+             16 tokens; a KV cache tensor for each of 32 layers
              10 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x f16) | v 128 B (64 dim x f16)]
 
-What moves of 1,024 tokens, per decode worker; requests where no two logical blocks are neighbours:
-    decode workers 0-1, attention, cross, each: 1 read, 32 spans a kernel block; 2,048 requests and 83,886,080 B
+What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
+span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
+    decode workers 0-1, attention, cross, each: 83,886,080 B in 2,048 descriptors; 1 read, 32 spans per page
 
-Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted. Exactly
-the tokens asked for are written, of those the needed ones; a state is written whole.
+Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
+that decode needs are written; a state is written whole.
 cross: tokens are those of 'encoder'.
-Both sides: not probed on vllm, whose file alone says how a page is filled: attention, cross.
-Proved for every decode worker, each byte written once. attention: 32 layers x 5,120 B a token, each from its own
-(layer, head, token, dim); cross: 32 layers x 5,120 B a token, each from its own (layer, head, token, dim).
+Both sides: the page layout of attention, cross comes from vllm's engine file; not yet verified on a running engine.
+Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 32
+layers x 5,120 B per token, coordinates (layer, head, token, dim); cross: 32 layers x 5,120 B per token, coordinates
+(layer, head, token, dim).
 """
 
 # fmt: off
 from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# Who reads what: of every decode worker, from which prefill worker, which layers and which intervals of split axes. A
-# table counts planes from `first` and bytes of a page from `offset`, (those of prefill, those of decode).
+# Who reads what: for each decode worker the prefill workers it reads from, with layers and intervals of split axes. A
+# table counts planes from `first` and bytes of a page from `offset`, both (in prefill, in decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
@@ -51,8 +53,8 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         ),
     )
 
-# What is read for one block (`page`), or for one token of a run (`token`): spans of `bytes` bytes at (plane, byte of
-# its page) of either side, (0, 0) where it is left out, repeated by loops with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
+# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
 EACH_32_LAYERS = (Loop("layer", count=32, prefill=(1, 0), decode=(1, 0)),)
 EACH_32_LAYERS_10_HEADS = (Loop("layer", count=32, prefill=(1, 0), decode=(1, 0)),
                            Loop("head", count=10, prefill=(0, 4096), decode=(0, 4096)))
@@ -61,11 +63,11 @@ ATTENTION_AND_CROSS = Table(
     token=(Nest(("k", "v"), bytes=256, loops=EACH_32_LAYERS_10_HEADS, token=(256, 256)),),
 )
 
-# Which blocks of a request meet; `page` is the rows of a page that both sides have.
+# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
 # attention, cross: token t at t % 16 of block t // 16 on both sides; runs end at multiples of 16.
 PAIRS = (Pair("attention", page=16), Pair("cross", page=16))
 
-# Where each side keeps it: groups of layers with one block table, and workers with the intervals that they hold.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
 def prefill() -> Side:
     return Side(key="tp=1", digest="15566b843d999f215fe2a28b7b87b640", groups=(
         Group("attention", "tokens", tokens=16, kernel=16),
@@ -81,8 +83,8 @@ def decode() -> Side:
         Worker(DECODE_PLANES, holds=(("attention", "head", (10, 20)), ("cross", "head", (10, 20)))),
     ))
 
-# What a page holds, axes as (name, count, bytes per step); a worker has a plane for every index of the loops, which are
-# (axis, global indices, planes per step), with pages `stride` bytes apart.
+# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
 PREFILL_ATTENTION_AND_CROSS_VIEWS = (
     View("k", "f16", axes=(("head", 20, 4096), ("token", 16, 256), ("dim", 64, 2))),
     View("v", "f16", offset=128, axes=(("head", 20, 4096), ("token", 16, 256), ("dim", 64, 2))),

@@ -23,7 +23,7 @@ def test_figures_and_conditions_are_read_back(tmp_path: Path) -> None:
     path = tmp_path / "ours.yaml"
     path.write_text(text.machine_text("ours", FOUND, "DRAM", "kvplan calibrate: 3 rounds"))
     read = load([path]).machine("ours")
-    assert (read.transfer_us, read.slice_us, read.request_us, read.wire) == (1100, 20, 0.927, 6.28e9)
+    assert (read.transfer_us, read.slice_us, read.descriptor_us, read.wire) == (1100, 20, 0.927, 6.28e9)
     assert read.cold_us == 1280
     assert read.copies == ((8, 1.5e9), (4096, 9.25e9))
     assert "UCX_TLS=^ib, two processes of one machine, read by decode; DRAM; " in read.says

@@ -143,7 +143,7 @@ def test_a_fault_of_the_compiler_does_not_stop_other_pairs(tmp_path: Path) -> No
 def test_a_fault_of_the_compiler_is_a_cell_of_a_matrix() -> None:
     said = run("matrix", SMALL, "--prefill", "tp=1", "--decode", "tp=4/2", "--format", "json")
     first, second = json.loads(said.stdout)["cells"]
-    assert (said.exit_code, first["refused"], second["requests"] > 0) == (1, "P023", True)
+    assert (said.exit_code, first["refused"], second["descriptors"] > 0) == (1, "P023", True)
 
 
 def test_a_check_shows_plans_before_their_index(tmp_path: Path) -> None:

@@ -84,8 +84,8 @@ def test_what_it_says_is_what_the_compiler_says() -> None:
     compiled = compile_pair(load(), "llama-3.1-8b", "tp=4", "tp=2,block=32")
     (way,), side, peer = told["ways"], told["sides"]["side"], told["sides"]["peer"]
     assert (way["plan"], way["prefill"], way["decode"]) == (compiled.plan.digest, "tp=4", "tp=2,block=32")
-    assert [(move["requests"], move["bytes"]) for move in way["moves"]] == [
-        (move.requests, move.bytes) for move in compiled.facts.moves
+    assert [(move["descriptors"], move["bytes"]) for move in way["moves"]] == [
+        (move.descriptors, move.bytes) for move in compiled.facts.moves
     ]
     assert (side["digest"], peer["digest"]) == (compiled.plan.prefill.digest, compiled.plan.decode.digest)
     pages = {plane.page for worker in compiled.plan.decode.workers for plane in worker.planes}

@@ -276,7 +276,7 @@ def test_what_is_staged_is_shown_beside_what_goes_straight() -> None:
     said = answer("llama-3.1-8b", "--prefill", "tp=4", "--decode", "tp=2,order=nhd", "--strategy", "auto")
     (move,) = said["moves"]
     (way,) = move["staged"]
-    assert (way["strategy"], way["requests"] < move["requests"]) == ("unpack", True)
+    assert (way["strategy"], way["descriptors"] < move["descriptors"]) == ("unpack", True)
 
 
 @pytest.mark.parametrize("words", [["--strategy", "auto"], ["--decode", "tp=2", "--elect", "spread"]])

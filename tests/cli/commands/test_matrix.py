@@ -29,15 +29,15 @@ def test_five_by_five_fits_and_every_row_has_its_three_numbers() -> None:
     assert max(map(len, lines)) <= PAGE
     assert lines[2].split() == ["prefill", "\\", "decode", *(f"tp={n}" for n in (1, 2, 4, 8, 16))]
     table = lines[3 : lines.index(LEGEND[0])]
-    for word, cells in {"requests": 5, "bytes": 10, "shortest": 10}.items():
+    for word, cells in {"descriptors": 5, "bytes": 10, "shortest": 10}.items():
         assert [len(line.split(word)[1].split()) for line in table if word in line] == [cells] * 5
-    assert "tp=16             requests   16,384   16,384   16,384   16,384   32,768" in lines
+    assert "tp=16             descriptors   16,384   16,384   16,384   16,384   32,768" in lines
 
 
 def test_a_wide_table_falls_to_one_line_a_pair() -> None:
     said = run("--prefill", "tp=1/2", "--decode", "tp=1/2/4/8,order=LBHNC/LBNHC/BLHNC")
     lines = said.stdout.splitlines()
-    assert lines[2].split() == ["prefill", "decode", "requests", "bytes", "shortest"]
+    assert lines[2].split() == ["prefill", "decode", "descriptors", "bytes", "shortest"]
     assert lines[3].split() == ["tp=1", "tp=1,order=LBHNC", "2,048", "128", "MiB", "64", "KiB"]
     assert sum(line.startswith("tp=") for line in lines) == 2 * 12
 
@@ -87,7 +87,7 @@ def test_json_and_csv_have_the_same_exact_numbers() -> None:
         assert {name: str(value) for name, value in cell.items()} == {name: row[name] for name in cell}
     assert answer["cells"][0] == {
         "prefill": "tp=1", "decode": "tp=2,kv_dtype=bf16",
-        "requests": 2 * 32 * 64, "bytes": 1024 * 32 * 8 * 512, "shortest_span": 4 * 16 * 512,
+        "descriptors": 2 * 32 * 64, "bytes": 1024 * 32 * 8 * 512, "shortest_span": 4 * 16 * 512,
     }  # fmt: skip
     told = {(refusal["code"], tuple(map(tuple, refusal["pairs"]))) for refusal in answer["refusals"]}
     refused = {("tp=1", "tp=2,kv_dtype=fp8"): "C134", **{(r["prefill"], r["decode"]): "C110" for r in rows[2:]}}

@@ -125,7 +125,7 @@ def test_a_request_moves_and_every_byte_is_checked(tmp_path: Path, transport: st
     (outcome,) = moved(dense, tmp_path, transport)
     assert outcome.sources == 2
     assert outcome.content == 76 * 28 * 8 * 2 * 128 * 2
-    assert 0 < outcome.requests == outcome.predicted
+    assert 0 < outcome.descriptors == outcome.predicted
 
 
 @needs_nixl

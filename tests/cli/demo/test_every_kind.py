@@ -62,7 +62,7 @@ def written(made: Compiled, share: RequestShare) -> dict[str, Mask]:
 def test_a_request_moves_and_every_byte_is_checked(made: Compiled, tmp_path: Path) -> None:
     for outcome in moved(made, tmp_path):
         assert outcome.compared > outcome.content > 0
-        assert 0 < outcome.requests == outcome.predicted
+        assert 0 < outcome.descriptors == outcome.predicted
 
 
 def test_one_wrong_byte_of_any_cache_is_found(made: Compiled) -> None:

@@ -22,7 +22,7 @@ def planned(model: str, prefill: str, decode: str, strategy: str = "direct") -> 
 @pytest.mark.parametrize("tokens", [0, 1, 63, 64, 700, 1024, 5000, 16384, 100_000])
 def test_what_grows_with_tokens_is_exact_at_any_length(tokens: int) -> None:
     (found,), (meant,) = TransferLoads(linear).of(tokens), linear(tokens)
-    assert (found.requests, found.bytes) == pytest.approx((meant.requests, meant.bytes))
+    assert (found.descriptors, found.bytes) == pytest.approx((meant.descriptors, meant.bytes))
 
 
 def test_a_length_is_counted_once() -> None:
@@ -45,7 +45,7 @@ def test_a_last_block_that_is_partly_filled_takes_more_requests(tokens: int, dec
     (found, *_), (meant, *_) = loads_of(plan, profile, "pull").of(tokens), link_loads(plan, profile, "unpack", tokens)
     assert found.bytes == pytest.approx(meant.bytes)
     # A line between whole blocks is 208 requests short of what tp=1 takes.
-    assert found.requests == pytest.approx(meant.requests, abs=115 if "block" in decode else 17)
+    assert found.descriptors == pytest.approx(meant.descriptors, abs=115 if "block" in decode else 17)
 
 
 def test_a_window_and_a_state_do_not_grow() -> None:

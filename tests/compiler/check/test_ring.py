@@ -222,7 +222,7 @@ def test_what_is_said_of_a_ring(make: Make) -> None:
     assert rings == {"all": 0, "last": 11}
     said = {(change.before, change.after) for change in changes(old.plan, new.plan) if change.rule == "RING"}
     assert said == {(4, 11)}
-    assert "11 tokens; a ring of 11 tokens; a plane for each of 2 layer" in new.text
+    assert "11 tokens; a ring of 11 tokens; a KV cache tensor for each of 2 layer" in new.text
 
 
 def test_workers_that_take_turns_have_all_of_a_ring() -> None:

@@ -10,7 +10,7 @@ from kvplan.compiler.cost.profile import COLD_AFTER, cold_us, copy_us, transfer_
 from kvplan.dsl.model import MachineProfile
 
 PROFILE = MachineProfile(
-    name="toy", title="", says="", transfer_us=0, slice_us=0, request_us=2, wire=1e9,
+    name="toy", title="", says="", transfer_us=0, slice_us=0, descriptor_us=2, wire=1e9,
     copies=((16, 1e9), (64, 2e9), (1024, 8e9)),
 )  # fmt: skip
 

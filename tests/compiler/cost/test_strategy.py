@@ -18,7 +18,7 @@ from kvplan.plan.types import PageRange, Plan
 
 LIBRARY = load()
 SLOW_REQUESTS = MachineProfile("slow-requests", "Slow", "made up", 0.0, 0.0, 10.0, 1e9, ((16, 1e9), (1024, 2e9)))
-SLOW_COPIES = replace(SLOW_REQUESTS, request_us=0.01, copies=((16, 1e6),))
+SLOW_COPIES = replace(SLOW_REQUESTS, descriptor_us=0.01, copies=((16, 1e6),))
 
 
 def made(prefill: str, decode: str, strategy: str = "direct", model: str = "llama-3.1-8b") -> Compiled:
@@ -67,8 +67,8 @@ def test_costs_are_requests_bytes_and_copies() -> None:
     read = plan.reads[0][0]
     cost = costs(read.table, ends_of(plan)(0, read), SLOW_REQUESTS)
     size = 1024 * 32 * 2 * 512
-    assert (cost["direct"].requests, cost["direct"].bytes) == (1024 * 32 * 2, size)
-    assert (cost["unpack"].requests, cost["unpack"].bytes) == (64 * 32, size)
+    assert (cost["direct"].descriptors, cost["direct"].bytes) == (1024 * 32 * 2, size)
+    assert (cost["unpack"].descriptors, cost["unpack"].bytes) == (64 * 32, size)
     assert cost["direct"].us == pytest.approx(1024 * 32 * 2 * 10 + size / 1e3)
     assert cost["unpack"].us == pytest.approx(64 * 32 * 10 + size / 1e3 + copy_us(SLOW_REQUESTS, size, 512))
 
@@ -85,7 +85,7 @@ def test_what_has_no_stage_by_one_strategy_goes_by_the_other() -> None:
 def test_the_header_has_both_figures() -> None:
     found = made("tp=4,order=hnd", "tp=2,order=nhd", "auto")
     text = " ".join(found.text.split())
-    assert "131,072 requests and 67,108,864 B; unpack: 4,096 requests and 67,108,864 B," in text
+    assert "; with unpack 67,108,864 B in 4,096 descriptors, predicted to take" in text
     assert "ms instead of" in text
     assert "Strategy: auto on" in text
 
@@ -112,5 +112,5 @@ def test_a_machine_is_named_where_it_is_not_the_default_one() -> None:
 
 def test_a_plan_says_its_strategy_also_without_a_machine() -> None:
     staged_, direct = (plan_cost(made("tp=4,order=hnd", "tp=2,order=nhd", way).plan) for way in ("unpack", "direct"))
-    assert staged_.strategy.startswith("unpack, where a table has ranges")
+    assert staged_.strategy.startswith("unpack, with `unpack`, ranges of prefill pages are moved whole")
     assert direct.strategy.startswith("direct, every span")

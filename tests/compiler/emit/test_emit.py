@@ -75,14 +75,16 @@ def test_hash_seeds_do_not_matter():
 
 def test_the_header_says_what_it_is():
     header = text_of(plans.plan(with_state=True)).split('"""')[1]
-    assert header.startswith("Toy 8B: prefill tp=4 -> decode tp=2.\n\nEmitted by kvplan from toy-8b, do not edit:\n")
+    assert header.startswith(
+        "Toy 8B: prefill tp=4 -> decode tp=2.\n\nEmitted by kvplan from toy-8b, do not edit. To make it again:\n"
+    )
     for words in (
         f"\n    {COMMAND}\n",
         "\n    prefill  |     head 0    |     head 1    |  ",
         " 16,384 B\n",
-        "decode workers 0-1, attention: 2 reads, 64 spans a kernel block; 4,096 requests and 67,108,864 B\n",
-        "decode workers 0-1, mamba.0: 2 reads, 40 spans a slot; 40 requests and 1,326,080 B whatever the tokens",
-        "Exactly\nthe tokens asked for are written, of those the needed ones",
+        "decode workers 0-1, attention: 67,108,864 B in 4,096 descriptors; 2 reads, 64 spans per page\n",
+        "decode workers 0-1, mamba.0: 1,326,080 B in 40 descriptors, for any number of tokens; 2 reads, 40 spans",
+        "exactly the tokens\nthat decode needs are written",
         "Proved: every byte once.",
     ):
         assert words in header
@@ -109,7 +111,8 @@ def test_equal_figures_are_said_once():
         "",
     )
     assert (
-        "decode workers 0-1, s.0, s.1, each: 1 read, 2 spans a slot; 2 requests and 9 B whatever the tokens\n" in header
+        "decode workers 0-1, s.0, s.1, each: 9 B in 2 descriptors, for any number of tokens; 1 read, 2 spans per"
+        in header
     )
 
 
@@ -272,8 +275,8 @@ def test_what_is_called_alike_is_said_once():
 def test_requests_join_what_lies_together():
     """Equal sharding: one request per page and plane where blocks are apart, one per logical block of four in them."""
     plan = plans.plan(2, 2, ratios=(4, 4))
-    assert [move.requests for move in plan_cost(plan).moves] == [32 * 1024 // 64]
-    assert [move.requests for move in plan_cost(plans.plan(2, 2)).moves] == [32 * 1024 // 16]
+    assert [move.descriptors for move in plan_cost(plan).moves] == [32 * 1024 // 64]
+    assert [move.descriptors for move in plan_cost(plans.plan(2, 2)).moves] == [32 * 1024 // 16]
 
 
 def test_padding_is_bridged_only_where_both_sides_have_it():
@@ -285,8 +288,8 @@ def test_padding_is_bridged_only_where_both_sides_have_it():
 
     both = replace(plan, prefill=padded(plan.prefill), decode=padded(plan.decode))
     one = replace(plan, prefill=padded(plan.prefill))
-    assert plan_cost(both).moves[0].requests == 32 * 1024 // 64
-    assert plan_cost(one).moves[0].requests == 32 * 1024 // 16
+    assert plan_cost(both).moves[0].descriptors == 32 * 1024 // 64
+    assert plan_cost(one).moves[0].descriptors == 32 * 1024 // 16
 
 
 def test_digests_are_over_meaning():

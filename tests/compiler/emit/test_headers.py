@@ -69,8 +69,8 @@ def sections(text: str) -> dict[str, list[str]]:
                 else:
                     mine.append(line)
         elif first.startswith("What moves"):
-            assert number(re.findall(r"of ([\d,]+) tokens", first)[0]) == TOKENS
-            found["moves"] = lines
+            assert number(re.findall(r"for ([\d,]+) tokens", first)[0]) == TOKENS
+            found["moves"] = [line for line in lines if line.startswith("    ")]
         else:
             found["closing"] = [first, *lines]
     return found
@@ -148,7 +148,7 @@ def group(side: Side, name: str) -> Group:
 
 
 def check_sizes(said: str, side: Side, entry: Planes) -> None:
-    page, on, others = taken(r"([\d,]+) B(?:, next ([\d,]+) B on)?(?:; on others (.+) B)?", said)
+    page, on, others = taken(r"([\d,]+) B(?:, blocks ([\d,]+) B apart)?(?:; (.+) B on other workers)?", said)
     alike = {e.page for w in side.workers for e in w.planes if (e.cache, e.part) == (entry.cache, entry.part)}
     assert number(page) == entry.page
     assert number(on or page) == entry.stride
@@ -158,7 +158,9 @@ def check_sizes(said: str, side: Side, entry: Planes) -> None:
 def check_block(said: str, side: Side, entry: Planes) -> None:
     mine = group(side, entry.group)
     *parts, planes = said.split("; ")
-    loops, name, count = taken(r"(?:one plane|a plane for each of (.+?))(?: of (\S+), one of (\d+) groups)?", planes)
+    loops, name, count = taken(
+        r"(?:one KV cache tensor|a KV cache tensor for each of (.+?))(?: of (\S+), one of (\d+) groups)?", planes
+    )
     assert [many(each) for each in loops.split(" x ") if each] == [(len(ns), axis) for axis, ns, _ in entry.loops]
     groups = {e.group for w in side.workers for e in w.planes if e.cache == entry.cache}
     assert (name, count) == ((entry.group, str(len(groups))) if len(groups) > 1 else ("", ""))
@@ -284,29 +286,31 @@ def test_moves(name: str) -> None:
 
 
 def moves(plan: Plan, line: str) -> Iterator[tuple[tuple[int, str], tuple[object, ...]]]:
-    who, reads, spans, unit, requests, size, per, staged = taken(
-        r"decode workers? (.+): ([\d,]+) reads?, ([\d,]+) spans? a (slot|kernel block|run of tokens); "
-        r"([\d,]+) requests? and ([\d,]+) B( whatever the tokens)?((?:; .+)?)",
+    who, size, descriptors, per, reads, spans, unit, staged = taken(
+        r"decode workers? (.+): ([\d,]+) B in ([\d,]+) descriptors?(, for any number of tokens)?; "
+        r"([\d,]+) reads?, ([\d,]+) spans? per (state|page|run of tokens)((?:; .+)?)",
         line,
     )
     names = {pair.name for pair in plan.pairs}
     words = [word for word in who.split(", ") if word != "each"]
     pairs = [word for word in words if word in names]
     workers = [n for word in words if word not in names for n in numbers(word)]
-    assert (unit == "slot") == bool(per)
+    assert (unit == "state") == bool(per)
     for worker, pair in product(workers, pairs):
-        yield (worker, pair), (number(reads), number(spans), unit, number(requests), number(size), ways(staged))
+        yield (worker, pair), (number(reads), number(spans), unit, number(descriptors), number(size), ways(staged))
 
 
 def ways(said: str) -> dict[str, tuple[int, int]]:
-    """Requests and bytes by way of each stage, which is said to take less time than going direct."""
+    """Descriptors and bytes by way of each stage, which is said to take less time than going direct."""
     found = {}
     for way in said.split("; ")[1:]:
-        name, requests, size, less, more = taken(
-            r"(unpack|pack): ([\d,]+) requests? and ([\d,]+) B, ([\d,.]+) ms instead of ([\d,.]+) ms", way
+        name, size, descriptors, less, more = taken(
+            r"with (unpack|pack) ([\d,]+) B in ([\d,]+) descriptors?, predicted to take ([\d,.]+) ms instead of "
+            r"([\d,.]+) ms",
+            way,
         )
         assert float(less.replace(",", "")) < float(more.replace(",", ""))
-        found[name] = number(requests), number(size)
+        found[name] = number(descriptors), number(size)
     return found
 
 
@@ -328,16 +332,16 @@ def cost(plan: Plan, worker: int, pair: Pair) -> tuple[object, ...]:
         shard = 0 if theirs.ring else plan.prefill.workers[read.worker].shard
         nests = read.table.page if paged else read.table.token
         shards[shard] = shards.get(shard, 0) + sum(prod(loop.count for loop in nest.loops) for nest in nests)
-    unit = "slot" if ours.store == "state" else "kernel block" if paged else "run of tokens"
-    found = [requests_and_bytes(plan, worker, pair, read) for read in reads]
-    requests, size = sum(n for n, _ in found), sum(size for _, size in found)
-    return len(reads), max(shards.values()), unit, requests, size, by_stages(plan, worker, pair, reads, found)
+    unit = "state" if ours.store == "state" else "page" if paged else "run of tokens"
+    found = [descriptors_and_bytes(plan, worker, pair, read) for read in reads]
+    descriptors, size = sum(n for n, _ in found), sum(size for _, size in found)
+    return len(reads), max(shards.values()), unit, descriptors, size, by_stages(plan, worker, pair, reads, found)
 
 
 def by_stages(
     plan: Plan, worker: int, pair: Pair, reads: list[Read], direct: list[tuple[int, int]]
 ) -> dict[str, tuple[int, int]]:
-    """Requests and bytes by way of each stage that a read of a pair has; reads that have none go direct."""
+    """Descriptors and bytes by way of each stage that a read of a pair has; reads that have none go direct."""
     found = {}
     for name, side in (("unpack", 0), ("pack", 1)):
         ranges = [getattr(read.table, name) for read in reads]
@@ -346,12 +350,12 @@ def by_stages(
                 in_ranges(plan, worker, pair, read, side) if some else straight
                 for read, some, straight in zip(reads, ranges, direct, strict=True)
             ]
-            found[name] = sum(requests for requests, _ in each), sum(size for _, size in each)
+            found[name] = sum(descriptors for descriptors, _ in each), sum(size for _, size in each)
     return found
 
 
 def in_ranges(plan: Plan, worker: int, pair: Pair, read: Read, side: int) -> tuple[int, int]:
-    """A request for every range of every plane of every page that is touched; whole pages that follow each other are
+    """A descriptor for every range of every plane of every page that is touched; whole pages that follow each other are
     one."""
     source, reader = plan.prefill.workers[read.worker], plan.decode.workers[worker]
     groups = group(plan.prefill, pair.prefill), group(plan.decode, pair.decode)
@@ -359,12 +363,12 @@ def in_ranges(plan: Plan, worker: int, pair: Pair, read: Read, side: int) -> tup
     blocks = sorted(set(where[:, 2 * side].tolist()))
     chains = sum(block - 1 not in blocks for block in blocks)
     strides, _ = plane_sizes((source, reader)[side].planes)
-    requests = size = 0
+    descriptors = size = 0
     for part in (read.table.unpack, read.table.pack)[side]:
         for plane in range(part.plane, part.plane + part.planes * part.step, part.step):
             dense = strides[read.first[side] + plane] == part.bytes
-            requests, size = requests + (chains if dense else len(blocks)), size + len(blocks) * part.bytes
-    return requests, size
+            descriptors, size = descriptors + (chains if dense else len(blocks)), size + len(blocks) * part.bytes
+    return descriptors, size
 
 
 @cache
@@ -379,14 +383,14 @@ def plane_sizes(entries: tuple[Planes, ...]) -> tuple[np.ndarray, np.ndarray]:
     return every[:, 0], every[:, 1]
 
 
-def requests_and_bytes(plan: Plan, worker: int, pair: Pair, read: Read) -> tuple[int, int]:
+def descriptors_and_bytes(plan: Plan, worker: int, pair: Pair, read: Read) -> tuple[int, int]:
     source, reader = plan.prefill.workers[read.worker], plan.decode.workers[worker]
     theirs, ours = group(plan.prefill, pair.prefill), group(plan.decode, pair.decode)
     where = blocks_and_rows(pair, theirs, ours, source.shard, reader.shard)
     (page, token), times = without_layers(read.table.page, read.table.token)
     sizes = plane_sizes(source.planes), plane_sizes(reader.planes)
-    requests, size = counted(page, token, read.first, *sizes, where, pair.page)
-    return requests * times, size * times
+    descriptors, size = counted(page, token, read.first, *sizes, where, pair.page)
+    return descriptors * times, size * times
 
 
 def without_layers(*tables: tuple[Nest, ...]) -> tuple[list[tuple[Nest, ...]], int]:
@@ -472,8 +476,8 @@ def expanded(
 
 
 def joined_spans(spans: np.ndarray, prefill: tuple[np.ndarray, ...], decode: tuple[np.ndarray, ...]) -> int:
-    """Requests that are left where spans that follow each other on both sides are one; padding between two whole pages
-    may be crossed where both sides have it alike."""
+    """Descriptors that are left once adjoining spans are joined; padding between two whole pages may be crossed where
+    both sides have it alike."""
     spans = spans[np.lexsort((spans[:, 3], spans[:, 2]))]
     one, other = spans[:-1], spans[1:]
     strides, pages = (np.stack([p[one[:, 0]], d[one[:, 2]]]) for p, d in zip(prefill, decode, strict=True))
@@ -490,7 +494,7 @@ def joined_spans(spans: np.ndarray, prefill: tuple[np.ndarray, ...], decode: tup
 def test_closing(name: str) -> None:
     plan, text = header(name)
     before, _, proved = " ".join(sections(text)["closing"]).partition(
-        "Proved for every decode worker, each byte written once. "
+        "Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. "
     )
     check_proved(plan, proved.removesuffix("."))
     told: dict[str, dict[str, object]] = {}
@@ -498,12 +502,12 @@ def test_closing(name: str) -> None:
         if hit := re.fullmatch(r"(.+): ((?:only|a row|tokens are) .+)", sentence):
             names = hit[1].removesuffix(", each").split(", ")
             told |= {name: reading(hit[2]) for name in names}
-        elif hit := re.fullmatch(r"(Prefill|Decode): (\S+)=(\d+) given; derived (\d+)", sentence):
+        elif hit := re.fullmatch(r"(Prefill|Decode): (\S+)=(\d+) is given; the engine would derive (\d+)", sentence):
             check_override(plan, hit[1].lower(), hit[2], hit[3], int(hit[4]))
         elif hit := re.fullmatch(r"Strategy: (\w+) on (\S+): .+", sentence):
             assert (hit[1], hit[2]) == (dict(plan.options)["strategy"], load().default_machine)
         else:
-            assert not re.search(r"\d", sentence) or "is not stored (when" in sentence
+            assert not re.search(r"\d", sentence) or "is stored only when" in sentence
     assert {pair.name: told.get(pair.name, ALL) for pair in plan.pairs} == {
         pair.name: truly(plan, pair) for pair in plan.pairs
     }
@@ -547,8 +551,8 @@ def check_override(plan: Plan, side: str, name: str, given: str, derived: int) -
 def check_proved(plan: Plan, said: str) -> None:
     found = {}
     for part in said.split("; "):
-        cache_name, layers, sizes, axes = taken(r"(\S+): (\d+) layers x (.+?), each from its own \((.+)\)", part)
-        each = {per: number(size) for size, per in (taken(r"([\d,]+) B a (.+)", one) for one in sizes.split(" and "))}
+        cache_name, layers, sizes, axes = taken(r"(\S+): (\d+) layers x (.+?), coordinates \((.+)\)", part)
+        each = {per: number(size) for size, per in (taken(r"([\d,]+) B per (.+)", one) for one in sizes.split(" and "))}
         found[cache_name] = int(layers), each, set(axes.split(", "))
     assert found == {name: stored(plan.decode, name) for name in found}
     assert found.keys() == {read.cache for reads in plan.reads for read in reads}

@@ -61,22 +61,22 @@ def test_figures_are_those_of_the_plan_with_these_sides(
     direct = [each for each in (advice.now, *advice.others) if each.strategy == "direct"]
     for each in direct:
         facts = compile_pair(library, MODEL, each.prefill, each.decode).facts
-        assert (each.requests, each.bytes) == (cost(facts).requests, cost(facts).bytes)
+        assert (each.descriptors, each.bytes) == (cost(facts).descriptors, cost(facts).bytes)
         # One decode worker has all of it.
-        assert each.us == pytest.approx(transfer_us(profile, each.requests, each.bytes))
+        assert each.us == pytest.approx(transfer_us(profile, each.descriptors, each.bytes))
 
 
 def test_a_stage_takes_what_the_plan_says(library: Library, profile: MachineProfile, advice: Advice) -> None:
     staged = next(each for each in advice.others if each.strategy == "unpack" and not each.changes)
     (move,) = compile_pair(library, MODEL, PREFILL, DECODE, {"strategy": "auto"}).facts.moves
     stage = next(stage for stage in move.staged if stage.strategy == "unpack")
-    assert (staged.requests, staged.bytes) == (stage.requests, stage.bytes)
+    assert (staged.descriptors, staged.bytes) == (stage.descriptors, stage.bytes)
     assert staged.us == pytest.approx(transfer_us(profile, 0, 0) + stage.us)
 
 
 def test_the_slowest_decode_worker_counts(library: Library, profile: MachineProfile) -> None:
     now = advise(library, MODEL, PREFILL, "tp=2,engine=small", profile).now
-    assert now.us == pytest.approx(transfer_us(profile, 0, 0) + wire_us(profile, now.requests // 2, now.bytes // 2))
+    assert now.us == pytest.approx(transfer_us(profile, 0, 0) + wire_us(profile, now.descriptors // 2, now.bytes // 2))
 
 
 def test_either_side_by_itself_and_both_alike_are_compared(advice: Advice) -> None:

@@ -102,5 +102,5 @@ def test_what_is_staged_is_counted_as_it_travels(library: Library, strategy: str
     (move,) = made.facts.moves
     told = move.staged[0]
     assert isinstance(cell.outcome, PairCost)
-    assert (cell.outcome.requests, cell.outcome.bytes) == (2 * told.requests, 2 * told.bytes)
-    assert told.requests < move.requests
+    assert (cell.outcome.descriptors, cell.outcome.bytes) == (2 * told.descriptors, 2 * told.bytes)
+    assert told.descriptors < move.descriptors

@@ -114,7 +114,7 @@ def test_what_is_not_stored_is_noted_and_changes_no_digest(path: Path) -> None:
     assert found(path, "draft_tokens > 0") == []
     lacking = compile_pair(load([path]), "conditional", "tp=1", "tp=2")
     assert lacking.decode.absent == (("some", "when draft_tokens > 0"),)
-    assert "Both sides: some is not stored (when draft_tokens > 0)." in lacking.text
+    assert "Both sides: some is stored only when draft_tokens > 0, which is false here." in lacking.text
     path.write_text("".join(line for line in path.read_text().splitlines(True) if "some:" not in line))
     plain = compile_pair(load([path]), "conditional", "tp=1", "tp=2")
     assert "not stored" not in plain.text
@@ -125,7 +125,7 @@ def test_what_one_side_lacks_is_said_with_its_condition(path: Path) -> None:
     assert found(path, "draft_tokens > 0") == []
     one_sided = compile_pair(load([path]), "conditional", "draft_tokens=1", "tp=2")
     assert one_sided.plan.skipped == ("some",)
-    assert "Decode: some is not stored (when draft_tokens > 0)." in one_sided.text
+    assert "Decode: some is stored only when draft_tokens > 0, which is false here." in one_sided.text
     assert "Prefill: some" not in one_sided.text
     path.write_text(path.read_text().replace("optional: true, ", ""))
     with pytest.raises(Refused, match="decode does not \\(when draft_tokens > 0\\)") as caught:

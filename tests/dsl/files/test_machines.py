@@ -16,7 +16,7 @@ title: A laptop
 measured: {machine: a laptop, transport: TCP, memory: DRAM, date: 2026-11-22}
 transfer_us: 10
 slice_us: 2
-request_ns: 1500
+descriptor_ns: 1500
 wire: 1100
 copies: [{together: 8, rate: 200}, {together: 4096, rate: 9000}]
 """
@@ -30,7 +30,7 @@ def path(tmp_path: Path) -> Path:
 
 def test_units_are_microseconds_and_bytes_a_second(path: Path) -> None:
     found = load([path]).machine("ours")
-    assert (found.transfer_us, found.slice_us, found.request_us) == (10.0, 2.0, 1.5)
+    assert (found.transfer_us, found.slice_us, found.descriptor_us) == (10.0, 2.0, 1.5)
     assert (found.wire, found.copies) == (1.1e9, ((8, 2e8), (4096, 9e9)))
     assert found.says == "a laptop; TCP; DRAM; 2026-11-22"
 

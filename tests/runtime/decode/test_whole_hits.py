@@ -31,7 +31,7 @@ def hit(made: World) -> Request:
 
 
 def ended_and_free(made: World, transfer: Transfer) -> None:
-    assert transfer.wait().requests == 0
+    assert transfer.wait().descriptors == 0
     assert made.released() == {("r", "finished")}
     assert not any(array.any() for array in made.decode_memory[0].values())
 

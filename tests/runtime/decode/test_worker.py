@@ -72,7 +72,7 @@ def test_padding_is_bridged_only_where_it_faces_padding() -> None:
 def test_a_whole_hit_moves_nothing_and_tells_everyone(pair: World) -> None:
     request = replace(ask(pair, (8, 8)), tokens=(8, 8))
     pair.hold("r")
-    assert pair.decode[0].submit(request, 5).wait().requests == 0
+    assert pair.decode[0].submit(request, 5).wait().descriptors == 0
     assert pair.released() == {("r", "finished")}
 
 

@@ -104,7 +104,7 @@ class Ends:
             also()
             assert not failures, failures
             assert patience.lasts(), "the transfer does not end"
-        assert executor.requests == executor.posted == predict(link, runs, context)
+        assert executor.descriptors == executor.posted == predict(link, runs, context)
         return executor
 
     def move(self, link: PreparedLink, runs: Mapping[str, Runs]) -> GatheredSpans:
@@ -116,7 +116,7 @@ class Ends:
             types = link.local.mem_type, link.remote.mem_type
             handles.append(here.post_spans(link.op, link.peer, load.local_spans, types[0], load.remote_spans, types[1]))
         progressed(lambda: all(handle.poll() for handle in handles), *self.every())
-        assert sum(handle.requests() for handle in handles) == load.requests
+        assert sum(handle.descriptors() for handle in handles) == load.descriptors
         for handle in handles:
             handle.release()
         return load

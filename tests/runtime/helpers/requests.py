@@ -57,7 +57,7 @@ def assert_counts(made: World, number: int, done: Transfer, request: Request) ->
     """What was posted is what was predicted, where this side posts."""
     if made.mode == "pull":
         predicted = sum(made.decode[number].predict(request).values())
-        assert (done.requests, done.posted) == (predicted, predicted)
+        assert (done.descriptors, done.posted) == (predicted, predicted)
 
 
 def without_padding(made: World, number: int, plane: str, array: np.ndarray) -> np.ndarray:

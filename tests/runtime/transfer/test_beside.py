@@ -67,7 +67,7 @@ def test_two_caches_of_one_row_are_one_request_a_block() -> None:
     one = link(TOGETHER, TOGETHER)
     assert [len(entry.addresses) for entry in one.entries] == [1]
     found = load_of(one, [3, 7, 1], [5, 2, 9])
-    assert (found.requests, found.bytes, found.spans) == (3, 3 * 769088, 6)
+    assert (found.descriptors, found.bytes, found.spans) == (3, 3 * 769088, 6)
 
 
 @pytest.mark.parametrize("sides", [(TOGETHER, APART), (APART, TOGETHER)])
@@ -75,7 +75,7 @@ def test_caches_that_lie_side_by_side_on_one_side_only_stay_apart(
     sides: tuple[tuple[int, int], tuple[int, int]],
 ) -> None:
     found = load_of(link(*sides), [3, 7, 1], [5, 2, 9])
-    assert (found.requests, found.bytes) == (6, 3 * 769088)
+    assert (found.descriptors, found.bytes) == (6, 3 * 769088)
 
 
 def test_a_part_of_a_block_is_read_row_by_row() -> None:

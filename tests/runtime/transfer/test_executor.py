@@ -39,7 +39,7 @@ class Handle:
 
     failed = False
 
-    def requests(self) -> int:
+    def descriptors(self) -> int:
         return 3
 
     def release(self) -> None:
@@ -177,7 +177,7 @@ def test_done_when_every_post_of_every_slice_is(rig: Rig) -> None:
     assert (rig.executor.done, rig.executor.moved, rig.queue.in_flight()) == (False, 10, 10)
     rig.end(3)
     assert (rig.executor.done, rig.executor.moved, rig.queue.in_flight()) == (True, 20, 0)
-    assert (rig.executor.requests, rig.executor.posted, rig.executor.spans) == (4, 12, 4)
+    assert (rig.executor.descriptors, rig.executor.posted, rig.executor.spans) == (4, 12, 4)
     assert all(handle.released for handle in rig.transport.handles)
 
 
@@ -262,7 +262,7 @@ def test_small_slices_of_two_requests_are_one_transfer_and_done_each_by_itself(b
     both.other.step()
     assert (both.other.done, both.queue.in_flight()) == (True, 0)
     assert all(handle.released for handle in both.transport.handles)
-    counts = [(one.posted, one.requests, one.spans) for one in (both.executor, both.other)]
+    counts = [(one.posted, one.descriptors, one.spans) for one in (both.executor, both.other)]
     assert counts == [(3, 1, 1), (3, 1, 1)]
 
 

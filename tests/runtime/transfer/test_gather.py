@@ -61,8 +61,8 @@ def posted(one: PreparedLink, p: list[int], d: list[int], tokens: tuple[int, int
     for pair in [*both, (load.remote_spans, load.local_spans)]:
         there, here = reversed(pair) if one.push else pair
         found += zip(there[:, 0].tolist(), here[:, 0].tolist(), here[:, 1].tolist(), strict=True)
-    assert load.requests == len(found)
-    assert load.requests <= load.spans
+    assert load.descriptors == len(found)
+    assert load.descriptors <= load.spans
     assert load.bytes <= sum(size for *_, size in found)
     return sorted(found, key=lambda row: row[1])
 
@@ -97,7 +97,7 @@ def test_bytes_and_spans_are_counted_before_neighbours_are_joined() -> None:
     load = gather(one, {"kv": runs}, IndexScratch())
     # Three whole blocks in two layers, and two tokens of two heads in two layers; padding is no part of it.
     assert (load.spans, load.bytes) == (3 * 2 + 2 * 2, 14 * 2 * 2 * ROW)
-    assert load.requests < load.spans
+    assert load.descriptors < load.spans
 
 
 def test_a_block_is_joined_with_the_part_of_the_next_one() -> None:

@@ -73,7 +73,7 @@ def test_a_push_posts_what_a_pull_posts(seed: int) -> None:
     for theirs, worker, runs, _ in whole(made, drawn):
         links = [world.link(theirs, worker, push) for push in (False, True)]
         pull, push = (gather(link, runs, world.scratch) for link in links)
-        assert (pull.requests, pull.bytes, pull.spans) == (push.requests, push.bytes, push.spans)
+        assert (pull.descriptors, pull.bytes, pull.spans) == (push.descriptors, push.bytes, push.spans)
         np.testing.assert_array_equal(pull.local_spans, push.remote_spans)
         np.testing.assert_array_equal(pull.remote_spans, push.local_spans)
 

@@ -68,7 +68,7 @@ def test_neighbours_stay_together(order: str) -> None:
     one = link(Shape(1), Shape(1))
     pieces = slices.cut(one, matched(ids[order], ids[order], (0, 96)), 6 * PAGE)
     # Two layers, each a plane of its own.
-    assert [gather(one, piece, IndexScratch()).requests for piece, _ in pieces] == [2] * 4
+    assert [gather(one, piece, IndexScratch()).descriptors for piece, _ in pieces] == [2] * 4
 
 
 def test_a_run_larger_than_a_slice_is_one_by_itself() -> None:

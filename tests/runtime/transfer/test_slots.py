@@ -42,7 +42,7 @@ def posted(one: PreparedLink, runs: dict[str, Runs]) -> list[tuple[int, ...]]:
         for there, here in [*sides, (load.remote_spans, load.local_spans)]
         for t, h in zip(there, here, strict=True)
     ]
-    assert len(rows) == load.requests <= load.spans
+    assert len(rows) == load.descriptors <= load.spans
     return sorted(tuple(map(int, row)) for row in rows)
 
 

@@ -103,7 +103,7 @@ def two() -> Iterator[Two]:
 def test_a_handle_is_refused_after_its_release(two: Two) -> None:
     handle = two.read(index(1, 2))
     two.until_done(handle)
-    assert handle.requests() == 1
+    assert handle.descriptors() == 1
     handle.release()
     handle.release()
     with pytest.raises(errors.HandleError, match="is released cannot be polled"):

@@ -17,7 +17,7 @@ Files = Mapping[str, PlanFile]
 # Rules that no plan can break alone.
 WITH: Mapping[str, set[str]] = {
     "WAITS": {"TOLD"},
-    "REQUESTS": {"SPANS_CUT"},
+    "DESCRIPTORS": {"SPANS_CUT"},
     "MOVED_BYTES": {"SPANS_CUT"},
 }
 
@@ -162,6 +162,6 @@ def cases() -> dict[str, tuple[Files, Files]]:
         "DIGEST": edited(lambda found: replace(found, digest="other")),
         "TOLD": (files(told((1,), (), (), ()), "before"), files(told((), (1,), (), ()), "after")),
         "WAITS": (files(told((), (), (), ()), "before"), files(told((1,), (), (), ()), "after")),
-        "REQUESTS": edited(tables(crossed)),
+        "DESCRIPTORS": edited(tables(crossed)),
         "MOVED_BYTES": edited(tables(shorter)),
     }  # fmt: skip

@@ -35,10 +35,10 @@ def test_the_same_plan_does_not_differ() -> None:
 @pytest.mark.parametrize(
     ("new", "changed"),
     [
-        ("tp=2,order=nhd", {"OPTION", "AXIS_ORDER", "STEPS", "SPANS", "REQUESTS"}),
+        ("tp=2,order=nhd", {"OPTION", "AXIS_ORDER", "STEPS", "SPANS", "DESCRIPTORS"}),
         (
             "tp=2,block=32",
-            {"OPTION", "BLOCK_TOKENS", "PAGE_BYTES", "BLOCK_STRIDE", "STEPS", "GROUP_PAIRS", "SPANS", "REQUESTS"},
+            {"OPTION", "BLOCK_TOKENS", "PAGE_BYTES", "BLOCK_STRIDE", "STEPS", "GROUP_PAIRS", "SPANS", "DESCRIPTORS"},
         ),
         ("tp=4", {"OPTION", "WORKERS", "HOLDS", "PAGE_BYTES", "BLOCK_STRIDE", "READERS", "READS", "SPANS"}),
     ],
@@ -69,7 +69,7 @@ def test_workers_that_change_alike_are_one_change() -> None:
 
 
 def test_costs_are_of_all_workers_together() -> None:
-    (cost,) = of("REQUESTS", changes(plan("tp=4", "tp=2"), plan("tp=4", "tp=2,order=nhd")))
+    (cost,) = of("DESCRIPTORS", changes(plan("tp=4", "tp=2"), plan("tp=4", "tp=2,order=nhd")))
     assert (cost.before, cost.after, cost.subject.word) == (2 * 4096, 2 * 131_072, "per 1,024 tokens")
 
 

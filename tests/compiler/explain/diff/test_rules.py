@@ -67,12 +67,12 @@ def test_words_stand_for_rules() -> None:
         chosen("")
 
 
-def test_a_stage_that_goes_is_more_requests() -> None:
+def test_a_stage_that_goes_is_more_descriptors() -> None:
     """As many as the headers of both plans have, of both workers."""
     ways = ("unpack", "direct")
     before, after = (compile_pair(load(), "llama-3.1-8b", "tp=4", "tp=2,order=nhd", {"strategy": way}) for way in ways)
     found = {change.subject.rule: change for change in changes(before.plan, after.plan)}
     (unpacked,), (direct,) = before.facts.moves, after.facts.moves
-    told = found["REQUESTS"].before, found["REQUESTS"].after
-    assert told == (2 * unpacked.staged[0].requests, 2 * direct.requests)
+    told = found["DESCRIPTORS"].before, found["DESCRIPTORS"].after
+    assert told == (2 * unpacked.staged[0].descriptors, 2 * direct.descriptors)
     assert "STAGES" in found

@@ -1,4 +1,4 @@
-"""Requests that NIXL posted, by its own telemetry, against the runtime's prediction and the fewest possible."""
+"""Descriptors that NIXL posted, by its own telemetry, against the runtime's prediction and the fewest possible."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kvplan.plan.types import Group, Ints, Plan, Side
     from kvplan.runtime import Blocks, Request, Slot
 
-AREA = "requests posted"
+AREA = "descriptors posted"
 BLOCKS = 12
 PAIRS = (
     ("qwen3-0.6b", "tp=1", "tp=1"),
@@ -63,9 +63,11 @@ def _row(pair: PeerPair, name: str, prefill: Order, decode: Order) -> Row:
     wanted = request(pair.plan, next(pair.names), prefill, decode)
     done = pair.decode.submit(wanted, SECONDS).wait()
     fewest = minimum(pair.plan, wanted)
-    details: dict[str, object] = {"posted": done.posted, "predicted": done.requests, "fewest": fewest}
-    met_ = done.posted == done.requests == fewest
-    return Row(AREA, name, f"{done.posted:,}", f"{done.requests:,} predicted, {fewest:,} fewest", met_, details=details)
+    details: dict[str, object] = {"posted": done.posted, "predicted": done.descriptors, "fewest": fewest}
+    met_ = done.posted == done.descriptors == fewest
+    return Row(
+        AREA, name, f"{done.posted:,}", f"{done.descriptors:,} predicted, {fewest:,} fewest", met_, details=details
+    )
 
 
 def request(plan: Plan, name: str, prefill: Order, decode: Order) -> Request:
