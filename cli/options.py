@@ -14,6 +14,7 @@ from kvplan.cli import complete
 
 if TYPE_CHECKING:
     from kvplan.compiler.api import Compiled
+    from kvplan.dsl.files.folders import FolderFiles
 
 # What help says of sides, below every command that takes some.
 SIDE_HELP = """\b
@@ -57,9 +58,28 @@ def leave_out(why: str, given: Mapping[str, object]) -> None:
         raise click.UsageError(f"{why}: leave out {' '.join(words)}")
 
 
-layouts_option = click.option(
-    "--layouts", type=DIRECTORY, multiple=True, help="A directory with more layout files; may be given again."
-)
+def tell_skipped(folder: Path, found: FolderFiles) -> None:
+    """Say on stderr how many files of a folder were not read."""
+    if found.skipped:
+        click.echo(f"skipped in {folder}: {found.skipped}", err=True)
+
+
+def _layouts(ctx: click.Context, param: click.Parameter, value: tuple[Path, ...] | Path | None) -> object:
+    """Folders as they were given, after saying what in them is not read."""
+    for folder in (value,) if isinstance(value, Path) else value or ():
+        from kvplan.dsl.files.folders import folder_files
+
+        tell_skipped(folder, folder_files(folder))
+    return value
+
+
+def _layouts_option(multiple: bool, more: str) -> Callable[[F], F]:
+    help = f"A directory with more layout files{more}."
+    return click.option("--layouts", type=DIRECTORY, multiple=multiple, callback=_layouts, help=help)
+
+
+layouts_option = _layouts_option(True, "; may be given again")
+one_layouts_option = _layouts_option(False, "")
 
 
 def _side(pool: bool, ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:

@@ -17,6 +17,7 @@ from kvplan.dsl.files.deployment import parse_deployment
 from kvplan.dsl.files.documents import FILE_TYPES, LazyFiles, identify, names_in, open_document
 from kvplan.dsl.files.engines import parse_engine
 from kvplan.dsl.files.fleet import parse_fleet
+from kvplan.dsl.files.folders import folder_files, layout_type
 from kvplan.dsl.files.kinds import parse_kind
 from kvplan.dsl.files.machines import parse_machine
 from kvplan.dsl.files.models import ModelReferences, parse_model
@@ -36,7 +37,6 @@ from kvplan.dsl.text.source import SourceSpan, inline, shown
 from kvplan.dsl.text.yaml_reader import FileState, YamlDocument, YamlScalar, YamlTable
 
 T = TypeVar("T")
-FOLDERS = {"kinds": "kind", "engines": "engine", "models": "model", "machines": "machine", "configs": "config"}
 LIBRARIES = 8
 # Files by type, and by the name of what they describe.
 NamedFiles = dict[str, dict[str, Path]]
@@ -285,7 +285,7 @@ def load_good(paths: Sequence[Path], layouts: Sequence[Path] = ()) -> tuple[Libr
     found: NamedFiles = {file_type: {} for file_type in FILE_TYPES}
     with as_file(files("kvplan.layouts")) as shipped:
         for folder in (shipped, *layouts):
-            for path in layout_files(folder):
+            for path in folder_files(folder).layouts:
                 _put(found, path)
     sink = Sink()
     for path in paths:
@@ -304,33 +304,19 @@ def _kept(files: tuple[tuple[str, str, FileState], ...]) -> Library:
     return Library(paths, shared=_kept(stored) if len(stored) < len(files) else None)
 
 
-def layout_files(folder: Path) -> list[Path]:
-    """The layout files of a folder and of those in it, in order."""
-    return sorted(path for path in folder.rglob("*") if path.suffix in (".yaml", ".yml") and path.is_file())
-
-
 def _put(found: NamedFiles, path: Path) -> None:
     """Put a file where it belongs; the same text under the same name may come twice."""
-    file_type = FOLDERS.get(path.parent.name) or _file_type(path)
-    known = found[file_type]
-    names = names_in(path) if file_type == "model" else (path.stem,)
+    described = layout_type(path)
+    known = found[described]
+    names = names_in(path) if described == "model" else (path.stem,)
     for name in names:
         other = known.get(name)
         if other is not None and other.resolve() != path.resolve() and other.read_bytes() != path.read_bytes():
             note = f"the other one is in {shown(other)}"
-            at = place(open_document(path).root, name) if file_type == "model" else _name_span(path, file_type)
-            message = f"{file_type} '{name}' is given twice"
+            at = place(open_document(path).root, name) if described == "model" else _name_span(path, described)
+            message = f"{described} '{name}' is given twice"
             raise fault("K007", message, at, note, help="choose another name")
     known.update({name: path for name in names if name not in known})
-
-
-def _file_type(path: Path) -> str:
-    """What a file describes, from its keys. Raises DslError."""
-    document, sink = open_document(path), Sink()
-    file_type, _ = identify(sink, document)
-    if file_type is None:
-        raise DslError(*document.errors, *sink.errors)
-    return file_type
 
 
 def _name_span(path: Path, file_type: str) -> SourceSpan:

@@ -13,7 +13,7 @@ import click
 
 from kvplan.cli.errors import BAD_INPUT
 from kvplan.cli.jobs import name_errors, sides_of
-from kvplan.cli.options import format_option, layouts_option
+from kvplan.cli.options import format_option, layouts_option, tell_skipped
 from kvplan.cli.terminal import painted
 from kvplan.compiler.api import OPTIONS, settled
 from kvplan.compiler.bind.bind import bind
@@ -22,7 +22,8 @@ from kvplan.compiler.pair.elect import MACHINE
 from kvplan.compiler.side.keys import check_pool
 from kvplan.dsl.files.deployment import parse_deployment
 from kvplan.dsl.files.documents import identify, open_document
-from kvplan.dsl.library import Library, check, doubts, layout_files, load_good
+from kvplan.dsl.files.folders import folder_files
+from kvplan.dsl.library import Library, check, doubts, load_good
 from kvplan.dsl.model import Deployment, PlanSpec
 from kvplan.dsl.named import is_path, names_of
 from kvplan.dsl.schema.fields import guarded
@@ -39,7 +40,8 @@ def command(paths: tuple[Path, ...], layouts: tuple[Path, ...], form: str) -> No
 
     What is not sure of a model's numbers is told, too, and is no error: the exit code is 0 then.
 
-    A FILE may be a directory, which stands for all layout files in it.
+    A FILE may be a directory, which stands for all layout files in it: YAML files with the key kvplan. Hidden files and
+    other YAML files are skipped, and counted on stderr.
     """
     files = [file for path in paths for file in (_below(path) if path.is_dir() else [path])]
     errors = ordered([*check(files, layouts), *check_deployments(files, layouts)])
@@ -53,9 +55,11 @@ def command(paths: tuple[Path, ...], layouts: tuple[Path, ...], form: str) -> No
 
 def _below(folder: Path) -> list[Path]:
     """The layout files of a folder; without any, it is not the folder that was meant."""
-    if found := layout_files(folder):
-        return found
-    raise click.UsageError(f"no layout file (.yaml or .yml) lies in '{folder}'")
+    found = folder_files(folder)
+    tell_skipped(folder, found)
+    if found.layouts:
+        return [*found.layouts]
+    raise click.UsageError(f"no layout file (.yaml or .yml, with the key kvplan) lies in '{folder}'")
 
 
 def check_deployments(files: Sequence[Path], layouts: Sequence[Path] = ()) -> list[Diagnostic]:

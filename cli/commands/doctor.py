@@ -16,7 +16,7 @@ import click
 
 from kvplan.cli.commands.explain_text import unit
 from kvplan.cli.errors import REFUSED
-from kvplan.cli.options import DIRECTORY, format_option, leave_out
+from kvplan.cli.options import format_option, leave_out, one_layouts_option
 from kvplan.compiler.errors import BadInput
 from kvplan.compiler.explain.doctor import ExaminedSide, describe_examined, describe_way, examined
 from kvplan.compiler.side.engine_file import engine_for
@@ -73,7 +73,7 @@ class FoundLayout:
 @click.option("--direction", type=click.Choice(list(WAYS)), default="to-peer", show_default=True,
               help="Which way caches go: to the peer, so that this side prefills, from it, or both.")  # fmt: skip
 @click.option("--layout", metavar="MODEL", help="The model's layout, by name or path; found by CONFIG.JSON otherwise.")
-@click.option("--layouts", type=DIRECTORY, help="A directory with more layout files.")
+@one_layouts_option
 @format_option("text", "json")
 def command(
     config: Path, engine: str | None, release: str | None, platform: str | None, tp: int, pp: int, options: str,

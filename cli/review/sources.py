@@ -15,14 +15,14 @@ from kvplan.cli.plan_index import entry_of
 from kvplan.compiler.explain.diff.layouts import LayoutChange, layout_changes
 from kvplan.compiler.explain.diff.pairing import PlanFile
 from kvplan.compiler.explain.diff.review import Review, review
-from kvplan.dsl.library import layout_files, load
+from kvplan.dsl.files.folders import SUFFIXES, folder_files, is_hidden, is_layout_text
+from kvplan.dsl.library import load
 from kvplan.dsl.named import is_layout_file, is_path
 from kvplan.dsl.text.source import shown
 from kvplan.plan.errors import PlanFormatError
 from kvplan.plan.files.index import IndexEntry
 from kvplan.plan.types import FORMAT
 
-SUFFIXES = (".yaml", ".yml")
 RefusedJob = tuple[jobs.PairJob, Exception]
 WRITTEN_FORMAT = re.compile(r"\bformat=(\d+),")
 
@@ -111,10 +111,11 @@ def _own_models(names: Sequence[str], folders: Sequence[Path]) -> list[Path]:
 def _read(path: Path, revision: str) -> Iterable[tuple[str, str]]:
     """Layout files at or under a path, by the path as it is shown; none where the revision does not have it."""
     if not revision:
-        every = layout_files(path) if path.is_dir() else [path]
+        every = folder_files(path).layouts if path.is_dir() else (path,)
         return [(shown(file), file.read_text(errors="replace")) for file in every if file.is_file()]
     try:
         found = plans.listed(revision, str(path), SUFFIXES)
     except (CalledProcessError, OSError):
         return []
-    return [(shown(path / name), text) for name, text in found.items()]
+    seen = {name: text for name, text in found.items() if not any(map(is_hidden, Path(name).parts))}
+    return [(shown(path / name), text) for name, text in seen.items() if is_layout_text(text)]

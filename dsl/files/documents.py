@@ -93,7 +93,7 @@ def path_of(sink: Sink, file: YamlScalar, whose: str) -> str:
 def _beside(file_type: str, name: YamlScalar) -> str:
     """What to do about a file that lies beside the one which names it; empty where none of that type does."""
     here = Path(os.path.abspath(name.span.path)).parent
-    for folder, root in ((here.parent / f"{file_type}s", here.parent), (here, here)):
+    for folder, root in ((here, here), *((sibling, here.parent) for sibling in _folders(here.parent))):
         file = folder / f"{name}.yaml"
         # A name that no file can have is that of none; Path.is_file raises for some of them.
         if not os.path.isfile(file) or _type_of(file) != file_type:
@@ -102,6 +102,15 @@ def _beside(file_type: str, name: YamlScalar) -> str:
             return f"{shown(file)} is a family: its models are {listed(models, 'and')}"
         return f"{shown(file)} is not read: give --layouts {shown(root)}"
     return ""
+
+
+def _folders(parent: Path) -> list[Path]:
+    """The folders in a folder that are not hidden, in order; none if it cannot be read."""
+    try:
+        with os.scandir(parent) as entries:
+            return sorted(Path(each.path) for each in entries if each.is_dir() and not each.name.startswith("."))
+    except OSError:
+        return []
 
 
 def _type_of(file: Path) -> str | None:

@@ -219,7 +219,7 @@ def test_options_by_their_common_names(verb: str, option: str) -> None:
 
 def test_a_folder_without_layout_files_is_not_the_one_that_was_meant(tmp_path: Path) -> None:
     done = run("check", str(tmp_path))
-    assert (done.exit_code, "no layout file (.yaml or .yml) lies in" in done.output) == (2, True)
+    assert (done.exit_code, "no layout file (.yaml or .yml, with the key kvplan) lies in" in done.output) == (2, True)
     (tmp_path / "kestrel.yml").write_text("kvplan: 1\nkind: kestrel\nheadz: 2\n")
     assert "unknown key 'headz'" in run("check", str(tmp_path)).output
 
