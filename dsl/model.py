@@ -51,9 +51,9 @@ class ConfigRules:
 
     `words` are worth what their expressions are, in this order, each of which may use those before it and, where it is
     about one layer, `layer`. `caches` are rules of a model's own, for each name the first that holds; kinds that they
-    are about have no others. `faults` are remarks on what cannot be. `about`, `perhaps` and `aside` are patterns of
-    keys: those that look as if they were about caches, as if they might be, and those of both that are not. `always`
-    are words asked for in any case.
+    are about have no others. `faults` are remarks on what cannot be. `about` are patterns of keys that look as if they
+    were about caches, `aside` those of them that are not; `plain` are first words of keys that make no family of them,
+    `families` the other first words of keys that rules of kinds read. `always` are words asked for in any case.
     """
 
     inside: tuple[str, ...] = ()
@@ -63,7 +63,8 @@ class ConfigRules:
     caches: tuple[Rule, ...] = ()
     faults: tuple[RemarkRule, ...] = ()
     about: tuple[str, ...] = ()
-    perhaps: tuple[str, ...] = ()
+    plain: tuple[str, ...] = ()
+    families: frozenset[str] = frozenset()
     aside: tuple[str, ...] = ()
     always: tuple[str, ...] = ("layers", "dtype", "query_heads", "title", "name", "layer_is", "bare")
 

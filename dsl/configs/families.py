@@ -6,8 +6,10 @@ The rules are those of its format, and of the model file that matches it best.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kvplan.dsl.configs.unread_keys import families
 from kvplan.dsl.files.documents import open_document
 from kvplan.dsl.files.variants import variant
 from kvplan.dsl.lang.nodes import Expr
@@ -53,7 +55,7 @@ def layered(words: tuple[tuple[str, Expr], ...]) -> tuple[tuple[str, Expr], ...]
 
 def at_layer(facts: ForeignValues, layer: int, about: tuple[tuple[str, Expr], ...]) -> ForeignValues:
     """The facts of one layer: its number, and the words that are about it."""
-    here = ForeignValues({**facts.values, LAYER: layer}, {**facts.origins, LAYER: ()}, facts.doubts)
+    here = replace(facts, values={**facts.values, LAYER: layer}, origins={**facts.origins, LAYER: ()})
     return with_words(here, about)
 
 
@@ -82,7 +84,10 @@ def _matches(library: Library, config: Mapping[str, object]) -> Iterator[tuple[s
 
 def _general(library: Library) -> ConfigRules:
     """How configurations are read that no model says more of: the first config file by name."""
-    return library.readings[min(library.readings)]
+    reading = library.readings[min(library.readings)]
+    return replace(
+        reading, families=families(reading, (rule for kind in library.kinds.values() for rule in kind.match))
+    )
 
 
 def _score(match: Tree | None, keys: tuple[str, ...], chain: tuple[Mapping[str, object], ...]) -> int:

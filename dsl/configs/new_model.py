@@ -67,7 +67,8 @@ def described(library: Library, config: Mapping[str, object], place: SourceSpan,
     found = recognise(config, reading, library.kinds, place, model)
     head = _head(library, found.facts, reading, config, out)
     text = model_text(head, found, {name: kind.params for name, kind in library.kinds.items()})
-    same = sorted(twins(library, parsed(library, text, head.name, place)), key=lambda name: name != model)
+    stored = parsed(library, text, head.name, place)
+    same = sorted(twins(library, stored) if found.settled else (), key=lambda name: name != model)
     notes = (*doubts(found), *_unlike(library, same, config))
     return NewModel(head.name, text, notes, tuple(same), grave(found))
 

@@ -53,6 +53,12 @@ class RecognisedModel:
     remarks: tuple[str, ...]
     doubts: tuple[str, ...] = ()
 
+    @property
+    def settled(self) -> bool:
+        """Whether only assumptions are open: each key was read, each layer judged, no two spellings differ."""
+        answers = (self.layers, self.dtype, *(answer for cache in self.caches for answer in cache.params.values()))
+        return not self.doubts and not any(answer.disputed for answer in answers)
+
 
 def recognise(
     config: Mapping[str, object], reading: ConfigRules, kinds: Mapping[str, Kind], place: SourceSpan, family: str = ""
@@ -79,8 +85,8 @@ def recognise(
         remarks_of([rule for rule in reading.remarks if rule.numbers is numbers], facts, layer_facts, layered_words)
         for numbers in (True, False)
     )
-    doubts = (*doubts, *unsure, *(f"`{key}` was not read: compare with an engine" for key in ignored.about))
-    remarks = (*(() if family else (UNKNOWN,)), *general, *_noise(ignored.perhaps))
+    doubts = (*doubts, *unsure, *(f"`{key}` was not read: compare with an engine" for key in ignored))
+    remarks = (*(() if family else (UNKNOWN,)), *general)
     return RecognisedModel(
         facts=facts,
         layers=layers,
@@ -90,11 +96,6 @@ def recognise(
         remarks=tuple(dict.fromkeys(remarks)),
         doubts=tuple(dict.fromkeys(doubts)),
     )
-
-
-def _noise(keys: Sequence[str]) -> tuple[str, ...]:
-    """One line for all that is seldom about caches."""
-    return (f"not read, and seldom about caches: {', '.join(f'`{key}`' for key in keys)}",) if keys else ()
 
 
 def _looked_for(reading: ConfigRules, kinds: Mapping[str, Kind]) -> str:

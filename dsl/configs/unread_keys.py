@@ -20,24 +20,34 @@ class KeysAsked:
     entries: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class UnreadKeys:
-    """Keys, entries as `key.entry`: those that are `about` caches by their looks, and those that `perhaps` are."""
+def unread(chain: tuple[Mapping[str, object], ...], reading: ConfigRules, rules: Iterable[Rule]) -> tuple[str, ...]:
+    """The keys, entries as `key.entry`, that may be about caches and that nobody read.
 
-    about: tuple[str, ...]
-    perhaps: tuple[str, ...]
-
-
-def unread(chain: tuple[Mapping[str, object], ...], reading: ConfigRules, rules: Iterable[Rule]) -> UnreadKeys:
-    """The keys that nobody read; `rules` are those that were applied, whose caches the model has."""
+    `rules` are those that were applied, whose caches the model has.
+    """
     asked = _asked(reading, tuple(rules))
-    paths = list(dict.fromkeys(path for mapping in chain for path in _unread(mapping, reading, asked, True, "")))
-    about = tuple(path for path in paths if _like(_key(path), reading.about))
-    return UnreadKeys(about, tuple(path for path in paths if path not in about))
+    return tuple(dict.fromkeys(path for mapping in chain for path in _unread(mapping, reading, asked, True, "")))
 
 
-def _key(path: str) -> str:
-    return path.rpartition(".")[2].lower()
+def families(reading: ConfigRules, rules: Iterable[Rule]) -> frozenset[str]:
+    """The families of all keys that rules for caches read: where one key counts, others of its family may."""
+    table, _ = _resolved(reading.words)
+    names = {name for rule in rules for name in (*_names(rule), *rule.covers)}
+    return frozenset(family(key, reading) for name in names for key in table.get(name, {name})) - {""}
+
+
+def family(key: str, reading: ConfigRules) -> str:
+    """The first word of a key, unless it is a plain one."""
+    word = key.lower().strip("_").partition("_")[0]
+    return "" if word in reading.plain else word
+
+
+def suspect(key: str, reading: ConfigRules) -> bool:
+    """Whether a key may be about caches: by its family, or by its looks. No `*` sets a key of a family aside."""
+    word = key.lower()
+    if family(key, reading) in reading.families:
+        return word not in reading.aside
+    return _like(word, reading.about) and not _like(word, reading.aside)
 
 
 def _unread(
@@ -53,17 +63,13 @@ def _unread(
             yield here
 
 
-def suspect(key: str, reading: ConfigRules) -> bool:
-    """Whether a key looks as if it were about caches, or might be."""
-    word = key.lower()
-    return _like(word, (*reading.about, *reading.perhaps)) and not _like(word, reading.aside)
-
-
 def says(value: object) -> bool:
     """Whether a value says something of caches: not what is off or empty, nor a fraction, which counts nothing."""
     if isinstance(value, float) or value is None or value is False:
         return False
-    return not isinstance(value, str | tuple | Mapping) or len(value) > 0
+    if isinstance(value, tuple):
+        return any(says(entry) for entry in value)
+    return not isinstance(value, str | Mapping) or len(value) > 0
 
 
 def _like(word: str, patterns: tuple[str, ...]) -> bool:
@@ -73,12 +79,20 @@ def _like(word: str, patterns: tuple[str, ...]) -> bool:
 def _asked(reading: ConfigRules, rules: tuple[Rule, ...]) -> KeysAsked:
     """What is asked for by the rules and by those words that are asked for whatever the model is."""
     table, texts = _resolved(reading.words)
-    exprs = [expr for rule in rules for expr in (*rule.params.values(), *((rule.when,) if rule.when else ()))]
-    named = {name for expr in exprs for name in expr.names} | {*reading.match, *reading.always}
+    named = {*reading.match, *reading.always}.union(*map(_names, rules))
     keys = frozenset(key for name in named for key in table.get(name, {name}))
     covered = frozenset(key for rule in rules for key in rule.covers)
-    quoted = {text for expr in exprs for text in _quoted(expr.tree)}
+    quoted = {text for rule in rules for expr in _exprs(rule) for text in _quoted(expr.tree)}
     return KeysAsked(keys | covered, frozenset(quoted | covered | {t for name in named for t in texts.get(name, ())}))
+
+
+def _exprs(rule: Rule) -> tuple[Expr, ...]:
+    return (*rule.params.values(), *((rule.when,) if rule.when else ()))
+
+
+def _names(rule: Rule) -> set[str]:
+    """The names whose values a rule asks for."""
+    return {name for expr in _exprs(rule) for name in expr.names}
 
 
 def _resolved(words: Words) -> tuple[dict[str, frozenset[str]], dict[str, frozenset[str]]]:

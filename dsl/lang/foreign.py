@@ -46,10 +46,12 @@ def call(node: Call, env: Mapping[str, object], worth: Worth) -> object:
     match node.function:
         case "has":
             return all(_try(arg, env, worth) is not None for arg in node.args)
-        case "first":
+        case "first" | "agreed":
             return _first(node, env, worth)
         case "at":
             return _at(node, env, worth)
+        case "number":
+            return _whole(node, env, worth)
         case "len":
             return len(_several(node.args[0], env, worth))
         case "count":
@@ -104,6 +106,13 @@ def _assumed(node: Call, env: Mapping[str, object], worth: Worth) -> object:
     if not env.get(ASSUMING):
         raise fault("E026", "nothing says it", node.span)
     return worth(node.args[0], env)
+
+
+def _whole(node: Call, env: Mapping[str, object], worth: Worth) -> int:
+    value = worth(node.args[0], env)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise fault("E026", "it is no whole number", node.span)
+    return value
 
 
 def _several(node: Node, env: Mapping[str, object], worth: Worth) -> tuple[object, ...] | str | Mapping[str, object]:

@@ -26,7 +26,9 @@ ABOUT_NAMES = {"given": "an option or a parameter", "rank": "a mesh axis"}
 FOREIGN = {
     "has(x, …)": "whether all of them are there, and not null",
     "first(x, …)": "the first of them that is there",
+    "agreed(x, …)": "the first of them that is there; a warning names those that say otherwise",
     "at(x, i)": "entry i of a list, letter i of a word, from 0; the entry of a mapping with the key i",
+    "number(x)": "x if it is a whole number; what is anything else counts as not there",
     "len(x)": "how many entries a list or mapping has, or letters a word",
     "count(x, y)": "how many entries of x are y",
     "among(x, y, …)": "whether x is one of the others",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from kvplan.dsl.lang.evaluate import evaluate, several
 from kvplan.dsl.lang.foreign import ASSUMING, UnusableValue, absent
-from kvplan.dsl.lang.nodes import Binary, Call, Choice, Expr, Name, Node, SizeSet, Unary, Value
+from kvplan.dsl.lang.nodes import Binary, Call, Choice, Expr, Name, Node, SizeSet, Unary, Value, used
 from kvplan.dsl.text.diagnostics import DslError, listed
 
 LONGEST = 240
@@ -15,11 +15,15 @@ LONGEST = 240
 
 @dataclass(frozen=True, slots=True)
 class ForeignValues:
-    """Foreign values by name. Those that come from others have their `origins`, those to be doubted `doubts`."""
+    """Foreign values by name. Those that come from others have their `origins`, those to be doubted `doubts`.
+
+    `disputed` are those that are spelled in several ways which say different things.
+    """
 
     values: Mapping[str, object]
     origins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     doubts: Mapping[str, str] = field(default_factory=dict)
+    disputed: frozenset[str] = frozenset()
 
     def __contains__(self, name: str) -> bool:
         return self.values.get(name) is not None
@@ -30,13 +34,14 @@ class Answer:
     """What an expression comes to. `sources` are the names that the value was taken from.
 
     Without a value, `doubt` says why, and `absent` whether it asks for what is not there; with one, what it rests on
-    besides facts.
+    besides facts, and `disputed` whether spellings of one fact contradict each other.
     """
 
     value: Value | None
     doubt: str = ""
     sources: tuple[str, ...] = ()
     absent: bool = False
+    disputed: bool = False
 
     def giving(self, value: Value) -> Answer:
         return replace(self, value=value)
@@ -74,10 +79,16 @@ def _answer(expr: Expr, facts: ForeignValues, env: Mapping[str, object]) -> Answ
     value = evaluate(expr, env)
     if isinstance(value, SizeSet):
         return Answer(None, "it is a set of sizes")
-    sources = tuple(dict.fromkeys(sources_of(expr.tree, env)))
-    doubts = dict.fromkeys(facts.doubts[name] for name in sources if name in facts.doubts)
-    origins = dict.fromkeys(origin for name in sources for origin in facts.origins.get(name, (name,)))
-    return Answer(value, "; ".join(doubts), tuple(origins))
+    reached = tuple(_reached(expr.tree, env))
+    sources = tuple(dict.fromkeys(node.id for node in reached if isinstance(node, Name)))
+    disputes = [text for node in reached if isinstance(node, Call) and (text := _disagreement(node, facts, env))]
+    doubts = dict.fromkeys([*(facts.doubts[name] for name in sources if name in facts.doubts), *disputes])
+    disputed = bool(disputes) or not facts.disputed.isdisjoint(sources)
+    return Answer(value, "; ".join(doubts), _origins(sources, facts), disputed=disputed)
+
+
+def _origins(names: Iterable[str], facts: ForeignValues) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(origin for name in names for origin in facts.origins.get(name, (name,))))
 
 
 def _none(expr: Expr, facts: ForeignValues) -> Answer:
@@ -89,24 +100,43 @@ def _asked(expr: Expr, facts: ForeignValues) -> tuple[str, ...]:
     return tuple(sorted({origin for name in expr.names for origin in facts.origins.get(name, (name,))}))
 
 
-def sources_of(node: Node, env: Mapping[str, object]) -> list[str]:
-    """The names that a value was taken from: those of the branch and of the alternative that was chosen."""
+def _reached(node: Node, env: Mapping[str, object]) -> Iterator[Name | Call]:
+    """The names, and the calls of `agreed`, that a value was taken from: those of what was chosen alone."""
     match node:
         case Name():
-            return [node.id]
+            yield node
         case Choice():
-            return sources_of(node.then if _holds(node.test, env) else node.other, env)
+            yield from _reached(node.then if _holds(node.test, env) else node.other, env)
         case Call(function="has"):
-            return []
-        case Call(function="first"):
-            return sources_of(next((arg for arg in node.args if _there(arg, env)), node.args[-1]), env)
+            pass
+        case Call(function="first" | "agreed"):
+            yield from (node,) if node.function == "agreed" else ()
+            yield from _reached(next((arg for arg in node.args if _there(arg, env)), node.args[-1]), env)
         case Call():
-            return [name for arg in node.args for name in sources_of(arg, env)]
+            yield from (found for arg in node.args for found in _reached(arg, env))
         case Unary():
-            return sources_of(node.value, env)
+            yield from _reached(node.value, env)
         case Binary():
-            return sources_of(node.left, env) + sources_of(node.right, env)
-    return []
+            yield from (found for side in (node.left, node.right) for found in _reached(side, env))
+
+
+def _disagreement(node: Call, facts: ForeignValues, env: Mapping[str, object]) -> str:
+    """What the spellings of one fact say, if not the same: 'a says 3, b and c say 4'."""
+    said: dict[object, list[str]] = {}
+    for arg in node.args:
+        if (value := _spelled(arg, env)) is not None:
+            names = (name.id for name in used(arg) if name.id in env)
+            said.setdefault(value, []).extend(_origins(names, facts))
+    parts = [f"{listed(names, 'and')} {'say' if len(names) > 1 else 'says'} {value}" for value, names in said.items()]
+    return f"{', '.join(parts)}: the first is used" if len(said) > 1 else ""
+
+
+def _spelled(node: Node, env: Mapping[str, object]) -> object:
+    """What one spelling says: a value, a sentence if its value cannot be used, None if it is absent."""
+    try:
+        return evaluate(Expr("", node, node.span), env)
+    except DslError as error:
+        return None if absent(error) else f"what cannot be used ({error.diagnostics[0].message})"
 
 
 def _holds(node: Node, env: Mapping[str, object]) -> bool:
@@ -133,11 +163,12 @@ def _with(facts: ForeignValues, name: str, answer: Answer, value: object) -> For
     """`facts` with a word more."""
     origins = {**facts.origins, name: answer.sources}
     if value is None and answer.absent:
-        return ForeignValues(facts.values, origins if name not in facts.values else facts.origins, facts.doubts)
+        return replace(facts, origins=origins if name not in facts.values else facts.origins)
     doubt = answer.doubt if value is None or answer.value is not None else ""
-    doubts = {**facts.doubts, name: doubt} if doubt else facts.doubts
+    doubts = {known: text for known, text in facts.doubts.items() if known != name} | ({name: doubt} if doubt else {})
+    disputed = facts.disputed | {name} if answer.disputed else facts.disputed - {name}
     usable = _unusable(facts, name, doubt) if value is None else value
-    return ForeignValues({**facts.values, name: usable}, origins, doubts)
+    return ForeignValues({**facts.values, name: usable}, origins, doubts, disputed)
 
 
 def _unusable(facts: ForeignValues, name: str, doubt: str) -> UnusableValue:

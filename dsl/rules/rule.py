@@ -75,19 +75,20 @@ def _rule(sink: Sink, tree: Tree, what: str, params_of: Params, kind: str) -> Ru
 
 
 def first(rules: Iterable[Rule], facts: ForeignValues) -> tuple[Rule | None, tuple[str, ...]]:
-    """The first rule that holds, and what is to be told of those before it that nobody can judge."""
+    """The first rule that holds, and the warnings of `judged` as sentences."""
     rule, doubts = judged(rules, facts)
-    return rule, tuple(f"{name}: {doubt}" for name, doubt in doubts)
+    return rule, tuple(f"{name}: {doubt}" if name else doubt for name, doubt in doubts)
 
 
 def judged(rules: Iterable[Rule], facts: ForeignValues) -> tuple[Rule | None, tuple[tuple[str, str], ...]]:
-    """The first rule that holds; of those before it that nobody can judge, the name and why."""
+    """The first rule that holds; warnings, each with the name of the rule that cannot be judged if it is about one."""
     doubts: list[tuple[str, str]] = []
     for rule in rules:
         answer = ask(rule.when, facts) if rule.when else Answer(True)
+        name = rule.name if answer.value is None else ""
+        doubts += [(name, answer.doubt)] if answer.doubt and not answer.absent else []
         if answer.value:
             return rule, tuple(doubts)
-        doubts += [(rule.name, answer.doubt)] if answer.value is None and not answer.absent else []
     return None, tuple(doubts)
 
 
@@ -113,7 +114,7 @@ def parse_reading(sink: Sink, root: YamlTable) -> ConfigRules:
     keys = CONFIG.read(sink, root)
     return ConfigRules(
         keys.inside, keys.match, tuple(keys.words.items()), keys.remarks,
-        faults=keys.faults, about=keys.about, perhaps=keys.perhaps, aside=keys.aside,
+        faults=keys.faults, about=keys.about, plain=keys.plain, aside=keys.aside,
     )  # fmt: skip
 
 

@@ -176,8 +176,12 @@ class ConfigKeys(DocumentKeys):
         PATTERNS,
         "what keys look like that are about caches; `*` is any letters. One that no rule read puts a number in doubt",
     )
-    perhaps: tuple[str, ...] = key(PATTERNS, "what keys look like that are seldom about caches: they are only named")
-    aside: tuple[str, ...] = key(PATTERNS, "keys that look so and are not about what is stored")
+    plain: tuple[str, ...] = key(
+        NAMES, "first words of keys that say nothing of what they are about: they make no family"
+    )
+    aside: tuple[str, ...] = key(
+        PATTERNS, "keys that look so and change no byte of a cache; `*` hides no key of a family that a rule reads"
+    )
 
 
 MODEL = document("model", "a model", "which layers have which kind of cache, with which numbers", ModelKeys)

@@ -148,8 +148,16 @@ def test_what_says_something_is_a_doubt(tmp_path: Path, value: object) -> None:
     assert list(new(tmp_path, {**PLAIN, "my_kv_heads": value}).notes) == unread("my_kv_heads")
 
 
-def test_a_key_in_whose_stead_another_is_read_is_no_doubt(tmp_path: Path) -> None:
-    assert new(tmp_path, {**PLAIN, "head_dim": 128, "kv_channels": 64, "num_kv_heads": 4}).notes == ()
+def test_two_keys_for_one_number_are_no_doubt_if_they_agree(tmp_path: Path) -> None:
+    assert new(tmp_path, {**PLAIN, "head_dim": 128, "kv_channels": 128, "num_kv_heads": 8}).notes == ()
+
+
+def test_two_keys_for_one_number_that_say_different_things_are_named(tmp_path: Path) -> None:
+    answer = new(tmp_path, {**PLAIN, "head_dim": 128, "kv_channels": 64, "num_query_groups": 4})
+    assert answer.doubts[:2] == (
+        "attention.heads: num_key_value_heads says 8, num_query_groups says 4: the first is used",
+        "attention.dim: head_dim says 128, kv_channels says 64: the first is used",
+    )
 
 
 def test_a_key_of_a_kind_that_is_not_there_is_a_doubt(tmp_path: Path) -> None:

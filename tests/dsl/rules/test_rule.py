@@ -16,7 +16,7 @@ from kvplan.dsl.lang.functions import EVERY
 from kvplan.dsl.lang.functions import FOREIGN_ARITY as ARITY
 from kvplan.dsl.library import load
 from kvplan.dsl.model import ConfigRules, Param, Rule
-from kvplan.dsl.rules.answers import ForeignValues, ask
+from kvplan.dsl.rules.answers import ForeignValues, ask, with_words
 from kvplan.dsl.rules.rule import Params, RuleMatch, apply, first, over, parse_own, parse_rules
 from kvplan.dsl.text.diagnostics import DslError, Sink, ranges
 from kvplan.dsl.text.yaml_reader import read_text
@@ -68,6 +68,8 @@ def code(text: str) -> str:
         ("has(missing + 1)", False),
         ("first(missing, none, at(list, 2), n)", 4),
         ("first(first(missing, none), at(map, 'q'), 'end')", "end"),
+        ("agreed(missing, none, n, at(map, 'k'))", 4),
+        ("first(number(word), number(yes), number(list), number(half), number(n))", 4),
         ("among(n, 'auto', 4)", True),
         ("among(n, '4', true)", False),
         ("first(missing, assumed(3)) if has(missing) else n", 4),
@@ -85,7 +87,8 @@ def test_functions(text: str, value: object) -> None:
         ("at(word, 9)", "B007"), ("first(at(list, 9), 3)", "B007"), ("has(at(list, 9))", "B007"), ("half", "T001"),
         ("half + 1", "T001"), ("list", "T001"), ("map", "T001"), ("at(map, true)", "T001"), ("at(list, 'x')", "T001"),
         ("at(list, true)", "T001"), ("len(n)", "T001"), ("at(n, 0)", "T001"), ("count(n, 1)", "T001"), ("huge", "B002"),
-        ("has(huge)", "B002"), ("first(huge, 1)", "B002"),
+        ("has(huge)", "B002"), ("first(huge, 1)", "B002"), ("number(word)", "E026"), ("agreed(missing, none)", "E026"),
+        ("agreed(huge, 1)", "B002"), ("number(huge)", "B002"),
     ],
 )  # fmt: skip
 def test_faults(text: str, fault: str) -> None:
@@ -98,6 +101,39 @@ def test_no_function_of_foreign_values_elsewhere(function: str) -> None:
     with pytest.raises(DslError, match="E025"):
         parse_expr(f"{function}({args})")
     assert parse_expr(f"{function}({args})", functions=EVERY).text == f"{function}({args})"
+
+
+@pytest.mark.parametrize(
+    ("text", "doubt"),
+    [
+        ("agreed(n, at(map, 'k') + 1)", ""),
+        ("agreed(n, missing, none, assumed(9))", ""),
+        ("agreed(n, at(map, 'k'))", "n says 4, map says 3: the first is used"),
+        ("agreed(n, 7 if yes else n)", "n says 4, yes and n say 7: the first is used"),
+        ("agreed(n, len(word) + n, 8, at(map, 'k') + 5)", "n says 4, word, n and map say 8: the first is used"),
+        (
+            "agreed(n, len(half))",
+            "n says 4, half says what cannot be used (expected a list, a mapping or a word, not a single value): "
+            "the first is used",
+        ),
+        ("n if yes else agreed(n, 5)", ""),
+        ("first(n, agreed(1, 2))", ""),
+        ("1 + agreed(n, at(map, 'k'))", "n says 4, map says 3: the first is used"),
+    ],
+)
+def test_spellings_that_say_different_things_are_named(text: str, doubt: str) -> None:
+    answer = ask(parse_expr(text, functions=EVERY), ForeignValues(FACTS))
+    assert (answer.doubt, answer.disputed) == (doubt, bool(doubt))
+
+
+def test_a_word_keeps_what_is_disputed_until_another_replaces_it() -> None:
+    words = [(name, parse_expr(text, functions=EVERY)) for name, text in (("w", "agreed(n, 3)"), ("v", "w + 1"))]
+    facts = with_words(ForeignValues(FACTS), words)
+    assert facts.disputed == {"w", "v"}
+    assert ask(parse_expr("v * 2"), facts).disputed
+    again = with_words(facts, [("w", parse_expr("3"))])
+    assert again.disputed == {"v"}
+    assert ask(parse_expr("w"), again).doubt == ""
 
 
 def test_no_function_of_foreign_values_in_storage() -> None:
@@ -260,7 +296,8 @@ def test_an_integer_of_any_length() -> None:
 
 PIECES = ["n", "word", "none", "half", "list", "map", "huge", "missing", "'x'", "0", "7", "true"]
 SHAPES = (
-    "at({}, {})", "len({})", "count({}, {})", "has({}, {})", "first({}, {})", "among({}, {})", "assumed({})",
+    "at({}, {})", "len({})", "agreed({}, {})", "number({})",
+    "count({}, {})", "has({}, {})", "first({}, {})", "among({}, {})", "assumed({})",
     "({} + {})", "({} == {})", "({} if {} else {})", "({} and {})", "-{}", "bytes({})", "min({}, {})", "({} // {})",
 )  # fmt: skip
 
