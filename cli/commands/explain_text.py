@@ -100,7 +100,9 @@ def side_lines(side: Plain) -> list[str]:
     lines += ["", *columns(("worker", "holds", "layers"), _holders(side["workers"]))]
     for page in side["pages"]:
         part = f".{page['part']}" if page["part"] else ""
-        who = f"{page['cache']}{part} on {workers(page['workers'])}"
+        holds = [side["workers"][worker]["holds"][page["cache"]] for worker in page["workers"]]
+        drawn = f", worker {page['drawn_worker']} is drawn" if any(held != holds[0] for held in holds) else ""
+        who = f"{page['cache']}{part} on {workers(page['workers'])}{drawn}"
         gap = f", blocks {page['stride']:,} B apart" if page["stride"] != page["bytes"] else ""
         lines += ["", f"{who}{gap}", f"  {planes_line(page['planes'])}", *(f"  {line}" for line in page["drawing"])]
     return lines

@@ -1,41 +1,42 @@
-// A page's cells, and the coordinate of each: what the maps draw and the reader points at.
+// The pieces of a page that a reader points at, and the coordinate of each byte.
 
 const PREFILL = 0;
 const DECODE = 1;
 const ROLES = ["prefill", "decode"];
 
-/** The cells of a page in order of bytes, {lo, hi, sort}; what lies between them is padding, with sort -1. */
-function cellsOf(page) {
-  if (page.list) return page.list;
+/** The piece that has a byte, {lo, hi, tensor}; of padding, which is of no tensor, all that lies together. */
+function pieceAt(page, byte) {
+  let [lo, hi] = [0, page.bytes];
+  for (const { tensor, offset, bytes, loops } of page.cells) {
+    const [before, after] = around(loops, offset, byte);
+    if (before !== null && byte < before + bytes) return { lo: before, hi: before + bytes, tensor };
+    if (before !== null) lo = Math.max(lo, before + bytes);
+    if (after !== null) hi = Math.min(hi, after);
+  }
+  return { lo, hi, tensor: null };
+}
+
+/** Where the last turn begins that does not begin after a byte, and the first one that does; null if there is none. */
+function around(loops, at, byte) {
+  if (byte < at) return [null, at];
+  if (!loops.length) return [at, null];
+  const [[count, step], ...inner] = loops;
+  const turn = Math.min(count - 1, Math.floor((byte - at) / step));
+  const [before, after] = around(inner, at + turn * step, byte);
+  return [before, after ?? (turn + 1 < count ? at + (turn + 1) * step : null)];
+}
+
+/** Every piece of a page that is of a tensor, in order. */
+function piecesOf(page) {
   const found = [];
-  page.cells.forEach((cells, sort) => turns(cells.loops, cells.offset, (lo) => found.push({ lo, hi: lo + cells.bytes, sort })));
-  found.sort((a, b) => a.lo - b.lo);
-  page.list = [];
-  let end = 0;
-  for (const cell of [...found, { lo: page.bytes, hi: page.bytes, sort: -1 }]) {
-    if (cell.lo > end) page.list.push({ lo: end, hi: cell.lo, sort: -1 });
-    if (cell.hi > cell.lo) page.list.push(cell);
-    end = Math.max(end, cell.hi);
-  }
-  return page.list;
+  for (let at = 0; at < page.bytes; at = found.at(-1).hi) found.push(pieceAt(page, at));
+  return found.filter((piece) => piece.tensor);
 }
 
-function turns(loops, at, emit) {
-  if (!loops.length) return emit(at);
-  const [[, count, step], ...inner] = loops;
-  for (let n = 0; n < count; n++) turns(inner, at + n * step, emit);
-}
-
-/** The number of the cell that has a byte. */
-function cellAt(page, byte) {
-  const cells = cellsOf(page);
-  let [low, high] = [0, cells.length - 1];
-  while (low < high) {
-    const middle = (low + high + 1) >> 1;
-    if (cells[middle].lo <= byte) low = middle;
-    else high = middle - 1;
-  }
-  return low;
+/** Whose a byte is, {tensor, part, hue, strength}; null if it is padding. */
+function ownerAt(page, byte) {
+  const [row, at] = [Math.floor(byte / page.row), byte % page.row];
+  return page.owners.find(({ boxes }) => boxes.some(([lo, hi, first, end]) => lo <= at && at < hi && first <= row && row < end)) ?? null;
 }
 
 /** Index on every axis of a view, of the element that has a byte of the page, tiles added up; null where none has. */
@@ -97,18 +98,11 @@ function localOf(group, shard, token) {
   return Math.floor(turn / group.shards) * group.chunk + (token % group.chunk);
 }
 
-/** A cell's coordinate in words: `k · layer 0 · head 2 · token 5 · dim 0–127`. */
-function words(place, cell, block = 0) {
-  if (cell.sort < 0) return "padding";
-  const { tensors } = place.page.cells[cell.sort];
-  const [first, last] = [coordinate(place, cell.lo, block), coordinate(place, cell.hi - 1, block)];
+/** A piece's coordinate in words: `k · layer 0 · head 2 · token 5 · dim 0–127`. */
+function words(place, piece, block = 0) {
+  if (!piece.tensor) return "padding";
+  const [first, last] = [coordinate(place, piece.lo, block), coordinate(place, piece.hi - 1, block)];
   const rows = rowTokens(place.page.views.find((view) => view.tensor === first.tensor), place.group) - 1;
   const axes = Object.keys(first).filter((name) => name in last && name !== "cache" && name !== "tensor");
-  return [tensors.join("+"), ...axes.map((name) => `${name} ${span(first[name], last[name] + (name === "token" ? rows : 0))}`)].join(" · ");
-}
-
-/** The colour of a cell: [hue 0–7, strength]. One hue is one part of an axis that is split over workers, on both sides. */
-function colour(place, cell) {
-  const { axis, extent, hues, hue, strength } = place.page.cells[cell.sort].colour;
-  return [axis ? Math.floor((coordinate(place, cell.lo)[axis] * hues) / extent) : hue, strength];
+  return [piece.tensor, ...axes.map((name) => `${name} ${span(first[name], last[name] + (name === "token" ? rows : 0))}`)].join(" · ");
 }

@@ -12,7 +12,7 @@ function movedCells(other, place) {
   const worker = other.sides[place.side].workers[place.worker];
   const planes = worker ? other.sides[place.side].plane_lists[worker.planes] : [];
   const number = planes.findIndex((plane) => plane.name === place.plane.name);
-  const cells = cellsOf(place.page).filter((cell) => cell.sort >= 0);
+  const cells = piecesOf(place.page);
   if (number < 0) return cells.map((cell) => [cell.lo, cell.hi]);
   const old = planeOf(other, place.side, place.worker, number);
   const same = (byte) => byte < old.page.bytes && JSON.stringify(coordinate(old, byte)) === JSON.stringify(coordinate(place, byte));

@@ -121,7 +121,7 @@ function mapOf(view, place) {
   const height = Math.max(MAP.least, Math.round(place.page.bytes * view.scale));
   const moved = view.other ? movedCells(view.other, place) : [];
   const map = drawMap(place, height, moved, {
-    point: (cell, byte) => { if (!view.pinned) point(view, map, cell, byte); },
+    point: (byte) => { if (!view.pinned) point(view, map, byte); },
     leave: () => { if (!view.pinned && document.activeElement !== map.node) leave(view); },
     choose: () => { view.pinned = !view.pinned; map.node.focus({ preventScroll: true }); },
   });
@@ -137,38 +137,33 @@ function mapOf(view, place) {
 }
 
 function keys(view, map, event) {
-  const cells = cellsOf(map.place.page);
-  const at = view.at?.map === map ? view.at.cell : 0;
-  const down = (rows) => cellAt(map.place.page, Math.min(map.place.page.bytes - 1, Math.max(0, cells[at].lo + rows * map.place.page.row)));
-  const moves = {
-    ArrowRight: () => Math.min(cells.length - 1, at + 1), ArrowLeft: () => Math.max(0, at - 1),
-    ArrowDown: () => Math.max(at, down(1)), ArrowUp: () => Math.min(at, down(-1)),
-    Home: () => 0, End: () => cells.length - 1,
-  };
+  const { bytes, row } = map.place.page;
+  const { lo, hi } = pieceAt(map.place.page, view.at?.map === map ? view.at.byte : 0);
+  const moves = { ArrowRight: () => hi, ArrowLeft: () => lo - 1, ArrowDown: () => lo + row, ArrowUp: () => lo - row, Home: () => 0, End: () => bytes - 1 };
   if (event.key === "Enter" || event.key === " ") view.pinned = !view.pinned;
   else if (event.key === "Escape") { view.pinned = false; leave(view); }
-  else if (moves[event.key]) point(view, map, moves[event.key]());
+  else if (moves[event.key]) point(view, map, pieceAt(map.place.page, Math.max(0, Math.min(bytes - 1, moves[event.key]()))).lo);
   else return;
   event.preventDefault();
 }
 
-/** Light up a cell and what it comes from or goes to. */
-function point(view, map, cell, byte = cellsOf(map.place.page)[cell].lo) {
-  const known = view.at?.map === map && view.at.cell === cell;
-  view.at = { map, cell, byte };
+/** Light up the piece that has a byte, and what it comes from or goes to. */
+function point(view, map, byte) {
+  const piece = pieceAt(map.place.page, byte);
+  const known = view.at?.map === map && view.at.piece.lo === piece.lo;
+  view.at = { map, piece, byte };
   if (known) return sayByte(view, map, byte);
-  const { lo, hi, sort } = cellsOf(map.place.page)[cell];
-  const spans = sort < 0 ? [] : partners(view.plan, view.state.reader, map.place, lo, hi);
+  const spans = piece.tensor ? partners(view.plan, view.state.reader, map.place, piece.lo, piece.hi) : [];
   const whole = joined(spans);
   if (whole.length) follow(view, 1 - map.place.side, whole[0]);
-  const key = sort < 0 ? "padding" : colour(map.place, cellsOf(map.place.page)[cell]).join();
+  const owner = ownerAt(map.place.page, piece.lo);
   for (const other of view.maps) {
     const there = whole.filter((each) => other.place.side !== map.place.side && each.worker === other.place.worker && each.number === other.place.number);
-    other.light(other === map ? [[lo, hi]] : there.map((each) => [each.lo, each.hi]), key);
+    other.light(other === map ? [[piece.lo, piece.hi]] : there.map((each) => [each.lo, each.hi]), owner);
   }
   view.stage.classList.add("dim");
   link(view, map, whole);
-  say(view, map, cellsOf(map.place.page)[cell], spans, whole);
+  say(view, map, piece, spans, whole);
   sayByte(view, map, byte);
 }
 
@@ -199,10 +194,10 @@ function link(view, map, whole) {
 }
 
 /** The piece and its partners in words, prefill to the left. */
-function say(view, map, cell, spans, whole) {
-  const own = el("div", {}, el("strong", {}, words(map.place, cell)), el("br"),
-    el("span", { class: "quiet" }, `worker ${map.place.worker} · ${map.place.plane.name} · bytes ${span(cell.lo, cell.hi - 1)}, ${number(cell.hi - cell.lo)} B`));
-  const other = el("div", {}, ...partnerWords(view, map, cell, spans, whole));
+function say(view, map, piece, spans, whole) {
+  const own = el("div", {}, el("strong", {}, words(map.place, piece)), el("br"),
+    el("span", { class: "quiet" }, `worker ${map.place.worker} · ${map.place.plane.name} · bytes ${span(piece.lo, piece.hi - 1)}, ${number(piece.hi - piece.lo)} B`));
+  const other = el("div", {}, ...partnerWords(view, map, piece, spans, whole));
   view.readout.replaceChildren(...(map.place.side === PREFILL ? [own, other] : [other, own]));
 }
 
@@ -225,25 +220,25 @@ function byteWords(place, byte, block = 0) {
   return `byte ${number(byte)}: ${at.tensor} ${axes.map(([name, index]) => `${name} ${number(index)}`).join(" ")}`;
 }
 
-function partnerWords(view, map, cell, spans, whole) {
-  if (cell.sort < 0) return [el("span", { class: "quiet" }, "padding is not read")];
-  if (!whole.length) return [el("span", { class: "quiet" }, unread(view, map, cell))];
+function partnerWords(view, map, piece, spans, whole) {
+  if (!piece.tensor) return [el("span", { class: "quiet" }, "padding is not read")];
+  if (!whole.length) return [el("span", { class: "quiet" }, unread(view, map, piece))];
   const side = 1 - map.place.side;
   const where = whole[0];
   const place = planeOf(view.plan, side, where.worker, where.number);
   const more = whole.length > 1 ? ` and ${many(whole.length - 1, "more place")}` : "";
   const block = where.block ? `, the request's kernel block ${where.block}` : "";
   const inSpans = spans.length > 1 ? `, in ${many(spans.length, "span")}` : "";
-  const head = words(place, { lo: where.lo, hi: where.hi, sort: cellsOf(place.page)[cellAt(place.page, where.lo)].sort }, where.block);
+  const head = words(place, { ...pieceAt(place.page, where.lo), lo: where.lo, hi: where.hi }, where.block);
   return [el("strong", {}, head), el("br"), el("span", { class: "quiet" },
     `worker ${where.worker} · ${place.plane.name} · bytes ${span(where.lo, where.hi - 1)}${more}${inSpans}${block}`)];
 }
 
 /** Why a piece has no partner: who else reads it, or that it is read with other tokens. */
-function unread(view, map, cell) {
+function unread(view, map, piece) {
   const { plan, state } = view;
   if (map.place.side === DECODE) return "not written by this plan";
-  const readers = plan.reads.map((_, reader) => reader).filter((reader) => reader !== state.reader && partners(plan, reader, map.place, cell.lo, cell.hi).length);
+  const readers = plan.reads.map((_, reader) => reader).filter((reader) => reader !== state.reader && partners(plan, reader, map.place, piece.lo, piece.hi).length);
   return readers.length ? `decode worker ${state.reader} does not read this; ${readers.length > 1 ? "workers" : "worker"} ${ranges(readers)} do${readers.length > 1 ? "" : "es"}` : "no decode worker reads this";
 }
 
@@ -251,23 +246,18 @@ function unread(view, map, cell) {
 function legendOf(plan, view) {
   const caches = new Set(view.maps.map((map) => map.place.page.cache));
   const pages = plan.sides.flatMap((side) => side.pages).filter((page) => caches.has(page.cache));
-  const tensors = new Map(pages.flatMap((page) => page.cells.map((cells) => [cells.tensors.join("+"), cells.colour])));
-  const axes = new Map([...tensors.values()].filter((each) => each.axis).map((each) => [each.axis, each]));
+  const owners = pages.flatMap((page) => page.owners);
+  const tensors = new Map(owners.map((owner) => [owner.tensor, owner]));
   const parts = new Map();
-  for (const [axis, { extent, hues }] of axes) {
-    for (let n = 0; n < hues; n++) {
-      const [low, high] = [Math.ceil((n * extent) / hues), Math.ceil(((n + 1) * extent) / hues) - 1];
-      parts.set(n, [...(parts.get(n) ?? []), `${axis} ${span(low, high)}`]);
-    }
-  }
-  const hues = [...parts].map(([n, names]) => swatch(n, 1, names.join(", ")));
-  const shades = [...tensors].map(([name, { axis, hue, strength }]) => (axis ? swatch("shade", strength, name) : swatch(hue, 1, name)));
-  const holes = pages.some((page) => cellsOf(page).some((cell) => cell.sort < 0));
-  return [...hues, ...(hues.length && tensors.size < 2 ? [] : shades), ...(holes ? [swatch("padding", 1, "padding")] : [])];
+  for (const { hue, part } of owners.filter((owner) => owner.part)) parts.set(hue, new Set([...(parts.get(hue) ?? []), part]));
+  const hues = [...parts].sort(([a], [b]) => a - b).map(([hue, names]) => swatch({ hue, strength: 1 }, [...names].join(", ")));
+  const shades = [...tensors].map(([name, owner]) => swatch(owner.part ? { shade: owner.strength } : owner, name));
+  const holes = pages.some((page) => page.cells.reduce((sum, cells) => sum + cells.loops.reduce((n, [count]) => n * count, cells.bytes), 0) < page.bytes);
+  return [...hues, ...(hues.length && tensors.size < 2 ? [] : shades), ...(holes ? [swatch(null, "padding")] : [])];
 }
 
-function swatch(hue, strength, text) {
-  const look = { padding: { fill: "url(#hatched)" }, shade: { style: "fill: var(--text)", "fill-opacity": strength * 0.75 } };
-  const box = svg("rect", { width: 12, height: 12, rx: 2, ...(look[hue] ?? fill(`${hue},${strength}`)) });
+function swatch(owner, text) {
+  const look = owner?.shade ? { style: "fill: var(--text)", "fill-opacity": owner.shade * 0.75 } : fill(owner);
+  const box = svg("rect", { width: 12, height: 12, rx: 2, ...look });
   return el("span", {}, svg("svg", { width: 12, height: 12 }, box), text);
 }

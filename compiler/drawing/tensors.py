@@ -10,26 +10,49 @@ from kvplan.compiler.drawing.bars import levels
 from kvplan.compiler.drawing.pieces import Around, PageSpan, Piece, gaps, pieces
 from kvplan.compiler.words import many
 from kvplan.dsl.lang.dtypes import size
-from kvplan.plan.types import Group, Planes, View
+from kvplan.dsl.text.diagnostics import ranges
+from kvplan.plan.types import Group, Planes, View, Worker
 
 WIDTH = 72  # columns
-TOKEN, ROW = "token", "row"
+TOKEN, ROW, LAYER = "token", "row", "layer"
+
+
+@dataclass(frozen=True, slots=True)
+class PageIndex:
+    """Global indices of what lies in a page: where every split axis begins, and the layers inside."""
+
+    starts: Mapping[str, int]
+    layers: tuple[int, ...]
+
+    def at(self, axis: str, local: int) -> int:
+        """The global index on an axis."""
+        if axis == LAYER and self.layers:
+            return self.layers[local]
+        return self.starts.get(axis, 0) + local
+
+
+def page_index(worker: Worker, entry: Planes) -> PageIndex:
+    """The indices in the page of the first plane of an entry of a worker."""
+    held = {axis: where[0] for cache, axis, where in worker.holds if cache == entry.cache}
+    return PageIndex(held | {axis: indices[0] for axis, indices, _ in entry.loops}, entry.layers)
 
 
 @dataclass(frozen=True, slots=True)
 class DrawnTensor:
-    """A tensor; `starts` has the first global index that the worker holds of a split axis."""
+    """A tensor of a page, with the global indices of what lies in it."""
 
     view: View
-    starts: Mapping[str, int]
+    index: PageIndex
 
     def labels(self, around: Around) -> tuple[str, ...]:
         return (self.view.tensor,)
 
     def row(self, around: Around, lone: bool) -> tuple[str, ...]:
-        (axis, _, _), index = around[-1]
-        number = self.starts.get(axis, 0) + index
-        return f"{axis} {number}", str(number)
+        axis, _, weight = around[-1][0][0].partition("/")
+        turns = [(loop[0].partition("/"), index) for loop, index in around]
+        local = sum(n * int(each or 1) for (name, _, each), n in turns if name == axis)
+        number = ranges(self.index.at(axis, local + n) for n in range(int(weight or 1)))
+        return f"{axis} {number}", number
 
     def legend(self, span: PageSpan) -> str:
         """`exponent 448 B (64 row x 7 tile x u8), 64 rows of 7 B, 8 B apart`."""
@@ -39,16 +62,16 @@ class DrawnTensor:
         return ", ".join([f"{self.view.tensor} {total:,} B ({' x '.join([*axes, self.view.dtype])})", *apart])
 
 
-def page(entry: Planes, group: Group, starts: Mapping[str, int] | None = None) -> tuple[Piece, ...]:
-    """The tensors of a page of `group`, and its padding."""
-    views = by_row(entry.views, group)
-    spans = [PageSpan(view.offset, size(view.dtype), view.axes, DrawnTensor(view, starts or {})) for view in views]
+def page(entry: Planes, group: Group, worker: Worker) -> tuple[Piece, ...]:
+    """The tensors of a page of `group`, and its padding, as they lie on a worker."""
+    views, index = by_row(entry.views, group), page_index(worker, entry)
+    spans = [PageSpan(view.offset, size(view.dtype), view.axes, DrawnTensor(view, index)) for view in views]
     return pieces(spans, entry.page, whole=True)
 
 
-def draw(entry: Planes, group: Group, starts: Mapping[str, int]) -> list[str]:
+def draw(entry: Planes, group: Group, worker: Worker) -> list[str]:
     """The lines of one page, level by level."""
-    drawn = levels("page", page(entry, group, starts), entry.page)
+    drawn = levels("page", page(entry, group, worker), entry.page)
     return [line for level in drawn for line in (*level.lines(WIDTH), *(f"  {said}" for said in level.legend))]
 
 

@@ -14,7 +14,7 @@ from kvplan.compiler.words import FIGURES, many, readings
 from kvplan.dsl.text.diagnostics import ranges
 from kvplan.dsl.text.grouped import grouped
 from kvplan.plan.spans import group_named
-from kvplan.plan.types import Plan, Planes, Side
+from kvplan.plan.types import Plan, Planes, Side, Worker
 
 BAR = 64  # columns of the longest page
 BEYOND = "Of a request, exactly the tokens that decode needs are written; a state is written whole."
@@ -64,7 +64,7 @@ def _of_both(notes: tuple[str, ...]) -> list[str]:
 
 def _drawing(plan: Plan, cache: str) -> str:
     sides = [("prefill", plan.prefill), ("decode", plan.decode)]
-    longest = max(entry.page for _, side in sides for entry in _entries(side, cache))
+    longest = max(entry.page for _, side in sides for _, entry in _entries(side, cache))
     lines, same = (_pages_of(BOTH, side, cache, longest)[0] for _, side in sides)
     if lines != same:
         prefill, shown = _pages_of("prefill", plan.prefill, cache, longest)
@@ -77,8 +77,8 @@ def _pages_of(
 ) -> tuple[list[str], Sequence[str]]:
     """The pages of a side to scale, and what the last one is made of, which is left out where it was `shown` before."""
     lines: list[str] = []
-    for entry in _entries(side, cache):
-        body = tensors.page(entry, group_named(side, entry.group))
+    for worker, entry in _entries(side, cache):
+        body = tensors.page(entry, group_named(side, entry.group), worker)
         words = [legend(piece) for piece in body]
         drawn = bar(levels("", body, entry.page)[0], max(1, BAR * entry.page // longest))
         lines += _page(name, side, entry, drawn)
@@ -87,12 +87,12 @@ def _pages_of(
     return lines, shown
 
 
-def _entries(side: Side, cache: str) -> list[Planes]:
-    """One entry per occurrence of `block`, of the first worker that has the cache."""
+def _entries(side: Side, cache: str) -> list[tuple[Worker, Planes]]:
+    """One entry per occurrence of `block`, of the first worker that has the cache, and that worker."""
     for worker in side.workers:
         found = {entry.part: entry for entry in reversed(worker.planes) if entry.cache == cache}
         if found:
-            return list(reversed(found.values()))
+            return [(worker, entry) for entry in reversed(found.values())]
     return []
 
 

@@ -104,12 +104,12 @@ def _pages(side: Side) -> list[Plain]:
 
 def _page(side: Side, found: list[tuple[int, Planes]]) -> Plain:
     number, entry = found[0]
-    starts = {axis: held[0] for cache, axis, held in side.workers[number].holds if cache == entry.cache}
     return {
         "cache": entry.cache,
         "part": entry.part,
         "groups": list(dict.fromkeys(other.group for _, other in found)),
         "workers": sorted({worker for worker, _ in found}),
+        "drawn_worker": number,
         "planes": _names(side.workers[number], entry),
         "bytes": entry.page,
         "stride": entry.stride,
@@ -117,7 +117,7 @@ def _page(side: Side, found: list[tuple[int, Planes]]) -> Plain:
             {"tensor": v.tensor, "dtype": v.dtype, "offset": v.offset, "axes": [list(axis) for axis in v.axes]}
             for v in entry.views
         ],
-        "drawing": draw(entry, group_named(side, entry.group), starts),
+        "drawing": draw(entry, group_named(side, entry.group), side.workers[number]),
     }
 
 

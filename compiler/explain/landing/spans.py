@@ -194,6 +194,18 @@ def laid(piece: LandingSpan, end: int) -> Iterator[tuple[int, PageSpan]]:
         yield plane, PageSpan(offset, size, order, LetteredSpan(piece.letter, piece))
 
 
+def planes_of(piece: LandingSpan) -> Iterator[Place]:
+    """The planes that the piece joins: (of the prefill worker, of the decode worker)."""
+    nest = piece.nest
+    over = [loop for loop in nest.loops if loop.prefill[0] or loop.decode[0]]
+    for point in product(*(range(loop.count) for loop in over)):
+        turns = list(zip(point, over, strict=True))
+        yield (
+            nest.prefill[0] + sum(n * loop.prefill[0] for n, loop in turns),
+            nest.decode[0] + sum(n * loop.decode[0] for n, loop in turns),
+        )
+
+
 def step(loop: Loop, end: int) -> Place:
     """(planes, bytes) of one turn on one side."""
     return (loop.prefill, loop.decode)[end]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import asdict
+from collections.abc import Hashable, Mapping
+from dataclasses import asdict, astuple
 from typing import Any, TypeVar
 
 from kvplan.compiler.cost.cost import TOKENS, PlanCost, TableEnds, ends_of, table_cost
 from kvplan.compiler.explain.describe import describe_plan
-from kvplan.compiler.explain.picture.colours import cache_colours, split_axes
-from kvplan.compiler.explain.picture.page_map import page_map
+from kvplan.compiler.explain.picture.colours import TensorColour, plan_colours, split_axes
+from kvplan.compiler.explain.picture.page_map import page_map, starts_of
 from kvplan.dsl.lang.dtypes import size
 from kvplan.dsl.text.diagnostics import ranges
 from kvplan.plan.planes import entries, planes
@@ -19,6 +19,9 @@ Plain = dict[str, Any]
 # A plane: its name, group, layer, index on other axes outside `block`, and the number of its page.
 ListedPlane = tuple[str, str, int | None, tuple[tuple[str, int], ...], int]
 PageKey = tuple[object, ...]
+# Where a page begins on every split axis; the colours of a cache's tensors.
+Starts = Mapping[str, int]
+Colours = Mapping[str, TensorColour]
 Known = TypeVar("Known", bound=Hashable)
 # Said by `explain` of one decode worker, or drawn by it in text: a page has all workers, and draws.
 LEFT_OUT = ("worker", "landing", "landing_drawing", "reads", "prefill", "decode")
@@ -32,7 +35,7 @@ def picture(plan: Plan, facts: PlanCost) -> Plain:
     """
     said = {name: value for name, value in describe_plan(plan, facts).items() if name not in LEFT_OUT}
     tables: dict[tuple[Nest, ...], int] = {}
-    ends = ends_of(plan)
+    ends, colours = ends_of(plan), plan_colours(plan)
     reads = [
         [_read(plan, number, read, tables, ends(number, read)) for read in every]
         for number, every in enumerate(plan.reads)
@@ -40,7 +43,7 @@ def picture(plan: Plan, facts: PlanCost) -> Plain:
     return {
         **said,
         "tokens": TOKENS,
-        "sides": [_side(plan, plan.prefill), _side(plan, plan.decode)],
+        "sides": [_side(side, colours) for side in (plan.prefill, plan.decode)],
         "reads": reads,
         "tells": [list(told) for told in plan.notify],
         "tables": [[_nest(nest) for nest in nests] for nests in tables],
@@ -76,17 +79,17 @@ def _nest(nest: Nest) -> Plain:
     }
 
 
-def _side(plan: Plan, side: Side) -> Plain:
-    pages: dict[PageKey, tuple[int, Planes]] = {}
+def _side(side: Side, colours: Mapping[str, Colours]) -> Plain:
+    pages: dict[PageKey, tuple[int, Planes, Starts]] = {}
     lists: dict[tuple[ListedPlane, ...], int] = {}
-    workers = [_worker(worker, pages, lists) for worker in side.workers]
+    workers = [_worker(side, worker, pages, lists) for worker in side.workers]
     return {
         "side": side.key,
         "digest": side.digest,
         "groups": [_group(side, group) for group in side.groups],
         "workers": workers,
         "plane_lists": [[_plane(plane) for plane in every] for every in lists],
-        "pages": [_page(plan, side, entry) for _, entry in pages.values()],
+        "pages": [_page(side, entry, starts, colours[entry.cache]) for _, entry, starts in pages.values()],
     }
 
 
@@ -98,14 +101,16 @@ def _group(side: Side, group: Group) -> Plain:
 
 
 def _worker(
+    side: Side,
     worker: Worker,
-    pages: dict[PageKey, tuple[int, Planes]],
+    pages: dict[PageKey, tuple[int, Planes, Starts]],
     lists: dict[tuple[ListedPlane, ...], int],
 ) -> Plain:
     found = []
     for plane, entry in zip(planes(worker), entries(worker), strict=True):
-        key = (entry.cache, entry.part, entry.page, entry.stride, entry.views, entry.layers)
-        number, _ = pages.setdefault(key, (len(pages), entry))
+        starts = starts_of(worker, plane)
+        key = (entry.cache, entry.part, entry.page, entry.stride, entry.views, entry.layers, *sorted(starts.items()))
+        number, _, _ = pages.setdefault(key, (len(pages), entry, starts))
         found.append((plane.name, plane.group, plane.layer, plane.at, number))
     holds: dict[str, dict[str, list[int]]] = {}
     for cache, axis, held in worker.holds:
@@ -118,8 +123,8 @@ def _plane(plane: ListedPlane) -> Plain:
     return {"name": name, "group": group, "layer": layer, "at": dict(at), "page": page}
 
 
-def _page(plan: Plan, side: Side, entry: Planes) -> Plain:
-    drawn, colours = page_map(entry, split_axes(side, entry.cache)), cache_colours(plan, entry.cache)
+def _page(side: Side, entry: Planes, starts: Starts, colours: Colours) -> Plain:
+    drawn = page_map(entry, split_axes(side, entry.cache), starts, colours)
     return {
         "cache": entry.cache,
         "part": entry.part,
@@ -139,14 +144,19 @@ def _page(plan: Plan, side: Side, entry: Planes) -> Plain:
         ],
         "cells": [
             {
-                "tensors": list(cells.tensors),
+                "tensor": cells.tensor,
                 "offset": cells.offset,
                 "bytes": cells.bytes,
-                "loops": [[loop.axis, loop.count, loop.step, loop.each] for loop in cells.loops],
-                "colour": asdict(colours[cells.tensors[0]]),
+                "loops": [[loop.count, loop.step] for loop in cells.loops],
             }
             for cells in drawn.cells
         ],
+        "owners": [
+            {**asdict(owner), "boxes": [[box.low, box.high, box.first, box.end] for box in boxes]}
+            for owner, boxes in drawn.boxes
+        ],
+        "heads": [list(astuple(label)) for label in drawn.heads],
+        "rows": [list(astuple(label)) for label in drawn.rows],
     }
 
 

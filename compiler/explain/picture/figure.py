@@ -5,56 +5,49 @@ It needs no script and no font of its own, and is light or dark as its reader pr
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from html import escape
 from importlib.resources import files
-from itertools import product
 
+from kvplan.compiler.drawing.tensors import by_row
 from kvplan.compiler.errors import BadInput
-from kvplan.compiler.explain.landing.spans import DECODE, PREFILL, LandingSpan, laid, numbered, pieces, worker_of
-from kvplan.compiler.explain.picture.colours import CellColour, cache_colours, split_axes
-from kvplan.compiler.explain.picture.page_map import MapCells, PageMap, page_map
+from kvplan.compiler.explain.landing.spans import (
+    DECODE,
+    PREFILL,
+    LandingSpan,
+    laid,
+    numbered,
+    pieces,
+    planes_of,
+    worker_of,
+)
+from kvplan.compiler.explain.picture.colours import ByteOwner, TensorColour, plan_colours, split_axes
+from kvplan.compiler.explain.picture.page_map import MapBox, PageMap, page_map, starts_of, whole
 from kvplan.plan.planes import Plane
-from kvplan.plan.types import Plan, Planes, Side, Worker
+from kvplan.plan.spans import group_named
+from kvplan.plan.types import Plan, Side
 
-MAP, GAP, LEFT, TOP, MOST, LEAST, LEGEND = 340, 96, 66, 58, 256, 26, 22  # pixels
+MAP, GAP, LEFT, TOP, MOST, LEAST, LEGEND = 340, 80, 80, 58, 256, 26, 22  # pixels
+WIDTH = 2 * (LEFT + MAP) + GAP + 12
+LINE, CHARACTER, BOLD = 12, 6.2, 8  # pixels that a label is high, and a character of a label and of the title wide
 MOST_PAGES = 8  # on a side
 
 
 @dataclass(frozen=True, slots=True)
 class FigurePage:
-    """A page of a figure: the plane of a worker, its map, and where the worker's share of every split axis begins."""
+    """A page of a figure: the plane of a worker, by number and as it is, and its map."""
 
     worker: int
+    number: int
     plane: Plane
     map: PageMap
-    starts: dict[str, int]
-    colours: dict[str, CellColour]
 
-    def hue(self, cells: MapCells, turns: tuple[int, ...]) -> tuple[int, float]:
-        """The hue of one cell, by its turn of every loop."""
-        colour = self.colours[cells.tensors[0]]
-        if colour.axis is None or colour.axis in dict(self.plane.at):
-            return colour.at(dict(self.plane.at).get(colour.axis or "", 0)), colour.strength
-        return colour.at(self.index(cells, colour.axis, turns)), colour.strength
-
-    def hues(self) -> set[int]:
-        """The hues of all its cells."""
-        return {self.hue(cells, turns)[0] for cells in self.map.cells for turns in turns_of(cells)}
-
-    def index(self, cells: MapCells, axis: str, turns: tuple[int, ...]) -> int:
-        """The global index on an axis of the first element of a cell."""
-        found = self.starts.get(axis, 0)
-        for loop, turn in zip(cells.loops, turns, strict=True):
-            name, _, weight = loop.axis.partition("/")
-            found += turn * loop.each * int(weight or 1) if name == axis else 0
-        return found
-
-
-def turns_of(cells: MapCells) -> Iterator[tuple[int, ...]]:
-    """Every cell, by its turn of every loop."""
-    return product(*(range(loop.count) for loop in cells.loops))
+    @property
+    def owners(self) -> list[ByteOwner]:
+        """Whose bytes the page has."""
+        return [owner for owner, _ in self.map.boxes]
 
 
 def figure(plan: Plan, reader: int = 0) -> str:
@@ -64,24 +57,24 @@ def figure(plan: Plan, reader: int = 0) -> str:
         raise BadInput("S024", f"decode worker {reader} reads nothing", "give --worker of one that does")
     met = [piece for piece in every if piece.read.pair == every[0].read.pair]
     layer = _first(plan, met).layer
-    sides = [_pages(plan, met, layer, side)[:MOST_PAGES] for side in (PREFILL, DECODE)]
+    sides = [_pages(plan, met, layer, side) for side in (PREFILL, DECODE)]
     most = max((page.map.bytes for pages in sides for page in pages), default=1)
     columns = [_column(pages, side, most) for side, pages in enumerate(sides)]
     bottom = max(end for _, ends in columns for end in ends)
+    title = _title(plan, reader, every[0].read.pair)
     legend, height = _legend(sides, bottom + 26)
-    width = 2 * (LEFT + MAP) + GAP + 12
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        f'role="img" aria-label="{escape(_title(plan, reader))}">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
+        f'role="img" aria-label="{escape(title)}">',
         f"<style>\n{_style()}</style>",
         '<defs><pattern id="hatched" width="6" height="6" patternUnits="userSpaceOnUse">'
         '<path d="M0 6L6 0M-1 1L1 -1M5 7L7 5" style="stroke: var(--hatch)"/></pattern></defs>',
-        f'<rect class="back" width="{width}" height="{height}"/>',
-        f'<text class="title" x="8" y="20">{escape(_title(plan, reader))}</text>',
-        *(_text(_x(side), 42, f"{name} {plan_side.key}", "who") for side, name, plan_side in _sides(plan)),
+        f'<rect class="back" width="{WIDTH}" height="{height}"/>',
+        _text(8, 20, _short(title, WIDTH - 16, BOLD), "title"),
+        *(_text(_x(side), 42, _short(f"{name} {where.key}", MAP), "who") for side, name, where in _sides(plan)),
         *columns[0][0],
         *columns[1][0],
-        *_ways(columns[0][1], columns[1][1]),
+        *_ways(_meet(met, sides), columns[0][1], columns[1][1]),
         *legend,
         "</svg>",
     ]
@@ -96,8 +89,9 @@ def _sides(plan: Plan) -> list[tuple[int, str, Side]]:
     return [(PREFILL, "prefill", plan.prefill), (DECODE, "decode", plan.decode)]
 
 
-def _title(plan: Plan, reader: int) -> str:
-    return f"{plan.title}: what decode worker {reader} reads, a page of a layer, bytes to scale"
+def _title(plan: Plan, reader: int, pair: str) -> str:
+    group = f", {pair}" if len(plan.pairs) > 1 else ""
+    return f"{plan.title}{group}: what decode worker {reader} reads, a page of a layer, bytes to scale"
 
 
 def _x(side: int) -> int:
@@ -111,20 +105,21 @@ def _first(plan: Plan, met: list[LandingSpan]) -> Plane:
 
 
 def _pages(plan: Plan, met: list[LandingSpan], layer: int | None, side: int) -> list[FigurePage]:
-    """The pages of that layer that the pieces touch on one side, each once, in order."""
+    """The first pages of that layer that the pieces touch on one side, each once, in order."""
     touched = {(worker_of(piece, side), number) for piece in met for number, _ in laid(piece, side)}
-    where = (plan.prefill, plan.decode)[side]
-    found = [_page(plan, where, worker, *numbered(where.workers[worker])[number]) for worker, number in sorted(touched)]
-    return [page for page in found if page.plane.layer in (layer, None)]
+    where, colours = (plan.prefill, plan.decode)[side], plan_colours(plan)
+    drawn = [
+        (n, number) for n, number in sorted(touched) if numbered(where.workers[n])[number][0].layer in (layer, None)
+    ]
+    return [_page(where, worker, number, colours) for worker, number in drawn[:MOST_PAGES]]
 
 
-def _page(plan: Plan, side: Side, worker: int, plane: Plane, entry: Planes) -> FigurePage:
-    drawn = page_map(entry, split_axes(side, entry.cache))
-    return FigurePage(worker, plane, drawn, _starts(side.workers[worker], entry), cache_colours(plan, entry.cache))
-
-
-def _starts(worker: Worker, entry: Planes) -> dict[str, int]:
-    return {axis: held[0] for cache, axis, held in worker.holds if cache == entry.cache}
+def _page(side: Side, worker: int, number: int, colours: Mapping[str, Mapping[str, TensorColour]]) -> FigurePage:
+    plane, entry = numbered(side.workers[worker])[number]
+    named = replace(entry, views=by_row(entry.views, group_named(side, entry.group)))
+    starts = starts_of(side.workers[worker], plane)
+    drawn = page_map(named, split_axes(side, entry.cache), starts, colours[entry.cache])
+    return FigurePage(worker, number, plane, drawn)
 
 
 def _column(pages: list[FigurePage], side: int, most: int) -> tuple[list[str], list[float]]:
@@ -134,108 +129,106 @@ def _column(pages: list[FigurePage], side: int, most: int) -> tuple[list[str], l
     top = TOP
     for page in pages:
         height = max(LEAST, round(MOST * page.map.bytes / most))
-        lines += [_text(_x(side), top + 8, f"worker {page.worker}, {page.plane.name}, {page.map.bytes:,} B")]
-        lines += _drawn(page, _x(side), top + 30, height)
+        said = f"worker {page.worker}, {page.plane.name}, {page.map.bytes:,} B"
+        lines += [_text(_x(side), top + 8, _short(said, MAP))]
+        lines += _drawn(page.map, _x(side), top + 30, height)
         middles.append(top + 30 + height / 2)
         top += height + 48
     return lines, [*middles, top - 18]
 
 
-def _drawn(page: FigurePage, x: int, y: int, height: int) -> Iterator[str]:
-    rows = -(-page.map.bytes // page.map.row)
-    paths: dict[tuple[int, float], list[str]] = {}
-    edge = ' class="cell"' if height / rows > 4 else ""
-    for cells in page.map.cells:
-        for turns in turns_of(cells):
-            at = cells.offset + sum(loop.step * turn for loop, turn in zip(cells.loops, turns, strict=True))
-            boxes = _boxes(page.map, at, at + cells.bytes, x, y, height / rows)
-            paths.setdefault(page.hue(cells, turns), []).extend(boxes)
-    yield f'<path class="pad" d="{"".join(_boxes(page.map, 0, page.map.bytes, x, y, height / rows))}"/>'
-    for (hue, strength), boxes in paths.items():
-        back = f'<path class="under" d="{"".join(boxes)}"/>'
-        yield f'{back}<path{edge} style="fill: var(--h{hue})" fill-opacity="{strength}" d="{"".join(boxes)}"/>'
+def _drawn(page: PageMap, x: int, y: int, height: int) -> Iterator[str]:
+    each = height / -(-page.bytes // page.row)
+    yield f'<path class="pad" d="{"".join(_path(page, box, x, y, each) for box in whole(page.bytes, page.row))}"/>'
+    for owner, boxes in page.boxes:
+        path = "".join(_path(page, box, x, y, each) for box in boxes)
+        edged = all((box.end - box.first) * each > 4 and (box.high - box.low) * MAP > 3 * page.row for box in boxes)
+        edge = ' class="cell"' if edged else ""
+        look = f'{edge} style="fill: var(--h{owner.hue})" fill-opacity="{owner.strength}"'
+        yield f'<path class="under" d="{path}"/><path{look} d="{path}"/>'
     yield f'<rect class="frame" x="{x}" y="{y}" width="{MAP}" height="{height}"/>'
-    yield from _rows(page, x, y, height / rows, rows)
-    yield from _heads(page, x, y)
+    yield from _row_labels(page, x, y, each)
+    yield from _head_labels(page, x, y)
 
 
-def _boxes(page: PageMap, low: int, high: int, x: int, y: int, each: float) -> list[str]:
-    """Bytes [low, high) as a box in every row that has some of them."""
-    found = []
-    for row in range(low // page.row, (high - 1) // page.row + 1):
-        start, end = max(low - row * page.row, 0), min(high - row * page.row, page.row)
-        wide = [x + MAP * byte / page.row for byte in (start, end)]
-        found.append(f"M{_n(wide[0])} {_n(y + row * each)}H{_n(wide[1])}v{_n(each)}H{_n(wide[0])}z")
-    return found
+def _path(page: PageMap, box: MapBox, x: int, y: int, each: float) -> str:
+    low, high = (x + MAP * byte / page.row for byte in (box.low, box.high))
+    return f"M{_n(low)} {_n(y + box.first * each)}H{_n(high)}v{_n((box.end - box.first) * each)}H{_n(low)}z"
 
 
-def _rows(page: FigurePage, x: int, y: int, each: float, rows: int) -> Iterator[str]:
-    """What a row is, where rows are turns of a loop."""
-    loops = [loop for loop in page.map.cells[0].loops if loop.step >= page.map.row] if page.map.cells else []
-    skip = max(1, -(-11 // max(1, int(each))))
-    for row in range(0, rows if loops else 0, skip):
-        turns = tuple(row * page.map.row // loop.step % loop.count for loop in page.map.cells[0].loops)
-        axis = loops[-1].axis.partition("/")[0]
-        name = f"{axis} {page.index(page.map.cells[0], axis, turns)}"
-        yield _text(x - 6, y + row * each + min(each / 2, 9) + 4, name, "end")
+def _row_labels(page: PageMap, x: int, y: int, each: float) -> Iterator[str]:
+    """What begins with a row, as far as there is room; what matters most first."""
+    taken: list[float] = []
+    height = max(-(-page.bytes // page.row) * each, LINE)
+    for label in page.rows:
+        down = (label.row + 0.5) * each if each > LINE else label.row * each + LINE / 2
+        if down <= height - LINE / 2 + 1 and all(abs(down - other) >= LINE for other in taken):
+            taken.append(down)
+            name = f"{label.name} {label.index}" if label.name else f"{label.index:,} B"
+            yield _text(x - 6, y + down + 4, _short(name, LEFT - 8), "end")
 
 
-def _heads(page: FigurePage, x: int, y: int) -> Iterator[str]:
-    """Above the first row: the turns of a loop inside it, as many as there is room for, or the tensors."""
-    first = page.map.cells[0]
-    inner = next((loop for loop in first.loops if loop.step < page.map.row and page.map.row % loop.step == 0), None)
-    if inner is None:
-        shown = [cells for cells in page.map.cells if cells.offset < page.map.row]
-        spots = [("+".join(cells.tensors), cells.offset + min(cells.bytes, page.map.row) / 2) for cells in shown]
-        yield from (_text(x + MAP * middle / page.map.row, y - 5, text, "mid") for text, middle in spots)
-        return
-    axis = inner.axis.partition("/")[0]
-    numbers = [str(page.starts.get(axis, 0) + turn * inner.each) for turn in range(inner.count)]
-    wide, alone = MAP * inner.step / page.map.row, len(axis) + 2 + len(numbers[-1])
-    skip = max(1, -(-(len(numbers[-1]) * 6 + 4) // max(1, int(wide))))
-    yield from [] if alone * 6 < wide else [_text(x - 6, y - 5, axis, "end")]
-    for turn in range(0, inner.count, skip):
-        text = f"{axis} {numbers[turn]}" if alone * 6 < wide else numbers[turn]
-        yield _text(x + (turn + 0.5) * wide, y - 5, text, "mid")
+def _head_labels(page: PageMap, x: int, y: int) -> Iterator[str]:
+    """What stands above the first row, as far as there is room; the numbers alone if names do not fit."""
+    names = [label.name if label.index is None else f"{label.name} {label.index}" for label in page.heads]
+    wide = [MAP * (label.high - label.low) / page.row for label in page.heads]
+    skip, crowded = 1, any(_width(name) > room for name, room in zip(names, wide, strict=True))
+    if crowded and all(label.index is not None for label in page.heads):
+        yield _text(x - 6, y - 5, _short(page.heads[0].name, LEFT - 8), "end")
+        names = [str(label.index) for label in page.heads]
+        skip = max(1, math.ceil((_width(names[-1]) + 4) / wide[0]))
+    for label, name, room in zip(page.heads[::skip], names[::skip], wide[::skip], strict=True):
+        if _width(name) <= room * skip:
+            yield _text(x + MAP * (label.low + label.high) / 2 / page.row, y - 5, name, "mid")
 
 
-def _ways(sources: list[float], targets: list[float]) -> Iterator[str]:
+def _meet(met: list[LandingSpan], sides: list[list[FigurePage]]) -> list[tuple[int, int]]:
+    """Which prefill pages that are drawn are read into which decode pages that are drawn, by their places."""
+    places = [{(page.worker, page.number): place for place, page in enumerate(pages)} for pages in sides]
+    keys = {((piece.read.worker, theirs), (piece.reader, ours)) for piece in met for theirs, ours in planes_of(piece)}
+    known = [(one, other) for one, other in keys if one in places[PREFILL] and other in places[DECODE]]
+    return sorted((places[PREFILL][one], places[DECODE][other]) for one, other in known)
+
+
+def _ways(met: list[tuple[int, int]], sources: list[float], targets: list[float]) -> Iterator[str]:
     """A line from each page that is read to the pages that it lands in."""
-    left, right = _x(PREFILL) + MAP + 4, _x(DECODE) - LEFT + 6
-    for start, end in product(sources[:-1], targets[:1]):
+    left, right = _x(PREFILL) + MAP + 4, _x(DECODE) - LEFT
+    for start, end in ((sources[one], targets[other]) for one, other in met):
         middle = (left + right) / 2
         yield f'<path class="way" d="M{left} {_n(start)}C{middle} {_n(start)} {middle} {_n(end)} {right} {_n(end)}"/>'
         yield f'<path class="way" d="M{right - 5} {_n(end - 3.5)}L{right} {_n(end)}l-5 3.5"/>'
 
 
 def _legend(sides: Iterable[list[FigurePage]], top: float) -> tuple[list[str], int]:
-    """A swatch for each hue that is drawn and for each tensor, and the height of the figure."""
-    pages = [page for side in sides for page in side]
-    colours = {"+".join(c.tensors): page.colours[c.tensors[0]] for page in pages for c in page.map.cells}
-    parts = _parts(colours.values(), {hue for page in pages for hue in page.hues()})
-    entries = [(f"var(--h{hue})", 1.0, name) for hue, name in parts]
-    for tensor, colour in colours.items() if len(colours) > 1 or not parts else ():
-        shade = ("var(--text)", 0.75 * colour.strength) if colour.axis else (f"var(--h{colour.hue})", 1.0)
+    """A swatch for each part that is drawn and for each tensor, and the height of the figure."""
+    owners = [owner for side in sides for page in side for owner in page.owners]
+    parts: dict[int, dict[str, None]] = {}
+    for owner in (owner for owner in owners if owner.part):
+        parts.setdefault(owner.hue, {})[owner.part] = None
+    entries = [(f"var(--h{hue})", 1.0, ", ".join(known)) for hue, known in sorted(parts.items())]
+    tensors = {owner.tensor: owner for owner in owners}
+    for tensor, owner in tensors.items() if len(tensors) > 1 or not parts else ():
+        shade = ("var(--text)", 0.75 * owner.strength) if owner.part else (f"var(--h{owner.hue})", owner.strength)
         entries.append((*shade, tensor))
     lines, x, y = [], 8.0, top
     for fill, strength, name in entries:
-        if x + 30 + 6.2 * len(name) > 2 * (LEFT + MAP) + GAP:
+        if x + 30 + _width(name) > WIDTH:
             x, y = 8.0, y + LEGEND
         box = f'<rect x="{_n(x)}" y="{_n(y - 10)}" width="12" height="12" rx="2" style="fill: {fill}"'
         lines += [f'{box} fill-opacity="{_n(strength)}"/>', _text(x + 17, y, name)]
-        x += 36 + 6.2 * len(name)
+        x += 36 + _width(name)
     return lines, round(y + 14)
 
 
-def _parts(colours: Iterable[CellColour], drawn: Collection[int]) -> list[tuple[int, str]]:
-    """What each hue that is drawn stands for: `head 0–7, group 0`."""
-    names: dict[int, dict[str, None]] = {}
-    for colour in colours:
-        for hue in range(colour.hues if colour.axis else 0):
-            low, high = (-(-part * colour.extent // colour.hues) for part in (hue, hue + 1))
-            held = f"{low}" if high - low == 1 else f"{low}–{high - 1}"
-            names.setdefault(hue, {})[f"{colour.axis} {held}"] = None
-    return [(hue, ", ".join(known)) for hue, known in sorted(names.items()) if hue in drawn]
+def _width(text: str) -> float:
+    """Pixels that a text of a label takes at most, roughly: fonts differ."""
+    return len(text) * CHARACTER
+
+
+def _short(text: str, room: float, character: float = CHARACTER) -> str:
+    """The text, cut short where it has no room."""
+    most = int(room / character)
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _text(x: float, y: float, text: str, kind: str = "") -> str:

@@ -1,42 +1,45 @@
-"""A page as a map: rows of equal bytes, and the cells in them, which are what one colour and one label stand for.
+"""A page as a map: rows of equal bytes, and boxes in them, each of one owner.
 
-Law: the cells of a page and its padding make up all its bytes, and no two lie on each other where tensors do not.
+Law: every byte of a tensor is in exactly one box, which is its owner's; padding is in none. A page is drawn from its
+views, which are the placement as a plan writes it down, so this is as true of a plan on disk.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby, product
 
-from kvplan.compiler.drawing.tensors import TOKEN
+from kvplan.compiler.drawing.tensors import LAYER, ROW, TOKEN, PageIndex
+from kvplan.compiler.explain.picture.colours import ByteOwner, TensorColour
 from kvplan.dsl.lang.dtypes import size
-from kvplan.plan.types import Planes, View
+from kvplan.plan.planes import Plane
+from kvplan.plan.types import Planes, View, Worker
 
-MOST_CELLS = 1024  # of bytes side by side; beyond that tokens are no cells of their own
-MOST_DRAWN = 2048  # beyond that tensors that take turns are one cell, for so many tokens that
-FEW = 32  # are left on every other loop
-MOST_SHARES = 64  # of a split axis whose items lie side by side
+MOST_CELLS = 1024  # of a page; of more, those side by side with one owner are one box
+MOST_PIECES = 64  # of a split axis whose items lie side by side
 WIDE, HIGH = 480, 240  # what a map's shape is chosen for; a page is drawn as wide and as high as there is room
+MOST_ACROSS, MOST_DOWN = WIDE // 5, HIGH // 2  # cells that can be seen one by one
 WRAPPED = 8  # rows of a page that is not one loop
+MOST_LABELS = 58  # of rows, each as high as a line of text in the highest map
 
 
 @dataclass(frozen=True, slots=True)
 class CellLoop:
-    """`count` turns over `axis`, `step` bytes apart; each stands for `each` items of the axis."""
+    """`count` turns over `axis`, `step` bytes apart; each moves the index by `weight`."""
 
     axis: str
     count: int
     step: int
-    each: int = 1
+    weight: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class MapCells:
-    """The cells of a view: `bytes` bytes at `offset`, repeated by `loops`, outermost first. Of several that take turns
-    in a cell there are several `tensors`."""
+    """The cells of a tensor: `bytes` bytes at `offset`, repeated by `loops`, outermost first."""
 
-    tensors: tuple[str, ...]
+    tensor: str
     offset: int
     bytes: int
     loops: tuple[CellLoop, ...]
@@ -47,62 +50,137 @@ class MapCells:
 
 
 @dataclass(frozen=True, slots=True)
+class MapBox:
+    """Bytes [low, high) of each of the rows [first, end)."""
+
+    low: int
+    high: int
+    first: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeadLabel:
+    """What lies in bytes [low, high) of the first row: an item of an axis, or a tensor, which has no index."""
+
+    low: int
+    high: int
+    name: str
+    index: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RowLabel:
+    """What begins with a row: an item of an axis, or the byte `index` if rows are no turns of a loop."""
+
+    row: int
+    name: str
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
 class PageMap:
-    """A page of `bytes` bytes in rows of `row` bytes, with the cells in it."""
+    """A page of `bytes` bytes in rows of `row` bytes.
+
+    `cells` are the pieces that a reader may point at. `rows` are labels, the first of which matter most.
+    """
 
     bytes: int
     row: int
+    boxes: tuple[tuple[ByteOwner, tuple[MapBox, ...]], ...]
     cells: tuple[MapCells, ...]
+    heads: tuple[HeadLabel, ...]
+    rows: tuple[RowLabel, ...]
 
 
-def page_map(entry: Planes, split: Collection[str]) -> PageMap:
-    """The map of a page whose axes in `split` are shared out over workers."""
-    kept = {*split, "layer", TOKEN}
-    cells = [_cells(view, kept) for view in entry.views]
-    if sum(each.count for each in cells) > MOST_CELLS:
-        cells = [_cells(view, kept - {TOKEN}) for view in entry.views]
-    cells = _together(cells) if sum(each.count for each in cells) > MOST_DRAWN else cells
-    return PageMap(entry.page, _row(entry.page, cells), tuple(cells))
+def page_map(
+    entry: Planes, split: Collection[str], starts: Mapping[str, int], colours: Mapping[str, TensorColour]
+) -> PageMap:
+    """The map of a page, whose axes in `split` are shared out over workers.
+
+    `starts` has the global index on every such axis where the page begins.
+    """
+    index = PageIndex(starts, entry.layers)
+    cells = [_cells(view, {*split, LAYER, TOKEN, ROW}) for view in entry.views]
+    large = not any(_seen(entry.page, row, cells) for row in (entry.page, *_steps(entry.page, cells)))
+    owned = [(owner, part) for each in cells for owner, part in _owned(each, colours[each.tensor], starts, large)]
+    uncut = [row for row in _steps(entry.page, cells) if all(_fits(part, row) for _, part in owned)]
+    row = _row(entry.page, uncut, [part for _, part in owned], large)
+    boxes: dict[ByteOwner, list[MapBox]] = {}
+    for owner, part in owned:
+        boxes.setdefault(owner, []).extend(_boxes(part, row, large))
+    turns = [loop for each in cells[:1] for loop in each.loops if loop.step >= row and row in uncut]
+    heads, rows = _heads(row, cells, index), _row_labels(entry.page, row, turns, index)
+    drawn = tuple((owner, tuple(every)) for owner, every in boxes.items())
+    return PageMap(entry.page, row, drawn, tuple(map(_pieces, cells)), tuple(heads), tuple(rows))
+
+
+def starts_of(worker: Worker, plane: Plane) -> dict[str, int]:
+    """The global index on every split axis where a page of a plane begins."""
+    return {axis: held[0] for cache, axis, held in worker.holds if cache == plane.cache} | dict(plane.at)
 
 
 def _cells(view: View, kept: Collection[str]) -> MapCells:
     """The cells of a view: its innermost loops are one cell as far as they lie side by side and are not kept apart."""
-    loops = [CellLoop(axis, count, step) for axis, count, step in view.axes]
+    loops = [CellLoop(axis.partition("/")[0], n, step, int(axis.partition("/")[2] or 1)) for axis, n, step in view.axes]
     bytes_ = size(view.dtype)
-    while loops and loops[-1].step == bytes_ and loops[-1].axis.partition("/")[0] not in kept:
+    while loops and loops[-1].step == bytes_ and loops[-1].axis not in kept:
         bytes_ *= loops.pop().count
-    if loops and loops[-1].step == bytes_ and loops[-1].count > MOST_SHARES:
-        each = next(n for n in range(loops[-1].count // MOST_SHARES, loops[-1].count + 1) if not loops[-1].count % n)
-        last = loops.pop()
-        bytes_ *= each
-        loops += [replace(last, count=last.count // each, step=bytes_, each=each)]
-    return MapCells((view.tensor,), view.offset, bytes_, tuple(loop for loop in loops if loop.count > 1))
+    return MapCells(view.tensor, view.offset, bytes_, tuple(loop for loop in loops if loop.count > 1))
 
 
-def _together(cells: list[MapCells]) -> list[MapCells]:
-    """Cells that fill the turns of one innermost loop without a gap as one cell for several turns; else as they are."""
-    if len({each.loops for each in cells}) > 1 or not cells[0].loops:
-        return cells
-    *outer, last = cells[0].loops
-    low, high = min(each.offset for each in cells), max(each.offset + each.bytes for each in cells)
-    if high - low != last.step or sum(each.bytes for each in cells) != last.step:
-        return cells
-    rest = math.prod(loop.count for loop in outer)
-    turns = next(
-        n for n in range(1, last.count + 1) if not last.count % n and (n == last.count or rest * last.count <= FEW * n)
-    )
-    chunk = CellLoop(last.axis, last.count // turns, last.step * turns, last.each * turns)
-    loops = (*outer, chunk) if chunk.count > 1 else tuple(outer)
-    return [MapCells(tuple(tensor for each in cells for tensor in each.tensors), low, last.step * turns, loops)]
+def _owned(
+    cells: MapCells, colour: TensorColour, starts: Mapping[str, int], large: bool
+) -> Iterator[tuple[ByteOwner, MapCells]]:
+    """Cells by their owner; those of a large page folded."""
+    for part, found in _parts(cells, 0, colour, starts.get(colour.axis or "", 0)):
+        yield colour.owner(part), _folded(found) if large else found
 
 
-def _row(page: int, cells: Sequence[MapCells]) -> int:
-    """The bytes of a row: such that no row cuts a cell, if it can be, and cells are near twice as wide as high."""
-    steps = sorted({loop.step for each in cells for loop in each.loops if loop.step < page})
-    whole = [step for step in steps if all(_fits(each, step) for each in cells)]
-    if not whole and len(cells) > 1:
-        return -(-page // WRAPPED)
-    return min((page, *reversed(whole)), key=lambda row: abs(math.log(_shape(page, row, cells) / 2)))
+def _parts(cells: MapCells, at: int, colour: TensorColour, index: int) -> Iterator[tuple[int, MapCells]]:
+    """Cells cut so that each is of one part: the loops over the split axis from the one at `at` on, from `index` on."""
+    where = next((n for n, loop in enumerate(cells.loops) if n >= at and loop.axis == colour.axis), None)
+    if where is None:
+        yield colour.part(index), cells
+        return
+    loop = cells.loops[where]
+    inner = sum((each.count - 1) * each.weight for each in cells.loops[where + 1 :] if each.axis == colour.axis)
+    lows = [index + turn * loop.weight for turn in range(loop.count)]
+    ends = [(colour.part(low), colour.part(low + inner)) for low in lows]
+    for (first, last), every in groupby(range(loop.count), key=ends.__getitem__):
+        turns = list(every)
+        if first == last:
+            yield first, _turns(cells, where, turns)
+            continue
+        for turn in turns:
+            yield from _parts(_turns(cells, where, [turn]), where + 1, colour, lows[turn])
+
+
+def _turns(cells: MapCells, where: int, turns: Sequence[int]) -> MapCells:
+    """The cells of some turns, one after the other, of the loop at `where`."""
+    loop = cells.loops[where]
+    loops = (*cells.loops[:where], replace(loop, count=len(turns)), *cells.loops[where + 1 :])
+    return replace(cells, offset=cells.offset + turns[0] * loop.step, loops=loops)
+
+
+def _folded(cells: MapCells) -> MapCells:
+    """The same bytes in as few cells and loops as can be."""
+    bytes_, loops = cells.bytes, list[CellLoop]()
+    for loop in reversed(cells.loops):
+        if loop.count == 1:
+            continue
+        if not loops and loop.step == bytes_:
+            bytes_ *= loop.count
+        elif loops and loop.step == loops[-1].count * loops[-1].step:
+            loops[-1] = replace(loops[-1], count=loops[-1].count * loop.count)
+        else:
+            loops.append(loop)
+    return replace(cells, bytes=bytes_, loops=tuple(reversed(loops)))
+
+
+def _steps(page: int, cells: Sequence[MapCells]) -> list[int]:
+    """The bytes that a row may have: the steps of the page's loops."""
+    return sorted({loop.step for each in cells for loop in each.loops if loop.step < page}, reverse=True)
 
 
 def _fits(cells: MapCells, row: int) -> bool:
@@ -111,8 +189,122 @@ def _fits(cells: MapCells, row: int) -> bool:
     return cells.offset % row + across + cells.bytes <= row
 
 
+def _row(page: int, uncut: Sequence[int], cells: Sequence[MapCells], large: bool) -> int:
+    """The bytes of a row: such that it cuts no cell, if it can be, and that what is drawn can be seen.
+
+    The rows of a large page are those that make the fewest boxes; else cells are near twice as wide as high.
+    """
+    if not uncut and len({each.tensor for each in cells}) > 1:
+        return -(-page // WRAPPED)
+
+    def fault(row: int) -> tuple[float, float]:
+        shape = abs(math.log(_shape(page, row, cells) / 2))
+        return (_drawn(cells, row) if large else not _seen(page, row, cells)), shape
+
+    return min((page, *uncut), key=fault)
+
+
+def _seen(page: int, row: int, cells: Sequence[MapCells]) -> bool:
+    """Whether cells are large enough to be seen one by one in rows of `row` bytes."""
+    count = sum(each.count for each in cells)
+    return count <= MOST_CELLS and count * row <= MOST_ACROSS * page and page <= MOST_DOWN * row
+
+
+def _drawn(cells: Sequence[MapCells], row: int) -> int:
+    """How many boxes large cells are."""
+    return sum(math.prod(loop.count for loop in each.loops if loop.step != row) for each in cells)
+
+
 def _shape(page: int, row: int, cells: Sequence[MapCells]) -> float:
     """Width by height of a cell, roughly, in rows of `row` bytes."""
     rows = -(-page // row)
     across = sum(each.count for each in cells) / rows
     return (WIDE / max(across, 1)) / (HIGH / rows)
+
+
+def _boxes(cells: MapCells, row: int, large: bool) -> Iterator[MapBox]:
+    """Cells as boxes; of large pages those of rows that follow each other as one."""
+    tall = next((loop for loop in cells.loops if large and loop.step == row and _fits(cells, row)), None)
+    rest = [loop for loop in cells.loops if loop is not tall]
+    for turns in product(*(range(loop.count) for loop in rest)):
+        low = cells.offset + sum(turn * loop.step for turn, loop in zip(turns, rest, strict=True))
+        if tall:
+            yield MapBox(low % row, low % row + cells.bytes, low // row, low // row + tall.count)
+        else:
+            yield from _wrapped(low, low + cells.bytes, row)
+
+
+def whole(page: int, row: int) -> Iterator[MapBox]:
+    """All of a page as boxes."""
+    return _wrapped(0, page, row)
+
+
+def _wrapped(low: int, high: int, row: int) -> Iterator[MapBox]:
+    """A range of bytes as boxes: the rest of its first row, whole rows, the beginning of its last one."""
+    first, last = low // row, high // row
+    if first == last:
+        yield MapBox(low - first * row, high - first * row, first, first + 1)
+        return
+    if low % row:
+        yield MapBox(low % row, row, first, first + 1)
+    if last > first + bool(low % row):
+        yield MapBox(0, row, first + bool(low % row), last)
+    if high % row:
+        yield MapBox(0, high % row, last, last + 1)
+
+
+def _pieces(cells: MapCells) -> MapCells:
+    """The cells, several items of a split axis as one where they are too many to be pointed at."""
+    if not cells.loops or cells.loops[-1].step != cells.bytes or cells.loops[-1].count <= MOST_PIECES:
+        return cells
+    *outer, last = cells.loops
+    each = next(n for n in range(last.count // MOST_PIECES, last.count + 1) if not last.count % n)
+    chunk = CellLoop(last.axis, last.count // each, last.step * each, last.weight * each)
+    return replace(cells, bytes=cells.bytes * each, loops=(*outer, chunk) if chunk.count > 1 else tuple(outer))
+
+
+def _row_labels(page: int, row: int, turns: Sequence[CellLoop], index: PageIndex) -> Iterator[RowLabel]:
+    """The labels of rows, of outer loops first. The first turn of an inner loop has none: an outer one begins there."""
+    if not turns:
+        yield from (RowLabel(n, "", n * row) for n in range(-(-page // row) if page > row else 0))
+        return
+    least = -(-page // row) / MOST_LABELS
+    for depth, loop in enumerate(turns):
+        skip = max(1, math.ceil(least * row / loop.step))
+        outer = [range(each.count) for each in turns[:depth]]
+        for at in product(*outer, range(skip if depth else 0, loop.count, skip)):
+            local = sum(turn * each.weight for turn, each in zip(at, turns, strict=False) if each.axis == loop.axis)
+            where = sum(turn * each.step for turn, each in zip(at, turns, strict=False)) // row
+            yield RowLabel(where, loop.axis, index.at(loop.axis, local))
+
+
+def _heads(row: int, cells: Sequence[MapCells], index: PageIndex) -> Iterator[HeadLabel]:
+    """What stands above the first row: the turns of the one loop that makes it up, or the tensors in it."""
+    loops = {next((loop for loop in each.loops if loop.step < row), None) for each in cells if each.offset < row}
+    loop = loops.pop() if len(loops) == 1 else None
+    if loop and loop.step * loop.count == row:
+        for turn in range(loop.count):
+            item = index.at(loop.axis, turn * loop.weight)
+            yield HeadLabel(turn * loop.step, (turn + 1) * loop.step, loop.axis, item)
+        return
+    spans = sorted((each.offset, min(_end(each, row), row), each.tensor) for each in cells if each.offset < row)
+    yield from (HeadLabel(low, high, tensor) for low, high, tensor in _apart(spans))
+
+
+def _end(cells: MapCells, row: int) -> int:
+    """Where cells end in the first row."""
+    return cells.offset + cells.bytes + sum((loop.count - 1) * loop.step for loop in cells.loops if loop.step < row)
+
+
+def _apart(spans: Iterable[tuple[int, int, str]]) -> Iterator[tuple[int, int, str]]:
+    """Spans that do not lie on each other, those that do as one with all their names."""
+    known: tuple[int, int, str] | None = None
+    for low, high, name in spans:
+        if known and low < known[1]:
+            known = (known[0], max(known[1], high), f"{known[2]}+{name}")
+            continue
+        if known:
+            yield known
+        known = (low, high, name)
+    if known:
+        yield known

@@ -7,7 +7,7 @@ attention, a page of the first worker that has one:
     prefill  | 0 | 1 | 2 | 3 |                                                      16,384 B
              16 tokens; a KV cache tensor for each of 2 layers
              4 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x bf16) | v 128 B (64 dim x bf16)]
-    decode   |            layer 0            |            layer 1            |      65,536 B
+    decode   |            layer 0            |            layer 2            |      65,536 B
              16 tokens; one KV cache tensor
              2 layers, 32,768 B each: [8 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x bf16) | v
                128 B (64 dim x bf16)]]
@@ -22,7 +22,7 @@ scores, a page of the first worker that has one:
     prefill  | 0 | 1 | 2 | 3 | 4 | 5 | 6 | 7 |                                       4,096 B
              8 tokens; a ring of 8 tokens; a KV cache tensor for each of 2 layers
              8 tokens, 512 B each: kv 256 B (64 dim x f32) | score 256 B (64 dim x f32)
-    decode   |            layer 0            |            layer 1            |       8,192 B
+    decode   |            layer 1            |            layer 3            |       8,192 B
              8 tokens; a ring of 8 tokens; one KV cache tensor
              2 layers, 4,096 B each: [8 tokens, 512 B each: kv 256 B (64 dim x f32) | score 256 B (64 dim x f32)]
 tail, a page of the first worker that has one:
@@ -30,7 +30,7 @@ tail, a page of the first worker that has one:
              4 tokens; a ring of 4 tokens; a KV cache tensor for each of 2 layers
              k 512 B (4 token x 64 dim x bf16)
              gate 512 B (4 token x 64 dim x bf16)
-    decode   |            layer 0            |            layer 1            |       4,096 B
+    decode   |            layer 1            |            layer 3            |       4,096 B
              8 tokens; a ring of 8 tokens; one KV cache tensor
              2 layers, 2,048 B each: k 1,024 B (8 token x 64 dim x bf16) | gate 1,024 B (8 token x 64 dim x bf16)
 

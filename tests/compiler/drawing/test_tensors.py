@@ -7,7 +7,7 @@ import pytest
 from kvplan.compiler.drawing.bars import bar, legend, levels
 from kvplan.compiler.drawing.pieces import Piece
 from kvplan.compiler.drawing.tensors import page, tokens_per_row
-from kvplan.plan.types import Group, Planes, View
+from kvplan.plan.types import Group, Planes, View, Worker
 
 PLANAR = (
     View("k", "bf16", 0, (("token", 16, 256), ("dim", 128, 2))),
@@ -20,7 +20,9 @@ RECORD = (
 
 
 def drawn(views: tuple[View, ...], size: int, kernel: int) -> tuple[Piece, ...]:
-    return page(Planes("a", "a", None, 0, (), size, size, views), Group("a", "tokens", kernel, kernel, 1, 0))
+    return page(
+        Planes("a", "a", None, 0, (), size, size, views), Group("a", "tokens", kernel, kernel, 1, 0), Worker(())
+    )
 
 
 def words(views: tuple[View, ...], size: int, kernel: int) -> list[str]:

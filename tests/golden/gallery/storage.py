@@ -23,7 +23,7 @@ from kvplan.dsl.library import Library
 from kvplan.dsl.model import Cache, Engine, Kind, Model
 from kvplan.dsl.text.diagnostics import DslError
 from kvplan.plan.spans import group_named
-from kvplan.plan.types import Planes, Side
+from kvplan.plan.types import Planes, Side, Worker
 
 LAYERS = 2
 BLOCKS = tuple(4 << n for n in range(8))
@@ -104,4 +104,4 @@ def _page(planes: Planes, side: Side, number: int, several: bool) -> list[str]:
     axes = [axis for axis, _, _ in planes.loops]
     where = f"a plane for each {' of each '.join(reversed(axes))}" if axes else "one plane for all layers"
     name = f"part {planes.part or number}: " if several else ""
-    return [*([""] if number else []), f"{name}{where}", *draw(planes, group_named(side, planes.group), {})]
+    return [*([""] if number else []), f"{name}{where}", *draw(planes, group_named(side, planes.group), Worker(()))]
