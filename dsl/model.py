@@ -230,10 +230,10 @@ class GroupRules:
 @dataclass(frozen=True, slots=True)
 class Engine:
     """Where an engine puts things. `storage` maps a kind, a store or `default` to the name of a storage expression,
-    `stride` to the bytes between two blocks. `copies` may be `{option}`. `docs` say what derived values are. `package`
-    is the engine's in Python, `platforms` are those on which it is so. `serve` None: there is no connector for it.
-    `flags`: the engine's own words, `spelled`, -> the key of a side that each sets; `aside`: those of them that no
-    cache depends on -> why.
+    `stride` to the bytes between two blocks, `kernels` to the block sizes that attention kernels accept. `copies` may
+    be `{option}`. `docs` say what derived values are. `package` is the engine's in Python, `platforms` are those on
+    which it is so. `serve` None: there is no connector for it. `flags`: the engine's own words, `spelled`, -> the key
+    of a side that each sets; `aside`: those of them that no cache depends on -> why.
     """
 
     name: str
@@ -250,6 +250,7 @@ class Engine:
     mesh: MeshRules
     probed: Probed
     stride: Mapping[str, Expr] = field(default_factory=lambda: EMPTY)
+    kernels: Mapping[str, Expr] = field(default_factory=lambda: EMPTY)
     dump: DumpRules | None = None
     docs: Mapping[str, ValueDoc] = field(default_factory=dict)
     doc: str = ""

@@ -113,12 +113,11 @@ def _unknown(known: Library, what: str) -> Exception:
 
 def explain_model(found: Library, name: str) -> dict[str, Any]:
     """A model without sides: what it stores where the default engine is asked for nothing special."""
-    from kvplan.compiler.bind.mesh import mesh_sizes
+    from kvplan.compiler.bind.options import option_values
     from kvplan.compiler.explain.describe_model import describe_model
-    from kvplan.compiler.side.options import split_options
 
     model, engine = found.model(name), found.engine(found.default_engine)
-    outer = split_options(engine.options, {}, {**model.values, **mesh_sizes(engine, {})})
+    outer = option_values(found, engine, model, {})
     kinds = {cache.kind: found.kind(cache.kind) for cache in model.caches.values()}
     return {"engine": engine.name, **describe_model(model, kinds, outer), **_default_planes(found, model)}
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kvplan.compiler.bind.caches import stored, with_shares
 from kvplan.compiler.bind.key import is_usual, side_key
 from kvplan.compiler.bind.mesh import mesh_sizes, workers
+from kvplan.compiler.bind.options import option_values
 from kvplan.compiler.bind.require import check_requirements
 from kvplan.compiler.bound import BoundSide, BoundWorker
 from kvplan.compiler.errors import BadInput, Refused
@@ -16,7 +17,7 @@ from kvplan.compiler.paging.overrides import check_idle, layout, override_keys
 from kvplan.compiler.paging.paging import PagedSide, paged
 from kvplan.compiler.paging.rings import check_rings
 from kvplan.compiler.side.keys import check_keys, side_keys
-from kvplan.compiler.side.options import Env, split_options
+from kvplan.compiler.side.options import Env
 from kvplan.compiler.side.text import nearest, parse_side, whole
 from kvplan.dsl.files.conditions import meant
 from kvplan.dsl.lang.evaluate import filled, is_true
@@ -76,7 +77,7 @@ def _paged(
 ) -> tuple[PagedSide, dict[str, str]]:
     """The side that these keys make, still without a name, and why some of the model's caches are not stored."""
     sizes = mesh_sizes(engine, given)
-    env = split_options(engine.options, given, {**model.values, **sizes})
+    env = option_values(library, engine, model, given)
     why = absent(model, engine, env, given.get("without"))
     kept = [cache for name, cache in sorted(model.caches.items()) if name not in why]
     check_keys(engine, given, override_keys(engine, [cache.name for cache in kept]))
@@ -97,7 +98,7 @@ def _needed(library: Library, model: Model, engine: Engine, given: Mapping[str, 
 
     Files can ask whether an option is given, so an option that says the default may still make another side.
     """
-    env = split_options(engine.options, given, {**model.values, **mesh_sizes(engine, given)})
+    env = option_values(library, engine, model, given)
     usual = [name for name, option in engine.options.items() if name in given and is_usual(option, env)]
     if not usual:
         return given

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 
 from kvplan.compiler.api import compile_bound
 from kvplan.compiler.bind.bind import bind
-from kvplan.compiler.bind.mesh import mesh_sizes
+from kvplan.compiler.bind.options import option_values
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.cost.cost import Moves
 from kvplan.compiler.cost.times import moved, times_us
 from kvplan.compiler.errors import Refused
 from kvplan.compiler.pair.elect import AUTO, DIRECT
 from kvplan.compiler.side.keys import check_pool, side_keys
-from kvplan.compiler.side.options import split_options
 from kvplan.compiler.side.text import parse_side
 from kvplan.dsl.model import Engine, MachineProfile, Model
 from kvplan.dsl.schema.engine import LayoutChoice
@@ -114,7 +113,7 @@ def _possible(library: Library, model: Model, role: str, text: str) -> tuple[lis
     check_pool(text)
     engine = library.engine(parse_side(text).get("engine", library.default_engine))
     given = side_keys(engine, text)
-    now = _values(engine, model, given)
+    now = _values(library, engine, model, given)
     sides, refused = [PossibleSide(_text(given), bind(library, model, _text(given)), now, ())], 0
     for values in _others(engine.choices, now):
         changed = {name: value for name, value in values if dict(now)[name] != value}
@@ -126,10 +125,10 @@ def _possible(library: Library, model: Model, role: str, text: str) -> tuple[lis
     return sides, refused
 
 
-def _values(engine: Engine, model: Model, given: Mapping[str, str]) -> Values:
+def _values(library: Library, engine: Engine, model: Model, given: Mapping[str, str]) -> Values:
     """What the choices of an engine are now, by option."""
     own = {name: value for name, value in given.items() if name != "engine"}
-    env = split_options(engine.options, own, {**model.values, **mesh_sizes(engine, own)})
+    env = option_values(library, engine, model, own)
     return tuple((name, as_written(env[name])) for name in engine.choices)
 
 

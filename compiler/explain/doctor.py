@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from kvplan.compiler.api import compile_bound, path, side_of
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.bind.mesh import mesh_sizes
+from kvplan.compiler.bind.options import option_values
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.errors import Refused
 from kvplan.compiler.side.keys import check_pool, side_words
-from kvplan.compiler.side.options import split_options
 from kvplan.compiler.side.text import parse_side
 from kvplan.dsl.model import Engine, Model
 from kvplan.dsl.schema.engine import Serve, Setting
@@ -120,7 +120,7 @@ def _told(side: ExaminedSide, serve: Serve, digest: str) -> list[tuple[Setting, 
     given = parse_side(side.text)
     given.pop("engine", None)
     sizes = mesh_sizes(side.engine, given)
-    env = split_options(side.engine.options, given, {**side.model.values, **sizes})
+    env = option_values(side.library, side.engine, side.model, given)
     said = [name for name in serve.settings if name in given and sizes.get(name) != 1]
     said += [
         name

@@ -10,8 +10,7 @@ from kvplan.compiler.bound import BoundCache, BoundSide, BoundWorker
 from kvplan.compiler.errors import Refused
 from kvplan.compiler.paging.measured import grid, of_cache, page
 from kvplan.compiler.paging.pool import PagePool, PooledCache, pooled
-from kvplan.compiler.side.options import Env, number, settle
-from kvplan.dsl.lang.evaluate import evaluate
+from kvplan.compiler.side.options import Env, number, settle, value_of
 from kvplan.dsl.lang.nodes import Expr, SizeSet, Value
 from kvplan.dsl.model import Engine
 from kvplan.dsl.text.diagnostics import DslError
@@ -117,14 +116,7 @@ def _shapes(facts: RuleInputs, pool: PagePool) -> int:
 
 def _value(engine: Engine, expr: Expr, env: Env) -> Value | SizeSet:
     """An expression's value with the derived values that it needs and no others. Raises Refused (C118)."""
-    needed: dict[str, Expr] = {}
-    waiting = [*expr.names]
-    while waiting:
-        name = waiting.pop()
-        if name in engine.derive and name not in needed:
-            needed[name] = engine.derive[name]
-            waiting += engine.derive[name].names
-    return _trying(engine, lambda: evaluate(expr, settle(needed, env)))
+    return _trying(engine, lambda: value_of(expr, engine.derive, env))
 
 
 def _holds(engine: Engine, expr: Expr, env: Env) -> bool:

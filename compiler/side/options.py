@@ -34,6 +34,18 @@ def _settle(name: str, exprs: Mapping[str, Expr], busy: tuple[str, ...], env: En
     env[name] = evaluate(exprs[name], env)
 
 
+def value_of(expr: Expr, exprs: Mapping[str, Expr], env: Env) -> Value | SizeSet:
+    """The value of `expr` with those of `exprs` that it needs, and no others. Raises BadInput (S008), DslError."""
+    needed: dict[str, Expr] = {}
+    waiting = [*expr.names]
+    while waiting:
+        name = waiting.pop()
+        if name in exprs and name not in needed:
+            needed[name] = exprs[name]
+            waiting += exprs[name].names
+    return evaluate(expr, settle(needed, env))
+
+
 def read_option(param: Param, text: str) -> Value | SizeSet:
     """An option's value from a side's text, aliases resolved. Raises BadInput (S004, S009)."""
     word = param.aliases.get(text, text)

@@ -13,7 +13,7 @@ from kvplan.dsl.files.storages import read_storages
 from kvplan.dsl.lang.functions import given_words
 from kvplan.dsl.lang.nodes import Choice, Expr, Storage
 from kvplan.dsl.model import DumpRules, Engine, Kind, Param, ValueDoc
-from kvplan.dsl.rules.params import check_circles, check_defaults, read_params
+from kvplan.dsl.rules.params import WANTED, check_circles, check_defaults, read_params
 from kvplan.dsl.rules.rule import parse_rules
 from kvplan.dsl.schema.engine import (
     DERIVED,
@@ -30,7 +30,7 @@ from kvplan.dsl.schema.engine import (
 )
 from kvplan.dsl.schema.fields import check_names, check_sentence, guarded, placeholders
 from kvplan.dsl.schema.kind import WHOSE
-from kvplan.dsl.schema.names import ALIKE, MEASURED, PAGED, PLACED, WORDS
+from kvplan.dsl.schema.names import ALIKE, KERNELS, MEASURED, PAGED, PLACED, WORDS
 from kvplan.dsl.schema.shapes import EXPRESSION
 from kvplan.dsl.text.diagnostics import DslError, Sink, nearest, nearest_or_all
 from kvplan.dsl.text.yaml_reader import Tree, YamlScalar, YamlTable
@@ -58,7 +58,7 @@ def parse_engine(sink: Sink, root: YamlTable, name: str, kinds: Kinds) -> Engine
     for each in (each for each in (*keys.options, *keys.derive) if each in axes):
         sink.add("K007", f"'{each}' is an axis of the mesh", each.span, help="choose another name")
     told = given_words(options).values()
-    check_defaults(sink, options, {*axes, *WORDS, *told})
+    check_defaults(sink, options, {*axes, *WORDS, *told, *([KERNELS] if keys.kernels else [])})
     known = {*options, *told, *derive, *axes, *WORDS, *MEASURED}
     for value in derive.values():
         check_names(sink, value, {*known, *PAGED, *ALIKE})
@@ -89,6 +89,7 @@ def parse_engine(sink: Sink, root: YamlTable, name: str, kinds: Kinds) -> Engine
         groups=read_groups(sink, keys.groups, page),
         mesh=keys.mesh,
         stride=_by_cache(sink, keys.stride, {*known, *PAGED, *ALIKE, *PLACED}, kinds),
+        kernels=_kernels(sink, keys.kernels, {*axes, *WORDS}, kinds),
         dump=_dump(sink, keys.dump, kinds) if keys.dump.tree is not None else None,
         docs={name: doc for name, (_, doc) in derived.items()},
         doc=keys.doc,
@@ -116,7 +117,7 @@ def _check_versions(sink: Sink, keys: EngineKeys) -> None:
 def _check_measured(sink: Sink, names: Iterable[YamlScalar]) -> None:
     """Report options and derived values that a measured name would hide (E018)."""
     for name in names:
-        if name in (*MEASURED, *PAGED, *ALIKE, *PLACED):
+        if name in (KERNELS, *MEASURED, *PAGED, *ALIKE, *PLACED):
             sink.add("E018", f"'{name}' is measured by the compiler", name.span, help="choose another name")
 
 
@@ -134,6 +135,15 @@ def _by_cache(sink: Sink, given: Mapping[YamlScalar, Expr], known: set[str], kin
     """Kind, store or `default` to a number of bytes."""
     for expr in given.values():
         check_names(sink, expr, known, "a number of bytes is expected")
+    return {whose: expr for whose, expr in given.items() if _is_whose(sink, whose, kinds)}
+
+
+def _kernels(sink: Sink, given: Mapping[YamlScalar, Expr], known: set[str], kinds: Kinds) -> dict[str, Expr]:
+    """Kind, store or `default` to a set of block sizes, of which those of a kind may use its parameters."""
+    about = {whose: described(sink, "kind", whose, kinds) if whose in kinds else None for whose in given}
+    for whose, expr in given.items():
+        kind = about[whose]
+        check_names(sink, expr, {*known, *(kind.params if kind else ())}, WANTED["sizes"])
     return {whose: expr for whose, expr in given.items() if _is_whose(sink, whose, kinds)}
 
 

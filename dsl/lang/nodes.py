@@ -5,6 +5,7 @@ Frozen values; `span` says where each was written.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,6 +22,17 @@ class SizeSet:
 
     step: int = 0
     only: tuple[int, ...] = ()
+
+    def __and__(self, other: SizeSet) -> SizeSet | None:
+        """The sizes of both sets; None if there are none."""
+        if not self.only and not other.only:
+            return SizeSet(step=math.lcm(self.step, other.step))
+        every = self.only or other.only
+        common = tuple(size for size in every if size in self and size in other)
+        return SizeSet(only=common) if common else None
+
+    def __contains__(self, size: int) -> bool:
+        return size in self.only if self.only else size % self.step == 0
 
     def __str__(self) -> str:
         return "+".join(map(str, self.only)) if self.only else f"multiples({self.step})"

@@ -250,6 +250,11 @@ class EngineKeys(DocumentKeys):
     own: Named[Named[Tree]] = key(
         MapShape(STORAGES, keys=NameShape("kind")), "kind → name → storage expressions of this engine only"
     )
+    kernels: Named[Expr] = key(
+        MapShape(EXPRESSION, keys=WHOSE, must=("default",)),
+        "kind, store or `default` → block sizes that the attention kernels of such caches accept. Those of a kind"
+        " may use its parameters. `kernels` in an option's default is what the kernels of all caches accept",
+    )
     derive: Named[Tree] = key(
         MapShape(EitherShape((EXPRESSION, DERIVED)), must=MUST),
         "`tokens` of a logical block, `kernel_block`, `ratio`, and whatever they need",

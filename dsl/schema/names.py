@@ -4,6 +4,8 @@ from __future__ import annotations
 
 # Words that a model gives to every expression.
 WORDS = ("dtype", "query_heads")
+# Beside a model's words and the sizes of the mesh, for defaults of options: what the engine's `kernels` come to.
+KERNELS = "kernels"
 # What expressions may ask of a side; of the cache that is paged; once pages are made alike; of the page of a stride.
 MEASURED = {
     "states": "how many caches are states",

@@ -1,7 +1,7 @@
-"""DeepSeek-V3.2: prefill tp=4,block=64,kv_dtype=fp8_ds_mla -> decode tp=2,block=64,kv_dtype=fp8_ds_mla.
+"""DeepSeek-V3.2: prefill tp=4,kv_dtype=fp8_ds_mla -> decode tp=2,kv_dtype=fp8_ds_mla.
 
 Emitted by kvplan from deepseek-v3.2, do not edit. To make it again:
-    kvplan compile deepseek-v3.2 --prefill tp=4,block=64,kv_dtype=fp8_ds_mla --decode tp=2,block=64,kv_dtype=fp8_ds_mla
+    kvplan compile deepseek-v3.2 --prefill tp=4,kv_dtype=fp8_ds_mla --decode tp=2,kv_dtype=fp8_ds_mla
 
 attention, a page of the first worker that has one:
     both     |  token 0  |  token 1   |  token 2   |     …      |  token 63  |      41,984 B
@@ -71,14 +71,14 @@ PAIRS = (Pair("attention+indexer", page=64),)
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
 def prefill() -> Side:
     return Side(
-        key="tp=4,block=64,kv_dtype=fp8_ds_mla", digest="d9f9de81737c65483f54afd6b4f57bc5",
+        key="tp=4,kv_dtype=fp8_ds_mla", digest="d9f9de81737c65483f54afd6b4f57bc5",
         groups=(Group("attention+indexer", "tokens", tokens=64, kernel=64),),
         workers=(Worker(PLANES), Worker(PLANES), Worker(PLANES), Worker(PLANES)),
     )
 
 def decode() -> Side:
     return Side(
-        key="tp=2,block=64,kv_dtype=fp8_ds_mla", digest="68dc0d7700103ab0a6ce1adc5397bea9",
+        key="tp=2,kv_dtype=fp8_ds_mla", digest="68dc0d7700103ab0a6ce1adc5397bea9",
         groups=(Group("attention+indexer", "tokens", tokens=64, kernel=64),),
         workers=(Worker(PLANES), Worker(PLANES)),
     )

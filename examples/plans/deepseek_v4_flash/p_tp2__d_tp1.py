@@ -1,7 +1,7 @@
-"""DeepSeek-V4-Flash: prefill tp=2,order=BLHNC,block=256 -> decode tp=1,order=BLNHC,block=256.
+"""DeepSeek-V4-Flash: prefill tp=2,order=BLHNC -> decode tp=1,order=BLNHC.
 
 Emitted by kvplan from deepseek-v4-flash, do not edit. To make it again:
-    kvplan compile deepseek-v4-flash --prefill tp=2,order=BLHNC,block=256 --decode tp=1,order=BLNHC,block=256
+    kvplan compile deepseek-v4-flash --prefill tp=2,order=BLHNC --decode tp=1,order=BLNHC
 
 few, a page of the first worker that has one:
     both     |  layer 2  |  layer 4   |  layer 6   |     …      |  layer 42  |     786,240 B, blocks 1,002,240 B apart
@@ -153,7 +153,7 @@ PAIRS = (
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
 def prefill() -> Side:
-    return Side(key="tp=2,order=BLHNC,block=256", digest="f6528db69a16bc4ac68bb37404734987", groups=(
+    return Side(key="tp=2,order=BLHNC", digest="f6528db69a16bc4ac68bb37404734987", groups=(
         Group("few+indexer+many", "tokens", tokens=256, kernel=256),
         Group("few-compressor+indexer-compressor", "tokens", tokens=4, kernel=4),
         Group("many-compressor", "tokens", tokens=8, kernel=8),
@@ -167,7 +167,7 @@ def prefill() -> Side:
     ))
 
 def decode() -> Side:
-    return Side(key="tp=1,order=BLNHC,block=256", digest="6fcbfbd32b90f79c4071372909f0fa51", groups=(
+    return Side(key="tp=1,order=BLNHC", digest="6fcbfbd32b90f79c4071372909f0fa51", groups=(
         Group("few+indexer+many", "tokens", tokens=256, kernel=256),
         Group("few-compressor+indexer-compressor", "tokens", tokens=4, kernel=4),
         Group("many-compressor", "tokens", tokens=8, kernel=8),

@@ -94,7 +94,9 @@ def test_compressed_pages_lie_beside_each_other(library: Library) -> None:
         ("deepseek-v3.2", "order=BHLNC,block=64", "C110", "2 unlike shapes of pages"),
         ("deepseek-v4-flash", "block=256", "C110", "no block that holds both"),
         ("deepseek-v4-flash", "order=BLHNC,block=64", "C116", "a row per 128 tokens, a block has 64"),
-        ("deepseek-v4-flash", "order=BLHNC", "C116", "a row per 4 tokens|a row per 128 tokens"),
+        ("deepseek-v4-flash", "order=BLHNC,block=512", "C110", "kernels for its keys take pages of 256 tokens"),
+        ("deepseek-v3.2", "order=BLHNC,block=128", "C110", "kernels for its keys take pages of 64 tokens"),
+        ("deepseek-v3.2", "block=32", "C118", "none of 64 divides 32"),
         ("nemotron-3-nano-30b", "attention_block_size=16", "C110", "less than a state"),
         ("llama-3.1-8b", "block_stride_alignment=0", "S004", "whole number from 1"),
         ("qwen3-next-80b", "state_step=0", "C110", "in steps of 0"),
@@ -104,6 +106,26 @@ def test_sides_that_it_cannot_run(library: Library, model: str, side: str, code:
     with pytest.raises(Exception, match=said) as caught:
         bound(library, model, side)
     assert getattr(caught.value, "code", None) == code
+
+
+@pytest.mark.parametrize(
+    ("model", "side", "blocks"),
+    [
+        # As vLLM 0.33 allocated them (tests/fixtures/dumps): a block is 64 tokens where nobody says more.
+        ("deepseek-v3.2", "tp=8", (64, 64)),
+        ("glm-5", "tp=8", (64, 64)),
+        ("deepseek-v3.2", "engine=vllm-legacy,tp=8", (64, 64)),
+        ("deepseek-v3.2", "tp=8,block=128", (128, 64)),
+        ("deepseek-v3.2", "tp=8,block=128,kernel_sizes=64+128", (128, 128)),
+        ("minimax-m3", "tp=4", (128, 128)),
+        ("deepseek-v3", "tp=8", (16, 16)),
+    ],
+)
+def test_blocks_suit_the_kernels_of_every_cache(
+    library: Library, model: str, side: str, blocks: tuple[int, int]
+) -> None:
+    caches = bound(library, model, side).caches
+    assert {(cache.tokens, cache.kernel) for cache in caches} == {blocks}
 
 
 @pytest.mark.parametrize("order", ["BLHNC", "BLNHC"])

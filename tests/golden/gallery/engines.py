@@ -9,11 +9,13 @@ from itertools import combinations, product
 from tests.golden.gallery.formula import closure
 
 from kvplan.compiler.bind.mesh import mesh_sizes
+from kvplan.compiler.bind.options import default_kernels
 from kvplan.compiler.side.options import split_options
 from kvplan.dsl.lang.evaluate import filled
 from kvplan.dsl.lang.nodes import SizeSet, Storage, Value
 from kvplan.dsl.model import Engine, Kind
 from kvplan.dsl.schema.fields import placeholders
+from kvplan.dsl.schema.names import KERNELS
 from kvplan.dsl.text.diagnostics import DslError
 
 NONE = "it has no storage expression for that"
@@ -61,7 +63,9 @@ def storages(engine: Engine, kind: Kind) -> dict[str, Storage]:
 
 def default_env(engine: Engine, given: Mapping[str, str] | None = None) -> dict[str, Value | SizeSet]:
     """Options and mesh sizes of a side that says nothing but `given`."""
-    return split_options(engine.options, given or {}, {**WORDS, **mesh_sizes(engine, {})})
+    outer = {**WORDS, **mesh_sizes(engine, {})}
+    kernels = {KERNELS: default_kernels(engine, outer)} if engine.kernels else {}
+    return split_options(engine.options, given or {}, {**outer, **kernels})
 
 
 def choosing(kind: Kind, words: list[str], engines: list[Engine]) -> str:

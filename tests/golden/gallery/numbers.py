@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import prod
 
-from kvplan.compiler.bind.mesh import mesh_sizes
-from kvplan.compiler.side.options import settle, split_options
+from kvplan.compiler.bind.options import option_values
+from kvplan.compiler.side.options import settle
 from kvplan.dsl.lang.dtypes import size
 from kvplan.dsl.lang.evaluate import evaluate
 from kvplan.dsl.lang.nodes import Expr, SizeSet, Value
@@ -39,7 +39,7 @@ class Numbers:
 def numbers(library: Library, model: Model) -> list[Numbers]:
     """Every cache of a model with the numbers that it has on the default engine."""
     engine = library.engine(library.default_engine)
-    outer = split_options(engine.options, {}, {**model.values, **mesh_sizes(engine, {})})
+    outer = option_values(library, engine, model, {})
     return [_numbers(library.kind(cache.kind), cache, outer) for cache in model.caches.values()]
 
 
