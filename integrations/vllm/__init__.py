@@ -1,4 +1,4 @@
-"""The connector for vLLM: `kv_connector=KvplanConnector`, `kv_connector_module_path=kvplan.integrations.vllm`."""
+"""The connector for vLLM, `kv_connector=KvplanConnector`: vLLM's processes call `register`, a plugin of theirs."""
 
 from __future__ import annotations
 
@@ -7,12 +7,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kvplan.integrations.vllm.connector import KvplanConnector
 
-__all__ = ["KvplanConnector"]
+__all__ = ["KvplanConnector", "register"]
+
+
+def register() -> None:
+    """Tell vLLM's factory of connectors where this one is. vLLM may call it several times in one process."""
+    from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
+
+    if "KvplanConnector" not in KVConnectorFactory._registry:
+        KVConnectorFactory.register_connector("KvplanConnector", __name__, "KvplanConnector")
 
 
 def __getattr__(name: str) -> object:
     """The connector, imported when vLLM asks for it: whoever has no vLLM can import the rest."""
-    if name not in __all__:
+    if name != "KvplanConnector":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from kvplan.integrations.vllm.connector import KvplanConnector
 

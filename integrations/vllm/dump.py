@@ -77,6 +77,11 @@ def moved_groups(caches: Any) -> list[Any]:
     return [caches.kv_cache_groups[number] for number in caches.transfer_group_ids]
 
 
+def block_sizes(caches: Any) -> list[int]:
+    """Tokens of a block of each group of tokens, also of those that have no layer on this worker."""
+    return [group.kv_cache_spec.block_size for group in moved_groups(caches) if not is_state(first_spec(group))]
+
+
 def _spec(group: Any, layer: str) -> Any:
     """The description of one layer of a group; one for all, or each its own."""
     return getattr(group.kv_cache_spec, "kv_cache_specs", {}).get(layer, group.kv_cache_spec)

@@ -49,12 +49,15 @@ def engine_facts(config: Any, caches: Any) -> EngineFacts:
 
 
 def _options(config: Any, caches: Any) -> dict[str, str]:
-    """Options in force by the names of layout files; those that are not known here are left out."""
+    """Options in force by the names of layout files; those that are not known here are left out.
+
+    Each is read from what vLLM does not change any more when connectors register: not the block, whose
+    `cache_config.block_size` becomes the smallest of all groups in the process of the engine's core.
+    """
     cache, drafts = config.cache_config, config.speculative_config
     dtype = plain_word(config.model_config.dtype) if cache.cache_dtype == AUTO else cache.cache_dtype
     said = {
         "order": caches.kv_cache_layout,
-        "block": cache.block_size,
         "kv_dtype": dtype,
         "conv": envs.VLLM_SSM_CONV_STATE_LAYOUT or CONV_DEFAULT,
         "kernel_sizes": _kernel_sizes(config, caches),

@@ -5,7 +5,7 @@ compared with the memory that it registered.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +13,19 @@ from kvplan.compiler.api import side_of
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.dumps.compare import Difference, compare, matched, side_text, worker_of
-from kvplan.compiler.dumps.dump import DumpedLayer
+from kvplan.compiler.dumps.dump import BLOCK, Dump, DumpedLayer
 from kvplan.compiler.dumps.expected import ExpectedLayer, pieces
+from kvplan.compiler.errors import Refused
 from kvplan.compiler.side.engine_file import engine_for
 from kvplan.dsl.configs.new_model import NewModel, described, made
 from kvplan.dsl.lang.foreign_json import parse_foreign
 from kvplan.dsl.library import Library, load
-from kvplan.dsl.model import Engine
+from kvplan.dsl.model import Engine, Model
 from kvplan.dsl.named import is_path, library
 from kvplan.dsl.text.source import SourceSpan
 from kvplan.integrations.vllm.clearing import BlockClearing
 from kvplan.integrations.vllm.config import ConnectorConfig
-from kvplan.integrations.vllm.dump import EngineFacts, dumped, first_spec, limited, moved_groups
+from kvplan.integrations.vllm.dump import EngineFacts, block_sizes, dumped, first_spec, limited, moved_groups
 from kvplan.integrations.vllm.errors import ConnectorError
 from kvplan.integrations.vllm.metadata import GroupName
 from kvplan.integrations.vllm.offers import LayerBatches
@@ -71,9 +72,9 @@ def worker_layout(config: ConnectorConfig, facts: EngineFacts, caches: Any, tens
     known = {*engine.options, *engine.derive}
     options = {word: value for word, value in facts.options.items() if word in known} | dict(config.options)
     model = layouts.model(name)
-    dump = dumped(facts, options, caches, tensors, model.layers, model.drafts)
-    bound = bind(layouts, model, side_text(dump, engine, ""))
-    if differences := compare(dump, bound):
+    said = dumped(facts, options, caches, tensors, model.layers, model.drafts)
+    dump, bound, differences = as_allocated(layouts, model, engine, said, block_sizes(caches))
+    if differences:
         raise _differing(bound, differences, DRAFT_TOKENS in facts.options)
     side, digest = side_of(bound)
     worker = worker_of(dump, bound)
@@ -84,6 +85,36 @@ def worker_layout(config: ConnectorConfig, facts: EngineFacts, caches: Any, tens
     return WorkerLayout(
         side, bound.model, digest, worker.number, memory, groups, clearing, layer_batches(pairs), marking(tensors)
     )
+
+
+def as_allocated(
+    layouts: Library, model: Model, engine: Engine, dump: Dump, blocks: Sequence[int]
+) -> tuple[Dump, BoundSide, tuple[Difference, ...]]:
+    """The dump with its side's block, the side, and how it differs from the dump: with the block that differs least.
+
+    An engine may not say its block any more when its caches are allocated. One of its groups has it, of which `blocks`
+    are the sizes: the other groups derive theirs from it. Raises Refused if no block is possible.
+    """
+    found, refused = list[tuple[Dump, BoundSide, tuple[Difference, ...]]](), list[Refused]()
+    for way in _with_blocks(engine, dump, blocks):
+        try:
+            bound = bind(layouts, model, side_text(way, engine, ""))
+            found.append((way, bound, compare(way, bound)))
+        except Refused as error:
+            refused.append(error)
+            continue
+        if not found[-1][2]:
+            break
+    if not found:
+        raise refused[0]
+    return min(found, key=lambda each: len(each[2]))
+
+
+def _with_blocks(engine: Engine, dump: Dump, blocks: Sequence[int]) -> list[Dump]:
+    """The dump with each of these blocks, the largest first; as it is if it says its block."""
+    if BLOCK in dump.side or BLOCK not in engine.options or not blocks:
+        return [dump]
+    return [replace(dump, side={**dump.side, BLOCK: str(block)}) for block in sorted({*blocks}, reverse=True)]
 
 
 def engine_layout(layouts: Library, name: str, facts: EngineFacts) -> Engine:

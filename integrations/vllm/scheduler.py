@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from kvplan.integrations.vllm.adapters import adapter_identity
 from kvplan.integrations.vllm.config import allows
 from kvplan.integrations.vllm.errors import ConnectorError
 from kvplan.integrations.vllm.metadata import (
@@ -277,7 +278,7 @@ def _has_ids(request: EngineRequest) -> bool:
 def _digest(request: EngineRequest, tokens: int) -> str:
     """The digest of the prompt as far as `tokens` tokens; empty where it has no ids. It takes a millisecond or more.
 
-    Requests of another LoRA compute other caches; those of another salt are to share none.
+    Requests of other LoRA weights compute other caches; those of another salt share none.
     """
     if not _has_ids(request):
         return ""
@@ -285,7 +286,7 @@ def _digest(request: EngineRequest, tokens: int) -> str:
     features = getattr(request, "mm_features", None) or ()
     also = [f"shown {feature.identifier}" for feature in features if feature.mm_position.offset < count]
     if lora := getattr(request, "lora_request", None):
-        also.append(f"lora {lora.lora_name}")
+        also.append(f"lora {adapter_identity(lora)}")
     if salt := getattr(request, "cache_salt", None):
         also.append(f"salt {salt}")
     return prompt_digest((request.prompt_token_ids or [])[:count], also)

@@ -25,6 +25,7 @@ from kvplan.integrations.vllm.dump import EngineFacts
 from kvplan.integrations.vllm.errors import ConnectorError
 from kvplan.integrations.vllm.layout import (
     _clearing,
+    as_allocated,
     engine_layout,
     memory_of,
     model_layout,
@@ -76,6 +77,18 @@ def test_every_plane_lies_where_the_engine_has_its_first_layer(path: Path, libra
     assert {one.base - BASE for name, one in memory.items() if name not in outside} <= offsets
 
 
+@pytest.mark.parametrize("path", DUMPS, ids=lambda path: path.stem)
+def test_the_block_is_found_in_the_groups_that_were_allocated(path: Path, library: Library) -> None:
+    """An engine's configuration may have the smallest block of all groups by then."""
+    dump = read_dump(path.read_text())
+    engine, model = library.engine(dump.engine), library.model(dump.layout)
+    unsaid = replace(dump, side={name: value for name, value in dump.side.items() if name != "block"})
+    blocks = [group.tokens for group in dump.groups if group.store == "tokens"]
+    _, found, differences = as_allocated(library, model, engine, unsaid, blocks)
+    assert not differences
+    assert side_of(found)[0].digest == side_of(bind(library, model, side_text(dump, engine, "")))[0].digest
+
+
 # An engine with real tensors
 
 
@@ -113,7 +126,7 @@ class FakeEngine:
     blocks: int = 6
     tokens: int = 32
     folder: Path = Path()
-    options: dict[str, str] = field(default_factory=lambda: {"order": "LBHNC", "block": "32", "kv_dtype": "float32"})
+    options: dict[str, str] = field(default_factory=lambda: {"order": "LBHNC", "kv_dtype": "float32"})
     names: list[str] = field(default_factory=lambda: [f"model.layers.{n}.self_attn.attn" for n in range(4)])
 
     @property
