@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from hashlib import sha256
@@ -18,30 +18,29 @@ MOST = 256
 Stamps = tuple[tuple[str, int, int, int], ...]
 
 
-def adapter_identity(lora: Any) -> str:
+def nowhere(name: str) -> str | None:
+    """No folder: what is not a path is not on this machine."""
+    return None
+
+
+def adapter_identity(lora: Any, locate: Callable[[str], str | None] = nowhere) -> str:
     """What names the weights of a LoRARequest: a digest of its files if they are on this machine, else its path.
 
-    Files are looked at again for every request, and read again when one has changed.
+    `locate` finds the folder of one that is named as the hub does. Files are looked at again for every request, and
+    read again when one has changed.
     """
     path = str(getattr(lora, "lora_path", ""))
     with suppress(OSError):
-        if (folder := _folder(path)) is not None and (digest := _digest(folder, tuple(_stamps(folder)))):
+        folder = _folder(path) or locate(path)
+        digest = _digest(folder, tuple(_stamps(folder))) if folder is not None else ""
+        if digest:
             return f"files {digest}"
     return f"name {lora.lora_name} path {path}"
 
 
 def _folder(path: str) -> str | None:
-    """The folder of an adapter: its path, or where the hub's client keeps the repository of that name."""
     local = os.path.expanduser(path)
-    if os.path.isdir(local):
-        return local
-    try:
-        from huggingface_hub import try_to_load_from_cache
-
-        cached = try_to_load_from_cache(path, CONFIG)
-    except (ImportError, ValueError):
-        return None
-    return os.path.dirname(cached) if isinstance(cached, str) else None
+    return local if os.path.isdir(local) else None
 
 
 def _stamps(folder: str) -> Iterator[tuple[str, int, int, int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -11,6 +12,7 @@ from kvplan.compiler.api import settled
 from kvplan.compiler.errors import BadInput
 from kvplan.compiler.side.text import nearest
 from kvplan.integrations.vllm.errors import ConnectorError
+from kvplan.runtime.control.addresses import is_loopback_host
 from kvplan.runtime.control.keys import Keys, Plain
 from kvplan.runtime.fleet.etcd import PREFIX
 from kvplan.runtime.staging.buffers import STAGE_BYTES
@@ -18,27 +20,36 @@ from kvplan.runtime.staging.buffers import STAGE_BYTES
 MODES = ("auto", "pull", "push")
 # How early decode may have what there is of a prompt.
 OFFERS = ("layers", "steps", "end")
+HOST = "127.0.0.1"
+# The port of the first worker that others than those of this machine reach.
+PORT = 7600
+# Set for a whole fleet: what the key `strict` says.
+STRICT = "KVPLAN_STRICT"
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectorConfig:
     """What a user says of the connector; times are seconds.
 
-    `plans` is the plans directory, filled from `plans_url` with what `plans_key` signed where these are given.
+    `plans` is the plans directory, filled from `plans_url` with what `plans_key` signed where these are given. Without
+    it, plans are compiled into a cache folder of this machine when they are needed. `strict` asks for a plans directory
+    and for keys: nothing is compiled, and nobody without a key is answered.
     `layout` is a model's layout, by name or path, `layouts` a directory of one's own, `engine` an engine's layout:
     they are found without. `options` are those of the side's key that nothing tells, `plan_options` those that
     plans are compiled with, of one pair the ones that are chosen. `revision` is of the weights, the same in engines
-    that exchange caches, and found without. `keys` is a secret certificate or a folder with one, and without them
-    `insecure` has to be true. Prefill workers answer at `host` and at `port` plus their number. `peers` are the
+    that exchange caches, and found without. `keys` is a secret certificate or a folder with one. Without
+    them, engines of this machine alone are asked and answered, unless `insecure` is true. Prefill workers answer at
+    `host` and at `port` plus their number, or each at a free port if `port` is 0. `peers` are the
     hosts and networks that a request may name as its prefill engine's, none for any. A request is held for
     `lease_s`, and has arrived within `timeout_s`; `hold_s` is how long decode waits for a prefill engine that it
-    has met to hold it, and `connect` how long meeting one may take. With `jit` plans that are missing are compiled.
+    has met to hold it, and `connect` how long meeting one may take.
     `offer` says when what is computed of a prompt goes to a decode engine that asked for it early. Of each worker
     `stage_bytes` are for what plans stage, 0 sends all of it straight. With `fleet_url`, URLs of one etcd, the
     engine announces itself there under `fleet_prefix`; the files are for TLS.
     """
 
-    plans: Path
+    plans: Path | None = None
+    strict: bool = False
     plans_url: str = ""
     plans_key: Path | None = None
     layout: str = ""
@@ -49,11 +60,10 @@ class ConnectorConfig:
     revision: str = ""
     mode: str = "auto"
     offer: str = "layers"
-    jit: bool = False
     keys: str = ""
     insecure: bool = False
-    host: str = "127.0.0.1"
-    port: int = 7600
+    host: str = HOST
+    port: int = 0
     peers: tuple[str, ...] = ()
     lease_s: float = 120.0
     timeout_s: float = 120.0
@@ -67,42 +77,81 @@ class ConnectorConfig:
     fleet_cert_key: Path | None = None
 
     @property
-    def found(self) -> Path:
-        """Where layout files that were made here are kept, for the compiler that makes plans that are missing."""
-        return self.plans / "layouts"
+    def loopback(self) -> bool:
+        """Whether only engines of this machine are asked and answered."""
+        return not self.keys and not self.insecure
 
     def secrets(self) -> Keys | Plain:
         """The engine's keys. Raises KeysError."""
-        return Keys.load(self.keys) if self.keys else Plain()
+        return Keys.load(self.keys) if self.keys else Plain(self.loopback)
+
+    def refuses(self, host: str) -> str:
+        """Why a request may not name this host as its prefill engine's; empty if it may."""
+        if self.loopback and not is_loopback_host(host):
+            return f"host {host!r} is another machine, and there are no keys"
+        return "" if allows(self.peers, host) else f"host {host!r} is none of peers"
 
 
-def read_config(given: Mapping[str, object]) -> ConnectorConfig:
+def read_config(given: Mapping[str, object], environment: Mapping[str, str] = os.environ) -> ConnectorConfig:
     """The configuration. Raises ConnectorError (I001, I002)."""
     known = [each.name for each in fields(ConnectorConfig)]
     for name in given:
         if name not in known:
             raise ConnectorError("I001", f"kv_connector_extra_config has {name!r}", nearest(str(name), known))
-    if "plans" not in given:
-        raise ConnectorError("I002", "kv_connector_extra_config has no plans", 'give "plans": a plans directory')
     values: dict[str, object] = {name: READERS[name](name, value) for name, value in given.items()}
+    values["strict"] = bool(values.get("strict")) or _strict_everywhere(environment)
+    values.setdefault("port", 0 if is_loopback_host(str(values.get("host", HOST))) else PORT)
     config = ConnectorConfig(**values)  # type: ignore[arg-type]
-    if bool(config.keys) == config.insecure:
-        what = "both keys and insecure" if config.keys else "no keys"
-        help = 'give "keys": a folder that `kvplan keys` made, or "insecure": true, which lets in anybody'
-        raise ConnectorError("I002", f"kv_connector_extra_config has {what}", help)
+    _check_strict(config)
+    _check_keys(config)
     _check_url(config)
     _check_fleet(config)
     return config
 
 
+def _strict_everywhere(environment: Mapping[str, str]) -> bool:
+    """What the environment says of every engine. Raises ConnectorError for a word that is neither."""
+    word = environment.get(STRICT, "")
+    if word not in ("", "0", "1"):
+        raise ConnectorError("I002", f"{STRICT} is {word!r}", "it is 1, or 0 or unset")
+    return word == "1"
+
+
+def _check_strict(config: ConnectorConfig) -> None:
+    """Raises ConnectorError if an engine that is strict would compile plans, or answer those who have no key."""
+    missing = [name for name in ("plans", "keys") if not getattr(config, name)]
+    if config.strict and missing:
+        help = 'give "plans": the plans directory, and "keys": the folder with keys'
+        what = f"kv_connector_extra_config is strict and has no {' and no '.join(missing)}"
+        raise ConnectorError("I002", what, f'{help}; or neither "strict": true nor {STRICT}=1')
+
+
+def _check_keys(config: ConnectorConfig) -> None:
+    """Raises ConnectorError for keys that would not count, and if there are none where other machines are named."""
+    if config.keys and config.insecure:
+        what = "kv_connector_extra_config has both keys and insecure"
+        raise ConnectorError("I002", what, "leave one of them out")
+    beyond = [host for host in (config.host, *config.peers) if not is_loopback_host(host)]
+    if config.loopback and beyond:
+        what = f"kv_connector_extra_config has no keys, and {beyond[0]} is not this machine's loopback"
+        raise ConnectorError("I002", what, NO_KEYS)
+
+
+NO_KEYS = (
+    "make keys, on this machine with `kvplan keys THIS -o keys`, on the other with `kvplan keys OTHER -o keys`; copy "
+    'each NAME.key, and no NAME.key_secret, into the other\'s folder, and give both engines "keys": "keys". '
+    'Or say "insecure": true, which lets in anybody who reaches the port'
+)
+
+
 def _check_url(config: ConnectorConfig) -> None:
-    """Raises ConnectorError where plans come from a URL and nobody signs them, or more are compiled."""
+    """Raises ConnectorError where plans come from a URL and nobody signs them, or there is no directory for them."""
     if bool(config.plans_url) != bool(config.plans_key):
         help = 'give "plans_url" and "plans_key", the public key of who signs plans, or neither'
         raise ConnectorError("I002", "kv_connector_extra_config has one of plans_url and plans_key", help)
-    if config.plans_url and config.jit:
-        help = "compile them, `kvplan push` them, and leave jit out"
-        raise ConnectorError("I002", "kv_connector_extra_config has plans_url and jit", help)
+    if config.plans_url and config.plans is None:
+        help = 'give "plans": a directory into which they are pulled'
+        raise ConnectorError("I002", "kv_connector_extra_config has plans_url and no plans", help)
 
 
 def _check_fleet(config: ConnectorConfig) -> None:
@@ -239,7 +288,7 @@ READERS: Mapping[str, Callable[[str, object], object]] = {
     "revision": _text,
     "mode": _one_of(MODES),
     "offer": _one_of(OFFERS),
-    "jit": _truth,
+    "strict": _truth,
     "keys": _text,
     "insecure": _truth,
     "host": _text,

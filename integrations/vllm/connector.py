@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,7 @@ from kvplan.integrations.vllm.announcing import FleetAnnouncer, engine_role
 from kvplan.integrations.vllm.config import read_config
 from kvplan.integrations.vllm.dump import first_spec, is_state, limited, moved_groups
 from kvplan.integrations.vllm.errors import ConnectorError
-from kvplan.integrations.vllm.facts import engine_facts
+from kvplan.integrations.vllm.facts import adapter_folder, engine_facts
 from kvplan.integrations.vllm.layout import worker_layout
 from kvplan.integrations.vllm.metadata import StepOrders, WorkerFacts
 from kvplan.integrations.vllm.scheduler import ConnectorScheduler, GroupTable
@@ -54,8 +55,11 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
+        share_log()
         self._config = read_config(vllm_config.kv_transfer_config.kv_connector_extra_config)
         self._facts: WorkerFacts | None = None
+        # Where this worker answers, whenever its memory is registered: peers are told once.
+        self._address = ""
         self._worker: ConnectorWorker | None = None
         self._orders: StepOrders | None = None
         self._idle = self._offering = False
@@ -64,10 +68,12 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         tables = group_tables(kv_cache_config)
         recomputed = max(1, getattr(vllm_config, "num_prefill_lookahead_tokens", 0) - 1)
         transfer = vllm_config.kv_transfer_config
-        decodes, peers = transfer.is_kv_consumer, self._config.peers
+        decodes, refuses = transfer.is_kv_consumer, self._config.refuses
         offers = self._offer() != "end"
         self._announcer = FleetAnnouncer(self._config)
-        self._scheduler = ConnectorScheduler(transfer.engine_id, tables, recomputed, decodes, peers, offers=offers)
+        self._scheduler = ConnectorScheduler(
+            transfer.engine_id, tables, recomputed, decodes, refuses, adapter_folder, offers=offers
+        )
 
     # The worker's half
 
@@ -88,9 +94,10 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         revision = self._config.revision or served_revision(self._vllm_config.model_config, facts.config)
         drafts = self._vllm_config.speculative_config is not None
         roles = EngineRoles(
-            transfer.engine_id, self._run(), *kinds, self._first_port(), self._offer(), revision, drafts
+            transfer.engine_id, self._run(), *kinds, self._first_port(), self._offer(), revision, drafts, self._address
         )
         self._worker, self._facts = connector_worker(self._config, layout, roles)
+        self._address = self._facts.address
 
     def unregister_kv_caches(self) -> None:
         """The engine goes to sleep: its memory is nobody's. Raises HandleError where it is still read or written."""
@@ -231,9 +238,22 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         return f"{self._vllm_config.kv_transfer_config.engine_id}.{self._vllm_config.instance_id}"
 
     def _first_port(self) -> int:
-        """That of this engine's first worker: engines of a data-parallel deployment have one range after the other."""
+        """That of this engine's first worker: engines of a data-parallel deployment have one range after the other.
+
+        0 for any free port.
+        """
+        if not self._config.port:
+            return 0
         parallel = self._vllm_config.parallel_config
         return int(self._config.port + parallel.data_parallel_index * parallel.world_size)
+
+
+def share_log() -> None:
+    """Put kvplan's events into vLLM's log, unless somebody else takes them: Python shows others' warnings alone."""
+    ours, engine = logging.getLogger("kvplan"), logging.getLogger("vllm")
+    if not ours.hasHandlers():
+        ours.handlers = list(engine.handlers)
+        ours.setLevel(ours.level or engine.level)
 
 
 def group_tables(caches: Any) -> tuple[GroupTable, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import vllm
@@ -46,6 +47,15 @@ def engine_facts(config: Any, caches: Any) -> EngineFacts:
         options=_options(config, caches),
         state_dtype=_state_dtype(caches),
     )
+
+
+def adapter_folder(name: str) -> str | None:
+    """Where the hub's client keeps a LoRA of this name, None if it does not; nothing is asked of the hub."""
+    try:
+        found = cached_file(name, "adapter_config.json", local_files_only=True)
+    except OSError:
+        return None
+    return None if found is None else os.path.dirname(found)
 
 
 def _options(config: Any, caches: Any) -> dict[str, str]:

@@ -23,6 +23,7 @@ from kvplan.dsl.library import Library, load
 from kvplan.dsl.model import Engine, Model
 from kvplan.dsl.named import is_path, library
 from kvplan.dsl.text.source import SourceSpan
+from kvplan.integrations.vllm.cache import LAYOUTS, cache_folder
 from kvplan.integrations.vllm.clearing import BlockClearing
 from kvplan.integrations.vllm.config import ConnectorConfig
 from kvplan.integrations.vllm.dump import EngineFacts, block_sizes, dumped, first_spec, limited, moved_groups
@@ -30,10 +31,10 @@ from kvplan.integrations.vllm.errors import ConnectorError
 from kvplan.integrations.vllm.metadata import GroupName
 from kvplan.integrations.vllm.offers import LayerBatches
 from kvplan.integrations.vllm.tables import spans
-from kvplan.plan.files.folder import write
 from kvplan.plan.planes import Plane, planes
 from kvplan.plan.types import Side
 from kvplan.runtime.memory.arrays import Memory, describe
+from kvplan.runtime.ops import logs
 from kvplan.runtime.prefill.source import ComputeEvent
 
 SHOWN = 5
@@ -48,7 +49,8 @@ class WorkerLayout:
     """One worker's part of a side: its number, its memory by plane, and the engine's groups as the plan names them.
 
     `batches` are the layers whose end the engine tells, by its names of them, None where layers share a page; `mark`
-    makes an event behind what the device was told to do.
+    makes an event behind what the device was told to do. `cache` is the folder into which plans are compiled if there
+    is no plans directory.
     """
 
     side: Side
@@ -60,14 +62,16 @@ class WorkerLayout:
     clearing: BlockClearing | None
     batches: LayerBatches | None = None
     mark: Callable[[], ComputeEvent | None] = lambda: None
+    cache: Path | None = None
 
 
 def worker_layout(config: ConnectorConfig, facts: EngineFacts, caches: Any, tensors: Mapping[str, Any]) -> WorkerLayout:
     """The layout of what a worker has registered.
 
-    Raises ConnectorError (I004 no layout, I005 another layout), DslError, BadInput (I003 no engine) or Refused.
+    Raises ConnectorError (I004 no layout, I005 another layout, I009 no cache), DslError, BadInput (I003 no engine) or
+    Refused.
     """
-    layouts, name = model_layout(config, facts)
+    layouts, name, cache = model_layout(config, facts)
     engine = engine_layout(layouts, config.engine, facts)
     known = {*engine.options, *engine.derive}
     options = {word: value for word, value in facts.options.items() if word in known} | dict(config.options)
@@ -82,9 +86,8 @@ def worker_layout(config: ConnectorConfig, facts: EngineFacts, caches: Any, tens
     memory = memory_of(planes(side.workers[worker.number]), pairs, tensors)
     groups = _groups(side, caches, pairs)
     clearing = _clearing(side, caches, groups, tensors) if caches.needs_kv_cache_zeroing else None
-    return WorkerLayout(
-        side, bound.model, digest, worker.number, memory, groups, clearing, layer_batches(pairs), marking(tensors)
-    )
+    told = layer_batches(pairs), marking(tensors)
+    return WorkerLayout(side, bound.model, digest, worker.number, memory, groups, clearing, *told, cache)
 
 
 def as_allocated(
@@ -122,24 +125,33 @@ def engine_layout(layouts: Library, name: str, facts: EngineFacts) -> Engine:
     return layouts.engine(name) if name else engine_for(layouts, facts.name, facts.version, facts.platform)
 
 
-def model_layout(config: ConnectorConfig, facts: EngineFacts) -> tuple[Library, str]:
-    """The layout files, and the name of the served model's: the one that is given, or a file that stores the same."""
+def model_layout(config: ConnectorConfig, facts: EngineFacts) -> tuple[Library, str, Path | None]:
+    """The layout files, the name of the served model's, and without a plans directory the cache folder for its plans.
+
+    The model's file is the one that is given, or one that stores the same. If there is none, and plans are compiled
+    here, it is made of the checkpoint's configuration.
+    """
     own = (config.layouts,) if config.layouts else ()
     if config.layout:
-        if config.jit and is_path(config.layout):
-            path = Path(config.layout)
-            write(config.found, {path.name: path.read_text(encoding="utf-8")}, [path.name])
-        return library(config.layout, own)
+        path = Path(config.layout)
+        texts = {path.name: path.read_text(encoding="utf-8")} if is_path(config.layout) and path.is_file() else {}
+        return *library(config.layout, own), _cache(config, texts)
     layouts, path = load((), own), Path(facts.config)
     new = made(layouts, path)
     if new.same:
-        return layouts, new.same[0]
-    if not config.jit:
+        return layouts, new.same[0], _cache(config, {})
+    if config.plans is not None:
         raise _unknown(new, facts, config.layouts)
     config_json = served(parse_foreign(path.read_bytes(), str(path)), facts)
     new = described(layouts, config_json, SourceSpan(str(path), 1, 1, 1))
-    write(config.found, {f"{new.name}.yaml": new.text}, [f"{new.name}.yaml"])
-    return load((), (*own, config.found)), new.name
+    cache = cache_folder(config.layouts, {f"{new.name}.yaml": new.text})
+    unsure = ", ".join(new.notes) or "nothing"
+    logs.event(logs.WARNING, "layout made", file=cache / LAYOUTS / f"{new.name}.yaml", unsure=unsure)
+    return load((), (*own, cache / LAYOUTS)), new.name, cache
+
+
+def _cache(config: ConnectorConfig, texts: Mapping[str, str]) -> Path | None:
+    return cache_folder(config.layouts, texts) if config.plans is None else None
 
 
 def served(config: Mapping[str, object], facts: EngineFacts) -> Mapping[str, object]:

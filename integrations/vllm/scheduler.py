@@ -5,12 +5,11 @@ Nothing here moves bytes or waits. Requests are read by the names that vLLM give
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from kvplan.integrations.vllm.adapters import adapter_identity
-from kvplan.integrations.vllm.config import allows
+from kvplan.integrations.vllm.adapters import adapter_identity, nowhere
 from kvplan.integrations.vllm.errors import ConnectorError
 from kvplan.integrations.vllm.metadata import (
     BlockIds,
@@ -72,15 +71,17 @@ class ConnectorScheduler:
 
     `recomputed` tokens at the end of a prompt are computed on decode whatever prefill has: the last one, from which the
     next is sampled, and with drafts of several modules those that they look ahead to. One that does not decode loads
-    nothing, whatever a request says; `peers` are the hosts that a request may name, none for any. With `offers` decode
-    may have what there is of a prompt while the rest of it is computed.
+    nothing, whatever a request says; `refuses` says why a request may not name a host, empty if it may. `locate`
+    finds the folder of a LoRA by its name. With `offers` decode may have what there is of a prompt while the rest of it
+    is computed.
     """
 
     engine: str
     tables: tuple[GroupTable, ...]
     recomputed: int = 1
     decodes: bool = True
-    peers: tuple[str, ...] = ()
+    refuses: Callable[[str], str] = lambda host: ""
+    locate: Callable[[str], str | None] = nowhere
     workers: dict[int, WorkerFacts] = field(default_factory=dict)
     offers: bool = True
     _announce: bool = False
@@ -128,7 +129,7 @@ class ConnectorScheduler:
         if params.get("do_remote_decode") and self._answers(request):
             if shared := transfer_id(params):
                 asked = request.num_prompt_tokens - self.recomputed
-                self._prompts.add(request.request_id, OfferedPrompt(shared, _digest(request, asked), asked))
+                self._prompts.add(request.request_id, OfferedPrompt(shared, self._digest(request, asked), asked))
             self._stop_short(request)
 
     def matched(self, request: EngineRequest, local: int) -> int:
@@ -206,11 +207,11 @@ class ConnectorScheduler:
             _refused(request, "this engine does not decode")
         elif remote is None:
             _refused(request, "they name no held request")
-        elif not allows(self.peers, remote.host):
-            _refused(request, f"host {remote.host!r} is none of peers")
+        elif why := self.refuses(remote.host):
+            _refused(request, why)
         elif (remote.engine, remote.request) in self._taken.values():
             _refused(request, "another request has what they name")
-        elif not remote.early and (not remote.prompt or remote.prompt != _digest(request, remote.tokens)):
+        elif not remote.early and (not remote.prompt or remote.prompt != self._digest(request, remote.tokens)):
             # Its bytes would be right for another text, and would be found by all whose prompt begins like this one.
             _refused(request, "another prompt was prefilled")
             self._loads.append(LoadOrder(request.request_id, (0, 0), (), remote))
@@ -238,7 +239,7 @@ class ConnectorScheduler:
         if not transfer_id(params) or not _loadable(request):
             return None
         tokens = request.num_prompt_tokens - self.recomputed
-        return early_prefill(params, _digest(request, tokens), tokens)
+        return early_prefill(params, self._digest(request, tokens), tokens)
 
     def _shared(self, prompt: OfferedPrompt, computed: int) -> str:
         """What a prompt is held by: what it was offered by, or, where that counts no more, its second name."""
@@ -249,6 +250,9 @@ class ConnectorScheduler:
 
     def _ids(self, tables: Sequence[Sequence[int]]) -> BlockIds:
         return tuple(table.of(tables) for table in self.tables)
+
+    def _digest(self, request: EngineRequest, tokens: int) -> str:
+        return _digest(request, tokens, self.locate)
 
     def _held(self, request: EngineRequest, offered: OfferedPrompt | None, blocks: BlockIds) -> RemotePrefill:
         """The request as its client is told of it."""
@@ -261,7 +265,7 @@ class ConnectorScheduler:
         if offered is not None:
             # Both engines name it by the tokens that decode asks for.
             name, tokens = self._shared(offered, tokens), min(tokens, offered.end)
-        prompt = _digest(request, tokens)
+        prompt = self._digest(request, tokens)
         return RemotePrefill(self.engine, name, host, int(port), tokens, groups, blocks, first.key, prompt)
 
 
@@ -275,7 +279,7 @@ def _has_ids(request: EngineRequest) -> bool:
     return request.prompt_token_ids is not None and getattr(request, "prompt_embeds", None) is None
 
 
-def _digest(request: EngineRequest, tokens: int) -> str:
+def _digest(request: EngineRequest, tokens: int, locate: Callable[[str], str | None] = nowhere) -> str:
     """The digest of the prompt as far as `tokens` tokens; empty where it has no ids. It takes a millisecond or more.
 
     Requests of other LoRA weights compute other caches; those of another salt share none.
@@ -286,7 +290,7 @@ def _digest(request: EngineRequest, tokens: int) -> str:
     features = getattr(request, "mm_features", None) or ()
     also = [f"shown {feature.identifier}" for feature in features if feature.mm_position.offset < count]
     if lora := getattr(request, "lora_request", None):
-        also.append(f"lora {adapter_identity(lora)}")
+        also.append(f"lora {adapter_identity(lora, locate)}")
     if salt := getattr(request, "cache_salt", None):
         also.append(f"salt {salt}")
     return prompt_digest((request.prompt_token_ids or [])[:count], also)

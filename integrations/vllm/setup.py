@@ -6,8 +6,10 @@ import re
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
+from threading import Thread
 from typing import Any, TypeVar
 
+from kvplan.integrations.vllm.cache import LAYOUTS, PLANS
 from kvplan.integrations.vllm.config import ConnectorConfig
 from kvplan.integrations.vllm.errors import ConnectorError
 from kvplan.integrations.vllm.layout import WorkerLayout
@@ -19,6 +21,7 @@ from kvplan.runtime.control.identity import Identity, revision_of
 from kvplan.runtime.control.keys import Keys
 from kvplan.runtime.decode.worker import DecodeWorker
 from kvplan.runtime.memory.register import views
+from kvplan.runtime.ops import logs
 from kvplan.runtime.plans.catalog import Catalog, Role
 from kvplan.runtime.plans.jit import Jit, command, shown
 from kvplan.runtime.plans.remote_catalog import RemoteCatalog
@@ -36,6 +39,8 @@ W = TypeVar("W", PrefillWorker, DecodeWorker)
 class EngineRoles:
     """An engine: its name, this run of it, what it does, the port of its first worker, how early it offers, and the
     revision of its weights. One that `drafts` goes on to write to its caches when a step has told its tokens.
+
+    With port 0 each worker takes a free one, or goes on at the address `before`, which others were told of already.
     """
 
     name: str
@@ -46,19 +51,22 @@ class EngineRoles:
     offer: str = "layers"
     revision: str = ""
     drafts: bool = False
+    before: str = ""
 
 
 def connector_worker(
     config: ConnectorConfig, layout: WorkerLayout, roles: EngineRoles
 ) -> tuple[ConnectorWorker, WorkerFacts]:
     """One worker, and what its scheduler has to know of it. Raises ConnectorError (I006), KvplanError."""
-    catalog, secrets = plans(config), config.secrets()
+    catalog, secrets = plans(config, layout.cache), config.secrets()
     _check_plans(catalog, layout, roles)
+    if catalog.jit and layout.worker == 0:
+        compile_ahead(catalog, layout)
     pool, tables = views(layout.side, layout.worker, layout.memory), BlockTables(layout.groups, spans(layout.side))
-    address = f"tcp://{config.host}:{roles.port + layout.worker}" if roles.prefills else ""
+    address = _address(config.host, layout, roles) if roles.prefills else ""
 
     def made(kind: type[W], role: Role, **more: Any) -> W:
-        transport = Nixl(f"{roles.run}-{role}-{layout.worker}")
+        transport = Nixl(f"{roles.run}-{role}-{layout.worker}", loopback=config.loopback)
         identity = _identity(catalog, layout, roles, role)
         more |= {"identity": identity, "keys": secrets, "stage_bytes": config.stage_bytes}
         return kind(catalog, layout.worker, pool, transport, **more)
@@ -67,6 +75,8 @@ def connector_worker(
     mark = layout.mark if roles.drafts else unmarked
     if roles.prefills:
         worker = made(PrefillWorker, "prefill", bind=address, lease=config.lease_s)
+        address = worker.address if address.endswith("*") else address
+        logs.event(logs.INFO, "prefill answers", worker=layout.worker, address=address)
         batches = layout.batches if roles.offer == "layers" else None
         prefill = PrefillSide(worker, tables, PromptOffers(worker, tables, batches, layout.mark), mark)
     if roles.decodes:
@@ -78,6 +88,12 @@ def connector_worker(
     known = _identity(catalog, layout, roles, "prefill" if roles.prefills else "decode")
     stored = (known.model, known.model_digest, layout.side.digest, layout.side.key, known.revision)
     return ConnectorWorker(prefill, decode, pool), WorkerFacts(layout.worker, address, layout.groups, key, *stored)
+
+
+def _address(host: str, layout: WorkerLayout, roles: EngineRoles) -> str:
+    """Where a worker listens; `*` is any free port."""
+    port = str(roles.port + layout.worker) if roles.port else "*"
+    return roles.before or f"tcp://{host}:{port}"
 
 
 def served_revision(model: Any, config: str) -> str:
@@ -97,12 +113,33 @@ def served_revision(model: Any, config: str) -> str:
     return sha256(name.encode()).hexdigest()
 
 
-def plans(config: ConnectorConfig) -> Catalog:
-    """The plans directory; what is missing is pulled or compiled where that is wanted. Raises KvplanError."""
+def plans(config: ConnectorConfig, cache: Path | None) -> Catalog:
+    """The plans directory, with what is missing pulled if there is a URL; or the cache, where that is compiled.
+
+    Raises KvplanError.
+    """
+    if cache is not None:
+        own = [path for path in (config.layouts, cache / LAYOUTS) if path and path.is_dir()]
+        return Catalog(cache / PLANS, Jit(JIT_TIMEOUT, tuple(own)), config.plan_options)
+    assert config.plans is not None
     if config.plans_key is not None:
         return RemoteCatalog(config.plans_url, config.plans, TrustedKeys.load(config.plans_key), config.plan_options)
-    own = [path for path in (config.layouts, config.found) if path and path.is_dir()]
-    return Catalog(config.plans, Jit(JIT_TIMEOUT, tuple(own)) if config.jit else None, config.plan_options)
+    return Catalog(config.plans, None, config.plan_options)
+
+
+def compile_ahead(catalog: Catalog, layout: WorkerLayout) -> Thread:
+    """Have the plan for a peer like this engine made meanwhile. Which peers it has is known when it meets them."""
+
+    def run() -> None:
+        side = layout.side.digest, layout.side.key
+        try:
+            catalog.find(layout.model, layout.model_digest, side, side)
+        except Exception as error:  # The first request is told what is wrong.
+            logs.event(logs.WARNING, "plan not compiled", error=error)
+
+    thread = Thread(target=run, name="kvplan-ahead", daemon=True)
+    thread.start()
+    return thread
 
 
 def _check_plans(catalog: Catalog, layout: WorkerLayout, roles: EngineRoles) -> None:
@@ -114,7 +151,8 @@ def _check_plans(catalog: Catalog, layout: WorkerLayout, roles: EngineRoles) -> 
     key = layout.side.key
     words = command(layout.model, key, key, catalog.options, (), catalog.folder)
     message = f"no plan in {catalog.folder} has {' or '.join(wanted)} side {key} of {layout.model}"
-    raise ConnectorError("I006", message, f'{shown(words)}, with the other engine\'s side; or "jit": true')
+    help = f'{shown(words)}, with the other engine\'s side; or leave "plans" out, and the engine compiles them'
+    raise ConnectorError("I006", message, help)
 
 
 def _identity(catalog: Catalog, layout: WorkerLayout, roles: EngineRoles, role: Role) -> Identity:

@@ -26,6 +26,25 @@ def is_ipv6(address: str) -> bool:
     return address.startswith("tcp://[")
 
 
+def is_loopback(address: str) -> bool:
+    """Whether an address, of a server or of where to connect to, is on this machine and cannot be reached from another.
+
+    ipc://, numbers of loopback (127.0.0.0/8, ::1) and `localhost`: no other name is looked up.
+    """
+    if address.startswith("ipc://"):
+        return True
+    found = ADDRESS.fullmatch(address)
+    return found is not None and ";" not in address and is_loopback_host(found["six"] or found["host"] or "")
+
+
+def is_loopback_host(host: str) -> bool:
+    """Whether a host, or a network such as 127.0.0.0/8, is this machine's loopback."""
+    try:
+        return host == "localhost" or ipaddress.ip_network(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
 def is_everywhere(address: str) -> bool:
     """Whether an address says where to listen and not where to connect: any host, as `*`, 0.0.0.0 and [::] are."""
     found = ADDRESS.fullmatch(address)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kvplan.plan.errors import KvplanError
-from kvplan.runtime.control.addresses import check_address
+from kvplan.runtime.control.addresses import check_address, is_loopback
 from kvplan.runtime.control.card import Refusal, encode, seal, together, unseal
 from kvplan.runtime.control.keys import Keys, Plain, server, text
 from kvplan.runtime.control.messages import Bye, ToDecode, ToPrefill
@@ -308,6 +308,8 @@ def _check(address: str, keys: Keys | Plain) -> None:
     if not isinstance(keys, Keys | Plain):
         raise KeysError(f"keys are Keys, or Plain() where anybody may connect, not a {type(keys).__name__}")
     check_address(address)
+    if isinstance(keys, Plain) and keys.loopback and not is_loopback(address):
+        raise KeysError(f"{address} is not on this machine, and there are no keys: make some with `kvplan keys`")
 
 
 def _opened(frames: list[bytes], kind: Any) -> list[Any]:

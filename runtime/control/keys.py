@@ -17,7 +17,12 @@ SECRET = ".key_secret"
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """No keys: anybody who reaches the port may read and write cache memory."""
+    """No keys: anybody who reaches the port may read and write cache memory.
+
+    With `loopback`, only processes of this machine reach it: no socket listens at, or connects to, another address.
+    """
+
+    loopback: bool = False
 
 
 @dataclass(frozen=True, slots=True)

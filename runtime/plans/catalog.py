@@ -11,6 +11,7 @@ from typing import Literal, Protocol, TypeVar, get_args, runtime_checkable
 
 from kvplan.plan.errors import PlanIndexError, PlanLoadError, PlanMissingError
 from kvplan.plan.files import index
+from kvplan.plan.files.folder import locked
 from kvplan.plan.files.index import IndexEntry, Stamp
 from kvplan.plan.files.loader import choose, load_plan, loaded
 from kvplan.plan.types import Plan, Side
@@ -23,6 +24,10 @@ Role = Literal["prefill", "decode"]
 # A side: its digest and its readable key.
 Pinned = tuple[str, str]
 T = TypeVar("T")
+# Where a repository has its plans.
+COMMITTED = Path("plans")
+# Held in a plans directory by the process that has a plan made.
+TURN = ".compiling"
 
 
 @runtime_checkable
@@ -204,6 +209,9 @@ class Catalog:
             raise PlanIndexError(told)
         plan = self._plans.get(pin) or loaded(found[1], name)
         _check(one, index.entry(one.path, found[1], plan, one.unusual), name)
+        if self.jit is not None and pin not in self._plans:
+            words = command(plan.model, plan.prefill.key, plan.decode.key, self.options, self.jit.layouts, COMMITTED)
+            logs.event(logs.INFO, "plan not committed", plan=plan.digest, folder=self.folder, commit=shown(words))
         return self._plans.setdefault(pin, plan)
 
     def _made(self, told: str, words: list[str], look: Callable[[tuple[str, ...]], T | None]) -> T:
@@ -213,8 +221,10 @@ class Catalog:
         if not self._compiling.acquire(timeout=self.jit.timeout):
             raise PlanMissingError(f"{told}; other plans have been compiled for {self.jit.timeout:.3g} s: ask again")
         try:
-            found = look(())
-            found = look(self._run(self.jit, tuple(words))) if found is None else found
+            # Other processes of this machine may ask for the same plan at once: the first of them makes it.
+            with locked(self.folder / TURN, self.jit.timeout):
+                found = look(())
+                found = look(self._run(self.jit, tuple(words))) if found is None else found
         finally:
             self._compiling.release()
         if found is None:

@@ -10,8 +10,8 @@ import os
 import sys
 import uuid
 import weakref
-from collections.abc import Callable
-from contextlib import redirect_stdout
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,8 @@ OLDEST = (1, 5)
 # Set before the import, where the user has not: otherwise every expected error writes to stderr, one line per request.
 # UCX would write to stdout.
 QUIET = {"NIXL_LOG_LEVEL": "FATAL", "UCX_LOG_LEVEL": "error", "UCX_LOG_FILE": "stderr"}
+# The network devices of an agent whose peers are on this machine: shared memory and a GPU's are no network devices.
+LOOPBACK = {"UCX_NET_DEVICES": "lo"}
 # Seconds between two empty messages that ask whether a peer's connection still stands.
 PROBE = 0.2
 # Of a write over TCP of which one connection breaks, others were seen to bring bytes for a while. What TCP sends again
@@ -45,6 +47,21 @@ HELP = {
     "VRAM": ": UCX may have found no CUDA. It takes the driver, NIXL for its CUDA, and UCX_TLS unset or with cuda; "
     "NIXL_LOG_LEVEL=WARN says more"
 }
+
+
+@contextmanager
+def _only(variables: Mapping[str, str]) -> Iterator[None]:
+    """These variables of the environment, for what UCX reads when an agent is made; then those of before."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def api() -> Any:
@@ -98,6 +115,8 @@ def _version(module: Any) -> tuple[int, ...] | None:
 class Nixl:
     """One NIXL agent with the UCX backend. With `telemetry`, handles count the descriptors they posted.
 
+    With `loopback`, UCX opens no port that another machine reaches: all peers are on this machine.
+
     The agent's name carries a new uuid, so that a restarted worker is never taken for the one before it, nor this one
     after `deregister`: what was given back cannot be reached by the old name.
     """
@@ -108,13 +127,15 @@ class Nixl:
         *,
         telemetry: bool = False,
         threads: int = 0,
+        loopback: bool = False,
         clock: Callable[[], float] = now,
     ) -> None:
         module = api()
         self.bindings = module.nixlBind
         self.telemetry, self.peers, self.closed = telemetry, set[str](), False
         self._word, self._clock, self._module = name, clock, module
-        self.fabrics, self.lingers = fabrics(), LINGERS
+        self._loopback, self.lingers = loopback, LINGERS
+        self.fabrics = fabrics() - {"rdma"} if loopback else fabrics()
         self._config = module.nixl_agent_config(
             enable_prog_thread=False,
             enable_listen_thread=False,
@@ -135,7 +156,7 @@ class Nixl:
         self._lost: set[str] = set()
         self._asked: dict[str, float] = {}
         try:
-            with errors(self.bindings):
+            with errors(self.bindings), _only(LOOPBACK if self._loopback else {}):
                 self._agent = self._module.nixl_agent(self.name, self._config)
         except TransportError as error:
             limited = os.environ.get("UCX_TLS")

@@ -41,7 +41,8 @@ def kind(name: str, version: str, spec: Schema) -> Schema:
     )
 
 
-VARIABLE = made("name valueFrom", name=TEXT, valueFrom=made("fieldRef", fieldRef=made("fieldPath", fieldPath=TEXT)))
+FIELD = made("fieldRef", fieldRef=made("fieldPath", fieldPath=TEXT))
+VARIABLE = {"anyOf": [made("name value", name=TEXT, value=TEXT), made("name valueFrom", name=TEXT, valueFrom=FIELD)]}
 CONTAINER = made(
     "name image command",
     name=NAME,

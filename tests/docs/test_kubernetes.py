@@ -113,7 +113,10 @@ def test_the_connector_takes_its_configuration(name: str) -> None:
     config = read_config(transfer(of["args"])["kv_connector_extra_config"])
     mounts = {mount["name"]: mount["mountPath"] for mount in of["volumeMounts"]}
     assert (str(config.plans), config.keys) == (mounts["plans"], mounts["keys"])
-    fields = {f"$({each['name']})": each["valueFrom"]["fieldRef"]["fieldPath"] for each in of["env"]}
+    given = {each["name"]: each["value"] for each in of["env"] if "value" in each}
+    assert read_config(transfer(of["args"])["kv_connector_extra_config"], given).strict
+    named = [each for each in of["env"] if "valueFrom" in each]
+    fields = {f"$({each['name']})": each["valueFrom"]["fieldRef"]["fieldPath"] for each in named}
     assert (fields[config.host], fields[transfer(of["args"])["engine_id"]]) == ("status.podIP", "metadata.name")
     ports = [port["containerPort"] for port in of["ports"] if port["name"].startswith("kvplan-")]
     workers = of["resources"]["limits"]["nvidia.com/gpu"] if name == "prefill" else 0

@@ -24,6 +24,7 @@ from kvplan.cli.main import main
 from kvplan.compiler.api import compile_pair
 from kvplan.compiler.explain.diff.review import RolloutVerdict
 from kvplan.dsl.library import load
+from kvplan.integrations.vllm.config import PORT
 from kvplan.integrations.vllm.measures import NAMES
 from kvplan.plan.planes import planes
 from kvplan.plan.types import FORMAT
@@ -108,7 +109,7 @@ def test_numbers_in_sentences_are_those_of_the_code() -> None:
     assert f"takes up to {MOST_BYTES >> 20} MiB" in text
     assert f"lasted more than {STUCK:.0f} s" in text
     assert f"this one reads plan format {FORMAT}" in text
-    assert f"from `port` on (default {default('port')})" in text
+    assert f"from `port` on ({PORT}; on loopback any free ports)" in text
     requests, lease = Limits().requests, default("lease_s")
     assert f"{requests:,} requests for {lease:.0f} s are {requests / lease:.0f} a second" in text
     assert f"kvplan_held_leases > 0.8 * {requests}'" in text

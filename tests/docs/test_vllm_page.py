@@ -12,14 +12,13 @@ import pytest
 from tests.paths import DOCS, ROOT
 
 from kvplan.cli.codes import all_codes
-from kvplan.compiler.api import compile_pair
 from kvplan.dsl.library import load
-from kvplan.integrations.vllm.config import ConnectorConfig, read_config
+from kvplan.integrations.vllm.config import PORT, ConnectorConfig, read_config
 from kvplan.integrations.vllm.metadata import GroupName, RemotePrefill, transfer_params
 
 PAGE = (DOCS / "vllm.md").read_text()
-# What has no value of its own is found, or there is none; one has to be given.
-WORDS: Mapping[str, Any] = {"found": "", "none": None, "required": MISSING}
+# What has no value of its own is found, or there is none.
+WORDS: Mapping[str, Any] = {"found": "", "none": None}
 
 
 def section(name: str) -> str:
@@ -39,6 +38,7 @@ def default(name: str) -> Any:
 def test_every_key_is_told_with_its_default() -> None:
     told = {key.strip("`"): value for key, value, _ in rows(section("Configuration"))}
     assert list(told) == [each.name for each in fields(ConnectorConfig)]
+    assert told.pop("port") == f"free ports on loopback, else `{PORT}`"
     for name, value in told.items():
         said = WORDS[value] if value in WORDS else json.loads(value.strip("`"))
         assert (said or None) == (default(name) or None), name
@@ -59,20 +59,20 @@ def configurations() -> list[Any]:
     return [json.loads(text) for text in re.findall(r"--kv-transfer-config '(\{.*?\})'\n", PAGE, re.DOTALL)]
 
 
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", range(4))
 def test_its_configurations_are_taken(number: int) -> None:
     said = configurations()
-    assert len(said) == 3
+    assert len(said) == 4
     wanted = load().engine("vllm").serve
     assert wanted is not None
     assert dict(wanted.connector).items() <= said[number].items()
     assert said[number]["kv_role"] in wanted.roles.values()
-    read_config(said[number][wanted.extra])
+    read_config(said[number].get(wanted.extra, {}))
 
 
-def test_its_plan_can_be_made() -> None:
-    ((model, prefill, decode),) = re.findall(r"kvplan compile (\S+) --prefill (\S+) --decode (\S+) -o plans\n", PAGE)
-    assert compile_pair(load(), model, prefill, decode).plan.decode.key == decode
+def test_its_strict_configuration_is_strict() -> None:
+    (text,) = re.findall(r'"kv_connector_extra_config": (\{"strict".*?\})\n', PAGE)
+    assert read_config(json.loads(text)).strict
 
 
 def test_codes_and_links_are_there() -> None:

@@ -51,6 +51,7 @@ class Setup:
     pages_known: bool = True
     layout: str = ""  # the model's file in `layouts`, where its configuration does not tell all; else found
     unsent: str = ""  # how names of layers begin that decode has alone
+    two_keys: bool = False  # of --kv-transfer-config: connector and role, all else is found
     device: str = "cpu"
     environment: tuple[tuple[str, str], ...] = ()
     llm: tuple[tuple[str, Any], ...] = ()
@@ -186,6 +187,7 @@ SHORT = Prompts((1, 2, 31, 32, 33, 64, 65))
 QWEN = Setup("qwen3")
 UNLIKE = replace(QWEN, decode=Side(64))
 OTHER_WAY = replace(QWEN, prefill=Side(64))
+TWO_KEYS = replace(UNLIKE, two_keys=True)
 PUSH = replace(UNLIKE, mode="push")
 DS = (("VLLM_SSM_CONV_STATE_LAYOUT", "DS"),)
 GEMMA = Setup("gemma3")
@@ -361,6 +363,8 @@ CASES: tuple[Case, ...] = (
     Case("weights that differ", UNLIKE, Mistake.WEIGHTS_DIFFER, KVPLAN),
     Case("fp8 caches, whose pages were not probed", replace(UNLIKE, llm=(("kv_cache_dtype", "fp8"),)),
          Mistake.NOT_PROBED, KVPLAN),
+    Case("vllm serve with two keys, toy proxy", TWO_KEYS, Served(Router.TOY, (Call.COMPLETION, Call.CHAT)), KVPLAN,
+         smallest=True),
     Case("vllm serve, toy proxy", UNLIKE, Served(Router.TOY, (Call.COMPLETION, Call.CHAT)), KVPLAN),
     Case("vllm serve, toy proxy, streamed", UNLIKE,
          Served(Router.TOY, (Call.COMPLETION_STREAMED, Call.CHAT_STREAMED)), KVPLAN),

@@ -1,6 +1,6 @@
 """Checks of the connector against a release of vLLM: each ends right or with a traceback, told as a line of JSON.
 
-Runs in vLLM's environment, as `python -m tests.vllm.interface_checks FOLDER PORT [CHECK …]`. Prefill has blocks of 32
+Runs in vLLM's environment, as `python -m tests.vllm.interface_checks FOLDER [CHECK …]`. Prefill has blocks of 32
 tokens and one worker, decode blocks of 64 and two.
 """
 
@@ -33,19 +33,16 @@ LONG_S = 60.0
 
 
 class Bench:
-    """Makes engines: `folder` holds the model's config.json and plans; ports from `port` on are free."""
+    """Makes engines: `folder` holds the model's config.json. Each takes free ports."""
 
-    def __init__(self, folder: Path, port: int) -> None:
-        self.folder, self.port = folder, port
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.engines: list[BlankEngine] = []
 
     def engine(
         self, role: str, policy: str = "fail", hold_s: float = LONG_S, sleeps: bool = False, **more: Any
     ) -> BlankEngine:
-        self.port += 4
         extra = {
-            "plans": str(self.folder / "plans"),
-            "port": self.port,
             "lease_s": LONG_S,
             "timeout_s": LONG_S,
             "connect": LONG_S,
@@ -241,13 +238,12 @@ CHECKS: dict[str, Callable[[Bench], None]] = {
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # vLLM prints
-    folder, port = Path(sys.argv[1]), int(sys.argv[2])
-    (folder / "plans").mkdir(exist_ok=True)
+    folder = Path(sys.argv[1])
     config = {**CONFIGS["qwen3"], "num_hidden_layers": LAYERS}
     (folder / "config.json").write_text(json.dumps(config))
     answers.write(json.dumps({"version": vllm.__version__}) + "\n")
-    bench = Bench(folder, port)
-    for name in sys.argv[3:] or CHECKS:
+    bench = Bench(folder)
+    for name in sys.argv[2:] or CHECKS:
         fault = ""
         try:
             CHECKS[name](bench)

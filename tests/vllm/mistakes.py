@@ -68,7 +68,7 @@ def plan_missing(folder: Path, model: Path) -> Settings:
     """The model is known to both sides; of plans there is an empty folder."""
     none = folder / "no-plans"
     none.mkdir()
-    settings = {"plans": str(none), "jit": False, "layout": str(layout(folder / "known", model))}
+    settings = {"plans": str(none), "layout": str(layout(folder / "known", model))}
     return Settings(settings, settings)
 
 

@@ -180,10 +180,9 @@ class BlankEngine:
     def __init__(self, model: str, extra: dict[str, Any], role: str, policy: str, sleeps: bool, **more: Any) -> None:
         transfer = {
             "kv_connector": "KvplanConnector",
-            "kv_connector_module_path": "kvplan.integrations.vllm",
             "kv_role": role,
             "kv_load_failure_policy": policy,
-            "kv_connector_extra_config": {"insecure": True, "jit": True, "engine": "vllm", **extra},
+            "kv_connector_extra_config": {"engine": "vllm", **extra},
         }
         options = {**OPTIONS, **more, "kv_transfer_config": transfer}
         config = EngineArgs(model=model, **options).create_engine_config()

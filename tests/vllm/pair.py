@@ -119,16 +119,12 @@ class Pair:
                 "kv_connector": name,
                 "kv_connector_extra_config": {"kv_lease_duration": self.setup.lease_s},
             }
-        module = {"kv_connector": "KvplanConnector", "kv_connector_module_path": "kvplan.integrations.vllm"}
-        return {**common, **module, "kv_connector_extra_config": self._kvplan(side)}
+        return {**common, "kv_connector": "KvplanConnector", "kv_connector_extra_config": self._kvplan(side)}
 
     def _kvplan(self, side: str) -> dict[str, Any]:
         more = getattr(self.more, side)
         settings = {
-            "plans": str(plans(self.launcher.folder)),
-            "jit": True,
             "mode": self.setup.mode,
-            "host": "127.0.0.1",
             "port": self.ports[side] + 10,
             "lease_s": self.setup.lease_s,
             "timeout_s": TIMEOUT_S,
@@ -138,14 +134,7 @@ class Pair:
             settings["layout"] = str(LAYOUTS / f"{self.setup.layout}.yaml")
         if self.setup.strategy:
             settings["plan_options"] = {"strategy": self.setup.strategy}
-        return settings if "keys" in settings else {**settings, "insecure": True}
-
-
-def plans(folder: Path) -> Path:
-    """Where a run's plans are, compiled when they are first needed."""
-    path = folder / "plans"
-    path.mkdir(exist_ok=True)
-    return path
+        return settings
 
 
 def free(engine: Engine) -> int:

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from tests.paths import ROOT
+from tests.vllm import installed
 
 Word = dict[str, Any]
 START_S, ANSWER_S = 480.0, 60.0
@@ -45,11 +46,13 @@ class Launcher:
     def __init__(self, python: Path, folder: Path, environment: Mapping[str, str] | None = None) -> None:
         self.folder, self.python, self._engines = folder, python, 0
         paths = os.pathsep.join(map(str, (ROOT, ROOT / "src", folder)))
+        installed.describe(folder)
+        own = {"PYTHONPATH": paths, "XDG_CACHE_HOME": str(folder / "cache")}
         self._log = (folder / "launcher.log").open("w")
         self._process = subprocess.Popen(
             [str(python), "-m", "tests.vllm.launcher"],
             cwd=folder,
-            env={**os.environ, **ENVIRONMENT, **(environment or {}), "PYTHONPATH": paths},
+            env={**os.environ, **ENVIRONMENT, **(environment or {}), **own},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.vllm import environment
 from tests.vllm.cases import Setup, Side
-from tests.vllm.pair import PORTS, ROLES, plans
+from tests.vllm.pair import PORTS, ROLES
 from tests.vllm.process import START_S, EngineLost, Launcher, Program, tail, wait_until
 from tests.vllm.web import HttpError, get
 
@@ -88,29 +88,29 @@ class ServedPair:
 
     def _serve(self, side: str) -> Server:
         about: Side = getattr(self.setup, side)
-        transfer = {
-            "kv_connector": "KvplanConnector",
-            "kv_connector_module_path": "kvplan.integrations.vllm",
-            "kv_role": ROLES[side],
-            "kv_connector_extra_config": self._settings(side),
-        }
         flags: Mapping[str, Any] = {
             "--port": self.ports[side],
             "--block-size": about.block,
             "--dtype": self.setup.dtype,
             "--max-model-len": about.max_model_len,
             "--num-gpu-blocks-override": about.blocks,
-            "--kv-transfer-config": json.dumps(transfer),
+            "--kv-transfer-config": json.dumps(self._transfer(side)),
         }
         words = [str(word) for flag in flags.items() for word in flag]
         return self._started(
             f"serve-{side}", ["vllm", "serve", self.model, "--enforce-eager", *words], self.ports[side]
         )
 
-    def _settings(self, side: str) -> dict[str, Any]:
-        settings = {"plans": str(plans(self._launcher.folder)), "insecure": True, "jit": True}
-        more = {"lease_s": float(self.setup.lease_s), "port": self.ports[side] + 10}
-        return {**settings, **more}
+    def _transfer(self, side: str) -> dict[str, Any]:
+        """Two keys, as README has them; or what a configuration of before has."""
+        if self.setup.two_keys:
+            return {"kv_connector": "KvplanConnector", "kv_role": "kv_both"}
+        return {
+            "kv_connector": "KvplanConnector",
+            "kv_connector_module_path": "kvplan.integrations.vllm",
+            "kv_role": ROLES[side],
+            "kv_connector_extra_config": {"lease_s": float(self.setup.lease_s), "port": self.ports[side] + 10},
+        }
 
     def _proxy(self) -> Server | None:
         """vLLM's toy proxy, where its file can be had."""

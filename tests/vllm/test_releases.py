@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.paths import ROOT
-from tests.vllm import environment, releases
+from tests.vllm import environment, installed, releases
 from tests.vllm.process import ENVIRONMENT
 
 pytestmark = [pytest.mark.vllm, pytest.mark.xdist_group("vllm")]
@@ -30,7 +30,6 @@ CHECKS = (
     "sleep",
     "sleep_while_it_is_held",
 )
-PORTS = {release: 18600 + 100 * number for number, release in enumerate(releases.PACKAGES)}
 
 
 @cache
@@ -40,11 +39,12 @@ def faults(release: str, folder: Path) -> dict[str, str]:
         python, first = environment.cached(), releases.cached(release)
     except environment.UnavailableError as reason:
         pytest.skip(str(reason))
-    paths = os.pathsep.join(path for path in (first, str(ROOT), str(ROOT / "src")) if path)
+    installed.describe(folder)
+    paths = os.pathsep.join(path for path in (first, str(ROOT), str(ROOT / "src"), str(folder)) if path)
     done = subprocess.run(
-        [str(python), "-m", "tests.vllm.interface_checks", str(folder), str(PORTS[release])],
+        [str(python), "-m", "tests.vllm.interface_checks", str(folder)],
         cwd=folder,
-        env={**os.environ, **ENVIRONMENT, **MORE, "PYTHONPATH": paths},
+        env={**os.environ, **ENVIRONMENT, **MORE, "PYTHONPATH": paths, "XDG_CACHE_HOME": str(folder / "cache")},
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,

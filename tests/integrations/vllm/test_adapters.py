@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
-
-import pytest
+from types import SimpleNamespace
 
 from kvplan.integrations.vllm.adapters import adapter_identity
 
@@ -44,11 +41,8 @@ def test_an_adapter_without_files_here_is_known_by_name_and_path(tmp_path: Path)
     assert len({identity(path, name) for path in paths for name in ("a", "b")}) == 6
 
 
-def test_an_adapter_of_the_hub_is_found_in_the_folder_of_its_client(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hub, here = ModuleType("huggingface_hub"), adapter(tmp_path)
-    hub.try_to_load_from_cache = lambda name, file: os.path.join(here, file) if name == "org/adapter" else None  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
-    assert identity("org/adapter") == identity(here)
-    assert identity("org/missing").startswith("name ")
+def test_an_adapter_of_the_hub_is_found_in_the_folder_of_its_client(tmp_path: Path) -> None:
+    here = adapter(tmp_path)
+    lora = SimpleNamespace(lora_name="adapter", lora_path="org/adapter")
+    assert adapter_identity(lora, lambda name: here if name == "org/adapter" else None) == identity(here)
+    assert adapter_identity(lora, lambda name: None).startswith("name ")

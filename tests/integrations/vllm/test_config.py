@@ -14,10 +14,61 @@ from kvplan.runtime import Keys, Plain
 LEAST = {"plans": "plans", "insecure": True}
 
 
-def test_plans_and_a_word_on_keys_are_enough() -> None:
-    config = read_config(LEAST)
-    assert config == ConnectorConfig(Path("plans"), insecure=True)
-    assert config.secrets() == Plain()
+def test_nothing_has_to_be_said_on_one_machine() -> None:
+    config = read_config({}, {})
+    assert config == ConnectorConfig()
+    assert config.secrets() == Plain(loopback=True)
+    assert (config.plans, config.host, config.port) == (None, "127.0.0.1", 0)
+
+
+@pytest.mark.parametrize(("host", "port"), [("127.0.0.2", 0), ("localhost", 0), ("[::1]", 0), ("10.0.0.1", 7600)])
+def test_a_port_is_chosen_where_only_this_machine_connects(host: str, port: int) -> None:
+    assert read_config({"insecure": True, "host": host}).port == port
+    assert read_config({"insecure": True, "host": host, "port": 7000}).port == 7000
+
+
+@pytest.mark.parametrize(
+    "beyond", [{"host": "10.0.0.1"}, {"host": "0.0.0.0"}, {"host": "prefill-0"}, {"peers": ["127.0.0.1", "10.0.0.0/8"]}]
+)
+def test_beyond_this_machine_the_commands_that_make_keys_are_told(beyond: dict[str, Any]) -> None:
+    with pytest.raises(ConnectorError, match=r"I002: .*no keys.*not this machine's loopback") as caught:
+        read_config(beyond)
+    assert caught.value.help.count("kvplan keys ") == 2
+    assert read_config({**beyond, "insecure": True}).secrets() == Plain()
+
+
+@pytest.mark.parametrize(
+    ("host", "why"), [("127.0.0.1", ""), ("localhost", ""), ("10.0.0.1", "no keys"), ("prefill-0", "no keys")]
+)
+def test_a_request_cannot_name_another_machine_to_an_engine_without_keys(host: str, why: str) -> None:
+    refused = read_config({}).refuses(host)
+    assert why in refused
+    assert bool(why) == bool(refused)
+    assert not read_config({"insecure": True}).refuses(host)
+    assert not read_config({"keys": "keys"}).refuses(host)
+
+
+STRICT = {"strict": True, "plans": "plans", "keys": "keys"}
+
+
+def test_strict_asks_for_plans_and_keys() -> None:
+    assert read_config(STRICT, {}).strict
+    assert read_config({"plans": "plans", "keys": "keys"}, {"KVPLAN_STRICT": "1"}) == read_config(STRICT, {})
+    assert not read_config({}, {"KVPLAN_STRICT": "0"}).strict
+
+
+@pytest.mark.parametrize("missing", [["plans"], ["keys"], ["plans", "keys"]])
+@pytest.mark.parametrize("more", [{}, {"insecure": True}])
+def test_strict_names_what_is_missing(missing: list[str], more: dict[str, Any]) -> None:
+    given = {name: value for name, value in STRICT.items() if name not in missing} | more
+    with pytest.raises(ConnectorError, match=" and ".join(f"no {name}" for name in missing)):
+        read_config(given)
+
+
+def test_one_word_of_a_fleet_cannot_be_taken_back_by_an_engine() -> None:
+    for word in ("1", "true"):
+        with pytest.raises(ConnectorError, match=r"I002.*(strict|KVPLAN_STRICT)"):
+            read_config({"strict": False}, {"KVPLAN_STRICT": word})
 
 
 def test_keys_are_loaded(tmp_path: Path) -> None:
@@ -38,7 +89,7 @@ def test_every_key_is_read() -> None:
         "plan_options": {"strategy": "auto", "machine": "ours"},
         "revision": "9f2e1c7",
         "mode": "push",
-        "jit": True,
+        "strict": False,
         "host": "10.0.0.1",
         "port": 7000,
         "peers": ["10.0.0.2", "prefill", "10.1.0.0/16"],
@@ -77,8 +128,7 @@ def test_an_unknown_key_is_named_with_the_nearest_one() -> None:
         {"insecure": "yes"},
         {"plans_url": "s3://bucket/plans"},
         {"plans_key": "team.sign.pub"},
-        {"plans_url": "s3://bucket/plans", "plans_key": "team.sign.pub", "jit": True},
-        {"insecure": False},
+        {"strict": 1},
         {"keys": "k"},
         {"mode": "shove"},
         {"port": 0},
@@ -121,6 +171,6 @@ def test_credentials_are_not_shown() -> None:
     assert "secret" not in f"{caught.value}{caught.value.help}"
 
 
-def test_without_plans() -> None:
-    with pytest.raises(ConnectorError, match=r"I002: .*has no plans"):
-        read_config({"insecure": True})
+def test_plans_are_pulled_into_a_directory() -> None:
+    with pytest.raises(ConnectorError, match=r"I002: .*plans_url and no plans"):
+        read_config({"plans_url": "s3://bucket/plans", "plans_key": "team.sign.pub"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -100,12 +101,14 @@ class FakeWorkers:
     revisions: list[str] = field(default_factory=list)
     drafts: bool = False
     broken: bool = False
+    before: list[str] = field(default_factory=list)
 
     def make(self, config: Any, layout: Any, roles: EngineRoles) -> tuple[Any, Any]:
         if self.broken:
             raise ValueError("no memory")
         self.revisions.append(roles.revision)
         self.drafts = roles.drafts
+        self.before.append(roles.before)
         number = sum(word.startswith("made") for word in self.said)
         self.said.append(f"made {number}")
         return FakeWorker(self.said, number), facts(number)
@@ -121,7 +124,7 @@ def connector(monkeypatch: pytest.MonkeyPatch, workers: FakeWorkers) -> Iterator
     taken, said = {name: type(name, (), {}) for name in TAKEN}, SimpleNamespace(config="config.json")
     stubs = {
         BASE: module(BASE, KVConnectorBase_V1=FakeBase, KVConnectorTransferResults=FakeResults, **taken),
-        "kvplan.integrations.vllm.facts": module("facts", engine_facts=lambda *_: said),
+        "kvplan.integrations.vllm.facts": module("facts", engine_facts=lambda *_: said, adapter_folder=None),
         "kvplan.integrations.vllm.stats": module("stats", KvplanPromMetrics=object, KvplanStats=str),
     }
     for name, stub in stubs.items():
@@ -214,10 +217,34 @@ def test_an_order_that_is_said_is_asked_for(connector: ModuleType, order: str | 
     assert connector.KvplanConnector.get_required_kvcache_layout(config) == order
 
 
+def test_its_workers_go_on_at_the_address_that_peers_were_told(connector: ModuleType, workers: FakeWorkers) -> None:
+    """Also when memory is registered again: a free port would be another one."""
+    made = engine(connector)
+    for _ in range(3):
+        made.register_kv_caches({})
+    assert workers.before == ["", facts(0).address, facts(1).address]
+
+
+def test_events_are_in_the_engine_s_log_unless_somebody_takes_them(connector: ModuleType) -> None:
+    ours, theirs, root = (logging.getLogger(name) for name in ("kvplan", "vllm", None))
+    handlers, mine = root.handlers, logging.NullHandler()
+    try:
+        root.handlers, theirs.handlers = [], [mine]
+        connector.share_log()
+        assert ours.handlers == [mine]
+        ours.handlers, root.handlers = [], [logging.NullHandler()]
+        connector.share_log()
+        assert ours.handlers == []
+    finally:
+        ours.handlers, theirs.handlers, root.handlers = [], [], handlers
+        ours.setLevel(logging.NOTSET)
+
+
 @pytest.mark.parametrize("decodes", [True, False])
 def test_its_scheduler_loads_where_the_engine_decodes(connector: ModuleType, decodes: bool) -> None:
     scheduler = engine(connector, decodes=decodes, peers=["10.0.0.2"])._scheduler
-    assert (scheduler.decodes, scheduler.peers) == (decodes, ("10.0.0.2",))
+    assert scheduler.decodes == decodes
+    assert "none of peers" in scheduler.refuses("10.0.0.1")
 
 
 @pytest.mark.parametrize(

@@ -160,13 +160,19 @@ def engine(tmp_path: Path) -> FakeEngine:
     return FakeEngine(folder=tmp_path)
 
 
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
 def config(engine: FakeEngine, **more: Any) -> ConnectorConfig:
-    return ConnectorConfig(engine.folder / "plans", insecure=True, **more)
+    """That of an engine that compiles its plans itself."""
+    return ConnectorConfig(**more)
 
 
 def test_a_layout_is_found_compared_and_mapped(engine: FakeEngine) -> None:
     caches, registered = engine.registered()
-    layout = worker_layout(config(engine, jit=True), engine.facts, caches, registered)
+    layout = worker_layout(config(engine), engine.facts, caches, registered)
     assert (layout.worker, layout.groups) == (0, (GroupName("attention", "tokens"),))
     assert layout.side.key == "engine=vllm-cpu,tp=1,block=32"
     addresses = [tensor.data_ptr() for tensor in registered.values()]
@@ -177,7 +183,7 @@ def test_a_layout_is_found_compared_and_mapped(engine: FakeEngine) -> None:
 def test_what_an_engine_says_of_a_model_of_a_family_is_sent(engine: FakeEngine) -> None:
     """The record of an engine, as its cards, is msgspec's, which takes plain texts alone."""
     facts = replace(engine.facts, config=str(FIXTURES / "configs" / "deepseek-v3.json"))
-    layouts, name = model_layout(config(engine), facts)
+    layouts, name, _ = model_layout(config(engine), facts)
     bound = bind(layouts, layouts.model(name), "tp=1")
     side, digest = side_of(bound)
     worker = WorkerFacts(0, "tcp://10.0.0.1:7600", (), "", bound.model, digest, side.digest, side.key)
@@ -218,7 +224,7 @@ def test_layers_that_no_file_has_may_be_those_of_drafts_where_the_engine_drafts(
     config_json = json.loads((engine.folder / "config.json").read_text()) | {"num_hidden_layers": 3}
     (engine.folder / "config.json").write_text(json.dumps(config_json))
     with pytest.raises(ConnectorError, match=r"the layout none \(model.layers.3.self_attn.attn") as caught:
-        worker_layout(config(engine, jit=True), engine.facts, *engine.registered())
+        worker_layout(config(engine), engine.facts, *engine.registered())
     assert caught.value.code == "I005"
     assert help in str(caught.value)
 
@@ -228,7 +234,7 @@ def test_what_a_load_leaves_of_its_last_block_is_zeroed_where_the_engine_relies_
     caches.needs_kv_cache_zeroing = True
     for tensor in registered.values():
         tensor.fill_(1)
-    clearing = worker_layout(config(engine, jit=True), engine.facts, caches, registered).clearing
+    clearing = worker_layout(config(engine), engine.facts, caches, registered).clearing
     assert clearing is not None
     clearing.clear(LoadOrder("r", (32, 70), ((5, 4, 2, 3, 0),), held(70)))
     for tensor in registered.values():
@@ -249,7 +255,7 @@ def test_what_a_load_leaves_of_a_window_s_blocks_is_zeroed(
 ) -> None:
     caches, registered = engine.registered()
     caches.kv_cache_groups[0].kv_cache_spec.sliding_window = window
-    layout = worker_layout(config(engine, jit=True), engine.facts, *engine.registered())
+    layout = worker_layout(config(engine), engine.facts, *engine.registered())
     tensor = registered["model.layers.0.self_attn.attn"]
     tensor.fill_(1)
     clearing = _clearing(layout.side, caches, layout.groups, registered)
@@ -264,14 +270,15 @@ def test_tokens_are_shared_out_as_the_engine_says(engine: FakeEngine, said: dict
     caches, registered = engine.registered()
     mesh = {**engine.facts.mesh, "tp": 8, "dcp": 2}
     facts = replace(engine.facts, platform="cuda", mesh=mesh, options=engine.options | said)
-    side = worker_layout(config(engine, jit=True), facts, caches, registered).side
+    side = worker_layout(config(engine), facts, caches, registered).side
     assert [(group.shards, group.chunk) for group in side.groups] == [(2, chunk)]
 
 
 def test_the_side_is_the_one_that_plans_have(engine: FakeEngine) -> None:
     caches, registered = engine.registered()
-    layout = worker_layout(config(engine, jit=True), engine.facts, caches, registered)
-    found = load((), (engine.folder / "plans" / "layouts",))
+    layout = worker_layout(config(engine), engine.facts, caches, registered)
+    assert layout.cache is not None
+    found = load((), (layout.cache / "layouts",))
     plan = compile_pair(found, layout.model, layout.side.key, layout.side.key).plan
     assert plan.prefill == layout.side
     assert plan.model_digest == layout.model_digest
@@ -279,13 +286,13 @@ def test_the_side_is_the_one_that_plans_have(engine: FakeEngine) -> None:
 
 def test_without_a_layout_file_the_command_that_makes_one_is_told(engine: FakeEngine) -> None:
     with pytest.raises(ConnectorError, match=r"I004.*kvplan new .*config\.json -o") as caught:
-        worker_layout(config(engine), engine.facts, *engine.registered())
+        worker_layout(config(engine, plans=Path("plans")), engine.facts, *engine.registered())
     assert caught.value.code == "I004"
 
 
 def test_the_command_knows_the_files_of_ones_own(engine: FakeEngine, tmp_path: Path) -> None:
     with pytest.raises(ConnectorError, match=rf"--layouts {tmp_path}"):
-        worker_layout(config(engine, layouts=tmp_path), engine.facts, *engine.registered())
+        worker_layout(config(engine, plans=Path("plans"), layouts=tmp_path), engine.facts, *engine.registered())
 
 
 def test_a_layout_that_differs_by_one_number_is_told_with_both_values(engine: FakeEngine) -> None:
@@ -293,13 +300,13 @@ def test_a_layout_that_differs_by_one_number_is_told_with_both_values(engine: Fa
     wrong = json.loads((engine.folder / "config.json").read_text()) | {"num_key_value_heads": 2}
     (engine.folder / "config.json").write_text(json.dumps(wrong))
     with pytest.raises(ConnectorError, match=r"heads: the engine has 4, the layout 2 \(model.layers.0") as caught:
-        worker_layout(config(engine, jit=True), engine.facts, caches, registered)
+        worker_layout(config(engine), engine.facts, caches, registered)
     assert caught.value.code == "I005"
 
 
 def test_options_of_the_user_count_before_what_the_engine_says(engine: FakeEngine) -> None:
     with pytest.raises(ConnectorError, match=r"tokens of a block: the engine has 32, the layout 64"):
-        worker_layout(config(engine, jit=True, options={"block": "64"}), engine.facts, *engine.registered())
+        worker_layout(config(engine, options={"block": "64"}), engine.facts, *engine.registered())
 
 
 def test_the_engine_s_file_is_that_for_platform_and_release(engine: FakeEngine, library: Library) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.integrations.vllm.requests import STATE, TOKENS, FakeRequest, facts, held, to_decode, to_prefill
 
+from kvplan.integrations.vllm.config import ConnectorConfig
 from kvplan.integrations.vllm.errors import ConnectorError
 from kvplan.integrations.vllm.metadata import (
     BlockIds,
@@ -234,6 +235,11 @@ def test_what_one_request_loads_no_other_does(caplog: pytest.LogCaptureFixture) 
     assert made.matched(other, 0) == 39
 
 
+def refusing(*peers: str) -> Callable[[str], str]:
+    """What an engine with keys, and these peers, says of a host."""
+    return ConnectorConfig(keys="keys", peers=peers).refuses
+
+
 @pytest.mark.parametrize(("peers", "external"), [
     (("127.0.0.1",), 39),
     (("10.0.0.2",), 0),
@@ -243,7 +249,7 @@ def test_what_one_request_loads_no_other_does(caplog: pytest.LogCaptureFixture) 
     (("prefill",), 0),
 ])  # fmt: skip
 def test_only_peers_are_met_where_they_are_named(peers: tuple[str, ...], external: int) -> None:
-    made, request = ConnectorScheduler("e", (FULL,), peers=peers), to_decode("d", 40, held(40))
+    made, request = ConnectorScheduler("e", (FULL,), refuses=refusing(*peers)), to_decode("d", 40, held(40))
     made.arrived(request)
     assert made.matched(request, 0) == external
 
@@ -530,6 +536,6 @@ def test_what_prefill_will_not_hold_is_not_asked_for_early() -> None:
 
 def test_an_early_request_may_name_peers_alone() -> None:
     made, request = scheduler(), asked_early("d")
-    made.peers = ("10.0.0.2",)
+    made.refuses = refusing("10.0.0.2")
     made.arrived(request)
     assert made.matched(request, 0) == 0

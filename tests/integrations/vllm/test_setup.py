@@ -108,11 +108,34 @@ def test_plans_come_from_a_url(plans: Path, tmp_path: Path) -> None:
     public, secret = signing.make(tmp_path, "team")
     push(plans, str(tmp_path / "there"), signing.SigningKey(secret))
     given = {"plans": str(tmp_path / "here"), "plans_url": str(tmp_path / "there"), "insecure": True}
-    catalog = setup.plans(read_config({**given, "plans_key": str(public)}))
+    catalog = setup.plans(read_config({**given, "plans_key": str(public)}), None)
     assert [one.model for one in catalog.entries()] == [MODEL]
     chosen = {"plan_options": {"strategy": "auto"}}
-    for key in ({**given, "plans_key": str(public)}, {"plans": str(plans), "insecure": True, "jit": True}):
-        assert setup.plans(read_config({**key, **chosen})).options == (("strategy", "auto"),)
+    pulled, read = {**given, "plans_key": str(public)}, {"plans": str(plans)}
+    for key, cache in ((pulled, None), (read, None), (dict[str, object](), tmp_path / "cache")):
+        assert setup.plans(read_config({**key, **chosen}), cache).options == (("strategy", "auto"),)
     other, _ = signing.make(tmp_path, "other")
     with pytest.raises(PlanSignatureError, match="not trusted"):
-        setup.plans(read_config({**given, "plans_key": str(other)}))
+        setup.plans(read_config({**given, "plans_key": str(other)}), None)
+
+
+def test_the_plan_for_a_peer_like_this_engine_is_made_before_it_is_met(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log has its digest, and the command that commits it."""
+    caplog.set_level("INFO", "kvplan")
+    catalog, mine = setup.plans(read_config({}), tmp_path), layout("tp=1,conv=SD")
+    setup.compile_ahead(catalog, mine).join()
+    plan = catalog.look(mine.model_digest, mine.side.digest, mine.side.digest)
+    assert plan is not None
+    command = f"kvplan compile {MODEL} --prefill {mine.side.key} --decode {mine.side.key} -o plans"
+    assert f'plan not committed plan={plan.digest} folder={tmp_path / "plans"} commit="{command}"' in caplog.text
+
+
+def test_two_engines_of_one_machine_take_ports_that_are_free(plans: Path) -> None:
+    """Each of their workers says where it answers, and answers there again when its memory is registered anew."""
+    assert setup._address("127.0.0.1", layout("tp=1"), replace(ROLES, port=0)) == "tcp://127.0.0.1:*"
+    again = replace(ROLES, port=0, before="tcp://127.0.0.1:40001")
+    assert setup._address("127.0.0.1", layout("tp=1"), again) == "tcp://127.0.0.1:40001"
+    second = replace(layout("tp=1"), worker=1)
+    assert setup._address("10.0.0.1", second, replace(ROLES, port=7600)) == "tcp://10.0.0.1:7601"

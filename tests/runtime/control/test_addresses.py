@@ -11,8 +11,8 @@ from tests.runtime.helpers.plans import Shape
 from tests.runtime.helpers.requests import ask, move
 from tests.runtime.helpers.worlds import world
 
-from kvplan.runtime import errors
-from kvplan.runtime.control.addresses import check_address, is_everywhere, is_ipv6
+from kvplan.runtime import Plain, errors
+from kvplan.runtime.control.addresses import check_address, is_everywhere, is_ipv6, is_loopback
 from kvplan.runtime.control.channel import ControlClient, ControlServer
 
 needs_ipv6 = pytest.mark.skipif(not ipv6(), reason="this machine has no IPv6")
@@ -32,6 +32,36 @@ def test_addresses(address: str) -> None:
     check_address(address)
     assert is_everywhere(address) == (address in ANYWHERE)
     assert is_ipv6(address) == ("[" in address)
+
+
+HERE = ["tcp://127.0.0.1:1", "tcp://127.1.2.3:*", "tcp://localhost:1", "tcp://[::1]:1", "ipc:///tmp/a"]
+BEYOND = [
+    *ANYWHERE,
+    *SOMEWHERE[:2],
+    "tcp://127.0.0.1:0;10.0.0.1:5",
+    "tcp://127.0.0.1.example:1",
+    "tcp://127.1:1",
+    "tcp://[localhost6]:1",
+    "tcp://[::ffff:127.0.0.1]:1",
+]
+
+
+def test_which_addresses_are_this_machine_s() -> None:
+    assert [is_loopback(address) for address in (*HERE, *BEYOND)] == [*[True] * len(HERE), *[False] * len(BEYOND)]
+
+
+@pytest.mark.parametrize("address", BEYOND)
+def test_without_keys_no_socket_of_loopback_listens_or_connects_beyond(address: str) -> None:
+    for make in (ControlServer, ControlClient):
+        with pytest.raises(errors.KeysError, match=r"not on this machine, and there are no keys.*`kvplan keys`"):
+            make(address, Plain(loopback=True))
+
+
+def test_without_keys_loopback_is_talked_over() -> None:
+    server = ControlServer("tcp://127.0.0.1:*", Plain(loopback=True))
+    client = ControlClient(server.address, Plain(loopback=True))
+    client.close()
+    server.close()
 
 
 @pytest.mark.parametrize("address", ["tcp://::1:5555", "tcp://fe80::1%eth0:5555", "tcp://2001:db8::1", "tcp://:::*"])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
+import os
+import socket
 import sys
 from collections.abc import Iterator
 from itertools import islice
@@ -30,6 +33,33 @@ except errors.NixlMissingError:
     pytest.skip("NIXL is not installed", allow_module_level=True)
 
 LENGTH = 1 << 16
+
+
+def listening() -> set[tuple[str, int]]:
+    """Host and port of each TCP socket of this process that listens."""
+    found = set[tuple[str, int]]()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            with socket.socket(fileno=os.dup(int(name))) as one:
+                if one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) and one.family != socket.AF_UNIX:
+                    found.add(one.getsockname()[:2])
+        except OSError:
+            continue
+    return found
+
+
+def test_an_agent_of_loopback_opens_no_port_beyond_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the environment says of devices, which is as before once the agent is there."""
+    monkeypatch.setenv("UCX_NET_DEVICES", "all")
+    before = listening()
+    agent = Nixl("here", loopback=True)
+    try:
+        opened = listening() - before
+        assert opened
+        assert all(ipaddress.ip_address(host).is_loopback for host, _ in opened)
+    finally:
+        agent.close()
+    assert os.environ["UCX_NET_DEVICES"] == "all"
 
 
 @pytest.mark.parametrize("push", [False, True], ids=["read", "write"])
