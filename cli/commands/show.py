@@ -50,7 +50,7 @@ def command(
 
         leave_out("a figure shows no change", {"--before": before})
         named = out.with_suffix(SVG) if out == PAGE else out
-        _write(figure(_plan(what, asked)[0], worker or 0), named, form)
+        _write(figure(_plan(what, asked)[1], worker or 0), named, form)
         return
     leave_out("a page has all workers", {"--worker": worker})
     title, data = _data(what, asked, before)
@@ -86,10 +86,10 @@ def _data(what: str, asked: AskedPairs, before: str | None) -> tuple[str, Plain]
             )
         costs = _matrix(what, asked)
         return str(costs["model"]), {"command": command, "matrix": costs}
-    plan, facts = _plan(what, asked)
+    text, plan, facts = _plan(what, asked)
     data = {"command": command, "plan": picture(plan, facts)}
     return f"{plan.title}: {plan.prefill.key} to {plan.decode.key}", data | (
-        _change(before, what, plan) if before else {}
+        _change(before, what, text, asked.layouts) if before else {}
     )
 
 
@@ -102,7 +102,8 @@ def _several(what: str, asked: AskedPairs) -> bool:
     return not (asked.prefill and asked.decode) or len(sides(asked.prefill)) * len(sides(asked.decode)) > 1
 
 
-def _plan(what: str, asked: AskedPairs) -> tuple[Plan, PlanCost]:
+def _plan(what: str, asked: AskedPairs) -> tuple[str, Plan, PlanCost]:
+    """A plan's text, the plan and what it costs."""
     if what.endswith(".py"):
         if asked.given():
             raise click.UsageError("a plan has its own sides and options")
@@ -110,26 +111,28 @@ def _plan(what: str, asked: AskedPairs) -> tuple[Plan, PlanCost]:
     if not asked.prefill or not asked.decode:
         raise click.UsageError("give --prefill SIDE and --decode SIDE, or the path of a plan")
     compiled = asked.compiled(what)
-    return compiled.plan, compiled.facts
+    return compiled.text, compiled.plan, compiled.facts
 
 
-def _on_disk(what: str, like: str | None) -> tuple[Plan, PlanCost]:
+def _on_disk(what: str, like: str | None) -> tuple[str, Plan, PlanCost]:
     texts = plans.read(what, like)
     if len(texts) != 1:
         raise BadInput("S021", f"{what!r} has {len(texts)} plans, and one is shown", "give the path of one plan")
-    return plans.costed(next(iter(texts.values())), what)
+    text = next(iter(texts.values()))
+    return text, *plans.costed(text, what)
 
 
-def _change(before: str, what: str, after: Plan) -> Plain:
-    """The plan before as a picture, and what is unlike, in words."""
-    from kvplan.compiler.explain.diff.changes import changes
-    from kvplan.compiler.explain.diff.fold import alone, shown
+def _change(before: str, what: str, text: str, layouts: tuple[Path, ...]) -> Plain:
+    """The plan before as a picture, and what `kvplan diff` says of the change: verdict, causes, effects, costs."""
+    from kvplan.cli.review.sources import change_of
+    from kvplan.cli.review.summary import told, verdict
     from kvplan.compiler.explain.picture.describe_picture import picture
 
-    old, facts = _on_disk(before, what if what.endswith(".py") else None)
-    told = [(one, f"{one.subject.side} {alone(one).subject}".strip()) for one in changes(old, after)]
-    rows = [[one.rule, where, shown(one.before), shown(one.after)] for one, where in told]
-    return {"before": picture(old, facts), "changes": rows}
+    path = what if what.endswith(".py") else ""
+    old, plan, facts = _on_disk(before, path or None)
+    found = change_of((before, old), (path, text), layouts)
+    blocks = [[heading, [[one.rule, one.text] for one in changes]] for heading, changes in told(found) if changes]
+    return {"before": picture(plan, facts), "change": {"verdict": verdict(found), "blocks": blocks}}
 
 
 def _matrix(what: str, asked: AskedPairs) -> Plain:

@@ -7,11 +7,17 @@ function planSections(plan, command) {
   return [headSection(plan, command), pages.node, ...restOf(plan, pages)];
 }
 
-/** A change: what is unlike, the pages of both plans, then all that is new. */
-function changeSections(plan, before, changes, command) {
-  const after = pagesSection(plan, { title: "Pages after", other: before });
-  const old = pagesSection(before, { title: "Pages before", other: plan });
-  return [headSection(plan, command, before), changeSection(changes), after.node, old.node, ...restOf(plan, after)];
+/** A change: what it is, the first pages of both plans that differ, then all that is new. */
+function changeSections(plan, before, change, command) {
+  const [now, then] = [firstMoved(plan, before), firstMoved(before, plan)];
+  const head = [headSection(plan, command, before), changeSection(change)];
+  if (!now && !then) {
+    const same = pagesSection(plan, { title: "Pages, each as in the plan before" });
+    return [...head, same.node, ...restOf(plan, same)];
+  }
+  const after = pagesSection(plan, { title: "Pages after", other: before, at: now });
+  const old = pagesSection(before, { title: "Pages before", other: plan, at: then });
+  return [...head, after.node, old.node, ...restOf(plan, after)];
 }
 
 function restOf(plan, pages) {
@@ -29,9 +35,9 @@ function restOf(plan, pages) {
   return [readsSection(plan, choose), costSection(plan), spans, groupsSection(plan), proofSection(plan)];
 }
 
-function sections({ plan, before, changes, matrix, command }) {
+function sections({ plan, before, change, matrix, command }) {
   if (matrix) return matrixSections(matrix, command);
-  return before ? changeSections(plan, before, changes, command) : planSections(plan, command);
+  return before ? changeSections(plan, before, change, command) : planSections(plan, command);
 }
 
 document.getElementById("page").replaceChildren(patterns(), ...sections(data));

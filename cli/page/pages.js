@@ -3,13 +3,16 @@
 const MOST_MAPS = 6; // on a side; where there are more the first one follows what is pointed at
 const MOST_HEIGHT = 640; // of a side, in pixels
 
-/** The section of a plan's pages. Where there is an `other` plan, what differs from it is marked. Returns {node, show(reader)}. */
-function pagesSection(plan, { title, other = null }) {
+/**
+ * The section of a plan's pages, shown first `at` {pair, reader, layer}. If there is an `other` plan, what differs from it is
+ * marked. Returns {node, show(reader)}.
+ */
+function pagesSection(plan, { title, other = null, at = null }) {
   const stage = el("div", { class: "stage" });
   const readout = el("div", { class: "readout", role: "status", "aria-live": "polite" });
   const legend = el("div", { class: "legend" });
   const bar = el("div", { class: "bar" });
-  const state = { pair: plan.pairs[0]?.pair, reader: 0, layer: null };
+  const state = at ?? { pair: plan.pairs[0]?.pair, reader: 0, layer: null };
   const view = { plan, other, state, stage, readout, maps: [], pinned: false, at: null };
   const node = el("section", {},
     el("h2", {}, title),
@@ -23,7 +26,7 @@ function pagesSection(plan, { title, other = null }) {
     legend.replaceChildren(...legendOf(plan, view));
     if (name === "reader") node.dispatchEvent(new CustomEvent("reader", { detail: value }));
   };
-  set("reader", 0);
+  set("reader", state.reader);
   return { node, show: (reader) => set("reader", reader) };
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
@@ -59,6 +60,15 @@ def compared(old: str, new: str, layouts: Sequence[Path], indexed: bool = False)
         return Compared(answer, refused)
     alike = {path: _file(path, texts[0][path], old) for path in same}
     return Compared(answer, refused, *(_entries({**files, **alike}) for files in (before, after)))
+
+
+def change_of(old: tuple[str, str], new: tuple[str, str], layouts: Sequence[Path]) -> Review:
+    """The review of one plan: its name before, as `kvplan diff` takes it, with its text; and the same now.
+
+    A plan that was compiled just now has no name. Raises BadInput, DslError, PlanFormatError.
+    """
+    before, after = ({"": _file("", text, name or "the plan")} for name, text in (old, new))
+    return review(before, after, _layouts(old[0], new[0] or os.curdir, layouts))
 
 
 def _texts(name: str, other: str, layouts: Sequence[Path]) -> tuple[Mapping[str, str], Sequence[RefusedJob]]:

@@ -8,11 +8,18 @@ from pathlib import PurePosixPath
 
 from kvplan.cli.review.judge import Judgement
 from kvplan.compiler.explain.diff.changes import Change
-from kvplan.compiler.explain.diff.fold import FoldedChange, alone, folded
+from kvplan.compiler.explain.diff.fold import FoldedChange, alone, folded, places
 from kvplan.compiler.explain.diff.review import PairReview, Review, RolloutVerdict
 from kvplan.compiler.explain.diff.rules import RULES, Category
 from kvplan.compiler.words import many
+from kvplan.dsl.text.diagnostics import listed
 
+COST = "COST, of all decode workers together"
+# A cause that no rule tells, by whether only texts change.
+UNTOLD = {
+    False: "no option and no number of a layout: an engine's file, or kvplan itself",
+    True: "titles or comments: of a layout, of kvplan itself, or of a plan edited by hand, which compile --check tells",
+}
 # Beside these, a change that follows from others is no news.
 NEWS = (Category.PLAN, Category.BYTES)
 
@@ -25,6 +32,35 @@ class Sections:
     effects: tuple[FoldedChange, ...]
     costs: tuple[FoldedChange, ...]
     left_out: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ToldChange:
+    """A change in a sentence; a cause in a layout file, and what is left out, have no `rule`."""
+
+    rule: str
+    text: str
+    where: str = ""
+
+
+def told(review: Review) -> list[tuple[str, list[ToldChange]]]:
+    """What plans that change have in common, under its headings: causes, what follows of them, what that costs."""
+    found, count = sections(review), len(review.changed)
+    layouts = ((f"{one.path}: {one.key}", one.before or "none", one.after or "none") for one in review.layouts)
+    causes = [ToldChange("", f"{where} {before} → {after}") for where, before, after in layouts]
+    causes += _told(found.causes, count)
+    if review.changed and not causes:
+        causes = [ToldChange("", UNTOLD[review.verdict is RolloutVerdict.TEXT])]
+    effects = _told(found.effects, count)
+    if found.left_out:
+        effects.append(
+            ToldChange("", f"and with that {listed(found.left_out, 'and')}: kvplan diff --verbose tells them")
+        )
+    return [("CAUSE", causes), ("WHAT FOLLOWS", effects), (COST, _told(found.costs, count))]
+
+
+def _told(changes: Sequence[FoldedChange], count: int) -> list[ToldChange]:
+    return [ToldChange(one.rule, one.text(), places(one.where, count)) for one in changes]
 
 
 def sections(review: Review) -> Sections:

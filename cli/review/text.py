@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from textwrap import wrap
 
 from kvplan.cli.review import rollout_words
 from kvplan.cli.review.judge import Judgement
 from kvplan.cli.review.rollout import FleetRollout
-from kvplan.cli.review.summary import headline, how_to_accept, in_full, listed_plans, outcome, sections, verdict
-from kvplan.compiler.explain.diff.fold import FoldedChange, places
-from kvplan.compiler.explain.diff.review import PairReview, Review, RolloutVerdict
+from kvplan.cli.review.summary import ToldChange, headline, how_to_accept, in_full, listed_plans, outcome, told, verdict
+from kvplan.compiler.explain.diff.review import PairReview, Review
 from kvplan.compiler.explain.diff.rules import RULES
-from kvplan.dsl.text.diagnostics import listed
 
 WIDTH = 100
-# A cause that no rule tells, by whether only texts change.
-UNTOLD = {
-    False: "no option and no number of a layout: an engine's file, or kvplan itself",
-    True: "titles or comments: of a layout, of kvplan itself, or of a plan edited by hand, which compile --check tells",
-}
 COLUMN = max(map(len, RULES))
 
 
@@ -36,23 +29,15 @@ def text(review: Review, judgement: Judgement, verbose: bool = False, rollout: F
 
 
 def _folded(review: Review) -> list[list[str]]:
-    found, count = sections(review), len(review.changed)
-    causes = [line for one in review.layouts for line in _layout(one.path, one.key, one.before, one.after)]
-    causes += _rows(found.causes, count)
-    if review.changed and not causes:
-        causes = _wrapped(UNTOLD[review.verdict is RolloutVerdict.TEXT], "  ")
-    effects = _rows(found.effects, count)
-    if found.left_out:
-        effects += _wrapped(f"and with that {listed(found.left_out, 'and')}: --verbose tells them", "  ")
-    blocks = [
-        ("CAUSE", causes),
-        ("WHAT FOLLOWS", effects),
-        ("COST, of all decode workers together", _rows(found.costs, count)),
-        ("PLANS that change", _plans(review)),
-        ("NEW", _titles(review.new)),
-        ("GONE", _titles(review.gone)),
-    ]
+    blocks = [(heading, [line for one in changes for line in _told(one)]) for heading, changes in told(review)]
+    blocks += [("PLANS that change", _plans(review)), ("NEW", _titles(review.new)), ("GONE", _titles(review.gone))]
     return [[heading, *lines] for heading, lines in blocks if lines]
+
+
+def _told(change: ToldChange) -> list[str]:
+    if change.rule:
+        return _row(change.rule, change.text, change.where)
+    return _wrapped(change.text, "  ", "      ")
 
 
 def _fleet(rollout: FleetRollout) -> list[list[str]]:
@@ -76,16 +61,8 @@ def _plans(review: Review) -> list[str]:
     return [line.replace("\xa0", " ") for one in joined for line in _wrapped(one, "  ", "    ")]
 
 
-def _rows(changes: Sequence[FoldedChange], count: int) -> list[str]:
-    return [line for one in changes for line in _row(one.rule, one.text(), places(one.where, count))]
-
-
 def _row(rule: str, said: str, where: str = "") -> list[str]:
     return _wrapped(said + (f"  [{where}]" if where else ""), f"  {rule:{COLUMN}}  ", " " * (COLUMN + 6))
-
-
-def _layout(path: str, key: str, before: str | None, after: str | None) -> list[str]:
-    return _wrapped(f"{path}: {key} {before or 'none'} → {after or 'none'}", "  ", "      ")
 
 
 def _details(pair: PairReview) -> list[str]:

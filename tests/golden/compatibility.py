@@ -17,7 +17,8 @@ from kvplan.compiler.explain.matrix import MatrixCell, PairCost, matrix
 from kvplan.dsl.library import load
 
 BEGIN, END = "<!-- table: compatibility -->\n", "<!-- end of table -->"
-YES, PARTLY, NO, OPEN = "✅", "🟠", "❌", "❔"
+# A word beside each sign: a screen reader says the word, and fonts without the sign still show it.
+YES, PARTLY, NO, OPEN = "✅ yes", "🟠 partly", "❌ no", "❔ not said"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ def mark(found: MatrixCell) -> str:
 
 def table(kinds: Sequence[ModelKind] = KINDS) -> str:
     """Two rows a kind of model, a column for each way in which its sides differ."""
-    head = ["model", "", *(way.heading for way in WAYS)]
+    head = ["model", "connector", *(way.heading for way in WAYS)]
     rows = [head, ["---"] * len(head)]
     for kind in kinds:
         rows.append([kind.name, "NixlConnector", *kind.published])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
-from tests.golden.compatibility import KINDS, MADE, WAYS, cell, fresh
+from tests.golden.compatibility import KINDS, MADE, WAYS, cell, fresh, table
 
 from kvplan.compiler.explain.matrix import PairCost
 
@@ -13,6 +14,12 @@ from kvplan.compiler.explain.matrix import PairCost
 @pytest.mark.parametrize("page", MADE, ids=lambda page: page.name)
 def test_tables_are_fresh(page: Path) -> None:
     assert fresh(page) == page.read_text(), "make goldens, and read the diff"
+
+
+def test_every_cell_has_words() -> None:
+    """A sign alone is nothing to a screen reader, and a box to a font that lacks it."""
+    head, _, *rows = ([cell.strip() for cell in line.strip("|\n").split("|")] for line in table().splitlines())
+    assert all(re.search("[A-Za-z]{2}", cell) for row in (head, *rows) for cell in row)
 
 
 def test_every_kind_has_a_word_of_vllm_for_every_way() -> None:

@@ -71,7 +71,28 @@ def test_a_change_has_both_plans(tmp_path: Path) -> None:
     assert run(str(after), "--before", str(before), "-o", str(out)).exit_code == 0
     said = data(out)
     assert (said["before"]["sides"][1]["side"], said["plan"]["sides"][1]["side"]) == ("tp=2", "tp=4")
-    assert any(before == "2" and after == "4" for _, _, before, after in said["changes"])
+    assert said["change"]["verdict"].startswith("Roll out both sides of 1 pair together")
+    blocks = dict(said["change"]["blocks"])
+    assert list(blocks) == ["CAUSE", "WHAT FOLLOWS"]
+    assert ["OPTION", "tp: 2 → 4"] in blocks["CAUSE"]
+    assert len(blocks["WHAT FOLLOWS"]) < 12, "what follows from others is no line of its own"
+
+
+def test_a_change_is_told_as_diff_tells_it(tmp_path: Path) -> None:
+    before, after = PLANS / "p_tp4__d_tp2.py", PLANS / "p_tp4__d_tp2_lbnhc.py"
+    assert run(str(after), "--before", str(before), "-o", str(tmp_path / "page.html")).exit_code == 0
+    told = CliRunner().invoke(main, ["diff", str(before), str(after)]).output
+    words = " ".join(told.split())
+    for heading, changes in data(tmp_path / "page.html")["change"]["blocks"]:
+        assert heading in words
+        for rule, text in changes:
+            assert f"{rule} {text}".strip() in words
+
+
+def test_the_same_plan_does_not_change(tmp_path: Path) -> None:
+    plan, out = str(PLANS / "p_tp4__d_tp2.py"), tmp_path / "page.html"
+    assert run(plan, "--before", plan, "-o", str(out)).exit_code == 0
+    assert data(out)["change"] == {"verdict": "", "blocks": []}
 
 
 @pytest.mark.parametrize("words", [["--svg"], []])

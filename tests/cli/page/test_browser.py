@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from tests.cli.page.browser import ShownPage, chromium, shown
 
+from kvplan.cli.main import main
 from kvplan.compiler.api import compile_pair
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.check.labels import paged
@@ -158,7 +160,7 @@ def test_a_square_of_who_reads_whom_chooses_the_worker(browser: Any, small: Path
     page.tab.locator(".grid").focus()
     for key in ("ArrowRight", "ArrowDown", "ArrowDown"):
         page.tab.keyboard.press(key)
-    assert "decode 1 ← prefill 2: 33,554,432 B, 65,536 requests" in page.tab.locator(".reading").inner_text()
+    assert "decode 1 ← prefill 2: 33,554,432 B, 65,536 descriptors" in page.tab.locator(".reading").inner_text()
     page.tab.keyboard.press("Enter")
     assert page.tab.locator("input[name=reader]").input_value() == "1"
     assert "Spans of decode worker 1" in page.tab.locator("main").inner_text()
@@ -209,6 +211,33 @@ def test_a_change_marks_what_moves(browser: Any, tmp_path: Path) -> None:
     assert [text.endswith("32,768 B differ") for text in captions] == [False, False, True] * 2
     assert [text.endswith("as in the other plan") for text in captions] == [True, True, False] * 2
     assert page.tab.locator(".moved").count() == 2
+    assert page.faults == []
+
+
+def test_a_change_says_what_it_is_and_shows_the_group_that_differs(browser: Any, tmp_path: Path) -> None:
+    """Of a hybrid's groups the states alone lie otherwise; a plan that means the same has its pages once."""
+    pair, plans = ["nemotron-3-nano-30b", "--prefill", "tp=1", "--decode", "tp=1"], tmp_path / "plans"
+    assert CliRunner().invoke(main, ["compile", *pair, "-o", str(plans)]).exit_code == 0
+    (before,) = map(str, plans.rglob("p_*.py"))
+    page = ShownPage(browser, shown(tmp_path, *pair[:-1], "tp=1,conv=SD", "--before", before))
+    headings = page.tab.locator("h2, h3").all_inner_texts()
+    assert headings[:3] == ["What changes", "CAUSE", "WHAT FOLLOWS"]
+    assert page.tab.locator("select[name=pair]").first.input_value() == "mamba.0"
+    assert page.tab.locator(".moved").count() > 0
+    same = ShownPage(browser, shown(tmp_path, *pair, "--before", before))
+    assert "Nothing: both plans mean the same." in same.tab.locator("main").inner_text()
+    assert same.tab.locator("select[name=pair]").count() == 1
+    assert page.faults == same.faults == []
+
+
+def test_a_box_is_drawn_for_every_owner(browser: Any, tmp_path: Path) -> None:
+    """Two heads of a page with 544 tokens are four boxes: keys and values of each."""
+    words = ("qwen3-next-80b", "--prefill", "tp=2", "--decode", "tp=1,order=nhd")
+    page = ShownPage(browser, shown(tmp_path, *words))
+    fills = page.run(
+        "[...document.querySelectorAll('.side:last-of-type .cells path.edged')].map((n) => n.getAttribute('style'))"
+    )
+    assert fills == ["fill: var(--hue0)", "fill: var(--hue1)"] * 2
     assert page.faults == []
 
 
