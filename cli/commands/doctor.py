@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import shlex
+import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from importlib.metadata import packages_distributions, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,18 +14,21 @@ from typing import Any
 
 import click
 
+from kvplan.cli.commands import doctor_machine as machine
+from kvplan.cli.commands import doctor_start as start
+from kvplan.cli.commands.doctor_start import EnginePlace, Step
 from kvplan.cli.commands.explain_text import unit
-from kvplan.cli.errors import REFUSED
+from kvplan.cli.errors import REFUSED, WRONG
 from kvplan.cli.options import format_option, leave_out, one_layouts_option
 from kvplan.compiler.errors import BadInput
 from kvplan.compiler.explain.doctor import ExaminedSide, describe_examined, describe_way, examined
-from kvplan.compiler.side.engine_file import engine_for
+from kvplan.compiler.side.engine_file import describes, engine_for
 from kvplan.compiler.side.text import pairs
 from kvplan.compiler.words import columns, many
 from kvplan.dsl.configs.new_model import made
 from kvplan.dsl.configs.same_model import parsed
 from kvplan.dsl.library import Library, load
-from kvplan.dsl.model import Model
+from kvplan.dsl.model import Engine, Model
 from kvplan.dsl.named import library
 from kvplan.dsl.text.diagnostics import listed, ranges
 from kvplan.dsl.text.source import SourceSpan, shown
@@ -36,7 +39,8 @@ PARTS = {"to-peer": ("prefill", "decode"), "from-peer": ("decode", "prefill"), "
 HERE, PEER = "side", "peer"
 LABELS = {HERE: "this side", PEER: "the peer"}
 WAYS = {"to-peer": ((HERE, PEER),), "from-peer": ((PEER, HERE),), "both": ((HERE, PEER), (PEER, HERE))}
-PLANS, KEYS = "plans", "keys"
+# An engine's own port on either side, and the connector's first one beyond one machine.
+HTTP, PORT = {HERE: 8100, PEER: 8200}, 7600
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,25 +76,35 @@ class FoundLayout:
 @click.option("--peer-options", metavar="SIDE", help="This side's if not given, where both have one engine.")
 @click.option("--direction", type=click.Choice(list(WAYS)), default="to-peer", show_default=True,
               help="Which way caches go: to the peer, so that this side prefills, from it, or both.")  # fmt: skip
+@click.option("--host", metavar="ADDRESS", help="This machine's address, as the peer reaches it.")
+@click.option("--peer-host", metavar="ADDRESS", help="The peer's address; without these two both run on one machine.")
+@click.option("--port", type=click.IntRange(1, 65535), default=PORT, show_default=True,
+              help="The connector's first port, beyond one machine.")  # fmt: skip
+@click.option("--machine/--no-machine", "checked", default=True, help="Whether to check this machine, too.")
 @click.option("--layout", metavar="MODEL", help="The model's layout, by name or path; found by CONFIG.JSON otherwise.")
 @one_layouts_option
 @format_option("text", "json")
 def command(
     config: Path, engine: str | None, release: str | None, platform: str | None, tp: int, pp: int, options: str,
     peer_engine: str | None, peer_release: str | None, peer_platform: str | None, peer_tp: int | None,
-    peer_pp: int | None, peer_options: str | None, direction: str, layout: str | None, layouts: Path | None, form: str,
+    peer_pp: int | None, peer_options: str | None, direction: str, host: str | None, peer_host: str | None,
+    port: int, checked: bool, layout: str | None, layouts: Path | None, form: str,
 ) -> None:  # fmt: skip
-    """Say whether two engines fit together, and what to set.
+    """Say whether two engines fit together, and print what to run.
 
-    CONFIG.JSON is the served checkpoint's. Nothing is started or written. When an engine starts, the connector
-    compares this layout with the memory that was really allocated, and stops the engine where they differ.
+    CONFIG.JSON is the served checkpoint's. No engine is started and nothing is written. The exit code is 3 if the pair
+    is refused, 1 if it works and this machine is not ready, 2 for bad input.
     """
+    if bool(host) != bool(peer_host):
+        raise click.UsageError("give both --host and --peer-host, or neither for one machine")
     if engine:
         leave_out(f"{engine} is chosen by name", {"--release": release, "--platform": platform})
     if peer_engine:
         unused = {"--peer-release": peer_release, "--peer-platform": peer_platform}
         leave_out(f"{peer_engine} is chosen by name", unused)
     found = _found(config, layout, layouts)
+    named = {HERE: engine, PEER: peer_engine or (engine if not (peer_release or peer_platform) else None)}
+    releases = {HERE: release or "", PEER: peer_release or release or ""}
     engine = engine or _engine(found.library, release, platform)
     if peer_release or peer_platform:
         peer_engine = _engine(found.library, peer_release or release, peer_platform or platform)
@@ -99,9 +113,25 @@ def command(
     peer_tp, peer_pp = (tp if peer_tp is None else peer_tp), (pp if peer_pp is None else peer_pp)
     texts = {HERE: _text(engine, tp, pp, options), PEER: _text(peer_engine or engine, peer_tp, peer_pp, peer_options)}
     sides = {name: examined(found.library, found.model, text) for name, text in texts.items()}
-    answer = _answer(found, sides, direction, _own(found, layout, layouts), layouts)
-    click.echo(json.dumps(answer, indent=2) if form == "json" else "\n".join(_lines(answer)))
-    sys.exit(0 if all(way["works"] for way in answer["ways"]) else REFUSED)
+    places = {
+        HERE: EnginePlace("this machine", "this", host or "", port, HTTP[HERE]),
+        PEER: EnginePlace("the peer" if host else "this machine", "peer", peer_host or "", port, HTTP[PEER]),
+    }
+    answer = _answer(found, sides, direction, releases)
+    prepared = bool(host) or not all(side["start"] for side in answer["sides"].values())
+    own = _own(found, layout, layouts, prepared)
+    answer = _with_steps(answer, places, named, own, _served(config), layouts, prepared)
+    machine_says = _machine(answer, sides, places, direction) if checked else []
+    answer = {**answer, "machine": [asdict(each) for each in machine_says]}
+    lines = [*_lines(answer), *(machine.as_lines(machine_says) if checked else [])]
+    click.echo(json.dumps(answer, indent=2) if form == "json" else "\n".join(lines))
+    sys.exit(REFUSED if not answer["works"] else WRONG if any(each.help for each in machine_says) else 0)
+
+
+def _served(config: Path) -> str:
+    """What the engines serve: the checkpoint's folder if its weights are there, otherwise a word to replace."""
+    weights = any(config.parent.glob("*.safetensors")) or any(config.parent.glob("*.bin"))
+    return str(config.parent) if weights else "MODEL"
 
 
 def _engine(known: Library, release: str | None, platform: str | None) -> str | None:
@@ -153,48 +183,91 @@ def _file(known: Library, name: str) -> str:
     return shown(known.paths["model"][name].resolve())
 
 
-def _own(found: FoundLayout, layout: str | None, layouts: Path | None) -> dict[str, object]:
-    """What a connector does not find by itself: the layout, if it is not that of a known file."""
-    named: dict[str, object] = {"layout": found.word} if layout or not found.file else {}
+def _own(found: FoundLayout, layout: str | None, layouts: Path | None, prepared: bool) -> dict[str, object]:
+    """What a connector does not find by itself: a layout that is named, or written first if plans are `prepared`."""
+    named: dict[str, object] = {"layout": found.word} if layout or (prepared and not found.file) else {}
     return named | ({"layouts": str(layouts)} if layouts else {})
 
 
 def _answer(
-    found: FoundLayout,
-    sides: Mapping[str, ExaminedSide],
-    direction: str,
-    own: Mapping[str, object],
-    layouts: Path | None,
+    found: FoundLayout, sides: Mapping[str, ExaminedSide], direction: str, releases: Mapping[str, str]
 ) -> dict[str, Any]:
-    """All that is said, in plain values."""
+    """What is found out of the pair, in plain values."""
     files = {name: shown(found.library.paths["engine"][side.engine.name].resolve()) for name, side in sides.items()}
     parts = dict(zip((HERE, PEER), PARTS[direction], strict=True))
     told = {name: {**describe_examined(side, parts[name]), "engine_file": files[name]} for name, side in sides.items()}
     ways = [{"from": a, "to": b, **describe_way(sides[a], sides[b])} for a, b in WAYS[direction]]
-    more = ["--layouts", str(layouts)] if layouts else []
-    for way in ways:
-        if way["works"]:
-            words = [found.word, "--prefill", way["prefill"], "--decode", way["decode"], *more, "-o", PLANS]
-            way["command"] = shlex.join(["kvplan", "compile", *words])
+    unserved = {name: _unserved(found.library, sides[name].engine, release) for name, release in releases.items()}
     return {
         "model": {"name": found.model.name, "title": found.model.title, "file": found.file or None,
                   "same_as": list(found.same), "notes": list(found.notes),
                   "command": found.command or None},
-        "sides": {name: _with_connector(side, own) for name, side in told.items()},
+        "word": found.word,
+        "sides": {name: {"start": None, **side, "connector_error": unserved[name]} for name, side in told.items()},
         "ways": ways,
+        "works": all(way["works"] for way in ways) and not any(unserved.values()),
     }  # fmt: skip
 
 
-def _with_connector(side: Plain, own: Mapping[str, object]) -> Plain:
-    """A side whose connector has its configuration whole: where plans and keys are, `own` layouts, and options."""
-    start = side.get("start")
-    if not start:
-        return side
-    options = {"options": start["options"]} if start["options"] else {}
-    extra = {"plans": PLANS, "keys": KEYS, "engine": side["engine"], **own, **options}
-    connector = {**start["connector"], start["extra"]: extra}
-    kept = {name: value for name, value in start.items() if name not in ("options", "extra")}
-    return {**side, "start": {**kept, "connector": connector}}
+def _unserved(known: Library, engine: Engine, release: str) -> Plain | None:
+    """Why the connector is not for this release of an engine's package; None if it is, or nothing has a connector.
+
+    An engine that no file's connector belongs to has a program of its own, which drives the runtime.
+    """
+    every = [known.engine(name) for name in known.engines]
+    serves = [each.serve for each in every if each.package == engine.package and each.serve] if engine.package else []
+    if not serves or (engine.serve and (not release or describes(engine.serve.releases, release))):
+        return None
+    what = f"{engine.package} {release}".strip() if release else f"{engine.name} ({engine.versions})"
+    supported = listed(sorted({serve.releases for serve in serves}))
+    said = f"there is no connector for {what}: kvplan's is for {engine.package} {supported}"
+    return {"code": "I003", "message": said, "help": f"run {engine.package} {supported}"}
+
+
+def _with_steps(
+    answer: dict[str, Any],
+    places: Mapping[str, EnginePlace],
+    named: Mapping[str, str | None],
+    own: Mapping[str, object],
+    model: str,
+    layouts: Path | None,
+    prepared: bool,
+) -> dict[str, Any]:
+    """The answer with each side's connector configured, and with all that is to be done.
+
+    Plans are `prepared` unless both engines have a connector and run on one machine.
+    """
+    sides = {}
+    for name, side in answer["sides"].items():
+        engine = {"engine": named[name]} if named[name] else {}
+        told = {**engine, **own}
+        begin = side["start"]
+        made = {**begin, "connector": start.connector(side, places[name], told, prepared)} if begin else None
+        sides[name] = {**side, "start": made}
+    answer = {**answer, "sides": sides}
+    more = ["--layouts", str(layouts)] if layouts else []
+    found = start.steps(answer, places, model, more, prepared) if answer["works"] else ()
+    return {**answer, "steps": [asdict(step) for step in found]}
+
+
+def _machine(
+    answer: Plain, sides: Mapping[str, ExaminedSide], places: Mapping[str, EnginePlace], direction: str
+) -> list[machine.MachineFinding]:
+    """What this machine is like, for the engines that would run on it."""
+    side, place = sides[HERE], places[HERE]
+    serve, package = side.engine.serve, side.engine.package
+    found = [machine.nixl()]
+    if serve and package:
+        installed = _installed(package)
+        good = describes(serve.releases, installed.rpartition(" ")[2]) if installed else False
+        found.append(machine.release(package, installed, serve.releases, good))
+    apart = bool(place.host)
+    serving = [place.http] if apart else [*(each.http for each in places.values()), start.ROUTER_PORT]
+    found.append(machine.ports("0.0.0.0", serving))
+    if apart and HERE in (way[0] for way in WAYS[direction]) and side.bound is not None:
+        found.append(machine.ports(place.host, range(place.port, place.port + len(side.bound.workers))))
+    found += [machine.keys(Path(place.keys))] if apart else []
+    return [*found, *machine.ucx(os.environ, bool(serve and serve.devices))]
 
 
 def _lines(answer: Plain) -> list[str]:
@@ -204,18 +277,18 @@ def _lines(answer: Plain) -> list[str]:
     told = [side["error"] for side in answer["sides"].values() if "error" in side]
     for way in answer["ways"]:
         lines += ["", *(_way(way) if way.get("error") not in told else [f"{_head(way)}: refused with that side"])]
-    if not all(way["works"] for way in answer["ways"]):
+    for name, side in answer["sides"].items():
+        if error := side["connector_error"]:
+            lines += ["", f"{LABELS[name].upper()}: refused", *_refused(error)]
+    if not answer["works"]:
         return lines
-    lines += ["", "TO DO"]
-    if command := answer["model"]["command"]:
-        look = ", and look at what is not sure in it" if answer["model"]["notes"] else ""
-        lines += [f"  write the model's layout{look}:", f"    {command}"]
-    lines += ["  make the plans, which both engines need:"]
-    lines += [f"    {way['command']}" for way in answer["ways"]]
-    if any(side["start"] for side in answer["sides"].values()):
-        lines += [f"  make a pair of keys for each engine, and put the other's public key beside it ({KEYS}):"]
-        lines += [f"    kvplan keys NAME -o {KEYS}"]
-    return [*lines, *(line for name, side in answer["sides"].items() for line in _started(name, side))]
+    without = [name for name, side in answer["sides"].items() if not side["start"]]
+    lines += start.as_lines([Step(**step) for step in answer["steps"]])
+    return [*lines, *(_unconnected(name, answer["sides"][name]["engine"]) for name in without)]
+
+
+def _unconnected(name: str, engine: str) -> str:
+    return f"  {LABELS[name]}: there is no connector for {engine}; its own code drives the runtime"
 
 
 def _model(model: Plain) -> list[str]:
@@ -267,16 +340,3 @@ def _way(way: Plain) -> list[str]:
 
 def _refused(error: Plain) -> list[str]:
     return [f"  error[{error['code']}]: {error['message']}", *([f"   = {error['help']}"] if error["help"] else [])]
-
-
-def _started(name: str, side: Plain) -> list[str]:
-    start = side["start"]
-    if not start:
-        return [f"  {LABELS[name]}: there is no connector for {side['engine']}; its own code drives the runtime"]
-    words = [*_set(start["variables"], "="), *_set(start["flags"], " ")]
-    connector = f"{start['connector_flag']} {shlex.quote(json.dumps(start['connector']))}"
-    return [f"  start {LABELS[name]} with:", *(f"    {word}" for word in (*words, connector))]
-
-
-def _set(values: Mapping[str, str], between: str) -> Iterable[str]:
-    return (f"{name}{between}{shlex.quote(value)}" for name, value in values.items())

@@ -109,8 +109,13 @@ def _start(side: ExaminedSide, serve: Serve, part: str, bound: BoundSide) -> Pla
         "variables": {setting.variable: word for setting, word in told if setting.variable},
         "flags": {setting.flag: word for setting, word in told if setting.flag},
         "options": {name: value for name, value in given.items() if name not in known},
+        "command": str(serve.command),
+        "devices": serve.devices,
+        "router": str(serve.router),
+        "workers": len(bound.workers),
+        "beyond": dict(serve.beyond),
         "connector_flag": serve.flag,
-        "connector": {**serve.connector, serve.role: serve.roles[part], serve.extra: {}},
+        "connector": {**serve.connector, serve.role: serve.roles[part]},
         "extra": serve.extra,
     }
 

@@ -40,6 +40,8 @@ ALONE = "an engine that extends another replaces it by an expression alone"
 Kinds = Mapping[str, Kind]
 # Without these every name in an engine's file would be unknown.
 NAMING = ("mesh", "options", "derive")
+# What is replaced in the commands of `serve`.
+STARTED, ROUTED = ("model", "port"), ("port", "prefill", "prefill_port", "decode", "decode_port")
 
 
 def parse_engine(sink: Sink, root: YamlTable, name: str, kinds: Kinds) -> Engine:
@@ -105,13 +107,17 @@ def parse_engine(sink: Sink, root: YamlTable, name: str, kinds: Kinds) -> Engine
 def _check_versions(sink: Sink, keys: EngineKeys) -> None:
     """Report releases that are none (K003), where an engine is found by them."""
     tree = keys.given.get("versions")
-    if not keys.package or tree is None:
-        return
-    try:
-        SpecifierSet(keys.versions)
-    except InvalidSpecifier:
+    if keys.package and tree is not None:
         help = f"an engine of the package {keys.package!r} is found by them"
-        sink.add("K003", f"versions must be releases as '>=0.32,<0.33', not '{keys.versions}'", tree.span, help=help)
+        _check_releases(sink, "versions", keys.versions, tree, help)
+
+
+def _check_releases(sink: Sink, what: str, text: str, tree: Tree, help: str = "") -> None:
+    """Report K003 for a text that names no releases."""
+    try:
+        SpecifierSet(text)
+    except InvalidSpecifier:
+        sink.add("K003", f"{what} must be releases as '>=0.32,<0.33', not '{text}'", tree.span, help=help)
 
 
 def _check_measured(sink: Sink, names: Iterable[YamlScalar]) -> None:
@@ -180,6 +186,11 @@ def _own(sink: Sink, keys: EngineKeys, known: set[str], kinds: Kinds) -> dict[st
 
 
 def _check_serve(sink: Sink, serve: Serve, known: Sequence[str]) -> None:
+    for sentence, names in ((serve.command, STARTED), (serve.router, ROUTED)):
+        if sentence:
+            check_sentence(sink, sentence, names)
+    if serve.tree is not None and "releases" in serve.given:
+        _check_releases(sink, "releases", serve.releases, serve.given["releases"])
     for name, setting in serve.settings.items():
         if name not in known:
             message = f"'{name}' is neither a mesh axis nor an option"

@@ -181,19 +181,30 @@ SETTING = Form("a setting", Setting)
 
 @dataclass(frozen=True, slots=True)
 class Serve(FormKeys):
-    """How an engine is started with a connector: the `flag` that takes its configuration, which is `connector`, the
-    word of `roles` for its part under the key `role`, and what is the connector's own under the key `extra`.
+    """How an engine is started with a connector: the `command`, the `flag` that takes its configuration, which is
+    `connector`, the word of `roles` for its part under the key `role`, and what is the connector's own under `extra`.
 
     `settings` are those of options and mesh axes; `interleave` says how tokens are shared out, where they are.
     """
 
+    command: YamlScalar = key(
+        TEXT, "what starts the engine, in which `{model}` and `{port}` are replaced", required=True
+    )
     flag: str = key(TEXT, "the flag that takes the connector's configuration, as JSON", required=True)
+    releases: str = key(TEXT, "the engine's releases that the connector is for, as `>=0.31,<0.34`", required=True)
     connector: Named[str] = key(MapShape(TEXT), "what that JSON has to say in any case", required=True)
     role: str = key(TEXT, "its key for the part that an engine plays", required=True)
     roles: Named[str] = key(
         MapShape(TEXT, must=("prefill", "decode", "both")), "the words there for each part", required=True
     )
     extra: str = key(TEXT, "its key for what is the connector's own", required=True)
+    beyond: Named[str] = key(MapShape(TEXT), "what that JSON also has to say if the peer runs on another machine")
+    devices: str = key(TEXT, "the variable of the environment that says which devices an engine takes")
+    router: YamlScalar = key(
+        TEXT,
+        "a command that starts a router, in which `{port}`, `{prefill}`, `{prefill_port}`, `{decode}` and"
+        " `{decode_port}` are replaced",
+    )
     settings: Named[Setting] = key(
         MapShape(SETTING), "mesh axis or option of a side → how the engine is told; others are told to the connector"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,13 @@ from kvplan.cli.main import main
 from kvplan.compiler.api import compile_pair
 from kvplan.dsl.library import load
 from kvplan.integrations.vllm.config import read_config
+from kvplan.runtime.control.keys import Keys
 
 CONFIGS = FIXTURES / "configs"
 
 
 def run(config: str | Path, *words: str) -> Result:
-    return CliRunner().invoke(main, ["doctor", str(CONFIGS / config), *words])
+    return CliRunner().invoke(main, ["doctor", str(CONFIGS / config), "--no-machine", *words])
 
 
 def answer(config: str | Path, *words: str) -> dict[str, Any]:
@@ -30,8 +32,23 @@ def answer(config: str | Path, *words: str) -> dict[str, Any]:
 
 
 def extra(side: dict[str, Any]) -> dict[str, Any]:
-    told: dict[str, Any] = side["start"]["connector"]["kv_connector_extra_config"]
+    told: dict[str, Any] = side["start"]["connector"].get("kv_connector_extra_config", {})
     return told
+
+
+APART = ("--host", "10.0.0.1", "--peer-host", "10.0.0.2")
+
+
+def runs(told: dict[str, Any], *begin: str) -> list[list[str]]:
+    """The commands that are printed and begin so, as a shell splits them."""
+    commands = [shlex.split(step["run"]) for step in told["steps"]]
+    return [command for command in commands if command[: len(begin)] == [*begin]]
+
+
+def served(told: dict[str, Any]) -> list[dict[str, Any]]:
+    """The JSON that each printed `vllm serve` gives its connector."""
+    lines = [command for step in told["steps"] if "serve" in (command := shlex.split(step["run"]))]
+    return [json.loads(line[line.index("--kv-transfer-config") + 1]) for line in lines]
 
 
 def test_a_pair_that_works_has_its_plan_and_all_that_is_to_be_done() -> None:
@@ -40,8 +57,78 @@ def test_a_pair_that_works_has_its_plan_and_all_that_is_to_be_done() -> None:
     assert said.exit_code == 0
     assert "layout: layouts/models/llama-3.yaml" in said.stdout
     assert f"THIS SIDE -> THE PEER: works\n  plan {plan.digest}, llama_3_1_8b/p_tp4__d_tp2.py\n" in said.stdout
-    assert "    kvplan compile llama-3.1-8b --prefill tp=4 --decode tp=2 -o plans\n" in said.stdout
-    assert [said.stdout.count(f"--tensor-parallel-size {n}\n") for n in (4, 2)] == [1, 1]
+    assert [said.stdout.count(f"--tensor-parallel-size {n} ") for n in (4, 2)] == [1, 1]
+
+
+def test_on_one_machine_two_lines_start_the_engines_on_devices_of_their_own() -> None:
+    told = answer("llama-3.1-8b.json", "--tp", "4", "--peer-tp", "2")
+    first, second, router = (shlex.split(step["run"]) for step in told["steps"])
+    assert first[:6] == ["CUDA_VISIBLE_DEVICES=0,1,2,3", "vllm", "serve", "MODEL", "--port", "8100"]
+    assert second[:6] == ["CUDA_VISIBLE_DEVICES=4,5", "vllm", "serve", "MODEL", "--port", "8200"]
+    assert served(told) == [
+        {"kv_connector": "KvplanConnector", "kv_role": role} for role in ("kv_producer", "kv_consumer")
+    ]
+    assert router[-4:] == ["--decoder-hosts", "localhost", "--decoder-ports", "8200"]
+    assert [read_config(extra(side)).plans for side in told["sides"].values()] == [None, None]
+
+
+@pytest.mark.parametrize("direction", ["to-peer", "from-peer", "both"])
+def test_on_two_machines_every_printed_command_works(
+    direction: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = json.loads((CONFIGS / "llama-3.1-8b.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 7}))
+    told = answer(tmp_path / "config.json", "--tp", "2", "--peer-tp", "1", "--direction", direction, *APART)
+    for step in told["steps"]:
+        command = shlex.split(step["run"])
+        if command[0] == "kvplan":
+            done = CliRunner().invoke(main, command[1:])
+            assert done.exit_code == 0, (command, done.output)
+        if command[0] == "scp" and "-r" not in command:
+            shutil.copy(command[1], command[2].partition(":")[2].replace("$PWD/", ""))
+    for given, host in zip(served(told), ("10.0.0.1", "10.0.0.2"), strict=True):
+        read = read_config(given["kv_connector_extra_config"])
+        assert (read.strict, read.host, read.port, given["kv_load_failure_policy"]) == (True, host, 7600, "recompute")
+        assert read.plans is not None
+        assert (read.plans / "index.json").exists()
+        assert Path(read.layout).exists()
+        assert len(Keys.load(read.keys).peers) == 1
+    assert len(runs(told, "kvplan", "compile")) == len(told["ways"])
+    assert [step["where"] for step in told["steps"] if " serve " in step["run"]] == ["this machine", "the peer"]
+
+
+def test_a_way_that_is_the_same_back_is_compiled_once() -> None:
+    told = answer("llama-3.1-8b.json", "--direction", "both", *APART)
+    assert len(runs(told, "kvplan", "compile")) == 1
+
+
+def test_one_host_alone_is_bad_input() -> None:
+    assert run("llama-3.1-8b.json", "--host", "10.0.0.1").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("--release", "0.20"), 3),
+        (("--release", "0.30.1"), 3),
+        (("--release", "0.31.0"), 0),
+        (("--peer-release", "0.24.0"), 3),
+        (("--engine", "vllm-legacy"), 3),
+        (("--engine", "sglang", "--peer-engine", "vllm"), 0),
+    ],
+)
+def test_a_release_without_a_connector_is_refused_by_name(words: tuple[str, ...], code: int) -> None:
+    said = run("llama-3.1-8b.json", *words)
+    assert said.exit_code == code
+    assert ("error[I003]: there is no connector for vllm" in said.stdout) == (code == 3)
+    assert ("TO DO" in said.stdout) == (code == 0)
+
+
+def test_a_served_checkpoint_is_named_by_its_folder(tmp_path: Path) -> None:
+    shutil.copy(CONFIGS / "llama-3.1-8b.json", tmp_path / "config.json")
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    assert shlex.split(answer(tmp_path / "config.json")["steps"][0]["run"])[3] == str(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +225,7 @@ def test_what_it_prints_the_connector_takes() -> None:
     told = answer("falcon-h1-34b.json", "--options", "state_step=2", "--layouts", str(FIXTURES / "dumps"))
     for side in told["sides"].values():
         config = read_config(extra(side))
-        assert (config.plans, config.keys, config.options) == (Path("plans"), "keys", {"state_step": "2"})
+        assert (config.plans, config.keys, config.options) == (None, "", {"state_step": "2"})
         assert config.layouts == FIXTURES / "dumps"
 
 
@@ -180,10 +267,12 @@ def test_a_model_that_no_file_has_is_described_and_named(tmp_path: Path) -> None
     name = told["model"]["name"]
     assert said.exit_code == 0
     assert told["model"]["file"] is None
-    assert said.stdout.count(f"kvplan new {path} -o {name}.yaml") == 2
-    assert said.stdout.index("TO DO") < said.stdout.rindex("kvplan new ") < said.stdout.index("kvplan compile ")
-    assert told["ways"][0]["command"].startswith(f"kvplan compile {name}.yaml ")
-    assert extra(told["sides"]["side"])["layout"] == f"{name}.yaml"
+    assert said.stdout.count(f"kvplan new {path} -o {name}.yaml") == 1
+    apart = answer(path, *APART)
+    assert [step["run"].split()[1] for step in apart["steps"][:2]] == ["new", "compile"]
+    assert runs(apart, "kvplan", "compile")[0][2] == f"{name}.yaml"
+    assert "layout" not in extra(told["sides"]["side"])
+    assert extra(apart["sides"]["side"])["layout"] == f"{name}.yaml"
     made = CliRunner().invoke(main, ["new", str(path), "-o", str(tmp_path / f"{name}.yaml")])
     assert made.exit_code == 0
     same = answer(path, "--layout", str(tmp_path / f"{name}.yaml"))
