@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from kvplan.cli.options import format_option, layouts_option
+from kvplan.compiler.words import columns
 from kvplan.dsl.configs.new_model import NewModel, described, made
 from kvplan.dsl.lang.foreign_json import parse_foreign
 from kvplan.dsl.library import Library, load
@@ -25,30 +26,34 @@ DASH, STDIN = Path("-"), "<stdin>"
 @click.option(
     "--accept-doubts", is_flag=True, help="Write it even where a number is in doubt; the file keeps the doubts."
 )
+@click.option("--copy", is_flag=True, help="Write it even if kvplan has a layout for this checkpoint.")
 @layouts_option
 @format_option("text", "json")
-def command(config: Path, out: Path | None, accept_doubts: bool, layouts: tuple[Path, ...], form: str) -> None:
+def command(
+    config: Path, out: Path | None, accept_doubts: bool, copy: bool, layouts: tuple[Path, ...], form: str
+) -> None:
     """Write a model file from a checkpoint's config.json.
 
-    CONFIG is the file, the checkpoint's folder, or - for stdin. Without -o the text goes to stdout. What is not sure is
+    CONFIG is the file, the checkpoint's folder, or - for stdin. If kvplan has a layout for the checkpoint, the command
+    names the model and writes nothing, unless --copy is given. Without -o the text goes to stdout. What is not sure is
     said on stderr, and kept in the file. Where a number may be wrong that is an error, unless --accept-doubts is given.
     """
     library = load((), layouts)
     new = _from_stdin(library, out) if config == DASH else made(library, config, out)
-    if new.doubts and not accept_doubts:
+    wanted = copy or not new.known
+    if wanted and new.doubts and not accept_doubts:
         help = "compare with what an engine allocates, and give --accept-doubts"
         raise DslError(Diagnostic("F008", "a number is in doubt", SourceSpan(str(config), 1, 1, 1), new.doubts, help))
-    if out:
-        write(out.parent, {out.name: new.text}, [out.name])
+    written = out if wanted else None
+    if written:
+        write(written.parent, {written.name: new.text}, [written.name])
     if form == "json":
-        written = str(out) if out else None
-        notes = {"notes": new.notes, "doubts": new.doubts}
-        answer = {"model": new.name, "same_as": new.same, "written": written, **notes, "text": new.text}
-        click.echo(json.dumps(answer, indent=2))
+        click.echo(json.dumps(_plain(new, written), indent=2))
         return
-    if not out:
+    if wanted and not out:
         click.echo(new.text, nl=False)
-    click.echo("\n".join([*([f"wrote {out}"] if out else []), *_told(new)]), err=True)
+    told = _same(library, new) if wanted else _known(library, new, new.command(str(config), *layouts, out=out))
+    click.echo("\n".join([*told, *([f"wrote {written}"] if written else []), *_unsure(new, wanted)]), err=True)
 
 
 def _from_stdin(library: Library, out: Path | None) -> NewModel:
@@ -56,9 +61,35 @@ def _from_stdin(library: Library, out: Path | None) -> NewModel:
     return described(library, parse_foreign(sys.stdin.buffer.read(), STDIN), place, out)
 
 
-def _told(new: NewModel) -> list[str]:
-    known = f"this stores the same as {listed(new.same, 'and')}" if new.same else ""
-    try_it = f": kvplan compile {new.same[0]} --prefill SIDE --decode SIDE" if new.same else ""
+def _plain(new: NewModel, written: Path | None) -> dict[str, object]:
+    known = {"model": new.name, "known": new.known or None, "same_as": new.same}
+    return {**known, "written": str(written) if written else None,
+            "notes": new.notes, "doubts": new.doubts, "text": new.text}  # fmt: skip
+
+
+def _known(library: Library, new: NewModel, copy: str) -> list[str]:
+    """Which model it is, that nothing was written, and what to do next."""
+    rows = [("compile it:", _compile(new.known)), ("write a copy:", copy)]
+    return [f"{_named(library, new)} Nothing is written.", *(f"  {line}" for line in columns(("", ""), rows)[1:])]
+
+
+def _same(library: Library, new: NewModel) -> list[str]:
+    if new.known:
+        return [_named(library, new)]
+    return [f"this stores the same as {listed(new.same, 'and')}: {_compile(new.same[0])}"] if new.same else []
+
+
+def _named(library: Library, new: NewModel) -> str:
+    others = [name for name in new.same if name != new.known]
+    also = f" {listed(others, 'and')} {'store' if len(others) > 1 else 'stores'} the same." if others else ""
+    where = "comes with kvplan" if library.shipped("model", new.known) else f"is {library.paths['model'][new.known]}"
+    return f"This is {new.known}; its layout {where}.{also}"
+
+
+def _compile(model: str) -> str:
+    return f"kvplan compile {model} --prefill SIDE --decode SIDE"
+
+
+def _unsure(new: NewModel, wanted: bool) -> list[str]:
     notes = [f"  {note}" for note in new.notes]
-    unsure = [f"{len(notes)} not sure:", *notes] if notes else ["nothing in doubt"]
-    return [*([known + try_it] if new.same else []), *unsure]
+    return [f"{len(notes)} not sure:", *notes] if notes else ["nothing in doubt"] if wanted else []

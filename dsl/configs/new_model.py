@@ -30,7 +30,8 @@ CONFIG = "config.json"
 class NewModel:
     """A new model: its name, the text of its file, what is not sure, and the models that store the same.
 
-    `doubts` are those of the notes for which a number may be another one.
+    `doubts` are those of the notes for which a number may be another one. `known` is the model of `same` that the
+    configuration is, empty if none is for such configurations.
     """
 
     name: str
@@ -38,11 +39,13 @@ class NewModel:
     notes: tuple[str, ...]
     same: tuple[str, ...]
     doubts: tuple[str, ...] = ()
+    known: str = ""
 
-    def command(self, config: str, layouts: Path | None = None) -> str:
-        """The command that writes it to a file of its name, from the configuration at `config`."""
-        more = [*(["--layouts", str(layouts)] if layouts else []), *(["--accept-doubts"] if self.doubts else [])]
-        return shlex.join(["kvplan", "new", config, "-o", f"{self.name}.yaml", *more])
+    def command(self, config: str, *layouts: Path | None, out: Path | None = None) -> str:
+        """The command that writes it to `out`, or a file of its name, from the configuration at `config`."""
+        more = [word for path in layouts if path for word in ("--layouts", str(path))]
+        more += [*(["--copy"] if self.known else []), *(["--accept-doubts"] if self.doubts else [])]
+        return shlex.join(["kvplan", "new", config, "-o", str(out or f"{self.name}.yaml"), *more])
 
 
 def made(library: Library, path: Path, out: Path | None = None) -> NewModel:
@@ -69,14 +72,16 @@ def described(library: Library, config: Mapping[str, object], place: SourceSpan,
     text = model_text(head, found, {name: kind.params for name, kind in library.kinds.items()})
     stored = parsed(library, text, head.name, place)
     same = sorted(twins(library, stored) if found.settled else (), key=lambda name: name != model)
-    notes = (*doubts(found), *_unlike(library, same, config))
-    return NewModel(head.name, text, notes, tuple(same), grave(found))
+    fits = fitting(library, config)
+    notes = (*doubts(found), *_unlike(library, [name for name in fits if name not in same]))
+    known = next((name for name in same if name in fits), "")
+    return NewModel(head.name, text, notes, tuple(same), grave(found), known)
 
 
-def _unlike(library: Library, same: Sequence[str], config: Mapping[str, object]) -> list[str]:
+def _unlike(library: Library, others: Sequence[str]) -> list[str]:
     """The files of the user's own that are for such a configuration and store otherwise: one may be what was meant."""
     known = library.paths["model"]
-    own = [name for name in fitting(library, config) if name not in same and not library.shipped("model", name)]
+    own = [name for name in others if not library.shipped("model", name)]
     text = "is for such a configuration and stores otherwise: give it as the layout if it is right"
     return [f"{name}, of {shown(known[name].resolve())}, {text}" for name in own]
 

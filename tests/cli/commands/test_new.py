@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import json
 import random
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,7 +54,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
     folder, answers = tmp_path_factory.mktemp("models"), {}
     for config in CONFIGS:
         accept = ["--accept-doubts"] if config.stem in DOUBTED else []
-        done = run("new", config, "-o", folder / f"my-{config.stem}.yaml", "--format", "json", *accept)
+        done = run("new", config, "-o", folder / f"my-{config.stem}.yaml", "--copy", "--format", "json", *accept)
         assert done.exit_code == 0, done.output
         answers[config.stem] = json.loads(done.stdout)
     return Written(load((), [folder]), folder, answers)
@@ -128,7 +129,7 @@ def published() -> list[dict[str, Any]]:
 
 
 def test_doubts_are_on_stderr_and_in_the_file(tmp_path: Path) -> None:
-    done = run("new", FOLDER / "nemotron-h-8b.json", "-o", tmp_path / "mine.yaml", "--accept-doubts")
+    done = run("new", FOLDER / "nemotron-h-8b.json", "-o", tmp_path / "mine.yaml", "--copy", "--accept-doubts")
     assert done.stdout == ""
     assert "wrote" in done.stderr
     assert "mamba.ssm_dtype: float32 is assumed" in done.stderr
@@ -137,16 +138,60 @@ def test_doubts_are_on_stderr_and_in_the_file(tmp_path: Path) -> None:
     assert ("mamba.ssm_dtype", "float32 is assumed: nothing says it") in notes
 
 
+@pytest.mark.parametrize("out", [[], ["-o", "mine.yaml"]])
+@pytest.mark.parametrize("name", ["gpt-oss-20b", "bamba-9b"])
+def test_a_shipped_checkpoint_is_named_and_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, out: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = run("new", FOLDER / f"{name}.json", *out)
+    assert (done.exit_code, done.stdout, list(tmp_path.iterdir())) == (0, "", [])
+    first, compile_it, copy, *doubts = done.stderr.splitlines()
+    assert first.startswith(f"This is {name}; its layout comes with kvplan.")
+    assert first.endswith("Nothing is written.")
+    assert compile_it.split(":  ")[1].strip() == f"kvplan compile {name} --prefill SIDE --decode SIDE"
+    assert bool(doubts) is (name in DOUBTED)
+    words = shlex.split(copy.split(":  ")[1])
+    assert run(*words[1:]).exit_code == 0
+    written = tmp_path / words[words.index("-o") + 1]
+    assert name in made(LIBRARY, FOLDER / f"{name}.json", None).same
+    assert load([written]).model(written.stem).layers == LIBRARY.model(name).layers
+
+
+def test_a_known_checkpoint_is_named_in_json_and_written_to_no_file(tmp_path: Path) -> None:
+    done = run("new", FOLDER / "bamba-9b.json", "-o", tmp_path / "mine.yaml", "--format", "json")
+    answer = json.loads(done.stdout)
+    assert (answer["known"], answer["written"], list(tmp_path.iterdir())) == ("bamba-9b", None, [])
+
+
+def test_a_file_of_ones_own_is_named_with_its_path(tmp_path: Path) -> None:
+    (tmp_path / "layouts").mkdir()
+    file, config = tmp_path / "layouts/mine.yaml", tmp_path / "config.json"
+    odd = {"architectures": ["OddForCausalLM"], "num_hidden_layers": 3, "hidden_size": 96, "num_attention_heads": 3}
+    config.write_text(json.dumps({**odd, "dtype": "float16"}))
+    assert run("new", config, "-o", file).exit_code == 0
+    done = run("new", config, "--layouts", tmp_path / "layouts")
+    assert done.stderr.startswith(f"This is mine; its layout is {file}. Nothing is written.\n")
+
+
+def test_another_checkpoint_of_the_same_numbers_is_written() -> None:
+    config = json.loads((FOLDER / "phi-4.json").read_text())
+    text = json.dumps({**config, "architectures": ["OddForCausalLM"]})
+    done = CliRunner().invoke(main, ["new", "-"], input=text)
+    assert done.stdout.startswith("kvplan: 1\nmodel: ")
+    assert done.stderr.startswith("this stores the same as phi-4: kvplan compile phi-4 --prefill SIDE --decode SIDE\n")
+
+
 def test_numbers_say_what_they_are_from() -> None:
-    done = run("new", FOLDER / "bamba-9b.json")
+    done = run("new", FOLDER / "bamba-9b.json", "--copy")
     assert "    heads: 128  # mamba_n_heads\n" in done.stdout
     assert "    dim: 128  # hidden_size, num_attention_heads\n" in done.stdout
-    assert done.stderr.startswith("this stores the same as bamba-9b: kvplan compile bamba-9b ")
+    assert done.stderr == "This is bamba-9b; its layout comes with kvplan.\nnothing in doubt\n"
 
 
 def test_text_to_stdout_is_the_file(tmp_path: Path) -> None:
-    run("new", FOLDER / "gemma-3-27b.json", "-o", tmp_path / "gemma3-text.yaml")
-    assert run("new", FOLDER / "gemma-3-27b.json").stdout == (tmp_path / "gemma3-text.yaml").read_text()
+    run("new", FOLDER / "gemma-3-27b.json", "-o", tmp_path / "gemma3-text.yaml", "--copy")
+    assert run("new", FOLDER / "gemma-3-27b.json", "--copy").stdout == (tmp_path / "gemma3-text.yaml").read_text()
 
 
 def test_an_architecture_of_ones_own(tmp_path: Path) -> None:
