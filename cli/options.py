@@ -81,6 +81,12 @@ def _layouts_option(multiple: bool, more: str) -> Callable[[F], F]:
 layouts_option = _layouts_option(True, "; may be given again")
 one_layouts_option = _layouts_option(False, "")
 
+SIGNED_FOR = click.option(
+    "--signed-for",
+    metavar="PLACE",
+    help="The place that the index is signed for; the URL itself. Name it to read a mirror, or by another protocol.",
+)
+
 
 def _side(pool: bool, ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """A side as it is written. One without any key is as good as missing; `pool`: it may say how large its pool is."""

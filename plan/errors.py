@@ -100,10 +100,10 @@ class PlanPendingError(PlanMissingError):
 
 
 class PlanSignatureError(KvplanError):
-    """Plans at a URL are not what a trusted key signed: altered, of another key, or an older index.
+    """Plans at a URL are not what a trusted key signed for it: altered, of another key or place, or an older index.
 
-    Find out who wrote to the URL, or whether the signing key was changed; then push again. Engines that run go on with
-    the plans that they have.
+    Find out who wrote to the URL, or whether the signing key was changed; then push again. For a mirror, give the place
+    that the index was signed for. Engines that run go on with the plans that they have.
     """
 
     code = "R008"

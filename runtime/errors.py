@@ -22,6 +22,7 @@ HOST = r"(?:\[[^\]\s]*\]|[^/?#\s:@\[\]]*)(?::\d{1,5})?(?:[/?#\s]|$)"
 # A user, or a user and a secret, in which / ? # and @ may stand unescaped: what is no port is taken for a secret, which
 # ends with the last @, be it one of the path.
 CREDENTIALS = re.compile(rf"://(?!{HOST})(?:[^/?#\s:]*:\S*@|[^/?#\s]*@)")
+HIDDEN = "://…@"
 
 
 # What ends a program. A caller's code, such as an event or a callback, may raise it through a poll. Whatever else that
@@ -36,7 +37,7 @@ def cause_text(cause: BaseException) -> str:
 
 def without_credentials(text: str) -> str:
     """A text in which no URL has its user and password: these are for whoever is asked, not for messages and logs."""
-    return CREDENTIALS.sub("://…@", text)
+    return CREDENTIALS.sub(HIDDEN, text)
 
 
 class FleetError(KvplanError):

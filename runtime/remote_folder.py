@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kvplan.plan.errors import KvplanError, PlanRemoteError
 from kvplan.plan.files import folder
-from kvplan.runtime.errors import without_credentials
+from kvplan.runtime.errors import HIDDEN, without_credentials
 
 
 class RemoteFolder:
@@ -29,6 +29,16 @@ class RemoteFolder:
         except Exception as error:  # FTP and SFTP connect here; each protocol has errors of its own
             raise kind(f"{self.url} cannot be used: {_told(error)}") from error
         self._root = str(self._root).rstrip("/")
+
+    @property
+    def place(self) -> str:
+        """The folder's name, equal for all spellings of its URL: no user, no last slash, one name for a protocol."""
+        if self._is_local():
+            return f"file://{os.path.abspath(self._root)}"
+        scheme, _, rest = self.url.replace(HIDDEN, "://").rpartition("::")[2].partition("://")
+        host, slash, path = rest.partition("/")
+        protocols = self._protocols()
+        return f"{protocols[0] if scheme in protocols else scheme}://{host.lower()}{slash}{path}"
 
     def path(self, name: str) -> str:
         """A file's path as the file system has it: of S3, behind its bucket."""
@@ -97,7 +107,7 @@ class RemoteFolder:
         """Write a file whole, on a file system under another name first. Raises `kind`."""
         path = self.path(name)
         try:
-            if os.path.isabs(self._root) and "file" in self._protocols():
+            if self._is_local():
                 os.makedirs(os.path.dirname(path), exist_ok=True)
                 half = Path(f"{path}.{uuid.uuid4().hex}{folder.HALF}")
                 half.write_bytes(data)
@@ -127,6 +137,9 @@ class RemoteFolder:
         """Raises `kind` where nobody could be asked: over HTTP that is not there, too, and only the cause tells."""
         if error.__cause__ is not None and not isinstance(error.__cause__, FileNotFoundError):
             raise self._error(name, "read", error.__cause__) from error
+
+    def _is_local(self) -> bool:
+        return os.path.isabs(self._root) and "file" in self._protocols()
 
     def _protocols(self) -> tuple[str, ...]:
         protocol: str | tuple[str, ...] = self._system.protocol

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from kvplan.cli.options import SIGNED_FOR
+
 
 @click.command("pull")
 @click.argument("url", metavar="URL")
@@ -19,9 +21,10 @@ import click
     multiple=True,
     help="NAME.sign.pub of who may sign, or a folder of such; again for more.",
 )
+@SIGNED_FOR
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), default=60.0, help="For all of it; 60.")
-def command(url: str, out: Path, keys: tuple[Path, ...], seconds: float) -> None:
-    """Fetch plans from a URL, if a trusted key signed them.
+def command(url: str, out: Path, keys: tuple[Path, ...], seconds: float, signed_for: str | None) -> None:
+    """Fetch plans from a URL, if a trusted key signed them for it.
 
     What is there already is not fetched again. All of it is brought, or nothing. An index older than the last one
     that was pulled is refused.
@@ -29,5 +32,5 @@ def command(url: str, out: Path, keys: tuple[Path, ...], seconds: float) -> None
     from kvplan.runtime.plans.remote import pull
     from kvplan.runtime.plans.signing import TrustedKeys
 
-    done = pull(url, out, TrustedKeys.load(*keys), seconds)
+    done = pull(url, out, TrustedKeys.load(*keys), seconds, signed_for)
     click.echo(f"pulled {len(done.copied)} of {len(done.plans)} plans, index {done.serial}, into {out}")

@@ -31,8 +31,8 @@ STRICT = "KVPLAN_STRICT"
 class ConnectorConfig:
     """What a user says of the connector; times are seconds.
 
-    `plans` is the plans directory, filled from `plans_url` with what `plans_key` signed where these are given. Without
-    it, plans are compiled into a cache folder of this machine when they are needed. `strict` asks for a plans directory
+    `plans` is the plans directory, filled from `plans_url` with what `plans_key` signed for that URL, or for
+    `plans_signed_for`, where these are given. Without it, plans are compiled into a cache folder of this machine when they are needed. `strict` asks for a plans directory
     and for keys: nothing is compiled, and nobody without a key is answered.
     `layout` is a model's layout, by name or path, `layouts` a directory of one's own, `engine` an engine's layout:
     they are found without. `options` are those of the side's key that nothing tells, `plan_options` those that
@@ -52,6 +52,7 @@ class ConnectorConfig:
     strict: bool = False
     plans_url: str = ""
     plans_key: Path | None = None
+    plans_signed_for: str = ""
     layout: str = ""
     layouts: Path | None = None
     engine: str = ""
@@ -152,6 +153,9 @@ def _check_url(config: ConnectorConfig) -> None:
     if config.plans_url and config.plans is None:
         help = 'give "plans": a directory into which they are pulled'
         raise ConnectorError("I002", "kv_connector_extra_config has plans_url and no plans", help)
+    if config.plans_signed_for and not config.plans_url:
+        help = "give it beside plans_url, if the plans there were signed for another place, or leave it out"
+        raise ConnectorError("I002", "kv_connector_extra_config has plans_signed_for without plans_url", help)
 
 
 def _check_fleet(config: ConnectorConfig) -> None:
@@ -280,6 +284,7 @@ READERS: Mapping[str, Callable[[str, object], object]] = {
     "plans": _path,
     "plans_url": _text,
     "plans_key": _path,
+    "plans_signed_for": _text,
     "layout": _text,
     "layouts": _path,
     "engine": _text,

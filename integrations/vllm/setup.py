@@ -123,7 +123,8 @@ def plans(config: ConnectorConfig, cache: Path | None) -> Catalog:
         return Catalog(cache / PLANS, Jit(JIT_TIMEOUT, tuple(own)), config.plan_options)
     assert config.plans is not None
     if config.plans_key is not None:
-        return RemoteCatalog(config.plans_url, config.plans, TrustedKeys.load(config.plans_key), config.plan_options)
+        trusted, signed_for = TrustedKeys.load(config.plans_key), config.plans_signed_for or None
+        return RemoteCatalog(config.plans_url, config.plans, trusted, config.plan_options, signed_for=signed_for)
     return Catalog(config.plans, None, config.plan_options)
 
 

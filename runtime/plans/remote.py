@@ -46,27 +46,40 @@ def push(
     prune: bool = False,
     seconds: float = PATIENCE,
     trusted: TrustedKeys | None = None,
+    signed_for: str | None = None,
 ) -> Exchanged:
     """Put a directory's plans at `url`, and sign the index of these and those that are there already.
 
-    Plans first, the index last. With `prune` only these are in the index. Raises PlanIndexError where the directory's
+    Plans first, the index last. With `prune` only these are in the index. It is signed for the place that `url` names,
+    or for `signed_for`, and a pull that names another one refuses it. Raises PlanIndexError where the directory's
     plans are not as its index says, PlanSignatureError where what is there was signed neither by `key` nor by one that
     is `trusted`, PlanRemoteError.
     """
-    return _within(seconds, url, lambda: _push(source, RemoteFolder(url), key, prune, trusted))
+    return _within(seconds, url, lambda: _push(source, SignedFolder(url, signed_for), key, prune, trusted))
 
 
-def pull(url: str, target: Path, trusted: TrustedKeys, seconds: float = PATIENCE) -> Exchanged:
+def pull(
+    url: str, target: Path, trusted: TrustedKeys, seconds: float = PATIENCE, signed_for: str | None = None
+) -> Exchanged:
     """Bring the plans at `url` into a plans directory, of which they are then all that its index names.
 
-    All or none. Raises PlanSignatureError where the index is not signed by a trusted key, is older than the one that
-    was pulled before, or pins other bytes than are there; PlanIndexError where the directory has plans of its own, or
-    cannot be written; PlanRemoteError.
+    All or none. `signed_for` is the place that the index was signed for, if `url` is another way to it, or a mirror.
+    Raises PlanSignatureError where the index is not signed by a trusted key, or for another place, is older than the
+    one that was pulled before, or pins other bytes than are there; PlanIndexError where the directory has plans of its
+    own, or cannot be written; PlanRemoteError.
     """
-    return _within(seconds, url, lambda: _pull(RemoteFolder(url), target, trusted))
+    return _within(seconds, url, lambda: _pull(SignedFolder(url, signed_for), target, trusted))
 
 
-def _push(source: Path, remote: RemoteFolder, key: SigningKey, prune: bool, trusted: TrustedKeys | None) -> Exchanged:
+class SignedFolder(RemoteFolder):
+    """A folder of plans at a URL, and the place that its index is signed for."""
+
+    def __init__(self, url: str, signed_for: str | None) -> None:
+        super().__init__(url)
+        self.signed_for = self.place if signed_for is None else signed_for.rstrip("/")
+
+
+def _push(source: Path, remote: SignedFolder, key: SigningKey, prune: bool, trusted: TrustedKeys | None) -> Exchanged:
     texts = {_addressed(one): data for one, data in _checked(source)}
     # Whose index a push goes on from.
     known = TrustedKeys((*key.trusted().keys, *(trusted.keys if trusted else ())))
@@ -79,15 +92,15 @@ def _push(source: Path, remote: RemoteFolder, key: SigningKey, prune: bool, trus
     for one in new:
         remote.write(_file(one), texts[one])
     # By the clock, so that a lost index is no way back: who pulled a later one would refuse all that is counted from 1.
-    signed = SignedIndex(index.render(every), max(int(now()), 0 if before is None else before.serial + 1))
-    envelope = key.sign(signed)
+    serial = max(int(now()), 0 if before is None else before.serial + 1)
+    envelope = key.sign(SignedIndex(index.render(every), remote.signed_for, serial))
     remote.write(SIGNED, envelope)
     if remote.read(SIGNED, LARGEST) != envelope:
         raise PlanRemoteError(f"{remote.url}: somebody else pushed at the same time: push again")
-    return _exchanged(new, every, signed.serial)
+    return _exchanged(new, every, serial)
 
 
-def _last_pushed(remote: RemoteFolder, trusted: TrustedKeys, prune: bool) -> SignedIndex | None:
+def _last_pushed(remote: SignedFolder, trusted: TrustedKeys, prune: bool) -> SignedIndex | None:
     """The index that a push goes on from, None where there is none, or one that cannot be read and is left out."""
     try:
         return _opened(remote, trusted)
@@ -116,7 +129,7 @@ def _addressed(one: IndexEntry) -> IndexEntry:
     return one if stem.endswith(f".{pin}") else replace(one, path=f"{stem}.{pin}.py")
 
 
-def _pull(remote: RemoteFolder, target: Path, trusted: TrustedKeys) -> Exchanged:
+def _pull(remote: SignedFolder, target: Path, trusted: TrustedKeys) -> Exchanged:
     """Again where others, who pull into the same directory, have changed it meanwhile."""
     done = None
     while done is None:
@@ -162,18 +175,18 @@ def _reads(target: Path, path: str, text: str) -> bool:
     return found is not None and found[1] == text.encode()
 
 
-def _opened(remote: RemoteFolder, trusted: TrustedKeys) -> SignedIndex | None:
+def _opened(remote: SignedFolder, trusted: TrustedKeys) -> SignedIndex | None:
     """The signed index, read again where it was replaced while it was read: HTTP asks for its size before."""
     name, envelope = f"{remote.url}/{SIGNED}", remote.read(SIGNED, LARGEST)
     if envelope is None:
         return None
     try:
-        return trusted.opened(envelope, name)
+        return trusted.opened(envelope, name, remote.signed_for)
     except PlanSignatureError:
         again = remote.read(SIGNED, LARGEST)
         if again is None or again == envelope:
             raise
-        return trusted.opened(again, name)
+        return trusted.opened(again, name, remote.signed_for)
 
 
 def _last(target: Path, url: str) -> int:

@@ -31,10 +31,14 @@ class RemoteCatalog(Catalog):
         trusted: TrustedKeys,
         options: Mapping[str, str] | None = None,
         seconds: float = PATIENCE,
+        signed_for: str | None = None,
     ) -> None:
-        """Raises PlanSignatureError, PlanIndexError, and PlanRemoteError where nothing was pulled before."""
+        """`signed_for` is as of `pull`.
+
+        Raises PlanSignatureError, PlanIndexError, and PlanRemoteError where nothing was pulled before.
+        """
         super().__init__(folder, None, options)
-        self.url, self._trusted, self._seconds = url, trusted, seconds
+        self.url, self._trusted, self._seconds, self._signed_for = url, trusted, seconds, signed_for
         self._pulling, self._rests_until = Lock(), 0.0
         self._problem = self._pulled()
         if self._problem is not None and not self.entries():
@@ -62,7 +66,7 @@ class RemoteCatalog(Catalog):
     def _pulled(self) -> PlanRemoteError | None:
         """Pull; why that could not be done, where the URL did not answer."""
         try:
-            done = pull(self.url, self.folder, self._trusted, self._seconds)
+            done = pull(self.url, self.folder, self._trusted, self._seconds, self._signed_for)
         except PlanRemoteError as error:
             logs.event(logs.WARNING, "plans not pulled", url=without_credentials(self.url), error=error)
             return error

@@ -19,17 +19,21 @@ from kvplan.runtime.new_keys import write_pair
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-FORMAT = 1
+FORMAT = 2
 # A key that signs other things, too, signs nothing that can be taken for an index.
-DOMAIN = b"kvplan plan index\n"
+DOMAIN = b"kvplan plan index of a place\n"
 PUBLIC, SECRET = ".sign.pub", ".sign"
 LARGEST_KEY = 1 << 16
 
 
 class SignedIndex(msgspec.Struct, frozen=True):
-    """The text of a plans directory's index, and its number: whoever has seen one takes none of a lower number."""
+    """The text of a plans directory's index, the place that it is for, and its number.
+
+    A reader of another place refuses it, and a reader that has seen a higher number.
+    """
 
     index: str
+    place: str
     serial: int
 
 
@@ -63,7 +67,7 @@ class SigningKey:
 
     def sign(self, signed: SignedIndex) -> bytes:
         """The bytes of an envelope: what is signed as text, by which key, and the signature."""
-        payload = json.dumps({"index": signed.index, "serial": signed.serial}, sort_keys=True)
+        payload = json.dumps(msgspec.structs.asdict(signed), sort_keys=True)
         signature = base64.b64encode(self._key.sign(DOMAIN + payload.encode())).decode()
         key = fingerprint(self._key.public_key())
         text = json.dumps({"format": FORMAT, "key": key, "payload": payload, "signature": signature}, indent=2)
@@ -86,8 +90,11 @@ class TrustedKeys:
             )
         return cls(tuple(map(_public, paths)))
 
-    def opened(self, envelope: bytes, name: str) -> SignedIndex:
-        """What an envelope holds. Raises PlanSignatureError, beginning with `name`, where no trusted key signed it."""
+    def opened(self, envelope: bytes, name: str, place: str) -> SignedIndex:
+        """What an envelope holds. Raises PlanSignatureError, beginning with `name`.
+
+        It does so if no trusted key signed the envelope, or if it was signed for another place.
+        """
         from cryptography.exceptions import InvalidSignature
 
         found = _envelope(envelope, name)
@@ -104,9 +111,15 @@ class TrustedKeys:
             told = f"{name} was altered after {key} signed it: find out by whom, and push again"
             raise PlanSignatureError(told) from None
         try:
-            return msgspec.json.decode(payload, type=SignedIndex)
+            signed = msgspec.json.decode(payload, type=SignedIndex)
         except msgspec.DecodeError:
             raise PlanSignatureError(f"{name} was signed, but has no index: push again") from None
+        if signed.place != place:
+            raise PlanSignatureError(
+                f"{name} was signed for {signed.place!a:.200}, not for {place!a:.200}: find out who copied it there; "
+                f"if this is another way to the same place, or a mirror of it, give --signed-for {signed.place!a:.200}"
+            )
+        return signed
 
 
 def make(folder: Path, name: str) -> tuple[Path, Path]:
@@ -174,6 +187,11 @@ def _envelope(data: bytes, name: str) -> _Envelope:
         version = msgspec.json.decode(data, type=_Version).format
         if version > FORMAT:
             raise PlanSignatureError(f"{name} has format {version}, this kvplan reads {FORMAT}: use a newer one")
+        if version < FORMAT:
+            raise PlanSignatureError(
+                f"{name} was signed by an older kvplan, for any place: sign it again, with `kvplan push --prune` of a "
+                "directory that has all its plans"
+            )
         return msgspec.json.decode(data, type=_Envelope)
     except (msgspec.DecodeError, RecursionError) as error:
         raise PlanSignatureError(

@@ -129,6 +129,7 @@ def test_an_unknown_key_is_named_with_the_nearest_one() -> None:
         {"plans_url": "s3://bucket/plans"},
         {"plans_key": "team.sign.pub"},
         {"strict": 1},
+        {"plans_signed_for": "s3://bucket/plans"},
         {"keys": "k"},
         {"mode": "shove"},
         {"port": 0},

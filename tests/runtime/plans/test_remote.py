@@ -96,7 +96,7 @@ def test_what_is_pulled_is_what_was_pushed(team: Team, tmp_path: Path) -> None:
 def test_over_http_and_in_memory(team: Team, tmp_path: Path) -> None:
     team.push(text())
     with served(partial(Quiet, directory=str(team.there))) as url:
-        pull(url, tmp_path / "web", team.trusted)
+        pull(url, tmp_path / "web", team.trusted, signed_for=team.url)
         with pytest.raises(PlanRemoteError, match="404"):
             pull(f"{url}/nothing", tmp_path / "none", team.trusted)
     push(team.plans, "memory://bucket/plans", team.secret)
@@ -201,7 +201,8 @@ def test_two_releases_lie_side_by_side(team: Team, tmp_path: Path) -> None:
         (lambda one: one.pop("payload"), "is no signed index"),
         (lambda one: one.update(payload=3), "is no signed index"),
         (lambda one: one.update(payload="\ud800"), "is no signed index"),
-        (lambda one: one.update(format=2), "has format 2"),
+        (lambda one: one.update(format=3), "has format 3"),
+        (lambda one: one.update(format=1), "signed by an older kvplan, for any place: sign it again"),
         (lambda one: one.update(format=True), "is no signed index"),
     ],
 )
@@ -236,13 +237,97 @@ def test_what_another_key_signed(team: Team, tmp_path: Path) -> None:
     assert pull(team.url, tmp_path / "here", TrustedKeys.load(tmp_path / "keys")).serial == 1
 
 
+def copied(source: Path, target: Path) -> None:
+    """All files of a folder at another one, as whoever keeps both can have them."""
+    target.mkdir(exist_ok=True)
+    for path in source.iterdir():
+        (target / path.name).write_bytes(path.read_bytes())
+
+
+def test_what_was_signed_for_another_place_is_refused(team: Team, tmp_path: Path) -> None:
+    """It happened: staging's index, byte for byte, was taken at production's URL of the same key."""
+    team.push(text())
+    team.pull(tmp_path / "here")
+    before = contents(tmp_path / "here")
+    stored(team.plans, text(1, 2))
+    push(team.plans, (tmp_path / "staging").as_uri(), team.secret)
+    copied(tmp_path / "staging", team.there)
+    with pytest.raises(PlanSignatureError, match=r"was signed for '.*/staging', not for '.*/there': find out who"):
+        team.pull(tmp_path / "here")
+    with pytest.raises(PlanSignatureError, match="was signed for"):
+        RemoteCatalog(team.url, tmp_path / "engine", team.trusted)
+    assert contents(tmp_path / "here") == before
+
+
+def test_a_push_goes_on_from_no_index_of_another_place(team: Team, tmp_path: Path) -> None:
+    """What lies there would be signed for this place with the next push."""
+    stored(team.plans, text())
+    push(team.plans, (tmp_path / "staging").as_uri(), team.secret)
+    copied(tmp_path / "staging", team.there)
+    with pytest.raises(PlanSignatureError, match=r"was signed for .* or --prune, to go on without"):
+        team.push(text(1, 2))
+    assert len(team.push(text(1, 2), prune=True).plans) == 1
+
+
+def test_an_index_of_before_is_signed_again(team: Team, tmp_path: Path) -> None:
+    """From a directory that an older kvplan pulled: it has all plans, and each keeps its path."""
+    team.push(text(), text(1, 2))
+    before = team.pull(tmp_path / "here").plans
+    team.alter(lambda one: one.update(format=1))
+    with pytest.raises(PlanSignatureError, match="sign it again"):
+        push(tmp_path / "here", team.url, team.secret)
+    assert push(tmp_path / "here", team.url, team.secret, prune=True).plans == before
+    assert team.pull(tmp_path / "here").copied == ()
+
+
+def test_a_mirror_is_read_by_the_place_that_it_is_of(team: Team, tmp_path: Path) -> None:
+    team.push(text())
+    copied(team.there, tmp_path / "mirror")
+    with pytest.raises(PlanSignatureError, match="give --signed-for") as refused:
+        pull(str(tmp_path / "mirror"), tmp_path / "here", team.trusted)
+    named = str(refused.value).rpartition("--signed-for ")[2].strip("'")
+    for place in (named, named + "/"):
+        assert len(pull(str(tmp_path / "mirror"), tmp_path / "here", team.trusted, signed_for=place).plans) == 1
+    assert RemoteCatalog(str(tmp_path / "mirror"), tmp_path / "here", team.trusted, signed_for=named).entries()
+
+
+def test_a_place_has_a_name_of_its_own(team: Team, tmp_path: Path) -> None:
+    stored(team.plans, text())
+    push(team.plans, team.url, team.secret, signed_for="production")
+    with pytest.raises(PlanSignatureError, match="signed for 'production'"):
+        team.pull(tmp_path / "here")
+    assert pull(team.url, tmp_path / "here", team.trusted, signed_for="production").serial == 1
+
+
+def test_spellings_of_one_place(team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    team.push(text())
+    monkeypatch.chdir(tmp_path)
+    spellings = (team.url + "/", str(team.there), "there", "./there/", str(tmp_path / "keys" / ".." / "there"))
+    for number, url in enumerate(spellings):
+        assert pull(url, tmp_path / f"here{number}", team.trusted).serial == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("https://me:secret@Plans.Example/Team/", "http://plans.example/Team"),
+        ("http://plans.example/Team", "http://plans.example/Team"),
+        ("http://plans.example:8080/Team", "http://plans.example:8080/Team"),
+        ("memory://bucket/plans//", "memory://bucket/plans"),
+        ("simplecache::memory://bucket/plans", "memory://bucket/plans"),
+    ],
+)
+def test_what_a_url_names(url: str, place: str) -> None:
+    assert RemoteFolder(url).place == place
+
+
 def test_a_signed_text_that_is_no_index(team: Team, tmp_path: Path) -> None:
     team.push(text())
-    (team.there / SIGNED).write_bytes(team.secret.sign(SignedIndex("{}", 2)))
+    (team.there / SIGNED).write_bytes(team.secret.sign(SignedIndex("{}", team.url, 2)))
     with pytest.raises(PlanIndexError, match="is no index"):
         team.pull(tmp_path / "here")
     text_of = index.render([replace(team.entries[0], path="../out.py")])
-    (team.there / SIGNED).write_bytes(team.secret.sign(SignedIndex(text_of, 2)))
+    (team.there / SIGNED).write_bytes(team.secret.sign(SignedIndex(text_of, team.url, 2)))
     with pytest.raises(PlanIndexError, match="none of a plan in the directory"):
         team.pull(tmp_path / "here")
 
@@ -427,7 +512,7 @@ def test_somebody_else_pushes_at_the_same_time(team: Team, monkeypatch: pytest.M
     def overtaken(self: RemoteFolder, name: str, data: bytes) -> None:
         write(self, name, data)
         if name == SIGNED:
-            write(self, name, team.secret.sign(SignedIndex("{}", 1)))
+            write(self, name, team.secret.sign(SignedIndex("{}", team.url, 1)))
 
     monkeypatch.setattr(RemoteFolder, "write", overtaken)
     with pytest.raises(PlanRemoteError, match="somebody else pushed"):
@@ -556,5 +641,5 @@ def test_a_place_is_the_same_whoever_asks_for_it(team: Team, tmp_path: Path) -> 
     team.push(text())
     with served(partial(Quiet, directory=str(team.there))) as url:
         for user in ("me:secret", "you:secret"):
-            pull(url.replace("://", f"://{user}@"), tmp_path / "here", team.trusted)
+            pull(url.replace("://", f"://{user}@"), tmp_path / "here", team.trusted, signed_for=team.url)
     assert "secret" not in (tmp_path / "here" / RECORD).read_text()
