@@ -16,7 +16,7 @@ from kvplan.cli.errors import WRONG
 from kvplan.cli.options import format_option, layouts_option, leave_out
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.bound import BoundSide
-from kvplan.compiler.dumps.compare import Difference, compare, side_text, worker_of
+from kvplan.compiler.dumps.compare import Difference, NotCompared, compare, not_compared, side_text, worker_of
 from kvplan.compiler.dumps.dump import Dump, read_dump
 from kvplan.compiler.dumps.probe import probe
 from kvplan.compiler.dumps.to_model import recognised
@@ -61,8 +61,8 @@ def command(
         return
     bound = _bound(read, model, side, layouts)
     found, probed = compare(read, bound), _probed(read, bound, write) if write else None
-    text = f"{bound.model} {bound.key}"
-    click.echo(_json(text, found, probed) if form == "json" else _text(read, text, found, probed))
+    notes, text = not_compared(read, bound), f"{bound.model} {bound.key}"
+    click.echo(_json(text, found, notes, probed) if form == "json" else _text(read, text, found, notes, probed))
     sys.exit(WRONG if found or probed else 0)
 
 
@@ -87,19 +87,27 @@ def _bound(dump: Dump, model: str | None, given: str, layouts: Sequence[Path]) -
     return bind(found, found.model(name), side_text(dump, engine, given))
 
 
-def _json(side: str, found: Sequence[Difference], probed: Sequence[str] | None) -> str:
+def _json(side: str, found: Sequence[Difference], notes: Sequence[NotCompared], probed: Sequence[str] | None) -> str:
     equal = not found and not probed
-    said = {"side": side, "equal": equal, "differences": [asdict(d) for d in found]}
+    said = {
+        "side": side,
+        "equal": equal,
+        "differences": [asdict(d) for d in found],
+        "not_compared": [asdict(note) for note in notes],
+    }
     return json.dumps({**said, **({} if probed is None else {"probed": list(probed)})}, indent=2)
 
 
-def _text(dump: Dump, side: str, found: Sequence[Difference], probed: Sequence[str] | None) -> str:
-
+def _text(
+    dump: Dump, side: str, found: Sequence[Difference], notes: Sequence[NotCompared], probed: Sequence[str] | None
+) -> str:
     rank = ", ".join(f"{axis} {number}" for axis, number in dump.rank.items() if dump.mesh[axis] > 1)
     sizes = f"{many(len(dump.layers), 'layer')} in {many(len(dump.groups), 'group')}"
     head = f"{side}{f', worker at {rank}' if rank else ''}: {sizes}"
-    said = [f"{head}, {many(len(found), 'difference') if found else 'as the layout says'}"]
+    same = "as the layout says, as far as the dump shows it" if notes else "as the layout says"
+    said = [f"{head}, {many(len(found), 'difference') if found else same}"]
     said += [line for d in found for line in _lines(d)]
+    said += [f"not compared: {n.what} of {n.cache}, {many(len(n.layers), 'layer')}: {n.why}" for n in notes]
     if probed is None:
         return "\n".join([*said, "not probed: shapes and strides do not say how kernels fill a page (--probe)"])
     return "\n".join([*said, *(probed or ["probed: every element was written where the layout has it"])])

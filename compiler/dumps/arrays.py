@@ -6,9 +6,10 @@ and `head_size_v`, elements of `dtype`. Arrays of bytes are opaque and say nothi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 from kvplan.compiler.dumps.dump import CONTENT, DumpedLayer
 from kvplan.dsl.lang.dtypes import SIZES, canonical
@@ -45,30 +46,38 @@ class LayoutArray:
 
 
 def arrays(layer: DumpedLayer, store: str) -> tuple[DumpedArray, ...]:
-    """What the spec says, or nothing where it says too little, or another size than the view has."""
-    spec, size = layer.spec, layer.counts.get(CONTENT, 1) * layer.size
+    """What the spec says, nothing where it says too little; `unsaid` says why."""
+    return () if unsaid(layer, store) else _all(layer, store)
+
+
+def unsaid(layer: DumpedLayer, store: str) -> str:
+    """Why a spec does not say what a state or a row is made of; empty where it does."""
+    found, size = _all(layer, store), layer.counts.get(CONTENT, 1) * layer.size
+    if not found:
+        return "the dump gives no shapes and dtypes" if store == "state" else "the dump gives no head sizes and dtype"
     if store == "state":
-        return _behind(spec.get("dtypes"), spec.get("shapes"))
+        return ""
+    if any(array.dtype == OPAQUE for array in found):
+        return "the dump gives bytes, and not what they are"
+    said = sum(array.bytes for array in found)
+    return "" if said == size else f"the dump's head sizes come to {said} of {size} bytes"
+
+
+def _all(layer: DumpedLayer, store: str) -> tuple[DumpedArray, ...]:
+    """The arrays of a spec that was checked, one behind the other."""
+    spec: Mapping[str, Any] = layer.spec
+    if store == "state":
+        return _behind(spec.get("dtypes", []), spec.get("shapes", []))
     widths = [spec[name] for name in ("head_size", "head_size_v") if spec.get(name)]
-    found = _behind([spec.get("dtype")] * len(widths), [[width] for width in widths])
-    opaque = any(array.dtype == OPAQUE for array in found)
-    return () if opaque or sum(array.bytes for array in found) != size else found
+    return _behind([spec["dtype"]] * len(widths), [[width] for width in widths]) if spec.get("dtype") else ()
 
 
-def _behind(dtypes: object, shapes: object) -> tuple[DumpedArray, ...]:
+def _behind(dtypes: Sequence[str], shapes: Sequence[Sequence[int]]) -> tuple[DumpedArray, ...]:
     """Arrays one behind the other."""
-    if not isinstance(dtypes, list) or not isinstance(shapes, list) or len(dtypes) != len(shapes):
-        return ()
     found: list[DumpedArray] = []
     for dtype, shape in zip(dtypes, shapes, strict=True):
-        if not isinstance(dtype, str) or canonical(dtype) not in SIZES or not _is_shape(shape):
-            return ()
         found.append(DumpedArray(sum(array.bytes for array in found), canonical(dtype), tuple(shape)))
     return tuple(found)
-
-
-def _is_shape(shape: object) -> bool:
-    return isinstance(shape, list) and all(type(n) is int and n > 0 for n in shape)
 
 
 def filled_by(found: Sequence[DumpedArray], fields: Iterable[LayoutArray]) -> bool:

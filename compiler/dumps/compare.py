@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kvplan.compiler.bound import BoundSide, BoundWorker
-from kvplan.compiler.dumps.arrays import arrays, arrays_text, fields_text, filled_by
+from kvplan.compiler.dumps.arrays import arrays, arrays_text, fields_text, filled_by, unsaid
 from kvplan.compiler.dumps.dump import Dump, DumpedLayer
 from kvplan.compiler.dumps.expected import BETWEEN_TOKENS, PAGE, ExpectedLayer, facts_of, pieces
 from kvplan.compiler.errors import BadInput
@@ -30,6 +30,16 @@ class Difference:
     what: str
     dump: str
     layout: str
+    layers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NotCompared:
+    """What a layout says of a cache and the dump does not: `what` of these dumped `layers`, and `why`."""
+
+    cache: str
+    what: str
+    why: str
     layers: tuple[str, ...]
 
 
@@ -76,6 +86,14 @@ def compare(dump: Dump, side: BoundSide) -> tuple[Difference, ...]:
     return tuple(_together([*alone, *_sharing(dump, found, pairs), *unlike, *_inside(pairs)]))
 
 
+def not_compared(dump: Dump, side: BoundSide) -> tuple[NotCompared, ...]:
+    """What of a dump cannot be compared with a layout, that of many layers once. Raises as `compare`."""
+    pairs = matched(dump, pieces(side, worker_of(dump, side)))
+    said = ((layer, piece, unsaid(layer, dump.groups[layer.group].store)) for layer, piece in pairs if _divided(piece))
+    found = grouped(((piece.name, _what(piece), why), layer.name) for layer, piece, why in said if why)
+    return tuple(NotCompared(*same, tuple(names)) for same, names in found.items())
+
+
 def matched(dump: Dump, found: Sequence[ExpectedLayer]) -> tuple[Match, ...]:
     """Dumped layers with their pieces, the likest first, in order of the dump."""
     by_layer = grouped((piece.layer, piece) for piece in found)
@@ -108,12 +126,20 @@ def _unlike(dump: Dump, layer: DumpedLayer, piece: ExpectedLayer) -> list[Differ
 
 def _parts(dump: Dump, layer: DumpedLayer, piece: ExpectedLayer) -> list[Difference]:
     """What a page, or a row of it, is made of, where the dump says it of the whole and the layout has rows."""
-    rows = piece.facts["store"] == "state" or piece.facts.get("tokens") == 1 or BETWEEN_TOKENS in piece.facts
-    found = () if piece.part or not rows else arrays(layer, dump.groups[layer.group].store)
+    found = arrays(layer, dump.groups[layer.group].store) if _divided(piece) else ()
     if not found or filled_by(found, piece.fields):
         return []
-    what = "parts of a state" if piece.facts["store"] == "state" else "parts of a row"
-    return [Difference(piece.name, what, arrays_text(found), fields_text(piece.fields), (layer.name,))]
+    return [Difference(piece.name, _what(piece), arrays_text(found), fields_text(piece.fields), (layer.name,))]
+
+
+def _divided(piece: ExpectedLayer) -> bool:
+    """Whether a layout says of the whole what a state, or a row, is made of."""
+    rows = piece.facts["store"] == "state" or piece.facts.get("tokens") == 1 or BETWEEN_TOKENS in piece.facts
+    return rows and not piece.part
+
+
+def _what(piece: ExpectedLayer) -> str:
+    return "parts of a state" if piece.facts["store"] == "state" else "parts of a row"
 
 
 def _sharing(dump: Dump, found: Iterable[ExpectedLayer], pairs: Sequence[Match]) -> list[Difference]:

@@ -45,8 +45,8 @@ class DumpedGroup:
 class DumpedLayer:
     """One view of an allocation. `counts` has the items and `steps` the bytes between two of them, axis by axis.
 
-    Blocks are kernel blocks. `size` is the bytes of one element, `layer` the layer's number in the model, `group` the
-    index of its group, `offset` the first byte in allocation number `allocation`.
+    Blocks are kernel blocks. `size` is the bytes of one element, of the canonical `dtype`, `layer` the layer's number
+    in the model, `group` the index of its group, `offset` the first byte in allocation number `allocation`.
     """
 
     name: str
@@ -57,6 +57,7 @@ class DumpedLayer:
     counts: Mapping[str, int]
     steps: Mapping[str, int]
     size: int
+    dtype: str
     spec: Mapping[str, object]
 
     @property
@@ -119,6 +120,7 @@ def read_dump(text: str) -> Dump:
     _check_groups(groups, layers)
     for layer in layers:
         _check_view(layer, allocations)
+        _check_spec(layer, groups[layer.group].store)
     return Dump(
         JSON.words(engine["name"], "engine.name"),
         JSON.words(engine.get("version", ""), "engine.version"),
@@ -183,12 +185,18 @@ def _layer(value: object, where: str, top: Mapping[str, Any]) -> DumpedLayer:
         JSON.bad("D007", f"{where} has {len(axes)} axes, a shape of {len(shape)} and {len(strides)} strides")
     counts = {axis: JSON.whole(n, f"{where}.shape", 1) for axis, n in zip(axes, shape, strict=True)}
     steps = {axis: JSON.whole(n, f"{where}.strides") for axis, n in zip(axes, strides, strict=True)}
-    dtype = JSON.words(found["dtype"], f"{where}.dtype")
-    if canonical(dtype) not in map(canonical, NAMES):
-        JSON.bad("D007", f"{where}.dtype is {dtype!r}, no element type", nearest(dtype, sorted(NAMES)))
+    dtype = _dtype(found["dtype"], f"{where}.dtype")
     group, allocation, offset = (JSON.whole(found[key], f"{where}.{key}") for key in ("group", "allocation", "offset"))
     spec = _spec(found.get("spec", {}), top.get("specs", []), f"{where}.spec")
-    return DumpedLayer(name, number, group, allocation, offset, counts, steps, size(dtype), spec)
+    return DumpedLayer(name, number, group, allocation, offset, counts, steps, size(dtype), dtype, spec)
+
+
+def _dtype(value: object, where: str) -> str:
+    """The canonical name of an element type."""
+    name = JSON.words(value, where)
+    if canonical(name) not in map(canonical, NAMES):
+        JSON.bad("D007", f"{where} is {name!r}, no element type", nearest(name, sorted(NAMES)))
+    return canonical(name)
 
 
 def _axes(value: object, where: str) -> list[str]:
@@ -209,6 +217,26 @@ def _spec(value: object, specs: object, where: str) -> Mapping[str, object]:
     if number >= len(known):
         JSON.bad("D004", f"{where} is {number}, of {len(known)} specs", "specs are counted from 0")
     return JSON.mapping(known[number], f"specs[{number}]", free=None)
+
+
+def _check_spec(layer: DumpedLayer, store: str) -> None:
+    """What is compared of a spec can be read: it may be left out, and is not passed over where it is wrong."""
+    spec, where = layer.spec, f"the spec of layer {layer.name!r}"
+    if store == "tokens":
+        for key in (key for key in ("head_size", "head_size_v") if spec.get(key) is not None):
+            JSON.whole(spec[key], f"{where}: {key}")
+        if spec.get("dtype") is not None:
+            _dtype(spec["dtype"], f"{where}: dtype")
+        return
+    if not {"shapes", "dtypes"} & spec.keys():
+        return
+    shapes, dtypes = (JSON.sequence(spec.get(key), f"{where}: {key}") for key in ("shapes", "dtypes"))
+    if len(shapes) != len(dtypes):
+        JSON.bad("D007", f"{where} has {len(shapes)} shapes and {len(dtypes)} dtypes", "print one of each per array")
+    for number, (shape, dtype) in enumerate(zip(shapes, dtypes, strict=True)):
+        for count in JSON.sequence(shape, f"{where}: shapes[{number}]"):
+            JSON.whole(count, f"{where}: shapes[{number}]", 1)
+        _dtype(dtype, f"{where}: dtypes[{number}]")
 
 
 def _check_groups(groups: Sequence[DumpedGroup], layers: Sequence[DumpedLayer]) -> None:

@@ -6,15 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from kvplan.compiler.bound import BoundCache, BoundGroup, BoundSide, BoundWorker
-from kvplan.compiler.dumps.arrays import LayoutArray
-from kvplan.compiler.dumps.dump import BLOCK, HEAD, TOKEN, Dump, DumpedLayer
+from kvplan.compiler.dumps.arrays import OPAQUE, LayoutArray
+from kvplan.compiler.dumps.dump import BLOCK, CONTENT, HEAD, TOKEN, Dump, DumpedLayer
 from kvplan.compiler.placement.place import place
 from kvplan.compiler.placement.tree import PLANE, PagedRegion, PlacedCache, TensorPlacement, spots, volume
+from kvplan.dsl.lang.dtypes import canonical
 
 Facts = Mapping[str, int | str]
 LAYER = "layer"
 PAGE = "bytes of a page"
 APART = "outside the block"
+ELEMENT = "element type"
+BETWEEN_ELEMENTS = "bytes between elements"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +117,17 @@ def _step(step: int) -> int | str:
 
 
 def _element(cache: BoundCache, here: Mapping[str, TensorPlacement]) -> dict[str, int | str]:
-    sizes = {tensor.size for tensor in cache.tensors if tensor.name in here}
-    return {"bytes of an element": sizes.pop()} if len(sizes) == 1 and cache.store != "state" else {}
+    if cache.store == "state":
+        return {}
+    tensors = [tensor for tensor in cache.tensors if tensor.name in here]
+    sizes, dtypes = {tensor.size for tensor in tensors}, {canonical(tensor.dtype) for tensor in tensors}
+    among = (LAYER, BLOCK, HEAD, TOKEN)
+    steps = [d.step for spot in here.values() for d in spot.digits if d.axis not in among and d.count > 1]
+    return {
+        **({"bytes of an element": sizes.pop()} if len(sizes) == 1 else {}),
+        **({ELEMENT: dtypes.pop()} if len(dtypes) == 1 else {}),
+        **({BETWEEN_ELEMENTS: min(steps)} if steps else {}),
+    }
 
 
 def _reach(cache: BoundCache, spot: TensorPlacement) -> int:
@@ -140,4 +152,8 @@ def facts_of(dump: Dump, layer: DumpedLayer) -> dict[str, int | str]:
         found[f"{axis}s"] = count = layer.counts[axis]
         apart = layer.steps[axis] >= layer.counts[BLOCK] * layer.steps[BLOCK]
         found |= {_between(axis): APART if apart else layer.steps[axis]} if count > 1 else {}
+    if layer.dtype != OPAQUE:
+        found[ELEMENT] = layer.dtype
+    if layer.counts.get(CONTENT, 1) > 1:
+        found[BETWEEN_ELEMENTS] = layer.steps[CONTENT]
     return {**paged, **strides, "bytes of an element": layer.size, **found}

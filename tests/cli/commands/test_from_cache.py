@@ -97,6 +97,8 @@ WRONG: list[tuple[str, Edit, str, str, str]] = [
     (SMALL, lambda d: _layer(d, "shape", 8, 2), "tokens", "8", "16"),
     (SMALL, lambda d: _layer(d, "shape", 128, 3), "bytes of a page", "16384", "32768"),
     (SMALL, lambda d: _layer(d, "dtype", "u8"), "bytes of an element", "1", "2"),
+    (SMALL, lambda d: _layer(d, "dtype", "float16"), "element type", "f16", "bf16"),
+    (SMALL, lambda d: _layer(d, "strides", 1, 3), "bytes between elements", "1", "2"),
     (SMALL, lambda d: d["layers"][3].update(offset=0), "bytes from the first layer in a block", "0", "98304"),
     (SMALL, lambda d: (d["layers"].pop(), d["groups"][0]["layers"].pop()), "layers", "none", "stored"),
     (SMALL, lambda d: d["layers"][0].update(layer=99), "layer 99", "32768 bytes a page", "none"),
@@ -108,6 +110,78 @@ def test_a_difference_has_its_name_and_both_values(name: str, edit: Edit, what: 
     found = [d for d in differences(edited(name, edit)) if d["what"] == what]
     assert [(d["dump"], d["layout"]) for d in found] == [(there, here)]
     assert found[0]["layers"]
+
+
+STATES = "qwen3-next-80b__tp1"
+
+
+def _spec(key: str, value: object) -> Edit:
+    """What the first spec of a dump, that of its states, says instead."""
+
+    def edit(found: dict[str, Any]) -> None:
+        found["specs"][0][key] = value
+
+    return edit
+
+
+UNREADABLE: list[tuple[str, Edit, str, str]] = [
+    (STATES, _spec("shapes", [[8192, -1], [32, 128, 128]]), "D004", "shapes[0] is -1"),
+    (STATES, _spec("shapes", [[8192, 0], [32, 128, 128]]), "D004", "shapes[0] is 0"),
+    (STATES, _spec("shapes", [["a"], [32, 128, 128]]), "D004", 'shapes[0] is "a"'),
+    (STATES, _spec("shapes", [8192, [32, 128, 128]]), "D003", "shapes[0] is 8192"),
+    (STATES, _spec("shapes", None), "D003", "shapes is null"),
+    (STATES, _spec("dtypes", ["abc", "float32"]), "D007", "dtypes[0] is 'abc', no element type"),
+    (STATES, _spec("dtypes", [3, "float32"]), "D003", "dtypes[0] is 3"),
+    (STATES, _spec("dtypes", ["bfloat16"]), "D007", "has 2 shapes and 1 dtypes"),
+    (STATES, lambda d: d["specs"][0].pop("dtypes"), "D003", "dtypes is null"),
+    (SMALL, lambda d: d["specs"][0].update(head_size=-1), "D004", "head_size is -1"),
+    (SMALL, lambda d: d["specs"][0].update(head_size_v="128"), "D004", 'head_size_v is "128"'),
+    (SMALL, lambda d: d["specs"][0].update(dtype="abc"), "D007", "dtype is 'abc', no element type"),
+]
+
+
+@pytest.mark.parametrize(("name", "edit", "code", "said"), UNREADABLE, ids=[row[3] for row in UNREADABLE])
+def test_a_description_that_cannot_be_read_is_an_error(name: str, edit: Edit, code: str, said: str) -> None:
+    """It happened: it was not compared, and the dump was "as the layout says"."""
+    done = run("-", text=edited(name, edit))
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert f"error[{code}]" in done.stderr
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "edit", "said"),
+    [
+        (
+            STATES,
+            lambda d: [d["specs"][0].pop(key) for key in ("shapes", "dtypes")],
+            "parts of a state of delta, 36 layers: the dump gives no shapes and dtypes",
+        ),
+        (
+            SMALL,
+            lambda d: d["specs"][0].pop("dtype"),
+            "parts of a row of attention, 28 layers: the dump gives no head sizes and dtype",
+        ),
+        (
+            "llama-3.1-8b__tp1_int8_per_token_head",
+            lambda d: None,
+            "parts of a row of attention, 32 layers: the dump's head sizes come to 256 of 264 bytes",
+        ),
+        (
+            "llama-3.1-8b__tp4_lbnhc_fp8",
+            lambda d: None,
+            "parts of a row of attention, 32 layers: the dump gives bytes, and not what they are",
+        ),
+    ],
+)
+def test_what_a_dump_does_not_describe_is_said(name: str, edit: Edit, said: str) -> None:
+    done = run("-", text=edited(name, edit))
+    assert done.exit_code == 0
+    assert ", as the layout says, as far as the dump shows it\n" in done.output
+    assert f"not compared: {said}\n" in done.output
+    notes = json.loads(run("-", "--format", "json", text=edited(name, edit)).output)["not_compared"]
+    assert [said.partition(" of ")[0] for _ in notes] == [note["what"].partition(" of ")[0] for note in notes]
+    assert all(note["layers"] for note in notes)
 
 
 def test_an_untouched_dump_has_no_difference() -> None:
