@@ -32,8 +32,9 @@ class ConnectorConfig:
     """What a user says of the connector; times are seconds.
 
     `plans` is the plans directory, filled from `plans_url` with what `plans_key` signed for that URL, or for
-    `plans_signed_for`, where these are given. Without it, plans are compiled into a cache folder of this machine when they are needed. `strict` asks for a plans directory
-    and for keys: nothing is compiled, and nobody without a key is answered.
+    `plans_signed_for`, where these are given. Without it, plans are compiled into a cache folder of this machine when
+    they are needed. `strict` asks for a plans directory and for keys: nothing is compiled, and nobody without a key is
+    answered.
     `layout` is a model's layout, by name or path, `layouts` a directory of one's own, `engine` an engine's layout:
     they are found without. `options` are those of the side's key that nothing tells, `plan_options` those that
     plans are compiled with, of one pair the ones that are chosen. `revision` is of the weights, the same in engines
