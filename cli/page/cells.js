@@ -33,7 +33,7 @@ function piecesOf(page) {
   return found.filter((piece) => piece.tensor);
 }
 
-/** Whose a byte is, {tensor, part, hue, strength}; null if it is padding. */
+/** The owner of a byte, {tensor, part, hue, strength}; null if it is padding. */
 function ownerAt(page, byte) {
   const [row, at] = [Math.floor(byte / page.row), byte % page.row];
   return page.owners.find(({ boxes }) => boxes.some(([lo, hi, first, end]) => lo <= at && at < hi && first <= row && row < end)) ?? null;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from itertools import combinations
 
 import pytest
@@ -16,6 +17,11 @@ PATH = re.compile(r'<path[^>]* style="fill: var\(--h\d\)"[^>]* d="([^"]*)"/>')
 PADDED = re.compile(r'<path class="pad" d="([^"]*)"/>')
 BOX = re.compile(r"M([\d.]+) ([\d.]+)H([\d.]+)v([\d.]+)")
 BOLD = 8  # pixels of a character of the title
+
+
+@cache
+def drawn(pair: tuple[str, str, str]) -> str:
+    return figure(compiled(pair)[0].plan)
 
 
 def label_boxes(svg: str) -> list[tuple[str, Box]]:
@@ -38,7 +44,7 @@ def areas(paths: list[str]) -> float:
 
 @pytest.mark.parametrize("pair", [*SHIPPED, *PAIRS], ids=" ".join)
 def test_labels_do_not_overlap(pair: tuple[str, str, str]) -> None:
-    labels = label_boxes(figure(compiled(pair)[0].plan))
+    labels = label_boxes(drawn(pair))
     assert len(labels) > 4
     assert [(one, other) for (one, a), (other, b) in combinations(labels, 2) if overlap(a, b)] == []
     assert [text for text, (left, _, right, _) in labels if left < 0 or right > WIDTH] == []
@@ -47,14 +53,14 @@ def test_labels_do_not_overlap(pair: tuple[str, str, str]) -> None:
 @pytest.mark.parametrize("pair", [*SHIPPED, *PAIRS], ids=" ".join)
 def test_what_tensors_have_is_drawn(pair: tuple[str, str, str]) -> None:
     """Colours fill as much of all pages as the tensors of the pages do, which is nearly everything."""
-    svg = figure(compiled(pair)[0].plan)
+    svg = drawn(pair)
     assert len(svg) < 150_000
     assert 0.5 < areas(PATH.findall(svg)) / areas(PADDED.findall(svg)) < 1.001
 
 
 def test_each_page_is_joined_to_the_one_that_it_lands_in() -> None:
     """Two caches of one group: latent vectors go to latent vectors, and the indexer's keys to the indexer's."""
-    svg = figure(compiled(("deepseek-v3.2", "tp=8", "tp=8"))[0].plan)
+    svg = drawn(("deepseek-v3.2", "tp=8", "tp=8"))
     ways = re.findall(r'<path class="way" d="M(\d+) ([\d.]+)C[\d. ]+ (\d+) ([\d.]+)"/>', svg)
     assert len({start for _, start, _, _ in ways}) == len(ways) == 2
     assert [start for _, start, _, _ in ways] == [end for _, _, _, end in ways]
