@@ -28,7 +28,7 @@ from kvplan.dsl.lang.functions import given_words
 from kvplan.dsl.model import ConfigRules, Deployment, Engine, FleetFile, Kind, MachineProfile, Model, Param
 from kvplan.dsl.rules.params import read_params
 from kvplan.dsl.rules.rule import parse_reading
-from kvplan.dsl.schema.engine import OPTIONS
+from kvplan.dsl.schema.engine import MESH, OPTIONS
 from kvplan.dsl.schema.fields import entries, guarded
 from kvplan.dsl.schema.model import FAMILY
 from kvplan.dsl.schema.names import WORDS
@@ -121,6 +121,14 @@ class Library:
         return tuple(sorted({*names, *given_words(names).values(), *WORDS}))
 
     @cached_property
+    def mesh_axes(self) -> frozenset[str]:
+        """The mesh axes that engines have; files that cannot be read have none."""
+        roots = (guarded(Sink(), partial(self._root, "engine", name)) for name in self.engines)
+        meshes = (root.get("mesh") for root in roots if root)
+        keys = [MESH.read(Sink(), mesh, "mesh") for mesh in meshes if isinstance(mesh, YamlTable)]
+        return frozenset(str(axis) for mesh in keys for axis in (*mesh.workers, *mesh.derived))
+
+    @cached_property
     def option_words(self) -> OptionWords:
         """What conditions over options may say; files that cannot be read say nothing."""
         options: dict[str, tuple[Param, ...]] = {}
@@ -161,13 +169,20 @@ class Library:
             guarded(sink, partial(self._parse, sink, file_type, document, name))
         return sink.errors
 
+    def models_of(self, path: Path) -> list[Model]:
+        """The models that a file describes, without those that have errors."""
+        named = [name for name, file in self.paths["model"].items() if file.resolve() == path.resolve()]
+        return [model for name in named if (model := guarded(Sink(), partial(self.model, name)))]
+
     def doubts(self, path: Path) -> list[Diagnostic]:
         """What is not sure of the models of a file that has no errors (W…)."""
-        named = [name for name, file in self.paths["model"].items() if file.resolve() == path.resolve()]
-        models = [model for name in named if (model := guarded(Sink(), partial(self.model, name)))]
+        models = self.models_of(path)
+        every = (guarded(Sink(), partial(self.engine, name)) for name in (self.engines if models else ()))
+        engines = [engine for engine in every if engine]
         told = [Diagnostic("W001", text, span) for model in models for text, span in model.doubts.items()]
         caches = [(model, cache) for model in models for cache in model.caches.values()]
-        return [*told, *(d for model, cache in caches for d in doubts_of(self.kind(cache.kind), cache, model.values))]
+        found = (d for model, cache in caches for d in doubts_of(self.kind(cache.kind), cache, model.values, engines))
+        return [*told, *found]
 
     def deployment(self, path: Path) -> Deployment:
         """A deployment file. Raises DslError."""
@@ -215,7 +230,7 @@ class Library:
         return parse_fleet(sink, document.root, name, self.models, self.machines)
 
     def _kind(self, sink: Sink, document: YamlDocument, name: str) -> Kind:
-        return parse_kind(sink, self._over("kind", document.root, name), name, self.outer)
+        return parse_kind(sink, self._over("kind", document.root, name), name, self.outer, self.mesh_axes)
 
     def _model(self, sink: Sink, document: YamlDocument, name: str) -> Model:
         root, known = document.root, self._references

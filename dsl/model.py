@@ -13,6 +13,7 @@ from kvplan.dsl.schema.engine import LayoutChoice, MeshRules, Probed, Requiremen
 from kvplan.dsl.schema.kind import KindDoubt, NeedsRule
 from kvplan.dsl.schema.model import RemarkRule
 from kvplan.dsl.text.source import SourceSpan
+from kvplan.dsl.text.yaml_reader import YamlScalar
 
 EMPTY: Mapping[str, Expr] = MappingProxyType({})
 
@@ -188,7 +189,7 @@ class Model:
     notes: tuple[tuple[str, str], ...] = ()
     config: ConfigRules = ConfigRules()
     doubts: Mapping[str, SourceSpan] = field(default_factory=dict)
-    sides: Mapping[str, str] = field(default_factory=dict)
+    sides: Mapping[str, YamlScalar] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +234,8 @@ class Engine:
     `stride` to the bytes between two blocks, `kernels` to the block sizes that attention kernels accept. `copies` may
     be `{option}`. `docs` say what derived values are. `package` is the engine's in Python, `platforms` are those on
     which it is so. `serve` None: there is no connector for it. `flags`: the engine's own words, `spelled`, -> the key
-    of a side that each sets; `aside`: those of them that no cache depends on -> why.
+    of a side that each sets; `aside`: those of them that no cache depends on -> why. `expect` are conditions over a
+    model's own numbers; a false one is a warning.
     """
 
     name: str
@@ -258,6 +260,7 @@ class Engine:
     package: str = ""
     platforms: tuple[str, ...] = ()
     serve: Serve | None = None
+    expect: tuple[Requirement, ...] = ()
     choices: Mapping[str, LayoutChoice] = field(default_factory=dict)
     flags: Mapping[str, str] = field(default_factory=dict)
     aside: Mapping[str, str] = field(default_factory=dict)

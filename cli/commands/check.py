@@ -44,7 +44,7 @@ def command(paths: tuple[Path, ...], layouts: tuple[Path, ...], form: str) -> No
     other YAML files are skipped, and counted on stderr.
     """
     files = [file for path in paths for file in (_below(path) if path.is_dir() else [path])]
-    errors = ordered([*check(files, layouts), *check_deployments(files, layouts)])
+    errors = ordered([*check(files, layouts), *_check_models(files, layouts), *check_deployments(files, layouts)])
     found = [*errors, *([] if errors else doubts(files, layouts))]
     if found or form != "text":
         click.echo(painted(render(found, form)) if form == "text" else render(found, form))
@@ -60,6 +60,16 @@ def _below(folder: Path) -> list[Path]:
     if found.layouts:
         return [*found.layouts]
     raise click.UsageError(f"no layout file (.yaml or .yml, with the key kvplan) lies in '{folder}'")
+
+
+def _check_models(files: Sequence[Path], layouts: Sequence[Path]) -> list[Diagnostic]:
+    """What is wrong with the sides that models among `files` say their engines need."""
+    library, _ = load_good(files, layouts)
+    found: list[Diagnostic] = []
+    for model in (model for path in files for model in library.models_of(path)):
+        for engine, text in model.sides.items():
+            found += _said(partial(bind, library, model, f"engine={engine},{text}"), text.span)
+    return list(dict.fromkeys(found))
 
 
 def check_deployments(files: Sequence[Path], layouts: Sequence[Path] = ()) -> list[Diagnostic]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -74,6 +74,8 @@ def parse_engine(sink: Sink, root: YamlTable, name: str, kinds: Kinds) -> Engine
         described(sink, "kind", kind, kinds)
     for each in keys.require:
         _check_requirement(sink, each, known, kinds)
+    for each in keys.expect:
+        _check_requirement(sink, each, {*WORDS}, kinds, measured=())
     page = _by_cache(sink, keys.groups.page, {*known, *PAGED}, kinds)
     return Engine(
         name=name,
@@ -84,6 +86,7 @@ def parse_engine(sink: Sink, root: YamlTable, name: str, kinds: Kinds) -> Engine
         platforms=keys.platforms,
         options=options,
         require=keys.require,
+        expect=keys.expect,
         copies=keys.copies,
         storage=_storage(sink, keys, options, kinds),
         own=_own(sink, keys, known, kinds),
@@ -127,12 +130,16 @@ def _check_measured(sink: Sink, names: Iterable[YamlScalar]) -> None:
             sink.add("E018", f"'{name}' is measured by the compiler", name.span, help="choose another name")
 
 
-def _check_requirement(sink: Sink, keys: Requirement, known: set[str], kinds: Kinds) -> None:
+def _check_requirement(
+    sink: Sink, keys: Requirement, known: set[str], kinds: Kinds, measured: Collection[str] = (*PAGED, *ALIKE)
+) -> None:
+    """Report unknown kinds and names; of a cache `measured` is known beside its parameters."""
     about = [described(sink, "kind", name, kinds) for name in keys.kinds if name not in REQUIRED_OF.words]
-    names = {*known, *PAGED, *ALIKE} if keys.kinds else known
+    names = {*known, *measured} if keys.kinds else known
     # What a requirement asks of several kinds all of them have, and caches of one store need have nothing.
     params = [{*kind.params} for kind in about if kind]
     common = set.intersection(*params) if params and len(about) == len(keys.kinds) else set()
+    common |= {*given_words(common).values()}
     check_names(sink, keys.that, names | common)
     check_sentence(sink, keys.say, names | common)
 

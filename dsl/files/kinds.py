@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from kvplan.dsl.files.needs import check_ring, check_tokens, parse_needs
@@ -18,7 +18,7 @@ from kvplan.dsl.rules.rule import parse_rules
 from kvplan.dsl.schema.fields import KEYWORDS, check_names, check_sentence, guarded, worded
 from kvplan.dsl.schema.kind import KIND, LENGTH, KindDoubt, KindKeys, KindVariantKeys, TensorKeys
 from kvplan.dsl.schema.shapes import EXPRESSION
-from kvplan.dsl.text.diagnostics import Sink, listed, nearest
+from kvplan.dsl.text.diagnostics import Sink, listed, nearest, nearest_or_all
 from kvplan.dsl.text.yaml_reader import Tree, YamlScalar, YamlTable
 
 TOKEN = "~"
@@ -27,15 +27,18 @@ CONTEXT = "context"
 
 @dataclass(frozen=True, slots=True)
 class RecordScope:
-    """What a kind's records have in common: what is stored, names of expressions, axes that mesh axes share out."""
+    """What a kind's records have in common: what is stored, names of expressions, axes that mesh axes share out, and
+    the mesh axes of all engines."""
 
     store: str
     known: set[str]
-    split: Mapping[YamlScalar, str]
+    split: Mapping[YamlScalar, YamlScalar]
+    mesh: Collection[str]
 
 
-def parse_kind(sink: Sink, root: YamlTable, name: str, outer: Iterable[str]) -> Kind:
-    """A kind, with every error in the sink. `outer` are the names that expressions may use besides parameters."""
+def parse_kind(sink: Sink, root: YamlTable, name: str, outer: Iterable[str], mesh: Collection[str]) -> Kind:
+    """A kind, with every error in the sink. `outer` are the names that expressions may use besides parameters, `mesh`
+    the mesh axes that some engine has."""
     keys = KIND.read(sink, root)
     params = read_params(sink, keys.params)
     known = {*params, *given_words(params).values(), *outer}
@@ -43,7 +46,7 @@ def parse_kind(sink: Sink, root: YamlTable, name: str, outer: Iterable[str]) -> 
     check_tokens(sink, keys.store, "the kind", keys.given)
     check_ring(sink, keys.store, keys.given)
     check_names(sink, keys.ring, known, "a number of tokens is expected")
-    needs, scope = parse_needs(sink, keys.needs, known), RecordScope(keys.store, known, keys.split)
+    needs, scope = parse_needs(sink, keys.needs, known), RecordScope(keys.store, known, keys.split, mesh)
     tensors, fragments = _tensors(sink, keys.tensors, scope), read_fragments(sink, keys.fragments, keys.tensors)
     for doubt in keys.doubts:
         _check_doubt(sink, doubt, params, known)
@@ -102,7 +105,7 @@ def _tensors(sink: Sink, given: Mapping[YamlScalar, TensorKeys], scope: RecordSc
     good = {name: tensor for name, tensor in given.items() if _is_free(sink, name, "tensor")}
     tensors = {name: _tensor(sink, name, tensor, scope) for name, tensor in good.items()}
     axes = {axis: extent for tensor in tensors.values() for axis, extent in tensor.axes}
-    common = _split(sink, scope.split, axes, "no tensor has") if tensors else {}
+    common = _split(sink, scope.split, axes, "no tensor has", scope.mesh) if tensors else {}
     return {name: _with_split(tensor, common) for name, tensor in tensors.items()}
 
 
@@ -124,7 +127,7 @@ def _tensor(sink: Sink, name: YamlScalar, keys: TensorKeys, scope: RecordScope) 
         name=name,
         axes=axes,
         dtype=dtype or parse_expr("'u8'"),
-        split=_split(sink, keys.split, dict(axes), f"tensor {name} does not have"),
+        split=_split(sink, keys.split, dict(axes), f"tensor {name} does not have", scope.mesh),
         tokens_per_row=tokens_per_row,
         when=keys.when,
     )
@@ -173,8 +176,14 @@ def _tokens_per_row(sink: Sink, extent: YamlScalar) -> Expr | None:
     return guarded(sink, lambda: parse_expr(size, place, extent.exact))
 
 
-def _split(sink: Sink, given: Mapping[YamlScalar, str], axes: Mapping[str, Expr | None], whose: str) -> dict[str, str]:
-    """Axis to mesh axis (E020 for an axis that there is not, or that tokens are on)."""
+def _split(
+    sink: Sink,
+    given: Mapping[YamlScalar, YamlScalar],
+    axes: Mapping[str, Expr | None],
+    whose: str,
+    mesh: Collection[str],
+) -> dict[str, str]:
+    """Axis to mesh axis (E020 for an axis that there is not, or that tokens are on; K008 for an unknown mesh axis)."""
     split: dict[str, str] = {}
     for axis, over in given.items():
         if axis not in axes:
@@ -183,8 +192,11 @@ def _split(sink: Sink, given: Mapping[YamlScalar, str], axes: Mapping[str, Expr 
         elif axes[axis] is None:
             help = "engines share out tokens: mesh: tokens"
             sink.add("E020", f"the token axis '{axis}' cannot be split", axis.span, help=help)
+        elif over not in mesh:
+            help = nearest_or_all(over, sorted(mesh))
+            sink.add("K008", f"no engine has a mesh axis '{over}'", over.span, help=help)
         else:
-            split[axis] = over
+            split[axis] = str(over)
     return split
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -11,7 +11,7 @@ from kvplan.dsl.files.needs import at_once
 from kvplan.dsl.lang.evaluate import evaluate, filled, in_play, is_true
 from kvplan.dsl.lang.functions import given_words
 from kvplan.dsl.lang.nodes import Expr, Name, SizeSet, Value
-from kvplan.dsl.model import Cache, Kind, TensorSpec
+from kvplan.dsl.model import Cache, Engine, Kind, TensorSpec
 from kvplan.dsl.schema.fields import guarded
 from kvplan.dsl.schema.kind import NeedsRule
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink
@@ -63,8 +63,9 @@ def check_worth(
         accused.add(fault.span)
 
 
-def doubts_of(kind: Kind, cache: Cache, values: Env) -> Iterator[Diagnostic]:
-    """What a kind doubts of a cache's numbers, as far as they hold for every side (W002)."""
+def doubts_of(kind: Kind, cache: Cache, values: Env, engines: Sequence[Engine]) -> Iterator[Diagnostic]:
+    """What a kind doubts of a cache's numbers (W002), and what engines expect otherwise (W003), as far as the numbers
+    hold for every side."""
     defaults = {n: p.default for n, p in kind.params.items() if n not in cache.params and p.default is not None}
     given = GivenParams(cache.params, defaults, cache.span)
     ready = {name: expr for name, expr in cache.params.items() if _ready(expr, values)}
@@ -76,6 +77,10 @@ def doubts_of(kind: Kind, cache: Cache, values: Env) -> Iterator[Diagnostic]:
             yield Diagnostic(
                 "W002", filled(doubt.say, env), place, (), "compare with an engine", in_play(doubt.when, env)
             )
+    for name, rule in ((engine.name, rule) for engine in engines for rule in engine.expect):
+        if kind.name in rule.kinds and _is_true(rule.that, env) is False:
+            message, place = f"{name}: {filled(rule.say, env)}", given.place(given.blamed(rule.that, env))
+            yield Diagnostic("W003", message, place, (), "compare with the engine", in_play(rule.that, env))
 
 
 def _given(kind: Kind, params: Mapping[str, Expr]) -> dict[str, Value | SizeSet]:

@@ -246,6 +246,9 @@ class EngineKeys(DocumentKeys):
     default: bool = key(TRUTH, "`true` in one engine's file: sides that name no engine run it; not inherited")
     options: Named[ParamKeys] = key(OPTIONS, "what a side may set", required=True)
     require: tuple[Requirement, ...] = key(ListShape(REQUIRE), "conditions without which a side is refused")
+    expect: tuple[Requirement, ...] = key(
+        ListShape(REQUIRE), "conditions over a model's own numbers; where one is false, `kvplan check` warns (W003)"
+    )
     copies: str = key(
         WordShape(COPIES, option=True),
         "where an axis has fewer items than workers: `consecutive`, worker i of t holds item i·n//t; `round_robin`, i"

@@ -35,7 +35,7 @@ STORES = ("tokens", "ring", "state")
 ALL = "all"
 LENGTH = "[a-z][a-z0-9_]*"
 WHOSE = NameShape("kind", (*STORES, "default"))
-SPLIT = MapShape(TextShape("mesh axis"))
+SPLIT = MapShape(ScalarShape("mesh axis"))
 STORAGE_PARTS: MapShape[Tree] = MapShape(LaterShape(STORAGE), names=LABEL)
 STORAGES: MapShape[Tree] = MapShape(EitherShape((STORAGE, STORAGE_PARTS)), names=LABEL)
 
@@ -97,7 +97,7 @@ class TensorKeys(FormKeys):
     )
     dtype: Expr | None = key(EXPRESSION, "an element type, or an expression for one", required=True)
     when: Expr | None = key(EXPRESSION, "where it is false, the tensor is not stored, and storage expressions skip it")
-    split: Named[str] = key(SPLIT, "axis → mesh axis that it is shared over; comes before the kind's")
+    split: Named[YamlScalar] = key(SPLIT, "axis → mesh axis that it is shared over; comes before the kind's")
 
 
 TENSOR = Form("a tensor", TensorKeys)
@@ -152,7 +152,9 @@ class KindKeys(DocumentKeys):
         ScalarShape("name", LENGTH),
         "the name of the range of tokens that a request gives for such caches; `context` if not given",
     )
-    split: Named[str] = key(SPLIT, "axis → mesh axis that it is shared over. More workers than items hold copies")
+    split: Named[YamlScalar] = key(
+        SPLIT, "axis → an engine's mesh axis that it is shared over. More workers than items hold copies"
+    )
     tensors: Named[TensorKeys] = key(MapShape(TENSOR), "what is stored", required=True)
     fragments: Named[YamlScalar] = key(
         FRAGMENTS, "pieces of storage expressions by name, with a name for loops in brackets where they take some"

@@ -114,7 +114,7 @@ class VariantKeys(DocumentKeys):
         WholeShape(0, MOST_LAYERS),
         "how many draft layers follow them, 0 if not given; they run on the last stage of a pipeline",
     )
-    sides: Named[str] = key(
+    sides: Named[YamlScalar] = key(
         MapShape(TEXT, keys=NameShape("engine")),
         "engine → keys that a side needs there, where the engine's defaults cannot hold the model; a refusal says them",
     )

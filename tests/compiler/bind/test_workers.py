@@ -128,11 +128,11 @@ def test_an_axis_is_split_over_an_axis_of_the_mesh(tmp_path: Path) -> None:
     kind, model = (
         files("kvplan.layouts").joinpath(name).read_text() for name in ("kinds/gqa.yaml", "models/phi-4.yaml")
     )
-    kind = kind.replace("kind: gqa", "kind: ours", 1).replace("split: {head: tp}", "split: {head: tpp}")
+    kind = kind.replace("kind: gqa", "kind: ours", 1).replace("split: {head: tp}", "split: {head: pcp}")
     own = {"ours": kind, "mine": model.replace("model: phi-4", "model: mine", 1).replace("gqa", "ours")}
     for name, text in own.items():
         (tmp_path / f"{name}.yaml").write_text(text)
     library = load((), (tmp_path,))
-    with pytest.raises(BadInput, match="axis 'head' is split over 'tpp', no mesh axis") as caught:
-        bind(library, library.model("mine"), "tp=2")
-    assert (caught.value.code, caught.value.help) == ("S034", "did you mean 'tp'?")
+    with pytest.raises(BadInput, match="axis 'head' is split over 'pcp', no mesh axis") as caught:
+        bind(library, library.model("mine"), "engine=sglang,tp=2")
+    assert (caught.value.code, caught.value.help) == ("S034", "did you mean 'pp'?")
