@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from tests.paths import ROOT
 
 from kvplan.cli.main import main
 from kvplan.compiler.api import compile_pair
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.errors import Refused
+from kvplan.dsl.lang.nodes import Name
 from kvplan.dsl.library import Library, check, load
 from kvplan.dsl.text.diagnostics import DslError
 
@@ -140,3 +143,14 @@ def test_what_is_asked_about_is_an_option_or_a_parameter(tmp_path: Path, wrong: 
     assert error.code == ("E004" if "'" in wrong or "," in wrong else "E005")
     with pytest.raises(DslError):
         load([path]).engine("asking")
+
+
+def test_no_shipped_file_takes_a_default_for_one_that_is_not_given() -> None:
+    """`kv_dtype == dtype` is true for a side that gives the default, too: files ask `given(kv_dtype)`."""
+    library, files = load(), [*(ROOT / "layouts").rglob("*.yaml")]
+    options = [option for name in library.engines for option in library.engine(name).options.values()]
+    named = {(one.name, one.default.text) for one in options if one.default and isinstance(one.default.tree, Name)}
+    assert ("kv_dtype", "dtype") in named
+    pairs = [rf"\b{a}\s*[!=]=\s*{b}\b" for one in named for a, b in (one, one[::-1])]
+    found = [(path.name, pair) for path in files for pair in pairs if re.search(pair, path.read_text())]
+    assert found == []
