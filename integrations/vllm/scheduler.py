@@ -5,6 +5,7 @@ Nothing here moves bytes or waits. Requests are read by the names that vLLM give
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -30,6 +31,7 @@ from kvplan.integrations.vllm.metadata import (
 from kvplan.integrations.vllm.prompts import OfferedPrompt, OfferedPrompts
 from kvplan.runtime.ops import logs
 
+HASH_BYTES = 32
 # The states in which a prefill request has ended well: its blocks hold what was asked for.
 SERVED = ("FINISHED_LENGTH_CAPPED", "FINISHED_STOPPED")
 
@@ -43,6 +45,7 @@ class EngineRequest(Protocol):
     max_tokens: int
     prompt_token_ids: list[int] | None
     kv_transfer_params: dict[str, Any] | None
+    block_hashes: list[bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +221,15 @@ class ConnectorScheduler:
         else:
             self._remote[request.request_id] = remote
             self._taken[request.request_id] = remote.engine, remote.request
+            self._hide_blocks(request)
+
+    def _hide_blocks(self, request: EngineRequest) -> None:
+        """Let no other prompt find the blocks of a request that is loaded, in the pool or in an offload tier.
+
+        Of a window the load writes the last tokens only, so the block in which it begins is whole to the engine alone.
+        """
+        if any(table.forgets and table.scratch is None for table in self.tables):
+            request.block_hashes[:] = [os.urandom(HASH_BYTES) for _ in request.block_hashes]
 
     def _stop_short(self, request: EngineRequest) -> None:
         """Prefill no further than where decode goes on, so that states and windows end there."""

@@ -27,6 +27,7 @@ class FakeRequest:
     mm_features: list[Any] = field(default_factory=list)
     cache_salt: str | None = None
     lora_request: Any = None
+    block_hashes: list[bytes] = field(default_factory=lambda: [b"first", b"second"])
 
     def __post_init__(self) -> None:
         self.prompt_token_ids = list(range(self.num_prompt_tokens))

@@ -63,6 +63,23 @@ def test_all_but_the_last_token_and_what_is_here_comes_from_prefill(local: int, 
     assert made.matched(request, local) == external
 
 
+@pytest.mark.parametrize(("tables", "hidden"), [((FULL,), False), ((FULL, WINDOW), True), ((FULL, SLOTS), False)])
+def test_no_prompt_finds_a_block_of_a_window_that_is_loaded_in_part(tables: Any, hidden: bool) -> None:
+    first, second = (to_decode(name, 40, held(40)) for name in "de")
+    for request in (first, second):
+        scheduler(*tables).arrived(request)
+    assert (first.block_hashes == [b"first", b"second"]) == (not hidden)
+    assert len({*first.block_hashes, *second.block_hashes}) == (4 if hidden else 2)
+
+
+def test_a_window_that_is_computed_here_is_found() -> None:
+    refused = to_decode("d", 40, replace(held(40), prompt="another"))
+    alone = FakeRequest("d", 40)
+    for request in (refused, alone):
+        scheduler(FULL, WINDOW).arrived(request)
+        assert request.block_hashes == [b"first", b"second"]
+
+
 def test_no_more_than_prefill_computed_is_asked_for() -> None:
     made, request = scheduler(), to_decode("d", 40, held(33))
     made.arrived(request)
