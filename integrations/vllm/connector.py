@@ -187,7 +187,13 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         self._announcer.count(gpu_block_pool.get_num_free_blocks)
 
     def set_xfer_handshake_metadata_pp_aware(self, metadata: dict[tuple[int, int], FactsMetadata]) -> None:
-        """All workers have registered their memory: the engine can be asked, and says so where there is a fleet."""
+        """All workers have registered their memory: the engine can be asked, and says so where there is a fleet.
+
+        Raises ConnectorError (I010) if another connector's workers said so instead.
+        """
+        if not all(isinstance(told, FactsMetadata) for told in metadata.values()):
+            help = 'put KvplanConnector first in the "connectors" of MultiConnector, and leave other transports out'
+            raise ConnectorError("I010", "MultiConnector passes on the handshake of another connector", help)
         workers, transfer = [told.facts for told in metadata.values()], self._vllm_config.kv_transfer_config
         self._scheduler.registered(workers)
         role = engine_role(transfer.is_kv_producer, transfer.is_kv_consumer)

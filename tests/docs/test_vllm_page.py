@@ -55,8 +55,21 @@ def test_metrics_are_those_of_the_connector() -> None:
     assert set(re.findall(r"vllm:kvplan_\w+", PAGE)) == set(re.findall(r"vllm:kvplan_\w+", source))
 
 
-def configurations() -> list[Any]:
+def every_configuration() -> list[Any]:
     return [json.loads(text) for text in re.findall(r"--kv-transfer-config '(\{.*?\})'\n", PAGE, re.DOTALL)]
+
+
+def configurations() -> list[Any]:
+    return [said for said in every_configuration() if said["kv_connector"] == "KvplanConnector"]
+
+
+def test_those_that_have_another_name_or_other_connectors_beside_it_are_taken() -> None:
+    others = [said for said in every_configuration() if said["kv_connector"] != "KvplanConnector"]
+    entries = [entry for said in others for entry in said["kv_connector_extra_config"].get("connectors", [said])]
+    own = [entry for entry in entries if entry["kv_connector"] != "OffloadingConnector"]
+    assert [entry["kv_connector"] for entry in own] == ["KvplanConnector", "NixlConnector"]
+    for entry in own:
+        read_config(entry["kv_connector_extra_config"])
 
 
 @pytest.mark.parametrize("number", range(4))

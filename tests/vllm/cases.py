@@ -52,6 +52,9 @@ class Setup:
     layout: str = ""  # the model's file in `layouts`, where its configuration does not tell all; else found
     unsent: str = ""  # how names of layers begin that decode has alone
     two_keys: bool = False  # of --kv-transfer-config: connector and role, all else is found
+    tier: str = ""  # a TIERS of both engines, beside the connector, in vLLM's MultiConnector; `tier_first`: asked first
+    tier_first: bool = False
+    as_nixl: bool = False  # by the name that programs know which do not know kvplan
     device: str = "cpu"
     environment: tuple[tuple[str, str], ...] = ()
     llm: tuple[tuple[str, Any], ...] = ()
@@ -70,7 +73,18 @@ class Prompts:
     known_to_decode: int = 0
     known_to_prefill: int = 0
     again: int = 0  # how often the same prompts come once more
+    extended: bool = False  # then decode computes by itself a longer prompt that begins with each
     preempts: bool = False  # decode has to preempt for this to mean anything
+
+
+@dataclass(frozen=True)
+class Tiered:
+    """Prompts of these lengths: from prefill; then, each time after both pools were cleared, from decode's tier for
+    decode alone, and from prefill's tier by way of prefill.
+    """
+
+    lengths: tuple[int, ...]
+    hits_on_decode: bool = True  # with windows, what was loaded from prefill is found nowhere again
 
 
 @dataclass(frozen=True)
@@ -177,7 +191,7 @@ class Served:
 class Case:
     name: str
     setup: Setup
-    play: Prompts | Aborts | AbortsAt | Together | Fault | Mistake | Served
+    play: Prompts | Tiered | Aborts | AbortsAt | Together | Fault | Mistake | Served
     connectors: tuple[Connector, ...] = tuple(Connector)
     smallest: bool = False  # CI runs it
 
@@ -201,6 +215,7 @@ LATENT = Setup(
     "deepseek", Side(None, blocks=160), Side(None, blocks=160),
     tokens_decide=False, llm=(("attention_backend", "CPU_MLA"),),
 )  # fmt: skip
+TIERED = Tiered((200, 37, 128, 300))
 NGRAMS = (("method", "ngram"), ("num_speculative_tokens", 3), ("prompt_lookup_max", 4))
 SMALL = (("method", "draft_model"), ("num_speculative_tokens", 3), ("model", "qwen3_small"))
 DRAFTED = Setup("qwen3", Side(drafts=SMALL), Side(64, drafts=SMALL), layout="two-drafts")
@@ -242,6 +257,7 @@ CASES: tuple[Case, ...] = (
     Case("32 → 64, hits on decode: the whole prompt", UNLIKE, Prompts((128, 192), known_to_decode=192)),
     Case("32 → 64, hits on prefill", UNLIKE, Prompts((200, 300), known_to_prefill=150)),
     Case("32 → 64, the same prompt twice", UNLIKE, Prompts((200, 128), again=1), smallest=True),
+    Case("32 → 64, then longer prompts on decode", UNLIKE, Prompts((200, 300), extended=True), KVPLAN),
     Case("32 → 64, one token is asked for", UNLIKE, Prompts((200, 37), tokens=1)),
     Case("32 → 64, 16 at once", UNLIKE, Prompts((200,) * 16, at_once=True)),
     Case("32 → 64, 64 at once", UNLIKE, Prompts((37, 90, 128, 200) * 16, at_once=True)),
@@ -281,6 +297,9 @@ CASES: tuple[Case, ...] = (
     Case("layer by layer, tp 2 → 1, 32 → 64", replace(CHUNKED_PUSH, prefill=Side(chunk=64, tp=2)), TOGETHER, KVPLAN),
     Case("sliding and full, 32 → 32", GEMMA, PLAIN),
     Case("sliding and full, 32 → 32, hits on decode", GEMMA, Prompts((200, 300), known_to_decode=100)),
+    Case("sliding and full, 32 → 32, then longer prompts on decode", GEMMA, Prompts((200, 300, 161), extended=True)),
+    Case("sliding and full, 32 → 64, then longer prompts on decode", replace(GEMMA, decode=Side(64)),
+         Prompts((200, 300, 193), extended=True), KVPLAN),
     Case("sliding and full, 32 → 64", replace(GEMMA, decode=Side(64)), PLAIN),
     Case("Mamba-2 and attention", NEMOTRON, PLAIN, smallest=True),
     Case("Mamba-2 and attention, prompts of 1 to 65 tokens", NEMOTRON, SHORT),
@@ -330,6 +349,33 @@ CASES: tuple[Case, ...] = (
     Case("tp 2 → 2, 32 → 64", Setup("qwen3", Side(tp=2), Side(64, tp=2)), PLAIN),
     Case("pp 1 → 2, 32 → 64", replace(UNLIKE, decode=Side(64, pp=2)), PLAIN, KVPLAN),
     Case("pp 2 → 1, 32 → 64", replace(UNLIKE, prefill=Side(pp=2)), PLAIN, KVPLAN),
+    Case("beside an offload tier, 32 → 32", replace(QWEN, tier="memory"), TIERED),
+    Case("beside an offload tier, 32 → 64", replace(UNLIKE, tier="memory"), TIERED, KVPLAN),
+    Case("beside an offload tier, push, 32 → 64", replace(PUSH, tier="memory"), TIERED, KVPLAN),
+    Case("beside an offload tier that is asked first, 32 → 64", replace(UNLIKE, tier="memory", tier_first=True),
+         TIERED, KVPLAN),
+    Case("beside an offload tier, layer by layer, 32 → 64", replace(CHUNKED_PUSH, tier="memory"), TOGETHER, KVPLAN),
+    Case("beside an offload tier, sliding and full, 32 → 64", replace(GEMMA, decode=Side(64), tier="memory"),
+         replace(TIERED, hits_on_decode=False), KVPLAN),
+    Case("beside an offload tier, tp 2 → 1, 32 → 64", replace(UNLIKE, prefill=Side(tp=2), tier="memory"),
+         TIERED, KVPLAN),
+    Case("beside an offload tier, 32 → 64, 16 at once", replace(UNLIKE, tier="memory"),
+         Prompts((200,) * 16, at_once=True), KVPLAN),
+    Case("beside an offload tier, 32 → 64, preempted on decode",
+         replace(UNLIKE, decode=Side(64, blocks=20), tier="memory"),
+         Prompts((400, 380, 360, 340), tokens=200, at_once=True, preempts=True), KVPLAN),
+    Case("beside an offload tier, 32 → 64, aborted on prefill", replace(QUICK, tier="memory"),
+         Aborts("prefill", (0, 1)), KVPLAN),
+    Case("beside an offload tier, 32 → 64, aborted on decode", replace(QUICK, tier="memory"),
+         Aborts("decode", (0, 1, 2, 3, 5, 9)), KVPLAN),
+    Case("beside an offload tier, prefill killed in the load, recompute", replace(RECOMPUTE, tier="memory"),
+         Fault.PREFILL_KILLED_IN_LOAD, KVPLAN),
+    Case("by the name NixlConnector, 32 → 64", replace(UNLIKE, as_nixl=True), PLAIN, KVPLAN),
+    Case("by the name NixlConnector, beside an offload tier, 32 → 64", replace(UNLIKE, as_nixl=True, tier="memory"),
+         TIERED, KVPLAN),
+    Case("beside files that vLLM's example keeps, 32 → 64",
+         replace(UNLIKE, tier="files", prefix_caching=False, llm=(("disable_hybrid_kv_cache_manager", True),)),
+         TIERED, KVPLAN),
     Case("32 → 64, aborted on prefill", QUICK, Aborts("prefill", (0, 1)), KVPLAN),
     Case("32 → 64, aborted on decode", QUICK, Aborts("decode", (0, 1, 2, 3, 5, 9)), KVPLAN),
     Case("32 → 64, never fetched", QUICK, Fault.NEVER_FETCHED, KVPLAN),

@@ -158,6 +158,10 @@ class Engine:
         self.llm.add_request(word["id"], prompt, sampling)
         self.abort_due(stream)
 
+    def do_forget(self, word: Mapping[str, Any], stream: Any) -> None:
+        """Find no prefix in the pool any more; what other connectors keep stays."""
+        tell(stream, {"re": word["re"], "forgot": self.llm.reset_prefix_cache()})
+
     def do_go(self, word: Mapping[str, Any], stream: Any) -> None:
         self.stands = False
         tell(stream, {"re": word["re"]})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,26 @@ PORTS = itertools.count(18000, 40)
 # On cores a later stage has no place for what comes to it (`assert self.intermediate_tensors is not None`) unless the
 # model was run for compilation; mode 1 compiles nothing here, as TORCHDYNAMO_DISABLE is set.
 PIPELINE = {"enforce_eager": False, "compilation_config": 1}
+
+
+AS_NIXL = {"kv_connector": "NixlConnector", "kv_connector_module_path": "kvplan.integrations.vllm.as_nixl"}
+# Tiers by name, each kept in a folder: one in memory, whose worker is tests/vllm/tier.py, and vLLM's example of one.
+TIERS: Mapping[str, Callable[[Path], dict[str, Any]]] = {
+    "memory": lambda folder: {
+        "kv_connector": "OffloadingConnector",
+        "kv_role": "kv_both",
+        "kv_connector_extra_config": {
+            "spec_name": "CoresOffloadingSpec",
+            "spec_module_path": "tests.vllm.tier",
+            "cpu_bytes_to_use": 1 << 28,
+        },
+    },
+    "files": lambda folder: {
+        "kv_connector": "ExampleConnector",
+        "kv_role": "kv_both",
+        "kv_connector_extra_config": {"shared_storage_path": str(folder)},
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -105,7 +125,17 @@ class Pair:
         return {**drafts, **model} or None
 
     def _transfer(self, side: str) -> dict[str, Any]:
-        """The engine's --kv-transfer-config."""
+        """The engine's --kv-transfer-config: the connector, or all of them in vLLM's own that has several."""
+        moving = self._moving(side)
+        if not self.setup.tier:
+            return moving
+        tier = TIERS[self.setup.tier](self.launcher.folder / f"tier-{self.ports[side]}")
+        every = [tier, moving] if self.setup.tier_first else [moving, tier]
+        common = {name: moving[name] for name in ("kv_role", "kv_buffer_device", "kv_load_failure_policy")}
+        return {**common, "kv_connector": "MultiConnector", "kv_connector_extra_config": {"connectors": every}}
+
+    def _moving(self, side: str) -> dict[str, Any]:
+        """The configuration of the connector that moves caches between the engines."""
         setup = self.setup
         common = {
             "kv_role": ROLES[side],
@@ -119,7 +149,8 @@ class Pair:
                 "kv_connector": name,
                 "kv_connector_extra_config": {"kv_lease_duration": self.setup.lease_s},
             }
-        return {**common, "kv_connector": "KvplanConnector", "kv_connector_extra_config": self._kvplan(side)}
+        named = AS_NIXL if setup.as_nixl else {"kv_connector": "KvplanConnector"}
+        return {**common, **named, "kv_connector_extra_config": self._kvplan(side)}
 
     def _kvplan(self, side: str) -> dict[str, Any]:
         more = getattr(self.more, side)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tests.vllm.cases import Aborts, AbortsAt, Case, Fault, Prompts, Together
+from tests.vllm.cases import Aborts, AbortsAt, Case, Fault, Prompts, Tiered, Together
 from tests.vllm.faults import FAULTS
 from tests.vllm.judge import Answer, Outcome, Verdict
 from tests.vllm.pair import Pair
@@ -41,8 +41,19 @@ def prompts(asker: Asker, play: Prompts) -> Iterator[Answer]:
             yield from asker.transfer_all(texts, play.tokens)
         else:
             yield from (asker.transfer(text, play.tokens, reads) for text in texts)
+    if play.extended:
+        yield from (asker.on_decode([*text, *asker.prompt(40)]) for text in texts)
     if play.preempts and asker.preempted() == preempted:
         yield Answer(Verdict.WRONG, note="decode did not preempt")
+
+
+def tiered(asker: Asker, play: Tiered) -> Iterator[Answer]:
+    texts = [asker.prompt(length) for length in play.lengths]
+    yield from (asker.transfer(text) for text in texts)
+    on_decode = asker.from_tier if play.hits_on_decode else asker.on_decode
+    for again in (on_decode, asker.from_tier_of_prefill):
+        asker.forget()
+        yield from (again(text) for text in texts)
 
 
 def aborts(asker: Asker, play: Aborts) -> Iterator[Answer]:
@@ -83,6 +94,7 @@ def fault(asker: Asker, play: Fault) -> Iterator[Answer]:
 
 PLAYS: Mapping[type, Callable[[Asker, Any], Iterator[Answer]]] = {
     Prompts: prompts,
+    Tiered: tiered,
     Aborts: aborts,
     AbortsAt: aborts_at,
     Together: together,

@@ -6,7 +6,7 @@ import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
 
-from tests.vllm.cases import Connector
+from tests.vllm.cases import Connector, Side
 from tests.vllm.judge import Answer, Verdict, compare, judge
 from tests.vllm.pair import Pair
 from tests.vllm.process import Word
@@ -42,6 +42,39 @@ class Asker:
         """Have a side compute `text`, so that it is a hit there."""
         if text:
             self.pair.engines[side].call("generate", id=name(), prompt=text, salt=self.salt, tokens=1)
+
+    def forget(self) -> None:
+        """Clear both pools, once nothing is held in them. Raises TimeoutError."""
+        if missing := self.pair.leaked(3.0 * self.pair.setup.lease_s):
+            raise TimeoutError(f"blocks are not free: {missing}")
+        for engine in self.pair.engines.values():
+            assert engine.call("forget")["forgot"]
+
+    def on_decode(self, text: Prompt, tokens: int = 16) -> Answer:
+        """Decode by itself, which may find what another request has left."""
+        return judge(self.generate(text, tokens), self.alone(text, tokens))
+
+    def generate(self, text: Prompt, tokens: int) -> Word:
+        """What decode says by itself, with what it has of this case."""
+        return self.pair.decode.call("generate", id=name(), prompt=text, salt=self.salt, tokens=tokens)
+
+    def from_tier(self, text: Prompt, tokens: int = 16) -> Answer:
+        """Decode by itself, whose tier has the prompt."""
+        found = self.generate(text, tokens)
+        return self.hit(found, text, self.pair.setup.decode, judge(found, self.alone(text, tokens)))
+
+    def from_tier_of_prefill(self, text: Prompt, tokens: int = 16) -> Answer:
+        """By way of prefill, whose tier has the prompt."""
+        request = name()
+        held = self.held(text, request)
+        answer = self.finish(self.start(held, text, tokens, request), text, tokens, request)
+        return self.hit(held, text, self.pair.setup.prefill, answer)
+
+    def hit(self, found: Word, text: Prompt, side: Side, answer: Answer) -> Answer:
+        """`answer`, unless the tier of a side did not have all whole blocks before the last token."""
+        wanted = (len(text) - 1) // (side.block or 1) * (side.block or 1)
+        missed = Answer(Verdict.WRONG, note=f"{found['cached']} of {wanted} tokens came from the tier")
+        return answer if found["cached"] >= wanted else missed
 
     def generate_beside(self) -> list[int]:
         """Requests that prefill serves by itself: their blocks grow by eight at a time, to more than it has."""

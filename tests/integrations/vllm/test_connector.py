@@ -308,6 +308,20 @@ def test_its_scheduler_announces_the_engine_once_all_workers_are_there(
     assert fleet.closed == closed + 1
 
 
+def test_the_handshake_of_another_connector_is_an_error(connector: ModuleType) -> None:
+    """vLLM's MultiConnector has one for all of its connectors."""
+    with pytest.raises(ConnectorError, match="I010"):
+        engine(connector).set_xfer_handshake_metadata_pp_aware({(0, 0): object()})
+
+
+def test_it_has_a_second_name_in_a_module_of_its_own(connector: ModuleType) -> None:
+    """And keeps its own in the log, and in MultiConnector's statistics, which vLLM looks up by the class's name."""
+    module = importlib.import_module("kvplan.integrations.vllm.as_nixl")
+    del sys.modules[module.__name__]
+    assert module.NixlConnector is connector.KvplanConnector
+    assert module.NixlConnector.__name__ == "KvplanConnector"
+
+
 def test_layers_are_told_of_in_steps_that_offer_something(connector: ModuleType, workers: FakeWorkers) -> None:
     made = engine(connector)
     made.register_kv_caches({})

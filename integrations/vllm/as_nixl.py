@@ -1,0 +1,25 @@
+"""KvplanConnector by the name NixlConnector, for programs that know connectors by name, such as Dynamo's vLLM worker.
+
+    {"kv_connector": "NixlConnector", "kv_connector_module_path": "kvplan.integrations.vllm.as_nixl", …}
+
+vLLM takes a connector from `kv_connector_module_path` before its own of that name. So vLLM's NixlConnector is replaced
+in a configuration that names this module, and nowhere else; the engine's log names the class, KvplanConnector.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kvplan.integrations.vllm.connector import KvplanConnector as NixlConnector
+
+__all__ = ["NixlConnector"]
+
+
+def __getattr__(name: str) -> object:
+    """The connector, imported when vLLM asks for it."""
+    if name != "NixlConnector":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from kvplan.integrations.vllm.connector import KvplanConnector
+
+    return KvplanConnector
