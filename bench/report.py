@@ -60,9 +60,13 @@ def as_json(rows: Sequence[Row]) -> str:
     return json.dumps({"machine": machine, "rows": [asdict(row) for row in rows]}, indent=2)
 
 
+MET = {True: ("yes", "green"), False: ("no", "red"), None: ("", "")}
+
+
 def as_table(rows: Sequence[Row]) -> Table:
     """All rows as a rich table."""
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(title="kvplan bench", title_justify="left", box=None, padding=(0, 2, 0, 0))
     table.add_column("what", min_width=44)
@@ -74,7 +78,7 @@ def as_table(rows: Sequence[Row]) -> Table:
     for row in rows:
         if row.area != area:
             area = row.area
-            table.add_row(f"[bold]{area}")
-        met = {True: "[green]yes", False: "[red]no", None: ""}[row.met]
+            table.add_row(Text(area, style="bold"))
+        met = Text(*MET[row.met])
         table.add_row(f"  {row.name}", row.value, row.spread, str(row.pairs or ""), row.target, met)
     return table

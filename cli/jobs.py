@@ -9,10 +9,9 @@ from pathlib import Path
 from threading import Timer
 from typing import TypeVar
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from kvplan.cli import pair_names, plan_index
+from kvplan.cli import pair_names, plan_index, terminal
 from kvplan.cli.options import AskedPairs
 from kvplan.compiler.api import DOUBT, Compiled, compile_pair, identifier, settled
 from kvplan.compiler.bind.bind import bind
@@ -212,7 +211,7 @@ def watched(items: Sequence[T], say: Callable[[T], str] = str) -> Iterator[T]:
 @contextmanager
 def progress() -> Iterator[Progress]:
     """A progress bar on a terminal's stderr, shown once a command has taken longer than one waits in silence."""
-    console = Console(stderr=True)
+    console = terminal.console(stderr=True)
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
     bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
     shown = Timer(PATIENCE_S, bar.start)

@@ -7,9 +7,12 @@ import re
 import shutil
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 PAGE, NARROW = 120, 60  # columns
 Look = Mapping[str, Any]  # the arguments of click.style
@@ -37,6 +40,13 @@ def wanted(color: bool | None) -> bool | None:
 def width() -> int:
     """The columns of the terminal that reads stdout, or those of a page."""
     return max(NARROW, min(PAGE, shutil.get_terminal_size((PAGE, 24)).columns)) if sys.stdout.isatty() else PAGE
+
+
+def console(**options: Any) -> Console:
+    """A console of rich's that prints text as it is: names of extras are in brackets, and brackets are its markup."""
+    from rich.console import Console
+
+    return Console(**{"markup": False, "emoji": False, "highlight": False, **options})
 
 
 def painted(text: str) -> str:

@@ -164,7 +164,8 @@ class ProtocolError(CardError):
 class NixlMissingError(KvplanError):
     """No usable NIXL could be imported; the message lists what was tried.
 
-    Install it into the engine's environment: `pip install '.[nixl]'` in a clone of kvplan.
+    Install it with `pip install --no-deps nixl nixl-cu12` (nixl-cu13 for CUDA 13). Without `--no-deps` pip also brings
+    torch and CUDA, 6 GB, unless they are there.
     """
 
     code = "R030"

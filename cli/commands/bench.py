@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
-from rich.console import Console
+
+from kvplan.cli.terminal import console
 
 FEWEST, WIDE = 15, 150
 
@@ -40,4 +41,4 @@ def command(names: Sequence[str], pairs: int, as_json: bool, form: str, output: 
         click.echo(report.as_json(rows))
         return
 
-    Console(width=max(Console().width, WIDE)).print(report.as_table(rows))
+    console(width=max(console().width, WIDE)).print(report.as_table(rows))

@@ -33,12 +33,11 @@ def command(deployment: Path | None, transport: str, output: Path, seconds: int)
     The pairs of DEPLOYMENT (by default examples/demo.yaml) are compiled; one process for each prefill and decode
     worker has pages of the real geometry; each byte is compared with what it must be.
     """
-    from rich.console import Console
-
+    from kvplan.cli import terminal
     from kvplan.cli.demo.processes import ProcessError
 
     until = time.monotonic() + seconds
-    console = Console()
+    console = terminal.console()
     chosen = choose(transport, console)
     try:
         play(deployment or shipped(), output, chosen, until, console)
@@ -75,7 +74,6 @@ def choose(transport: str, console: Console) -> str:
         if transport == "nixl":
             raise
         said = f"NIXL is not here: everything runs in one process, over memory.\n  {error}"
-        # Names of extras are in brackets, which are no style here.
         console.print(said, highlight=False, markup=False)
         return "memory"
     return "nixl"
@@ -89,10 +87,13 @@ def shipped() -> Path:
 @contextmanager
 def progress(title: str, steps: int) -> Iterator[Tick]:
     """A progress bar on stderr; what it yields moves it one step and says what was done."""
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TextColumn("{task.fields[said]}"), console=Console(stderr=True), transient=True) as bar:
+    from kvplan.cli import terminal
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(
+        *columns, TextColumn("{task.fields[said]}", markup=False), console=terminal.console(stderr=True), transient=True
+    ) as bar:
         task = bar.add_task(title, total=steps, said="starting workers")
         yield lambda said: bar.update(task, advance=1, said=said)

@@ -14,13 +14,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from string import ascii_lowercase
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from kvplan.cli import complete, jobs
 from kvplan.cli.errors import WRONG
 from kvplan.cli.options import AskedPairs, format_option, layouts_option, pair_options
-from kvplan.cli.terminal import width
+from kvplan.cli.terminal import console, width
 from kvplan.compiler.api import settled
 from kvplan.compiler.cost.cost import TOKENS
 from kvplan.compiler.explain.matrix import MatrixCell, PairCost, RefusalReason, matrix
@@ -177,7 +176,7 @@ def _lines(head: Sequence[str], rows: Sequence[Sequence[str]], words: int, apart
     for row in rows:
         table.add_row(*row)
     out = io.StringIO()
-    Console(file=out, width=10_000, color_system=None, markup=False, emoji=False, highlight=False).print(table)
+    console(file=out, width=10_000, color_system=None).print(table)
     return [line.rstrip() for line in out.getvalue().rstrip().splitlines()]
 
 

@@ -50,6 +50,7 @@ def reads(lines: Sequence[str]) -> Sequence[str]:
 def show_outcomes(console: Console, outcomes: Sequence[FetchReport], asked: Ranges, transport: str) -> None:
     """One line per decode worker, and one sentence for all of them."""
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, padding=(0, 2, 0, 0))
     for column in ("decode", "from", "bytes moved", "descriptors", "connect", "first", "again", "bytes checked"):
@@ -58,7 +59,7 @@ def show_outcomes(console: Console, outcomes: Sequence[FetchReport], asked: Rang
         seconds = (one.connect, one.first, one.again)
         counts = (f"{one.worker}", f"{one.sources}", f"{one.content:,}", f"{one.descriptors:,}")
         times = (f"{1000 * value:.1f} ms" for value in seconds)
-        table.add_row(*counts, *times, f"[green]{one.compared:,}")
+        table.add_row(*counts, *times, Text(f"{one.compared:,}", style="green"))
     console.print(table)
     console.print(sentence(outcomes, asked, transport), highlight=False, soft_wrap=True)
 

@@ -42,6 +42,8 @@ LINGERS = 2.0
 # that lives, and makes another one when that is met again. One that has died has closed it.
 KEPT = 1024
 UNSHARED = "it is of expandable segments, or of an engine that can sleep: within this host it goes over TCP, or RDMA"
+# Its wheels ask for torch and CUDA, gigabytes which an engine has already and nothing else needs.
+INSTALL = "pip install --no-deps nixl nixl-cu12"
 # What to do where memory of a type cannot be registered: NIXL says why in its log alone.
 HELP = {
     "VRAM": ": UCX may have found no CUDA. It takes the driver, NIXL for its CUDA, and UCX_TLS unset or with cuda; "
@@ -74,7 +76,8 @@ def api() -> Any:
     with redirect_stdout(sys.stderr):
         module = next((found for name in _candidates() if (found := _usable(name, tried)) is not None), None)
     if module is None:
-        raise NixlMissingError(f"no NIXL 1.5 or newer: pip install 'kvplan[nixl]' on Linux; tried {'; '.join(tried)}")
+        what = f"no NIXL {'.'.join(map(str, OLDEST))} or newer: on Linux {INSTALL}"
+        raise NixlMissingError(f"{what}; tried {'; '.join(tried)}")
     logging.getLogger("nixl").setLevel(logging.WARNING)
     logs.off_stdout("nixl")
     return module
