@@ -136,7 +136,8 @@ def test_engines_announce_themselves_in_the_etcd_that_is_there(name: str) -> Non
 
 def test_engines_are_started_as_the_doctor_says_and_the_plan_is_theirs() -> None:
     words = ["doctor", str(FIXTURES / "configs" / "llama-3.1-8b.json"), "--tp", "4", "--peer-tp", "2"]
-    said = CliRunner().invoke(main, [*words, "--peer-options", "block=32", "--format", "json"])
+    apart = ["--host", "10.0.0.1", "--peer-host", "10.0.0.2", "--no-machine"]
+    said = CliRunner().invoke(main, [*words, "--peer-options", "block=32", *apart, "--format", "json"])
     told = json.loads(said.stdout)
     for name, side in zip(ENGINES, ("side", "peer"), strict=True):
         args, start = container(one("Deployment", name))["args"], told["sides"][side]["start"]
@@ -147,7 +148,7 @@ def test_engines_are_started_as_the_doctor_says_and_the_plan_is_theirs() -> None
         extra = "kv_connector_extra_config"
         own = {extra: {}, "engine_id": "of each pod"}
         assert {**transfer(args), **own} == {**start["connector"], **own}
-    (way,) = told["ways"]
+    (command,) = (step["run"] for step in told["steps"] if step["run"].startswith("kvplan compile "))
     compiled = container(one("Job", "kvplan-compile"))["command"]
-    assert compiled[:-1] == way["command"].split()[:-1]
+    assert compiled[:-1] == command.split()[:-1]
     assert {mount["mountPath"] for mount in container(one("Job", "kvplan-compile"))["volumeMounts"]} == {compiled[-1]}
