@@ -133,7 +133,7 @@ def _check_keys(config: ConnectorConfig) -> None:
     if config.keys and config.insecure:
         what = "kv_connector_extra_config has both keys and insecure"
         raise ConnectorError("I002", what, "leave one of them out")
-    beyond = [host for host in (config.host, *config.peers) if not is_loopback_host(host)]
+    beyond = [host for host in (config.host, *config.peers) if not (is_loopback_host(host) or _is_local(host))]
     if config.loopback and beyond:
         what = f"kv_connector_extra_config has no keys, and {beyond[0]} is not this machine's loopback"
         raise ConnectorError("I002", what, NO_KEYS)
@@ -231,6 +231,12 @@ def _network(word: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
         return ipaddress.ip_network(word)
     except ValueError:
         return None
+
+
+def _is_local(word: str) -> bool:
+    """Whether a network has addresses of loopback alone."""
+    network = _network(word)
+    return network is not None and network.is_loopback
 
 
 def _bytes(name: str, value: object) -> int:

@@ -38,9 +38,9 @@ def is_loopback(address: str) -> bool:
 
 
 def is_loopback_host(host: str) -> bool:
-    """Whether a host, or a network such as 127.0.0.0/8, is this machine's loopback."""
+    """Whether a host is this machine's loopback."""
     try:
-        return host == "localhost" or ipaddress.ip_network(host.strip("[]")).is_loopback
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
 

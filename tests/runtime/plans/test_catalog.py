@@ -420,6 +420,16 @@ def test_a_missing_plan_is_made_once_for_all_who_ask(tmp_path: Path, made: index
     assert len(runs) == 1
 
 
+def test_processes_that_ask_for_one_plan_at_once_have_it_made_once(
+    tmp_path: Path, made: index.IndexEntry, runs: list
+) -> None:
+    """As the workers of an engine do: each has a catalog of its own."""
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: find(Catalog(tmp_path / "plans", Jit(60)), made), range(4)))
+    assert {one.digest for one in found} == {made.plan}
+    assert len(runs) == 1
+
+
 def test_a_missing_side_is_made(tmp_path: Path, runs: list) -> None:
     catalog = Catalog(tmp_path, Jit(60))
     side = catalog.side("decode", "tp=2,order=nhd", MODEL)
