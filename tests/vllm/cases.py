@@ -411,6 +411,8 @@ CASES: tuple[Case, ...] = (
          Mistake.NOT_PROBED, KVPLAN),
     Case("vllm serve with two keys, toy proxy", TWO_KEYS, Served(Router.TOY, (Call.COMPLETION, Call.CHAT)), KVPLAN,
          smallest=True),
+    Case("vllm serve with two keys, tp 2 → 1", replace(TWO_KEYS, prefill=Side(tp=2)),
+         Served(Router.LLM_D, (Call.COMPLETION,)), KVPLAN),
     Case("vllm serve, toy proxy", UNLIKE, Served(Router.TOY, (Call.COMPLETION, Call.CHAT)), KVPLAN),
     Case("vllm serve, toy proxy, streamed", UNLIKE,
          Served(Router.TOY, (Call.COMPLETION_STREAMED, Call.CHAT_STREAMED)), KVPLAN),

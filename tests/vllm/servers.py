@@ -91,6 +91,7 @@ class ServedPair:
         flags: Mapping[str, Any] = {
             "--port": self.ports[side],
             "--block-size": about.block,
+            "--tensor-parallel-size": about.tp,
             "--dtype": self.setup.dtype,
             "--max-model-len": about.max_model_len,
             "--num-gpu-blocks-override": about.blocks,
