@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kvplan.cli.terminal import painted
+from kvplan.cli.terminal import say_errors
 
 if TYPE_CHECKING:
     from kvplan.dsl.text.source import SourceSpan
@@ -110,7 +110,7 @@ def refusal(what: object, error: Exception, place: SourceSpan | None = None) -> 
     if place:
         return as_text(Diagnostic(told["code"], f"refused {what}: {told['message']}", place, (), told["help"]))
     help = f"\n   = {told['help']}" if told["help"] else ""
-    return painted(f"refused {what}\n   error[{told['code']}]: {told['message']}{help}")
+    return f"refused {what}\n   error[{told['code']}]: {told['message']}{help}"
 
 
 def _report(error: Exception, form: str) -> None:
@@ -122,8 +122,8 @@ def _report(error: Exception, form: str) -> None:
     told = as_dict(error)
     if isinstance(error, DslError) and error.diagnostics[0].span.path != "<argument>":
         text = render(error.diagnostics, "github" if form == "github" else "text")
-        click.echo(text if form == "github" else painted(text), err=True)
+        click.echo(text, err=True) if form == "github" else say_errors(text, err=True)
         return
-    click.echo(painted(f"error[{told['code']}]: {told['message']}"), err=True)
+    say_errors(f"error[{told['code']}]: {told['message']}", err=True)
     if told["help"]:
-        click.echo(painted(f"   = {told['help']}"), err=True)
+        say_errors(f"   = {told['help']}", err=True)

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 SIDE_HELP = """\b
 A SIDE is keys with values, separated by commas:
   tp=4,pp=2                  the mesh; an axis that is not given is 1
-  tp=4,order=nhd,block=32    options of the engine, or its own flags: block_size=32
-  engine=NAME,tp=2           another engine; `kvplan list` has them
-  tp=8,kernel_block=16       a derived value in place of what the engine derives
-  layers=31+30  without=a+b  layers of each stage, caches that are left out
-  groups=by_cache            tables by cache; share.NAME.AXIS=5+3: unlike shares
-  tp=1/2/4                   three sides: / is a product, + joins one value
+  tp=4,order=nhd,block=32    engine options, or its own flags: block_size=32
+  engine=NAME,tp=2           another engine; `kvplan list` shows them
+  tp=8,kernel_block=16       a value given that the engine would derive
+  layers=31+30  without=a+b  layers of each stage; caches to leave out
+  groups=by_cache            a table per cache; share.NAME.AXIS=5+3: shares
+  tp=1/2/4                   three sides: / makes a product, + joins one value
 `kvplan explain ENGINE` has the keys of an engine; docs/cli.md has all.
 """
 F = TypeVar("F", bound=Callable[..., Any])
@@ -47,7 +47,7 @@ def format_option(*forms: str) -> Callable[[F], F]:
         show_default=True,
         callback=_remember,
         is_eager=True,
-        help="How to answer, errors included.",
+        help="Format of the answer and of errors.",
     )
 
 
@@ -78,7 +78,7 @@ def _layouts_option(multiple: bool, more: str) -> Callable[[F], F]:
     return click.option("--layouts", type=DIRECTORY, multiple=multiple, callback=_layouts, help=help)
 
 
-layouts_option = _layouts_option(True, "; may be given again")
+layouts_option = _layouts_option(True, "; may be repeated")
 one_layouts_option = _layouts_option(False, "")
 
 SIGNED_FOR = click.option(
@@ -149,9 +149,9 @@ def pair_options(required: bool, pool: bool = False) -> Callable[[F], F]:
 
     def add(function: F) -> F:
         @side_options(required, pool)
-        @chosen("--elect", metavar="one|spread", help="Read what several workers hold from one, or layers from each.")
-        @chosen("--strategy", metavar="NAME", help="How bytes travel: direct; unpack or pack, staged; auto, cheapest.")
-        @chosen("--machine", metavar="NAME", help="With auto: whose profile decides; `kvplan list` has machines.")
+        @chosen("--elect", metavar="one|spread", help="If several workers hold the same: read one, or spread layers.")
+        @chosen("--strategy", metavar="NAME", help="direct; staged with unpack or pack; auto, the cheapest.")
+        @chosen("--machine", metavar="NAME", help="With auto: decide by this machine's profile (`kvplan list`).")
         @wraps(function)
         def wrapped(*, prefill: str | None, decode: str | None, layouts: tuple[Path, ...], **rest: Any) -> Any:
             given = {name: rest.pop(name) for name in ("elect", "strategy", "machine")}

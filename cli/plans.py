@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from kvplan.compiler.cost.cost import PlanCost, plan_cost
@@ -98,7 +99,9 @@ def costed(text: str, name: str) -> tuple[Plan, PlanCost]:
     told = [(about, " ".join(note.split())) for about, note in NOTE.findall(header)]
     both = {"In doubt": "", "Prefill": "Both sides", "Decode": "Both sides"}
     notes = [f"{own.lower()}: {note}" for own, shared in both.items() for about, note in told if about in (own, shared)]
-    return plan, plan_cost(plan, proved=" ".join(proved[0].split()) if proved else "", notes=notes)
+    layers = re.search(r"^Layers: (.*?)\.(?=\nStrategy: )", header, re.MULTILINE | re.DOTALL)
+    facts = plan_cost(plan, proved=" ".join(proved[0].split()) if proved else "", notes=notes)
+    return plan, replace(facts, layers=" ".join(layers[1].split()) if layers else "")
 
 
 def listed(revision: str, path: str, suffixes: tuple[str, ...]) -> Mapping[str, str]:

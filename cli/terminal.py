@@ -6,7 +6,8 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,6 +16,15 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 PAGE, NARROW = 120, 60  # columns
+DRAWING = 92
+# How much further in a sentence goes on.
+MORE = 4
+# A bar of a drawing, or a line of a file with its number.
+DRAWN = re.compile(r"^ *\d* *\|")
+# A command, or a part of one on a line of its own: whoever pastes it wants no line breaks.
+COMMAND = re.compile(r"^ {4,}(?:--|[A-Z_]+=|\S+ .*--\w)|(?<![`/\w])kvplan [\w-]+ .*--\w")
+# Between two columns of a table.
+GAP = re.compile(r"(?<=\S) {2,}(?=\S)")
 Look = Mapping[str, Any]  # the arguments of click.style
 # What is told apart by colour in a line of text, and how.
 COLOURS: tuple[tuple[re.Pattern[str], Look], ...] = (
@@ -37,9 +47,59 @@ def wanted(color: bool | None) -> bool | None:
     return color if color is not None else False if os.environ.get("NO_COLOR") else None
 
 
+def is_known() -> bool:
+    """Whether somebody reads stdout at a terminal, or COLUMNS says how wide it is."""
+    return "COLUMNS" in os.environ or sys.stdout.isatty()
+
+
 def width() -> int:
-    """The columns of the terminal that reads stdout, or those of a page."""
-    return max(NARROW, min(PAGE, shutil.get_terminal_size((PAGE, 24)).columns)) if sys.stdout.isatty() else PAGE
+    """The columns of the terminal that reads stdout or that COLUMNS names, PAGE at most; PAGE if there is neither."""
+    return max(NARROW, min(PAGE, shutil.get_terminal_size((PAGE, 24)).columns)) if is_known() else PAGE
+
+
+def say(text: str, err: bool = False) -> None:
+    """Print a text for people: in colour, and wrapped at the terminal's width. The one way to print prose or tables."""
+    if text:
+        click.echo(painted(fitted(text, width())), err=err)
+
+
+def say_errors(text: str, err: bool = False) -> None:
+    """As `say`, for errors and warnings: without a terminal their lines stay whole, for logs and for tools."""
+    if text:
+        click.echo(painted(fitted(text, width()) if is_known() else text), err=err)
+
+
+def fitted(text: str, most: int) -> str:
+    """`text` in lines of `most` columns at most. Words, drawings, excerpts of files and commands stay whole."""
+    return "\n".join(part for line in text.split("\n") for part in _parts(line, most))
+
+
+def drawing() -> int:
+    """The columns of a drawing that stands a little further in."""
+    return min(DRAWING, width() - MORE)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]], indent: int = 0) -> list[str]:
+    """A table, as wide as the terminal at most: the widest columns of words are wrapped."""
+    # The compiler is loaded for tables only: a code is explained at once.
+    from kvplan.compiler.words import columns
+
+    return columns(head, rows, width() - indent)
+
+
+def _parts(line: str, most: int) -> list[str]:
+    """A line that is too long goes on below its last column, or a sentence below its beginning, or else further in."""
+    if len(line) <= most or DRAWN.match(line) or COMMAND.search(line):
+        return [line]
+    gaps = [hit.end() for hit in GAP.finditer(line) if hit.end() <= most // 2]
+    indent = len(line) - len(line.lstrip())
+    # A sentence goes on where it began, what it is a part of only further in.
+    hang = " " * (gaps[-1] if gaps else indent if line[indent].isupper() else indent + MORE)
+    first = line[: gaps[-1]] if gaps else line[:indent]
+    return wrap(
+        line[len(first) :], most, initial_indent=first, subsequent_indent=hang, break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip
 
 
 def console(**options: Any) -> Console:

@@ -25,6 +25,7 @@ from kvplan.compiler.pair.reads import PlacedSide, elections, notified, placed, 
 from kvplan.compiler.pair.sides import plan_side
 from kvplan.compiler.prove.prove import Proof, claim, prove
 from kvplan.compiler.side.text import nearest, sides
+from kvplan.dsl.stored_layers import stored_layers, undeclared
 from kvplan.plan.errors import KvplanError
 from kvplan.plan.files.loader import parse
 from kvplan.plan.types import FORMAT, Pair, Plan, Side
@@ -62,7 +63,9 @@ def compile_pair(
         raise _with_command(error, library, found, prefill, decode) from error
     profile = library.machine((options or {}).get(MACHINE, library.default_machine))
     extra = _own_layouts(library, profile.name, *sides_of)
-    return compile_bound(*sides_of, options, found.title, extra, tuple(found.doubts), profile)
+    doubts = tuple(filter(None, (*found.doubts, undeclared(found))))
+    layers = stored_layers(found, {cache.name for side in sides_of for cache in side.caches})
+    return compile_bound(*sides_of, options, found.title, extra, doubts, profile, layers)
 
 
 def compile_bound(
@@ -73,10 +76,11 @@ def compile_bound(
     extra: Sequence[str] = (),
     doubts: Sequence[str] = (),
     profile: MachineProfile | None = None,
+    layers: str = "",
 ) -> Compiled:
     """The plan of two bound sides; `extra` are words that the command which makes it again needs, too, `doubts` what
     its header says is not sure of the model. Strategies but direct are chosen and judged by a machine's `profile`,
-    by default that of the shipped one.
+    by default that of the shipped one. `layers` says which layers store what.
     """
     chosen = settled(options or {})
     skipped = check_pair(prefill, decode)
@@ -90,7 +94,7 @@ def compile_bound(
     notes = (*(f"{DOUBT}{doubt.rstrip('.')}" for doubt in doubts), *notes)
     proved = claim(there, skipped)
     about = plan_cost(plan, proved=proved, notes=notes)
-    about = with_strategies(about, plan, machine) if machine else about
+    about = replace(with_strategies(about, plan, machine) if machine else about, layers=layers)
     text = emit(plan, about, command=" ".join([command(plan), *extra]))
     parsed = _read_back(text, plan.model)
     proof = prove(parsed, here, there)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
+from textwrap import wrap
 
 from kvplan.dsl.text.diagnostics import ranges
 from kvplan.dsl.text.grouped import grouped
@@ -14,6 +17,7 @@ FIGURES = (
     "A span is contiguous on both sides; NIXL posts one descriptor for a span, or for several that adjoin. Descriptors "
     "in the worst case (no adjacent blocks)"
 )
+NUMBER = re.compile(r"[\d,.]+")
 
 
 def many(count: int, word: str) -> str:
@@ -50,14 +54,36 @@ def readings(plan: Plan) -> list[str]:
     return [f"{', '.join(pairs)}{', each' if len(pairs) > 1 else ''}: {said}." for said, pairs in alike.items() if said]
 
 
-def columns(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
-    """One line for the head and for every row, cells two blanks apart; columns of numbers to the right."""
+def columns(head: Sequence[str], rows: Iterable[Sequence[object]], width: int = 0) -> list[str]:
+    """One line for the head and for every row, cells two blanks apart; columns of numbers to the right.
+
+    With a `width` in characters the widest columns of words are wrapped until the table fits, as far as words allow.
+    """
     body = [[f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row] for row in rows]
-    found = [_column(head[index], [row[index] for row in body]) for index in range(len(head))]
-    return ["  ".join(cells).rstrip() for cells in zip(*found, strict=True)]
+    every = [list(head), *body]
+    numbers = [all(NUMBER.fullmatch(row[n]) for row in body if row[n]) for n in range(len(head))]
+    widths = _narrowed([max(len(row[n]) for row in every) for n in range(len(head))], every, width)
+    lines = (line for row in every for line in zip_longest(*map(_wrapped, row, widths), fillvalue=""))
+    return ["  ".join(map(_aligned, line, widths, numbers)).rstrip() for line in lines]
 
 
-def _column(head: str, cells: Sequence[str]) -> list[str]:
-    width = max(map(len, (head, *cells)))
-    numbers = all(cell.replace(",", "").isdigit() for cell in cells if cell)
-    return [cell.rjust(width) if numbers else cell.ljust(width) for cell in (head, *cells)]
+def _narrowed(widths: list[int], rows: Sequence[Sequence[str]], width: int) -> list[int]:
+    """The widths of columns of a table that fits; none becomes narrower than its longest word."""
+    least = [max((len(word) for row in rows for word in row[n].split()), default=0) for n in range(len(widths))]
+    while width and sum(widths) + 2 * (len(widths) - 1) > width:
+        spare = [have - need for have, need in zip(widths, least, strict=True)]
+        if max(spare) <= 0:
+            break
+        at = max(range(len(widths)), key=lambda n: (spare[n] > 0, widths[n]))
+        widths[at] -= 1
+    return widths
+
+
+def _wrapped(cell: str, width: int) -> list[str]:
+    if len(cell) <= width:
+        return [cell]
+    return wrap(cell, width, break_long_words=False, break_on_hyphens=False)
+
+
+def _aligned(cell: str, width: int, number: bool) -> str:
+    return cell.rjust(width) if number else cell.ljust(width)

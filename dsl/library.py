@@ -32,6 +32,7 @@ from kvplan.dsl.schema.engine import MESH, OPTIONS
 from kvplan.dsl.schema.fields import entries, guarded
 from kvplan.dsl.schema.model import FAMILY
 from kvplan.dsl.schema.names import WORDS
+from kvplan.dsl.stored_layers import bare_warning, stored_layers
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, fault, listed, ordered
 from kvplan.dsl.text.source import SourceSpan, inline, shown
 from kvplan.dsl.text.yaml_reader import FileState, YamlDocument, YamlScalar, YamlTable
@@ -180,9 +181,14 @@ class Library:
         every = (guarded(Sink(), partial(self.engine, name)) for name in (self.engines if models else ()))
         engines = [engine for engine in every if engine]
         told = [Diagnostic("W001", text, span) for model in models for text, span in model.doubts.items()]
+        told += [bare for model in models if (bare := bare_warning(model))]
         caches = [(model, cache) for model in models for cache in model.caches.values()]
         found = (d for model, cache in caches for d in doubts_of(self.kind(cache.kind), cache, model.values, engines))
         return [*told, *found]
+
+    def layers(self, path: Path) -> list[str]:
+        """What the layers of each model of a file store: `NAME: layers: 32, of which all store attention`."""
+        return [f"{model.name}: layers: {stored_layers(model)}" for model in self.models_of(path)]
 
     def deployment(self, path: Path) -> Deployment:
         """A deployment file. Raises DslError."""
@@ -349,3 +355,9 @@ def doubts(paths: Sequence[Path], layouts: Sequence[Path] = ()) -> list[Diagnost
     """All doubts of all files (W…), sorted; they are no errors."""
     library, _ = load_good(paths, layouts)
     return ordered(doubt for path in paths for doubt in library.doubts(path))
+
+
+def layers_of(paths: Sequence[Path], layouts: Sequence[Path] = ()) -> list[str]:
+    """A line for each model of all files: which of its layers store what."""
+    library, _ = load_good(paths, layouts)
+    return [line for path in paths for line in library.layers(path)]

@@ -177,6 +177,7 @@ class Model:
     Its `drafts` draft layers are numbered after them. `notes`: what its file says beside numbers, (about what, text).
     `config`: how a configuration of it is read beside the kinds' rules. `doubts`: what is not sure of its numbers, and
     where that is written. `sides`: keys that a side needs, by engine, where the defaults of that one cannot hold it.
+    `no_cache`: the layers that the file declares to store nothing.
     """
 
     name: str
@@ -190,6 +191,18 @@ class Model:
     config: ConfigRules = ConfigRules()
     doubts: Mapping[str, SourceSpan] = field(default_factory=dict)
     sides: Mapping[str, YamlScalar] = field(default_factory=dict)
+    no_cache: tuple[int, ...] = ()
+
+    @property
+    def bare(self) -> tuple[int, ...]:
+        """The layers, draft layers too, that no cache has, ascending."""
+        stored = set[int]().union(*(cache.layers for cache in self.caches.values()))
+        return tuple(layer for layer in range(self.layers + self.drafts) if layer not in stored)
+
+    @property
+    def undeclared(self) -> tuple[int, ...]:
+        """The layers that store nothing although the file does not declare it."""
+        return tuple(layer for layer in self.bare if layer not in self.no_cache)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,8 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("ci", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("explore", deadline=None, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+# pytest-xdist tells its workers how wide the terminal is, and a shell may: answers would be wrapped at that.
+os.environ.pop("COLUMNS", None)
 
 
 @pytest.hookimpl(tryfirst=True)

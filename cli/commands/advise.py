@@ -6,18 +6,16 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from textwrap import wrap
 
 import click
 
 from kvplan.cli import complete, jobs
 from kvplan.cli.commands.matrix import size
 from kvplan.cli.options import format_option, layouts_option, side_options
-from kvplan.cli.terminal import width
+from kvplan.cli.terminal import say, table
 from kvplan.compiler.cost.cost import TOKENS
 from kvplan.compiler.explain.advise import Advice, AdvisedPair, SettingChange, Sides, advise, worth
 from kvplan.compiler.pair.elect import AUTO, DIRECT
-from kvplan.compiler.words import columns
 from kvplan.dsl.model import MachineProfile
 from kvplan.dsl.named import library
 
@@ -50,7 +48,7 @@ def command(
     if form == "json":
         click.echo(json.dumps(answer(name, profile, advice), indent=2))
         return
-    click.echo(text(name, profile, advice, advice.others if every else worth(advice)))
+    say(text(name, profile, advice, advice.others if every else worth(advice)))
 
 
 def _step(sides: Sides) -> str:
@@ -69,14 +67,14 @@ def text(model: str, profile: MachineProfile, advice: Advice, shown: Sequence[Ad
     now = advice.now
     head = [
         f"{model}, one request of {TOKENS:,} tokens: {now.prefill} -> {now.decode}",
-        *wrap(f"times by {profile.name}: {profile.says}", width()),
+        f"times by {profile.name}: {profile.says}",
         "",
     ]
     rows = [_row(each, now) for each in (now, *shown)]
-    table = columns(("     time", "of now", "descriptors", "bytes", "strategy", "change"), rows)
+    lines = table(("     time", "of now", "descriptors", "bytes", "strategy", "change"), rows)
     refused = [f"{advice.refused} combinations are refused, as `kvplan matrix` says it"] if advice.refused else []
     nothing = [] if shown else ["", "no setting of these engines is faster"]
-    return "\n".join([*head, *table, *nothing, "", *LEGEND, *refused])
+    return "\n".join([*head, *lines, *nothing, "", *LEGEND, *refused])
 
 
 def _row(each: AdvisedPair, now: AdvisedPair) -> tuple[object, ...]:

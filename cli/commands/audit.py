@@ -13,6 +13,7 @@ import click
 from kvplan.cli import complete
 from kvplan.cli import errors as failure
 from kvplan.cli.options import format_option, layouts_option, side_options
+from kvplan.cli.terminal import say
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.check.audit.audit import audit
 from kvplan.compiler.check.copy_list import parse_text as parse_copies
@@ -56,5 +57,5 @@ def command(
     found, name = library(model, layouts)
     here, there = (bind(found, found.model(name), text) for text in (prefill, decode))
     said = audit(here, there, parse_text(request.read()), parse_copies(copies.read()), limit)
-    click.echo(json.dumps({**dataclasses.asdict(said), "right": said.right}) if form == "json" else said.text())
+    click.echo(json.dumps({**dataclasses.asdict(said), "right": said.right})) if form == "json" else say(said.text())
     sys.exit(0 if said.right else failure.WRONG)

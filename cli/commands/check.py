@@ -14,7 +14,7 @@ import click
 from kvplan.cli.errors import BAD_INPUT
 from kvplan.cli.jobs import name_errors, sides_of
 from kvplan.cli.options import format_option, layouts_option, tell_skipped
-from kvplan.cli.terminal import painted
+from kvplan.cli.terminal import say, say_errors
 from kvplan.compiler.api import OPTIONS, settled
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.errors import CompileError
@@ -23,7 +23,7 @@ from kvplan.compiler.side.keys import check_pool
 from kvplan.dsl.files.deployment import parse_deployment
 from kvplan.dsl.files.documents import identify, open_document
 from kvplan.dsl.files.folders import folder_files
-from kvplan.dsl.library import Library, check, doubts, load_good
+from kvplan.dsl.library import Library, check, doubts, layers_of, load_good
 from kvplan.dsl.model import Deployment, PlanSpec
 from kvplan.dsl.named import is_path, names_of
 from kvplan.dsl.schema.fields import guarded
@@ -38,7 +38,8 @@ from kvplan.dsl.text.source import SourceSpan
 def command(paths: tuple[Path, ...], layouts: tuple[Path, ...], form: str) -> None:
     """Report every error in layout files.
 
-    What is not sure of a model's numbers is told, too, and is no error: the exit code is 0 then.
+    Doubtful numbers are reported as warnings, and so are layers that store nothing if the model file does not declare
+    it; warnings leave the exit code 0. Of each model it says which layers store what.
 
     A FILE may be a directory, which stands for all layout files in it: YAML files with the key kvplan. Hidden files and
     other YAML files are skipped, and counted on stderr.
@@ -47,8 +48,9 @@ def command(paths: tuple[Path, ...], layouts: tuple[Path, ...], form: str) -> No
     errors = ordered([*check(files, layouts), *_check_models(files, layouts), *check_deployments(files, layouts)])
     found = [*errors, *([] if errors else doubts(files, layouts))]
     if found or form != "text":
-        click.echo(painted(render(found, form)) if form == "text" else render(found, form))
+        say_errors(render(found, form)) if form == "text" else click.echo(render(found, form))
     if not errors and form == "text":
+        say("\n".join(layers_of(files, layouts)))
         click.echo(f"{len(files)} {'file' if len(files) == 1 else 'files'}: no errors")
     sys.exit(BAD_INPUT if errors else 0)
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from kvplan.cli.terminal import say
 
 # In the package, so that it is installed; examples/ has a link to it.
 PAIRS = "demo.yaml"
@@ -30,38 +31,43 @@ Tick = Callable[[str], None]
 def command(deployment: Path | None, transport: str, output: Path, seconds: int) -> None:
     """Move a request between processes, and check every byte.
 
-    The pairs of DEPLOYMENT (by default examples/demo.yaml) are compiled; one process for each prefill and decode
-    worker has pages of the real geometry; each byte is compared with what it must be.
+    It compiles the pairs of DEPLOYMENT (by default examples/demo.yaml), starts a process for each prefill and decode
+    worker with pages of the model's real size, moves a request, and compares each byte with the right one.
     """
-    from kvplan.cli import terminal
     from kvplan.cli.demo.processes import ProcessError
 
     until = time.monotonic() + seconds
-    console = terminal.console()
-    chosen = choose(transport, console)
+    chosen = choose(transport)
     try:
-        play(deployment or shipped(), output, chosen, until, console)
+        play(deployment or shipped(), output, chosen, until)
     except ProcessError as error:
         raise click.ClickException(str(error)) from error
 
 
-def play(deployment: Path, output: Path, transport: str, until: float, console: Console) -> None:
+def play(deployment: Path, output: Path, transport: str, until: float) -> None:
     """Compile and run every pair of a deployment, and print it. Raises ProcessError, DslError, CompileError."""
     from kvplan.cli import jobs, plan_index
     from kvplan.cli.demo import requests as demo_asked
     from kvplan.cli.demo import run as demo_run
 
+    say(f"{demo_run.INTRODUCTION}\n")
     plans = jobs.compiled(deployment)
     plan_index.write(output, plans)
     for path, made in plans.items():
-        demo_run.show_plan(console, output / path, made.text)
+        demo_run.show_plan(output / path, made)
         with progress(made.plan.title, demo_run.steps(made)) as tick:
             outcomes = demo_run.run(made, output / path, transport, until, tick)
-        demo_run.show_outcomes(console, outcomes, demo_asked.ranges(made), transport)
-        console.print(f"The plan is {output / path}\n", highlight=False, markup=False, soft_wrap=True)
+        demo_run.show_outcomes(outcomes, demo_asked.ranges(made), transport)
+    command_line = shlex.join([program(), "explain", str(output / next(iter(plans)))])
+    click.echo(f"Try next:\n    {command_line}")
 
 
-def choose(transport: str, console: Console) -> str:
+def program() -> str:
+    """The word that runs kvplan in this shell: its name, or the path by which it was called."""
+    return "kvplan" if shutil.which("kvplan") else sys.argv[0]
+
+
+def choose(transport: str) -> str:
     """nixl or memory; says so where auto must do without NIXL. Raises NixlMissingError where it is forced."""
     from kvplan.runtime.errors import NixlMissingError
     from kvplan.runtime.transport.nixl import api
@@ -73,8 +79,7 @@ def choose(transport: str, console: Console) -> str:
     except NixlMissingError as error:
         if transport == "nixl":
             raise
-        said = f"NIXL is not here: everything runs in one process, over memory.\n  {error}"
-        console.print(said, highlight=False, markup=False)
+        say(f"NIXL is not installed: everything runs in one process, over memory.\n  {error}\n")
         return "memory"
     return "nixl"
 

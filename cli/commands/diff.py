@@ -13,6 +13,7 @@ from kvplan.cli.options import format_option, layouts_option, leave_out
 from kvplan.cli.review import judge, reports
 from kvplan.cli.review.rollout import fleet_rollout
 from kvplan.cli.review.sources import compared
+from kvplan.cli.terminal import say_errors
 
 
 @click.command("diff")
@@ -41,13 +42,13 @@ def command(
 ) -> None:  # fmt: skip
     """Compare plans by what they do.
 
-    OLD and NEW are each a plan, a directory of plans, git:REVISION:PATH of either, git:REVISION for the other one's
-    path, or a deployment file, which is compiled on the fly.
+    OLD and NEW are each a plan, a directory of plans, git:REVISION:PATH of either, git:REVISION (with the path of the
+    other one), or a deployment file, which is compiled first.
 
-    With --fleet it says, too, which engines change, who of them can talk while the plans of OLD and NEW stand in one
-    index, and whom to roll first. --prefix, --ca, --cert, --cert-key and --seconds are of its etcd.
+    With --fleet it also says which engines change, which of them can talk while one index has the plans of both OLD
+    and NEW, and which to roll out first. --prefix, --ca, --cert, --cert-key and --seconds are etcd connection options.
 
-    Exit codes: 0 nothing that fails, 1 something that fails, 3 a pair of a deployment is refused.
+    Exit codes: 0 no rule fails, 1 a rule fails, 3 a pair of a deployment is refused.
     """
     if not fleet:
         leave_out("these are of the etcd of --fleet", etcd.given())
@@ -58,5 +59,5 @@ def command(
     rollout = None if engines is None else fleet_rollout(engines, found.review, found.before, found.after)
     click.echo(reports.report(form, found.review, judgement, new, verbose, rollout).rstrip("\n"))
     for job, error in found.refused:
-        click.echo(failure.refusal(job, error, next(iter(job.places), None)), err=True)
+        say_errors(failure.refusal(job, error, next(iter(job.places), None)), err=True)
     sys.exit(failure.without_plan(found.refused) or (failure.WRONG if judgement.rules else 0))

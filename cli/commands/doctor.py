@@ -20,11 +20,12 @@ from kvplan.cli.commands.doctor_start import EnginePlace, Step
 from kvplan.cli.commands.explain_text import unit
 from kvplan.cli.errors import REFUSED, WRONG
 from kvplan.cli.options import format_option, leave_out, one_layouts_option
+from kvplan.cli.terminal import say, table
 from kvplan.compiler.errors import BadInput
 from kvplan.compiler.explain.doctor import ExaminedSide, describe_examined, describe_way, examined
 from kvplan.compiler.side.engine_file import describes, engine_for
 from kvplan.compiler.side.text import pairs
-from kvplan.compiler.words import columns, many
+from kvplan.compiler.words import many
 from kvplan.dsl.configs.new_model import made
 from kvplan.dsl.configs.same_model import parsed
 from kvplan.dsl.library import Library, load
@@ -124,7 +125,7 @@ def command(
     machine_says = _machine(answer, sides, places, direction) if checked else []
     answer = {**answer, "machine": [asdict(each) for each in machine_says]}
     lines = [*_lines(answer), *(machine.as_lines(machine_says) if checked else [])]
-    click.echo(json.dumps(answer, indent=2) if form == "json" else "\n".join(lines))
+    click.echo(json.dumps(answer, indent=2)) if form == "json" else say("\n".join(lines))
     sys.exit(REFUSED if not answer["works"] else WRONG if any(each.help for each in machine_says) else 0)
 
 
@@ -307,7 +308,7 @@ def _side(name: str, side: Plain) -> list[str]:
     if "error" in side:
         return [*lines, *_refused(side["error"])]
     rows = [(group["group"], _block(group), _pages(group["pages"])) for group in side["groups"]]
-    lines += [f"  {line}" for line in columns(("group", "block", "bytes of a page"), rows)]
+    lines += [f"  {line}" for line in table(("group", "block", "bytes of a page"), rows, 2)]
     lines += [f"  note: {note}" for note in side["notes"]]
     caches = ", ".join(side["unprobed"])
     unprobed = f"  page layout not yet verified on a running engine (docs/from-cache.md): {caches}"
@@ -334,8 +335,8 @@ def _way(way: Plain) -> list[str]:
     rows = [
         (ranges(move["workers"]), move["pair"], move["descriptors"], move["bytes"], unit(move)) for move in way["moves"]
     ]
-    table = columns(("decode worker", "group", "descriptors", "bytes", "per"), rows)
-    return [f"{_head(way)}: works", f"  plan {way['plan']}, {way['path']}", *(f"  {line}" for line in table)]
+    lines = table(("decode worker", "group", "descriptors", "bytes", "per"), rows, 2)
+    return [f"{_head(way)}: works", f"  plan {way['plan']}, {way['path']}", *(f"  {line}" for line in lines)]
 
 
 def _refused(error: Plain) -> list[str]:

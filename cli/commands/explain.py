@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import textwrap
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ import click
 from kvplan.cli import complete, plans
 from kvplan.cli.commands import explain_text
 from kvplan.cli.options import AskedPairs, format_option, layouts_option, pair_options
-from kvplan.cli.terminal import PAGE, painted
+from kvplan.cli.terminal import drawing, say
 from kvplan.compiler.explain.diff.rules import MEANINGS, RULES
 from kvplan.dsl.named import is_layout_file, is_path, library
 
@@ -42,9 +41,10 @@ ADDED = re.compile(r"_(total|created|bucket|sum|count)$")
 def command(what: str, asked: AskedPairs, worker: int | None, form: str) -> None:
     """Explain a model, pair, engine, kind, plan or error code.
 
-    A MODEL alone: its caches. With one side: its groups and pages; with both: what moves, and which pieces land
-    where on one decode worker. An ENGINE: its options and what it derives; a KIND: its parameters, what it stores, in
-    which orders. Or a PLAN file, an error's CODE, a RULE of diff, or a METRIC of the runtime, kvplan_….
+    For a MODEL alone it shows the caches; with one side also its groups and pages; with both sides what moves, and
+    where each piece lands on one decode worker. For an ENGINE: its options and what it derives. For a KIND: its
+    parameters, and what it stores in which orders. Also takes a PLAN file, an error's CODE, a RULE of diff, or a METRIC
+    of the runtime (kvplan_…).
     """
     said = _explain(what, asked, worker or 0)
     if worker is not None and "landing" not in said:
@@ -52,7 +52,7 @@ def command(what: str, asked: AskedPairs, worker: int | None, form: str) -> None
 
         raise BadInput("S024", f"--worker {worker} needs a pair", "give --prefill and --decode, or the path of a plan")
     show = explain_text.text(said)
-    click.echo(json.dumps(said, indent=2) if form == "json" else painted(show))
+    click.echo(json.dumps(said, indent=2)) if form == "json" else say(show)
 
 
 def _explain(what: str, asked: AskedPairs, worker: int) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def explain_pair(found: Library, model: str, asked: AskedPairs, worker: int) -> 
     from kvplan.compiler.explain.describe import describe_plan
 
     compiled = compile_pair(found, model, asked.prefill, asked.decode, asked.options)
-    return {"path": compiled.path, **describe_plan(compiled.plan, compiled.facts, worker)}
+    return {"path": compiled.path, **describe_plan(compiled.plan, compiled.facts, worker, drawing())}
 
 
 def explain_side(found: Library, model: str, text: str) -> dict[str, Any]:
@@ -152,9 +152,11 @@ def explain_side(found: Library, model: str, text: str) -> dict[str, Any]:
     from kvplan.compiler.api import side_of
     from kvplan.compiler.bind.bind import bind
     from kvplan.compiler.explain.describe import describe_side
+    from kvplan.dsl.stored_layers import stored_layers
 
     bound = bind(found, found.model(model), text)
-    return {"model": model, "notes": list(bound.notes), **describe_side(side_of(bound)[0])}
+    layers = stored_layers(found.model(model), {cache.name for cache in bound.caches})
+    return {"model": model, "layers": layers, "notes": list(bound.notes), **describe_side(side_of(bound)[0])}
 
 
 def explain_plan(path: Path, worker: int) -> dict[str, Any]:
@@ -165,7 +167,7 @@ def explain_plan(path: Path, worker: int) -> dict[str, Any]:
     if not path.is_file():
         raise BadInput("S021", f"there is no plan {str(path)!r}", "give the path of a plan, or a model's name")
     plan, facts = plans.costed(path.read_text(encoding="utf-8", errors="replace"), str(path))
-    return {"path": str(path), **describe_plan(plan, facts, worker)}
+    return {"path": str(path), **describe_plan(plan, facts, worker, drawing())}
 
 
 def explain_rule(id: str) -> dict[str, Any]:
@@ -206,4 +208,4 @@ def explain_metric(asked: str) -> dict[str, Any]:
     sort, metric = sorts[name]
     label = f"; its label {metric.label} is {listed([*metric.values, OTHER])}" if metric.label else ""
     more = "What its value should be, alerts, and what to do: docs/operations.md."
-    return {"code": name, "title": metric.help, "text": textwrap.fill(f"A {sort}{label}.", PAGE), "more": more}
+    return {"code": name, "title": metric.help, "text": f"A {sort}{label}.", "more": more}

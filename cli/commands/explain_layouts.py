@@ -6,8 +6,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from kvplan.cli.terminal import width
-from kvplan.compiler.words import columns
+from kvplan.cli.terminal import table, width
 
 if TYPE_CHECKING:
     from kvplan.dsl.lang.nodes import Expr, Storage
@@ -138,8 +137,8 @@ def engine_text(said: Plain) -> str:
 
 def _flag_lines(said: Plain) -> list[str]:
     """The engine's own words for keys, and those that no cache depends on."""
-    flags = columns(("", ""), [(f"  {flag}", f"is {key}") for flag, key in said["flags"].items()])[1:]
-    aside = columns(("", ""), [(f"  {flag}", why) for flag, why in said["aside"].items()])[1:]
+    flags = table(("", ""), [(f"  {flag}", f"is {key}") for flag, key in said["flags"].items()])[1:]
+    aside = table(("", ""), [(f"  {flag}", why) for flag, why in said["aside"].items()])[1:]
     known = ["", "flags and variables that a side may say as well, - or _, large or small", *flags]
     return [*(known if flags else []), *(["", "flags that no cache depends on", *aside] if aside else [])]
 
@@ -177,7 +176,7 @@ def _record_lines(said: Plain) -> list[str]:
         for name, nests in said["storage"].items()
         for part, nest in (nests.items() if isinstance(nests, dict) else (("", nests),))
     ]
-    return [*columns(("  tensor", "axes", "element", "over", "where"), tensors), "", *columns(("  order", ""), nests)]
+    return [*table(("  tensor", "axes", "element", "over", "where"), tensors), "", *table(("  order", ""), nests)]
 
 
 def _tensor_cells(tensor: Plain) -> tuple[str, ...]:
@@ -187,7 +186,7 @@ def _tensor_cells(tensor: Plain) -> tuple[str, ...]:
 
 
 def _about(said: Plain) -> list[str]:
-    legend = columns(("", ""), [(f"  {letters}", text) for letters, text in said["legend"].items()])[1:]
+    legend = table(("", ""), [(f"  {letters}", text) for letters, text in said["legend"].items()])[1:]
     reference = [f"  {said['doc-ref']}"] if said["doc-ref"] else []
     return [*_wrapped(said["doc"], 2), *reference, *(["", "legend", *legend] if legend else [])]
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kvplan.cli.commands.explain_layouts import engine_text, kind_text
-from kvplan.cli.terminal import width
-from kvplan.compiler.words import FIGURES, columns, interval, many
+from kvplan.cli.terminal import table, width
+from kvplan.compiler.words import FIGURES, interval, many
 from kvplan.dsl.text.diagnostics import ranges
 
 Plain = Mapping[str, Any]
@@ -30,12 +30,13 @@ def text(said: Plain) -> str:
 
 def _model(said: Plain) -> str:
     values = ", ".join(f"{name} {value}" for name, value in said["values"].items())
-    lines = [f"{said['model']}: {said['title']}", f"  {many(said['layers'], 'layer')}, {values}".rstrip(", ")]
-    lines += [f"  {many(len(said['bare']), 'layer')} without a cache: {ranges(said['bare'])}"] if said["bare"] else []
+    lines = [f"{said['model']}: {said['title']}", f"  {values}"]
+    lines += [f"  layers: {said['stored']}"]
+    lines += [f"  no cache: layers {ranges(said['bare'])}"] if said["bare"] else []
     lines += [f"  {said['doc-ref']}"] if said["doc-ref"] else []
     lines += [line for cache in said["caches"] for line in ("", *_cache(cache, said["engine"]))]
     told = [f"  {planes_line(page['planes'])}" for page in said["planes"]]
-    lines += ["", f"planes of {said['engine']}, {said['side']}:", *told] if told else []
+    lines += ["", f"KV cache tensors of {said['engine']}, {said['side']}:", *told] if told else []
     return "\n".join([*lines, "", "Give --prefill SIDE and --decode SIDE to see pages and what moves."])
 
 
@@ -75,7 +76,8 @@ def _wrapped(line: str) -> list[str]:
 
 def _one_side(said: Plain) -> str:
     notes = [f"note: {note}" for note in said["notes"]]
-    return "\n".join([f"{said['model']} on {said['side']}", *notes, "", *side_lines(said)])
+    head = [f"{said['model']} on {said['side']}", f"layers: {said['layers']}"]
+    return "\n".join([*head, *notes, "", *side_lines(said)])
 
 
 def _pair(said: Plain) -> str:
@@ -89,15 +91,15 @@ def _pair(said: Plain) -> str:
     lines += ["", f"WHAT LANDS WHERE, DECODE WORKER {said['worker']}", "", *said["landing_drawing"], ""]
     lines += [f"note: {note}" for note in said["notes"]]
     lines += [f"skipped, one side lacks it: {name}" for name in said["skipped"]]
-    strategy = textwrap.wrap(f"strategy: {said['strategy']}", width() - 2, break_on_hyphens=False)
-    return "\n".join([*lines, *strategy, *textwrap.wrap(said["proof"], width() - 2)])
+    lines += [f"layers: {said['layers']}"] if said["layers"] else []
+    return "\n".join([*lines, f"strategy: {said['strategy']}", said["proof"]])
 
 
 def side_lines(side: Plain) -> list[str]:
     """Groups, sharding, then pages."""
-    head = ("group", "block", "ratio", "planes per worker", "layers", "memory shared with")
-    lines = columns(head, [_group(group, len(side["groups"]) - 1) for group in side["groups"]])
-    lines += ["", *columns(("worker", "holds", "layers"), _holders(side["workers"]))]
+    head = ("group", "block", "ratio", "KV cache tensors per worker", "layers", "memory shared with")
+    lines = table(head, [_group(group, len(side["groups"]) - 1) for group in side["groups"]])
+    lines += ["", *table(("worker", "holds", "layers"), _holders(side["workers"]))]
     for page in side["pages"]:
         part = f".{page['part']}" if page["part"] else ""
         holds = [side["workers"][worker]["holds"][page["cache"]] for worker in page["workers"]]
@@ -109,9 +111,9 @@ def side_lines(side: Plain) -> list[str]:
 
 
 def planes_line(names: Sequence[str]) -> str:
-    """`32 planes: attention.0, attention.1 … attention.31`."""
+    """`32 KV cache tensors: attention.0, attention.1 … attention.31`."""
     said = ", ".join(names) if len(names) <= 4 else f"{names[0]}, {names[1]} … {names[-1]}"
-    return f"{many(len(names), 'plane')}: {said}"
+    return f"{many(len(names), 'KV cache tensor')}: {said}"
 
 
 def _group(group: Plain, others: int) -> tuple[object, ...]:
@@ -148,7 +150,7 @@ def _moves(said: Plain) -> list[str]:
         for m in said["moves"]
         for by, way in [("", m), *((f", {way['strategy']}", way) for way in m.get("staged", ()))]
     ]
-    return [*columns(head, rows), f"{FIGURES}.", *said["readings"]]
+    return [*table(head, rows), f"{FIGURES}.", *said["readings"]]
 
 
 def unit(move: Plain) -> str:

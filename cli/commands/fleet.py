@@ -12,7 +12,7 @@ import msgspec
 
 from kvplan.cli.fleets import EtcdAccess, engines_of, etcd_options
 from kvplan.cli.options import DIRECTORY, format_option
-from kvplan.compiler.words import columns
+from kvplan.cli.terminal import say, table
 from kvplan.runtime.fleet.pairs import FleetPair, fleet_pairs
 from kvplan.runtime.fleet.records import EngineRecord
 from kvplan.runtime.plans.catalog import Catalog
@@ -35,7 +35,7 @@ def command(places: tuple[str, ...], plans: Path | None, etcd: EtcdAccess, form:
     """
     engines = engines_of(places, etcd)
     pairs = fleet_pairs(engines, Catalog(plans).entries()) if plans is not None else ()
-    click.echo(_json(engines, pairs) if form == "json" else _text(engines, pairs))
+    click.echo(_json(engines, pairs)) if form == "json" else say(_text(engines, pairs))
 
 
 def _json(engines: Mapping[str, EngineRecord], pairs: Iterable[FleetPair]) -> str:
@@ -49,9 +49,9 @@ def _json(engines: Mapping[str, EngineRecord], pairs: Iterable[FleetPair]) -> st
 def _text(engines: Mapping[str, EngineRecord], pairs: Sequence[FleetPair]) -> str:
     if not engines:
         return "no engine has announced itself"
-    told = columns(("engines", "role", "state", "model", "side", "free blocks", "names"), _alike(engines.values()))
+    told = table(("engines", "role", "state", "model", "side", "free blocks", "names"), _alike(engines.values()))
     if pairs:
-        told += ["", *columns(("pairs", "model", "prefill", "decode", "plan"), _alike_pairs(pairs))]
+        told += ["", *table(("pairs", "model", "prefill", "decode", "plan"), _alike_pairs(pairs))]
         told += _alone(engines, pairs)
     return "\n".join(told)
 

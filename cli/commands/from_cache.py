@@ -14,6 +14,7 @@ import click
 
 from kvplan.cli.errors import WRONG
 from kvplan.cli.options import format_option, layouts_option, leave_out
+from kvplan.cli.terminal import say
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.dumps.compare import Difference, NotCompared, compare, not_compared, side_text, worker_of
@@ -62,7 +63,8 @@ def command(
     bound = _bound(read, model, side, layouts)
     found, probed = compare(read, bound), _probed(read, bound, write) if write else None
     notes, text = not_compared(read, bound), f"{bound.model} {bound.key}"
-    click.echo(_json(text, found, notes, probed) if form == "json" else _text(read, text, found, notes, probed))
+    said = _text(read, text, found, notes, probed)
+    click.echo(_json(text, found, notes, probed)) if form == "json" else say(said)
     sys.exit(WRONG if found or probed else 0)
 
 
@@ -134,4 +136,4 @@ def _write(dump: Dump, out: Path, layouts: Sequence[Path], form: str) -> None:
     if form == "json":
         click.echo(json.dumps({"model": name, "written": str(out), "notes": said}, indent=2))
         return
-    click.echo("\n".join([f"wrote {out}", *(f"  not sure: {line}" for line in said)]))
+    say("\n".join([f"wrote {out}", *(f"  not sure: {line}" for line in said)]))

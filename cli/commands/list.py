@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from kvplan.cli.options import format_option, layouts_option
+from kvplan.cli.terminal import say
 from kvplan.dsl.library import Library, load
 from kvplan.dsl.model import Engine, Kind, MachineProfile, Model
 from kvplan.dsl.text.diagnostics import DslError
@@ -47,7 +48,7 @@ def command(words: tuple[str, ...], layouts: tuple[Path, ...], form: str) -> Non
         "machines": [(machine.name, machine.title, [machine.says]) for machine in machines],
     }
     shown = [_section(heading, entries) for heading, entries in sections.items() if entries or not words]
-    click.echo("\n\n".join(shown) or f"nothing has {' and '.join(words)} in its name, title or kind")
+    say("\n\n".join(shown) or f"nothing has {' and '.join(words)} in its name, title or kind")
 
 
 def _meant(words: Sequence[str], *about: str) -> bool:

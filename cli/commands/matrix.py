@@ -19,7 +19,7 @@ from rich.table import Table
 from kvplan.cli import complete, jobs
 from kvplan.cli.errors import WRONG
 from kvplan.cli.options import AskedPairs, format_option, layouts_option, pair_options
-from kvplan.cli.terminal import console, width
+from kvplan.cli.terminal import console, say, width
 from kvplan.compiler.api import settled
 from kvplan.compiler.cost.cost import TOKENS
 from kvplan.compiler.explain.matrix import MatrixCell, PairCost, RefusalReason, matrix
@@ -58,7 +58,7 @@ def command(model: str, asked: AskedPairs, form: str) -> None:
     if form == "json":
         click.echo(json.dumps(answer(name, asked.options, cells), indent=2))
     else:
-        click.echo(_csv(name, cells) if form == "csv" else text(name, cells), nl=form == "text")
+        click.echo(_csv(name, cells), nl=False) if form == "csv" else say(text(name, cells))
     sys.exit(WRONG if any(reason.fault for reason in refusals(cells)) else 0)
 
 

@@ -15,6 +15,7 @@ from rich.progress import Progress
 from kvplan.cli import complete, jobs
 from kvplan.cli import errors as failure
 from kvplan.cli.options import AskedPairs, format_option, layouts_option, pair_options
+from kvplan.cli.terminal import say, say_errors
 from kvplan.compiler.api import compile_pair
 from kvplan.compiler.check.audit.verdict import Verdict
 from kvplan.compiler.check.request import check, parse_text
@@ -64,8 +65,8 @@ def command(
         click.echo(json.dumps(_answer(done, refused), indent=2))
     else:
         lines = [f"{job}\n  tokens {first}:{end}: {verdict.text()}" for job, ((first, end), verdict) in done]
-        click.echo("".join(f"{line}\n" for line in lines), nl=False)
-        click.echo("".join(f"{failure.refusal(*pair)}\n" for pair in refused), nl=False, err=True)
+        say("\n".join(lines))
+        say_errors("\n".join(failure.refusal(*pair) for pair in refused), err=True)
     right = all(verdict.right for _, (_, verdict) in done)
     sys.exit(failure.WRONG if not right else failure.without_plan(refused))
 

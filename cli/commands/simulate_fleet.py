@@ -15,7 +15,7 @@ import click
 from kvplan.cli import jobs
 from kvplan.cli.errors import REFUSED, as_dict, refusal
 from kvplan.cli.options import format_option, layouts_option
-from kvplan.cli.terminal import width
+from kvplan.cli.terminal import say, width
 from kvplan.cli.traffic.arrivals import Arrival, arrivals_of
 from kvplan.cli.traffic.candidates import pairs_of, simulated_pair
 from kvplan.cli.traffic.extras import check_extra
@@ -66,7 +66,7 @@ def command(file: Path, plot: Path | None, layouts: tuple[Path, ...], form: str)
     if plot is not None:
         draw(compared, plot)
     said = answer if form == "json" else text
-    click.echo(said(FleetComparison(fleet, profile, arrivals, figures, refused)))
+    say(said(FleetComparison(fleet, profile, arrivals, figures, refused)))
     if not figures:
         sys.exit(REFUSED)
 

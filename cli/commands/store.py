@@ -12,6 +12,7 @@ import click
 
 from kvplan.cli.errors import WRONG
 from kvplan.cli.options import format_option
+from kvplan.cli.terminal import say
 from kvplan.compiler.words import many
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def verify(place: str, index: Path | None, remove: bool, form: str) -> None:
         click.echo(json.dumps({"objects": len(every), "wrong": told}, indent=2))
     else:
         for _, error in wrong:
-            click.echo(f"error[{error.code}]: {error}")
+            say(f"error[{error.code}]: {error}")
         click.echo(f"{many(len(every), 'object')}: {f'{len(wrong)} wrong' if wrong else 'all as they were written'}")
     if wrong:
         click.get_current_context().exit(WRONG)

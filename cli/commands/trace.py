@@ -10,6 +10,7 @@ import click
 
 from kvplan.cli import complete
 from kvplan.cli.options import AskedPairs, format_option, layouts_option, pair_options
+from kvplan.cli.terminal import say
 from kvplan.compiler.check.request import parse_text
 from kvplan.compiler.check.trace import trace
 
@@ -31,7 +32,7 @@ def command(model: str, asked: AskedPairs, request: TextIO, form: str) -> None:
     wanted = parse_text(request.read())
     compiled = asked.compiled(model)
     answer = trace(compiled.plan, compiled.prefill, compiled.decode, wanted)
-    click.echo(json.dumps(answer) if form == "json" else _text(answer))
+    click.echo(json.dumps(answer)) if form == "json" else say(_text(answer))
 
 
 def _text(answer: Mapping[str, Any]) -> str:

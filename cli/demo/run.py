@@ -7,61 +7,53 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from kvplan.cli.demo import requests as demo_asked
 from kvplan.cli.demo.processes import ProcessError, Processes, WorkerHandle
 from kvplan.cli.demo.requests import RequestShare
 from kvplan.cli.demo.worker import DemoJob, FetchReport, fetch, serve
+from kvplan.cli.terminal import say, table, width
+from kvplan.compiler.emit.header import summary, title
 from kvplan.plan.types import CONTEXT
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from kvplan.cli.demo.requests import Ranges
     from kvplan.compiler.api import Compiled
     from kvplan.runtime import Identity, Keys
 
 
-HEAD, READS = 60, 6
 NOTIFIED = 10.0
+# What the demo says first; nobody has read a word of kvplan then.
+INTRODUCTION = """\
+Prefill and decode keep the same KV caches in different layouts. For each pair,
+kvplan compiles a plan, proves it, runs it between processes, checks every byte."""
+HEAD = ("decode", "from", "bytes", "descriptors", "connect", "first", "again", "bytes checked")
+TIMES = (
+    "A row is a decode worker: how many prefill workers it reads from, what moved, and milliseconds to connect, for "
+    "the first transfer, and for a second one."
+)
 
 
-def show_plan(console: Console, path: Path, text: str) -> None:
-    """What the plan says about itself and its reads, and where the rest is."""
-    lines = text.splitlines()
-    shown = [*head(lines), "…", *reads(lines), "…"]
-    console.rule(str(path), align="left")
-    console.print("\n".join(shown), markup=False, highlight=False, soft_wrap=True)
-    rest = f"({len(lines) - len(shown) + 2} more lines in {path})\n"
-    console.print(rest, style="dim", markup=False, highlight=False, soft_wrap=True)
+def show_plan(path: Path, made: Compiled) -> None:
+    """What the plan says about itself, and where it is."""
+    blocks = [[f"== {title(made.plan)}"], *summary(made.plan, made.facts, width())]
+    say("\n\n".join("\n".join(lines) for lines in blocks))
+    click.echo(f"\nThe plan, {len(made.text.splitlines())} lines: {path}\n")
 
 
-def head(lines: Sequence[str]) -> Sequence[str]:
-    """The docstring, whole if it fits a screen or two."""
-    end = next((number for number, line in enumerate(lines) if number and line.endswith('"""')), 0)
-    return lines[: min(end + 1, HEAD)]
-
-
-def reads(lines: Sequence[str]) -> Sequence[str]:
-    """The beginning of who reads what."""
-    start = next((number for number, line in enumerate(lines) if line.startswith("def reads")), len(lines))
-    return lines[start : start + READS]
-
-
-def show_outcomes(console: Console, outcomes: Sequence[FetchReport], asked: Ranges, transport: str) -> None:
+def show_outcomes(outcomes: Sequence[FetchReport], asked: Ranges, transport: str) -> None:
     """One line per decode worker, and one sentence for all of them."""
-    from rich.table import Table
-    from rich.text import Text
+    rows = [
+        (one.worker, one.sources, one.content, one.descriptors, *map(_ms, (one.connect, one.first, one.again)),
+         one.compared)
+        for one in outcomes
+    ]  # fmt: skip
+    say("\n".join([*table(HEAD, rows), TIMES, "", sentence(outcomes, asked, transport), ""]))
 
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for column in ("decode", "from", "bytes moved", "descriptors", "connect", "first", "again", "bytes checked"):
-        table.add_column(column, justify="right", no_wrap=True)
-    for one in outcomes:
-        seconds = (one.connect, one.first, one.again)
-        counts = (f"{one.worker}", f"{one.sources}", f"{one.content:,}", f"{one.descriptors:,}")
-        times = (f"{1000 * value:.1f} ms" for value in seconds)
-        table.add_row(*counts, *times, Text(f"{one.compared:,}", style="green"))
-    console.print(table)
-    console.print(sentence(outcomes, asked, transport), highlight=False, soft_wrap=True)
+
+def _ms(seconds: float) -> str:
+    return f"{1000 * seconds:.1f}"
 
 
 def sentence(outcomes: Sequence[FetchReport], asked: Ranges, transport: str) -> str:
@@ -71,7 +63,7 @@ def sentence(outcomes: Sequence[FetchReport], asked: Ranges, transport: str) -> 
     seconds = max(ends) - min(one.began for one in outcomes)
     return (
         f"{said(asked)}: {content:,} bytes over {transport} in {1000 * seconds:.1f} ms "
-        f"({rate(content, seconds)}) all at once; every byte of every decode worker is what it must be."
+        f"({rate(content, seconds)}), all workers at once. Every byte on every decode worker is right."
     )
 
 

@@ -10,6 +10,7 @@ from kvplan.cli.review import rollout_words
 from kvplan.cli.review.judge import Judgement
 from kvplan.cli.review.rollout import FleetRollout
 from kvplan.cli.review.summary import ToldChange, headline, how_to_accept, in_full, listed_plans, outcome, told, verdict
+from kvplan.cli.terminal import width
 from kvplan.compiler.explain.diff.review import PairReview, Review
 from kvplan.compiler.explain.diff.rules import RULES
 
@@ -92,4 +93,5 @@ def _to_accept(review: Review, judgement: Judgement) -> list[str]:
 def _wrapped(said: str, first: str = "", rest: str | None = None) -> list[str]:
     """Lines of WIDTH at most. A word that is longer, a path for example, is broken."""
     indent = first if rest is None else rest
-    return wrap(said, WIDTH, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False) if said else []
+    room = min(WIDTH, width())
+    return wrap(said, room, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False) if said else []

@@ -80,7 +80,8 @@ class Moves:
 class PlanCost:
     """What the header of a plan adds to the plan: costs, notes of overridden values, strategy, what was proved.
 
-    `shortest` is the bytes of the shortest span of 1024 tokens and of the states, before any are joined; 0 for none.
+    `layers` says how many layers of the model store what. `shortest` is the bytes of the shortest span of 1024 tokens
+    and of the states, before any are joined; 0 for none.
     """
 
     moves: tuple[Moves, ...]
@@ -88,6 +89,7 @@ class PlanCost:
     proved: str = ""
     notes: tuple[str, ...] = ()
     strategy: str = DIRECT
+    layers: str = ""
 
 
 def plan_cost(plan: Plan, proved: str = "", notes: Iterable[str] = ()) -> PlanCost:

@@ -26,32 +26,36 @@ BOTH = "both"
 
 def docstring(plan: Plan, facts: PlanCost, command: str) -> str:
     """The docstring with its quotes."""
-    title = f"{plan.title}: prefill {plan.prefill.key} -> decode {plan.decode.key}."
+    blocks = ["\n".join(_wrapped(title(plan))), "\n".join([_emitted(plan, command), *_command(command)])]
+    return _quoted("\n\n".join([*blocks, *("\n".join(lines) for lines in summary(plan, facts))]))
+
+
+def title(plan: Plan) -> str:
+    """`A title: prefill tp=4 -> decode tp=2.`"""
+    return f"{plan.title}: prefill {plan.prefill.key} -> decode {plan.decode.key}."
+
+
+def summary(plan: Plan, facts: PlanCost, width: int = WIDTH) -> list[list[str]]:
+    """Pages, what moves, then the rest, each as lines that fit `width` columns."""
     given = [f"{note[:1].upper()}{note[1:]}." for note in _of_both(facts.notes)]
     absent = [f"Not moved, because one side lacks it: {', '.join(plan.skipped)}."] if plan.skipped else []
-    lines = [f"Strategy: {facts.strategy}. {BEYOND}", *readings(plan), *given, *absent, facts.proved]
-    blocks = [
-        "\n".join(_wrapped(title)),
-        "\n".join([_emitted(plan, command), *_command(command)]),
-        "\n".join(pages(plan)),
-        "\n".join(moved(facts)),
-        "\n".join([part for line in lines for part in _wrapped(line)]),
-    ]
-    return _quoted("\n\n".join(blocks))
+    layers = [f"Layers: {facts.layers}."] if facts.layers else []
+    lines = [*layers, f"Strategy: {facts.strategy}. {BEYOND}", *readings(plan), *given, *absent, facts.proved]
+    return [pages(plan, width), moved(facts, width), [part for line in lines for part in _wrapped(line, width=width)]]
 
 
-def pages(plan: Plan) -> list[str]:
+def pages(plan: Plan, width: int) -> list[str]:
     """For every pair of caches that meet, both sides' pages, drawn to one scale."""
     caches = dict.fromkeys(entry.cache for worker in plan.decode.workers for entry in worker.planes)
-    return [text for cache in caches if (text := _drawing(plan, cache))]
+    return [line for cache in caches for line in _drawing(plan, cache, width)]
 
 
-def moved(facts: PlanCost) -> list[str]:
+def moved(facts: PlanCost, width: int) -> list[str]:
     """What moves per decode worker, and the descriptors that it takes in the worst case."""
-    lines = _wrapped(MOVED)
+    lines = _wrapped(MOVED, width=width)
     alike = grouped((replace(move, pair=""), move.pair) for move in facts.moves)
     said = [_move(move, ", ".join(pairs) + (", each" if len(pairs) > 1 else "")) for move, pairs in alike.items()]
-    return lines + [line for text in said for line in _wrapped(text, "    ", "        ")]
+    return lines + [line for text in said for line in _wrapped(text, "    ", "        ", width)]
 
 
 def _of_both(notes: tuple[str, ...]) -> list[str]:
@@ -62,18 +66,18 @@ def _of_both(notes: tuple[str, ...]) -> list[str]:
     return list(dict.fromkeys(said))
 
 
-def _drawing(plan: Plan, cache: str) -> str:
+def _drawing(plan: Plan, cache: str, width: int) -> list[str]:
     sides = [("prefill", plan.prefill), ("decode", plan.decode)]
     longest = max(entry.page for _, side in sides for _, entry in _entries(side, cache))
-    lines, same = (_pages_of(BOTH, side, cache, longest)[0] for _, side in sides)
+    lines, same = (_pages_of(BOTH, side, cache, longest, width)[0] for _, side in sides)
     if lines != same:
-        prefill, shown = _pages_of("prefill", plan.prefill, cache, longest)
-        lines = prefill + _pages_of("decode", plan.decode, cache, longest, shown)[0]
-    return "\n".join([f"{cache}, a page of the first worker that has one:", *lines])
+        prefill, shown = _pages_of("prefill", plan.prefill, cache, longest, width)
+        lines = prefill + _pages_of("decode", plan.decode, cache, longest, width, shown)[0]
+    return [f"{cache}, a page of the first worker that has one:", *lines]
 
 
 def _pages_of(
-    name: str, side: Side, cache: str, longest: int, shown: Sequence[str] = ()
+    name: str, side: Side, cache: str, longest: int, width: int, shown: Sequence[str] = ()
 ) -> tuple[list[str], Sequence[str]]:
     """The pages of a side to scale, and what the last one is made of, which is left out where it was `shown` before."""
     lines: list[str] = []
@@ -81,8 +85,10 @@ def _pages_of(
         body = tensors.page(entry, group_named(side, entry.group), worker)
         words = [legend(piece) for piece in body]
         drawn = bar(levels("", body, entry.page)[0], max(1, BAR * entry.page // longest))
-        lines += _page(name, side, entry, drawn)
-        lines += [] if words == shown else [line for text in words for line in _wrapped(text, " " * 13, " " * 15)]
+        lines += _page(name, side, entry, drawn, width)
+        lines += (
+            [] if words == shown else [line for text in words for line in _wrapped(text, " " * 13, " " * 15, width)]
+        )
         shown = words
     return lines, shown
 
@@ -96,16 +102,16 @@ def _entries(side: Side, cache: str) -> list[tuple[Worker, Planes]]:
     return []
 
 
-def _page(name: str, side: Side, entry: Planes, drawn: str) -> list[str]:
+def _page(name: str, side: Side, entry: Planes, drawn: str, width: int) -> list[str]:
     part = f" {entry.part}" if entry.part else ""
     tail = f", blocks {entry.stride:,} B apart" if entry.stride != entry.page else ""
     every = (e for worker in side.workers for e in worker.planes)
     others = sorted({e.page for e in every if (e.cache, e.part) == (entry.cache, entry.part)} - {entry.page})
     tail += f"; {', '.join(f'{page:,}' for page in others)} B on other workers" if others else ""
     lines = [f"    {name + part:<8} {drawn.ljust(BAR + 1)} {entry.page:>11,} B{tail}"]
-    if len(lines[0]) > WIDTH:
+    if len(lines[0]) > width:
         lines = [f"    {name + part:<8} {drawn}", f"{' ' * 13}{entry.page:,} B{tail}"]
-    return [*lines, *_wrapped(_block(side, entry), " " * 13, " " * 15)]
+    return [*lines, *_wrapped(_block(side, entry), " " * 13, " " * 15, width)]
 
 
 def _block(side: Side, entry: Planes) -> str:
@@ -151,9 +157,9 @@ def workers(numbers: tuple[int, ...]) -> str:
     return f"decode workers {ranges(numbers)}"
 
 
-def _wrapped(text: str, first: str = "", rest: str = "") -> list[str]:
+def _wrapped(text: str, first: str = "", rest: str = "", width: int = WIDTH) -> list[str]:
     return wrap(
-        text, WIDTH - 4, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False, break_long_words=False
+        text, width - 4, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False, break_long_words=False
     )
 
 

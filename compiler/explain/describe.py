@@ -9,7 +9,7 @@ from kvplan.compiler.cost.cost import PlanCost
 from kvplan.compiler.drawing.tensors import draw
 from kvplan.compiler.explain.contract import expected
 from kvplan.compiler.explain.landing.spans import DECODE, PREFILL, LandingSpan, laid, numbered, pieces, worker_of
-from kvplan.compiler.explain.landing.text import landing
+from kvplan.compiler.explain.landing.text import WIDTH, landing
 from kvplan.compiler.words import reading, readings
 from kvplan.plan.planes import entries, planes
 from kvplan.plan.spans import group_named
@@ -20,10 +20,10 @@ Plain = dict[str, Any]
 PAGED = ("tokens", "kernel", "ratio", "shards", "chunk", "length", "ring")
 
 
-def describe_plan(plan: Plan, facts: PlanCost, reader: int = 0) -> Plain:
+def describe_plan(plan: Plan, facts: PlanCost, reader: int = 0, width: int = WIDTH) -> Plain:
     """All that a reader asks about a pair. Descriptors and bytes are per 1024 tokens, or per request for a state.
 
-    `landing` is of decode worker `reader`. Raises BadInput (S024) where there is no such worker.
+    `landing` is of decode worker `reader`, drawn in about `width` columns. Raises BadInput (S024) if there is none.
     """
     return {
         "title": plan.title,
@@ -38,9 +38,10 @@ def describe_plan(plan: Plan, facts: PlanCost, reader: int = 0) -> Plain:
         "reads": [_reads(plan, number) for number in range(len(plan.reads))],
         "worker": reader,
         "landing": [_piece(plan, piece) for piece in pieces(plan, reader)],
-        "landing_drawing": landing(plan, reader),
+        "landing_drawing": landing(plan, reader, width),
         "notifications": {str(number): count for number, count in enumerate(expected(plan))},
         "skipped": list(plan.skipped),
+        "layers": facts.layers,
         "strategy": facts.strategy,
         "notes": list(facts.notes),
         "proof": facts.proved,

@@ -9,6 +9,7 @@ from kvplan.dsl.lang.evaluate import evaluate
 from kvplan.dsl.lang.functions import given_words
 from kvplan.dsl.lang.nodes import Expr, SizeSet, Value
 from kvplan.dsl.model import Cache, Kind, KindVariant, Model, TensorSpec
+from kvplan.dsl.stored_layers import stored_layers
 from kvplan.dsl.text.diagnostics import DslError
 
 Plain = dict[str, Any]
@@ -18,15 +19,18 @@ Env = Mapping[str, Value | SizeSet]
 def describe_model(model: Model, kinds: Mapping[str, Kind], outer: Env) -> Plain:
     """A model's caches and the kinds they are of. What `outer` gives no number for is said as it is written.
 
-    Of `bare` layers the model has no cache. `stores` has every tensor with its condition, `default` those that exist
-    where names are worth what `outer` says; `records` are those that are stored where something else is asked for.
+    Layers in `bare` store nothing; the file does not declare it of those in `undeclared`. `stores` has every tensor
+    with its condition, `default` those that exist where names are worth what `outer` says; `records` are those that
+    are stored where something else is asked for.
     """
     return {
         "model": model.name,
         "title": model.title,
         "doc-ref": model.doc_ref,
         "layers": model.layers,
-        "bare": sorted(set(range(model.layers)).difference(*(cache.layers for cache in model.caches.values()))),
+        "stored": stored_layers(model),
+        "bare": list(model.bare),
+        "undeclared": list(model.undeclared),
         "values": dict(model.values),
         "caches": [_cache(cache, kinds[cache.kind], outer) for cache in model.caches.values()],
     }

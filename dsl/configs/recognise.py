@@ -42,7 +42,8 @@ class RecognisedCache:
 class RecognisedModel:
     """What a configuration says. `layers`, `dtype` and `query_heads` are answers; remarks are for people.
 
-    `doubts` are those remarks for which a number may be another one.
+    `doubts` are those remarks for which a number may be another one, `no_cache` the layers of which it says that they
+    store nothing.
     """
 
     facts: ForeignValues
@@ -52,6 +53,7 @@ class RecognisedModel:
     caches: tuple[RecognisedCache, ...]
     remarks: tuple[str, ...]
     doubts: tuple[str, ...] = ()
+    no_cache: tuple[int, ...] = ()
 
     @property
     def settled(self) -> bool:
@@ -95,7 +97,15 @@ def recognise(
         caches=caches,
         remarks=tuple(dict.fromkeys(remarks)),
         doubts=tuple(dict.fromkeys(doubts)),
+        no_cache=_bare(layer_facts, caches),
     )
+
+
+def _bare(layer_facts: Sequence[ForeignValues], caches: Iterable[RecognisedCache]) -> tuple[int, ...]:
+    """The layers without a cache of which the configuration says that they store nothing."""
+    stored = {layer for cache in caches for layer in cache.layers}
+    bare = (layer for layer, facts in enumerate(layer_facts) if facts.values.get(BARE) is True)
+    return tuple(layer for layer in bare if layer not in stored)
 
 
 def _looked_for(reading: ConfigRules, kinds: Mapping[str, Kind]) -> str:

@@ -30,7 +30,7 @@ def model_text(head: ModelHead, model: RecognisedModel, kinds: Mapping[str, Mapp
     """The text of a model file; `kinds` are the parameters of each kind."""
     lines = ["kvplan: 1", f"model: {head.name}", f"title: {quoted(head.title)}", *_match(head.match)]
     lines += _answered("dtype", model.dtype) + _answered("query_heads", model.query_heads)
-    lines += _answered("layers", model.layers)
+    lines += [*_answered("layers", model.layers), *_no_cache(model)]
     lines += _doubts(grave(model))
     lines += [line for number, text in enumerate(model.remarks, 1) for line in _note(f"remark-{number}", text, "")]
     for cache in model.caches:
@@ -96,7 +96,7 @@ def _note(name: str, text: str, indent: str) -> list[str]:
 def _cache(cache: RecognisedCache, model: RecognisedModel, params: Mapping[str, Param]) -> list[str]:
     count = model.layers.value
     assert isinstance(count, int)
-    lines = [f"  {cache.name}:", f"    kind: {cache.kind}", *_layers(cache.layers, count)]
+    lines = [f"  {cache.name}:", f"    kind: {cache.kind}", *_layers("    layers", cache.layers, count)]
     for name, answer in told(cache):
         # Whether the value is the one that the kind has anyway, and sure.
         param = params[name]
@@ -108,15 +108,22 @@ def _cache(cache: RecognisedCache, model: RecognisedModel, params: Mapping[str, 
     return lines
 
 
-def _layers(layers: tuple[int, ...], count: int) -> list[str]:
+def _no_cache(model: RecognisedModel) -> list[str]:
+    assert isinstance(model.layers.value, int)
+    return _layers("no_cache", model.no_cache, model.layers.value) if model.no_cache else []
+
+
+def _layers(key: str, layers: tuple[int, ...], count: int) -> list[str]:
+    """`key` with the layers; the indent of `key` is that of the line."""
     if len(layers) == count:
-        return ["    layers: all"]
+        return [f"{key}: all"]
     if expression := periodic(layers, count):
-        return [f"    layers: {expression}"]
+        return [f"{key}: {expression}"]
     numbers = f"[{', '.join(map(str, layers))}]"
     if len(numbers) < WIDTH - 12:
-        return [f"    layers: {numbers}"]
-    return ["    layers:", *textwrap.wrap(numbers, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)]
+        return [f"{key}: {numbers}"]
+    indent = " " * (len(key) - len(key.lstrip()) + 2)
+    return [f"{key}:", *textwrap.wrap(numbers, WIDTH, initial_indent=indent, subsequent_indent=indent)]
 
 
 def periodic(layers: tuple[int, ...], count: int) -> str:

@@ -20,7 +20,7 @@ from kvplan.dsl.schema.fields import check_names, entries, guarded, shown
 from kvplan.dsl.schema.model import CACHE, MODEL
 from kvplan.dsl.schema.names import WORDS
 from kvplan.dsl.schema.shapes import EXPRESSION, NameShape, WholeShape
-from kvplan.dsl.text.diagnostics import Sink, close
+from kvplan.dsl.text.diagnostics import Sink, close, ranges
 from kvplan.dsl.text.source import SourceSpan
 from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlScalar, YamlTable
 
@@ -63,17 +63,21 @@ def parse_model(sink: Sink, root: YamlTable, name: str, known: ModelReferences) 
         values={word: value for word, value in values.items() if value is not None},
         caches=tuple(keys.caches),
     )
-    caches = {cache: _cache(sink, cache, tree, around, known) for cache, tree in keys.caches.items()}
+    read = {cache: _cache(sink, cache, tree, around, known) for cache, tree in keys.caches.items()}
+    caches = {name: cache for name, cache in read.items() if cache is not None}
+    no_cache = parse_layers(sink, keys.no_cache, around.layers, drafts)
+    _check_bare(sink, keys.no_cache, no_cache, caches)
     return Model(
         name=name,
         title=keys.title,
         doc_ref=keys.doc_ref,
         layers=around.layers,
         values=around.values,
-        caches={name: cache for name, cache in caches.items() if cache is not None},
+        caches=caches,
         drafts=drafts,
         notes=tuple(notes(root)),
         sides=keys.sides,
+        no_cache=no_cache,
         doubts={doubt: doubt.span for doubt in keys.doubts},
         config=parse_own(sink, keys.config, lambda kind: kinds[kind].params if kind in kinds else None),
     )
@@ -103,6 +107,15 @@ def _cache(sink: Sink, name: YamlScalar, tree: Tree, around: ModelContext, known
         needs=needs,
         when=keys.when,
     )
+
+
+def _check_bare(sink: Sink, tree: Tree | None, declared: tuple[int, ...], caches: Mapping[str, Cache]) -> None:
+    """Report layers that a file declares to store nothing, and that have a cache (K012)."""
+    for cache in caches.values():
+        if tree is not None and (both := [layer for layer in declared if layer in cache.layers]):
+            layers = f"layer{'s'[: len(both) != 1]} {ranges(both)}"
+            message = f"no_cache has {layers}, which store{'s'[: len(both) == 1]} the cache '{cache.name}'"
+            sink.add("K012", message, tree.span, help="take them out of one of the two")
 
 
 def _kind(sink: Sink, name: YamlScalar, tree: Tree, around: ModelContext, known: ModelReferences) -> Kind | None:

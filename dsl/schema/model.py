@@ -43,11 +43,14 @@ NAMES = ListShape(TextShape("name"), bare=True)
 PATTERNS = ListShape(TextShape("pattern"), bare=True)
 
 
+LAYERS = EitherShape((ListShape(WholeShape()), EXPRESSION))
+
+
 @dataclass(frozen=True, slots=True)
 class CacheKeys(FormKeys):
     kind: YamlScalar | None = key(NameShape("kind"), "what is stored", required=True)
     layers: Tree | None = key(
-        EitherShape((ListShape(WholeShape()), EXPRESSION)),
+        LAYERS,
         "which layers have it: `all`, `drafts`, a list of numbers, or an expression of `layer`",
         required=True,
     )
@@ -113,6 +116,11 @@ class VariantKeys(DocumentKeys):
     drafts: int | None = key(
         WholeShape(0, MOST_LAYERS),
         "how many draft layers follow them, 0 if not given; they run on the last stage of a pipeline",
+    )
+    no_cache: Tree | None = key(
+        LAYERS,
+        "which layers store nothing, written as a cache's `layers`: an MLP, or attention that reads another layer's"
+        " cache; `check` warns of such layers that are not declared (W004)",
     )
     sides: Named[YamlScalar] = key(
         MapShape(TEXT, keys=NameShape("engine")),

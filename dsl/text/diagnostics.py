@@ -121,9 +121,9 @@ def render(diagnostics: Iterable[Diagnostic], form: str = "text") -> str:
 
 
 def counted(diagnostics: Sequence[Diagnostic]) -> str:
-    """`1 error, 2 doubts`."""
+    """`1 error, 2 warnings`."""
     doubts = sum(is_doubt(d) for d in diagnostics)
-    counts = ((len(diagnostics) - doubts, "error"), (doubts, "doubt"))
+    counts = ((len(diagnostics) - doubts, "error"), (doubts, "warning"))
     return ", ".join(f"{n} {word}{'' if n == 1 else 's'}" for n, word in counts if n)
 
 
@@ -146,7 +146,7 @@ def as_text(d: Diagnostic) -> str:
 
 
 def _severity(d: Diagnostic) -> str:
-    return "doubt" if is_doubt(d) else "error"
+    return "warning" if is_doubt(d) else "error"
 
 
 def as_written(value: object) -> str:

@@ -39,15 +39,19 @@ MOST_RUNS = 8
 MOST_NAMES = 4
 
 
-def landing(plan: Plan, reader: int) -> list[str]:
-    """Every pair of groups and cache that decode worker `reader` reads; those unlike in their layers only once."""
+def landing(plan: Plan, reader: int, width: int = WIDTH) -> list[str]:
+    """Every pair of groups and cache that decode worker `reader` reads; those that differ in their layers only once.
+
+    Bars and tables are at most `width` columns and a few more; sentences are as long as they are.
+    """
     alike: dict[tuple[str, ...], list[Sequence[LandingSpan]]] = {}
     for (_, cache), found in groupby(pieces(plan, reader), key=lambda piece: (piece.read.pair, piece.read.cache)):
         one = tuple(found)
-        alike.setdefault((cache, *section(plan, [_few_layers(piece) for piece in one], name=False)), []).append(one)
+        few = [_few_layers(piece) for piece in one]
+        alike.setdefault((cache, *section(plan, few, width, name=False)), []).append(one)
     lines: list[str] = []
     for ones in alike.values():
-        lines += ["", *_title(plan, ones), *(f"  {line}" if line else "" for line in section(plan, ones[0]))]
+        lines += ["", *_title(plan, ones), *(f"  {line}" if line else "" for line in section(plan, ones[0], width))]
     return lines[1:] or [f"decode worker {reader} reads nothing"]
 
 
@@ -57,24 +61,24 @@ def _few_layers(piece: LandingSpan) -> LandingSpan:
     return replace(piece, nest=replace(piece.nest, loops=tuple(loops)))
 
 
-def section(plan: Plan, found: Sequence[LandingSpan], name: bool = True) -> list[str]:
+def section(plan: Plan, found: Sequence[LandingSpan], width: int = WIDTH, name: bool = True) -> list[str]:
     """Decode pages, the prefill pages they come from to the same scale, the table of letters, why it is cut so.
 
     Without `name` the pages of some layers are not told from those of others.
     """
     sides = [pages(plan, found, side) for side in (DECODE, PREFILL)]
     longest = max(page.bytes for side in sides for page in side)
-    drawn = [line for side in sides for line in (*_side(side, side if name else (), longest), "")]
+    drawn = [line for side in sides for line in (*_side(side, side if name else (), longest, width), "")]
     rows = [row for piece in found[:MOST_ROWS] for row in _rows(piece)]
     head = ("", "from", "takes", "tensors", "prefill at", "decode at", "bytes", "how often")
     more = [f"{LEFT_OUT} {many(len(found) - MOST_ROWS, 'more piece')}"] if len(found) > MOST_ROWS else []
-    return [*drawn, *columns(head, rows), *more, "", *_cuts(found), *_runs(plan, found)]
+    return [*drawn, *columns(head, rows, width), *more, "", *_cuts(found), *_runs(plan, found)]
 
 
-def _side(side: Sequence[LandedPages], among: Sequence[LandedPages], longest: int) -> list[str]:
+def _side(side: Sequence[LandedPages], among: Sequence[LandedPages], longest: int, width: int) -> list[str]:
     """The first pages of one side, and how many there are beside them."""
     shown, more = side[:MOST_PAGES], len(side) - MOST_PAGES
-    lines = [line for page in shown for line in _page(page, among, longest)]
+    lines = [line for page in shown for line in _page(page, among, longest, width)]
     lines += [f"{LEFT_OUT} {many(more, 'more page')} like these"] if more > 0 else []
     return lines + ([_empty(side[0])] if any(page.written < page.bytes for page in shown) else [])
 
@@ -83,15 +87,15 @@ def _empty(page: LandedPages) -> str:
     return "dotted: nothing is written there" if page.side == DECODE else "blank: not for this decode worker"
 
 
-def _page(page: LandedPages, among: Sequence[LandedPages], longest: int) -> list[str]:
+def _page(page: LandedPages, among: Sequence[LandedPages], longest: int, width: int) -> list[str]:
     """What the prefill page has for others is left blank, what nothing is written to is dotted."""
     each = "" if len(page.planes) == 1 else " each"
     head = f"{SIDES[page.side]} worker {page.worker}: {_planes(page, among)}{page.bytes:,} B{each}"
     hole = " " if page.side == PREFILL else PADDING
     body = pieces_of_page(page.spans, page.bytes, whole=False)
     first, *inner = levels("", body, page.bytes, which="first")
-    zooms = [f"  {line}" for level in inner[:MOST_ZOOMS] for line in level.lines(WIDTH - 2, hole)]
-    return [head, bar(first, max(1, round(WIDTH * page.bytes / longest)), hole), *zooms]
+    zooms = [f"  {line}" for level in inner[:MOST_ZOOMS] for line in level.lines(width - 2, hole)]
+    return [head, bar(first, max(1, round(width * page.bytes / longest)), hole), *zooms]
 
 
 def _planes(page: LandedPages, among: Sequence[LandedPages]) -> str:

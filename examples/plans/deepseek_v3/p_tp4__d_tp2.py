@@ -13,6 +13,7 @@ What moves for 1,024 tokens, per decode worker. A span is contiguous on both sid
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
     decode workers 0-1, attention: 40,976,384 B in 3,904 descriptors; 1 read, 61 spans per page
 
+Layers: 61, of which all store attention.
 Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
 that decode needs are written; a state is written whole.
 Both sides: draft is stored only when draft_tokens > 0, which is false here.

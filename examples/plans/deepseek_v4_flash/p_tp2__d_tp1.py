@@ -49,6 +49,8 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
     decode worker 0, window.0: 1,631,653 B in 1,409 descriptors; 1 read, 1 span per page
     decode worker 0, window.1: 1,557,484 B in 1,345 descriptors; 1 read, 1 span per page
 
+Layers: 43, of which all store window, 21 store few, 20 store many, 21 store indexer, 21 store few-compressor, 20
+store many-compressor, 21 store indexer-compressor.
 Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
 that decode needs are written; a state is written whole.
 few+indexer+many:few+indexer: a row per 4 tokens, moved whole with the last of them.

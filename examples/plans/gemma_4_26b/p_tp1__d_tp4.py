@@ -26,6 +26,7 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
     decode workers 0-3, sliding.0, sliding.1, sliding.2, sliding.3, sliding.4, each: 10,475,520 B in 325
         descriptors; 1 read, 5 spans per page
 
+Layers: 30, of which 5 store full, 25 store sliding.
 Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
 that decode needs are written; a state is written whole.
 sliding.0, sliding.1, sliding.2, sliding.3, sliding.4, each: only the last 1,023 tokens.

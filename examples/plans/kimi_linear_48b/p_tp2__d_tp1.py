@@ -31,6 +31,7 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
         spans per state
     decode worker 0, delta.2: 13,025,280 B in 48 descriptors, for any number of tokens; 2 reads, 48 spans per state
 
+Layers: 27, of which 7 store attention, 20 store delta.
 Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
 that decode needs are written; a state is written whole.
 Both sides: the page layout of attention, delta comes from vllm's engine file; not yet verified on a running engine.

@@ -16,6 +16,7 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
     decode workers 0-1, attention: 67,108,864 B in 131,072 descriptors; 2 reads, 2,048 spans per page; with unpack
         67,108,864 B in 4,096 descriptors, predicted to take 27.15 ms instead of 132.19 ms
 
+Layers: 32, of which all store attention.
 Strategy: auto on xeon-2-cores-shared-memory: with `unpack`, ranges of prefill pages are moved whole and decode
 copies them into place; with `pack`, prefill first copies into the order of decode pages; if a table has both, pull
 uses `unpack` and push uses `pack`; all other spans are copied straight to their place. Of a request, exactly the

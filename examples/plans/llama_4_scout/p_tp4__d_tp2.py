@@ -23,6 +23,7 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
     decode workers 0-1, full, local.0, local.1, local.2, each: 25,165,824 B in 3,072 descriptors; 2 reads, 48 spans
         per run of tokens
 
+Layers: 48, of which 12 store full, 36 store local.
 Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
 that decode needs are written; a state is written whole.
 local.0, local.1, local.2, each: only those from the last multiple of 8,192 on.

@@ -38,6 +38,7 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
     decode worker 0, mamba>mamba.3: 10,670,080 B in 40 descriptors, for any number of tokens; 2 reads, 40 spans per
         state
 
+Layers: 52, of which 6 store attention, 23 store mamba, 23 store nothing.
 Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
 that decode needs are written; a state is written whole.
 Prefill: the page layout of attention, mamba comes from sglang's engine file; not yet verified on a running engine.

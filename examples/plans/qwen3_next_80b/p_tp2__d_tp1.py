@@ -30,6 +30,7 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
     decode worker 0, delta.0, delta.1, delta.2, each: 13,172,736 B in 294,936 descriptors, for any number of tokens;
         2 reads, 294,936 spans per state
 
+Layers: 48, of which 12 store attention, 36 store delta.
 Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
 that decode needs are written; a state is written whole.
 Both sides: draft is stored only when draft_tokens > 0, which is false here.

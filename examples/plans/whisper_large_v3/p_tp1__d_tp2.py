@@ -22,6 +22,7 @@ What moves for 1,024 tokens, per decode worker. A span is contiguous on both sid
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
     decode workers 0-1, attention, cross, each: 83,886,080 B in 2,048 descriptors; 1 read, 32 spans per page
 
+Layers: 32, of which all store attention, all store cross.
 Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
 that decode needs are written; a state is written whole.
 cross: tokens are those of 'encoder'.

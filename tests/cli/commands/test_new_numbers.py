@@ -179,7 +179,7 @@ def test_accepted_doubts_are_kept_and_repeated(tmp_path: Path) -> None:
     doubt = "`my_kv_heads` was not read: compare with an engine"
     assert list(load([out]).model("mine").doubts) == [doubt]
     checked = run("check", out)
-    assert (checked.exit_code, f"doubt[W001]: {doubt}" in checked.stdout) == (0, True)
+    assert (checked.exit_code, f"warning[W001]: {doubt}" in checked.stdout) == (0, True)
     plans = ["--prefill", "tp=1", "--decode", "tp=1", "-o", tmp_path / "plans"]
     compiled = run("compile", out, *plans)
     assert (compiled.exit_code, f"mine: in doubt: {doubt}" in compiled.stderr) == (0, True)

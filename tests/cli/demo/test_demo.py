@@ -140,13 +140,19 @@ def test_the_demo_gives_up_at_its_deadline(tmp_path: Path, dense: Compiled) -> N
 
 
 def test_the_command_prints_what_moved_and_where_the_plan_is(small: Path, tmp_path: Path) -> None:
-    result = CliRunner().invoke(command, [str(small), "--transport", "memory", "-o", str(tmp_path / "plans")])
+    runner = CliRunner(env={"COLUMNS": "80"})
+    result = runner.invoke(command, [str(small), "--transport", "memory", "-o", str(tmp_path / "plans")])
     assert result.exit_code == 0, result.output
     (plan,) = (tmp_path / "plans").rglob("*.py")
-    assert f"The plan is {plan}" in result.output
-    assert "kvplan compile qwen3-0.6b --prefill tp=1 --decode tp=2,order=LBNHC" in result.output
-    assert "def reads" in result.output
-    assert "bytes over memory in" in result.output
+    first, second, third, *rest = result.stdout.splitlines()
+    assert first.startswith("Prefill and decode keep")
+    assert (bool(second), third) == (True, "")
+    assert f": {plan}" in result.stdout
+    assert "Qwen3 0.6B: prefill tp=1 -> decode tp=2,order=LBNHC" in result.stdout
+    assert "bytes over memory in" in result.stdout
+    assert rest[-2] == "Try next:"
+    assert rest[-1].endswith(f" explain {plan}")
+    assert [line for line in result.stdout.splitlines() if len(line) > 80 and str(plan) not in line] == []
 
 
 def test_without_nixl_auto_says_so_and_goes_on(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -504,6 +504,8 @@ def test_closing(name: str) -> None:
             told |= {name: reading(hit[2]) for name in names}
         elif hit := re.fullmatch(r"(Prefill|Decode): (\S+)=(\d+) is given; the engine would derive (\d+)", sentence):
             check_override(plan, hit[1].lower(), hit[2], hit[3], int(hit[4]))
+        elif hit := re.fullmatch(r"Layers: (.+)", sentence):
+            check_layers(plan, hit[1])
         elif hit := re.fullmatch(r"Strategy: (\w+) on (\S+): .+", sentence):
             assert (hit[1], hit[2]) == (dict(plan.options)["strategy"], load().default_machine)
         else:
@@ -537,6 +539,20 @@ def truly(plan: Plan, pair: Pair) -> dict[str, object]:
     limited = needs.keep is not None or needs.chunk is not None
     limits = {"keep": needs.keep, "chunk": needs.chunk, "sink": needs.sink if limited else 0}
     return {**limits, "rows": pair.rows, "length": length}
+
+
+def check_layers(plan: Plan, said: str) -> None:
+    """As many layers as each cache of either side has, and those that are left."""
+    layers, drafts, stored = taken(r"(\d+)(?: and (\d+) draft)?, of which (.+)", said)
+    every = int(layers) + int(drafts or 0)
+    parts = [taken(r"(all|\d+) stores? (\S+)", part) for part in stored.split(", ")]
+    found = {name: every if count == "all" else number(count) for count, name in parts}
+    workers = (*plan.prefill.workers, *plan.decode.workers)
+    truth: dict[str, set[int]] = {}
+    for entry in (entry for worker in workers for entry in worker.planes):
+        truth.setdefault(entry.cache, set()).update(layers_of(entry))
+    left = every - len(set().union(*truth.values()))
+    assert found == {name: len(layers) for name, layers in truth.items()} | ({"nothing": left} if left else {})
 
 
 def check_override(plan: Plan, side: str, name: str, given: str, derived: int) -> None:

@@ -1,0 +1,76 @@
+"""Layers that store nothing: a model file declares them, or there is a warning; drafts and optional caches count."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from kvplan.cli.main import main
+from kvplan.compiler.api import compile_pair
+from kvplan.dsl.library import load
+from kvplan.dsl.stored_layers import stored_layers
+
+MODEL = """kvplan: 1
+model: toy
+title: Toy
+dtype: bf16
+layers: 40
+{more}
+caches:
+  full: {{kind: gqa, layers: layer % 4 == 3, heads: 8, dim: 128}}
+  windows: {{kind: gqa, layers: layer % 4 {windows}, heads: 8, dim: 128, window: 512}}
+{caches}"""
+DRAFT = "  draft: {kind: gqa, layers: drafts, heads: 8, dim: 128, when: draft_tokens > 0, optional: true}\n"
+
+
+def check(path: Path, more: str = "", windows: str = "!= 3", caches: str = "") -> tuple[int, str]:
+    (path / "toy.yaml").write_text(MODEL.format(more=more, windows=windows, caches=caches))
+    done = CliRunner().invoke(main, ["check", str(path / "toy.yaml")])
+    return done.exit_code, done.output
+
+
+def test_what_layers_store_is_said(tmp_path: Path) -> None:
+    code, said = check(tmp_path)
+    assert (code, "W004" in said) == (0, False)
+    assert "toy: layers: 40, of which 10 store full, 30 store windows\n" in said
+
+
+def test_layers_that_a_slip_leaves_out_are_a_warning_everywhere(tmp_path: Path) -> None:
+    code, said = check(tmp_path, windows="== 2")
+    assert code == 0
+    assert "warning[W004]: 20 of 40 layers store nothing, and the model file does not declare it: 0-1, 4-5" in said
+    assert "10 store full, 10 store windows, 20 store nothing (not declared in the model file)" in said
+    plan = compile_pair(load([tmp_path / "toy.yaml"]), "toy", "tp=2", "tp=1")
+    header = " ".join(plan.text.split())
+    assert "20 store nothing (not declared in the model file). Strategy:" in header
+    assert "In doubt: 20 of 40 layers store nothing" in header
+    explained = CliRunner().invoke(main, ["explain", str(tmp_path / "toy.yaml")]).output
+    assert "20 store nothing (not declared in the model file)" in explained
+
+
+def test_declared_layers_are_no_warning(tmp_path: Path) -> None:
+    code, said = check(tmp_path, more="no_cache: layer % 4 < 2", windows="== 2")
+    assert (code, "W004" in said) == (0, False)
+    assert "20 store nothing\n" in said
+
+
+@pytest.mark.parametrize("more", ["no_cache: layer % 4 < 3", "no_cache: [0, 1, 3]", "no_cache: all"])
+def test_a_layer_has_a_cache_or_is_declared_to_have_none(tmp_path: Path, more: str) -> None:
+    code, said = check(tmp_path, more=more, windows="== 2")
+    assert (code, "error[K012]: no_cache has layer" in said) == (2, True)
+
+
+def test_draft_layers_count_where_they_are_stored(tmp_path: Path) -> None:
+    code, said = check(tmp_path, more="drafts: 1", caches=DRAFT)
+    assert (code, "W004" in said) == (0, False)
+    assert "layers: 40 and 1 draft, of which 10 store full, 30 store windows, 1 stores draft\n" in said
+    model = load([tmp_path / "toy.yaml"]).model("toy")
+    assert stored_layers(model, {"full", "windows"}) == "40, of which 10 store full, 30 store windows"
+    assert "1 of 41 layers store nothing" in check(tmp_path, more="drafts: 1")[1]
+
+
+def test_every_shipped_model_declares_its_layers() -> None:
+    library = load()
+    assert [name for name in library.models if library.model(name).undeclared] == []
