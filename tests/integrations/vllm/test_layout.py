@@ -99,7 +99,7 @@ class FakeSpec:
     block_size: int
     num_kv_heads: int
     head_size: int
-    dtype: str = "torch.float32"
+    dtype: str = "float32"
     sliding_window: int | None = None
 
 
