@@ -12,8 +12,8 @@ from pathlib import Path
 
 from kvplan.bench.etcd_server import ETCD, EtcdServer
 from kvplan.bench.report import Row, skipped
-from kvplan.runtime.fleet.etcd import EtcdFleet
-from kvplan.runtime.fleet.records import EngineRecord, EngineRole, EngineState
+from kvplan.fleet.etcd import EtcdFleet
+from kvplan.fleet.records import EngineRecord, EngineRole, EngineState
 
 AREA = "a fleet in etcd"
 SIZES, WATCHERS, LEASE = (1, 10, 100, 1000), 10, 15

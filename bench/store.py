@@ -21,9 +21,9 @@ from kvplan.bench.stage import filled, plan_of, shuffled
 
 if TYPE_CHECKING:
     from kvplan.runtime.remote_folder import RemoteFolder
-    from kvplan.runtime.store.store import Store
-    from kvplan.runtime.transport.bucket import NixlBucket
-    from kvplan.runtime.transport.files import Files
+    from kvplan.store.bucket import NixlBucket
+    from kvplan.store.files import Files
+    from kvplan.store.store import Store
 
 AREA = "stored caches"
 MODEL, BLOCK, BLOCKS = "qwen3-0.6b", 256, 8
@@ -54,7 +54,7 @@ def measure(pairs: int) -> list[Row]:
 
 def file_rows(pairs: int) -> list[Row]:
     from kvplan.runtime.errors import NixlMissingError
-    from kvplan.runtime.transport.files import NixlFiles, PlainFiles
+    from kvplan.store.files import NixlFiles, PlainFiles
 
     rows = [row for name, side in CASES for row in _in_files(f"{name}, system calls", side, PlainFiles(), pairs)]
     try:
@@ -65,7 +65,7 @@ def file_rows(pairs: int) -> list[Row]:
 
 
 def _in_files(name: str, side: str, files: Files, pairs: int) -> list[Row]:
-    from kvplan.runtime.store.store import Store
+    from kvplan.store.store import Store
 
     with TemporaryDirectory() as folder, Store.open(Path(folder) / "store", files) as store:
         paths = [Path(folder) / str(number) for number in range(BLOCKS)]
@@ -101,7 +101,7 @@ def _objects(url: str, folder: RemoteFolder, pairs: int) -> list[Row]:
 
 def _bucket(url: str) -> NixlBucket | None:
     """The bucket of a URL for NIXL, None where that is none of S3's. Its endpoint is AWS_ENDPOINT_OVERRIDE's."""
-    from kvplan.runtime.transport.bucket import NixlBucket
+    from kvplan.store.bucket import NixlBucket
 
     scheme, _, path = url.partition("://")
     if scheme != "s3":
@@ -114,9 +114,9 @@ def _bucket(url: str) -> NixlBucket | None:
 def _in_objects(name: str, side: str, folder: RemoteFolder, bucket: NixlBucket | None, pairs: int) -> list[Row]:
     """Plain puts and gets by the same client, as many at once."""
     from kvplan.runtime.remote_folder import RemoteFolder
-    from kvplan.runtime.store.engine import READERS
-    from kvplan.runtime.store.remote import SENDERS
-    from kvplan.runtime.store.store import Store
+    from kvplan.store.engine import READERS
+    from kvplan.store.remote import SENDERS
+    from kvplan.store.store import Store
 
     plain = RemoteFolder(f"{folder.url}/plain")
 
@@ -146,8 +146,8 @@ def _in_objects(name: str, side: str, folder: RemoteFolder, bucket: NixlBucket |
 
 
 def _case(name: str, side: str, store: Store, plain: PlainCopies, pairs: int) -> list[Row]:
-    from kvplan.runtime.store.engine import Loader, Saver
-    from kvplan.runtime.store.keys import block_keys
+    from kvplan.store.engine import Loader, Saver
+    from kvplan.store.keys import block_keys
 
     saves, loads = plan_of(MODEL, side, "engine=store"), plan_of(MODEL, "engine=store", side)
     keys, tables = block_keys(range(TOKENS), BLOCK), shuffled(saves.prefill, TOKENS)

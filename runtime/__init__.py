@@ -26,12 +26,7 @@ if TYPE_CHECKING:
     from kvplan.runtime.plans.signing import TrustedKeys
     from kvplan.runtime.prefill.lease import LeaseEvent, Released
     from kvplan.runtime.prefill.worker import PrefillWorker
-    from kvplan.runtime.store.engine import Loader, Saver
-    from kvplan.runtime.store.keys import block_keys
-    from kvplan.runtime.store.store import Store
     from kvplan.runtime.transfer.limits import Limits
-    from kvplan.runtime.transport.bucket import NixlBucket
-    from kvplan.runtime.transport.files import NixlFiles
     from kvplan.runtime.transport.inmemory import Hub, InMemory
     from kvplan.runtime.transport.nixl import Nixl
 
@@ -57,11 +52,6 @@ _HOME = {
     "runtime.prefill.lease": ("LeaseEvent", "Released"),
     "runtime.prefill.worker": ("PrefillWorker",),
     "runtime.transfer.limits": ("Limits",),
-    "runtime.store.engine": ("Loader", "Saver"),
-    "runtime.store.keys": ("block_keys",),
-    "runtime.store.store": ("Store",),
-    "runtime.transport.bucket": ("NixlBucket",),
-    "runtime.transport.files": ("NixlFiles",),
     "runtime.transport.inmemory": ("Hub", "InMemory"),
     "runtime.transport.nixl": ("Nixl",),
 }
@@ -69,10 +59,9 @@ _MODULES = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
     "Abandoned", "Arrived", "Blocks", "Broken", "Catalog", "Counters", "DecodeWorker", "Expired", "Hub", "Identity",
-    "InMemory", "Jit", "Keys", "LeaseEvent", "Limits", "Loader", "Memory", "Nixl", "NixlBucket", "NixlFiles", "Peer",
-    "Plain", "Plan", "Pool", "PrefillWorker", "Released", "RemoteCatalog", "Request", "Ring", "Sample", "Saver", "Slot",
-    "Store", "Transfer", "TrustedKeys", "block_keys", "choose", "load_plan", "revision_of", "scales",
-    "views",
+    "InMemory", "Jit", "Keys", "LeaseEvent", "Limits", "Memory", "Nixl", "Peer", "Plain", "Plan", "Pool",
+    "PrefillWorker", "Released", "RemoteCatalog", "Request", "Ring", "Sample", "Slot", "Transfer", "TrustedKeys",
+    "choose", "load_plan", "revision_of", "scales", "views",
 ]  # fmt: skip
 
 

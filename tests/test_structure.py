@@ -12,9 +12,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from tests.paths import CODE, ROOT
 
-ROOT = Path(__file__).parent.parent
-CODE = ("dsl", "compiler", "plan", "runtime", "cli", "integrations")
 PACKAGES = (*CODE, "layouts")
 # Words of an architecture's or engine's family that no file's name shows; their numbered forms are caught, too.
 FAMILIES = ("llama", "deepseek", "gemma", "nemotron", "qwen", "mamba", "jamba", "granite", "kimi", "sglang", "gaudi")

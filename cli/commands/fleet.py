@@ -13,8 +13,8 @@ import msgspec
 from kvplan.cli.fleets import EtcdAccess, engines_of, etcd_options
 from kvplan.cli.options import DIRECTORY, format_option
 from kvplan.cli.terminal import say, table
-from kvplan.runtime.fleet.pairs import FleetPair, fleet_pairs
-from kvplan.runtime.fleet.records import EngineRecord
+from kvplan.fleet.pairs import FleetPair, fleet_pairs
+from kvplan.fleet.records import EngineRecord
 from kvplan.runtime.plans.catalog import Catalog
 
 # How many names of engines that are alike are shown.

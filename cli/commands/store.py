@@ -16,8 +16,8 @@ from kvplan.cli.terminal import say
 from kvplan.compiler.words import many
 
 if TYPE_CHECKING:
-    from kvplan.runtime.store.index import StoredObject
-    from kvplan.runtime.store.store import Store
+    from kvplan.store.index import StoredObject
+    from kvplan.store.store import Store
 
 UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -120,7 +120,7 @@ def _row(entry: StoredObject) -> dict[str, object]:
 
 def _opened(place: str, index: Path | None) -> Store:
     """The store at a place. Raises UsageError where there is none: looking makes no store; StoreFileError."""
-    from kvplan.runtime.store.store import OBJECTS, Store
+    from kvplan.store.store import OBJECTS, Store
 
     if "://" in place:
         return Store.at(place, index or ":memory:")

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from kvplan.cli.review.classes import EngineClass, Index, engine_classes, roles, verdict
 from kvplan.compiler.explain.diff.review import Review, RolloutVerdict
+from kvplan.fleet.pairs import FleetPair, fleet_pairs
+from kvplan.fleet.records import EngineRecord, EngineRole, EngineState
 from kvplan.plan.files.index import IndexEntry
-from kvplan.runtime.fleet.pairs import FleetPair, fleet_pairs
-from kvplan.runtime.fleet.records import EngineRecord, EngineRole, EngineState
 
 # A class of engines by its number, as it is now or rolled; how many engines there are of each after a step.
 Variant = tuple[int, bool]

@@ -9,7 +9,7 @@ from kvplan.cli.review.rollout import ClassPair, FleetRollout, ModelRollout
 from kvplan.compiler.explain.diff.review import RolloutVerdict
 from kvplan.compiler.words import columns, many
 from kvplan.dsl.text.diagnostics import listed, ranges
-from kvplan.runtime.fleet.records import EngineRecord
+from kvplan.fleet.records import EngineRecord
 
 DIGITS = 8
 ADVICE = {

@@ -11,10 +11,10 @@ from pathlib import Path
 from kvplan.compiler.api import settled
 from kvplan.compiler.errors import BadInput
 from kvplan.compiler.side.text import nearest
+from kvplan.fleet.etcd import PREFIX
 from kvplan.integrations.vllm.errors import ConnectorError
 from kvplan.runtime.control.addresses import is_loopback_host
 from kvplan.runtime.control.keys import Keys, Plain
-from kvplan.runtime.fleet.etcd import PREFIX
 from kvplan.runtime.staging.buffers import STAGE_BYTES
 
 MODES = ("auto", "pull", "push")

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.paths import ROOT
+from tests.paths import CODE, ROOT
 
 from kvplan.dsl.schema.shapes import Form, FormKeys
 
@@ -16,7 +16,6 @@ PAGE = ROOT / "docs" / "glossary.md"
 # An engine alone can import these.
 FOREIGN = re.compile(r"^(?:from|import) vllm\b", re.MULTILINE)
 INDEX = re.compile(r"(<!-- classes -->\n).*?(<!-- end of classes -->)", re.DOTALL)
-PACKAGES = ("dsl", "compiler", "plan", "runtime", "cli", "integrations")
 
 
 def fresh(page: str) -> str:
@@ -26,7 +25,7 @@ def fresh(page: str) -> str:
 
 
 def folders() -> list[Path]:
-    return sorted({path.parent for name in PACKAGES for path in (ROOT / name).rglob("__init__.py")})
+    return sorted({path.parent for name in CODE for path in (ROOT / name).rglob("__init__.py")})
 
 
 def room(folder: Path) -> str:

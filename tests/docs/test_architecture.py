@@ -6,7 +6,7 @@ import re
 from dataclasses import fields
 
 import pytest
-from tests.paths import ROOT
+from tests.paths import CODE, ROOT
 
 from kvplan.compiler import bound
 from kvplan.compiler.placement import tree
@@ -51,11 +51,7 @@ def test_links_lead_somewhere() -> None:
 
 
 def test_every_room_has_a_line() -> None:
-    rooms = {
-        str(path.parent.relative_to(ROOT))
-        for top in ("dsl", "compiler", "plan", "runtime", "cli", "integrations")
-        for path in (ROOT / top).rglob("__init__.py")
-    }
+    rooms = {str(path.parent.relative_to(ROOT)) for top in CODE for path in (ROOT / top).rglob("__init__.py")}
     told = {name.rstrip("/") for name in re.findall(r"`([a-z_]+/[a-z_/]*)`", PAGE.read_text())}
     inner = {room for room in rooms if any(other.startswith(f"{room}/") for other in rooms)}
     assert rooms - inner - UNTOLD <= told

@@ -12,8 +12,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from tests.docs.test_vllm_page import default, rows
+from tests.fleet.test_records import record
 from tests.paths import DOCS, ROOT
-from tests.runtime.fleet.test_records import record
 from tests.runtime.helpers.plans import Shape
 from tests.runtime.helpers.requests import ask, check, filled
 from tests.runtime.helpers.waiting import until
@@ -24,6 +24,7 @@ from kvplan.cli.main import main
 from kvplan.compiler.api import compile_pair
 from kvplan.compiler.explain.diff.review import RolloutVerdict
 from kvplan.dsl.library import load
+from kvplan.fleet.records import EngineRecord
 from kvplan.integrations.vllm.config import PORT
 from kvplan.integrations.vllm.measures import NAMES
 from kvplan.plan.planes import planes
@@ -31,7 +32,6 @@ from kvplan.plan.types import FORMAT
 from kvplan.runtime.control.outbox import MOST_BYTES
 from kvplan.runtime.decode.engines import HEARTBEATS_PER_LEASE
 from kvplan.runtime.decode.worker import DecodeWorker
-from kvplan.runtime.fleet.records import EngineRecord
 from kvplan.runtime.ops.metrics import COUNTERS, GAUGES, HISTOGRAMS, Metric
 from kvplan.runtime.ops.prometheus import PREFIX, RATIO
 from kvplan.runtime.polling import STUCK

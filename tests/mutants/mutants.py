@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
-from tests.paths import ROOT
+from tests.paths import CODE, ROOT
 
 LISTS = sorted(Path(__file__).parent.glob("*.yaml"))
 SECONDS = 300
 # libyaml's where it is there: every collection reads the lists.
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # What these tests need of the repository: the links in src/ lead to the others.
-COPIED = ("src", "tests", "examples", "dsl", "compiler", "plan", "runtime", "cli", "layouts", "docs", "pyproject.toml")
+COPIED = ("src", "tests", "examples", *CODE, "layouts", "docs", "pyproject.toml")
 FAILED = 1
 
 

@@ -37,3 +37,24 @@ def test_the_first_request_imports_nothing(mode: str) -> None:
         command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=True, timeout=120
     )
     assert said.stdout.split() == []
+
+
+ALONE = """
+import sys
+from kvplan.runtime import *
+print(*sorted({name for module in sys.modules for name in (module.partition(".")[0], ".".join(module.split(".")[:2]))}))
+"""
+# The rooms above the runtime, and what their extras install.
+ABOVE = {"kvplan.store", "kvplan.fleet"}
+EXTRAS = {"isal", "etcd3gw", "requests", "urllib3", "fsspec", "cryptography"}
+
+
+def test_the_runtime_loads_no_room_above_it() -> None:
+    path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
+    command = [sys.executable, "-c", ALONE]
+    said = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=True, timeout=120
+    )
+    loaded = set(said.stdout.split())
+    assert "kvplan.runtime" in loaded
+    assert not loaded & (ABOVE | EXTRAS)

@@ -8,13 +8,13 @@ from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner, Result
-from tests.runtime.fleet.test_records import record
+from tests.fleet.test_records import record
 
 from kvplan.bench.etcd_server import ETCD, EtcdServer
 from kvplan.cli.main import main
 from kvplan.cli.review.text import WIDTH
-from kvplan.runtime.fleet.etcd import EtcdFleet
-from kvplan.runtime.fleet.records import EngineRecord
+from kvplan.fleet.etcd import EtcdFleet
+from kvplan.fleet.records import EngineRecord
 from kvplan.runtime.plans.catalog import Catalog
 
 RELEASES = {

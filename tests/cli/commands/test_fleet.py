@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from tests.runtime.fleet.test_records import record
+from tests.fleet.test_records import record
 from tests.runtime.helpers.waiting import until
 
 from kvplan.bench.etcd_server import ETCD, EtcdServer
 from kvplan.cli.main import main
+from kvplan.fleet.etcd import EtcdFleet
 from kvplan.plan.files import index
-from kvplan.runtime.fleet.etcd import EtcdFleet
 from kvplan.runtime.plans.catalog import Catalog
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from tests.runtime.store.engines import full, keys_of, save
+from tests.store.engines import full, keys_of, save
 
 from kvplan.cli.main import main
-from kvplan.runtime.store.store import INDEX, OBJECTS, Store
+from kvplan.store.store import INDEX, OBJECTS, Store
 
 
 @pytest.fixture

@@ -8,17 +8,17 @@ from dataclasses import replace
 
 import pytest
 from msgspec.structs import replace as changed
-from tests.runtime.fleet.test_records import record
+from tests.fleet.test_records import record
 from tests.runtime.helpers.plans import Shape, plan
 
 from kvplan.cli.review import rollout_words
 from kvplan.cli.review.rollout import AFTER, NOW, FleetRollout, RolloutOrder, fleet_rollout
 from kvplan.compiler.explain.diff.pairing import FilePair, PlanFile
 from kvplan.compiler.explain.diff.review import PairReview, Review, RolloutVerdict
+from kvplan.fleet.pairs import fleet_pairs
+from kvplan.fleet.records import EngineRecord, EngineRole, EngineState
 from kvplan.plan.files.index import IndexEntry
 from kvplan.plan.types import Plan
-from kvplan.runtime.fleet.pairs import fleet_pairs
-from kvplan.runtime.fleet.records import EngineRecord, EngineRole, EngineState
 
 HAND_MADE = plan(Shape(1), Shape(1))
 Three = tuple[str, str, str]  # digests of the model's layout, the prefill and the decode side

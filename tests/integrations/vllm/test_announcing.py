@@ -13,14 +13,14 @@ from tests.integrations.vllm.requests import facts
 from tests.runtime.helpers.waiting import until
 
 from kvplan.bench.etcd_server import ETCD, EtcdServer
+from kvplan.fleet.etcd import EtcdFleet
+from kvplan.fleet.records import EngineRecord, EngineRole, decoded, encoded
 from kvplan.integrations.vllm import announcing
 from kvplan.integrations.vllm.announcing import FleetAnnouncer, engine_record, engine_role
 from kvplan.integrations.vllm.config import ConnectorConfig, read_config
 from kvplan.integrations.vllm.metadata import WorkerFacts
 from kvplan.runtime.control.card import PROTOCOL
 from kvplan.runtime.errors import FleetError
-from kvplan.runtime.fleet.etcd import EtcdFleet
-from kvplan.runtime.fleet.records import EngineRecord, EngineRole, decoded, encoded
 
 NOWHERE = "http://127.0.0.1:9"
 

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import pytest
 from tests.integrations.vllm.requests import facts
 
+from kvplan.fleet.records import EngineRecord
 from kvplan.integrations.vllm import announcing
 from kvplan.integrations.vllm.errors import ConnectorError
 from kvplan.integrations.vllm.metadata import PromptChunk, StepOrders
 from kvplan.integrations.vllm.setup import EngineRoles
 from kvplan.integrations.vllm.worker import StepResults
-from kvplan.runtime.fleet.records import EngineRecord
 
 NAME = "kvplan.integrations.vllm.connector"
 BASE = "vllm.distributed.kv_transfer.kv_connector.v1.base"

@@ -19,6 +19,7 @@ from kvplan.compiler.dumps.dump import Dump, read_dump
 from kvplan.compiler.dumps.expected import pieces
 from kvplan.compiler.errors import BadInput
 from kvplan.dsl.library import Library, load
+from kvplan.fleet.records import EngineRole, decoded, encoded
 from kvplan.integrations.vllm.announcing import engine_record
 from kvplan.integrations.vllm.config import ConnectorConfig
 from kvplan.integrations.vllm.dump import EngineFacts
@@ -35,7 +36,6 @@ from kvplan.integrations.vllm.layout import (
 from kvplan.integrations.vllm.metadata import GroupName, LoadOrder, WorkerFacts
 from kvplan.plan.planes import planes
 from kvplan.runtime import Memory, views
-from kvplan.runtime.fleet.records import EngineRole, decoded, encoded
 
 DUMPS = sorted((FIXTURES / "dumps").glob("*.json"))
 BASE = 1 << 20

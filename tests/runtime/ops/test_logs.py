@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -122,11 +123,10 @@ def test_another_librarys_handler_leaves_stdout(capsys: pytest.CaptureFixture[st
         logger.handlers = []
 
 
-def test_nothing_of_the_runtime_prints() -> None:
-    for path in sorted((ROOT / "runtime").glob("*.py")):
-        text = path.read_text()
-        assert "print(" not in text, path.name
-        assert "sys.stdout.write" not in text, path.name
+@pytest.mark.parametrize("room", ["runtime", "store", "fleet"])
+def test_nothing_that_engines_load_prints(room: str) -> None:
+    for path in sorted((ROOT / room).rglob("*.py")):
+        assert not re.search(r"\bprint\(|sys\.stdout\.write", path.read_text()), path
 
 
 def quiet(**environment: str) -> subprocess.CompletedProcess[str]:

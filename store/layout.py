@@ -1,0 +1,148 @@
+"""What is one object: the pages of one block of a group, of some of its layers, one plane after the other."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from kvplan.plan import planes as names
+from kvplan.plan.types import CONTEXT, Group, Interval, Pair, Plan, Side
+from kvplan.runtime.errors import StoreKeyError, StoreSideError
+from kvplan.store.header import VERSION
+
+# Tokens that an object has, of the whole request; of a state, which has no tokens of its own, none.
+Ranges = tuple[Interval, ...]
+# The objects that a request needs, by group and position of the block.
+Wanted = dict[str, dict[int, Ranges]]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPart:
+    """The planes of one worker, by number, that one object of a group has pages of, `pages` bytes each."""
+
+    name: str
+    planes: tuple[int, ...]
+    pages: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLayout:
+    """The side of a plan that is stored. `space` tells apart what must not be taken for each other."""
+
+    side: Side
+    tokens: int
+    space: str
+    planes: tuple[names.Plane, ...]
+    parts: Mapping[str, tuple[StoredPart, ...]]
+
+    def is_state(self, group: str) -> bool:
+        return next(one for one in self.side.groups if one.name == group).store == "state"
+
+
+def stored_layout(plan: Plan, role: str, revision: str, layers: int = 0) -> StoredLayout:
+    """The layout of the `role` side of a plan, prefill or decode, in objects of so many `layers`, 0 for all.
+
+    `revision` is of the weights, and of whatever else decides what a token's cache is. Raises StoreSideError where the
+    side cannot be stored: it has several workers, or blocks that tokens alone do not name; StoreKeyError without a
+    revision.
+    """
+    if not isinstance(revision, str) or not revision or not revision.isprintable():
+        text = "say which weights these are, by a commit or a digest of them, in printable text"
+        raise StoreKeyError(f"no revision, {revision!a:.40}: {text}")
+    side: Side = getattr(plan, role)
+    tokens = _block(side)
+    # Models of one shape have one digest, whatever their weights are.
+    told = VERSION, plan.model, plan.model_digest, side.digest, revision
+    space = hashlib.sha256("\n".join(told).encode()).hexdigest()[:32]
+    planes = names.planes(side.workers[0])
+    of_group = {
+        group.name: [(number, plane) for number, plane in enumerate(planes) if plane.group == group.name]
+        for group in side.groups
+    }
+    parts = {name: _parts(name, numbered, layers) for name, numbered in of_group.items()}
+    return StoredLayout(side, tokens, space, planes, parts)
+
+
+def wanted(pairs: Sequence[Pair], role: str, layout: StoredLayout, tokens: Interval) -> Wanted:
+    """The objects that hold what a reader of `tokens` needs of these pairs, and which tokens of each."""
+    first, end = tokens
+    found: Wanted = {}
+    for pair in pairs if first < end else ():
+        group: str = getattr(pair, role)
+        positions = found.setdefault(group, {})
+        if layout.is_state(group):
+            positions[end // layout.tokens - 1] = ()
+            continue
+        for start, stop in pair.needs.ranges(first, end, pair.rows):
+            for position in range(start // layout.tokens, -(-stop // layout.tokens)):
+                block = position * layout.tokens, (position + 1) * layout.tokens
+                inside = max(start, block[0]), min(stop, block[1])
+                positions[position] = joined((*positions.get(position, ()), inside))
+    return found
+
+
+def joined(ranges: Sequence[Interval]) -> Ranges:
+    """The same tokens, in as few ranges as there can be."""
+    found: list[Interval] = []
+    for start, stop in sorted(ranges):
+        if found and start <= found[-1][1]:
+            start, stop = found[-1][0], max(stop, found.pop()[1])
+        found.append((start, stop))
+    return tuple(found)
+
+
+def covers(ranges: Sequence[Interval], asked: Sequence[Interval]) -> bool:
+    """Whether all tokens asked for are in `ranges`."""
+    return all(any(low <= start and stop <= high for low, high in ranges) for start, stop in asked)
+
+
+def _block(side: Side) -> int:
+    """Tokens of a block, the same in all groups. Raises StoreSideError."""
+    if len(side.workers) != 1:
+        raise StoreSideError(f"{side.key} has {len(side.workers)} workers: only a side that is whole can be stored")
+    for group in side.groups:
+        _check_group(side, group)
+        _check_caches(side, group)
+    for one, other in combinations(side.groups, 2):
+        if one.overlays(other):
+            raise _unfit(f"groups {one.name!r} and {other.name!r} of {side.key} share memory, and each block is of one")
+    blocks = {group.tokens for group in side.groups if group.store != "state"}
+    if len(blocks) != 1:
+        raise StoreSideError(f"{side.key} has blocks of {sorted(blocks)} tokens: what is stored has one size of blocks")
+    return blocks.pop()
+
+
+def _check_group(side: Side, group: Group) -> None:
+    if group.ring or group.shards > 1 or group.ratio > 1 or group.length != CONTEXT:
+        text = "has a ring, blocks that are shared out or split, or tokens of another length"
+        raise _unfit(f"group {group.name!r} of {side.key} {text}")
+
+
+def _check_caches(side: Side, group: Group) -> None:
+    """Raises StoreSideError where an object would be of several caches: it does not say of which it has its tokens."""
+    caches = sorted({planes.cache for planes in side.workers[0].planes if planes.group == group.name})
+    if len(caches) > 1:
+        text = f"has blocks of {' and '.join(caches)}, and a store keeps each cache by itself"
+        raise _unfit(f"group {group.name!r} of {side.key} {text}")
+
+
+def _unfit(why: str) -> StoreSideError:
+    return StoreSideError(f"{why}: compile a side that is made to be stored")
+
+
+def _parts(group: str, planes: Sequence[tuple[int, names.Plane]], layers: int) -> tuple[StoredPart, ...]:
+    """A group's planes in runs of so many layers; planes without a layer hold all of them."""
+    if not layers:
+        return (_part(group, planes),)
+    runs: dict[int, list[tuple[int, names.Plane]]] = {}
+    # Of a layer there may be several planes, apart from each other.
+    for number, plane in planes:
+        runs.setdefault((plane.layer or 0) // layers, []).append((number, plane))
+    # Objects of other numbers of layers have other names.
+    return tuple(_part(f"{group}.{run * layers}+{layers}", found) for run, found in sorted(runs.items()))
+
+
+def _part(name: str, planes: Sequence[tuple[int, names.Plane]]) -> StoredPart:
+    return StoredPart(name, tuple(n for n, _ in planes), tuple(plane.page for _, plane in planes))

@@ -1,0 +1,122 @@
+"""Objects at a URL: S3 and what fsspec knows besides. An object is there whole as soon as it is there at all.
+
+Who keeps it says that of objects, also of those that are sent in parts; a folder of files, as over SFTP, may show half
+of one, which is refused as any that is damaged. Nothing is locked: of two that write one object the last one counts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from kvplan.plan.files.folder import HALF
+from kvplan.runtime.errors import DamagedObjectError, MissingObjectError, StoreFileError
+from kvplan.runtime.remote_folder import RemoteFolder
+from kvplan.store.bucket import NixlBucket
+from kvplan.store.header import Bytes, ObjectHeader, encoded, read_header
+from kvplan.store.objects import ABANDONED, REFUSED, ObjectPages
+from kvplan.store.pages import Place, fill, read_pages
+
+# Bytes that are asked for at once, and objects that are sent at once.
+REQUEST, SENDERS = 16 << 20, 4
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteObjects:
+    """Objects as files of a folder at a URL. Pages are moved by `bucket` where it is given.
+
+    Raises StoreFileError where that is another one than the URL's.
+    """
+
+    folder: RemoteFolder
+    bucket: NixlBucket | None = None
+
+    def __post_init__(self) -> None:
+        if self.bucket is not None and not self.folder.path("").startswith(f"{self.bucket.bucket}/"):
+            raise StoreFileError(f"{self.folder.url} is not in bucket {self.bucket.bucket}: give NixlBucket its bucket")
+
+    def put(self, objects: Sequence[ObjectPages]) -> None:
+        with ThreadPoolExecutor(SENDERS, "kvplan-store-put") as threads:
+            list(threads.map(self._put, objects))
+
+    def header(self, name: str) -> ObjectHeader:
+        return self._header(name)[0]
+
+    def read(self, name: str, place: Place) -> None:
+        header, offset = self._header(name)
+        try:
+            read_pages(header, place(header), partial(self._fill, name, offset), REQUEST)
+        except DamagedObjectError:
+            # Each request is answered by itself: another process may have replaced the object in between.
+            if self.header(name) != header:
+                raise MissingObjectError(f"object {name} has been replaced: ask again") from None
+            raise
+
+    def names(self) -> Iterator[str]:
+        yield from (name for name in self.folder.names() if _is_object(name))
+
+    def written(self, name: str) -> float:
+        return self.folder.changed(name)
+
+    def gone(self, names: Sequence[str]) -> list[str]:
+        # Each would be a request; other machines remove what this one's index has anyway.
+        return []
+
+    def remove(self, name: str) -> None:
+        self.folder.remove(name)
+
+    def set_aside(self, name: str) -> None:
+        try:
+            self.folder.rename(name, f"{name}{REFUSED}")
+        except StoreFileError:
+            # It is refused without that, too, each time that it is read.
+            return
+
+    def sweep(self, age: float = ABANDONED) -> int:
+        aside = [name for name in self.folder.names() if name.endswith((REFUSED, HALF))]
+        old = [name for name in aside if (changed := self.folder.changed(name)) and time.time() - changed >= age]
+        for name in old:
+            self.folder.remove(name)
+        return len(old)
+
+    def _put(self, made: ObjectPages) -> None:
+        name, body = made.header.name, b"".join([encoded(made.header), *(page.data for page in made.pages)])
+        if self.bucket is None:
+            self.folder.write(name, body)
+            return
+        self.bucket.write(self.folder.path(name), np.frombuffer(body, np.uint8))
+        if self.folder.size(name) != len(body):
+            text = "NIXL has written an object, and it is not there: give NixlBucket the endpoint that the URL has"
+            raise StoreFileError(f"{self.folder.url}/{name}: {text}")
+
+    def _header(self, name: str) -> tuple[ObjectHeader, int]:
+        size = self.folder.size(name)
+        if size is None:
+            raise MissingObjectError(f"there is no object {name}")
+        return read_header(partial(self._span, name, 0), size, name)
+
+    def _fill(self, name: str, offset: int, start: int, pieces: Sequence[Bytes]) -> None:
+        size = sum(piece.nbytes for piece in pieces)
+        if self.bucket is not None:
+            data = self.bucket.read(self.folder.path(name), offset + start, size)
+        else:
+            data = np.frombuffer(self._span(name, offset + start, size), np.uint8)
+        if len(data) != size:
+            raise DamagedObjectError(f"object {name} ends before its pages do: it was cut off")
+        fill(pieces, data)
+
+    def _span(self, name: str, start: int, size: int) -> bytes:
+        data = self.folder.span(name, start, size)
+        if data is None:
+            raise MissingObjectError(f"there is no object {name}")
+        return data
+
+
+def _is_object(name: str) -> bool:
+    """Names have three parts; what was set aside, or half written, is none."""
+    return name.count("/") == 2 and not name.endswith((REFUSED, HALF))
