@@ -47,7 +47,9 @@ class Launcher:
         self.folder, self.python, self._engines = folder, python, 0
         paths = os.pathsep.join(map(str, (ROOT, ROOT / "src", folder)))
         installed.describe(folder)
-        own = {"PYTHONPATH": paths, "XDG_CACHE_HOME": str(folder / "cache")}
+        # vLLM's own cache stays: without it each engine starts another process to look at its model's class.
+        kept = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "vllm"
+        own = {"PYTHONPATH": paths, "XDG_CACHE_HOME": str(folder / "cache"), "VLLM_CACHE_ROOT": str(kept)}
         self._log = (folder / "launcher.log").open("w")
         self._process = subprocess.Popen(
             [str(python), "-m", "tests.vllm.launcher"],
