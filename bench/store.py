@@ -20,7 +20,7 @@ from kvplan.bench.sample import interleave
 from kvplan.bench.stage import filled, plan_of, shuffled
 
 if TYPE_CHECKING:
-    from kvplan.runtime.remote_folder import RemoteFolder
+    from kvplan.remote.folder import RemoteFolder
     from kvplan.store.bucket import NixlBucket
     from kvplan.store.files import Files
     from kvplan.store.store import Store
@@ -74,8 +74,8 @@ def _in_files(name: str, side: str, files: Files, pairs: int) -> list[Row]:
 
 def object_rows(url: str, pairs: int) -> list[Row]:
     """Objects of an S3 server, or of whatever the URL names, below a folder that is left empty."""
+    from kvplan.remote.folder import RemoteFolder
     from kvplan.runtime.errors import StoreFileError
-    from kvplan.runtime.remote_folder import RemoteFolder
 
     if not url:
         return [skipped(AREA, f"{PLACE} names no folder of a bucket, s3://bucket/folder")]
@@ -113,7 +113,7 @@ def _bucket(url: str) -> NixlBucket | None:
 
 def _in_objects(name: str, side: str, folder: RemoteFolder, bucket: NixlBucket | None, pairs: int) -> list[Row]:
     """Plain puts and gets by the same client, as many at once."""
-    from kvplan.runtime.remote_folder import RemoteFolder
+    from kvplan.remote.folder import RemoteFolder
     from kvplan.store.engine import READERS
     from kvplan.store.remote import SENDERS
     from kvplan.store.store import Store

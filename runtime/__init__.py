@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from kvplan.runtime.ops.metrics import Counters
     from kvplan.runtime.plans.catalog import Catalog
     from kvplan.runtime.plans.jit import Jit
-    from kvplan.runtime.plans.remote_catalog import RemoteCatalog
-    from kvplan.runtime.plans.signing import TrustedKeys
     from kvplan.runtime.prefill.lease import LeaseEvent, Released
     from kvplan.runtime.prefill.worker import PrefillWorker
     from kvplan.runtime.transfer.limits import Limits
@@ -47,8 +45,6 @@ _HOME = {
     "runtime.ops.metrics": ("Counters",),
     "runtime.plans.catalog": ("Catalog",),
     "runtime.plans.jit": ("Jit",),
-    "runtime.plans.remote_catalog": ("RemoteCatalog",),
-    "runtime.plans.signing": ("TrustedKeys",),
     "runtime.prefill.lease": ("LeaseEvent", "Released"),
     "runtime.prefill.worker": ("PrefillWorker",),
     "runtime.transfer.limits": ("Limits",),
@@ -60,8 +56,8 @@ _MODULES = {name: module for module, names in _HOME.items() for name in names}
 __all__ = [
     "Abandoned", "Arrived", "Blocks", "Broken", "Catalog", "Counters", "DecodeWorker", "Expired", "Hub", "Identity",
     "InMemory", "Jit", "Keys", "LeaseEvent", "Limits", "Memory", "Nixl", "Peer", "Plain", "Plan", "Pool",
-    "PrefillWorker", "Released", "RemoteCatalog", "Request", "Ring", "Sample", "Slot", "Transfer", "TrustedKeys",
-    "choose", "load_plan", "revision_of", "scales", "views",
+    "PrefillWorker", "Released", "Request", "Ring", "Sample", "Slot", "Transfer", "choose", "load_plan",
+    "revision_of", "scales", "views",
 ]  # fmt: skip
 
 

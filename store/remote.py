@@ -15,8 +15,8 @@ from functools import partial
 import numpy as np
 
 from kvplan.plan.files.folder import HALF
+from kvplan.remote.folder import RemoteFolder
 from kvplan.runtime.errors import DamagedObjectError, MissingObjectError, StoreFileError
-from kvplan.runtime.remote_folder import RemoteFolder
 from kvplan.store.bucket import NixlBucket
 from kvplan.store.header import Bytes, ObjectHeader, encoded, read_header
 from kvplan.store.objects import ABANDONED, REFUSED, ObjectPages

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from kvplan.remote.folder import RemoteFolder
 from kvplan.runtime.clock import now
 from kvplan.runtime.errors import (
     DamagedObjectError,
@@ -22,7 +23,6 @@ from kvplan.runtime.errors import (
     StoreIndexError,
 )
 from kvplan.runtime.ops import logs
-from kvplan.runtime.remote_folder import RemoteFolder
 from kvplan.store.bucket import NixlBucket
 from kvplan.store.files import Files, PlainFiles
 from kvplan.store.header import Bytes, ObjectHeader, object_name

@@ -11,29 +11,28 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from tests.paths import DOCS, ROOT
+from tests.paths import CODE, DOCS, ROOT
 
 from kvplan.bench.report import Row, as_table
 from kvplan.cli.terminal import console
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-ROOMS = ("bench", "cli", "compiler", "dsl", "integrations", "plan", "runtime")
-CODE = [file for room in ROOMS for file in (ROOT / room).rglob("*.py")]
+FILES = [file for room in ("bench", *CODE) for file in (ROOT / room).rglob("*.py")]
 PAGES = [ROOT / "README.md", *DOCS.rglob("*.md"), *(ROOT / "cli").rglob("*.md")]
 EXTRA = re.compile(r"(?:kvplan|\.|/src)\[([a-z,{}]+)\]")
 HINT = "pip install '.[store]'"
 
 
 def test_extras_that_are_named_exist() -> None:
-    found = [(file.name, group) for file in (*CODE, *PAGES) for group in EXTRA.findall(file.read_text())]
+    found = [(file.name, group) for file in (*FILES, *PAGES) for group in EXTRA.findall(file.read_text())]
     named = {(file, name) for file, group in found for name in group.split(",")}
-    assert {name for _, name in named} >= {"vllm", "remote", "metrics"}
+    assert {name for _, name in named} >= {"vllm", "registry", "metrics"}
     assert [each for each in named if each[1] not in PROJECT["optional-dependencies"] and "{" not in each[1]] == []
 
 
 def test_nothing_tells_to_install_nixl_with_torch() -> None:
     hint = re.compile(r"pip install '(?:kvplan|\.)\[nixl\]'")
-    told = [file.name for file in (*CODE, *PAGES) if hint.search(file.read_text())]
+    told = [file.name for file in (*FILES, *PAGES) if hint.search(file.read_text())]
     assert told == []
 
 
@@ -45,9 +44,9 @@ def test_brackets_are_printed_as_they_are() -> None:
 
 
 def test_consoles_are_made_in_one_place_and_columns_have_no_markup() -> None:
-    made = {file.name for file in CODE if re.search(r"(?<!\w)Console\(", file.read_text())}
+    made = {file.name for file in FILES if re.search(r"(?<!\w)Console\(", file.read_text())}
     assert made == {"terminal.py"}
-    columns = [line for file in CODE for line in re.findall(r"TextColumn\([^()]*\)", file.read_text())]
+    columns = [line for file in FILES for line in re.findall(r"TextColumn\([^()]*\)", file.read_text())]
     assert columns
     assert [line for line in columns if "markup=False" not in line] == []
 

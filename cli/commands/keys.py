@@ -19,8 +19,8 @@ def command(name: str, out: Path, signing: bool) -> None:
     NAME.key is for its peers, NAME.key_secret for the engine alone. With --signing NAME.sign.pub is for whoever pulls
     plans, NAME.sign for who pushes them. Nothing is ever overwritten.
     """
+    from kvplan.registry import signing as signatures
     from kvplan.runtime.control.keys import Keys
-    from kvplan.runtime.plans import signing as signatures
 
     for path in signatures.make(out, name) if signing else Keys.make(out, name):
         click.echo(f"wrote {path}")

@@ -29,8 +29,8 @@ def command(url: str, out: Path, keys: tuple[Path, ...], seconds: float, signed_
     What is there already is not fetched again. All of it is brought, or nothing. An index older than the last one
     that was pulled is refused.
     """
-    from kvplan.runtime.plans.remote import pull
-    from kvplan.runtime.plans.signing import TrustedKeys
+    from kvplan.registry.exchange import pull
+    from kvplan.registry.signing import TrustedKeys
 
     done = pull(url, out, TrustedKeys.load(*keys), seconds, signed_for)
     click.echo(f"pulled {len(done.copied)} of {len(done.plans)} plans, index {done.serial}, into {out}")

@@ -33,8 +33,8 @@ def command(
     The URL is a folder of whatever fsspec knows: a path, s3://bucket/plans, gs://…. Plans that are there already stay,
     so that engines of before and after a change find theirs. One may push at a time. The index is signed for this URL.
     """
-    from kvplan.runtime.plans.remote import push
-    from kvplan.runtime.plans.signing import SigningKey, TrustedKeys
+    from kvplan.registry.exchange import push
+    from kvplan.registry.signing import SigningKey, TrustedKeys
 
     others = TrustedKeys.load(*trusted) if trusted else None
     done = push(plans, url, SigningKey(key), prune, seconds, others, signed_for)

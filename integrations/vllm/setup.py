@@ -17,6 +17,8 @@ from kvplan.integrations.vllm.metadata import WorkerFacts
 from kvplan.integrations.vllm.offers import PromptOffers
 from kvplan.integrations.vllm.tables import BlockTables, spans
 from kvplan.integrations.vllm.worker import ConnectorWorker, DecodeSide, LoadTimes, PrefillSide, unmarked
+from kvplan.registry.catalog import RemoteCatalog
+from kvplan.registry.signing import TrustedKeys
 from kvplan.runtime.control.identity import Identity, revision_of
 from kvplan.runtime.control.keys import Keys
 from kvplan.runtime.decode.worker import DecodeWorker
@@ -24,8 +26,6 @@ from kvplan.runtime.memory.register import views
 from kvplan.runtime.ops import logs
 from kvplan.runtime.plans.catalog import Catalog, Role
 from kvplan.runtime.plans.jit import Jit, command, shown
-from kvplan.runtime.plans.remote_catalog import RemoteCatalog
-from kvplan.runtime.plans.signing import TrustedKeys
 from kvplan.runtime.prefill.worker import PrefillWorker
 from kvplan.runtime.transport.nixl import Nixl
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kvplan.bench import store
+from kvplan.remote.folder import RemoteFolder
 from kvplan.runtime.errors import StoreFileError
-from kvplan.runtime.remote_folder import RemoteFolder
 
 
 @pytest.fixture

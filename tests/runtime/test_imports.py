@@ -45,7 +45,7 @@ from kvplan.runtime import *
 print(*sorted({name for module in sys.modules for name in (module.partition(".")[0], ".".join(module.split(".")[:2]))}))
 """
 # The rooms above the runtime, and what their extras install.
-ABOVE = {"kvplan.store", "kvplan.fleet"}
+ABOVE = {"kvplan.store", "kvplan.fleet", "kvplan.registry", "kvplan.remote"}
 EXTRAS = {"isal", "etcd3gw", "requests", "urllib3", "fsspec", "cryptography"}
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.store.engines import keys_of, save
 
-from kvplan.runtime.remote_folder import RemoteFolder
+from kvplan.remote.folder import RemoteFolder
 from kvplan.store import objects
 from kvplan.store.index import StoreIndex
 from kvplan.store.store import Store

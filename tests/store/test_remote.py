@@ -16,6 +16,7 @@ from tests.runtime.helpers.s3 import BUCKET, SERVERS, s3_server
 from tests.store.engines import empty, full, keys_of, load_into, save
 from tests.store.killed import LENGTH, MODEL, REMOTE_STEPS, ended
 
+from kvplan.remote.folder import RemoteFolder
 from kvplan.runtime.errors import (
     DamagedObjectError,
     ForeignObjectError,
@@ -23,7 +24,6 @@ from kvplan.runtime.errors import (
     StoreFileError,
     TransportError,
 )
-from kvplan.runtime.remote_folder import RemoteFolder
 from kvplan.store.bucket import NixlBucket
 from kvplan.store.header import encoded, read_header
 from kvplan.store.objects import REFUSED
@@ -274,7 +274,7 @@ def test_a_bucket_of_another_place_is_refused(place: str, url: str, monkeypatch:
 
 
 def test_places_that_cannot_be_used(tmp_path: Path) -> None:
-    with pytest.raises(StoreFileError, match=r"pip install 'kvplan\[remote\]'"):
+    with pytest.raises(StoreFileError, match=r"pip install 'fsspec\[http\]'"):
         Store.at("nothing://bucket/store")
     (tmp_path / "file").write_text("")
     with Store.at((tmp_path / "file").as_uri()) as store, pytest.raises(StoreFileError, match="cannot be written"):

@@ -8,12 +8,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kvplan.cli.main import main
+from kvplan.registry import exchange
 from kvplan.runtime.control.keys import Keys
-from kvplan.runtime.plans import remote
 
 
 def test_keys_that_sign_plans_for_push_and_pull(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "now", lambda: 1.0)
+    monkeypatch.setattr(exchange, "now", lambda: 1.0)
 
     def run(*words: object) -> Result:
         return CliRunner().invoke(main, [str(word) for word in words])

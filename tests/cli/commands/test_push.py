@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 from tests.runtime.plans.test_catalog import find, stored, text
 
 from kvplan.cli.main import main
-from kvplan.runtime.plans import remote
+from kvplan.registry import exchange
 from kvplan.runtime.plans.catalog import Catalog
 
 
@@ -18,7 +18,7 @@ def run(*words: object) -> Result:
 
 
 def test_a_key_takes_over_from_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "now", lambda: 1.0)
+    monkeypatch.setattr(exchange, "now", lambda: 1.0)
     keys, plans, url, here = (tmp_path / name for name in ("keys", "plans", "there", "here"))
     plans.mkdir()
     [one] = stored(plans, text())

@@ -19,9 +19,9 @@ from kvplan.integrations.vllm.errors import ConnectorError
 from kvplan.integrations.vllm.layout import WorkerLayout
 from kvplan.integrations.vllm.setup import EngineRoles, connector_worker
 from kvplan.plan.errors import PlanSignatureError
-from kvplan.runtime.plans import signing
+from kvplan.registry import signing
+from kvplan.registry.exchange import push
 from kvplan.runtime.plans.catalog import Catalog
-from kvplan.runtime.plans.remote import push
 
 MODEL = "nemotron-h-8b"
 ROLES = EngineRoles("e", "e.1", prefills=True, decodes=True, port=7600)

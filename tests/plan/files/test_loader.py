@@ -174,8 +174,8 @@ def test_the_public_api() -> None:
     assert kvplan.runtime.__all__ == [
         "Abandoned", "Arrived", "Blocks", "Broken", "Catalog", "Counters", "DecodeWorker", "Expired", "Hub", "Identity",
         "InMemory", "Jit", "Keys", "LeaseEvent", "Limits", "Memory", "Nixl", "Peer", "Plain", "Plan", "Pool",
-        "PrefillWorker", "Released", "RemoteCatalog", "Request", "Ring", "Sample", "Slot", "Transfer", "TrustedKeys",
-        "choose", "load_plan", "revision_of", "scales", "views",
+        "PrefillWorker", "Released", "Request", "Ring", "Sample", "Slot", "Transfer", "choose", "load_plan",
+        "revision_of", "scales", "views",
     ]  # fmt: skip
     assert all(getattr(kvplan.runtime, name) for name in kvplan.runtime.__all__)
     with pytest.raises(AttributeError):

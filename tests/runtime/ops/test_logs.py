@@ -123,7 +123,7 @@ def test_another_librarys_handler_leaves_stdout(capsys: pytest.CaptureFixture[st
         logger.handlers = []
 
 
-@pytest.mark.parametrize("room", ["runtime", "store", "fleet"])
+@pytest.mark.parametrize("room", ["runtime", "remote", "store", "fleet", "registry"])
 def test_nothing_that_engines_load_prints(room: str) -> None:
     for path in sorted((ROOT / room).rglob("*.py")):
         assert not re.search(r"\bprint\(|sys\.stdout\.write", path.read_text()), path

@@ -9,11 +9,11 @@ from threading import Lock
 
 from kvplan.plan.errors import PlanMissingError, PlanRemoteError
 from kvplan.plan.types import Plan
+from kvplan.registry.exchange import PATIENCE, pull
+from kvplan.registry.signing import TrustedKeys
 from kvplan.runtime.errors import without_credentials
 from kvplan.runtime.ops import logs
 from kvplan.runtime.plans.catalog import Catalog, Pinned
-from kvplan.runtime.plans.remote import PATIENCE, pull
-from kvplan.runtime.plans.signing import TrustedKeys
 
 # Seconds for which a URL is not asked again, however many plans are missing.
 PAUSE = 10.0

@@ -15,9 +15,9 @@ from kvplan.plan.errors import PlanIndexError, PlanRemoteError, PlanSignatureErr
 from kvplan.plan.files import folder, index
 from kvplan.plan.files.index import IndexEntry
 from kvplan.plan.files.loader import loaded
+from kvplan.registry.signing import SignedIndex, SigningKey, TrustedKeys
+from kvplan.remote.folder import RemoteFolder
 from kvplan.runtime.errors import without_credentials
-from kvplan.runtime.plans.signing import SignedIndex, SigningKey, TrustedKeys
-from kvplan.runtime.remote_folder import RemoteFolder
 
 SIGNED = "index.signed.json"
 # What was pulled last into a plans directory, beside its index.

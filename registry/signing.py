@@ -150,7 +150,7 @@ def _cryptography() -> tuple[Any, Any]:
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ed25519
     except ImportError as error:
-        raise KeysError(f"signatures need cryptography ({error}): pip install 'kvplan[remote]'") from error
+        raise KeysError(f"signatures need cryptography ({error}): pip install 'kvplan[registry]'") from error
     return ed25519, serialization
 
 

@@ -24,8 +24,8 @@ class RemoteFolder:
             # fsspec keeps connections, also those that have died, and lists of files that are old.
             self._system, self._root = url_to_fs(url, skip_instance_cache=True)
         except (ImportError, ValueError) as error:
-            told = f"{self.url} cannot be used: {_told(error)}; pip install 'kvplan[remote]', or fsspec's"
-            raise kind(told) from error
+            install = "pip install 'fsspec[http]', and for another protocol its package, such as s3fs"
+            raise kind(f"{self.url} cannot be used: {_told(error)}; {install}") from error
         except Exception as error:  # FTP and SFTP connect here; each protocol has errors of its own
             raise kind(f"{self.url} cannot be used: {_told(error)}") from error
         self._root = str(self._root).rstrip("/")

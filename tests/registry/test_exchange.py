@@ -25,14 +25,15 @@ from kvplan.plan.errors import (
     PlanSignatureError,
 )  # fmt: skip
 from kvplan.plan.files import folder, index
+from kvplan.registry import catalog as remote_catalogs
+from kvplan.registry import exchange, signing
+from kvplan.registry.catalog import RemoteCatalog
+from kvplan.registry.exchange import RECORD, SIGNED, pull, push
+from kvplan.registry.signing import SignedIndex, SigningKey, TrustedKeys
+from kvplan.remote.folder import RemoteFolder
 from kvplan.runtime.errors import KeysError
-from kvplan.runtime.plans import remote, remote_catalog, signing
 from kvplan.runtime.plans.async_catalog import never_waiting
 from kvplan.runtime.plans.catalog import Catalog
-from kvplan.runtime.plans.remote import RECORD, SIGNED, pull, push
-from kvplan.runtime.plans.remote_catalog import RemoteCatalog
-from kvplan.runtime.plans.signing import SignedIndex, SigningKey, TrustedKeys
-from kvplan.runtime.remote_folder import RemoteFolder
 
 
 class Team:
@@ -45,11 +46,11 @@ class Team:
         self.plans.mkdir()
         self.url = self.there.as_uri()
 
-    def push(self, *texts: str, prune: bool = False) -> remote.Exchanged:
+    def push(self, *texts: str, prune: bool = False) -> exchange.Exchanged:
         self.entries = stored(self.plans, *texts)
         return push(self.plans, self.url, self.secret, prune)
 
-    def pull(self, target: Path) -> remote.Exchanged:
+    def pull(self, target: Path) -> exchange.Exchanged:
         return pull(self.url, target, self.trusted)
 
     def alter(self, change: Callable[[dict[str, object]], object]) -> None:
@@ -61,7 +62,7 @@ class Team:
 
 @pytest.fixture
 def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Team:
-    monkeypatch.setattr(remote, "now", lambda: 1.0)
+    monkeypatch.setattr(exchange, "now", lambda: 1.0)
     return Team(tmp_path)
 
 
@@ -168,7 +169,7 @@ def test_a_lost_index_is_no_way_back(team: Team, tmp_path: Path, monkeypatch: py
         team.push(text())
         before = team.pull(tmp_path / "here").serial
         spoil(team.there / SIGNED)
-        monkeypatch.setattr(remote, "now", lambda hour=hour: 3600.0 * (hour + 1))
+        monkeypatch.setattr(exchange, "now", lambda hour=hour: 3600.0 * (hour + 1))
         if spoil is not Path.unlink:
             with pytest.raises(PlanSignatureError, match="or --prune, to go on without"):
                 team.push(text(1, 2))
@@ -348,7 +349,7 @@ def test_altered_and_missing_plans_are_refused(team: Team, tmp_path: Path) -> No
 
 def test_files_that_are_too_large(team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     team.push(text())
-    monkeypatch.setattr(remote, "LARGEST", 100)
+    monkeypatch.setattr(exchange, "LARGEST", 100)
     with pytest.raises(PlanRemoteError, match="has more than 100 bytes"):
         team.pull(tmp_path / "here")
 
@@ -432,15 +433,15 @@ def test_another_engine_has_pulled_a_later_index_meanwhile(
 ) -> None:
     """Nobody put an old one there."""
     team.push(text())
-    brought, here = remote._brought, tmp_path / "here"
+    brought, here = exchange._brought, tmp_path / "here"
 
-    def overtaken(*words: Any) -> remote.Exchanged | None:
-        monkeypatch.setattr(remote, "_brought", brought)
+    def overtaken(*words: Any) -> exchange.Exchanged | None:
+        monkeypatch.setattr(exchange, "_brought", brought)
         team.push(text(1, 2), prune=True)
         team.pull(here)
         return brought(*words)
 
-    monkeypatch.setattr(remote, "_brought", overtaken)
+    monkeypatch.setattr(exchange, "_brought", overtaken)
     assert team.pull(here).serial == 2
     assert find(Catalog(here), team.entries[0]).digest == team.entries[0].plan
 
@@ -558,7 +559,7 @@ def test_keys_are_made_once_and_for_their_owner(tmp_path: Path) -> None:
 def test_a_catalog_of_a_url_fetches_what_is_missing(
     team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_catalog, "PAUSE", 0.0)
+    monkeypatch.setattr(remote_catalogs, "PAUSE", 0.0)
     team.push(text())
     catalog = RemoteCatalog(team.url, tmp_path / "here", team.trusted)
     assert find(catalog, team.entries[0]).digest == team.entries[0].plan
@@ -579,7 +580,7 @@ def test_a_catalog_asks_its_url_once_in_a_while(team: Team, tmp_path: Path, monk
 
 
 def test_a_url_that_does_not_answer(team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_catalog, "PAUSE", 0.0)
+    monkeypatch.setattr(remote_catalogs, "PAUSE", 0.0)
     with pytest.raises(PlanRemoteError, match="has no"):
         RemoteCatalog(team.url, tmp_path / "here", team.trusted)
     team.push(text())
@@ -611,7 +612,7 @@ def test_those_who_wait_for_a_slow_url_do_not_each_wait_for_it_again(
         now[0] += 60
         raise PlanRemoteError("has not answered")
 
-    monkeypatch.setattr(remote_catalog, "pull", slow)
+    monkeypatch.setattr(remote_catalogs, "pull", slow)
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     for _ in range(2):
         catalog.refresh()
