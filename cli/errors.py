@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kvplan.cli.terminal import say_errors
+from kvplan.cli.terminal import say
 
 if TYPE_CHECKING:
     from kvplan.dsl.text.source import SourceSpan
@@ -122,8 +122,8 @@ def _report(error: Exception, form: str) -> None:
     told = as_dict(error)
     if isinstance(error, DslError) and error.diagnostics[0].span.path != "<argument>":
         text = render(error.diagnostics, "github" if form == "github" else "text")
-        click.echo(text, err=True) if form == "github" else say_errors(text, err=True)
+        click.echo(text, err=True) if form == "github" else say(text, err=True)
         return
-    say_errors(f"error[{told['code']}]: {told['message']}", err=True)
+    say(f"error[{told['code']}]: {told['message']}", err=True)
     if told["help"]:
-        say_errors(f"   = {told['help']}", err=True)
+        say(f"   = {told['help']}", err=True)

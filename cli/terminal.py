@@ -58,13 +58,10 @@ def width() -> int:
 
 
 def say(text: str, err: bool = False) -> None:
-    """Print a text for people: in colour, and wrapped at the terminal's width. The one way to print prose or tables."""
-    if text:
-        click.echo(painted(fitted(text, width())), err=err)
+    """Print a text for people: in colour, and wrapped at the terminal's width. The one way to print prose or tables.
 
-
-def say_errors(text: str, err: bool = False) -> None:
-    """As `say`, for errors and warnings: without a terminal their lines stay whole, for logs and for tools."""
+    Without a terminal lines stay whole, for logs and for tools.
+    """
     if text:
         click.echo(painted(fitted(text, width()) if is_known() else text), err=err)
 

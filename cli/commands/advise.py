@@ -12,7 +12,7 @@ import click
 from kvplan.cli import complete, jobs
 from kvplan.cli.commands.matrix import size
 from kvplan.cli.options import format_option, layouts_option, side_options
-from kvplan.cli.terminal import say, table
+from kvplan.cli.terminal import fitted, say, table, width
 from kvplan.compiler.cost.cost import TOKENS
 from kvplan.compiler.explain.advise import Advice, AdvisedPair, SettingChange, Sides, advise, worth
 from kvplan.compiler.pair.elect import AUTO, DIRECT
@@ -67,7 +67,7 @@ def text(model: str, profile: MachineProfile, advice: Advice, shown: Sequence[Ad
     now = advice.now
     head = [
         f"{model}, one request of {TOKENS:,} tokens: {now.prefill} -> {now.decode}",
-        f"times by {profile.name}: {profile.says}",
+        fitted(f"times by {profile.name}: {profile.says}", width()),
         "",
     ]
     rows = [_row(each, now) for each in (now, *shown)]

@@ -14,7 +14,7 @@ import click
 from kvplan.cli.errors import BAD_INPUT
 from kvplan.cli.jobs import name_errors, sides_of
 from kvplan.cli.options import format_option, layouts_option, tell_skipped
-from kvplan.cli.terminal import say, say_errors
+from kvplan.cli.terminal import say
 from kvplan.compiler.api import OPTIONS, settled
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.errors import CompileError
@@ -48,7 +48,7 @@ def command(paths: tuple[Path, ...], layouts: tuple[Path, ...], form: str) -> No
     errors = ordered([*check(files, layouts), *_check_models(files, layouts), *check_deployments(files, layouts)])
     found = [*errors, *([] if errors else doubts(files, layouts))]
     if found or form != "text":
-        say_errors(render(found, form)) if form == "text" else click.echo(render(found, form))
+        say(render(found, form)) if form == "text" else click.echo(render(found, form))
     if not errors and form == "text":
         say("\n".join(layers_of(files, layouts)))
         click.echo(f"{len(files)} {'file' if len(files) == 1 else 'files'}: no errors")

@@ -15,7 +15,7 @@ from kvplan.cli import errors as failure
 from kvplan.cli.commands.check import check_deployments
 from kvplan.cli.options import AskedPairs, format_option, layouts_option, pair_options
 from kvplan.cli.plan_index import Leftovers
-from kvplan.cli.terminal import painted_diff, say_errors
+from kvplan.cli.terminal import painted_diff, say
 from kvplan.compiler.errors import BadInput
 from kvplan.dsl.library import Library
 from kvplan.dsl.named import is_path
@@ -112,16 +112,16 @@ def _say(form: str, report: CompileReport) -> None:
     for path in report.removed:
         click.echo(f"removed {out / path}")
     for path in (path for path in report.left.plans if path not in report.removed):
-        say_errors(f"{out / path}: nothing asks for this plan any more; --prune removes it", err=True)
+        say(f"{out / path}: nothing asks for this plan any more; --prune removes it", err=True)
     for path in report.left.strays:
-        say_errors(f"{out / path}: kvplan did not write this file; move it elsewhere", err=True)
+        say(f"{out / path}: kvplan did not write this file; move it elsewhere", err=True)
     for job, error in report.outcome.refused:
-        say_errors(failure.refusal(job, error, next(iter(job.places), None)), err=True)
+        say(failure.refusal(job, error, next(iter(job.places), None)), err=True)
     for doubt in report.outcome.doubts:
-        say_errors(doubt, err=True)
-    say_errors(_summary(report), err=True)
+        say(doubt, err=True)
+    say(_summary(report), err=True)
     if report.check and report.changed:
-        say_errors("to bring them up to date: the same command without --check, then commit what it writes", err=True)
+        say("to bring them up to date: the same command without --check, then commit what it writes", err=True)
 
 
 def _summary(report: CompileReport) -> str:

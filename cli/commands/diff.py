@@ -13,7 +13,7 @@ from kvplan.cli.options import format_option, layouts_option, leave_out
 from kvplan.cli.review import judge, reports
 from kvplan.cli.review.rollout import fleet_rollout
 from kvplan.cli.review.sources import compared
-from kvplan.cli.terminal import say_errors
+from kvplan.cli.terminal import say
 
 
 @click.command("diff")
@@ -59,5 +59,5 @@ def command(
     rollout = None if engines is None else fleet_rollout(engines, found.review, found.before, found.after)
     click.echo(reports.report(form, found.review, judgement, new, verbose, rollout).rstrip("\n"))
     for job, error in found.refused:
-        say_errors(failure.refusal(job, error, next(iter(job.places), None)), err=True)
+        say(failure.refusal(job, error, next(iter(job.places), None)), err=True)
     sys.exit(failure.without_plan(found.refused) or (failure.WRONG if judgement.rules else 0))

@@ -16,7 +16,7 @@ import click
 from kvplan.cli import complete, plans
 from kvplan.cli.commands import explain_text
 from kvplan.cli.options import AskedPairs, format_option, layouts_option, pair_options
-from kvplan.cli.terminal import drawing, say
+from kvplan.cli.terminal import drawing, fitted, say, width
 from kvplan.compiler.explain.diff.rules import MEANINGS, RULES
 from kvplan.dsl.named import is_layout_file, is_path, library
 
@@ -52,7 +52,7 @@ def command(what: str, asked: AskedPairs, worker: int | None, form: str) -> None
 
         raise BadInput("S024", f"--worker {worker} needs a pair", "give --prefill and --decode, or the path of a plan")
     show = explain_text.text(said)
-    click.echo(json.dumps(said, indent=2)) if form == "json" else say(show)
+    click.echo(json.dumps(said, indent=2)) if form == "json" else say(fitted(show, width()))
 
 
 def _explain(what: str, asked: AskedPairs, worker: int) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from kvplan.cli.options import format_option, layouts_option
-from kvplan.cli.terminal import say_errors
+from kvplan.cli.terminal import say
 from kvplan.compiler.words import columns
 from kvplan.dsl.configs.new_model import NewModel, described, made
 from kvplan.dsl.lang.foreign_json import parse_foreign
@@ -54,7 +54,7 @@ def command(
     if wanted and not out:
         click.echo(new.text, nl=False)
     told = _same(library, new) if wanted else _known(library, new, new.command(str(config), *layouts, out=out))
-    say_errors("\n".join([*told, *([f"wrote {written}"] if written else []), *_unsure(new, wanted)]), err=True)
+    say("\n".join([*told, *([f"wrote {written}"] if written else []), *_unsure(new, wanted)]), err=True)
 
 
 def _from_stdin(library: Library, out: Path | None) -> NewModel:

@@ -15,7 +15,7 @@ from rich.progress import Progress
 from kvplan.cli import complete, jobs
 from kvplan.cli import errors as failure
 from kvplan.cli.options import AskedPairs, format_option, layouts_option, pair_options
-from kvplan.cli.terminal import say, say_errors
+from kvplan.cli.terminal import say
 from kvplan.compiler.api import compile_pair
 from kvplan.compiler.check.audit.verdict import Verdict
 from kvplan.compiler.check.request import check, parse_text
@@ -66,7 +66,7 @@ def command(
     else:
         lines = [f"{job}\n  tokens {first}:{end}: {verdict.text()}" for job, ((first, end), verdict) in done]
         say("\n".join(lines))
-        say_errors("\n".join(failure.refusal(*pair) for pair in refused), err=True)
+        say("\n".join(failure.refusal(*pair) for pair in refused), err=True)
     right = all(verdict.right for _, (_, verdict) in done)
     sys.exit(failure.WRONG if not right else failure.without_plan(refused))
 
