@@ -33,7 +33,7 @@ class KvplanError(Exception):
 
 
 class PlanFormatError(KvplanError):
-    """A plan is of another format version or not of the closed form, or it was changed: its digest is another one.
+    """A plan is of another format version, not of the closed form, or was changed: a digest or a number is wrong.
 
     Compile the plan again with the release of kvplan that the engines run, and do not edit plans by hand.
     """

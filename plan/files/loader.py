@@ -8,6 +8,7 @@ from pathlib import Path
 from kvplan.plan import digest
 from kvplan.plan.errors import PlanLoadError, PlanMissingError
 from kvplan.plan.files import module
+from kvplan.plan.files.numbers import check_numbers
 from kvplan.plan.types import Plan
 
 
@@ -38,6 +39,7 @@ def parse(text: str, name: str) -> Plan:
     """The plan of a module's text. Raises PlanFormatError."""
     plan = module.read(text, name)
     digest.check(plan)
+    check_numbers(plan)
     return plan
 
 

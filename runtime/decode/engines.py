@@ -278,13 +278,13 @@ class PrefillEngines:
         """An engine that was met, which has none of its name before it. Raises what adding a worker raises."""
         try:
             engine = PrefillEngine(met, push, self._pool, self._transport, now, self._stage)
-        except Exception:
+        except BaseException:
             met.close()
             raise
         try:
             for card, control in met.workers:
                 engine.add(card, control)
-        except KvplanError:
+        except BaseException:
             met.close()
             self.retire(engine)
             raise

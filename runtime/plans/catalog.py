@@ -14,6 +14,8 @@ from kvplan.plan.files import index
 from kvplan.plan.files.folder import locked
 from kvplan.plan.files.index import IndexEntry, Stamp
 from kvplan.plan.files.loader import choose, load_plan, loaded
+from kvplan.plan.files.numbers import check_numbers
+from kvplan.plan.files.shape import check_shape
 from kvplan.plan.types import Plan, Side
 from kvplan.runtime.ops import logs
 from kvplan.runtime.plans.jit import CompileResult, Jit, check_digests, command, shown
@@ -247,10 +249,10 @@ class Catalog:
 def plans_of(value: object) -> PlanSource:
     """A plan, plans, the path of a plan or of a plans directory, or what finds plans itself, as what finds plans.
 
-    Raises PlanLoadError for anything else.
+    Raises PlanLoadError for anything else, and PlanFormatError for a plan with numbers that lead nowhere.
     """
     if isinstance(value, Plan):
-        return FixedPlans((value,))
+        return _given((value,))
     if isinstance(value, str | Path):
         return FixedPlans((load_plan(value),)) if Path(value).is_file() else Catalog(value)
     # Bytes have a method `find`, too.
@@ -259,7 +261,15 @@ def plans_of(value: object) -> PlanSource:
     given = tuple(value) if isinstance(value, Iterable) else ()
     if not given or not all(isinstance(plan, Plan) for plan in given):
         raise PlanLoadError(f"{ascii(value)[:80]} is no plan, plans or plans directory: give one of these")
-    return FixedPlans(given)
+    return _given(given)
+
+
+def _given(plans: tuple[Plan, ...]) -> FixedPlans:
+    """Plans that somebody made, and may have changed since they were loaded. Raises PlanFormatError."""
+    for plan in plans:
+        check_shape(plan)
+        check_numbers(plan)
+    return FixedPlans(plans)
 
 
 def _said(options: Iterable[tuple[str, str]]) -> str:

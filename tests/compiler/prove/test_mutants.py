@@ -114,14 +114,20 @@ def test_every_damage_is_done_to_some_plan_and_most_to_many() -> None:
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_the_text_of_a_damaged_plan_is_refused_by_its_digest_and_once_sealed_by_the_proof(name: str) -> None:
+def test_the_text_of_a_damaged_plan_is_refused_by_its_digest_and_once_sealed_by_its_numbers_or_the_proof(
+    name: str,
+) -> None:
     made = whole(name)[0]
     chosen = list(mutants(name))[::17]
     assert chosen
     for damage, plan in chosen:
         with pytest.raises(PlanFormatError, match="digest"):
             parse(emit(plan, made.facts), name)
-        assert not proved(parse(emit(sealed(plan), made.facts), name), name), damage
+        try:
+            found = parse(emit(sealed(plan), made.facts), name)
+        except PlanFormatError:  # A number of it leads nowhere.
+            continue
+        assert not proved(found, name), damage
 
 
 def two_rows(nest: Nest, rows: int) -> Nest:

@@ -1,0 +1,276 @@
+"""Whether every number of a plan that is used as an index lies inside what it counts.
+
+A plan's digests prove who wrote it, not that it is right: both engines may have one that somebody edited. What is
+checked here, once, no later code checks again: workers, groups, planes, loops, and the bytes of a page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import NoReturn, TypeVar
+
+import numpy as np
+
+from kvplan.plan import expand
+from kvplan.plan.errors import PlanFormatError
+from kvplan.plan.needs import Needs
+from kvplan.plan.spans import page_rows
+from kvplan.plan.types import Group, Ints, Nest, PageRange, Pair, Plan, Planes, Read, Side, Table
+
+# As many as the compiler makes: planes of a worker, and spans of a table.
+MOST_PLANES, MOST_SPANS = 1 << 16, 1 << 24
+STORES = ("state", "tokens")
+# Which of a place's two numbers counts planes, and which bytes of a page.
+PLANE, BYTE = 0, 1
+# The turns of a loop, and how far each leads.
+Step = tuple[int, int]
+# The first plane, the loops that lead to others, and the bytes of a page, first and end.
+Touched = tuple[int, Sequence[Step], int, int]
+T = TypeVar("T")
+
+
+def check_numbers(plan: Plan) -> None:
+    """Raises PlanFormatError where a number of a plan leads out of what it counts."""
+    try:
+        _Numbers(plan).check()
+    except OverflowError:
+        _bad("a number has more than 64 bits")
+
+
+@dataclass(slots=True)
+class _Numbers:
+    """The checks of one plan. What workers and reads share, the same object, is looked at once."""
+
+    plan: Plan
+    pages: dict[int, Ints] = field(default_factory=dict)
+    fitting: set[tuple[object, ...]] = field(default_factory=set)
+
+    def check(self) -> None:
+        plan = self.plan
+        for side in (plan.prefill, plan.decode):
+            self._check_side(side)
+        for pair in _named("pair", plan.pairs, lambda pair: pair.name).values():
+            _check_pair(pair, self._groups(pair))
+        if not len(plan.reads) == len(plan.notify) == len(plan.decode.workers):
+            _bad(f"{len(plan.decode.workers)} decode workers have {len(plan.reads)} lists of reads")
+        for notified in plan.notify:
+            _check_within("a notified prefill worker", notified, len(plan.prefill.workers))
+        for number, reads in enumerate(plan.reads):
+            for read in reads:
+                self._check_read(number, read)
+
+    def _check_side(self, side: Side) -> None:
+        groups = _named("group", side.groups, lambda group: group.name)
+        shards = max((_checked_group(group).shards for group in side.groups), default=1)
+        for _, needs in side.needs:
+            _check_needs(needs)
+        if not side.workers:
+            _bad(f"side {side.key} has no workers")
+        for worker in side.workers:
+            # Where no group shares its tokens out, nobody asks for the shard.
+            if shards > 1:
+                _check_within("a worker's shard of the tokens", (worker.shard,), shards)
+            if id(worker.planes) not in self.pages:
+                self.pages[id(worker.planes)] = _pages(worker.planes, groups)
+
+    def _groups(self, pair: Pair) -> tuple[Group, Group]:
+        named = ((self.plan.prefill, pair.prefill), (self.plan.decode, pair.decode))
+        found = [next((group for group in side.groups if group.name == name), None) for side, name in named]
+        if found[0] is None or found[1] is None:
+            _bad(f"pair {pair.name} is of the groups {pair.prefill} and {pair.decode}, and a side lacks one")
+        return found[0], found[1]
+
+    def _check_read(self, number: int, read: Read) -> None:
+        """Nothing that read `read` of decode worker `number` touches lies outside of the two workers' pages."""
+        _check_within("a read's prefill worker", (read.worker,), len(self.plan.prefill.workers))
+        pair = next((pair for pair in self.plan.pairs if pair.name == read.pair), None)
+        if pair is None:
+            _bad(f"a read is of the pair {read.pair}, and the plan lacks it")
+        planes = self.plan.prefill.workers[read.worker].planes, self.plan.decode.workers[number].planes
+        key = (id(read.table), pair.name, read.first, read.offset, *map(id, planes))
+        if key in self.fitting:
+            return
+        rows = [page_rows(group, pair.rows) for group in self._groups(pair)]
+        _check_table(read.table)
+        for side in (0, 1):
+            place = _Place(self.pages[id(planes[side])], read.first[side], read.offset[side], rows[side])
+            for touched in _touched(read.table, side, place):
+                place.check(*touched)
+        self.fitting.add(key)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The planes of a worker by their page's bytes, and where a read's table begins there; `rows` are of a page."""
+
+    pages: Ints
+    first: int
+    offset: int
+    rows: int
+
+    def check(self, plane: int, steps: Sequence[Step], low: int, high: int) -> None:
+        """Raises PlanFormatError unless bytes [low, high) lie in the pages of the planes that loops lead to."""
+        least, most = _reach(plane + self.first, steps)
+        if least < 0 or most >= len(self.pages):
+            _bad(f"planes {least} to {most} are moved, the worker has {len(self.pages)} planes, numbered from 0")
+        page = int(self.pages[_led_to(plane + self.first, steps)].min())
+        if low + self.offset < 0 or high + self.offset > page:
+            _bad(f"bytes {low + self.offset} to {high + self.offset} are moved of a page of {page} bytes")
+
+
+def _touched(table: Table, side: int, place: _Place) -> Iterator[Touched]:
+    """What each part of a table touches on a side."""
+    for nest in (*table.page, *table.token):
+        yield from _touched_by(nest, side, place.rows if nest.token else 1)
+    for part in (table.unpack, table.pack)[side]:
+        yield part.plane, ((part.planes, part.step),), part.offset, part.offset + part.bytes
+
+
+def _touched_by(nest: Nest, side: int, rows: int) -> Iterator[Touched]:
+    steps = [(loop.count, (loop.prefill, loop.decode)[side]) for loop in nest.loops]
+    start = (nest.prefill, nest.decode)[side]
+    token = _tokens(nest, side, rows)
+    if not any(step[PLANE] and step[BYTE] for _, step in steps):
+        planes, inside = (tuple((count, step[n]) for count, step in steps if step[n]) for n in (PLANE, BYTE))
+        low, high = _reach(start[BYTE], inside)
+        yield start[PLANE], planes, low + token[0], high + token[1] + nest.bytes
+        return
+    # A step that leads to another plane and another byte: each span is looked at for itself.
+    for plane, byte in expand.expand((nest,))[:, 2 * side : 2 * side + 2].tolist():
+        yield plane, (), byte + token[0], byte + token[1] + nest.bytes
+
+
+def _reach(start: int, steps: Iterable[Step]) -> tuple[int, int]:
+    """The least and the most that loops of (count, step) lead to."""
+    low = high = start
+    for count, step in steps:
+        reach = (count - 1) * step
+        low, high = low + min(0, reach), high + max(0, reach)
+    return low, high
+
+
+def _led_to(start: int, steps: Iterable[Step]) -> Ints:
+    """All numbers that loops of (count, step) lead to, in their order."""
+    numbers = np.full(1, start, np.int64)
+    for count, step in steps:
+        numbers = (numbers[:, None] + np.arange(count, dtype=np.int64) * step).reshape(-1)
+    return numbers
+
+
+def _tokens(nest: Nest, side: int, rows: int) -> tuple[int, int]:
+    """The least and the most that rows of tokens of a page lead to, in bytes."""
+    if nest.token is None:
+        return 0, 0
+    if not nest.hops:
+        return _reach(0, [(rows, nest.token[side])])
+    row = np.arange(rows, dtype=object)
+    at = row * nest.token[side] + sum(row // hop[0] * hop[1 + side] for hop in nest.hops)
+    return int(at.min()), int(at.max())
+
+
+def _check_table(table: Table) -> None:
+    if not table.page and not table.token:
+        _bad("a read moves nothing")
+    for nest in (*table.page, *table.token):
+        _check_counts("bytes of a span", nest.bytes)
+        _check_counts("turns of a loop", *(loop.count for loop in nest.loops))
+        _check_counts("rows of a tile", *(hop[0] for hop in nest.hops))
+    if any(nest.token or nest.hops for nest in table.page) or not all(nest.token for nest in table.token):
+        _bad("a table of pages has steps of tokens, or a table of tokens has none")
+    if sum(prod(loop.count for loop in nest.loops) for nest in (*table.page, *table.token)) > MOST_SPANS:
+        _bad(f"a table has more than {MOST_SPANS} spans")
+    for part in (*table.unpack, *table.pack):
+        _check_range(part)
+
+
+def _check_range(part: PageRange) -> None:
+    _check_counts("planes and bytes of a range of pages", part.planes, part.bytes)
+    if part.planes > MOST_PLANES:
+        _bad(f"a range of pages has more than {MOST_PLANES} planes")
+
+
+def _check_pair(pair: Pair, groups: tuple[Group, Group]) -> None:
+    _check_needs(pair.needs)
+    _check_counts("tokens of a row", pair.rows)
+    if groups[0].store != groups[1].store:
+        _bad(f"pair {pair.name} is of a state and of tokens")
+    if groups[0].store == "tokens" and any(group.kernel % pair.rows for group in groups):
+        _bad(f"pair {pair.name} has rows of {pair.rows} tokens, which do not divide kernel blocks")
+    rows = {page_rows(group, pair.rows) for group in groups}
+    if pair.page and {pair.page} != rows:
+        _bad(f"pair {pair.name} has pages of {pair.page} rows, its groups of {sorted(rows)}")
+
+
+def _checked_group(group: Group) -> Group:
+    if group.store not in STORES:
+        _bad(f"group {group.name} stores {group.store!r}")
+    _check_counts(f"blocks, shards and chunk of group {group.name}", group.ratio, group.shards, group.chunk)
+    if group.store == "tokens":
+        _check_counts(f"tokens of a block of group {group.name}", group.kernel)
+        if group.tokens != group.kernel * group.ratio:
+            _bad(f"group {group.name} has {group.tokens} tokens in {group.ratio} blocks of {group.kernel}")
+    if group.ring < 0:
+        _bad(f"group {group.name} has a ring of {group.ring} tokens")
+    return group
+
+
+def _check_needs(needs: Needs) -> None:
+    if needs.chunk is not None:
+        _check_counts("tokens of a chunk", needs.chunk)
+    # A window of one token keeps none of those before.
+    if (needs.keep or 0) < 0 or needs.sink < 0:
+        _bad(f"the last {needs.keep} and the first {needs.sink} tokens are needed")
+
+
+def _pages(entries: tuple[Planes, ...], groups: dict[str, Group]) -> Ints:
+    """The bytes of a page of every plane of a worker, whose numbers are 0 and up, each once."""
+    counts = [prod(len(indices) for _, indices, _ in entry.loops) for entry in entries]
+    total = sum(counts)
+    if total > MOST_PLANES:
+        _bad(f"a worker has more than {MOST_PLANES} planes")
+    pages = np.zeros(total, np.int64)
+    for entry in entries:
+        if entry.group not in groups:
+            _bad(f"planes of {entry.cache} are of the group {entry.group}, and the side lacks it")
+        if not 0 < entry.page <= entry.stride:
+            _bad(f"pages of {entry.cache} have {entry.page} bytes, {entry.stride} bytes apart")
+        numbers = _plane_numbers(entry, total)
+        if (pages[numbers] > 0).any() or len(np.unique(numbers)) < len(numbers):
+            _bad(f"two planes of a worker have one number, one of them of {entry.cache}")
+        pages[numbers] = entry.page
+    return pages
+
+
+def _plane_numbers(entry: Planes, total: int) -> Ints:
+    steps = [(len(indices), step) for _, indices, step in entry.loops]
+    low, high = _reach(entry.first, steps)
+    if all(count for count, _ in steps):
+        _check_within(f"a plane of {entry.cache}", (low, high), total)
+    return _led_to(entry.first, steps)
+
+
+def _named(what: str, values: Iterable[T], name: Callable[[T], str]) -> dict[str, T]:
+    """The values by name. Raises PlanFormatError where two have one."""
+    given = list(values)
+    found = {name(value): value for value in given}
+    if len(found) < len(given):
+        _bad(f"two values of a kind have one name: {what}")
+    return found
+
+
+def _check_within(what: str, numbers: Iterable[int], count: int) -> None:
+    for number in numbers:
+        if not 0 <= number < count:
+            _bad(f"{what} is number {number}, of {count} that are counted from 0")
+
+
+def _check_counts(what: str, *counts: int) -> None:
+    for count in counts:
+        if count < 1:
+            _bad(f"{what}: {count}, and at least 1 is needed")
+
+
+def _bad(why: str) -> NoReturn:
+    raise PlanFormatError(f"{why}: compile the plan again")
