@@ -75,7 +75,7 @@ def _in_files(name: str, side: str, files: Files, pairs: int) -> list[Row]:
 def object_rows(url: str, pairs: int) -> list[Row]:
     """Objects of an S3 server, or of whatever the URL names, below a folder that is left empty."""
     from kvplan.remote.folder import RemoteFolder
-    from kvplan.runtime.errors import StoreFileError
+    from kvplan.store.errors import StoreFileError
 
     if not url:
         return [skipped(AREA, f"{PLACE} names no folder of a bucket, s3://bucket/folder")]

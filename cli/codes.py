@@ -41,10 +41,13 @@ def _source() -> str:
 
 
 def all_codes() -> dict[str, ErrorCode]:
-    """Every code: those that are written here, then those of the runtime."""
-    from kvplan.runtime import errors
+    """Every code: those that are written here, then those of the runtime and of the rooms above it."""
+    from kvplan.fleet import errors as fleet
+    from kvplan.runtime import errors as runtime
+    from kvplan.store import errors as store
 
-    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.KvplanError)]
+    values = [value for room in (runtime, store, fleet) for value in vars(room).values()]
+    kinds = [value for value in values if isinstance(value, type) and issubclass(value, runtime.KvplanError)]
     return {
         **written(),
         **{kind.code: ErrorCode(kind.__name__, cleandoc(kind.__doc__ or "")) for kind in reversed(kinds)},

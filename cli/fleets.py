@@ -13,10 +13,10 @@ from typing import Any, TypeVar, cast
 import click
 
 from kvplan.cli.options import leave_out
+from kvplan.fleet.errors import FleetError
 from kvplan.fleet.etcd import PREFIX, Certificates, EtcdFleet
 from kvplan.fleet.file import read_fleet
 from kvplan.fleet.records import EngineRecord
-from kvplan.runtime.errors import FleetError
 
 FILE = click.Path(dir_okay=False, exists=True)
 POSITIVE, SECONDS = click.FloatRange(min=0, min_open=True), 5.0

@@ -18,8 +18,9 @@ from urllib.parse import quote, urlsplit
 
 from msgspec.structs import replace
 
+from kvplan.fleet.errors import FleetError
 from kvplan.fleet.records import EngineRecord, decoded, encoded
-from kvplan.runtime.errors import FleetError, cause_text
+from kvplan.runtime.errors import cause_text
 from kvplan.runtime.ops import logs
 
 PREFIX = "/kvplan/engines/"

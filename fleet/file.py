@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
+from kvplan.fleet.errors import FleetError
 from kvplan.fleet.records import EngineRecord, StaticFleet, readable
-from kvplan.runtime.errors import FleetError
 
 FIELDS = frozenset(EngineRecord.__struct_fields__)
 # A thousand engines of a thousand workers each.

@@ -9,7 +9,7 @@ from typing import Annotated, Protocol
 
 import msgspec
 
-from kvplan.runtime.errors import FleetError
+from kvplan.fleet.errors import FleetError
 
 FORMAT = 1
 # An etcd refuses values above 1.5 MiB; a thousand workers' addresses are 40 KiB.

@@ -22,11 +22,12 @@ from kvplan.plan.errors import BadRequestError, KvplanError
 from kvplan.plan.request import Request, check
 from kvplan.plan.spans import pair_named, pick
 from kvplan.plan.types import Blocks, Interval, Ints, Pair, Plan, Runs, Side
-from kvplan.runtime.errors import HandleError, LimitedError, RegisterError, StoreKeyError
+from kvplan.runtime.errors import HandleError, LimitedError, RegisterError
 from kvplan.runtime.memory.geometry import logical_blocks
 from kvplan.runtime.memory.register import Pool, views
 from kvplan.runtime.transfer.demand import demand
 from kvplan.store.carry import LocalCarrier, MakeTransport, WorkerRuns
+from kvplan.store.errors import StoreKeyError
 from kvplan.store.header import Bytes
 from kvplan.store.keys import KEY_BYTES
 from kvplan.store.layout import StoredLayout, Wanted, stored_layout, wanted

@@ -10,7 +10,8 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from kvplan.runtime.errors import DamagedObjectError, TransportError
+from kvplan.runtime.errors import TransportError
+from kvplan.store.errors import DamagedObjectError
 from kvplan.store.nixl_storage import NixlStorage
 
 # Buffers of one call, which the system bounds.

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kvplan.plan.types import Interval
-from kvplan.runtime.errors import DamagedObjectError, ForeignObjectError
+from kvplan.store.errors import DamagedObjectError, ForeignObjectError
 
 Bytes = npt.NDArray[np.uint8]
 # Part of every object's name, too: releases that share a store do not replace each other's objects.

@@ -16,8 +16,8 @@ from pathlib import Path
 from threading import Lock
 
 from kvplan.runtime.clock import now
-from kvplan.runtime.errors import StoreIndexError
 from kvplan.runtime.ops import logs
+from kvplan.store.errors import StoreIndexError
 from kvplan.store.header import ObjectHeader
 from kvplan.store.layout import Ranges
 

@@ -11,7 +11,7 @@ import operator
 from collections.abc import Iterator, Sequence
 from numbers import Integral
 
-from kvplan.runtime.errors import StoreKeyError
+from kvplan.store.errors import StoreKeyError
 
 Extra = None | bool | int | str | bytes | tuple["Extra", ...]
 SEED, KEY_BYTES = "kvplan", 32

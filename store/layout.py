@@ -9,7 +9,7 @@ from itertools import combinations
 
 from kvplan.plan import planes as names
 from kvplan.plan.types import CONTEXT, Group, Interval, Pair, Plan, Side
-from kvplan.runtime.errors import StoreKeyError, StoreSideError
+from kvplan.store.errors import StoreKeyError, StoreSideError
 from kvplan.store.header import VERSION
 
 # Tokens that an object has, of the whole request; of a state, which has no tokens of its own, none.

@@ -19,7 +19,7 @@ from typing import Protocol
 
 import numpy as np
 
-from kvplan.runtime.errors import DamagedObjectError, ForeignObjectError, MissingObjectError, StoreFileError
+from kvplan.store.errors import DamagedObjectError, ForeignObjectError, MissingObjectError, StoreFileError
 from kvplan.store.files import FilePages, Files, PlainFiles
 from kvplan.store.header import Bytes, ObjectHeader, encoded, read_header
 from kvplan.store.pages import Place, fill, read_pages

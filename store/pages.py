@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from kvplan.runtime.errors import DamagedObjectError
+from kvplan.store.errors import DamagedObjectError
 from kvplan.store.header import Bytes, ObjectHeader
 
 try:

@@ -16,8 +16,8 @@ import numpy as np
 
 from kvplan.plan.files.folder import HALF
 from kvplan.remote.folder import RemoteFolder
-from kvplan.runtime.errors import DamagedObjectError, MissingObjectError, StoreFileError
 from kvplan.store.bucket import NixlBucket
+from kvplan.store.errors import DamagedObjectError, MissingObjectError, StoreFileError
 from kvplan.store.header import Bytes, ObjectHeader, encoded, read_header
 from kvplan.store.objects import ABANDONED, REFUSED, ObjectPages
 from kvplan.store.pages import Place, fill, read_pages

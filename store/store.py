@@ -14,7 +14,9 @@ import numpy as np
 
 from kvplan.remote.folder import RemoteFolder
 from kvplan.runtime.clock import now
-from kvplan.runtime.errors import (
+from kvplan.runtime.ops import logs
+from kvplan.store.bucket import NixlBucket
+from kvplan.store.errors import (
     DamagedObjectError,
     ForeignObjectError,
     MissingObjectError,
@@ -22,8 +24,6 @@ from kvplan.runtime.errors import (
     StoreFileError,
     StoreIndexError,
 )
-from kvplan.runtime.ops import logs
-from kvplan.store.bucket import NixlBucket
 from kvplan.store.files import Files, PlainFiles
 from kvplan.store.header import Bytes, ObjectHeader, object_name
 from kvplan.store.index import StoredObject, StoreIndex, in_order

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from kvplan.fleet.errors import FleetError
 from kvplan.fleet.etcd import Certificates, EtcdFleet
 from kvplan.fleet.records import EngineRecord, EngineRole
 from kvplan.integrations.vllm.config import ConnectorConfig
 from kvplan.integrations.vllm.metadata import WorkerFacts
 from kvplan.runtime.control.card import PROTOCOL
-from kvplan.runtime.errors import FleetError
 from kvplan.runtime.ops import logs
 
 # Seconds for which an engine that ends waits for an etcd that does not answer.

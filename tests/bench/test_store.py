@@ -6,7 +6,7 @@ import pytest
 
 from kvplan.bench import store
 from kvplan.remote.folder import RemoteFolder
-from kvplan.runtime.errors import StoreFileError
+from kvplan.store.errors import StoreFileError
 
 
 @pytest.fixture

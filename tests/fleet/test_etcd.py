@@ -21,8 +21,8 @@ from tests.slowness import slowness
 
 from kvplan.bench.etcd_server import ETCD, EtcdServer
 from kvplan.fleet import etcd
+from kvplan.fleet.errors import FleetError
 from kvplan.fleet.etcd import PREFIX, Certificates, Cluster, EtcdFleet
-from kvplan.runtime.errors import FleetError
 
 pytestmark = pytest.mark.skipif(ETCD is None, reason="no etcd (Debian: etcd-server)")
 LEASE = 2

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from tests.fleet.test_records import record
 
+from kvplan.fleet.errors import FleetError
 from kvplan.fleet.file import read_fleet
 from kvplan.fleet.records import EngineState
-from kvplan.runtime.errors import FleetError
 
 WRITTEN = """
 engines:

@@ -14,9 +14,9 @@ import pytest
 from tests.fleet.test_records import record
 from tests.runtime.helpers.waiting import until
 
+from kvplan.fleet.errors import FleetError
 from kvplan.fleet.etcd import EtcdFleet
 from kvplan.fleet.records import decoded
-from kvplan.runtime.errors import FleetError
 
 
 class RecordedCluster:

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from kvplan.fleet.errors import FleetError
 from kvplan.fleet.pairs import fleet_pairs
 from kvplan.fleet.records import EngineRecord, EngineRole, EngineState, StaticFleet, decoded, encoded
 from kvplan.plan.files.index import IndexEntry
-from kvplan.runtime.errors import FleetError
 
 
 def record(name: str, **more: Any) -> EngineRecord:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.store.engines import empty, full, keys_of, load_into, save
 
-from kvplan.runtime.errors import DamagedObjectError, StoreIndexError
+from kvplan.store.errors import DamagedObjectError, StoreIndexError
 from kvplan.store.index import StoreIndex
 from kvplan.store.store import INDEX, OBJECTS, Store
 

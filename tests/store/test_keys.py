@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvplan.runtime.errors import StoreKeyError
 from kvplan.store import keys
+from kvplan.store.errors import StoreKeyError
 from kvplan.store.keys import block_keys, chain, root
 
 # RFC 8949, appendix A.

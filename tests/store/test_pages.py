@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvplan.runtime.errors import DamagedObjectError
+from kvplan.store.errors import DamagedObjectError
 from kvplan.store.header import Bytes, ObjectHeader
 from kvplan.store.pages import checksum, read_pages
 

@@ -17,14 +17,9 @@ from tests.store.engines import empty, full, keys_of, load_into, save
 from tests.store.killed import LENGTH, MODEL, REMOTE_STEPS, ended
 
 from kvplan.remote.folder import RemoteFolder
-from kvplan.runtime.errors import (
-    DamagedObjectError,
-    ForeignObjectError,
-    MissingObjectError,
-    StoreFileError,
-    TransportError,
-)
+from kvplan.runtime.errors import TransportError
 from kvplan.store.bucket import NixlBucket
+from kvplan.store.errors import DamagedObjectError, ForeignObjectError, MissingObjectError, StoreFileError
 from kvplan.store.header import encoded, read_header
 from kvplan.store.objects import REFUSED
 from kvplan.store.store import Store

@@ -8,9 +8,10 @@ from tests.store.engines import REVISION, ROOM, Engine, compiled, full, keys_of,
 
 from kvplan.compiler.check.labels import atlas
 from kvplan.compiler.check.sample import sample_request
-from kvplan.runtime.errors import RegisterError, StoreSideError
+from kvplan.runtime.errors import RegisterError
 from kvplan.runtime.memory.register import Pool
 from kvplan.store.engine import Saver
+from kvplan.store.errors import StoreSideError
 from kvplan.store.layout import stored_layout
 from kvplan.store.store import Store
 

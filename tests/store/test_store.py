@@ -18,13 +18,14 @@ from tests.store.engines import REVISION, Engine, empty, full, keys_of, load_int
 from kvplan.compiler.api import compile_pair
 from kvplan.compiler.errors import Refused
 from kvplan.dsl.library import load
-from kvplan.runtime.errors import (
-    BadRequestError,
+from kvplan.runtime.errors import BadRequestError, DeadlineError, HandleError, LimitedError
+from kvplan.runtime.transport.inmemory import CopyTransfer
+from kvplan.store import engine as engines
+from kvplan.store import layout as layouts
+from kvplan.store.engine import Loader, Saver
+from kvplan.store.errors import (
     DamagedObjectError,
-    DeadlineError,
     ForeignObjectError,
-    HandleError,
-    LimitedError,
     MissingObjectError,
     StoreError,
     StoreFileError,
@@ -32,10 +33,6 @@ from kvplan.runtime.errors import (
     StoreKeyError,
     StoreSideError,
 )
-from kvplan.runtime.transport.inmemory import CopyTransfer
-from kvplan.store import engine as engines
-from kvplan.store import layout as layouts
-from kvplan.store.engine import Loader, Saver
 from kvplan.store.files import Files, NixlFiles, PlainFiles
 from kvplan.store.header import ObjectHeader, encoded
 from kvplan.store.keys import block_keys

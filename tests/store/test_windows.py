@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from tests.store.engines import REVISION, empty, full, keys_of, load_into, save
 
-from kvplan.runtime.errors import DamagedObjectError, StoreFileError
 from kvplan.store.carry import LocalCarrier
 from kvplan.store.engine import Loader
+from kvplan.store.errors import DamagedObjectError, StoreFileError
 from kvplan.store.layout import StoredLayout
 from kvplan.store.store import Store, StoredBlock
 

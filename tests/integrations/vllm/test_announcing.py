@@ -13,6 +13,7 @@ from tests.integrations.vllm.requests import facts
 from tests.runtime.helpers.waiting import until
 
 from kvplan.bench.etcd_server import ETCD, EtcdServer
+from kvplan.fleet.errors import FleetError
 from kvplan.fleet.etcd import EtcdFleet
 from kvplan.fleet.records import EngineRecord, EngineRole, decoded, encoded
 from kvplan.integrations.vllm import announcing
@@ -20,7 +21,6 @@ from kvplan.integrations.vllm.announcing import FleetAnnouncer, engine_record, e
 from kvplan.integrations.vllm.config import ConnectorConfig, read_config
 from kvplan.integrations.vllm.metadata import WorkerFacts
 from kvplan.runtime.control.card import PROTOCOL
-from kvplan.runtime.errors import FleetError
 
 NOWHERE = "http://127.0.0.1:9"
 

@@ -7,7 +7,9 @@ from tests.paths import ROOT
 from tests.runtime.helpers.plan_texts import module_text
 from tests.runtime.helpers.plans import Shape, plan
 
+import kvplan.fleet.errors
 import kvplan.runtime
+import kvplan.store.errors
 from kvplan.plan.files.loader import load_plan
 from kvplan.runtime import choose, errors
 
@@ -183,8 +185,8 @@ def test_the_public_api() -> None:
 
 
 def test_codes_are_permanent_and_unlike() -> None:
-    kinds = [
-        value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, errors.KvplanError)
-    ]
+    values = [value for room in (errors, kvplan.store.errors, kvplan.fleet.errors) for value in vars(room).values()]
+    kinds = {value for value in values if isinstance(value, type) and issubclass(value, errors.KvplanError)}
     codes = [kind.code for kind in kinds]
+    assert {"R001", "R010", "R061", "R070"} <= set(codes)
     assert len(set(codes)) == len(codes)
