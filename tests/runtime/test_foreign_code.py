@@ -235,8 +235,11 @@ def test_a_caller_that_polls_sees_only_what_ends_its_program(made: World, error:
     "error", [asyncio.CancelledError(), ValueError("wrong")], ids=lambda error: type(error).__name__
 )
 def test_a_log_handler_that_raises_harms_nobody(
-    made: World, error: BaseException, capsys: pytest.CaptureFixture[str]
+    made: World, error: BaseException, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # NIXL turns it off for the whole process when it is imported.
+    monkeypatch.setattr(logging, "raiseExceptions", True)
+
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             raise error
