@@ -37,7 +37,7 @@ GROUPS = {
     },
     "Run": {
         "demo": "Move a request between processes, and check every byte.",
-        "doctor": "Say whether two engines fit together, and what to set.",
+        "doctor": "Say whether two engines fit together, and print what to run.",
         "keys": "Make a key pair, for an engine or for signing plans.",
     },
     "Measure": {
@@ -50,7 +50,7 @@ GROUPS = {
     },
     "Fleets and stores": {
         "push": "Put plans at a URL, with a signed index.",
-        "pull": "Fetch plans from a URL, if a trusted key signed them.",
+        "pull": "Fetch plans from a URL, if a trusted key signed them for it.",
         "fleet": "Show which engines run, and who has plans for whom.",
         "simulate-fleet": "Say which pair of sides serves some traffic best.",
         "store": "Look at stored caches, check them, and remove what is old.",

@@ -31,6 +31,7 @@ from kvplan.dsl.configs.same_model import parsed
 from kvplan.dsl.library import Library, load
 from kvplan.dsl.model import Engine, Model
 from kvplan.dsl.named import library
+from kvplan.dsl.schema.engine import Serve
 from kvplan.dsl.text.diagnostics import listed, ranges
 from kvplan.dsl.text.source import SourceSpan, shown
 
@@ -220,9 +221,13 @@ def _unserved(known: Library, engine: Engine, release: str) -> Plain | None:
     if not serves or (engine.serve and (not release or describes(engine.serve.releases, release))):
         return None
     what = f"{engine.package} {release}".strip() if release else f"{engine.name} ({engine.versions})"
-    supported = listed(sorted({serve.releases for serve in serves}))
+    supported = listed(sorted({_supported(serve) for serve in serves}))
     said = f"there is no connector for {what}: kvplan's is for {engine.package} {supported}"
     return {"code": "I003", "message": said, "help": f"run {engine.package} {supported}"}
+
+
+def _supported(serve: Serve) -> str:
+    return serve.releases or "in every release"
 
 
 def _with_steps(
@@ -261,7 +266,7 @@ def _machine(
     if serve and package:
         installed = _installed(package)
         good = describes(serve.releases, installed.rpartition(" ")[2]) if installed else False
-        found.append(machine.release(package, installed, serve.releases, good))
+        found.append(machine.release(package, installed, _supported(serve), good))
     apart = bool(place.host)
     serving = [place.http] if apart else [*(each.http for each in places.values()), start.ROUTER_PORT]
     found.append(machine.ports("0.0.0.0", serving))

@@ -191,7 +191,9 @@ class Serve(FormKeys):
         TEXT, "what starts the engine, in which `{model}` and `{port}` are replaced", required=True
     )
     flag: str = key(TEXT, "the flag that takes the connector's configuration, as JSON", required=True)
-    releases: str = key(TEXT, "the engine's releases that the connector is for, as `>=0.31,<0.34`", required=True)
+    releases: str = key(
+        TEXT, "the engine's releases that the connector is for, as `>=0.31,<0.34`; by default every one"
+    )
     connector: Named[str] = key(MapShape(TEXT), "what that JSON has to say in any case", required=True)
     role: str = key(TEXT, "its key for the part that an engine plays", required=True)
     roles: Named[str] = key(

@@ -124,15 +124,15 @@ def test_a_deployment_without_plans_is_no_success(tmp_path: Path) -> None:
 def test_help_says_what_a_side_is(verb: str) -> None:
     said = run(verb, "--help").stdout
     assert "A SIDE is keys with values" in said
-    assert "  tp=4,order=nhd,block=32    options of the engine" in said
+    assert "  tp=4,order=nhd,block=32    engine options" in said
     assert max(map(len, said.splitlines())) <= 100
 
 
 def test_explain_names_the_planes() -> None:
     model = run("explain", "llama-3.1-8b").stdout
     side = run("explain", "llama-3.1-8b", "--prefill", "tp=2").stdout
-    assert "32 planes: attention.0, attention.1 … attention.31" in model
-    assert "32 planes: attention.0, attention.1 … attention.31" in side
+    assert "32 KV cache tensors: attention.0, attention.1 … attention.31" in model
+    assert "32 KV cache tensors: attention.0, attention.1 … attention.31" in side
     said = json.loads(run("explain", "llama-3.1-8b", "--format", "json").stdout)
     assert said["planes"][0]["planes"] == [f"attention.{layer}" for layer in range(32)]
 

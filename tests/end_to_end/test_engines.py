@@ -19,7 +19,7 @@ CROSSINGS = [
     ("toy-windows", "engine=sglang,block=8,order=hnd,tp=2", "engine=vllm-legacy,tp=4"),
     ("toy-windows", "engine=gaudi,block=48,tp=4", "engine=sglang,block=1,tp=2"),
     ("toy-latent", "engine=sglang,block=64,kv_dtype=fp8_ds_mla,tp=2", "engine=vllm-legacy,kv_dtype=fp8_ds_mla,tp=1"),
-    ("toy-sparse", "engine=sglang,block=64,tp=1", "block=32,tp=2"),
+    ("toy-sparse", "engine=sglang,block=64,tp=1", "block=32,kernel_sizes=16,tp=2"),
     ("toy-mamba2", "engine=sglang,block=16,tp=4", "engine=vllm-legacy,conv=SD,draft_tokens=2,tp=2"),
     ("toy-mamba2", "tp=1", "engine=gaudi,form=by_page,block=16,tp=2"),
     ("toy-delta", "engine=gaudi,form=by_page,conv=SD,block=16,tp=2", "engine=sglang,block=1,tp=4"),

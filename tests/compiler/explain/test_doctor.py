@@ -15,6 +15,7 @@ engine: own
 extends: custom
 title: An engine that is told everything by itself
 serve:
+  command: own {model} --port {port}
   flag: --transfer
   connector: {name: Mine, module: mine}
   role: plays
@@ -46,7 +47,8 @@ def test_what_a_side_says_is_told_in_the_engine_s_words(library: Library) -> Non
     assert told["flags"] == {"--workers": "2", "--tokens": "32", "--elements": "brain"}
     assert told["variables"] == {"TOKENS": "32", "ORDER": "LBHNC"}
     assert told["options"] == {"pad": "64"}
-    assert told["connector"] == {"name": "Mine", "module": "mine", "plays": "takes", "more": {}}
+    assert told["connector"] == {"name": "Mine", "module": "mine", "plays": "takes"}
+    assert (told["command"], told["extra"]) == ("own {model} --port {port}", "more")
 
 
 def test_what_the_engine_would_not_do_by_itself_is_told_where_it_moves_a_byte(library: Library) -> None:

@@ -17,6 +17,7 @@ KIND = "kvplan: 1\nkind: ours\nextends: gqa\n"
 MODEL = "kvplan: 1\nmodel: new\nextends: llama-3.1-8b\ncaches: {attention: {kind: ours}}\n"
 ENGINE = "kvplan: 1\nengine: fast\nextends: custom\ntitle: Fast\n"
 DEPLOYMENT = "kvplan: 1\ndeployment: all\nplans: [{models: [new], prefill: engine=fast, decode: engine=fast}]\n"
+LAYERS = "new: layers: 32, of which all store attention\n"
 ORDINARY = ("models", "kinds", "engines", "machines", "configs", "mine")
 
 
@@ -41,7 +42,7 @@ def test_a_folders_name_says_nothing(tmp_path: Path, folder: str) -> None:
         assert known.model("new").caches["attention"].kind == known.kind("ours").name
         assert known.engine("fast").title == "Fast"
     done = run("check", here)
-    assert (done.exit_code, done.output) == (0, "4 files: no errors\n")
+    assert (done.exit_code, done.output) == (0, f"{LAYERS}4 files: no errors\n")
 
 
 @pytest.mark.parametrize("folder", ORDINARY)
@@ -63,7 +64,7 @@ def test_what_is_hidden_or_not_ours_is_skipped_and_counted(tmp_path: Path) -> No
     assert [path.name for path in found.layouts] == ["ours.yaml", "new.yml"]
     said = f"skipped in {tmp_path}: 1 YAML file without the key kvplan and 2 hidden files or folders\n"
     done = run("check", tmp_path)
-    assert (done.exit_code, done.stdout, done.stderr) == (0, "2 files: no errors\n", said)
+    assert (done.exit_code, done.stdout, done.stderr) == (0, f"{LAYERS}2 files: no errors\n", said)
     done = run("check", tmp_path / "new.yml", "--layouts", tmp_path, "--format", "json")
     assert (done.exit_code, done.stdout, done.stderr) == (0, "[]\n", said)
     assert run("compile", "new", "--prefill", "tp=2", "--decode", "tp=1", "--layouts", tmp_path).exit_code == 0

@@ -25,8 +25,8 @@ from kvplan.runtime.transport.inmemory import Hub, InMemory
 # Latent vectors and an indexer's keys in one row of a block, padded on vLLM.
 MODEL, SIDE = "deepseek-v3.2", "tp=1,kv_dtype=fp8_ds_mla,order=BLHNC"
 Starts = tuple[int, int]
-BASE, BLOCKS = 1 << 40, 12
-TOGETHER, APART = (0, 640256), (128832, 0)
+BASE, BLOCKS, TOKENS = 1 << 40, 12, 64
+TOGETHER, APART = (0, 2561024), (515328, 0)
 
 
 @cache
@@ -59,7 +59,7 @@ def link(prefill: Starts, decode: Starts) -> PreparedLink:
 def load_of(one: PreparedLink, p: list[int], d: list[int], tokens: int = 0) -> GatheredSpans:
     (pair,) = plan().pairs
     there, here = (Blocks(0, np.array(some, np.int64)) for some in (p, d))
-    runs = rule_of(plan(), pair).runs((0, tokens or len(p) * 16), there, here)
+    runs = rule_of(plan(), pair).runs((0, tokens or len(p) * TOKENS), there, here)
     return gather(one, {pair.name: runs}, IndexScratch())
 
 
@@ -67,7 +67,7 @@ def test_two_caches_of_one_row_are_one_request_a_block() -> None:
     one = link(TOGETHER, TOGETHER)
     assert [len(entry.addresses) for entry in one.entries] == [1]
     found = load_of(one, [3, 7, 1], [5, 2, 9])
-    assert (found.descriptors, found.bytes, found.spans) == (3, 3 * 769088, 6)
+    assert (found.descriptors, found.bytes, found.spans) == (3, 3 * 3076352, 6)
 
 
 @pytest.mark.parametrize("sides", [(TOGETHER, APART), (APART, TOGETHER)])
@@ -75,12 +75,12 @@ def test_caches_that_lie_side_by_side_on_one_side_only_stay_apart(
     sides: tuple[tuple[int, int], tuple[int, int]],
 ) -> None:
     found = load_of(link(*sides), [3, 7, 1], [5, 2, 9])
-    assert (found.descriptors, found.bytes) == (6, 3 * 769088)
+    assert (found.descriptors, found.bytes) == (6, 3 * 3076352)
 
 
 def test_a_part_of_a_block_is_read_row_by_row() -> None:
-    whole, part = (load_of(link(TOGETHER, TOGETHER), [3], [5], tokens) for tokens in (16, 15))
-    assert part.bytes == whole.bytes // 16 * 15 < whole.bytes
+    whole, part = (load_of(link(TOGETHER, TOGETHER), [3], [5], tokens) for tokens in (TOKENS, TOKENS - 1))
+    assert part.bytes == whole.bytes // TOKENS * (TOKENS - 1) < whole.bytes
 
 
 def test_nothing_is_joined_beyond_its_block() -> None:
