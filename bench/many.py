@@ -52,7 +52,7 @@ def _seconds(pair: PeerPair, at_once: int) -> float:
             for block in [free.pop() for _ in range(min(len(free), REQUESTS - begun))]:
                 running[decode.submit(request(pair.plan, 1, next(pair.names), block), SECONDS)] = block
                 begun += 1
-        decode.poll()
+        decode.run_once()
         ended = [transfer for transfer in running if transfer.ended]
         free += [running.pop(transfer.wait()) for transfer in ended]
         if not ended:
@@ -80,7 +80,7 @@ def _polled(pair: PeerPair, name: str) -> float:
     decode, polls = pair.decode, list[float]()
     transfer = decode.submit(request(pair.plan, pair.blocks, name), SECONDS)
     while not transfer.ended:
-        polls.append(_taken(decode.poll))
+        polls.append(_taken(decode.run_once))
         decode.rest(1e-3)
     transfer.wait()
     return max(polls)

@@ -144,7 +144,7 @@ class Reading:
         waiting = deque(requests)
         while waiting or self._running:
             self._submit(waiting)
-            self._worker.poll()
+            self._worker.run_once()
             self._collect()
             due = waiting[0].at - self._now() if waiting else 1.0
             self._worker.rest(max(0.0, min(1e-3, due) if due > 0 else 1e-3))

@@ -84,9 +84,7 @@ def serve(line: WorkerPipe, pairs: Sequence[ServedPair], mem_type: str, identity
         workers.append(worker)
     line.say([worker.address for worker in workers])
     while not line.waiting():
-        select.select([line.pipe.fileno(), *(worker.fileno() for worker in workers)], [], [], PAUSE)
-        for worker in workers:
-            worker.poll()
+        select.select([line.pipe.fileno()], [], [], PAUSE)
     for worker in workers:
         worker.close()
 

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Generic, TypeVar
 
-from kvplan.runtime.ops.futures import FreeFuture
-
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -29,7 +27,7 @@ class ChecksumThread(Generic[K, V]):
         return key in self._futures
 
     def start(self, key: K, call: Callable[[], V]) -> None:
-        self._futures[key] = future = FreeFuture[V]()
+        self._futures[key] = future = Future[V]()
         self._thread.submit(_run, future, call)
 
     def take(self, key: K) -> V | None:

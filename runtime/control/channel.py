@@ -62,6 +62,8 @@ class ControlServer:
         # Also where nobody calls `close`: a context that is collected with its guard still running waits for ever.
         rest = guard.stop, context.term
         self._end = weakref.finalize(self, end, os.getpid(), self._socket, None, *rest)
+        # As the program ends, its owner may still be at work.
+        self._end.atexit = False
         try:
             guard.admit(self._socket, keys)
             self._listen(bind)
@@ -194,6 +196,7 @@ class ControlClient:
         self._monitor = watch_client(self._socket)
         # Also where nobody calls `close`: collected one by one, the monitor may go first.
         self._end = weakref.finalize(self, end, os.getpid(), self._socket, self._monitor)
+        self._end.atexit = False
         try:
             self._socket.connect(address)
         except zmq.ZMQError as error:

@@ -249,6 +249,8 @@ class PrefillEngines:
 
     def __init__(self, pool: Pool, transport: Transport, stage: Stage | None = None) -> None:
         self.live: dict[str, PrefillEngine] = {}
+        # Those that are live, by name, for any thread.
+        self.known = tuple[PrefillEngine, ...]()
         self.replanned: list[PrefillEngine] = []
         self.retired: list[PrefillEngine] = []
         self._pool, self._transport, self._stage = pool, transport, stage
@@ -291,6 +293,7 @@ class PrefillEngines:
         finally:
             self._peers |= engine.peers
         self.live[engine.name] = engine
+        self._publish()
         logs.event(logs.INFO, "peer met", **engine.facts())
         return engine
 
@@ -308,14 +311,19 @@ class PrefillEngines:
     def step_aside(self, engine: PrefillEngine) -> None:
         """Another plan takes the place of this live engine's, whose requests go on."""
         self.replanned.append(self.live.pop(engine.name))
+        self._publish()
 
     def retire(self, engine: PrefillEngine) -> None:
         """Forget an engine as far as that can be: its lists are given back, what is under way from it is waited for."""
         if self.live.get(engine.name) is engine:
             del self.live[engine.name]
+            self._publish()
         self.replanned = [other for other in self.replanned if other is not engine]
         engine.release()
         self.retired.append(engine)
+
+    def _publish(self) -> None:
+        self.known = tuple(engine for _, engine in sorted(self.live.items()))
 
     def sweep(self, busy: set[str]) -> None:
         """Close what nothing is under way from any more, as its peers are not `busy`, and have the transport forget."""

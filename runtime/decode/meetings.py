@@ -13,7 +13,6 @@ from kvplan.runtime.decode.engines import Peer, PrefillEngine, PrefillEngines
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.decode.transfers import TransferTable
 from kvplan.runtime.errors import DeadlineError, HandshakeError, LimitedError, TransferError
-from kvplan.runtime.ops.futures import FreeFuture
 
 # A prefill engine's name, the meeting that will tell it, or None for the only one.
 WantedPeer = str | Future[Peer] | None
@@ -50,7 +49,7 @@ class Meeting:
     """A prefill engine, by what it is met as, that is being met until `ends`, and the thread that does."""
 
     def __init__(self, what: Hashable, ends: float, meet: Meet) -> None:
-        self.what, self.ends, self.peer = what, ends, FreeFuture[Peer]()
+        self.what, self.ends, self.peer = what, ends, Future[Peer]()
         self.peer.set_running_or_notify_cancel()
         self.thread = threading.Thread(target=self._run, args=(meet,), name="kvplan-meeting", daemon=True)
 
@@ -64,7 +63,7 @@ class Meeting:
 
 
 class Meetings:
-    """What is being met, and which requests wait. Not safe from threads: DecodeWorker has the lock."""
+    """What is being met, and which requests wait. Its worker's owner alone calls it."""
 
     def __init__(self) -> None:
         self._under_way: list[Meeting] = []
@@ -103,7 +102,7 @@ class Meetings:
 
     def step(self, transfers: TransferTable, engines: PrefillEngines, now: float) -> None:
         """Begin the requests whose engine is there, refuse those that it will not come for, or not in time."""
-        # One at a time: what a fault of kvplan's own, or a signal, ends here is one request, and the others still wait.
+        # One at a time: a fault of kvplan's own ends one request here, and the others still wait.
         for request in tuple(self._waiting):
             over = request.transfer.ended or request.transfer.attempt > 0
             if over or _begun(request, transfers, engines, now):
@@ -116,7 +115,7 @@ class Meetings:
             transfers.refuse(transfer, reason(f"request {transfer.request.id}"))
 
     def close(self) -> list[threading.Thread]:
-        """Give all meetings up; the threads are to be joined by who holds no lock."""
+        """Give all meetings up; the threads are to be joined outside of a turn."""
         for meeting in self._under_way:
             meeting.ends = GIVEN_UP
         threads = [meeting.thread for meeting in self._under_way]
@@ -136,7 +135,7 @@ def _begun(request: WaitingRequest, transfers: TransferTable, engines: PrefillEn
     except KvplanError as error:
         transfers.refuse(transfer, error)
     except Exception as error:
-        transfers.refuse(transfer, TransferError(f"request {transfer.request.id}: {type(error).__name__}: {error}"))
+        transfers.fail(transfer, TransferError(f"request {transfer.request.id}: {type(error).__name__}: {error}"))
         raise
     return True
 

@@ -10,7 +10,7 @@ NAME = "kvplan transfer"
 
 
 def follow(transfer: Transfer, worker: int, began: SpanStart | None) -> None:
-    """Make the span of a transfer when it ends, which may be now; nothing where it did not begin. Hold no lock."""
+    """Make the span of a transfer when it ends, which may be now; nothing where it did not begin. Not within a turn."""
     if began is not None:
         transfer.on_end(lambda ended: _tell(ended, worker, began))
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,8 +15,8 @@ from kvplan.plan.request import Request
 from kvplan.plan.types import Ints
 from kvplan.runtime.decode.outcome import Arrived, Outcome, TransferState, outcome
 from kvplan.runtime.decode.phases import TRANSFER, Event, Phase
-from kvplan.runtime.errors import CancelledTransferError
-from kvplan.runtime.polling import Polled, ended
+from kvplan.runtime.errors import EXITS, CancelledTransferError, HandleError
+from kvplan.runtime.ops import logs
 from kvplan.runtime.transfer.demand import NOTHING, Demand
 
 if TYPE_CHECKING:
@@ -24,8 +26,6 @@ if TYPE_CHECKING:
     from kvplan.runtime.transfer.chunks import ChunkCover
     from kvplan.runtime.transfer.executor import Slice, TransferExecutor
 
-# Seconds between two looks at a transfer that nobody has said anything of.
-LONGEST = 1e-3
 PHASE: Callable[[PeerProgress], Phase] = attrgetter("phase")
 # Logical decode block ids by group.
 WrittenBlocks = Mapping[str, Ints]
@@ -114,21 +114,35 @@ class PeerProgress:
         return 0 if self.executor is None else self.executor.posted
 
 
-class TransferOwner(Polled, Protocol):
+class TransferWorker(Protocol):
     """The worker of a transfer."""
 
-    def rest(self, seconds: float) -> None: ...
+    @property
+    def driven(self) -> bool: ...
+
+    def run_once(self) -> bool: ...
+
+    def ask_batched(self) -> None: ...
+
+    def wait(self, transfer: Transfer) -> None: ...
 
     def cancel(self, transfer: Transfer, error: RequestError) -> None: ...
 
-    def watch(self, transfer: Transfer, callback: Callable[[Transfer], None]) -> bool: ...
+    def exit(self, error: BaseException) -> None: ...
+
+
+def _running() -> Future[None]:
+    """A future that nobody can cancel."""
+    future = Future[None]()
+    future.set_running_or_notify_cancel()
+    return future
 
 
 @dataclass(slots=True, eq=False)
 class Transfer:
     """One request and how far it is. `state` is running, done, failed, cancelled or expired; `error` then says why.
 
-    `failing` is what it is about to fail with. `ended_in` is the thread in which it ended, which calls its callbacks.
+    `future` is done after the step in which it ended.
 
     `deadline` is by the worker's clock, and so is `held_by`, until when prefill has to hold it. `written` are the
     decode blocks that it writes, by group. `engine` and `parts`, one for each prefill worker that the plan names, are
@@ -138,20 +152,18 @@ class Transfer:
     request: Request
     deadline: float
     began: float
-    worker: TransferOwner = field(repr=False)
+    worker: TransferWorker = field(repr=False)
     streamed: bool = False
     sample: Sample | None = None
     held_by: float = math.inf
     attempt: int = 0
     state: TransferState = TransferState.RUNNING
     error: KvplanError | None = None
-    failing: RequestError | None = field(default=None, repr=False)
-    ended_in: int = field(default=0, repr=False)
     engine: PrefillEngine = field(init=False, repr=False)
     demand: Demand = field(default=NOTHING, repr=False)
     parts: tuple[PeerProgress, ...] = field(default=(), repr=False)
     written: WrittenBlocks = field(default_factory=dict, repr=False)
-    callbacks: list[Callable[[Transfer], None]] = field(default_factory=list, repr=False)
+    future: Future[None] = field(default_factory=_running, repr=False)
 
     @property
     def ended(self) -> bool:
@@ -211,31 +223,42 @@ class Transfer:
 
     def query(self) -> bool:
         """Whether everything has arrived; the face of an event, as `offer` takes one. Raises the error."""
-        self.poll()
-        return self.ended and self._result() is self
+        return self.poll() and self._result() is self
 
     def poll(self) -> bool:
-        """Progress everything of this worker; whether this transfer has ended."""
-        self.worker.poll()
+        """Whether this transfer has ended. If nobody else does, carry out one step of its worker first."""
+        if not (self.ended or self.worker.driven):
+            self.worker.run_once()
         return self.ended
 
     def wait(self) -> Transfer:
         """Block until the end, which the deadline bounds. Raises the transfer's error."""
-        while not (self.ended or self.poll()):
-            self.worker.rest(LONGEST)
+        self.worker.wait(self)
         return self._result()
 
     def __await__(self) -> Generator[Any, None, Transfer]:
-        yield from ended(self).__await__()
+        import asyncio
+
+        self.worker.ask_batched()
+        if not (self.ended or self.worker.driven):
+            text = "call start(), or have the loop call run_once when fileno() is readable"
+            raise HandleError(f"nobody carries out the work of request {self.request.id}: {text}")
+        try:
+            yield from asyncio.wrap_future(self.future).__await__()
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
         return self._result()
 
     def on_end(self, callback: Callable[[Transfer], None]) -> None:
-        """Call `callback` with this transfer when it ends, in the thread of the poll or other call that ends it.
+        """Call `callback` with this transfer when it has ended, in the thread that carried out its last step.
 
         At once if it has ended.
         """
-        if not self.worker.watch(self, callback):
+        if self.future.done():
             callback(self)
+        else:
+            self.future.add_done_callback(partial(_tell, callback, self))
 
     def cancel(self) -> None:
         """Give the request up. Its blocks stay in quarantine while a write may still land."""
@@ -245,3 +268,12 @@ class Transfer:
         if self.error is not None:
             raise self.error
         return self
+
+
+def _tell(callback: Callable[[Transfer], None], transfer: Transfer, _: Future[None]) -> None:
+    try:
+        callback(transfer)
+    except EXITS as error:
+        transfer.worker.exit(error)
+    except BaseException:
+        logs.failure("callback failed", request=transfer.request.id)

@@ -6,7 +6,6 @@ It owns the phases of all transfers: messages of prefill workers (inbox.py) and 
 from __future__ import annotations
 
 import itertools
-import threading
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -47,7 +46,7 @@ from kvplan.runtime.transport.base import Transport
 
 
 class TransferTable:
-    """All transfers of one decode worker. Not safe from threads: DecodeWorker has the lock."""
+    """All transfers of one decode worker. Its owner alone calls it."""
 
     def __init__(
         self,
@@ -58,7 +57,7 @@ class TransferTable:
         stage: Stage | None = None,
         ended: deque[Transfer] | None = None,
     ) -> None:
-        """`ended` gets the transfers that end, for `call_back`."""
+        """`ended` gets the transfers that end."""
         self.running: dict[str, Transfer] = {}
         self.ledger = BlockLedger(pool.side, pool.blocks)
         self.quarantine = Quarantine(self.ledger, transport)
@@ -92,19 +91,11 @@ class TransferTable:
         self.ledger.check(demand.written)
         parts = tuple(self._progress(engine, connection, demand) for connection in engine.connections.values())
         attempt = next(self._attempts)
-        # No call lies between: a signal leaves a transfer that is begun, or one that is not.
         transfer.request, transfer.demand, transfer.written = request, demand, demand.written
         transfer.attempt, transfer.engine, transfer.parts = attempt, engine, parts
         self.running[request.id] = transfer
-        try:
-            self._claim_all(transfer)
-        except BaseException:
-            self.fail(transfer, TransferError(f"request {request.id}: the call that began it was interrupted"))
-            raise
-
-    def _claim_all(self, transfer: Transfer) -> None:
         self.ledger.take(transfer.written)
-        transfer.engine.used = transfer.began
+        engine.used = transfer.began
         for part in transfer.parts:
             if not transfer.ended:
                 self._or_fail(self._claim, transfer, part)
@@ -113,11 +104,9 @@ class TransferTable:
         """End a transfer of which nothing has moved. One that has ended stays as it is: its blocks may be untrusted."""
         if transfer.ended:
             return
-        state, thread = outcome(error).state, threading.get_ident()
-        transfer.error, transfer.ended_in, transfer.state = error, thread, state
-        self._ended.append(transfer)
+        transfer.error = error
         self._counters.add("failures", reason=error.code)
-        self._counters.add("requests", outcome=state)
+        self._end(transfer, outcome(error).state)
 
     def predict(self, request: Request, engine: PrefillEngine) -> dict[int, int]:
         """Descriptors that would be posted, by prefill worker. Raises what is wrong with the request."""
@@ -189,10 +178,6 @@ class TransferTable:
     def step(self, transfer: Transfer, now: float) -> None:
         """One step of a running transfer, or the rest of its end."""
         if transfer.ended:
-            self.running.pop(transfer.request.id, None)
-            return
-        if transfer.failing is not None:
-            self.fail(transfer, transfer.failing)
             return
         for part in transfer.parts:
             if part.executor is not None and (part.phase is Phase.MOVING or not part.placed):
@@ -230,13 +215,10 @@ class TransferTable:
         if not transfer.attempt:
             self.refuse(transfer, error)
             return
-        # `step` goes on with what a signal ended.
-        error = transfer.failing = transfer.failing or error
         error.untrusted = {group: tuple(ids.tolist()) for group, ids in transfer.written.items()}
         transfer.error = error
         for part in transfer.parts:
-            if part.phase < Phase.LEAVING:
-                part.on(Event.FAILED)
+            part.on(Event.FAILED)
             part.slices = [] if part.executor is None else part.executor.stop()
             part.unpacks.leave()
             part.unsaid = not part.connection.control.send(wire.Leave(transfer.request.id)) and part.writes
@@ -408,11 +390,10 @@ class TransferTable:
         self._end(transfer, TransferState.DONE)
 
     def _end(self, transfer: Transfer, state: TransferState) -> None:
-        transfer.ended_in = threading.get_ident()
-        # No call lies between: a signal that comes later leaves what `step` forgets and callbacks are told of.
         transfer.state = state
         self._ended.append(transfer)
-        self.running.pop(transfer.request.id, None)
+        if transfer.attempt:
+            del self.running[transfer.request.id]
         self._counters.add("requests", outcome=state)
 
     def _or_fail(self, step: Callable[..., None], transfer: Transfer, part: PeerProgress, *arguments: object) -> None:

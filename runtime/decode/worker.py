@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 
 from kvplan.plan.errors import BadRequestError, KvplanError, RequestError
 from kvplan.plan.request import Request
 from kvplan.plan.types import Plan
 from kvplan.runtime import clock as clocks
+from kvplan.runtime import owner
 from kvplan.runtime.checksum.checksum import Sample
 from kvplan.runtime.clock import seconds
 from kvplan.runtime.control.card import EngineCard, WorkerCard, describe
@@ -20,36 +22,34 @@ from kvplan.runtime.control.handshake import Caller, MetEngine, meet
 from kvplan.runtime.control.identity import Identity, identified
 from kvplan.runtime.control.keys import Keys, Plain
 from kvplan.runtime.decode import spans
-from kvplan.runtime.decode.callbacks import call_back
 from kvplan.runtime.decode.engines import Peer, PrefillEngine, PrefillEngines
 from kvplan.runtime.decode.inbox import DecodeInbox
-from kvplan.runtime.decode.meetings import Meetings, WaitingRequest, WantedPeer
+from kvplan.runtime.decode.meetings import Meet, Meetings, WaitingRequest, WantedPeer
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.decode.transfers import TransferTable
 from kvplan.runtime.errors import (
-    CancelledTransferError,
     DrainingError,
     HandleError,
     HandshakeError,
     LimitedError,
     RegisterError,
     TransferError,
+    cause_text,
 )
 from kvplan.runtime.memory.device import enter
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs, tracing
 from kvplan.runtime.ops.drain import Drain
-from kvplan.runtime.ops.locks import Then
 from kvplan.runtime.ops.metrics import Counters, MessageKind
+from kvplan.runtime.owner import owned
 from kvplan.runtime.plans.async_catalog import never_waiting
 from kvplan.runtime.plans.catalog import plans_of
-from kvplan.runtime.polling import rest
 from kvplan.runtime.staging.asked import asked_reads, lending
 from kvplan.runtime.staging.buffers import STAGE_BYTES, Stage
 from kvplan.runtime.transfer.limits import Limits
 from kvplan.runtime.transport.base import Transport
 from kvplan.runtime.wakeup import BUSY, MOVING, QUIET
-from kvplan.runtime.worker import PolledWorker
+from kvplan.runtime.worker import OwnedWorker
 
 MODES = ("auto", "pull", "push")
 IDLE = 600.0
@@ -57,10 +57,11 @@ IDLE = 600.0
 LAST_WORDS = 0.5
 
 
-class DecodeWorker(PolledWorker):
+class DecodeWorker(OwnedWorker):
     """One decode worker. `pool` comes from `views`; the transport is this worker's own. Safe to use from threads.
 
-    It must be polled: by its transfers' `wait`, by awaiting them, by `poll`, or by the thread that `start` begins.
+    Call `start` to have a thread of its own do its work. Otherwise call `run_once` when `fileno` is readable, or let
+    `wait` of a transfer do it.
     Engines that nothing was asked of for `idle` seconds are dropped. What a plan stages goes through `stage_bytes` of
     memory, taken when such a plan is met; with 0 all goes straight to its place.
     """
@@ -85,9 +86,11 @@ class DecodeWorker(PolledWorker):
         self.identity = identified(identity, self.plans, "decode", pool.side.digest)
         self.counters, self.limits = counters or Counters(), limits or Limits()
         self.generation, self._side = 0, pool.side.digest
-        self._idle, self._meetings, self._batches, self._stage_bytes = idle, Meetings(), 0, stage_bytes
+        self._idle, self._meetings, self._stage_bytes = idle, Meetings(), stage_bytes
         self._ended = deque[Transfer]()
-        self._after, self._saying = Then(self._call_back), Then(self._say)
+        self._telling = threading.Lock()
+        self._exits = deque[BaseException]()
+        self._batch = _Batch()
         self._register(pool)
         self._gauges = [
             self.counters.gauge("peers", lambda: len(self._engines.live)),
@@ -125,10 +128,15 @@ class DecodeWorker(PolledWorker):
         deadline, who = self._deadline(timeout, mode), (address, key, mode, name)
         if not (isinstance(address, str) and isinstance(key, bytes | None) and isinstance(name, str | None)):
             raise HandshakeError(f"{who!a:.99}: an address and a name are text, a key is bytes")
-        with self._lock:
-            self._check_taking()
-            connect = partial(self._connect, address, key=key, mode=mode, name=name)
-            return self._meetings.begin(who, self._clock(), deadline, connect)
+        connect = partial(self._connect, address, key=key, mode=mode, name=name)
+        return self._begin_meeting(who, deadline, connect)
+
+    @owned
+    def _begin_meeting(self, who: Hashable, deadline: float, connect: Meet) -> Future[Peer]:
+        self._check_taking()
+        meeting = self._meetings.begin(who, self._clock(), deadline, connect)
+        meeting.add_done_callback(lambda _: self._owner.wake())
+        return meeting
 
     def _deadline(self, timeout: float, mode: str) -> float:
         if mode not in MODES:
@@ -176,8 +184,10 @@ class DecodeWorker(PolledWorker):
 
     def _unchanged(self, met: MetEngine) -> PrefillEngine | None:
         """The engine that was met, if it is connected as it is, whoever moves the bytes."""
-        with self._lock:
-            known = self._engines.live.get(met.engine.name)
+        return self._owner.call(lambda: self._as_it_is(met))
+
+    def _as_it_is(self, met: MetEngine) -> PrefillEngine | None:
+        known = self._engines.live.get(met.engine.name)
         return known if known is not None and known.same(met, known.push) else None
 
     def _helping(self, met: MetEngine) -> list[int]:
@@ -231,48 +241,42 @@ class DecodeWorker(PolledWorker):
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Ask for all that is submitted or opened within at once: one message to each prefill worker, not one each.
+        """Ask for all that this thread submits or opens within at once: one message to each prefill worker.
 
-        No lock is held within; a poll meanwhile asks for what there is.
+        It is asked for when the block ends, or when this thread waits for any of it.
         """
-        with self._lock:
-            self._batches += 1
+        if self._batch.asks is not None:
+            yield
+            return
+        self._batch.asks = []
         try:
             yield
         finally:
-            with self._after, self._lock, self._saying:
-                self._batches -= 1
+            self.ask_batched()
+            self._batch.asks = None
 
+    def ask_batched(self) -> None:
+        """Ask for what this thread has submitted within `together` so far."""
+        if asks := self._batch.asks:
+            self._batch.asks = []
+            self._owner.ask(lambda: [ask() for ask in asks])
+
+    def run_once(self) -> bool:
+        self.ask_batched()
+        return super().run_once()
+
+    @owned
     def predict(self, request: Request, peer: str | None = None) -> dict[int, int]:
         """Descriptors that would be posted, by prefill worker. Raises the error that `submit` would give."""
-        with self._lock:
-            self._check_open()
-            return self._transfers.predict(request, self._engines.named(peer))
+        self._check_open()
+        return self._transfers.predict(request, self._engines.named(peer))
 
-    def poll(self) -> bool:
-        """Progress the transport, every connection and every transfer; whether anything is under way.
-
-        Never waits. Callbacks of transfers that end are called from here, and on a machine of two cores it copies what
-        a stage is behind with.
-        """
-        enter(self._pool.geometry)
-        try:
-            with self._after, self._lock, self._saying:
-                if self._closed or self._asleep:
-                    return False
-                self._round(self._clock())
-                under_way = self.running() > 0
-            self._stage.help()
-            return under_way
-        finally:
-            self._wakeup.polled()
-
-    def _poll_moving(self) -> bool:
-        """`poll`, and whether bytes move: who waits for anything else is told of it."""
-        if not self.poll():
+    def _poll(self) -> bool:
+        if self._closed or self._asleep:
             return False
-        with self._lock:
-            return self._moving()
+        enter(self._pool.geometry)
+        self._round(self._clock())
+        return self.running() > 0
 
     def _moving(self) -> bool:
         """Whether bytes may be on their way here, or might be by now."""
@@ -282,150 +286,143 @@ class DecodeWorker(PolledWorker):
         """How many transfers are under way."""
         return len(self._transfers.running) + len(self._meetings)
 
-    @property
-    def driven(self) -> bool:
-        """Whether it is polled by itself: by its thread, or by the event loop that it is attached to."""
-        return self._wakeup.attached or (self._thread is not None and not self._thread.dead)
-
     def _look(self) -> tuple[list[int], float]:
-        """What a wakeup waits for, and for how many seconds at most."""
-        with self._lock:
-            controls = self._engines.controls()
-            if self._asleep or self._stage.behind or any(control.pending() for control in controls):
-                return [], QUIET if self._asleep else 0.0
-            busy = self.running() or self._transfers.in_use
-            seconds = BUSY if busy else self._quiet()
-            # What is written here over TCP goes on in this worker's own polls.
-            wait = MOVING if self._moving() else seconds
-            return [one for control in controls for one in control.filenos()], wait
+        controls = self._engines.controls()
+        if self._closed or self._asleep:
+            return [], QUIET
+        if self._stage.behind or any(control.pending() for control in controls):
+            return [], 0.0
+        busy = self.running() or self._transfers.in_use
+        seconds = BUSY if busy else self._quiet()
+        # What is written here over TCP goes on in this worker's own polls.
+        wait = MOVING if self._moving() else seconds
+        return [one for control in controls for one in control.filenos()], wait
 
     def _quiet(self) -> float:
         """Seconds until it is time for anything, where nothing is under way."""
         now = self._clock()
         return min([QUIET, *(engine.until_heartbeat(now) for engine in self._engines.served())])
 
-    def rest(self, seconds: float) -> None:
-        """Sleep until there may be something to poll for: `seconds`, less while bytes move or where somebody speaks."""
-        wakers, most = self._look()
-        rest(wakers, min(seconds, most))
-
+    @owned
     def cancel(self, transfer: Transfer, error: RequestError) -> None:
         """End a running transfer with `error`."""
-        with self._after, self._lock, self._saying:
-            self._transfers.fail(transfer, error)
-        self._stir()
+        self._transfers.fail(transfer, error)
 
-    def watch(self, transfer: Transfer, callback: Callable[[Transfer], None]) -> bool:
-        """Call `callback` when the transfer ends; False where it has ended."""
-        with self._lock:
-            if not transfer.ended:
-                transfer.callbacks.append(callback)
-            return not transfer.ended
+    @property
+    def driven(self) -> bool:
+        """Whether its work is done without anybody asking: by its thread, or by the loop that has its descriptor."""
+        return self._owner.driven
 
+    def exit(self, error: BaseException) -> None:
+        """A callback raised what ends a program: it is raised when all callbacks were called."""
+        self._exits.append(error)
+
+    def wait(self, transfer: Transfer) -> None:
+        """Until a transfer has ended, which its deadline bounds."""
+        self.ask_batched()
+        self._owner.wait(transfer.future, lambda: transfer.ended)
+
+    @owned
     def drop(self, peer: str, *, dead: bool = False) -> None:
         """Forget a prefill engine: transfers from it fail. Blocks that it may still write stay in quarantine.
 
         With `dead` the caller vouches that its processes have ended: what they were asked to write is not waited for,
         also where it was lost or dropped before. Raises HandshakeError where there is no such engine.
         """
-        with self._after, self._lock, self._saying:
-            dropped = [engine for engine in self._engines.retired if engine.name == peer and dead]
-            if not dropped or peer in self._engines.live:
-                engine = self._engines.named(peer)
-                dropped += self._engines.of(engine)
-                self._drop(engine, f"engine {peer!r} was dropped")
-            if dead:
-                self._transfers.quarantine.bury({name for engine in dropped for name in engine.peers})
-            self._sweep(self._clock())
+        dropped = [engine for engine in self._engines.retired if engine.name == peer and dead]
+        if not dropped or peer in self._engines.live:
+            engine = self._engines.named(peer)
+            dropped += self._engines.of(engine)
+            self._drop(engine, f"engine {peer!r} was dropped")
+        if dead:
+            self._transfers.quarantine.bury({name for engine in dropped for name in engine.peers})
+        self._sweep(self._clock())
 
     def peers(self) -> tuple[Peer, ...]:
         """The prefill engines that are connected."""
-        with self._lock:
-            return tuple(_peer(engine) for _, engine in sorted(self._engines.live.items()))
+        return tuple(map(_peer, self._engines.known))
 
     def quarantined(self) -> dict[int, tuple[int, ...]]:
         """Decode block ids that may still be written, by arena."""
-        with self._lock:
-            return self._transfers.ledger.quarantined()
+        return self._transfers.ledger.quarantined()
 
     def settled(self, transfer: Transfer) -> bool:
         """Whether a transfer has ended and nothing of it can be written any more: its blocks may be used."""
-        with self._lock:
-            return transfer.ended and not self._transfers.quarantine.keeps(transfer)
+        return transfer.ended and not self._transfers.quarantine.keeps(transfer)
 
+    @owned
     def drain(self, timeout: float) -> None:
         """Take nothing new: requests end with DrainingError, connecting raises it. `drained` says when nothing is left.
 
         What is still under way after `timeout` seconds fails. Once more moves the deadline; `resume` ends it.
         """
-        with self._lock:
-            self._check_open()
-            self._drain.begin(timeout, self._clock())
+        self._check_open()
+        self._drain.begin(timeout, self._clock())
 
     def drained(self) -> bool:
         """Whether it drains, and no request is under way and no block in quarantine: it may be closed."""
-        with self._lock:
-            return self._drain.begun and not self._meetings and not self._transfers.in_use
+        return self._drain.begun and not self._meetings and not self._transfers.in_use
 
     def start(self) -> None:
-        """Poll from a thread of its own until `close`. Raises HandleError where it runs already, or is closed."""
-        with self._lock:
-            self._check_open()
-            if self._thread is not None:
-                raise HandleError(f"{self._name} was started before: start it once")
-            self._begin_thread(self._poll_moving)
+        """Have a thread of its own do its work until `close`. Raises HandleError if one does, or after `close`."""
+        self._check_open()
+        if self._owner.driven:
+            raise HandleError(f"{self._name} was started before, or has a loop that drives it: start it once")
+        self._owner.start(lambda: enter(self._pool.geometry))
 
+    @owned
     def suspend(self) -> None:
         """Give the memory back: every peer is dropped, every registration ended. Raises HandleError while in use."""
-        with self._after, self._lock, self._saying:
-            self._check_open()
-            if self._meetings:
-                raise HandleError(f"{len(self._meetings)} requests wait until their prefill engines are met: wait, too")
-            if used := self._transfers.in_use:
-                raise HandleError(f"{self._name} cannot be suspended: {used}: wait for them")
-            self._leave("was suspended")
-            self._asleep = True
-            self._transport.deregister()
-            self._stage.close()
+        self._check_open()
+        if self._meetings:
+            raise HandleError(f"{len(self._meetings)} requests wait until their prefill engines are met: wait, too")
+        if used := self._transfers.in_use:
+            raise HandleError(f"{self._name} cannot be suspended: {used}: wait for them")
+        self._leave("was suspended")
+        self._asleep = True
+        self._transport.deregister()
+        self._stage.close()
 
+    @owned
     def resume(self, pool: Pool) -> None:
         """Register memory anew after `suspend`: the same memory, or of another size. Peers must be met again."""
-        with self._after, self._lock, self._saying:
-            if self._closed or not self._asleep:
-                raise HandleError(f"{self._name} is not suspended: call suspend first")
-            self.generation += 1
-            self._register(pool)
+        if self._closed or not self._asleep:
+            raise HandleError(f"{self._name} is not suspended: call suspend first")
+        self.generation += 1
+        self._register(pool)
 
     def close(self) -> None:
-        """Drop every peer and end the transport; running transfers fail. Once more does nothing.
+        super().close()
+        if not self._owner.over:
+            for meeting in self._meetings.close():
+                meeting.join(owner.STOP)
 
-        Raises HandleError where its thread is stuck, and then nothing is given back.
-        """
-        self._end_polling()
-        with self._after, self._lock, self._saying:
-            if self._closed:
-                return
-            self._closed = True
-            why = f"{self._name} was closed"
-            self._meetings.refuse(self._transfers, lambda who: TransferError(f"{who}: {why}"))
-            meetings = self._meetings.close()
-            for forget in self._gauges:
-                forget()
+    def _close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        why = f"{self._name} was closed"
+        self._meetings.refuse(self._transfers, lambda who: TransferError(f"{who}: {why}"))
+        for forget in self._gauges:
+            forget()
+        try:
             self._leave("was closed")
+        finally:
             self._transport.close()
             self._stage.close()
             self._transfers.quarantine.abandon()
             self._engines.sweep(set())
-        self._end_polling()
-        for meeting in meetings:
-            meeting.join()
+
+    def _ending(self) -> None:
+        for meeting in self._meetings.close():
+            meeting.join(owner.STOP)
 
     def _register(self, pool: Pool) -> None:
         """Begin anew with this memory: no engine is met, and nothing is under way."""
         pool.check(self.worker, self._side, self._name)
         if not pool.writable:
             raise RegisterError("the memory of a decode worker is read-only: pass writable arrays")
-        self._stage = Stage(self._stage_bytes, self._transport, pool.geometry, self._stir)
+        self._stage = Stage(self._stage_bytes, self._transport, pool.geometry, self._owner.wake)
         self._transport.register(pool.geometry.regions, pool.geometry.mem_type)
         # Before a stage is registered: nobody else reads or writes that.
         self._metadata = self._transport.metadata()
@@ -505,25 +502,25 @@ class DecodeWorker(PolledWorker):
         self._transfers.close()
         self._sweep(self._clock())
 
+    @owned
     def _adopt(self, pool: Pool, met: MetEngine, push: bool) -> Peer:
         """An engine that was met: a new one, the one before where nothing has changed, or its successor."""
-        with self._after, self._lock, self._saying:
-            if self._closed or self._asleep or self._pool is not pool:
-                met.close()
-                raise HandshakeError("the memory of this decode worker changed meanwhile: connect again")
-            before = self._engines.live.get(met.engine.name)
-            if before is not None and before.same(met, push):
-                met.close()
-                before.used = self._clock()
-                return _peer(before)
-            if before is not None and before.replanned(met, push):
-                return _peer(self._replan(before, met))
-            if before is not None:
-                logs.event(logs.INFO, "peer replaced", **_succession(before.card, met.engine))
-                self._drop(before, _replaced(before.card, met.engine))
-            engine = self._engines.add(met, push, self._clock())
-            self._transfers.quarantine.follow(engine.connections)
-            return _peer(engine)
+        if self._closed or self._asleep or self._pool is not pool:
+            met.close()
+            raise HandshakeError("the memory of this decode worker changed meanwhile: connect again")
+        before = self._engines.live.get(met.engine.name)
+        if before is not None and before.same(met, push):
+            met.close()
+            before.used = self._clock()
+            return _peer(before)
+        if before is not None and before.replanned(met, push):
+            return _peer(self._replan(before, met))
+        if before is not None:
+            logs.event(logs.INFO, "peer replaced", **_succession(before.card, met.engine))
+            self._drop(before, _replaced(before.card, met.engine))
+        engine = self._engines.add(met, push, self._clock())
+        self._transfers.quarantine.follow(engine.connections)
+        return _peer(engine)
 
     def _replan(self, before: PrefillEngine, met: MetEngine) -> PrefillEngine:
         """The same engine by another plan: what is asked for from now on moves by it, the rest as it began."""
@@ -544,35 +541,33 @@ class DecodeWorker(PolledWorker):
     ) -> Transfer:
         now, began = self._clock(), tracing.start()
         transfer = Transfer(request, now, now, self, streamed, sample)
-        try:
-            self._ask_for(transfer, timeout, peer, sample, wait)
-            spans.follow(transfer, self.worker, began)
-            self._stir()
-        except BaseException:
-            # Nobody has the transfer, and would know when its blocks are written no more.
-            self.cancel(transfer, CancelledTransferError("the call that asked for the request was interrupted"))
-            raise
+        ask = partial(self._ask_for, transfer, timeout, peer, sample, wait)
+        if self._batch.asks is not None:
+            self._batch.asks.append(ask)
+        else:
+            self._owner.ask(ask)
+        spans.follow(transfer, self.worker, began)
         return transfer
 
     def _ask_for(
         self, transfer: Transfer, timeout: float, peer: WantedPeer, sample: Sample | None, wait: float | None
     ) -> None:
         """Begin a request; what is wrong with it ends it."""
-        with self._after, self._lock:
-            try:
-                self._check_taking()
-                if not isinstance(sample, Sample | None):
-                    raise BadRequestError(f"a checksum is a Sample or None, not of type {type(sample).__name__}")
-                if not isinstance(peer, str | Future | None):
-                    raise BadRequestError(f"a peer is a name, or of `connect_soon`, not of type {type(peer).__name__}")
-                transfer.deadline += seconds(timeout, BadRequestError)
-                transfer.held_by = math.inf if wait is None else transfer.began + seconds(wait, BadRequestError)
+        try:
+            self._check_taking()
+            if not isinstance(sample, Sample | None):
+                raise BadRequestError(f"a checksum is a Sample or None, not of type {type(sample).__name__}")
+            if not isinstance(peer, str | Future | None):
+                raise BadRequestError(f"a peer is a name, or of `connect_soon`, not of type {type(peer).__name__}")
+            transfer.deadline += seconds(timeout, BadRequestError)
+            transfer.held_by = math.inf if wait is None else transfer.began + seconds(wait, BadRequestError)
+            if not transfer.ended:
                 self._start(WaitingRequest(transfer, peer, self._meetings.under_way()))
-            except KvplanError as error:
-                self._transfers.refuse(transfer, error)
-            finally:
-                if not self._batches:
-                    self._say()
+        except KvplanError as error:
+            self._transfers.refuse(transfer, error)
+        except Exception as error:
+            logs.failure("request not begun", worker=self._name)
+            self._transfers.fail(transfer, TransferError(f"the request was not begun: {cause_text(error)}"))
 
     def _start(self, request: WaitingRequest) -> None:
         """Begin a request, or have it wait until its engine is met."""
@@ -583,32 +578,48 @@ class DecodeWorker(PolledWorker):
         else:
             raise LimitedError(f"{self.running()} requests are under way or wait: wait for some")
 
+    @owned
     def _card(self, plan: Plan) -> WorkerCard:
         """The card for who writes here, by which it reaches the stage where the plan has it written through that.
 
         Raises what opening the stage raises, TransportError, RegisterError; HandleError.
         """
-        with self._lock:
-            self._check_open()
-            geometry, metadata = self._pool.geometry, self._metadata
-            card = describe(self.worker, plan, self.identity.run, self.generation, geometry, metadata)
-            return lending(card, self._stage, self._transport, asked_reads(plan, self.worker, push=True))
+        self._check_open()
+        geometry, metadata = self._pool.geometry, self._metadata
+        card = describe(self.worker, plan, self.identity.run, self.generation, geometry, metadata)
+        return lending(card, self._stage, self._transport, asked_reads(plan, self.worker, push=True))
 
     def _check_taking(self) -> None:
         self._check_open()
         self._drain.check()
 
     def _say(self) -> None:
-        """Under the lock, at the end of a call: all is said. Where that is interrupted, the next poll does it."""
         for engine in self._engines:
             engine.say()
 
-    def _call_back(self) -> None:
-        """Without the lock: callbacks and handlers may ask workers that wait for this one."""
-        try:
-            call_back(self._ended)
-        finally:
-            logs.hand_over()
+    def _after(self) -> None:
+        """Callbacks, not within each other: what ends by what one of them asks for is told of when it is over."""
+        while self._ended and self._telling.acquire(blocking=False):
+            try:
+                with suppress(IndexError):
+                    ended = self._ended.popleft()
+                    ended.future.set_result(None)
+            finally:
+                self._telling.release()
+        with suppress(IndexError):
+            raise self._exits.popleft()
+
+    def _behind(self) -> bool:
+        return self._stage.behind
+
+    def _help(self) -> None:
+        self._stage.help()
+
+
+class _Batch(threading.local):
+    """What this thread has submitted within `together`, None outside of it."""
+
+    asks: list[Callable[[], None]] | None = None
 
 
 def _peer(engine: PrefillEngine) -> Peer:

@@ -5,20 +5,18 @@ Nothing here, or anywhere in the runtime, writes to stdout.
 
 from __future__ import annotations
 
-import atexit
 import json
 import logging
 import math
 import re
 import sys
 import threading
-from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TextIO
 
 from kvplan.runtime.errors import EXITS, KvplanError
-from kvplan.runtime.ops import locks
 
 Failed = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None] | None
 LOG = logging.getLogger("kvplan.runtime")
@@ -41,20 +39,6 @@ def failure(name: str, /, **facts: object) -> None:
         _say(logging.ERROR, name, facts, sys.exc_info())
 
 
-def hand_over() -> None:
-    """Have what was logged under locks of workers handled, in its order: by whoever is next outside of all of them.
-
-    What handlers have said meanwhile is for the next one.
-    """
-    if _KEPT and not locks.taken():
-        locks.if_free(_TURN, _handle_kept)
-
-
-def _handle_kept() -> None:
-    for _ in range(len(_KEPT)):
-        _handle(_KEPT.popleft())
-
-
 def _handle(record: logging.LogRecord) -> None:
     """Have handlers and filters take a record. What one raises is reported as logging itself reports it."""
     try:
@@ -65,9 +49,28 @@ def _handle(record: logging.LogRecord) -> None:
         logging.Handler().handleError(record)
 
 
-# What any thread has logged under a worker's lock: handlers are foreign code. One hands it over at a time.
-_KEPT, _TURN = deque[logging.LogRecord](), threading.Lock()
-atexit.register(hand_over)
+class _Held(threading.local):
+    """What this thread has logged within `later`, None outside of it."""
+
+    records: list[logging.LogRecord] | None = None
+
+
+_HELD = _Held()
+
+
+@contextmanager
+def later() -> Iterator[None]:
+    """Have handlers take what this thread logs when it leaves the outermost `with`: they may call any worker."""
+    if _HELD.records is not None:
+        yield
+        return
+    records = _HELD.records = list[logging.LogRecord]()
+    try:
+        yield
+    finally:
+        _HELD.records = None
+        for record in records:
+            _handle(record)
 
 
 def _say(level: int, name: str, facts: dict[str, object], failed: Failed = None) -> None:
@@ -75,11 +78,10 @@ def _say(level: int, name: str, facts: dict[str, object], failed: Failed = None)
     path, number, function, _ = LOG.findCaller(stacklevel=3)
     extra = {"event": name, "facts": facts}
     record = LOG.makeRecord(LOG.name, level, path, number, "%s", (line(name, facts),), failed, function, extra)
-    if locks.taken():
-        _KEPT.append(record)
-    else:
-        hand_over()
+    if _HELD.records is None:
         _handle(record)
+    else:
+        _HELD.records.append(record)
 
 
 def line(name: str, facts: Mapping[str, object]) -> str:

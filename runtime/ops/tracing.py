@@ -1,7 +1,7 @@
 """OpenTelemetry spans of requests, where its API is there (the extra `otel`); otherwise nothing.
 
 What begins a span is noted, and the span itself is made when it ends: processors and samplers are foreign code, which
-runs under no lock and may fail as it likes.
+runs after a worker's step and may fail as it likes.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def end(outcome: str, problem: str = "") -> SpanEnd:
 
 
 def tell(name: str, began: SpanStart, ended: SpanEnd, attributes: Attributes) -> None:
-    """Make the span of a request that has ended. Raises only what ends a program. Hold no lock."""
+    """Make the span of a request that has ended. Raises only what ends a program. Not within a turn."""
     try:
         _tell(name, began, ended, attributes)
     except EXITS:
@@ -92,7 +92,7 @@ def _tell(name: str, began: SpanStart, ended: SpanEnd, attributes: Attributes) -
 
 
 class RequestSpans:
-    """Spans of the requests of a worker that begin and end under its lock; `tell` is called without it.
+    """Spans of the requests of a worker that begin and end in its turns; `tell` is called after them.
 
     All have this name and these attributes, and their request.
     """
@@ -116,7 +116,7 @@ class RequestSpans:
             self.end(request, outcome)
 
     def tell(self) -> None:
-        """Make the spans that have ended. Hold no lock."""
+        """Make the spans that have ended. Not within a turn."""
         # Another thread may take the last one meanwhile.
         with suppress(IndexError):
             while self._ended:

@@ -42,7 +42,7 @@ RENEWALS = 6
 class PrefillInbox:
     """The decode workers that were met, what of each request is there, and who was told what of it.
 
-    Not safe from threads: PrefillWorker has the lock. `lease` is in seconds.
+    Its worker's owner alone calls it. `lease` is in seconds.
     """
 
     def __init__(
@@ -442,7 +442,7 @@ class PrefillInbox:
 
 
 def ask_events(sources: Iterable[SourceRequest]) -> Completed:
-    """What the events of these requests say. They are the caller's code: hold no lock."""
+    """What the events of these requests say. They are the caller's code: not within a turn."""
     return [(source, _asked(source)) for source in sources]
 
 

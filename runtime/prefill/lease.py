@@ -14,16 +14,19 @@ import heapq
 import itertools
 import math
 import secrets
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum, auto
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from kvplan.runtime.control.messages import Claimed, LossReason, Lost
 from kvplan.runtime.errors import HandleError, LimitedError
 from kvplan.runtime.machine import StateMachine
 from kvplan.runtime.ops.metrics import MessageKind
 
+T = TypeVar("T")
 REMEMBERED = 1 << 16
 # Pairs of run and plan that read one request.
 PAIRS = 8
@@ -189,7 +192,8 @@ class Leases:
         self._seconds, self._most = seconds, most
         self._now, self._shift = NEVER, 0.0
         self._pins: dict[str, Pin] = {}
-        self._released: dict[str, Released] = {}
+        # Those that `released` has not reported, in order, for any thread; and their names.
+        self._untaken, self._unreported = deque[Released](), set[str]()
         self._just_released: list[Released] = []
         self._past: OrderedDict[str, _PastPin] = OrderedDict()
         self._alarms: list[tuple[float, str]] = []
@@ -310,8 +314,9 @@ class Leases:
 
     def released(self) -> list[Released]:
         """The requests whose blocks may be freed, each once: for the owner of the blocks."""
-        released, self._released = list(self._released.values()), {}
-        return released
+        reported = list(taken(self._untaken))
+        self._unreported.difference_update(one.request for one in reported)
+        return reported
 
     def just_released(self) -> list[Released]:
         """The same, each once, for those who have to tell others of it."""
@@ -323,9 +328,9 @@ class Leases:
         return len(self._pins)
 
     def _check_free(self, request: str) -> None:
-        if request in self._pins or request in self._released:
+        if request in self._pins or request in self._unreported:
             raise HandleError(f"request {request} is held: hold it again when released() has reported it")
-        if len(self._pins) + len(self._released) >= self._most:
+        if len(self._pins) + len(self._unreported) >= self._most:
             raise LimitedError(
                 f"{self._most} requests are held or not yet taken from released(), the most there may be"
             )
@@ -362,7 +367,8 @@ class Leases:
         if len(self._past) > REMEMBERED:
             self._past.popitem(last=False)
         released = Released(request, past.reason)
-        self._released[request] = released
+        self._unreported.add(request)
+        self._untaken.append(released)
         self._just_released.append(released)
         self.numbers[released.why] += 1
 
@@ -398,6 +404,13 @@ class Leases:
     def _event(self, kind: MessageKind, request: str, claimant: Claimant, text: str = "") -> LeaseEvent:
         self.numbers[kind] += 1
         return LeaseEvent(kind, request, claimant.worker, text)
+
+
+def taken(found: deque[T]) -> Iterator[T]:
+    """Takes what is there, each once whoever takes, too."""
+    with suppress(IndexError):
+        while True:
+            yield found.popleft()
 
 
 def _stranger(claimant: Claimant, contract: frozenset[int]) -> str:

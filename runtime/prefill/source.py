@@ -121,7 +121,7 @@ class SourceRequest:
     def completed(self) -> int:
         """How many chunks are computed, or 1 for a whole request. Raises what an event raises.
 
-        Events are the caller's code: hold no lock. Chunks that are offered meanwhile count next time.
+        Events are the caller's code: not within a turn. Chunks that are offered meanwhile count next time.
         """
         if self.tokens is None:
             return int(_past(self.after))

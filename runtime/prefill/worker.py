@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from kvplan.plan.block_tables import Tables, own
 from kvplan.plan.request import check_id
@@ -16,16 +18,17 @@ from kvplan.runtime.control.keys import Keys, Plain
 from kvplan.runtime.errors import EXITS, HandleError, HandshakeError, LeaseError, WithdrawnError
 from kvplan.runtime.memory.device import enter
 from kvplan.runtime.memory.register import Pool
-from kvplan.runtime.ops import logs, tracing
+from kvplan.runtime.ops import tracing
 from kvplan.runtime.ops.drain import Drain
 from kvplan.runtime.ops.health import reasons
 from kvplan.runtime.ops.metrics import Counters, MessageKind
-from kvplan.runtime.ops.tracing import RequestSpans
+from kvplan.runtime.ops.tracing import RequestSpans, SpanStart
+from kvplan.runtime.owner import owned
 from kvplan.runtime.plans.async_catalog import never_waiting
 from kvplan.runtime.plans.catalog import FixedPlans, plans_of
 from kvplan.runtime.prefill.clients import expected
 from kvplan.runtime.prefill.inbox import Completed, PrefillInbox, ask_events
-from kvplan.runtime.prefill.lease import LeaseEvent, Leases, Released
+from kvplan.runtime.prefill.lease import LeaseEvent, Leases, Released, taken
 from kvplan.runtime.prefill.source import ComputeEvent, OfferedChunk, SourceRequest, check_event, interval, numbered
 from kvplan.runtime.staging.buffers import STAGE_BYTES, Stage
 from kvplan.runtime.transfer.executor import ExecutorContext, Slice
@@ -33,7 +36,7 @@ from kvplan.runtime.transfer.gather import IndexScratch
 from kvplan.runtime.transfer.limits import AdmissionQueue, Limits
 from kvplan.runtime.transport.base import Transport
 from kvplan.runtime.wakeup import BUSY, MOVING, QUIET
-from kvplan.runtime.worker import PolledWorker
+from kvplan.runtime.worker import OwnedWorker
 
 LEASE = 30.0
 # Seconds that a round may come after the one before. More is time in which this worker did not listen, as its thread
@@ -41,7 +44,7 @@ LEASE = 30.0
 LISTENING = 1.0
 
 
-class PrefillWorker(PolledWorker):
+class PrefillWorker(OwnedWorker):
     """One prefill worker: its memory registered, its control server at `address`. Safe to use from threads.
 
     `lease` is how many seconds a request is held for after it was held, and after each claim of a decode worker; time
@@ -78,6 +81,7 @@ class PrefillWorker(PolledWorker):
         self._lease_clock = ListeningClock(clock, LISTENING)
         self._spans = RequestSpans("kvplan hold", {"worker": worker})
         self._addresses = tuple[str, ...]()
+        self._exits = deque[BaseException]()
         given = self.plans.plans if isinstance(self.plans, FixedPlans) else ()
         # No plan has a decode worker that would ever tell this worker that it is done.
         self._unread = bool(given) and not any(expected(plan, worker) for plan in given)
@@ -96,8 +100,9 @@ class PrefillWorker(PolledWorker):
             self.counters.gauge("in_flight_bytes", lambda: self._slices.in_flight()),
         ]
         if start:
-            self._begin_thread(self._poll_moving)
+            self._owner.start(lambda: enter(self._pool.geometry))
 
+    @owned
     def announce(self, addresses: Iterable[str]) -> None:
         """Say where all workers of this engine answer, in the plan's order; before that, peers are told to wait.
 
@@ -108,8 +113,7 @@ class PrefillWorker(PolledWorker):
             raise HandshakeError(
                 f"{len(given)} addresses are announced, this side has {count} workers: give one of each"
             )
-        with self._lock:
-            self._addresses = tuple(given)
+        self._addresses = tuple(given)
 
     def hold(self, request: str, tables: Tables | None = None, *, after: ComputeEvent | None = None) -> None:
         """Keep a whole request's blocks until it is `released`. It is read once `after`, an event, has completed.
@@ -119,12 +123,15 @@ class PrefillWorker(PolledWorker):
         Call it on every worker before a decode worker is told of the request's blocks. Raises HandleError where it is
         held already, DrainingError, LimitedError, BadRequestError.
         """
-        self._hold(request, None, after, tables)
+        began = tracing.start()
+        self._owner.call(lambda: self._hold(request, None, after, tables, began))
 
     def open(self, request: str, tokens: tuple[int, int]) -> None:
         """Keep a request of tokens [first, end) until it is `released`; what is computed of it is offered in chunks."""
-        self._hold(request, interval(tokens, f"request {request}"), None)
+        asked, began = interval(tokens, f"request {request}"), tracing.start()
+        self._owner.call(lambda: self._hold(request, asked, None, None, began))
 
+    @owned
     def offer(
         self,
         request: str,
@@ -143,58 +150,49 @@ class PrefillWorker(PolledWorker):
         """
         what = f"request {request}"
         check_event(request, after)
-        with self._lock:
-            self._check_open()
-            if self._unread:
-                return
-            named = self._named(tables) or {}
-            chunk = OfferedChunk(interval(tokens, what), numbered(layers, what), named, bool(last), after)
-            self._inbox.offer(request, chunk)
-        self._changed()
+        self._check_open()
+        if self._unread:
+            return
+        named = self._named(tables) or {}
+        chunk = OfferedChunk(interval(tokens, what), numbered(layers, what), named, bool(last), after)
+        self._inbox.offer(request, chunk)
 
+    @owned
     def withdraw(self, request: str) -> None:
         """Give a request up: decode workers are told, and it is released when none of them can be reading it."""
-        with self._lock:
-            self._check_open()
-            self._give_up(request, self._lease_clock())
-            self._inbox.say()
-        self._changed()
+        self._check_open()
+        self._give_up(request, self._lease_clock())
 
+    @owned
     def decline(self, request: str) -> None:
         """A request that is not held never will be: who asks for it is told that it was given up. Raises as `hold`."""
-        with self._lock:
-            # No poll lies between, in which a decode worker could be told that it is there.
-            self._hold(request, (0, 0), None)
-            self._give_up(request, self._lease_clock())
-            self._inbox.say()
-        self._changed()
+        # No poll lies between, in which a decode worker could be told that it is there.
+        self._hold(request, (0, 0), None, None, None)
+        self._give_up(request, self._lease_clock())
 
+    @owned
     def drain(self, timeout: float) -> None:
         """Take nothing new: `hold` and `open` raise DrainingError. `drained` says when nothing is left.
 
         What was held before goes on, for engines that connect now, too, and is withdrawn after `timeout` seconds. Once
         more moves the deadline; `resume` ends it.
         """
-        with self._lock:
-            self._check_open()
-            self._drain.begin(timeout, self._clock())
+        self._check_open()
+        self._drain.begin(timeout, self._clock())
 
     def drained(self) -> bool:
         """Whether it drains, and no request is held or being written: it may be closed."""
-        with self._lock:
-            return self._drain.begun and not self._leases.held()
+        return self._drain.begun and not self._leases.held()
 
+    @owned
     def drop(self, engine: str, *, dead: bool = False) -> None:
         """Forget a decode engine. What is being written to it pins its blocks until the transport is done with it.
 
         With `dead` the caller vouches that its processes have ended: blocks are free at once. Raises HandshakeError
         for an engine that is not connected, and that nothing is written to.
         """
-        with self._lock:
-            self._check_open()
-            known = self._inbox.drop(engine, dead)
-            self._inbox.say()
-        self._changed()
+        self._check_open()
+        known = self._inbox.drop(engine, dead)
         if not known:
             raise HandshakeError(f"decode engine {engine!r} is not connected")
 
@@ -205,122 +203,103 @@ class PrefillWorker(PolledWorker):
 
     def released(self) -> list[Released]:
         """The requests whose blocks are free now, each once: finished, expired or withdrawn."""
-        with self._lock:
-            self._report_released()
-            self._inbox.say()
-            released = self._leases.released()
-        if released:
-            # What was said may have taken the hint that something came.
-            self._changed()
-        return released
+        return self._leases.released()
 
     def events(self) -> list[LeaseEvent]:
         """What decode workers told, or got wrong, since the last call; at most the last 16,384."""
-        with self._lock:
-            events = list(self._inbox.events)
-            self._inbox.events.clear()
-            return events
+        events = self._inbox.events
+        return list(taken(events))
 
-    def poll(self) -> bool:
-        """Answer decode workers, progress the transport; whether there was anything to do. Never waits.
-
-        On a machine of two cores it copies what a stage is behind with. Raises HandleError after `close`.
-        """
-        enter(self._pool.geometry)
-        try:
-            busy = self._poll()
-            self._stage.help()
-            return busy
-        finally:
-            self._wakeup.polled()
-            logs.hand_over()
-
-    def _poll_moving(self) -> bool:
-        """`poll`, and whether bytes move: who waits for anything else is told of it."""
-        return self.poll() and self._slices.in_flight() > 0
+    def _moving(self) -> bool:
+        return self._slices.in_flight() > 0
 
     def _look(self) -> tuple[list[int], float]:
-        """What a wakeup waits for, and for how many seconds at most: less while anybody claims what is held."""
-        with self._lock:
-            if self._closed or self._stage.behind or self._server.pending():
-                return [], QUIET if self._closed else 0.0
-            busy = not self._asleep and self._inbox.busy
-            seconds = BUSY if busy else QUIET
-            return self._server.filenos(), MOVING if self._slices.in_flight() > 0 else seconds
+        """Less while anybody claims what is held."""
+        if self._closed or self._stage.behind or self._server.pending():
+            return [], QUIET if self._closed else 0.0
+        busy = not self._asleep and self._inbox.busy
+        seconds = BUSY if busy else QUIET
+        return self._server.filenos(), MOVING if self._moving() else seconds
 
     def _poll(self) -> bool:
-        with self._lock:
+        self._check_not_closed()
+        enter(self._pool.geometry)
+        now = self._lease_clock.listen()
+        if messages := self._server.receive():
+            self._hear(messages, now)
+            # Answers go before all else is looked after: who asked waits for nothing but them.
+            self._say()
+        waiting = [] if self._asleep else self._inbox.waiting()
+        if waiting:
+            with self._owner.away():
+                completed = ask_events(waiting)
             self._check_not_closed()
-            now = self._lease_clock.listen()
-            if messages := self._server.receive():
-                self._hear(messages, now)
-                # Answers go before all else is looked after: who asked waits for nothing but them.
-                self._inbox.say()
-            waiting = [] if self._asleep else self._inbox.waiting()
-        completed = ask_events(waiting)
-        with self._lock:
-            self._check_not_closed()
-            if not self._asleep:
-                self._round(now, completed)
-            self._expire(now)
-            for request in list(self._inbox.sources) if self._drain.past_deadline(self._clock()) else ():
-                self._give_up(request, now)
+        else:
+            completed = []
+        if not self._asleep:
+            self._round(now, completed)
+        self._expire(now)
+        for request in list(self._inbox.sources) if self._drain.past_deadline(self._clock()) else ():
+            self._give_up(request, now)
+        self._exits.extend(what for _, what in completed if isinstance(what, EXITS))
+        return bool(messages) or (not self._asleep and self._moving())
+
+    def _say(self) -> None:
+        if not self._closed:
             self._report_released()
             self._inbox.say()
-            busy = bool(messages) or (not self._asleep and self._slices.in_flight() > 0)
-        self._spans.tell()
-        # After the round, so that an event that ends the program harms no other request.
-        for exit in (what for _, what in completed if isinstance(what, EXITS)):
-            raise exit
-        return busy
 
+    def _after(self) -> None:
+        self._spans.tell()
+        # An event that ends the program harms no other request.
+        with suppress(IndexError):
+            raise self._exits.popleft()
+
+    def _behind(self) -> bool:
+        return self._stage.behind
+
+    def _help(self) -> None:
+        self._stage.help()
+
+    @owned
     def suspend(self) -> None:
         """Give the memory back: decode workers are dropped, registrations end. Raises HandleError while any is held."""
-        with self._lock:
-            self._check_open()
-            if held := self._leases.held():
-                raise HandleError(f"{self._name} holds {held} requests: withdraw them, or wait")
-            self._inbox.close()
-            self._asleep = True
-            self._transport.deregister()
-            self._stage.close()
-        self._changed()
+        self._check_open()
+        if held := self._leases.held():
+            raise HandleError(f"{self._name} holds {held} requests: withdraw them, or wait")
+        self._inbox.close()
+        self._asleep = True
+        self._transport.deregister()
+        self._stage.close()
 
+    @owned
     def resume(self, pool: Pool) -> None:
         """Register memory anew after `suspend`: the same memory, or of another size. Decode workers meet it anew."""
-        with self._lock:
-            self._check_not_closed()
-            if not self._asleep:
-                raise HandleError(f"{self._name} is not suspended: call suspend first")
-            self.generation += 1
-            self._register(pool)
-        self._changed()
+        self._check_not_closed()
+        if not self._asleep:
+            raise HandleError(f"{self._name} is not suspended: call suspend first")
+        self.generation += 1
+        self._register(pool)
 
-    def close(self) -> None:
-        """Stop answering and end the transport: readers lose this worker. Once more does nothing.
-
-        Raises HandleError where its thread is stuck, and then nothing is given back.
-        """
-        self._end_polling()
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            for forget in self._gauges:
-                forget()
+    def _close(self) -> None:
+        if self._closed:
+            return
+        self._inbox.say()
+        self._closed = True
+        for forget in self._gauges:
+            forget()
+        try:
             self._inbox.close()
+        finally:
             self._server.close()
             self._transport.close()
             self._stage.close()
             self._spans.end_all("closed")
-        self._end_polling()
-        self._spans.tell()
-        logs.hand_over()
 
     def _register(self, pool: Pool) -> None:
         """Begin anew with this memory: nobody is met."""
         pool.check(self.worker, self._side.digest, self._name)
-        self._stage = Stage(self._stage_bytes, self._transport, pool.geometry, self._stir)
+        self._stage = Stage(self._stage_bytes, self._transport, pool.geometry, self._owner.wake)
         self._transport.register(pool.geometry.regions, pool.geometry.mem_type)
         self._pool, self._metadata, self._slices = pool, self._transport.metadata(), AdmissionQueue[Slice](self.limits)
         self._context = ExecutorContext(
@@ -356,26 +335,28 @@ class PrefillWorker(PolledWorker):
         self._inbox.step(now, completed)
 
     def _hold(
-        self, request: str, tokens: tuple[int, int] | None, after: ComputeEvent | None, tables: Tables | None = None
+        self,
+        request: str,
+        tokens: tuple[int, int] | None,
+        after: ComputeEvent | None,
+        tables: Tables | None,
+        began: SpanStart | None,
     ) -> None:
         check_id(request)
         check_event(request, after)
-        began = tracing.start()
-        with self._lock:
-            self._check_open()
-            self._drain.check()
-            if self._unread:
-                self._leases.pass_by(request, self._lease_clock())
-                self._spans.begin(request, began)
-                return
-            named, again = self._named(tables), self._leases.remembers(request)
-            if again and tokens is None and named is None:
-                text = f"request {request} was held before, and decode may still name its old blocks"
-                raise HandleError(f"{text}: give its tables, or another name")
-            pin = self._leases.pin(request, self._lease_clock())
+        self._check_open()
+        self._drain.check()
+        if self._unread:
+            self._leases.pass_by(request, self._lease_clock())
             self._spans.begin(request, began)
-            self._inbox.add(SourceRequest(request, pin, tokens, after, named, again))
-        self._changed()
+            return
+        named, again = self._named(tables), self._leases.remembers(request)
+        if again and tokens is None and named is None:
+            text = f"request {request} was held before, and decode may still name its old blocks"
+            raise HandleError(f"{text}: give its tables, or another name")
+        pin = self._leases.pin(request, self._lease_clock())
+        self._spans.begin(request, began)
+        self._inbox.add(SourceRequest(request, pin, tokens, after, named, again))
 
     def _give_up(self, request: str, now: float) -> None:
         self._leases.withdraw(request, now)

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
-from threading import RLock
 
 import numpy as np
 
@@ -17,8 +16,6 @@ from kvplan.runtime.errors import LimitedError, RegisterError, cause_text
 from kvplan.runtime.memory.arrays import describe
 from kvplan.runtime.memory.device import enter
 from kvplan.runtime.memory.geometry import Geometry
-from kvplan.runtime.ops.futures import FreeFuture
-from kvplan.runtime.ops.locks import if_free
 from kvplan.runtime.staging.views import CopyMaker, DeviceCopies, HostCopies
 from kvplan.runtime.transport.base import Transport
 
@@ -76,8 +73,8 @@ class Stage:
         self._stuck, self._began = dict[str, float](), now()
         self._maker: CopyMaker | None = None
         self._threads: ThreadPoolExecutor | None = None
-        # Those that nobody has begun; who polls may be making one, which `close` waits for, unless it is called there.
-        self._waiting, self._helping = deque[WaitingCopy](), RLock()
+        # Those that nobody has begun.
+        self._waiting = deque[WaitingCopy]()
 
     def open(self) -> None:
         """Take the memory and register it; once more does nothing. Raises what the transport raises, RegisterError."""
@@ -168,7 +165,7 @@ class Stage:
         Raises RuntimeError where no thread can be started, and then they are not made.
         """
         assert self._maker is not None
-        copy = WaitingCopy(make, FreeFuture())
+        copy = WaitingCopy(make, Future())
         if at_once and self.mem_type == "DRAM":
             _make(copy, self._maker)
             return copy.future
@@ -207,13 +204,9 @@ class Stage:
     def help(self) -> None:
         """Make a copy that no thread has begun, if this round of who polls has lent nothing: it would only wait.
 
-        Hold no lock, and have said all that is to be said: it takes as long as a buffer is large.
+        Have said all that is to be said: it takes as long as a buffer is large.
         """
-        if self.behind and not self._lent:
-            if_free(self._helping, self._help)
-
-    def _help(self) -> None:
-        if self._maker is not None:
+        if self.behind and not self._lent and self._maker is not None:
             self._copy_next(self._maker)
 
     def _copy_next(self, maker: CopyMaker) -> None:
@@ -230,8 +223,7 @@ class Stage:
             copy.future.cancel()
         if self._threads is not None:
             self._threads.shutdown(wait=True)
-        with self._helping:
-            self._threads, self._maker, self._free = None, None, []
+        self._threads, self._maker, self._free = None, None, []
 
 
 def _make(copy: WaitingCopy, maker: CopyMaker) -> None:

@@ -140,7 +140,6 @@ class LentMove:
     def release(self) -> None:
         """Say that it is not moved any more, or not wanted."""
         self._stage.withdraw(self)
-        # Forgotten first: a signal may come within, and one that is given back twice would be lent twice.
         number, moved, kept = self._number, self._moved and not self._left, self._kept
         self._number, self._left, self._kept = None, True, False
         if number is not None:

@@ -234,7 +234,6 @@ class StagedMove:
     def release(self) -> None:
         """Give the buffer back, and a place in the queue for one."""
         self._stage.withdraw(self)
-        # Forgotten first: a signal may come within, and one that is given back twice would be lent twice.
         (buffer, kept), self._buffer, self._kept = (self._buffer, self._kept), None, False
         if buffer is not None:
             self._stage.give_back(buffer, kept)

@@ -162,8 +162,6 @@ class ExecutorContext:
     def _issue(self, group: list[Slice], load: GatheredSpans) -> None:
         handles, failure = list[TransferHandle | None](), None
         for slice_ in group:
-            # First of all that it may be under way: where a signal ends this poll, nobody else knows.
-            slice_.handles = [None]
             slice_.stage = SliceStage.POSTED
         try:
             hand_over(self.transport, group[0].link, load, handles)
@@ -202,7 +200,6 @@ class TransferExecutor:
         self.complete = False
         self._context, self._on_failure = context, on_failure
         self._slices: dict[int, Slice] = {}
-        self._left: list[Slice] = []
         # Which reads were staged then, and the slices.
         self._foreseen: Foreseen = NOTHING_FORESEEN
 
@@ -285,7 +282,6 @@ class TransferExecutor:
                 self.post_staged(slice_)
             posted = slice_.stage is SliceStage.POSTED and slice_.number in self._slices
             if posted and self._try(self._over, slice_):
-                # Once more where a signal ends this poll: that gives nothing back twice.
                 self.close(slice_)
                 del self._slices[slice_.number]
                 self.moved += slice_.moved
@@ -299,21 +295,18 @@ class TransferExecutor:
             self._try(slice_.staged.ready)
 
     def stop(self) -> list[Slice]:
-        """Give up: nothing more is posted. Returns the slices that are still under way: `close` each when settled.
-
-        Once more, as after a signal that ended it, it goes on, and returns them all.
-        """
+        """Give up: nothing more is posted. Returns the slices that are still under way: `close` each when settled."""
         self._context.admission.drop_request(self.request, self.peer)
         for slice_ in self._slices.values():
             if slice_.staged is not None:
                 slice_.staged.leave()
-        self._left = self._left or [slice_ for slice_ in self._slices.values() if slice_.touching]
+        left = [slice_ for slice_ in self._slices.values() if slice_.touching]
         for slice_ in self._slices.values():
-            if slice_ not in self._left:
+            if slice_ not in left:
                 self.close(slice_)
         self._slices.clear()
         self._foreseen = NOTHING_FORESEEN
-        return self._left
+        return left
 
     def lost(self, peer: str) -> bool:
         """Whether the transport has lost a peer."""

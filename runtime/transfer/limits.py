@@ -65,8 +65,6 @@ class AdmissionQueue(Generic[Token]):
         self._counts: Counter[str] = Counter()
         self._bytes: Counter[str] = Counter()
         self._total = 0
-        # While something is changed: a signal's handler that raises then leaves it, and what is derived is made anew.
-        self._torn = False
 
     def want(self, peer: str, request: str, size: int, token: Token) -> None:
         """Queue a job of `size` bytes.
@@ -83,16 +81,13 @@ class AdmissionQueue(Generic[Token]):
                 f"{WAITING} jobs of peer {peer} wait, the most there may be: ask again when some are done"
             )
         job = _Job(peer, request, size, token)
-        self._change()
         self._waiting[token] = job
         self._queue(job)
-        self._torn = False
 
     def admit(self, most: int | None = None) -> list[Token]:
         """The jobs that may begin now, each once: of at most `most` bytes in all, or one. In flight until `done`."""
         admitted: list[Token] = []
         size = 0
-        self._mend()
         while self._turns:
             job = self._next(peer := next(iter(self._turns)))
             if most is not None and not _fits(size, job.size, most):
@@ -111,22 +106,13 @@ class AdmissionQueue(Generic[Token]):
         """Give a job's bytes back; False, and nothing else, where it is not in flight (any more)."""
         if token not in self._posted:
             return False
-        self._change()
         job = self._posted.pop(token)
         self._total -= job.size
         self._bytes[job.peer] -= job.size
         if not self._bytes[job.peer]:
             del self._bytes[job.peer]
         self._wake(job.peer)
-        self._torn = False
         return True
-
-    def drop(self, peer: str) -> list[Token]:
-        """Forget a peer: what waits (returned), and what is in flight, whose `done` then does nothing."""
-        dropped = [token for request in list(self._queues.get(peer, {})) for token in self._drop(peer, request)]
-        for token in [token for token, job in self._posted.items() if job.peer == peer]:
-            self.done(token)
-        return dropped
 
     def drop_request(self, request: str, peer: str | None = None) -> list[Token]:
         """Forget what waits of a request, with one peer or with all; returned. What is in flight counts until done."""
@@ -146,7 +132,6 @@ class AdmissionQueue(Generic[Token]):
 
     def _take(self, job: _Job[Token]) -> None:
         queues = self._queues[job.peer]
-        self._torn = True
         queues[job.request].popleft()
         queues.move_to_end(job.request)
         self._turns.move_to_end(job.peer)
@@ -155,21 +140,17 @@ class AdmissionQueue(Generic[Token]):
         self._total += job.size
         self._bytes[job.peer] += job.size
         self._unqueue([job])
-        self._torn = False
 
     def _drop(self, peer: str, request: str) -> list[Token]:
-        self._mend()
         queues = self._queues.get(peer)
         if queues is None or request not in queues:
             return []
         jobs = list(queues[request])
-        self._torn = True
         for job in jobs:
             del self._waiting[job.token]
         queues[request].clear()
         self._unqueue(jobs)
         self._wake(peer)
-        self._torn = False
         return [job.token for job in jobs]
 
     def _unqueue(self, jobs: list[_Job[Token]]) -> None:
@@ -188,21 +169,6 @@ class AdmissionQueue(Generic[Token]):
             self._turns[job.peer] = None
         self._queues[job.peer].setdefault(job.request, deque()).append(job)
         self._counts[job.peer] += 1
-
-    def _change(self) -> None:
-        self._mend()
-        self._torn = True
-
-    def _mend(self) -> None:
-        """Where a change was ended in its midst: all again from what waits, in order, and what is in flight."""
-        if not self._torn:
-            return
-        self._queues, self._turns, self._counts, self._bytes = {}, OrderedDict(), Counter(), Counter()
-        for job in self._waiting.values():
-            self._queue(job)
-        for job in self._posted.values():
-            self._bytes[job.peer] += job.size
-        self._total, self._torn = self._bytes.total(), False
 
     def _wake(self, peer: str) -> None:
         """A peer that was at its limit, or whose next job is another now, has turns again."""

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from kvplan.plan.types import Ints
+from kvplan.runtime import process
 from kvplan.runtime.clock import now
 from kvplan.runtime.errors import HandleError, NixlMissingError, NotBegunError, PeerLostError, TransportError
 from kvplan.runtime.memory.device import check_device, shareable
@@ -148,6 +149,7 @@ class Nixl:
             sync_mode=module.nixl_thread_sync_t.NIXL_THREAD_SYNC_STRICT,
         )
         self._agent: Any = None
+        process.keep(self)
         self._start()
 
     def _start(self) -> None:

@@ -53,7 +53,7 @@ class Decode(Actor):
         self.say(event="up", address="")
 
     def poll(self) -> None:
-        self.worker.poll()
+        self.worker.run_once()
         for job in [job for job in self.jobs.values() if job.ended]:
             self._free(job)
 

@@ -55,7 +55,7 @@ class Prefill(Actor):
             # The bytes of a first transfer come only if both sides let NIXL move: deaf to messages is not dead to it.
             self.transport.progress()
         elif not self.setting.start:
-            self.worker.poll()
+            self.worker.run_once()
         for released in self.worker.released():
             self._free(released.request, released.why)
 

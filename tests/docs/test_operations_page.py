@@ -34,7 +34,7 @@ from kvplan.runtime.decode.engines import HEARTBEATS_PER_LEASE
 from kvplan.runtime.decode.worker import DecodeWorker
 from kvplan.runtime.ops.metrics import COUNTERS, GAUGES, HISTOGRAMS, Metric
 from kvplan.runtime.ops.prometheus import PREFIX, RATIO
-from kvplan.runtime.polling import STUCK
+from kvplan.runtime.owner import STUCK
 from kvplan.runtime.prefill.clients import MOST
 from kvplan.runtime.prefill.inbox import SILENT
 from kvplan.runtime.prefill.worker import PrefillWorker

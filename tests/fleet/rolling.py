@@ -234,7 +234,7 @@ def upgraded(
                 ended = next(rolling, rolling) is rolling
             for engine in engines.values():
                 if isinstance(engine.worker, DecodeWorker) and engine.record.name in house.records:
-                    engine.worker.poll()
+                    engine.worker.run_once()
                 elif isinstance(engine.worker, PrefillWorker) and engine.record.name in house.records:
                     engine.worker.released()
         raise AssertionError(f"{sum(not request.done for request in made)} requests never end")

@@ -120,7 +120,7 @@ def test_one_who_never_reads_is_dropped_and_the_others_are_answered(
         while len(worker._inbox.clients) == 2:
             assert patience.lasts(), "it is still there"
             if sent(deaf, [], large) is LineState.FULL:
-                worker.poll()
+                worker.run_once()
             if next(rounds) % 200 == 0:
                 answered(good)
         assert resident() < before + 512 * MIB

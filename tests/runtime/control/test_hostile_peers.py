@@ -118,13 +118,13 @@ def answered(good: Caller) -> None:
 
 def spin(one: Any, met: Callable[[], bool]) -> None:
     """Poll a worker until `met`."""
-    until(met, one.poll, seconds=30)
+    until(met, one.run_once, seconds=30)
 
 
 def sent(caller: Caller, message: Any) -> None:
     """Say something, whatever comes back."""
     while not caller.line.send(message):
-        caller.worker.poll()
+        caller.worker.run_once()
         caller.line.receive()
 
 
@@ -138,7 +138,7 @@ def test_a_flood_harms_nobody_else(worker: Any, caller: Caller, good: Caller, ki
     for number in range(FLOOD):
         sent(caller, KINDS[kind](dice, dice.choice(NAMES)))
         if number % 50 == 0:
-            worker.poll()
+            worker.run_once()
             caller.line.receive()
         if number % (FLOOD // GOOD) == 0:
             answered(good)
@@ -185,7 +185,7 @@ def test_who_is_dropped_is_told_nothing_more(worker: Any, caller: Caller, monkey
     monkeypatch.setattr(worker._server, "send", full)
     for name in names:
         worker.hold(name)
-    worker.poll()
+    worker.run_once()
     assert (len(told), len(worker._inbox.clients)) == (1, 0)
 
 

@@ -105,7 +105,7 @@ LONG = "x" * (LONGEST_ID + 1)
 def test_a_name_that_no_request_can_have_is_not_kept(worker: Any, caller: Caller, said: Any) -> None:
     caller.hello()
     caller.line.send(said)
-    until(lambda: worker.counters.snapshot()["messages"].get("malformed"), worker.poll)
+    until(lambda: worker.counters.snapshot()["messages"].get("malformed"), worker.run_once)
     assert [event.request for event in worker.events()] == [None]
     assert [client.claims for client in worker._inbox.clients] == [{}]
 

@@ -42,11 +42,11 @@ def phase(transfer: Transfer) -> Phase:
 
 def brought(made: World, transfer: Transfer, to: Phase) -> int:
     """Bring a transfer to a phase without a further word of prefill; the number of its pin."""
-    made.prefill[0].poll()
+    made.prefill[0].run_once()
     (part,) = transfer.parts
     while part.phase is not to:
         assert part.phase < to
-        made.decode[0].poll()
+        made.decode[0].run_once()
     assert part.pin is not None
     return part.pin
 

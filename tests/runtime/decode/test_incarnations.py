@@ -169,10 +169,10 @@ def test_an_idle_engine_is_forgotten_and_can_be_met_again() -> None:
     worker = made.decode[0]
     move(made, ask(made, (0, 12)))
     clock.time += 59
-    worker.poll()
+    worker.run_once()
     assert worker.peers() != ()
     clock.time += 2
-    worker.poll()
+    worker.run_once()
     assert worker.peers() == ()
     assert isinstance(worker._transport, InMemory)
     assert worker._transport.peers == set()

@@ -50,10 +50,9 @@ def test_requests_wait_until_their_engine_is_met(apart: World, mode: str, kind: 
     worker, request = apart.decode[0], ask(apart, (0, 45))
     filled(apart, request)
     apart.hold("r")
-    with worker._lock:
-        meeting = worker.connect_soon(apart.prefill[0].address, SECONDS, mode=mode)
-        transfer = worker.submit(request, SECONDS, peer=wanted(kind, meeting))
-        assert (transfer.state, worker.running()) == ("running", 1)
+    meeting = worker.connect_soon(apart.prefill[0].address, SECONDS, mode=mode)
+    transfer = worker.submit(request, SECONDS, peer=wanted(kind, meeting))
+    assert (transfer.state, worker.running()) == ("running", 1)
     assert transfer.wait().state == "done"
     assert meeting.result(SECONDS).mode == mode
     check(apart, 0, request)
@@ -134,7 +133,7 @@ def test_a_fault_ends_one_request_and_the_others_still_wait(apart: World, monkey
     monkeypatch.setattr(worker._transfers, "begin", broken)
     mine.set_result(peer)
     with pytest.raises(ZeroDivisionError):
-        worker.poll()
+        worker.run_once()
     assert isinstance(hit.error, errors.TransferError)
     assert other.wait().state == "done"
 
@@ -147,10 +146,10 @@ def test_a_fault_as_a_request_is_claimed_leaves_it_its_blocks(apart: World, monk
     def broken(*_: object) -> None:
         raise ZeroDivisionError("by zero")
 
-    monkeypatch.setattr(worker._transfers, "_claim_all", broken)
+    monkeypatch.setattr(worker._transfers.ledger, "take", broken)
     mine.set_result(peer)
     with pytest.raises(ZeroDivisionError):
-        worker.poll()
+        worker.run_once()
     assert hit.untrusted == {group: tuple(ids.tolist()) for group, ids in hit.written.items()} != {}
 
 

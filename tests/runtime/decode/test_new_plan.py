@@ -94,13 +94,13 @@ def test_what_is_under_way_ends_by_the_plan_that_it_began_with(mode: str) -> Non
         clock.time += 2
         # A round of a prefill worker's thread that began before would renew from the time before.
         for source in made.prefill:
-            source.poll()
+            source.run_once()
         until(lambda: not running.poll() and renewed(made, "before", clock))
     made.hub.frozen.clear()
     assert running.wait().engine.plan.digest == made.plan.digest
     check(made, 0, request)
     assert made.released() == {("before", "finished")}
-    until(lambda: not worker.poll() and not worker._engines.replanned)
+    until(lambda: not worker.run_once() and not worker._engines.replanned)
     clear(made)
     move(made, ask(made, (0, 12), name="after"))
     assert [[client.plan.digest for client in source._inbox.clients] for source in made.prefill] == [[new]] * 2
@@ -164,13 +164,13 @@ def test_what_was_confirmed_by_the_plan_before_is_done_where_the_line_breaks() -
     source.hold(request.id, request.prefill)
     made.hub.frozen |= {source._transport.name, worker._transport.name}
     moved = worker.submit(request, 50)
-    until(lambda: moved.parts[0].phase is Phase.MOVING, worker.poll)
+    until(lambda: moved.parts[0].phase is Phase.MOVING, worker.run_once)
     replan(made)
     worker.connect(source.address, 10)
     made.hub.frozen.clear()
     source.drain(60)
     while not moved.ended and moved.parts[0].phase is not Phase.TOLD:
-        worker.poll()
+        worker.run_once()
     until(source.drained)
     source.close()
     until(moved.poll)

@@ -36,7 +36,7 @@ def pair(net: Net, mode: str, **options: Any) -> World:
     pool, given = views(made.prefill, 0, theirs), {"start": False, "clock": net.now, "lease": 6.0, **options}
     source = PrefillWorker(made, 0, pool, InMemory(hub, "p"), identity=PREFILL, keys=Plain(), **given)
     source.announce([source.address])
-    net.turn = source.poll
+    net.turn = source.run_once
     pool = views(made.decode, 0, mine)
     target = DecodeWorker(made, 0, pool, InMemory(hub, "d"), identity=DECODE, keys=Plain(), clock=net.now)
     target.connect(source.address, 5, mode=mode)
@@ -46,8 +46,8 @@ def pair(net: Net, mode: str, **options: Any) -> World:
 def rounds(made: World, net: Net, count: int = 8) -> None:
     for _ in range(count):
         net.time += 0.2
-        made.prefill[0].poll()
-        made.decode[0].poll()
+        made.prefill[0].run_once()
+        made.decode[0].run_once()
 
 
 def held(made: World) -> Request:
@@ -81,12 +81,12 @@ def test_a_request_that_is_cancelled_keeps_its_blocks_until_its_reads_are_over(n
     request, (source,), (target,) = held(made), made.prefill, made.decode
     transfer = target.submit(request, 20)
     made.hub.frozen.add(source._transport.name)
-    source.poll()
+    source.run_once()
     if when == "posted":
-        target.poll()
+        target.run_once()
     transfer.cancel()
-    source.poll()
-    target.poll()
+    source.run_once()
+    target.run_once()
     assert bool(target.quarantined()) == (when == "posted")
     made.hub.frozen.clear()
     rounds(made, net, 2)
@@ -101,17 +101,17 @@ def test_a_request_that_is_asked_again_is_not_answered_by_what_was_said_before(n
     source.open("r", (0, 12))
     before = target.open(fed(request), 20)
     source.offer("r", (0, 4), {"kv": request.prefill["kv"]})
-    source.poll()
-    target.poll()
+    source.run_once()
+    target.run_once()
     net.time += 2
-    target.poll()
+    target.run_once()
     source.offer("r", (4, 8), {"kv": request.prefill["kv"]})
-    source.poll()
+    source.run_once()
     before.cancel()
     request = elsewhere(request)
     clear(made)
     after = target.open(fed(request), 20)
-    target.poll()
+    target.run_once()
     assert [part.phase for part in after.parts] == [Phase.CLAIMING]
     source.offer("r", (8, 12), request.prefill, last=True)
     rounds(made, net)
@@ -124,10 +124,10 @@ def test_what_is_held_after_it_was_claimed_is_told_at_once(net: Net, mode: str) 
     made = pair(net, mode)
     source, target = made.prefill[0], made.decode[0]
     transfer = target.open(fed(ask(made, (0, 12))), 20)
-    source.poll()
+    source.run_once()
     source.open("r", (0, 12))
-    source.poll()
-    target.poll()
+    source.run_once()
+    target.run_once()
     assert [part.phase for part in transfer.parts] == [Phase.MOVING]
 
 
@@ -137,7 +137,7 @@ def test_what_was_said_to_be_lost_before_does_not_end_a_request_that_is_asked_ag
     request = ask(made, (0, 12))
     filled(made, request)
     before = target.submit(request, 20)
-    source.poll()
+    source.run_once()
     before.cancel()
     source.hold("r")
     again(made, net, elsewhere(request))
@@ -148,16 +148,16 @@ def test_one_that_stopped_before_it_was_asked_to_write_may_still_write(net: Net)
     request, (source,), (target,) = held(made), made.prefill, made.decode
     made.hub.frozen.add(target._transport.name)
     before = target.submit(request, 20)
-    source.poll()
+    source.run_once()
     before.cancel()
-    source.poll()
+    source.run_once()
     last = live(net).down.queue.pop()
     after = target.submit(elsewhere(request), 20)
-    target.poll()
+    target.run_once()
     after.cancel()
     live(net).down.queue.append(last)
-    target.poll()
-    source.poll()
+    target.run_once()
+    source.run_once()
     assert target.quarantined() or not source._inbox.writes._all
     made.hub.frozen.clear()
     rounds(made, net)
@@ -171,7 +171,7 @@ def writing(made: World) -> Transfer:
     made.hub.frozen.add(target._transport.name)
     transfer = target.submit(request, 20)
     for worker in (source, target, source, source):
-        worker.poll()
+        worker.run_once()
     assert source._inbox.writes.busy()
     return transfer
 
@@ -180,7 +180,7 @@ def test_who_is_met_again_says_what_it_writes_no_more(net: Net) -> None:
     made = pair(net, "push")
     transfer, source, target = writing(made), made.prefill[0], made.decode[0]
     live(net).cut()
-    target.poll()
+    target.run_once()
     assert transfer.state == "failed"
     target.connect(source.address, 5, mode="push")
     rounds(made, net)
@@ -195,18 +195,18 @@ def test_what_was_wanted_through_a_lost_line_is_not_written_after_another_said_t
     made = pair(net, "push")
     request, (source,), (target,) = held(made), made.prefill, made.decode
     transfer = target.submit(request, 20)
-    source.poll()
-    target.poll()
+    source.run_once()
+    target.run_once()
     line = live(net)
     wanted = line.up.queue[0]
     line.up.queue.clear()
     line.cut()
-    target.poll()
+    target.run_once()
     target.connect(source.address, 5, mode="push")
     rounds(made, net)
     assert (transfer.state, target.quarantined()) == ("failed", {})
     line.up.queue.append(wanted)
-    source.poll()
+    source.run_once()
     assert not source._inbox.writes._all
     again(made, net, request)
 
@@ -228,13 +228,13 @@ def test_a_peer_is_forgotten_when_nothing_is_written_to_it_any_more(net: Net) ->
     writing(made)
     source = made.prefill[0]
     net.time += 1
-    source.poll()
+    source.run_once()
     assert (len(source._inbox.clients), len(peers(source))) == (0, 1)
     assert not source.released()
     made.hub.frozen.clear()
     net.time += 1
-    source.poll()
-    source.poll()
+    source.run_once()
+    source.run_once()
     assert not peers(source)
     assert [one.why for one in source.released()] == ["expired"]
 
@@ -249,11 +249,11 @@ def test_a_comparison_for_a_request_that_is_given_up_is_not_that_of_the_next(net
             rounds(made, net, 1)
             while net.tasks and transfer.parts[0].phase is Phase.MOVED:
                 net.tasks.pop()()
-        source.poll()
+        source.run_once()
         return transfer
 
     told(target.submit(request, 20, checksum=Sample())).cancel()
-    source.poll()
+    source.run_once()
     after = told(target.submit(elsewhere(request), 20, checksum=Sample()))
     net.tasks.pop()()
     rounds(made, net)

@@ -50,16 +50,16 @@ def test_who_is_done_has_been_confirmed_by_all(net: Net) -> None:
     made = pair(net, "pull")
     transfer = made.decode[0].submit(held(made), 20)
     (part,) = transfer.parts
-    made.prefill[0].poll()
+    made.prefill[0].run_once()
     while part.phase is not Phase.TOLD:
-        made.decode[0].poll()
+        made.decode[0].run_once()
     # Another prefill worker, which has confirmed: one is not all.
     transfer.parts = (part, replace(part, phase=Phase.CONFIRMED))
     for _ in range(4):
-        made.decode[0].poll()
+        made.decode[0].run_once()
     assert (transfer.state, transfer.progress) == ("running", 0.999)
-    made.prefill[0].poll()
-    made.decode[0].poll()
+    made.prefill[0].run_once()
+    made.decode[0].run_once()
     assert (transfer.state, transfer.progress) == ("done", 1.0)
 
 
@@ -69,7 +69,7 @@ def test_what_is_submitted_together_is_asked_for_in_one_message(net: Net) -> Non
     line: Any = worker._engines.controls()[0]
     with worker.together():
         transfers = [worker.submit(one, 20) for one in (request, elsewhere(replace(request, id="unheld")))]
-        assert len(line.words) == 2
+        assert len(line.up.queue) == 0
     assert len(line.words) == 0
     assert len(line.up.queue) == 1
     rounds(made, net)

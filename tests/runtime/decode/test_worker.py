@@ -154,7 +154,7 @@ def ended(transfer: Transfer) -> str:
 
 
 def freed(worker: DecodeWorker) -> bool:
-    worker.poll()
+    worker.run_once()
     return not worker.quarantined()
 
 
@@ -258,13 +258,14 @@ def test_a_worker_that_is_closed_is_lost(pair: World) -> None:
     # Whichever is noticed first: that its memory is gone, or the connection.
     with pytest.raises(errors.TransferError, match=r"(gone|lost): connect again"):
         running.wait()
-    until(lambda: pair.decode[0].poll() or not pair.decode[0].peers())
+    until(lambda: pair.decode[0].run_once() or not pair.decode[0].peers())
     early = pair.decode[0].submit(ask(pair, (0, 12), name="early"), 5)
     assert isinstance(early.error, errors.HandshakeError)
 
 
 def test_await_and_callback(pair: World) -> None:
     seen: list[str] = []
+    pair.decode[0].start()
     pair.hold("r", "s")
     transfers = [
         pair.decode[0].submit(ask(pair, (0, 12)), 5),
@@ -287,6 +288,7 @@ def moved_apart(request: Request) -> Request:
 def test_an_awaiting_task_that_is_cancelled_cancels_its_transfer(pair: World) -> None:
     freeze(pair)
     transfer = submitted(pair, ask(pair, (0, 12)))
+    pair.decode[0].start()
 
     async def short() -> None:
         await asyncio.wait_for(transfer, 0.05)
@@ -294,6 +296,17 @@ def test_an_awaiting_task_that_is_cancelled_cancels_its_transfer(pair: World) ->
     with pytest.raises(TimeoutError):
         asyncio.run(short())
     assert transfer.state == "cancelled"
+
+
+def test_nobody_waits_for_ever_for_a_worker_that_nobody_drives(pair: World) -> None:
+    freeze(pair)
+    transfer = submitted(pair, ask(pair, (0, 12)))
+
+    async def waits() -> None:
+        await transfer
+
+    with pytest.raises(errors.HandleError, match="call start"):
+        asyncio.run(waits())
 
 
 def test_connect_without_blocking_the_loop() -> None:
@@ -351,7 +364,7 @@ def test_closed(pair: World) -> None:
     pair.decode[0].close()
     pair.decode[0].close()
     assert isinstance(pair.decode[0].submit(ask(pair, (0, 12)), 5).error, errors.HandleError)
-    assert not pair.decode[0].poll()
+    assert not pair.decode[0].run_once()
 
 
 @pytest.mark.parametrize("end", ["drop", "suspend", "close"])
@@ -368,7 +381,7 @@ def test_how_much_a_request_was_is_told_when_its_engine_is_gone(held: bool, end:
     else:
         moved = worker.submit(request, 50)
         moved.cancel()
-        until(lambda: not worker.quarantined(), worker.poll)
+        until(lambda: not worker.quarantined(), worker.run_once)
     {"drop": lambda: worker.drop("prefill"), "suspend": worker.suspend, "close": worker.close}[end]()
     assert (moved.total > 0, moved.progress) == (True, 1.0 if held else 0.0)
     assert moved.total == (moved.bytes if held else moved.total)
@@ -425,8 +438,8 @@ def test_who_was_lost_may_be_vouched_for() -> None:
     worker, source = made.decode[0], made.prefill[0]
     made.hub.frozen.add(worker._transport.name)
     failed = submitted(made, ask(made, (0, 12)))
-    until(lambda: worker.poll() or len(source._inbox.writes) > 0)
-    source._end_thread()
+    until(lambda: worker.run_once() or len(source._inbox.writes) > 0)
+    source._owner.stop()
     source._server.close()
     until(failed.poll)
     assert (worker.peers(), bool(worker.quarantined())) == ((), True)
@@ -457,7 +470,7 @@ def test_a_read_that_failed_is_over_once_its_peer_is(when: str, monkeypatch: pyt
             patch.setattr(worker._transport, "post", refuse)
         failed = submitted(made, ask(made, (0, 12)))
         until(failed.poll)
-    worker.poll()
+    worker.run_once()
     assert worker.quarantined()
     source.close()
     until(lambda: freed(worker))

@@ -92,7 +92,7 @@ def run(made: World, met: Callable[[], object]) -> None:
 
 
 def poll(workers: list[DecodeWorker], met: Callable[[], object]) -> None:
-    until(met, *(worker.poll for worker in workers), pause=1e-4)
+    until(met, *(worker.run_once for worker in workers), pause=1e-4)
 
 
 def begun(made: World, name: str = "r") -> Transfer:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,7 +105,7 @@ class World:
 
     def poll(self) -> None:
         for worker in self.prefill:
-            worker.poll()
+            worker.run_once()
 
     def hold(self, *requests: str) -> None:
         """Hold requests on every prefill worker."""
@@ -117,7 +120,7 @@ class World:
             for worker, mine in zip(self.prefill, found, strict=True):
                 mine |= {(one.request, one.why) for one in worker.released()}
             for target in self.decode:
-                target.poll()
+                target.run_once()
         return set.intersection(*found)
 
     def close(self) -> None:
@@ -158,8 +161,28 @@ def world(
     for number, arrays in enumerate(d_memory):
         pool = views(made.decode, number, arrays)
         targets.append(DecodeWorker(made, number, pool, transport(f"d{number}"), **given))
-        targets[-1].connect(sources[0].address, 10, mode=mode)
+        with answering(*sources) if options.get("start") is False else nullcontext():
+            targets[-1].connect(sources[0].address, 10, mode=mode)
     return World(made, (prefill, decode), model, sources, targets, p_memory, d_memory, hub, mode)
+
+
+@contextmanager
+def answering(*workers: PrefillWorker) -> Iterator[None]:
+    """Carry out the steps of workers that were not started, from a thread."""
+    over = threading.Event()
+
+    def answer() -> None:
+        while not over.wait(1e-3):
+            for worker in workers:
+                worker.run_once()
+
+    thread = threading.Thread(target=answer, name="answering")
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def tables(shape: Shape, model: Model, ids: list[int], first: int, slot: int, at: int) -> Tables:

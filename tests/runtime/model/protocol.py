@@ -80,7 +80,7 @@ class Protocol:
         self.prefill = [self._prefill(number) for number in range(workers)]
         for worker in self.prefill:
             worker.announce([one.address for one in self.prefill])
-        self.net.turn = lambda: [worker.poll() for worker in self.prefill]
+        self.net.turn = lambda: [worker.run_once() for worker in self.prefill]
         self.memory = memory(DECODE_SHAPE, MODEL, 0)
         self.decode = self._decode()
         self.free, self.holds, self.asks = set(range(POOL)), list[Hold](), list[Ask]()
@@ -152,10 +152,10 @@ class Protocol:
         self.net.time += seconds
 
     def poll_prefill(self, number: int) -> None:
-        self.prefill[number].poll()
+        self.prefill[number].run_once()
 
     def poll_decode(self) -> None:
-        self.decode.poll()
+        self.decode.run_once()
         self.look()
 
     def rounds(self, count: int = 12, seconds: float = 0.1) -> None:

@@ -40,8 +40,8 @@ def net(monkeypatch: pytest.MonkeyPatch) -> Net:
 def ended(made: World, net: Net, transfers: list[Transfer]) -> set[str]:
     for _ in range(2000):
         net.time += 0.002
-        made.prefill[0].poll()
-        made.decode[0].poll()
+        made.prefill[0].run_once()
+        made.decode[0].run_once()
         if all(transfer.ended for transfer in transfers):
             break
     return {str(transfer.error or transfer.state) for transfer in transfers}
@@ -75,7 +75,7 @@ def test_requests_that_are_asked_while_prefill_pauses(net: Net, mode: str) -> No
     transfers = [made.decode[0].submit(request, 30) for request in requests]
     for _ in range(10):
         net.time += 0.1
-        made.decode[0].poll()
+        made.decode[0].run_once()
     assert ended(made, net, transfers) == {"done"}
 
 

@@ -51,7 +51,7 @@ def workers(pair: World) -> list[PrefillWorker | DecodeWorker]:
 
 def polled(pair: World) -> None:
     pair.poll()
-    pair.decode[0].poll()
+    pair.decode[0].run_once()
 
 
 def rounds(pair: World) -> None:
@@ -93,7 +93,7 @@ def test_prefill_that_is_closed_once_it_has_drained_has_confirmed_all(pair: Worl
     moved = target.submit(request, 50)
     source.drain(60)
     while not moved.ended and moved.parts[0].phase is not Phase.TOLD:
-        target.poll()
+        target.run_once()
     until(source.drained)
     source.close()
     until(moved.poll)
@@ -111,7 +111,7 @@ def test_all_that_was_said_over_a_line_that_is_gone_counts(monkeypatch: pytest.M
     moved = [target.submit(request, 50) for request in requests]
     source.drain(60)
     while not all(one.ended or one.parts[0].phase is Phase.TOLD for one in moved):
-        target.poll()
+        target.run_once()
     until(source.drained)
     source.close()
     usual = ControlClient.receive
@@ -175,7 +175,7 @@ def test_what_decode_has_under_way_at_the_deadline_fails(pair: World, clock: Clo
     assert isinstance(waiting.error, errors.DrainingError)
     assert waiting.untrusted
     assert ended == [waiting]
-    until(target.drained, pair.poll, target.poll)
+    until(target.drained, pair.poll, target.run_once)
 
 
 def test_decode_has_not_drained_while_blocks_are_in_quarantine(pair: World) -> None:
@@ -183,7 +183,7 @@ def test_decode_has_not_drained_while_blocks_are_in_quarantine(pair: World) -> N
     pair.hub.frozen |= {target._transport.name, pair.prefill[0]._transport.name}
     failed = submitted(pair, ask(pair, (0, 12)))
     target.drain(0)
-    until(lambda: failed.poll() and pair.prefill[0].poll() is not None)
+    until(lambda: failed.poll() and pair.prefill[0].run_once() is not None)
     assert target.quarantined()
     assert not target.drained()
     pair.hub.frozen.clear()

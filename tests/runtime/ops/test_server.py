@@ -13,7 +13,7 @@ from tests.runtime.control.test_channel import ipv6
 from tests.runtime.helpers.plans import Model, Shape, plan
 from tests.runtime.helpers.worlds import PREFILL, World, memory, world
 
-from kvplan.runtime import Counters, InMemory, Plain, PrefillWorker, polling, views
+from kvplan.runtime import Counters, InMemory, Plain, PrefillWorker, owner, views
 from kvplan.runtime.errors import MetricsAddressError
 from kvplan.runtime.ops import logs, server
 from kvplan.runtime.ops.server import OpsServer, serve
@@ -115,13 +115,17 @@ def test_an_engine_that_was_not_announced_is_not_ready() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_polling_thread_that_ended_is_unhealthy(pair: World, served: OpsServer) -> None:
+def test_a_polling_thread_that_ended_is_unhealthy(
+    pair: World, served: OpsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pair.decode[0].start()
-    thread = pair.decode[0]._thread
-    assert thread is not None
-    assert thread.fault == ""
-    thread._round = lambda pause: 1 / 0  # type: ignore[method-assign]
-    thread._thread.join(10)
+    (thread,) = (one for one in threading.enumerate() if one.name == "kvplan-decode-0")
+    assert pair.decode[0].unhealthy() == ()
+    usual = owner.Owner._round
+    monkeypatch.setattr(
+        owner.Owner, "_round", lambda self, pause: 1 / 0 if self.name.startswith("decode") else usual(self, pause)
+    )
+    thread.join(10)
     assert get(served, "/healthz") == (503, "decode worker 0 is polled by a thread that has ended\n")
 
 
@@ -140,7 +144,7 @@ def test_a_polling_thread_that_is_stuck_is_unhealthy_and_probes_do_not_wait_for_
     try:
         assert waits.wait(10)
         assert get(served, "/healthz")[0] == 200
-        monkeypatch.setattr(polling, "STUCK", 0.0)
+        monkeypatch.setattr(owner, "STUCK", 0.0)
         status, text = get(served, "/healthz")
         assert (status, "decode worker 0 is polled by a thread that has been stuck for " in text) == (503, True)
     finally:

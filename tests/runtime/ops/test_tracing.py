@@ -99,7 +99,7 @@ def test_holds_that_end_otherwise(exported: Any) -> None:
     made.prefill[0].withdraw("withdrawn")
     with pytest.raises(errors.HandleError):
         made.prefill[0].hold("closed")
-    made.prefill[0].poll()
+    made.prefill[0].run_once()
     made.close()
     spans = named(exported, "kvplan hold")
     assert [(one.attributes["kvplan.request"], one.attributes["kvplan.outcome"]) for one in spans] == [

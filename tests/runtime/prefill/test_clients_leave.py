@@ -56,7 +56,7 @@ def test_who_is_dropped_while_its_checksums_wait_keeps_nothing(net: Net) -> None
     made.prefill[0].drop("decode")
     for _ in range(10):
         net.time += 0.5
-        made.prefill[0].poll()
+        made.prefill[0].run_once()
     assert [one.why for one in made.prefill[0].released()] == ["expired"]
 
 
@@ -68,15 +68,15 @@ def test_a_frozen_decode_engine_pins_until_somebody_vouches_that_it_is_dead(net:
     source = made.prefill[0]
     for _ in range(10 if silent else 0):
         net.time += 0.5
-        source.poll()
+        source.run_once()
     source.drop("decode", dead=dead)
     for _ in range(4):
         net.time += 0.5
-        source.poll()
+        source.run_once()
     assert [one.request for one in source.released()] == (["r"] if dead else [])
     assert source._slices.in_flight() == 0 or not dead
     made.hub.frozen.clear()
-    source.poll()
+    source.run_once()
     assert not source._inbox.writes._buried
     with pytest.raises(errors.HandshakeError, match="is not connected"):
         source.drop("decode")
@@ -86,7 +86,7 @@ def test_connecting_again_and_again_leaves_nobody_behind() -> None:
     made = world(Shape(1), Shape(1))
     for _ in range(20):
         made.decode[0].connect(made.prefill[0].address, 10)
-    until(lambda: len(made.prefill[0]._inbox.clients) == 1, made.prefill[0].poll)
+    until(lambda: len(made.prefill[0]._inbox.clients) == 1, made.prefill[0].run_once)
     assert made.decode[0].peers()
     made.close()
 

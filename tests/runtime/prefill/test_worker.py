@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 from tests.runtime.helpers.plans import Model, Shape, plan
 from tests.runtime.helpers.waiting import until
-from tests.runtime.helpers.worlds import PREFILL, memory
+from tests.runtime.helpers.worlds import PREFILL, answering, memory
 from tests.slowness import Patience
 
 from kvplan.compiler.api import compile_pair
@@ -41,7 +41,6 @@ from kvplan.runtime.control.messages import (
     pack,
 )
 from kvplan.runtime.plans.catalog import FixedPlans
-from kvplan.runtime.polling import PollingThread
 from kvplan.runtime.prefill.clients import expected
 from kvplan.runtime.prefill.worker import LISTENING
 from kvplan.runtime.transport.inmemory import Hub
@@ -100,7 +99,7 @@ class Caller:
     def hear(self, seconds: float = 20) -> Any:
         patience = Patience(seconds)
         while patience.lasts():
-            self.worker.poll()
+            self.worker.run_once()
             if found := self.line.receive(1):
                 return found[0]
             time.sleep(0.001)
@@ -176,10 +175,10 @@ def test_a_lease_that_nobody_renews_runs_out(worker: PrefillWorker, caller: Call
     clock.time += 9
     assert caller.ask(Claim(2, ("r",))).answers == (Claimed("r", number),)
     clock.time += 9
-    worker.poll()
+    worker.run_once()
     assert worker.released() == []
     clock.time += 2
-    worker.poll()
+    worker.run_once()
     assert [(one.request, one.why) for one in worker.released()] == [("r", "expired")]
     assert caller.hear().code == errors.LeaseError.code
     problem = caller.ask(Done("r", number, 1))
@@ -196,13 +195,13 @@ def test_no_lease_runs_out_while_nobody_polls(worker: PrefillWorker, caller: Cal
     clock.time += 40
     assert caller.hear().answers == (Claimed("r", number),)
     clock.time += 40
-    worker.poll()
+    worker.run_once()
     for _ in range(8):
         clock.time += LISTENING
-        worker.poll()
+        worker.run_once()
         assert worker.released() == []
     clock.time += LISTENING
-    worker.poll()
+    worker.run_once()
     assert [(one.request, one.why) for one in worker.released()] == [("r", "expired")]
 
 
@@ -215,10 +214,10 @@ def test_no_lease_runs_out_while_its_renewal_may_lie_unheard(
     pin(caller, "r")
     monkeypatch.setattr(worker._server, "pending", lambda: True)
     clock.time += 10
-    worker.poll()
+    worker.run_once()
     assert worker.released() == []
     clock.time += 1
-    worker.poll()
+    worker.run_once()
     assert [(one.request, one.why) for one in worker.released()] == [("r", "expired")]
 
 
@@ -314,7 +313,7 @@ def test_a_new_run_replaces_the_one_before(worker: PrefillWorker, caller: Caller
 def test_a_silent_decode_worker_is_forgotten(worker: PrefillWorker, caller: Caller, clock: Clock) -> None:
     caller.hello()
     clock.time += 31
-    worker.poll()
+    worker.run_once()
     assert len(worker._inbox.clients) == 0
     assert isinstance(caller.ask(Claim(1, ())), Refusal)
 
@@ -361,7 +360,7 @@ def test_a_failing_round_does_not_end_the_thread(monkeypatch: pytest.MonkeyPatch
 def test_closed_twice_and_then_nothing(worker: PrefillWorker) -> None:
     worker.close()
     worker.close()
-    calls: list[Any] = [worker.poll, lambda: worker.hold("r"), worker.suspend]
+    calls: list[Any] = [worker.run_once, lambda: worker.hold("r"), worker.suspend]
     for call in calls:
         with pytest.raises(errors.HandleError, match="is closed"):
             call()
@@ -421,16 +420,6 @@ def test_an_engine_does_not_meet_itself(worker: PrefillWorker) -> None:
         meet(me, worker.address)
 
 
-@contextmanager
-def answering(worker: PrefillWorker) -> Iterator[None]:
-    """Poll a worker from a thread."""
-    thread = PollingThread(worker.poll, "answering")
-    try:
-        yield
-    finally:
-        thread.stop()
-
-
 def blocks(*ids: int) -> Any:
     return {"kv": Blocks(0, np.array(ids, np.int64)), "state": Slot(3, 8)}
 
@@ -459,7 +448,7 @@ def test_a_name_is_not_held_anew_for_other_blocks(worker: PrefillWorker, caller:
     caller.hello()
     worker.hold("r", blocks(4, 5))
     clock.time += 11
-    worker.poll()
+    worker.run_once()
     assert [one.why for one in worker.released()] == ["expired"]
     with pytest.raises(errors.HandleError, match="may still name its old blocks"):
         worker.hold("r")
@@ -472,7 +461,7 @@ def test_a_name_that_is_opened_anew_brings_its_blocks(worker: PrefillWorker, clo
     worker.open("r", (0, 8))
     worker.offer("r", (0, 8), last=True)
     clock.time += 11
-    worker.poll()
+    worker.run_once()
     worker.released()
     worker.open("r", (0, 8))
     with pytest.raises(errors.BadRequestError, match="give tables"):

@@ -51,10 +51,10 @@ def test_nothing_is_written_when_the_lease_ran_out_meanwhile(net: Net) -> None:
     (source,) = made.prefill
     said(net, object)
     net.time += 7
-    source.poll()
+    source.run_once()
     assert source.released() == [], "it is being written from"
     made.hub.frozen.clear()
-    source.poll()
+    source.run_once()
     failed = said(net, Written, Failed)
     assert {(type(word), getattr(word, "code", "")) for word in failed} == {(Failed, errors.LeaseError.code)}
     assert "its lease ran out while pin" in failed[0].message
@@ -109,7 +109,7 @@ def test_what_is_held_is_written_in_the_round_in_which_it_is_asked_for(net: Net)
     held(made)
     (source,) = made.prefill
     source._inbox.writes.want(client(made), wanted(made), source._inbox.sources["r"])
-    source.poll()
+    source.run_once()
     (written,) = said(net, Written)
     assert (written.request, written.size > 0) == ("r", True)
 
@@ -121,17 +121,17 @@ def left(net: Net) -> tuple[World, PrefillWorker]:
     (source,) = made.prefill
     said(net, object)
     transfer.cancel()
-    source.poll()
+    source.run_once()
     return made, source
 
 
 def test_who_leaves_is_told_when_nothing_is_written_any_more(net: Net) -> None:
     made, source = left(net)
-    source.poll()
+    source.run_once()
     assert said(net, Stopped) == []
     assert (len(source._inbox.writes), source._leases._pins["r"].writers) == (1, 1)
     made.hub.frozen.clear()
-    source.poll()
+    source.run_once()
     assert said(net, Stopped) == [Stopped("r", lost=False)]
     assert (len(source._inbox.writes), source._leases._pins["r"].writers) == (0, 0)
     assert source._slices.in_flight() == 0
@@ -217,7 +217,7 @@ def test_who_leaves_is_told_whether_the_connection_broke(
     made, source = left(net)
     monkeypatch.setattr(source._transport, "lost", lambda peer: broke)
     made.hub.frozen.clear()
-    source.poll()
+    source.run_once()
     assert said(net, Stopped) == [Stopped("r", lost=broke)]
     # Who asks once more is told the same, and of a stranger nothing is known.
     source._inbox.hear(client(made).identity, Leave("r"), source._face, net.time)
@@ -280,11 +280,11 @@ def test_what_failed_is_remembered_before_its_peer_is_met_anew(net: Net, monkeyp
     handles: list[Any] = [handle for slice_ in write.slices for handle in slice_.handles]
     for handle in handles:
         monkeypatch.setattr(handle, "state", HandleState.FAILED)
-    source.poll()
+    source.run_once()
     assert (said(net, Stopped), len(source._inbox.writes)) == ([], 1)
     for handle in handles:
         monkeypatch.setattr(handle, "state", HandleState.CUT)
-    source.poll()
+    source.run_once()
     assert said(net, Stopped) == [Stopped("r", lost=True)]
 
 
@@ -297,7 +297,7 @@ def test_of_what_is_buried_nobody_says_that_it_has_stopped(net: Net) -> None:
     assert source._inbox.writes.stopped("r") is None
     source._inbox.writes.leave(one, "r")
     made.hub.frozen.clear()
-    source.poll()
+    source.run_once()
     assert source._inbox.writes.stopped("r") == Stopped("r", lost=True)
 
 

@@ -155,7 +155,7 @@ class Engines:
             worker.suspend()
         except KvplanError:
             return
-        worker.poll()
+        worker.run_once()
         for engine in self.engines:
             if worker in engine.workers:
                 number = engine.workers.index(worker)

@@ -94,7 +94,7 @@ def rested(worker: DecodeWorker) -> None:
 def empty(worker: PrefillWorker) -> None:
     """Nothing is left at a prefill worker but whom it knows."""
     inbox, leases = worker._inbox, worker._leases
-    assert (leases._pins, leases._released, leases._just_released) == ({}, {}, [])
+    assert (leases._pins, list(leases._untaken), leases._unreported, leases._just_released) == ({}, [], set(), [])
     assert (inbox.sources, inbox.writes._all, inbox._pending, inbox._changed) == ({}, {}, {}, {})
     assert (len(inbox._comparisons), len(inbox.packs)) == (0, 0)
     unused(worker)

@@ -45,7 +45,7 @@ class Schedule(Engines):
 
     def poll(self, worker: DecodeWorker, engine: Engine) -> None:
         now = self.net.time
-        worker.poll()
+        worker.run_once()
         if self.wrong is not None:
             raise self.wrong
         for transfer, _, request, _ in engine.asked:
@@ -58,7 +58,7 @@ class Schedule(Engines):
             self.net.tasks.pop(0)()
         for number, worker in enumerate(self.prefill):
             if worker not in self.idle:
-                worker.poll()
+                worker.run_once()
                 self.take(number, worker)
 
     def take(self, number: int, worker: PrefillWorker) -> None:

@@ -68,7 +68,7 @@ def test_a_request_that_is_given_up_while_it_is_copied_keeps_its_blocks_until_th
     transfer.cancel()
     for _ in range(50):
         time.sleep(1e-4)
-        made.decode[0].poll()
+        made.decode[0].run_once()
     assert not made.decode[0].settled(transfer)
     assert made.decode[0].quarantined()
     made.prefill[0].withdraw("r")

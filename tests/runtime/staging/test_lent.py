@@ -100,7 +100,7 @@ def test_a_buffer_is_lent_to_nobody_before_its_writer_has_stopped(made: World) -
     transfer.cancel()
     for _ in range(50):
         time.sleep(1e-4)
-        made.decode[0].poll()
+        made.decode[0].run_once()
     (stage,) = stages(made)
     assert stage._kept.total() == len(stage._peers) == BUFFERS
     assert not made.decode[0].settled(transfer)

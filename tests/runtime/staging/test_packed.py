@@ -171,7 +171,7 @@ def test_a_buffer_that_is_read_is_not_lent_again_before_the_read_has_ended(made:
     run(made, lambda: all(peer.stuck for peer in peers(made)))
     for _ in range(50):
         time.sleep(1e-4)
-        made.decode[0].poll()
+        made.decode[0].run_once()
     assert lent(made) == [SHARE, SHARE]
     assert all(stage._kept.total() == SHARE for stage in stages(made))
     assert not made.decode[0].settled(transfer)
@@ -250,8 +250,8 @@ def test_a_frozen_reader_leaves_half_of_the_buffers_to_others() -> None:
         def step() -> None:
             # The first one asks, and stops being polled as soon as it has been lent anything.
             if not found.prefill[0]._stage._peers:
-                slow_worker.poll()
-            quick_worker.poll()
+                slow_worker.run_once()
+            quick_worker.run_once()
 
         until(lambda: quick.ended, step)
         assert quick.error is None
@@ -350,7 +350,7 @@ def test_what_cannot_be_packed_is_refused_and_nobody_else_is_harmed(
         if foreign == "an unknown request":
             for _ in range(200):
                 time.sleep(1e-4)
-                made.decode[0].poll()
+                made.decode[0].run_once()
             transfer.cancel()
         run(made, lambda: transfer.ended)
     assert transfer.error is not None

@@ -230,19 +230,6 @@ def test_a_post_that_may_have_begun_something_never_settles(rig: Rig, error: Exc
     assert rig.queue.in_flight() == 10
 
 
-def test_a_signal_in_a_post_leaves_a_slice_that_may_be_under_way(rig: Rig) -> None:
-    """Nobody knows how far the post came: it is not taken for moved, and its blocks are kept."""
-    rig.transport.fail[0] = KeyboardInterrupt()  # type: ignore[assignment]
-    rig.add()
-    with pytest.raises(KeyboardInterrupt):
-        rig.admit()
-    rig.executor.step()
-    assert rig.executor.moved == 0
-    (left,) = rig.executor.stop()
-    assert rig.executor.stop() == [left]
-    assert not left.settled()
-
-
 def test_a_handle_of_a_lost_peer_is_given_back_once(rig: Rig) -> None:
     rig.add()
     rig.admit()

@@ -115,16 +115,6 @@ def test_a_token_is_wanted_once_until_it_is_done() -> None:
     assert made.admit() == [0]
 
 
-def test_a_dropped_peer_gives_everything_back() -> None:
-    made = gate(("p", "a", 10, 0), ("p", "a", 10, 1), ("p", "b", 10, 2), ("q", "a", 10, 3))
-    assert made.admit() == [0, 3]
-    assert sorted(made.drop("p")) == [1, 2]
-    assert (made.in_flight("p"), made.in_flight(), made.waiting()) == (0, 10, 0)
-    assert not made.done(0)
-    assert made.in_flight() == 10
-    assert made.drop("p") == []
-
-
 def test_a_dropped_request_keeps_what_is_in_flight() -> None:
     made = gate(("p", "a", 10, 0), ("p", "a", 10, 1), ("p", "b", 10, 2), ("q", "a", 10, 3), ("q", "a", 10, 4))
     assert made.admit() == [0, 3]
@@ -155,7 +145,6 @@ def test_waiting_is_bounded_by_peer(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nothing_is_left_of_what_is_over() -> None:
     made = gate(*((f"p{n % 7}", f"r{n}", n % 12, n) for n in range(300)))
     made.drop_request("r3")
-    made.drop("p4")
     for _ in range(300):
         for token in made.admit():
             made.done(token)
@@ -204,13 +193,6 @@ class Jobs(RuleBasedStateMachine):
         token = data.draw(st.sampled_from(sorted(self.flying)))
         del self.flying[token]
         assert self.gate.done(token)
-
-    @rule(peer=peers)
-    def drop(self, peer: str) -> None:
-        gone = {token for token, job in self.waiting.items() if job[0] == peer}
-        assert set(self.gate.drop(peer)) == gone
-        self.waiting = {token: job for token, job in self.waiting.items() if token not in gone}
-        self.flying = {token: job for token, job in self.flying.items() if job[0] != peer}
 
     @rule(request=requests, peer=st.none() | peers)
     def drop_request(self, request: str, peer: str | None) -> None:

@@ -36,7 +36,7 @@ class Flag:
 
 def polled(made: World, met: Callable[[], bool]) -> None:
     """Poll the decode workers until `met`."""
-    until(met, *(worker.poll for worker in made.decode))
+    until(met, *(worker.run_once for worker in made.decode))
 
 
 def cuts(end: int, seed: int) -> Chunks:
@@ -95,7 +95,7 @@ def test_nothing_moves_before_its_event(mode: str) -> None:
     transfer = started(made, request)
     offer(made, request, [((0, 12), None)], after=event)
     for _ in range(20):
-        made.decode[0].poll()
+        made.decode[0].run_once()
         time.sleep(0.001)
     assert not any(array.any() for array in made.decode_memory[0].values())
     filled(made, request)
