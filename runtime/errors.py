@@ -52,8 +52,8 @@ class CacheMemoryError(KvplanError):
 class RegisterError(KvplanError):
     """Cache memory is not as the plan's side says: a plane is missing, or its shape or stride differs.
 
-    The message has both values. Correct the engine's flags or the side's options, or compile the side that the engine
-    has.
+    The message has both values. It also says which order an array's axes seem to have, if their extents show it, and
+    which planes there are. Correct the engine's flags or the side's options, or compile the side that the engine has.
     """
 
     code = "R011"

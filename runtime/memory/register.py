@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,12 @@ from kvplan.plan.types import Ints, Planes, Side, View
 from kvplan.runtime.errors import RegisterError
 from kvplan.runtime.memory import geometry as shape
 from kvplan.runtime.memory.arrays import Memory, MemoryArray, contiguous, describe, span
+from kvplan.runtime.memory.axes import Axis, advice, common_axes, page_axes, tensor_axes, tensor_axis
 from kvplan.runtime.memory.geometry import Geometry
 
 Key = str | tuple[str, str]
+# How many names an error lists.
+SHOWN = 5
 Arrays = Mapping[str, Any] | Mapping[tuple[str, str], Any] | Mapping[Key, Any]
 
 
@@ -62,8 +64,8 @@ def views(side: Side, worker: int, arrays: Arrays) -> Pool:
     if not isinstance(arrays, Mapping):
         raise RegisterError(f"arrays are a mapping by plane, not {type(arrays).__name__}")
     planes, entries = names.planes(side.workers[worker]), names.entries(side.workers[worker])
-    by_plane = _by_plane({plane.name for plane in planes}, arrays)
-    found = [_plane(plane, entry, by_plane.get(plane.name, {})) for plane, entry in zip(planes, entries, strict=True)]
+    by_plane = _by_plane({plane.name: plane for plane in planes}, arrays)
+    found = [_plane(side.key, plane, entry, by_plane[plane.name]) for plane, entry in zip(planes, entries, strict=True)]
     every = [array for one in found for array in one.arrays]
     if len({array.mem_type for array in every}) > 1:
         raise RegisterError("the planes of a worker lie in DRAM and in VRAM: use one memory type")
@@ -73,43 +75,71 @@ def views(side: Side, worker: int, arrays: Arrays) -> Pool:
     return Pool(side, worker, pool, blocks, all(a.writable for a in every), tuple(a.owner for a in every))
 
 
-def _by_plane(known: set[str], arrays: Arrays) -> dict[str, dict[str | None, MemoryArray]]:
+def _by_plane(known: Mapping[str, names.Plane], arrays: Arrays) -> dict[str, dict[str | None, MemoryArray]]:
+    """What is given for every plane, by tensor, or under None as pages."""
     found: dict[str, dict[str | None, MemoryArray]] = {}
     for key, value in arrays.items():
-        plane, tensor = (key, None) if isinstance(key, str) else key
+        plane, tensor = _names_of(key)
         if plane not in known:
-            near = difflib.get_close_matches(plane, known, 1)
-            raise RegisterError(f"no plane {plane!r} on this worker{f'; did you mean {near[0]!r}?' if near else ''}")
+            raise RegisterError(f"this worker has no plane {plane!r}{_offered(plane, known, 'plane')}")
         found.setdefault(plane, {})[tensor] = describe(value)
+    if missing := [name for name in known if name not in found]:
+        said = f"plane {missing[0]} is" if len(missing) == 1 else f"planes {_listed(missing)} are"
+        raise RegisterError(f"{said} not covered, {len(missing)} of {len(known)}: pass the memory of every plane")
     return found
 
 
-def _plane(plane: names.Plane, entry: Planes, given: Mapping[str | None, MemoryArray]) -> _Found:
-    if not given:
-        raise RegisterError(f"plane {plane.name} is not covered: hand over its memory")
+def _names_of(key: object) -> tuple[str, str | None]:
+    match key:
+        case str():
+            return key, None
+        case (str() as plane, str() as tensor):
+            return plane, tensor
+    raise RegisterError(f"{key!r} names no memory: use the name of a plane, or (plane, tensor)")
+
+
+def _offered(name: str, known: Collection[str], what: str) -> str:
+    """Which names there are: those nearest to `name` first, then the others in their order."""
+    within = [other for other in known if other.startswith(f"{name}.")]
+    near = within or difflib.get_close_matches(name, known, 1)
+    hint = f"; did you mean {near[0]!r}?" if near else "."
+    every = _listed([*near, *(other for other in known if other not in near)])
+    return f"{hint} It has {len(known)} {what}{'' if len(known) == 1 else 's'}: {every}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join([*names[:SHOWN], *([f"{len(names) - SHOWN} more"] if len(names) > SHOWN else [])])
+
+
+def _plane(side: str, plane: names.Plane, entry: Planes, given: Mapping[str | None, MemoryArray]) -> _Found:
     if None in given and len(given) > 1:
         raise RegisterError(f"plane {plane.name} is given as pages and by tensor: give one of them")
-    return _pages(plane, entry, given[None]) if None in given else _tensors(plane, entry, given)
+    return _pages(side, plane, entry, given[None]) if None in given else _tensors(side, plane, entry, given)
 
 
-def _pages(plane: names.Plane, entry: Planes, array: MemoryArray) -> _Found:
+def _pages(side: str, plane: names.Plane, entry: Planes, array: MemoryArray) -> _Found:
     _check_items(plane, entry, array)
     if len(array.shape) == 1:
         return _flat(plane, array)
-    count, inner = array.shape[0] if array.shape else 0, span(array.shape[1:], array.strides[1:], array.itemsize)
+    count = array.shape[0] if array.shape else 0
     if not count:
         raise RegisterError(f"{plane.name}: an array of shape {array.shape} has no blocks")
-    if count > 1 and array.strides[0] != plane.stride:
-        raise RegisterError(f"{plane.name}: blocks lie {array.strides[0]} bytes apart, the plan says {plane.stride}")
+    if fault := _strides_fault(plane, array) or _axes_fault(entry, array):
+        raise RegisterError(f"{plane.name}: {fault}{advice(page_axes(side, entry), array)}")
+    return _Found(array.address, count, (array,))
+
+
+def _strides_fault(plane: names.Plane, array: MemoryArray) -> str:
+    """How blocks of a plane, or the bytes of a page, lie otherwise than the plan says; nothing if they do not."""
+    inner = span(array.shape[1:], array.strides[1:], array.itemsize)
+    if array.shape[0] > 1 and array.strides[0] != plane.stride:
+        return f"blocks lie {array.strides[0]} bytes apart, the plan says {plane.stride}"
     if not contiguous(array.shape[1:], array.strides[1:], array.itemsize):
-        raise RegisterError(
-            f"{plane.name}: a page of shape {array.shape[1:]} is not contiguous, strides {array.strides}"
-        )
+        return f"a page of shape {array.shape[1:]} is not contiguous, strides {array.strides}"
     enough = isinstance(array.owner, Memory) and plane.page <= inner <= plane.stride
     if inner not in (plane.page, plane.stride) and not enough:
-        raise RegisterError(f"{plane.name}: a page has {inner} bytes, the plan says {plane.page}")
-    _check_axes(plane, entry, array)
-    return _Found(array.address, count, (array,))
+        return f"a page has {inner} bytes, the plan says {plane.page}"
+    return ""
 
 
 def _check_items(plane: names.Plane, entry: Planes, array: MemoryArray) -> None:
@@ -121,26 +151,21 @@ def _check_items(plane: names.Plane, entry: Planes, array: MemoryArray) -> None:
         raise RegisterError(f"{text}: pass the engine's own dtype, or bytes")
 
 
-def _check_axes(plane: names.Plane, entry: Planes, array: MemoryArray) -> None:
-    """The axes of a page are those of its tensors, outermost first; the last one may pack all that is left."""
+def _axes_fault(entry: Planes, array: MemoryArray) -> str:
+    """How axes differ from those of a page's tensors, outermost first; the last one may pack all that is left."""
     inner = zip(array.shape[1:-1], array.strides[1:-1], strict=True)
-    given = [axis for axis in inner if axis[0] > 1]
-    orders = _orders(entry.views)
-    if not any(given == order[: len(given)] for order in orders):
-        said = " or ".join(str(order) for order in orders)
-        text = f"{plane.name}: a page has the axes (count, bytes apart) {given}, the plan says {said}"
-        raise RegisterError(f"{text}: compile with the engine's order of axes")
+    given, common = [axis for axis in inner if axis[0] > 1], common_axes(entry.views)
+    if any(given == order[: len(given)] for order in _orders(common, tensor_axis(entry.views))):
+        return ""
+    said = ", ".join(f"{name} ({extent}, {step})" for name, extent, step in common)
+    return f"a page has the axes (extent, bytes apart) {', '.join(map(str, given))}; the plan says {said or 'none'}"
 
 
-def _orders(views: tuple[View, ...]) -> list[list[tuple[int, int]]]:
-    """The (count, step) of axes that all tensors of a page have, and the same with the tensors as one axis more."""
-    axes = [[(count, step) for _, count, step in view.axes if count > 1] for view in views]
-    common = [level[0] for level in takewhile(lambda level: len(set(level)) == 1, zip(*axes, strict=False))]
-    steps = set(np.diff(sorted(view.offset for view in views)).tolist())
-    if len(steps) != 1:
-        return [common]
-    tensors = len(views), steps.pop()
-    return [common, *([*common[:at], tensors, *common[at:]] for at in range(len(common) + 1))]
+def _orders(common: tuple[Axis, ...], tensors: Axis | None) -> list[list[tuple[int, int]]]:
+    """The (extent, step) of axes that all tensors of a page have, and the same with the tensors as one axis more."""
+    axes = [axis[1:] for axis in common]
+    with_tensors = [[*axes[:at], tensors[1:], *axes[at:]] for at in range(len(axes) + 1)] if tensors else []
+    return [axes, *with_tensors]
 
 
 def _flat(plane: names.Plane, array: MemoryArray) -> _Found:
@@ -151,28 +176,37 @@ def _flat(plane: names.Plane, array: MemoryArray) -> _Found:
     return _Found(array.address, array.nbytes // plane.stride, (array,))
 
 
-def _tensors(plane: names.Plane, entry: Planes, given: Mapping[str | None, MemoryArray]) -> _Found:
+def _tensors(side: str, plane: names.Plane, entry: Planes, given: Mapping[str | None, MemoryArray]) -> _Found:
     known = {view.tensor: view for view in entry.views}
-    if set(given) != set(known):
-        raise RegisterError(f"plane {plane.name} has the tensors {sorted(known)}, got {sorted(map(str, given))}")
-    found = [_tensor(plane, known[str(name)], array) for name, array in sorted(given.items(), key=str)]
+    if unknown := sorted({str(name) for name in given} - {*known}):
+        raise RegisterError(f"plane {plane.name} has no tensor {unknown[0]!r}{_offered(unknown[0], known, 'tensor')}")
+    if missing := [name for name in known if name not in given]:
+        raise RegisterError(f"plane {plane.name}: pass all tensors or none; not covered: {_listed(missing)}")
+    found = [_tensor(side, plane, entry, known[str(name)], array) for name, array in sorted(given.items(), key=str)]
     if len({(one.base, one.count) for one in found}) > 1:
         raise RegisterError(f"the tensors of plane {plane.name} do not lie in one page at the plan's offsets")
     return _Found(found[0].base, found[0].count, tuple(one.arrays[0] for one in found))
 
 
-def _tensor(plane: names.Plane, view: View, array: MemoryArray) -> _Found:
-    name = f"{plane.name} {view.tensor}"
-    shape_, strides = tuple(count for _, count, _ in view.axes), tuple(step for _, _, step in view.axes)
-    if array.shape[1:] != shape_ or not array.shape[:1] or not array.shape[0]:
-        raise RegisterError(f"{name}: shape {array.shape}, the plan says (blocks, {', '.join(map(str, shape_))})")
-    wrong = [index for index, got in enumerate(array.strides[1:]) if shape_[index] > 1 and got != strides[index]]
-    if wrong or (array.shape[0] > 1 and array.strides[0] != plane.stride):
-        raise RegisterError(f"{name}: strides {array.strides} bytes, the plan says {(plane.stride, *strides)}")
-    size = element(view.dtype)
+def _tensor(side: str, plane: names.Plane, entry: Planes, view: View, array: MemoryArray) -> _Found:
+    name, size = f"{plane.name} {view.tensor}", element(view.dtype)
     if size is None or size != array.itemsize:
         raise RegisterError(f"{name}: elements of {array.itemsize} bytes, the plan says {view.dtype} ({size} bytes)")
+    if fault := _tensor_fault(plane, view, array):
+        raise RegisterError(f"{name}: {fault}{advice(tensor_axes(side, entry, view, size), array)}")
     return _Found(array.address - view.offset, array.shape[0], (array,))
+
+
+def _tensor_fault(plane: names.Plane, view: View, array: MemoryArray) -> str:
+    """How a tensor's shape or strides differ from the plan's; nothing if they do not."""
+    shape_, strides = tuple(count for _, count, _ in view.axes), tuple(step for _, _, step in view.axes)
+    if array.shape[1:] != shape_ or not array.shape[:1] or not array.shape[0]:
+        axes = "".join(f", {axis} {count}" for axis, count, _ in view.axes)
+        return f"shape {array.shape}, the plan says (blocks{axes})"
+    wrong = [index for index, got in enumerate(array.strides[1:]) if shape_[index] > 1 and got != strides[index]]
+    if wrong or (array.shape[0] > 1 and array.strides[0] != plane.stride):
+        return f"strides {array.strides} bytes, the plan says {(plane.stride, *strides)}"
+    return ""
 
 
 def element(dtype: str) -> int | None:
