@@ -12,7 +12,7 @@ import numpy as np
 
 from kvplan.plan import planes as names
 from kvplan.plan.types import Ints, Planes, Side, View
-from kvplan.runtime.errors import RegisterError
+from kvplan.runtime.errors import CacheMemoryError, RegisterError
 from kvplan.runtime.memory import geometry as shape
 from kvplan.runtime.memory.arrays import Memory, MemoryArray, contiguous, describe, span
 from kvplan.runtime.memory.axes import Axis, advice, common_axes, page_axes, tensor_axes, tensor_axis
@@ -82,11 +82,18 @@ def _by_plane(known: Mapping[str, names.Plane], arrays: Arrays) -> dict[str, dic
         plane, tensor = _names_of(key)
         if plane not in known:
             raise RegisterError(f"this worker has no plane {plane!r}{_offered(plane, known, 'plane')}")
-        found.setdefault(plane, {})[tensor] = describe(value)
+        found.setdefault(plane, {})[tensor] = _described(plane, value)
     if missing := [name for name in known if name not in found]:
         said = f"plane {missing[0]} is" if len(missing) == 1 else f"planes {_listed(missing)} are"
         raise RegisterError(f"{said} not covered, {len(missing)} of {len(known)}: pass the memory of every plane")
     return found
+
+
+def _described(plane: str, value: Any) -> MemoryArray:
+    try:
+        return describe(value)
+    except CacheMemoryError as error:
+        raise CacheMemoryError(f"{plane}: {error}") from error
 
 
 def _names_of(key: object) -> tuple[str, str | None]:

@@ -110,7 +110,7 @@ def test_every_plane_is_covered_and_known() -> None:
 
 @pytest.mark.parametrize("value", [object(), 7, [1, 2], np.zeros((80, STRIDE), np.uint8)[:, ::-1]])
 def test_what_is_no_memory(value: object) -> None:
-    with pytest.raises(errors.KvplanError):
+    with pytest.raises(errors.CacheMemoryError, match=r"^kv\.3: "):
         views(SIDE, 0, arrays(kv_3=value))
 
 
