@@ -225,9 +225,9 @@ class QuarantinedError(RequestError):
 class DeadlineError(RequestError):
     """The transfer did not end before its deadline.
 
-    The message says what each prefill worker was at: `claiming`, its tokens are not computed yet; `moving`, bytes or
-    chunks are missing; `told`, it has not confirmed. Give slow prefill more time, look at the network for slow bytes; a
-    retry is safe.
+    The message says what was missing of each prefill worker. If it has not confirmed that it holds all of the request,
+    its tokens are not computed yet: give slow prefill more time. If bytes are still on their way, look at the network.
+    A retry is safe.
     """
 
     code = "R043"

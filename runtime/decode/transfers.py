@@ -31,7 +31,6 @@ from kvplan.runtime.errors import (
     TransferError,
     cause_text,
 )
-from kvplan.runtime.machine import word
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops.metrics import Counters
 from kvplan.runtime.staging.buffers import Stage
@@ -43,6 +42,15 @@ from kvplan.runtime.transfer.gather import IndexScratch
 from kvplan.runtime.transfer.limits import AdmissionQueue, Limits
 from kvplan.runtime.transfer.prepare import PreparedLink
 from kvplan.runtime.transport.base import Transport
+
+# What is waited for, of a prefill worker in each phase, as it follows that worker's name.
+WAITS_FOR = {
+    Phase.CLAIMING: "has not confirmed that it holds all of it",
+    Phase.MOVING: "has bytes that are still on their way",
+    Phase.MOVED: "is finished, and waits for the others",
+    Phase.TOLD: "has not confirmed that its blocks were held to the end",
+    Phase.CONFIRMED: "has confirmed it",
+}
 
 
 class TransferTable:
@@ -452,7 +460,7 @@ def _state(part: PeerProgress) -> str:
     if part.unheld and part.phase is Phase.CLAIMING:
         return "does not hold it"
     copied = part.phase > Phase.MOVING and not part.placed
-    return f"is {word(part.phase)}" + (", its bytes are being copied from the stage" if copied else "")
+    return WAITS_FOR[part.phase] + (", and its bytes are still being copied from the stage" if copied else "")
 
 
 def _unheld(transfer: Transfer) -> list[int]:

@@ -178,7 +178,7 @@ def test_a_frozen_peer_meets_the_deadline_and_its_blocks_the_quarantine(pair: Wo
     worker, request = pair.decode[0], ask(pair, (0, 12))
     pair.hub.frozen.add(pair.prefill[1]._transport.name)
     late = submitted(pair, request, 0.3)
-    with pytest.raises(errors.DeadlineError, match="prefill worker 1 is moving") as caught:
+    with pytest.raises(errors.DeadlineError, match="prefill worker 1 has bytes that are still on their way") as caught:
         late.wait()
     assert late.state == ended(late) == "expired"
     assert caught.value.untrusted["kv"] == tuple(sorted(blocks(request.decode["kv"]).ids.tolist()))
