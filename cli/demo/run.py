@@ -39,7 +39,7 @@ def show_plan(path: Path, made: Compiled) -> None:
     """What the plan says about itself, and where it is."""
     blocks = [[f"== {title(made.plan)}"], *summary(made.plan, made.facts, width())]
     say("\n\n".join("\n".join(lines) for lines in blocks))
-    click.echo(f"\nThe plan, {len(made.text.splitlines())} lines: {path}\n")
+    click.echo(f"\nThe plan, {len(made.text.splitlines())} lines: {path}")
 
 
 def show_outcomes(outcomes: Sequence[FetchReport], asked: Ranges, transport: str) -> None:
