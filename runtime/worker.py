@@ -9,10 +9,11 @@ from collections.abc import Callable
 import numpy.ma  # noqa: F401
 
 from kvplan.runtime.errors import HandleError, TransportError
+from kvplan.runtime.inspection import Inspection
 from kvplan.runtime.ops import logs, tracing
 from kvplan.runtime.ops.drain import Drain
 from kvplan.runtime.ops.health import reasons
-from kvplan.runtime.owner import Duties, Owner
+from kvplan.runtime.owner import Duties, Owner, owned
 from kvplan.runtime.transport.base import Transport
 
 
@@ -36,6 +37,18 @@ class OwnedWorker(ABC):
         """
         self._owner.run_once()
         return self._under_way
+
+    @owned
+    def inspect(self) -> Inspection:
+        """What this worker has between two steps, as values that do not change: for debugging. No step is carried out.
+
+        Raises HandleError if the worker's owner hangs, and as any call does in a forked child.
+        """
+        return self._inspected()
+
+    @abstractmethod
+    def _inspected(self) -> Inspection:
+        """What it has now."""
 
     def _step(self) -> bool:
         """One step. Whether bytes move."""

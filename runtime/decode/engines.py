@@ -260,6 +260,11 @@ class PrefillEngines:
         """All of them, those that are dropped with others first: what they have said counts before that."""
         return iter([*self.replanned, *self.live.values(), *self.retired])
 
+    @property
+    def met(self) -> frozenset[str]:
+        """The peers that the transport knows because of engines, until `sweep` has it forget them."""
+        return frozenset(self._peers)
+
     def served(self) -> list[PrefillEngine]:
         """The engines that requests may be under way from."""
         return [*self.live.values(), *self.replanned]

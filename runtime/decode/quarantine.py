@@ -14,7 +14,7 @@ gone where it cannot be spoken to, either.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -70,6 +70,11 @@ class BlockLedger:
         by_arena = {arena: np.flatnonzero(state == QUARANTINED) for arena, state in self._state.items()}
         return {arena: tuple(ids.tolist()) for arena, ids in by_arena.items() if ids.size}
 
+    def written(self) -> frozenset[tuple[int, int]]:
+        """The blocks (arena, number) of transfers that are under way."""
+        found = ((arena, np.flatnonzero(state == BUSY)) for arena, state in self._state.items())
+        return frozenset((arena, block) for arena, ids in found for block in ids.tolist())
+
     def count(self, arena: int) -> int:
         """How many blocks of an arena are in quarantine."""
         return int((self._state[arena] == QUARANTINED).sum())
@@ -90,6 +95,9 @@ class Quarantine:
         # Transfers in order; a worker may ask for each of thousands whether it is among them.
         self._transfers: dict[Transfer, None] = {}
         self._probed = self._swept = self._asked = float("-inf")
+
+    def __iter__(self) -> Iterator[Transfer]:
+        return iter(list(self._transfers))
 
     def add(self, transfer: Transfer) -> None:
         """Take the blocks of a transfer that has just failed into quarantine."""

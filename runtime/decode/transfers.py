@@ -73,7 +73,7 @@ class TransferTable:
         self.context = ExecutorContext(transport, self.admission, IndexScratch(), limits.slice_bytes, stage)
         self._pool, self._limits, self._counters = pool, limits, counters
         self._checksums = ChecksumThread[PeerProgress, wire.Sums]()
-        self._ended = deque[Transfer]() if ended is None else ended
+        self.ended = deque[Transfer]() if ended is None else ended
         self._attempts = itertools.count(1)
 
     @property
@@ -81,6 +81,11 @@ class TransferTable:
         """What a suspension would have to wait for, empty if nothing."""
         running, kept = len(self.running), self.ledger.quarantined()
         return f"{running} requests are under way, blocks {kept} are in quarantine" if running or kept else ""
+
+    @property
+    def summing(self) -> int:
+        """How many checksums are being computed, or wait for that."""
+        return len(self._checksums)
 
     def moving(self) -> bool:
         """Whether bytes may be on their way here."""
@@ -399,7 +404,7 @@ class TransferTable:
 
     def _end(self, transfer: Transfer, state: TransferState) -> None:
         transfer.state = state
-        self._ended.append(transfer)
+        self.ended.append(transfer)
         if transfer.attempt:
             del self.running[transfer.request.id]
         self._counters.add("requests", outcome=state)

@@ -24,6 +24,7 @@ from kvplan.runtime.control.keys import Keys, Plain
 from kvplan.runtime.decode import spans
 from kvplan.runtime.decode.engines import Peer, PrefillEngine, PrefillEngines
 from kvplan.runtime.decode.inbox import DecodeInbox
+from kvplan.runtime.decode.inspection import inspected
 from kvplan.runtime.decode.meetings import Meet, Meetings, WaitingRequest, WantedPeer
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.decode.transfers import TransferTable
@@ -36,6 +37,7 @@ from kvplan.runtime.errors import (
     TransferError,
     cause_text,
 )
+from kvplan.runtime.inspection import Inspection
 from kvplan.runtime.memory.device import enter
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs, tracing
@@ -270,6 +272,9 @@ class DecodeWorker(OwnedWorker):
         """Descriptors that would be posted, by prefill worker. Raises the error that `submit` would give."""
         self._check_open()
         return self._transfers.predict(request, self._engines.named(peer))
+
+    def _inspected(self) -> Inspection:
+        return inspected(self._name, self._transport, self._stage, self._transfers, self._engines)
 
     def _poll(self) -> bool:
         if self._closed or self._asleep:

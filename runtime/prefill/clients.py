@@ -182,6 +182,11 @@ class DecodeClients:
     def __len__(self) -> int:
         return len(self._all)
 
+    @property
+    def met(self) -> frozenset[str]:
+        """The peers that the transport knows because of clients, those that left included until they are forgotten."""
+        return frozenset(self._left.union(client.push.peer for client in self if client.push))
+
     def get(self, identity: bytes) -> DecodeClient | None:
         return self._all.get(identity)
 

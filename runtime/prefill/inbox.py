@@ -77,6 +77,16 @@ class PrefillInbox:
             wire.Bye: self._bye,
         }
 
+    @property
+    def unannounced(self) -> tuple[str, ...]:
+        """Requests whose events are waited for, or whose readers are still to be told that something is there."""
+        return tuple({**self._pending, **self._changed})
+
+    @property
+    def comparing(self) -> int:
+        """How many requests wait until their checksums are compared."""
+        return len(self._comparisons)
+
     def add(self, source: SourceRequest) -> None:
         """A request is pinned from now on."""
         self.sources[source.request] = source

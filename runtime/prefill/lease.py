@@ -23,6 +23,7 @@ from typing import NamedTuple, TypeVar
 
 from kvplan.runtime.control.messages import Claimed, LossReason, Lost
 from kvplan.runtime.errors import HandleError, LimitedError
+from kvplan.runtime.inspection import HoldState
 from kvplan.runtime.machine import StateMachine
 from kvplan.runtime.ops.metrics import MessageKind
 
@@ -323,6 +324,18 @@ class Leases:
         released, self._just_released = self._just_released, []
         return released
 
+    def untaken(self) -> tuple[str, ...]:
+        """The requests that `released` has still to report."""
+        return tuple(dict.fromkeys([*(one.request for one in tuple(self._untaken)), *tuple(self._unreported)]))
+
+    def untold(self) -> tuple[str, ...]:
+        """The requests that `just_released` has still to report."""
+        return tuple(one.request for one in self._just_released)
+
+    def holds(self) -> tuple[HoldState, ...]:
+        """All pins, as they are now."""
+        return tuple(map(_state, self._pins.values()))
+
     def held(self) -> int:
         """How many requests are pinned now."""
         return len(self._pins)
@@ -411,6 +424,11 @@ def taken(found: deque[T]) -> Iterator[T]:
     with suppress(IndexError):
         while True:
             yield found.popleft()
+
+
+def _state(pin: Pin) -> HoldState:
+    promises = tuple((one.worker, one.run, until) for one, until in pin.claims.items() if until > NEVER)
+    return HoldState(pin.request, pin.number, pin.phase.name.lower(), pin.until, promises, pin.writers)
 
 
 def _stranger(claimant: Claimant, contract: frozenset[int]) -> str:

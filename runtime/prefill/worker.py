@@ -16,6 +16,7 @@ from kvplan.runtime.control.handshake_server import PrefillFace
 from kvplan.runtime.control.identity import Identity, identified
 from kvplan.runtime.control.keys import Keys, Plain
 from kvplan.runtime.errors import EXITS, HandleError, HandshakeError, LeaseError, WithdrawnError
+from kvplan.runtime.inspection import Inspection
 from kvplan.runtime.memory.device import enter
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import tracing
@@ -28,6 +29,7 @@ from kvplan.runtime.plans.async_catalog import never_waiting
 from kvplan.runtime.plans.catalog import FixedPlans, plans_of
 from kvplan.runtime.prefill.clients import expected
 from kvplan.runtime.prefill.inbox import Completed, PrefillInbox, ask_events
+from kvplan.runtime.prefill.inspection import inspected
 from kvplan.runtime.prefill.lease import LeaseEvent, Leases, Released, taken
 from kvplan.runtime.prefill.source import ComputeEvent, OfferedChunk, SourceRequest, check_event, interval, numbered
 from kvplan.runtime.staging.buffers import STAGE_BYTES, Stage
@@ -209,6 +211,9 @@ class PrefillWorker(OwnedWorker):
         """What decode workers told, or got wrong, since the last call; at most the last 16,384."""
         events = self._inbox.events
         return list(taken(events))
+
+    def _inspected(self) -> Inspection:
+        return inspected(self._name, self._context, self._stage, self._inbox, self._leases)
 
     def _moving(self) -> bool:
         return self._slices.in_flight() > 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum, auto
 
@@ -82,6 +82,11 @@ class RequestWrite:
     def writing(self) -> bool:
         return self.phase is WritePhase.WRITING
 
+    @property
+    def under_way(self) -> bool:
+        """Whether anything of it may still be written."""
+        return bool(self.slices) or self.executor.under_way
+
 
 class RequestWrites:
     """All writes of one prefill worker. What is being written is not released, though its lease may end."""
@@ -96,6 +101,9 @@ class RequestWrites:
 
     def __len__(self) -> int:
         return len(self._all)
+
+    def __iter__(self) -> Iterator[RequestWrite]:
+        return iter(list(self._all.values()))
 
     def want(self, client: DecodeClient, asked: WriteRequest, source: SourceRequest) -> None:
         """Begin to write a request. Raises BadRequestError where it does not fit, or is wanted already."""
@@ -154,7 +162,7 @@ class RequestWrites:
 
     def busy(self) -> set[str]:
         """The peers that something is under way to."""
-        written = {write.target.peer for write in self._all.values() if write.slices or write.executor.under_way}
+        written = {write.target.peer for write in self if write.under_way}
         return written | {peer for _, peer, _ in self._buried}
 
     def _is_buried(self, request: str) -> bool:

@@ -13,6 +13,7 @@ import numpy as np
 
 from kvplan.runtime.clock import counted, now
 from kvplan.runtime.errors import LimitedError, RegisterError, cause_text
+from kvplan.runtime.inspection import StageState
 from kvplan.runtime.memory.arrays import describe
 from kvplan.runtime.memory.device import enter
 from kvplan.runtime.memory.geometry import Geometry
@@ -141,6 +142,18 @@ class Stage:
         """Who waits for longest, of those whose peers have not got their share."""
         held = Counter(self._peers.values())
         return next((who for who, peer in self._queue.items() if held[peer] < SHARE), None)
+
+    def inspected(self) -> StageState:
+        """Who has which buffer now, and who waits."""
+        return StageState(
+            buffer_bytes=self.buffer_bytes,
+            open=self._maker is not None,
+            free=tuple(buffer.address for buffer in self._free),
+            lent=tuple((buffer.address, peer) for buffer, peer in self._peers.items()),
+            kept=tuple((peer, count) for peer, count in self._kept.items() if count),
+            waiting=tuple(self._queue.values()),
+            copies=sum(not copy.future.cancelled() for copy in tuple(self._waiting)),
+        )
 
     def withdraw(self, who: object) -> None:
         """Whoever waited for a buffer does not any more."""

@@ -53,6 +53,8 @@ class Transport(Protocol):
     """One agent of one process. All of it may be called from several threads."""
 
     name: str
+    # Those that were met, and not removed.
+    peers: set[str]
     # What this agent's memory is read over without its help; agents that share one read each other (`fabrics`).
     fabrics: frozenset[str]
     # Seconds of `progress` for which bytes of a connection that broke may still land here: what was sent before lies in

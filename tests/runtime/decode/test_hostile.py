@@ -104,7 +104,7 @@ def test_timeouts(pair: World, timeout: Any) -> None:
 
 @pytest.mark.parametrize("cancel", [False, True])
 def test_nobody_is_told_of_a_request_that_fails(pair: World, cancel: bool) -> None:
-    pair.hub.frozen.add(pair.prefill[1]._transport.name)
+    pair.hub.frozen.add(pair.prefill[1].inspect().transport)
     late = submitted(pair, ask(pair, (0, 12)), 0.2)
     if cancel:
         late.cancel()
@@ -180,7 +180,7 @@ def test_a_peer_is_kept_while_anything_reads_from_it(pair: World) -> None:
     freeze(pair)
     worker, transport = pair.decode[0], pair.decode[0]._transport
     assert isinstance(transport, InMemory)
-    names = {source._transport.name for source in pair.prefill}
+    names = {source.inspect().transport for source in pair.prefill}
     for number in range(2):
         ids: dict[str, Blocks | Slot] = {"kv": Blocks(0, IDS + 4 * number), "state": Slot(number, 12)}
         submitted(pair, replace(ask(pair, (0, 12), name=str(number)), decode=ids), 5)

@@ -83,7 +83,7 @@ def test_written_is_believed_of_the_same_pin_only(net: Net) -> None:
 
 def test_written_where_nothing_was_to_be_written_is_not_believed(net: Net) -> None:
     made = pair(net, "pull")
-    made.hub.frozen.add(made.prefill[0]._transport.name)
+    made.hub.frozen.add(made.prefill[0].inspect().transport)
     transfer = made.decode[0].submit(held(made), 20)
     pin = brought(made, transfer, Phase.MOVING)
     assert hear(made, wire.Written("r", pin, 1)) == "stale"
@@ -119,7 +119,7 @@ def test_a_request_that_is_told_of_as_over_is_claimed_no_more(net: Net) -> None:
 
 def test_a_request_that_is_held_anew_meanwhile_is_not_read_on(net: Net) -> None:
     made = pair(net, "pull")
-    made.hub.frozen.add(made.prefill[0]._transport.name)
+    made.hub.frozen.add(made.prefill[0].inspect().transport)
     transfer = made.decode[0].submit(held(made), 20)
     pin = brought(made, transfer, Phase.MOVING)
     heartbeat = transfer.parts[0].heartbeat

@@ -41,17 +41,16 @@ def test_a_restarted_prefill_engine_replaces_its_predecessor(mode: str) -> None:
     made = world(Shape(1), Shape(1), mode=mode)
     worker = made.decode[0]
     freeze(made)
-    made.hub.frozen.add(worker._transport.name)
+    made.hub.frozen.add(worker.inspect().transport)
     running = submitted(made, ask(made, (0, 12)))
-    old = made.prefill[0]._transport.name
+    old = made.prefill[0].inspect().transport
     restarted(made, 0, "p2")
     made.hub.frozen.clear()
     assert worker.connect(made.prefill[0].address, 10, mode=mode).run == "p2"
     until(running.poll)
     assert isinstance(running.error, errors.TransferError)
     until(lambda: freed(worker))
-    assert isinstance(worker._transport, InMemory)
-    assert old not in worker._transport.peers
+    assert old not in worker.inspect().peers
     move(made, ask(made, (0, 12), name="after"))
     made.close()
 
@@ -61,7 +60,7 @@ def test_a_run_that_is_met_under_a_running_one_replaces_it() -> None:
     freeze(made)
     running = submitted(made, ask(made, (0, 12)))
     other = world(Shape(1), Shape(1), identity=Identity("prefill", "p2"))
-    made.hub.agents[other.prefill[0]._transport.name] = other.prefill[0]._transport  # type: ignore[assignment]
+    made.hub.agents[other.prefill[0].inspect().transport] = other.prefill[0]._transport  # type: ignore[assignment]
     made.decode[0].connect(other.prefill[0].address, 10)
     assert "engine 'prefill' was replaced: run p1" in str(running.error)
     assert [peer.run for peer in made.decode[0].peers()] == ["p2"]
@@ -174,8 +173,7 @@ def test_an_idle_engine_is_forgotten_and_can_be_met_again() -> None:
     clock.time += 2
     worker.run_once()
     assert worker.peers() == ()
-    assert isinstance(worker._transport, InMemory)
-    assert worker._transport.peers == set()
+    assert worker.inspect().peers == set()
     refused = worker.submit(ask(made, (0, 12), name="early"), 5)
     assert "call connect" in str(refused.error)
     worker.connect(made.prefill[0].address, 10)
@@ -188,11 +186,11 @@ def test_two_engines_at_once_and_neither_blocks_the_other() -> None:
     other = world(Shape(2), Shape(1), identity=Identity("other", "o1"))
     worker = one.decode[0]
     for source in other.prefill:
-        one.hub.agents[source._transport.name] = source._transport  # type: ignore[assignment]
+        one.hub.agents[source.inspect().transport] = source._transport  # type: ignore[assignment]
     both = DecodeWorker([one.plan, other.plan], 0, worker._pool, InMemory(one.hub, "d"), identity=DECODE, keys=Plain())
     for made in (one, other):
         both.connect(made.prefill[0].address, 10)
-        made.hub.agents[both._transport.name] = both._transport  # type: ignore[assignment]
+        made.hub.agents[both.inspect().transport] = both._transport  # type: ignore[assignment]
     with pytest.raises(errors.HandshakeError, match="say which"):
         both.submit(ask(one, (0, 12)), 5).wait()
     freeze(one)

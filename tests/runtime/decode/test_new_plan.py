@@ -18,6 +18,7 @@ from kvplan.plan.files import index
 from kvplan.plan.files.loader import load_plan
 from kvplan.runtime import Catalog, DecodeWorker, PrefillWorker, errors
 from kvplan.runtime.decode.phases import Phase
+from kvplan.runtime.inspection import PrefillEngineState
 from kvplan.runtime.plans.catalog import FixedPlans
 
 
@@ -36,9 +37,9 @@ def test_blocks_that_are_written_by_the_plan_before_stay_in_quarantine(replanned
     """What stopped is said of all that was written for a decode worker, by whatever plan."""
     made = world(Shape(1), Shape(1), mode="push")
     worker = made.decode[0]
-    made.hub.frozen.add(worker._transport.name)
+    made.hub.frozen.add(worker.inspect().transport)
     submitted(made, ask(made, (0, 12)))
-    until(lambda: any(write.executor.under_way for write in made.prefill[0]._inbox.writes._all.values()))
+    until(lambda: any(write.under_way for write in made.prefill[0].inspect().writes))
     if replanned:
         replan(made)
     worker.drop("prefill")
@@ -60,11 +61,15 @@ def test_a_plan_by_which_prefill_packs_takes_the_place_of_one_by_which_it_does_n
     for worker in workers:
         worker.plans = FixedPlans((plan,))
     made.decode[0].connect(made.prefill[0].address, 10)
-    assert len(made.decode[0]._engines.replanned) == 1
+    assert len(replanned(made.decode[0])) == 1
     clear(made)
     move(made, ask(made, (0, 40), name="after"))
-    assert all(source._stage._maker is not None for source in made.prefill)
+    assert all(source.inspect().stage.open for source in made.prefill)
     made.close()
+
+
+def replanned(worker: DecodeWorker) -> list[PrefillEngineState]:
+    return [engine for engine in worker.inspect().engines if engine.status == "replanned"]
 
 
 class Clock:
@@ -76,7 +81,8 @@ class Clock:
 
 def renewed(made: World, request: str, clock: Clock) -> bool:
     """Whether every prefill worker has been told now that a request is still needed."""
-    return all(source._leases._pins[request].until == clock.time + 10 for source in made.prefill)
+    holds = [hold for source in made.prefill for hold in source.inspect().holds if hold.request == request]
+    return [hold.until for hold in holds] == [clock.time + 10] * len(made.prefill)
 
 
 @pytest.mark.parametrize("mode", ["pull", "push"])
@@ -84,7 +90,7 @@ def test_what_is_under_way_ends_by_the_plan_that_it_began_with(mode: str) -> Non
     clock = Clock()
     made = world(Shape(2), Shape(1), mode=mode, lease=10, clock=clock, d_clock=clock)
     worker, request = made.decode[0], ask(made, (0, 12), name="before")
-    made.hub.frozen |= {made.prefill[0]._transport.name, worker._transport.name}
+    made.hub.frozen |= {made.prefill[0].inspect().transport, worker.inspect().transport}
     filled(made, request)
     running = submitted(made, request, 500)
     new = replan(made)
@@ -100,10 +106,10 @@ def test_what_is_under_way_ends_by_the_plan_that_it_began_with(mode: str) -> Non
     assert running.wait().engine.plan.digest == made.plan.digest
     check(made, 0, request)
     assert made.released() == {("before", "finished")}
-    until(lambda: not worker.run_once() and not worker._engines.replanned)
+    until(lambda: not worker.run_once() and not replanned(worker))
     clear(made)
     move(made, ask(made, (0, 12), name="after"))
-    assert [[client.plan.digest for client in source._inbox.clients] for source in made.prefill] == [[new]] * 2
+    assert [[client.plan for client in source.inspect().clients] for source in made.prefill] == [[new]] * 2
     made.close()
 
 
@@ -111,7 +117,7 @@ def test_what_is_under_way_ends_by_the_plan_that_it_began_with(mode: str) -> Non
 def test_dropping_an_engine_ends_what_is_under_way_by_the_plan_before(mode: str) -> None:
     made = world(Shape(1), Shape(1), mode=mode)
     worker = made.decode[0]
-    made.hub.frozen |= {made.prefill[0]._transport.name, worker._transport.name}
+    made.hub.frozen |= {made.prefill[0].inspect().transport, worker.inspect().transport}
     running = submitted(made, ask(made, (0, 12)))
     replan(made)
     worker.connect(made.prefill[0].address, 10, mode=mode)
@@ -120,7 +126,7 @@ def test_dropping_an_engine_ends_what_is_under_way_by_the_plan_before(mode: str)
     assert worker.quarantined()
     made.hub.frozen.clear()
     until(lambda: freed(worker))
-    assert list(worker._engines) == []
+    assert worker.inspect().engines == ()
     made.close()
 
 
@@ -162,7 +168,7 @@ def test_what_was_confirmed_by_the_plan_before_is_done_where_the_line_breaks() -
     worker, request, source = made.decode[0], ask(made, (0, 12), name="before"), made.prefill[0]
     filled(made, request)
     source.hold(request.id, request.prefill)
-    made.hub.frozen |= {source._transport.name, worker._transport.name}
+    made.hub.frozen |= {source.inspect().transport, worker.inspect().transport}
     moved = worker.submit(request, 50)
     until(lambda: moved.parts[0].phase is Phase.MOVING, worker.run_once)
     replan(made)

@@ -12,7 +12,6 @@ from tests.runtime.helpers.plans import Model, Shape, plan
 from tests.runtime.helpers.requests import ask, check, clear, fed, filled
 from tests.runtime.helpers.worlds import DECODE, PREFILL, World, memory
 from tests.runtime.simulation.channels import Line, Net, speak
-from tests.runtime.simulation.invariants import peers
 
 from kvplan.plan.request import blocks
 from kvplan.plan.types import Blocks
@@ -80,7 +79,7 @@ def test_a_request_that_is_cancelled_keeps_its_blocks_until_its_reads_are_over(n
     made = pair(net, "pull")
     request, (source,), (target,) = held(made), made.prefill, made.decode
     transfer = target.submit(request, 20)
-    made.hub.frozen.add(source._transport.name)
+    made.hub.frozen.add(source.inspect().transport)
     source.run_once()
     if when == "posted":
         target.run_once()
@@ -146,7 +145,7 @@ def test_what_was_said_to_be_lost_before_does_not_end_a_request_that_is_asked_ag
 def test_one_that_stopped_before_it_was_asked_to_write_may_still_write(net: Net) -> None:
     made = pair(net, "push")
     request, (source,), (target,) = held(made), made.prefill, made.decode
-    made.hub.frozen.add(target._transport.name)
+    made.hub.frozen.add(target.inspect().transport)
     before = target.submit(request, 20)
     source.run_once()
     before.cancel()
@@ -158,7 +157,7 @@ def test_one_that_stopped_before_it_was_asked_to_write_may_still_write(net: Net)
     live(net).down.queue.append(last)
     target.run_once()
     source.run_once()
-    assert target.quarantined() or not source._inbox.writes._all
+    assert target.quarantined() or not source.inspect().writes
     made.hub.frozen.clear()
     rounds(made, net)
     assert not target.quarantined()
@@ -168,11 +167,11 @@ def test_one_that_stopped_before_it_was_asked_to_write_may_still_write(net: Net)
 def writing(made: World) -> Transfer:
     """A request that is being written, and that does not end."""
     request, (source,), (target,) = held(made), made.prefill, made.decode
-    made.hub.frozen.add(target._transport.name)
+    made.hub.frozen.add(target.inspect().transport)
     transfer = target.submit(request, 20)
     for worker in (source, target, source, source):
         worker.run_once()
-    assert source._inbox.writes.busy()
+    assert any(write.under_way for write in source.inspect().writes)
     return transfer
 
 
@@ -207,7 +206,7 @@ def test_what_was_wanted_through_a_lost_line_is_not_written_after_another_said_t
     assert (transfer.state, target.quarantined()) == ("failed", {})
     line.up.queue.append(wanted)
     source.run_once()
-    assert not source._inbox.writes._all
+    assert not source.inspect().writes
     again(made, net, request)
 
 
@@ -229,13 +228,13 @@ def test_a_peer_is_forgotten_when_nothing_is_written_to_it_any_more(net: Net) ->
     source = made.prefill[0]
     net.time += 1
     source.run_once()
-    assert (len(source._inbox.clients), len(peers(source))) == (0, 1)
+    assert (len(source.inspect().clients), len(source.inspect().peers)) == (0, 1)
     assert not source.released()
     made.hub.frozen.clear()
     net.time += 1
     source.run_once()
     source.run_once()
-    assert not peers(source)
+    assert not source.inspect().peers
     assert [one.why for one in source.released()] == ["expired"]
 
 

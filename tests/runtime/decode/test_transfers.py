@@ -23,7 +23,7 @@ def net(monkeypatch: pytest.MonkeyPatch) -> Net:
 
 def test_a_deadline_ends_a_transfer(net: Net) -> None:
     made = pair(net, "pull")
-    made.hub.frozen.add(made.prefill[0]._transport.name)
+    made.hub.frozen.add(made.prefill[0].inspect().transport)
     transfer = made.decode[0].submit(held(made), 5)
     rounds(made, net)
     assert transfer.state == "running"

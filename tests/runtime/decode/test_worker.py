@@ -159,7 +159,7 @@ def freed(worker: DecodeWorker) -> bool:
 
 
 def freeze(made: World) -> None:
-    made.hub.frozen |= {worker._transport.name for worker in made.prefill}
+    made.hub.frozen |= {worker.inspect().transport for worker in made.prefill}
 
 
 def test_a_block_under_way_is_not_written_twice(pair: World) -> None:
@@ -176,7 +176,7 @@ def test_a_block_under_way_is_not_written_twice(pair: World) -> None:
 
 def test_a_frozen_peer_meets_the_deadline_and_its_blocks_the_quarantine(pair: World) -> None:
     worker, request = pair.decode[0], ask(pair, (0, 12))
-    pair.hub.frozen.add(pair.prefill[1]._transport.name)
+    pair.hub.frozen.add(pair.prefill[1].inspect().transport)
     late = submitted(pair, request, 0.3)
     with pytest.raises(errors.DeadlineError, match="prefill worker 1 has bytes that are still on their way") as caught:
         late.wait()
@@ -223,7 +223,11 @@ def test_a_late_request_for_the_blocks_of_an_earlier_hold_is_not_done() -> None:
 def test_dropping_a_peer_does_not_free_what_may_still_be_written(mode: str) -> None:
     made = world(Shape(2), Shape(1), mode=mode)
     worker = made.decode[0]
-    made.hub.frozen |= {made.prefill[0]._transport.name, made.prefill[1]._transport.name, worker._transport.name}
+    made.hub.frozen |= {
+        made.prefill[0].inspect().transport,
+        made.prefill[1].inspect().transport,
+        worker.inspect().transport,
+    }
     failed = submitted(made, ask(made, (0, 12)))
     failed.cancel()
     assert isinstance(failed.error, errors.CancelledTransferError)
@@ -436,9 +440,9 @@ def test_who_was_lost_may_be_vouched_for() -> None:
     """Its line breaks while it writes, and it is dropped by itself: the caller says that it has ended."""
     made = world(Shape(1), Shape(1), mode="push", lease=60)
     worker, source = made.decode[0], made.prefill[0]
-    made.hub.frozen.add(worker._transport.name)
+    made.hub.frozen.add(worker.inspect().transport)
     failed = submitted(made, ask(made, (0, 12)))
-    until(lambda: worker.run_once() or len(source._inbox.writes) > 0)
+    until(lambda: worker.run_once() or len(source.inspect().writes) > 0)
     source._owner.stop()
     source._server.close()
     until(failed.poll)

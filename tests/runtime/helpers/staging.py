@@ -16,6 +16,7 @@ from tests.runtime.helpers.worlds import World, world
 from kvplan.plan import stage as plan_stage
 from kvplan.runtime import Counters, DecodeWorker, Limits, PrefillWorker
 from kvplan.runtime.decode.transfer import Transfer
+from kvplan.runtime.inspection import StageState
 from kvplan.runtime.staging import staged
 from kvplan.runtime.staging.buffers import BUFFERS, SHARE, THREADS, Stage
 from kvplan.runtime.staging.lent import PeerStage
@@ -132,7 +133,13 @@ def stages_of(worker: PrefillWorker) -> list[PeerStage]:
 
 
 def lent(made: World) -> list[int]:
-    return [len(stage._peers) for stage in stages(made)]
+    """How many buffers of each stage are lent."""
+    return [len(worker.inspect().stage.lent) for worker in copying(made)]
+
+
+def kept(made: World) -> list[int]:
+    """How many buffers of each stage belong to requests that have ended."""
+    return [sum(count for _, count in worker.inspect().stage.kept) for worker in copying(made)]
 
 
 def exhausted(made: World) -> bool:
@@ -141,15 +148,15 @@ def exhausted(made: World) -> bool:
 
 
 def unused(made: World) -> bool:
-    packs = sum(len(worker._inbox.packs) for worker in made.prefill)
+    packs = sum(worker.inspect().packs for worker in made.prefill)
     asked = sum(len(peer._asked) + len(peer._queue) + peer._kept for peer in peers(made))
-    return all(map(idle, stages(made))) and not packs and not asked
+    return all(idle(worker.inspect().stage) for worker in copying(made)) and not packs and not asked
 
 
-def idle(stage: Stage) -> bool:
+def idle(stage: StageState) -> bool:
     """Whether all its buffers are there, unless nobody has asked for the first one yet, and nobody waits."""
-    there = stage._maker is None or len(stage._free) == BUFFERS
-    return there and not stage._queue and not stage._kept.total()
+    there = not stage.open or len(stage.free) == BUFFERS
+    return there and not stage.waiting and not stage.kept
 
 
 def whole(made: World) -> None:

@@ -173,8 +173,8 @@ class Protocol:
     def look(self) -> None:
         """The law, and that no transfer has fewer parts than the plan has workers to ask."""
         contract = len(self.prefill)
-        for transfer in self.decode._transfers.running.values():
-            assert len(transfer.parts) == contract, f"{len(transfer.parts)} of {contract} parts"
+        for request in self.decode.inspect().requests:
+            assert len(request.parts) == contract, f"{len(request.parts)} of {contract} parts"
         for ask in [ask for ask in self.asks if ask.transfer.state == "done"]:
             self.asks.remove(ask)
             if not self._right(ask):

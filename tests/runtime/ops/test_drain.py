@@ -180,7 +180,7 @@ def test_what_decode_has_under_way_at_the_deadline_fails(pair: World, clock: Clo
 
 def test_decode_has_not_drained_while_blocks_are_in_quarantine(pair: World) -> None:
     target = pair.decode[0]
-    pair.hub.frozen |= {target._transport.name, pair.prefill[0]._transport.name}
+    pair.hub.frozen |= {target.inspect().transport, pair.prefill[0].inspect().transport}
     failed = submitted(pair, ask(pair, (0, 12)))
     target.drain(0)
     until(lambda: failed.poll() and pair.prefill[0].run_once() is not None)

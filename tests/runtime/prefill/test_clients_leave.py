@@ -74,7 +74,7 @@ def test_a_frozen_decode_engine_pins_until_somebody_vouches_that_it_is_dead(net:
         net.time += 0.5
         source.run_once()
     assert [one.request for one in source.released()] == (["r"] if dead else [])
-    assert source._slices.in_flight() == 0 or not dead
+    assert source.inspect().bytes_in_flight == 0 or not dead
     made.hub.frozen.clear()
     source.run_once()
     assert not source._inbox.writes._buried
@@ -86,7 +86,7 @@ def test_connecting_again_and_again_leaves_nobody_behind() -> None:
     made = world(Shape(1), Shape(1))
     for _ in range(20):
         made.decode[0].connect(made.prefill[0].address, 10)
-    until(lambda: len(made.prefill[0]._inbox.clients) == 1, made.prefill[0].run_once)
+    until(lambda: len(made.prefill[0].inspect().clients) == 1, made.prefill[0].run_once)
     assert made.decode[0].peers()
     made.close()
 

@@ -314,7 +314,7 @@ def test_a_silent_decode_worker_is_forgotten(worker: PrefillWorker, caller: Call
     caller.hello()
     clock.time += 31
     worker.run_once()
-    assert len(worker._inbox.clients) == 0
+    assert len(worker.inspect().clients) == 0
     assert isinstance(caller.ask(Claim(1, ())), Refusal)
 
 

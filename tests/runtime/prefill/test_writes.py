@@ -77,7 +77,7 @@ def test_blocks_that_decode_was_told_of_are_compared_before_a_byte_is_written(ne
     other = pack({**request.prefill, "kv": Blocks(0, np.array([31, 32, 33]))})
     with pytest.raises(errors.LeaseError, match="other blocks of group 'kv'"):
         source._inbox.writes.want(client(made), wanted(made, prefill=other), source._inbox.sources["r"])
-    assert len(source._inbox.writes) == 0
+    assert len(source.inspect().writes) == 0
 
 
 @pytest.mark.parametrize("tokens", [(0, 8), (0, 12)])
@@ -129,12 +129,12 @@ def test_who_leaves_is_told_when_nothing_is_written_any_more(net: Net) -> None:
     made, source = left(net)
     source.run_once()
     assert said(net, Stopped) == []
-    assert (len(source._inbox.writes), source._leases._pins["r"].writers) == (1, 1)
+    assert (len(source.inspect().writes), source._leases._pins["r"].writers) == (1, 1)
     made.hub.frozen.clear()
     source.run_once()
     assert said(net, Stopped) == [Stopped("r", lost=False)]
-    assert (len(source._inbox.writes), source._leases._pins["r"].writers) == (0, 0)
-    assert source._slices.in_flight() == 0
+    assert (len(source.inspect().writes), source._leases._pins["r"].writers) == (0, 0)
+    assert source.inspect().bytes_in_flight == 0
 
 
 def test_who_leaves_what_is_not_written_is_told_at_once(net: Net) -> None:
@@ -184,7 +184,7 @@ def test_a_hold_that_ends_ends_what_is_written_of_it(net: Net) -> None:
     rounds(made, net, 1)
     assert isinstance(transfer.error, errors.WithdrawnError)
     rounds(made, net)
-    assert (target.quarantined(), len(source._inbox.writes)) == ({}, 0)
+    assert (target.quarantined(), len(source.inspect().writes)) == ({}, 0)
     assert [one.why for one in source.released()] == ["withdrawn"]
 
 
@@ -207,7 +207,7 @@ def test_nothing_more_is_written_to_an_engine_that_was_dropped(net: Net) -> None
     assert not write.writing
     assert source._inbox.writes.busy()
     source.drop("decode", dead=True)
-    assert len(source._inbox.writes) == 0
+    assert len(source.inspect().writes) == 0
 
 
 @pytest.mark.parametrize("broke", [False, True])
@@ -281,7 +281,7 @@ def test_what_failed_is_remembered_before_its_peer_is_met_anew(net: Net, monkeyp
     for handle in handles:
         monkeypatch.setattr(handle, "state", HandleState.FAILED)
     source.run_once()
-    assert (said(net, Stopped), len(source._inbox.writes)) == ([], 1)
+    assert (said(net, Stopped), len(source.inspect().writes)) == ([], 1)
     for handle in handles:
         monkeypatch.setattr(handle, "state", HandleState.CUT)
     source.run_once()

@@ -197,9 +197,9 @@ class LyingPrefill(HostilePrefill):
 
 def of_reads(check: Callable[[Any], None], made: Schedule) -> None:
     """Look at what decode workers read alone."""
-    decode = [worker._transport for engine in made.engines for worker in engine.workers]
+    decode = {worker.inspect().transport for engine in made.engines for worker in engine.workers}
     every = made.net.transfers
-    made.net.transfers = [late for late in every if late.agent in decode]
+    made.net.transfers = [late for late in every if late.agent.name in decode]
     try:
         check(made)
     finally:

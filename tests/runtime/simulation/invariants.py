@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
 from tests.runtime.helpers.worlds import Truth, expect
 from tests.runtime.simulation.channels import Late
 
-from kvplan.runtime import DecodeWorker, InMemory, PrefillWorker, Request
-from kvplan.runtime.decode.quarantine import FREE
+from kvplan.runtime import DecodeWorker, PrefillWorker, Request
+from kvplan.runtime.inspection import Inspection
 from kvplan.runtime.staging.buffers import BUFFERS
 
 if TYPE_CHECKING:
@@ -43,10 +44,17 @@ def written(made: Engines, late: Late) -> Iterator[tuple[DecodeWorker, int, int]
 
 def look(made: Engines) -> None:
     """No decode block is free while a transfer may write it."""
-    for late in made.net.transfers:
-        for worker, arena, block in written(made, late) if late.moving else ():
-            state = worker._transfers.ledger._state[arena][block]
-            assert state != FREE, f"block {block} is free and being written"
+    moving = [late for late in made.net.transfers if late.moving]
+    taken = {worker: taken_blocks(worker) for engine in made.engines for worker in engine.workers if moving}
+    for late in moving:
+        for worker, arena, block in written(made, late):
+            assert (arena, block) in taken[worker], f"block {block} is free and being written"
+
+
+def taken_blocks(worker: DecodeWorker) -> frozenset[tuple[int, int]]:
+    """The blocks (arena, number) of a decode worker that are not free."""
+    seen = worker.inspect()
+    return seen.written | seen.quarantined
 
 
 def lent(made: Engines) -> None:
@@ -56,19 +64,21 @@ def lent(made: Engines) -> None:
     """
     workers: list[DecodeWorker | PrefillWorker] = list(made.prefill)
     workers += [worker for engine in made.engines for worker in engine.workers]
-    for late in made.net.transfers:
-        for worker in workers if late.moving else ():
-            own = late.source[:, 0] if late.agent is worker._transport else late.source[:0, 0]
-            spots = np.concatenate((late.target[:, 0], own))
-            for buffer in worker._stage._free:
-                inside = (spots >= buffer.address) & (spots < buffer.address + worker._stage.buffer_bytes)
-                assert not inside.any(), f"a free buffer at {buffer.address:#x} is read or written"
+    moving = [late for late in made.net.transfers if late.moving]
+    seen = [worker.inspect() for worker in workers if moving]
+    for late, one in product(moving, seen):
+        own = late.source[:, 0] if late.agent.name == one.transport else late.source[:0, 0]
+        spots = np.concatenate((late.target[:, 0], own))
+        for address in one.stage.free:
+            inside = (spots >= address) & (spots < address + one.stage.buffer_bytes)
+            assert not inside.any(), f"a free buffer at {address:#x} is read or written"
 
 
 def unread(made: Engines, number: int, work: Work) -> None:
     """A released block is not read by a write of the prefill side any more."""
+    transport = made.prefill[number].inspect().transport
     for late in made.net.transfers:
-        if late.moving and late.agent is made.prefill[number]._transport:
+        if late.moving and late.agent.name == transport:
             for plane, array in made.prefill_arrays[number].items():
                 at = late.source[:, 0] - array.ctypes.data
                 kv = plane.startswith("kv")
@@ -80,39 +90,28 @@ def unread(made: Engines, number: int, work: Work) -> None:
 
 def rested(worker: DecodeWorker) -> None:
     """Nothing is left at a decode worker but whom it knows."""
-    transfers, engines = worker._transfers, worker._engines
+    seen = worker.inspect()
     assert (worker.running(), worker.quarantined()) == (0, {})
-    assert (list(transfers._ended), transfers.quarantine._transfers, engines.retired) == ([], {}, [])
-    assert (transfers.admission.in_flight(), transfers.admission.waiting()) == (0, 0)
-    assert not any(state.any() for state in transfers.ledger._state.values())
-    assert not len(transfers._checksums)
-    unused(worker)
-    used = {peer for engine in engines.live.values() for peer in engine.peers}
-    assert engines._peers == used == peers(worker)
+    assert (seen.requests, seen.failed, seen.ended) == ((), (), ())
+    assert (seen.written, seen.quarantined) == (frozenset(), frozenset())
+    assert {engine.status for engine in seen.engines} <= {"connected"}
+    calm(seen)
+    assert seen.met == seen.peers == {peer for engine in seen.engines for peer in engine.peers}
 
 
 def empty(worker: PrefillWorker) -> None:
     """Nothing is left at a prefill worker but whom it knows."""
-    inbox, leases = worker._inbox, worker._leases
-    assert (leases._pins, list(leases._untaken), leases._unreported, leases._just_released) == ({}, [], set(), [])
-    assert (inbox.sources, inbox.writes._all, inbox._pending, inbox._changed) == ({}, {}, {}, {})
-    assert (len(inbox._comparisons), len(inbox.packs)) == (0, 0)
-    unused(worker)
-    assert (worker._slices.in_flight(), worker._slices.waiting()) == (0, 0)
-    assert not [client.key for client in inbox.clients if client.claims]
-    assert peers(worker) == {client.push.peer for client in inbox.clients if client.push}
+    seen = worker.inspect()
+    assert (seen.holds, seen.untaken, seen.untold) == ((), (), ())
+    assert (seen.sources, seen.writes, seen.packs, seen.unannounced) == ((), (), 0, ())
+    assert not [client for client in seen.clients if client.claims]
+    calm(seen)
+    assert seen.met == seen.peers == {client.peer for client in seen.clients if client.peer}
 
 
-def unused(worker: DecodeWorker | PrefillWorker) -> None:
-    """Every buffer of a worker's stage is there again, and nobody waits for one."""
-    stage = worker._stage
-    assert (stage._queue, stage._peers, +stage._kept) == ({}, {}, {})
-    assert len(stage._free) == (0 if stage._maker is None else BUFFERS)
-    assert all(copy.future.cancelled() for copy in stage._waiting)
-
-
-def peers(worker: DecodeWorker | PrefillWorker) -> set[str]:
-    """Whom the transport of a worker knows."""
-    transport = worker._transport
-    assert isinstance(transport, InMemory)
-    return transport.peers
+def calm(seen: Inspection) -> None:
+    """Nothing moves or is summed, every buffer of a worker's stage is there again, and nobody waits for one."""
+    assert (seen.bytes_in_flight, seen.slices_waiting, seen.checksums) == (0, 0, 0)
+    stage = seen.stage
+    assert (stage.waiting, stage.lent, stage.kept, stage.copies) == ((), (), (), 0)
+    assert len(stage.free) == (BUFFERS if stage.open else 0)

@@ -20,6 +20,7 @@ from tests.runtime.helpers.staging import (
     copying,
     crowded,
     exhausted,
+    kept,
     run,
     stages,
     staging,
@@ -103,7 +104,7 @@ def test_nothing_is_copied_once_a_request_has_failed(made: World, gate: Gate) ->
     run(made, lambda: stopped(made, gate))
     before = {name: array.copy() for name, array in made.decode_memory[0].items()}
     transfer.cancel()
-    run(made, lambda: all(stage._kept.total() == THREADS for stage in stages(made)))
+    run(made, lambda: all(count == THREADS for count in kept(made)))
     gate.go.set()
     run(made, lambda: made.decode[0].settled(transfer) and unused(made))
     changed = sum(int((before[name] != array).sum()) for name, array in made.decode_memory[0].items())
@@ -115,7 +116,7 @@ def test_nothing_is_copied_once_a_request_has_failed(made: World, gate: Gate) ->
 def test_a_frozen_peer_keeps_its_buffers_and_others_go_without(made: World) -> None:
     moved = begun(made, "first")
     run(made, lambda: moved.ended)
-    made.hub.frozen.update(worker._transport.name for worker in made.prefill)
+    made.hub.frozen.update(worker.inspect().transport for worker in made.prefill)
     asked = ask(made, (0, TOKENS), name="frozen")
     made.hold("frozen")
     frozen = made.decode[0].submit(asked, 20)
@@ -134,7 +135,7 @@ def test_a_frozen_peer_keeps_its_buffers_and_others_go_without(made: World) -> N
 
 def frozen_posts(made: World) -> set[str]:
     """The workers at the other end of what is posted."""
-    return {worker._transport.name for worker in (made.decode if made.mode == "push" else made.prefill)}
+    return {worker.inspect().transport for worker in (made.decode if made.mode == "push" else made.prefill)}
 
 
 def apart(made: World, name: str, block: int) -> Request:

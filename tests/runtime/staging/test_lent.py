@@ -18,6 +18,7 @@ from tests.runtime.helpers.staging import (
     Gate,
     begun,
     crowded,
+    kept,
     lent,
     moved_layer_by_layer,
     peers,
@@ -52,7 +53,7 @@ def made(counters: Counters) -> Iterator[World]:
 
 def frozen(made: World) -> Transfer:
     """A request of whose writes none ends."""
-    made.hub.frozen.update(worker._transport.name for worker in made.decode)
+    made.hub.frozen.update(worker.inspect().transport for worker in made.decode)
     transfer = begun(made, "frozen")
     run(made, lambda: posted(made) == BUFFERS)
     return transfer
@@ -66,7 +67,7 @@ def posted(made: World) -> int:
 
 def test_no_memory_of_the_writer_is_taken(made: World) -> None:
     whole(made)
-    assert all(worker._stage._maker is None for worker in made.prefill)
+    assert all(not worker.inspect().stage.open for worker in made.prefill)
 
 
 def test_a_worker_without_memory_for_a_stage_cannot_be_written_to_by_a_plan_that_needs_one(
@@ -89,7 +90,7 @@ def test_a_worker_without_memory_for_a_stage_cannot_be_written_to_by_a_plan_that
         assert found.decode[0].peers() == before
         move(found, ask(found, (0, TOKENS)))
         found.decode[0].connect(found.prefill[0].address, 5, mode="push")
-        assert found.decode[0]._stage._maker is not None
+        assert found.decode[0].inspect().stage.open
         move(found, ask(found, (0, TOKENS), name="staged"))
     finally:
         found.close()
@@ -101,8 +102,7 @@ def test_a_buffer_is_lent_to_nobody_before_its_writer_has_stopped(made: World) -
     for _ in range(50):
         time.sleep(1e-4)
         made.decode[0].run_once()
-    (stage,) = stages(made)
-    assert stage._kept.total() == len(stage._peers) == BUFFERS
+    assert kept(made) == lent(made) == [BUFFERS]
     assert not made.decode[0].settled(transfer)
     made.hub.frozen.clear()
     run(made, lambda: made.decode[0].settled(transfer) and unused(made))

@@ -19,13 +19,13 @@ from tests.runtime.helpers.staging import (
     begun,
     crowded,
     exhausted,
+    kept,
     lent,
     moved_layer_by_layer,
     peers,
     peers_of,
     poll,
     run,
-    stages,
     staging,
     stopped,
     untouched,
@@ -65,7 +65,7 @@ def told(peer: PeerStage) -> list[LentMove]:
 
 def frozen(made: World) -> Transfer:
     """A request of whose reads none ends."""
-    made.hub.frozen.update(worker._transport.name for worker in made.prefill)
+    made.hub.frozen.update(worker.inspect().transport for worker in made.prefill)
     asked = begun(made, "frozen")
     run(
         made,
@@ -87,7 +87,7 @@ def test_more_pieces_than_buffers_wait_for_their_turn(made: World, counters: Cou
 
 def test_no_memory_of_the_reader_is_taken(made: World) -> None:
     whole(made)
-    assert all(worker._stage._maker is None for worker in made.decode)
+    assert all(not worker.inspect().stage.open for worker in made.decode)
 
 
 def test_a_stage_that_is_registered_for_one_reader_leaves_the_others_connected() -> None:
@@ -96,7 +96,7 @@ def test_a_stage_that_is_registered_for_one_reader_leaves_the_others_connected()
         before = found.decode[0].peers()
         found.decode[0].connect(found.prefill[0].address, 10)
         assert found.decode[0].peers() == before
-        assert not found.decode[0]._engines.retired
+        assert {engine.status for engine in found.decode[0].inspect().engines} == {"connected"}
     finally:
         found.close()
 
@@ -118,7 +118,7 @@ def test_a_worker_without_memory_to_pack_into_refuses_who_needs_that_and_serves_
             patch.setattr(buffers, "HostCopies", full)
             with pytest.raises(RegisterError, match="smaller stage_bytes"):
                 found.decode[0].connect(found.prefill[0].address, 5)
-        assert len(found.prefill[0]._inbox.clients) == 1
+        assert len(found.prefill[0].inspect().clients) == 1
         assert found.decode[0].peers() == before
         move(found, ask(found, (0, TOKENS)))
     finally:
@@ -150,14 +150,14 @@ def test_who_asks_while_what_was_given_up_is_on_its_way_back_is_packed_for(count
         tables = {**first.decode, "kv": Blocks(kv.first, others), "state": Slot(9, TOKENS)}
         second = replace(first, id="second", decode=tables)
         found.hold("first", "second")
-        worker, (peer,), (stage,) = found.decode[0], peers(found), stages(found)
-        found.hub.frozen.update(one._transport.name for one in found.prefill)
+        worker, (peer,) = found.decode[0], peers(found)
+        found.hub.frozen.update(one.inspect().transport for one in found.prefill)
         given_up = worker.submit(first, 20)
         run(found, lambda: len(peer._asked) == MOST_ASKED and lent(found) == [SHARE])
         moved = worker.submit(second, 20)
         run(found, lambda: moved.parts[0].executor is not None and moved.parts[0].executor._slices)
         given_up.cancel()
-        until(lambda: stage._kept.total() == SHARE)
+        until(lambda: kept(found) == [SHARE])
         found.hub.frozen.clear()
         run(found, lambda: moved.ended)
         assert moved.error is None
@@ -173,7 +173,7 @@ def test_a_buffer_that_is_read_is_not_lent_again_before_the_read_has_ended(made:
         time.sleep(1e-4)
         made.decode[0].run_once()
     assert lent(made) == [SHARE, SHARE]
-    assert all(stage._kept.total() == SHARE for stage in stages(made))
+    assert kept(made) == [SHARE, SHARE]
     assert not made.decode[0].settled(transfer)
     made.hub.frozen.clear()
     run(made, lambda: made.decode[0].settled(transfer) and unused(made))
@@ -214,7 +214,7 @@ def test_a_reader_that_goes_gives_its_buffers_back(made: World) -> None:
     frozen(made)
     made.decode[0].close()
     until(lambda: lent(made) == [0, 0])
-    assert all(len(worker._inbox.packs) == 0 for worker in made.prefill)
+    assert all(worker.inspect().packs == 0 for worker in made.prefill)
 
 
 def test_a_reader_that_goes_while_it_is_packed_for_gives_its_buffer_back_after_that(made: World, gate: Gate) -> None:
@@ -249,7 +249,7 @@ def test_a_frozen_reader_leaves_half_of_the_buffers_to_others() -> None:
 
         def step() -> None:
             # The first one asks, and stops being polled as soon as it has been lent anything.
-            if not found.prefill[0]._stage._peers:
+            if not found.prefill[0].inspect().stage.lent:
                 slow_worker.run_once()
             quick_worker.run_once()
 
@@ -270,7 +270,7 @@ def test_buffers_of_readers_that_died_without_a_word_go_to_those_who_wait(monkey
         asked = ask(found, (0, TOKENS))
         filled(found, asked)
         found.hold("r")
-        found.hub.frozen.add(found.prefill[0]._transport.name)
+        found.hub.frozen.add(found.prefill[0].inspect().transport)
         for worker in found.decode[:2]:
             worker.submit(asked, 600)
         poll(found.decode[:2], lambda: lent(found) == [BUFFERS])
@@ -292,7 +292,7 @@ def test_while_others_keep_all_buffers_what_is_asked_for_goes_straight() -> None
         asked = ask(found, (0, TOKENS))
         filled(found, asked)
         found.hold("r")
-        found.hub.frozen.add(found.prefill[0]._transport.name)
+        found.hub.frozen.add(found.prefill[0].inspect().transport)
         slow = [worker.submit(asked, 600) for worker in found.decode[:2]]
         first = [peer for worker in found.decode[:2] for peer in peers_of(worker)]
         poll(found.decode[:2], lambda: all(len(told(peer)) == SHARE for peer in first))
@@ -369,7 +369,7 @@ def test_a_reader_asks_for_a_bounded_number_of_pieces(made: World, gate: Gate) -
     for number in range(1000, 1000 + 3 * MOST_ASKED):
         control.send(replaced(asked, number=number))
     run(made, lambda: not made.decode[0].running())
-    assert len(made.prefill[0]._inbox.packs) <= 2 * MOST_ASKED
+    assert made.prefill[0].inspect().packs <= 2 * MOST_ASKED
     gate.go.set()
 
 

@@ -1,0 +1,166 @@
+"""Inspection: what one worker has between two of its steps, as values, for people who debug an engine and for tests.
+
+`worker.inspect()` makes it. Nothing in it changes later, and nothing in the runtime reads it. Times are seconds of the
+worker's clock, as far as it has one (`clock=`). docs/runtime.md has an example.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class StageState:
+    """The stage of a worker: `buffer_bytes` per buffer. It is `open` once its memory is registered.
+
+    `free` are addresses of buffers. `lent` are addresses, each with the peer whose bytes the buffer carries. `kept`
+    counts, by peer, the lent buffers of requests that have ended: the peer may still read or write them. `waiting` are
+    the peers for which a buffer is wanted, the longest wait first. `copies` wait for a thread.
+    """
+
+    buffer_bytes: int
+    open: bool
+    free: tuple[int, ...]
+    lent: tuple[tuple[int, str], ...]
+    kept: tuple[tuple[str, int], ...]
+    waiting: tuple[str, ...]
+    copies: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartState:
+    """How far a request is with one prefill `worker`. docs/runtime.md has the drawing of the phases.
+
+    `pin` is the number of the hold, None until the worker confirms it. `moved_bytes` have arrived. `writes` says that
+    the worker was asked to write, and has not stopped. `reads` are slices of a failed request that may still move.
+    """
+
+    worker: int
+    phase: str
+    pin: int | None
+    moved_bytes: int
+    writes: bool
+    reads: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequestState:
+    """A request of decode, and its part for each prefill worker of the plan. It ends at its `deadline`, or before."""
+
+    request: str
+    engine: str
+    deadline: float
+    parts: tuple[PartState, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillEngineState:
+    """A prefill engine that a decode worker has met, and the transport's names of its workers.
+
+    `status` is connected, replanned (its older requests end by an older plan) or retired (dropped, and something may
+    still be under way from it). `mode` is pull or push.
+    """
+
+    name: str
+    run: str
+    plan: str
+    mode: str
+    status: str
+    peers: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class HoldState:
+    """A request whose blocks a prefill worker keeps, by the number of its `pin`.
+
+    `phase` is kept, withdrawn (no claims are taken) or over (its blocks are still being written to somebody).
+    `promises` say until when the blocks are promised, by decode worker (number and run). Without a promise they are
+    kept until `until`. `writers` are writes that read the blocks.
+    """
+
+    request: str
+    pin: int
+    phase: str
+    until: float
+    promises: tuple[tuple[int, str, float], ...]
+    writers: int
+
+
+@dataclass(frozen=True, slots=True)
+class SourceState:
+    """What can be read of a held request: it is `whole`, or `computed` of the `chunks` that were offered so far."""
+
+    request: str
+    pin: int
+    whole: bool
+    chunks: int
+    computed: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteState:
+    """A request that prefill writes to a decode worker, named by its client. `phase` is writing or ended.
+
+    One that has ended may still have writes under way.
+    """
+
+    request: str
+    client: str
+    phase: str
+    under_way: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ClientState:
+    """A connection of a decode worker to a prefill worker: who it is, and the requests that it claims.
+
+    `peer` is its name in the transport, None if it reads by itself. It was last `heard` at that time.
+    """
+
+    key: str
+    engine: str
+    run: str
+    worker: int
+    plan: str
+    peer: str | None
+    heard: float
+    claims: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """All that a worker has. What only the other role has is empty.
+
+    `transport` is the worker's own name there, `peers` are those that the transport knows, `met` those that the worker
+    has it forget in the end. `checksums` are being computed or wait for that.
+
+    Decode: `requests` are under way. `failed` ones have blocks in quarantine. `ended` ones have ended, and their
+    callbacks were not called yet. `written` and `quarantined` are blocks as (arena, number).
+
+    Prefill: `unannounced` requests wait for their events, or their readers are still to be told of them. `packs` are
+    pieces that decode workers asked to have packed. `untaken` requests are released, and `released()` has not reported
+    them. `untold` ones are released, and their readers are still to be told.
+    """
+
+    name: str
+    transport: str
+    peers: frozenset[str]
+    met: frozenset[str]
+    stage: StageState
+    bytes_in_flight: int
+    slices_waiting: int
+    checksums: int
+    engines: tuple[PrefillEngineState, ...] = ()
+    requests: tuple[RequestState, ...] = ()
+    failed: tuple[RequestState, ...] = ()
+    ended: tuple[str, ...] = ()
+    written: frozenset[tuple[int, int]] = frozenset()
+    quarantined: frozenset[tuple[int, int]] = frozenset()
+    clients: tuple[ClientState, ...] = ()
+    holds: tuple[HoldState, ...] = ()
+    sources: tuple[SourceState, ...] = ()
+    unannounced: tuple[str, ...] = ()
+    writes: tuple[WriteState, ...] = ()
+    packs: int = 0
+    untaken: tuple[str, ...] = ()
+    untold: tuple[str, ...] = ()
