@@ -223,7 +223,12 @@ class Transfer:
 
     def query(self) -> bool:
         """Whether everything has arrived; the face of an event, as `offer` takes one. Raises the error."""
-        return self.poll() and self._result() is self
+        try:
+            self.poll()
+        except EXITS as error:
+            # Of somebody's callback: who asks for an event is not to fail for it.
+            self.worker.exit(error)
+        return self.ended and self._result() is self
 
     def poll(self) -> bool:
         """Whether this transfer has ended. If nobody else does, carry out one step of its worker first."""
