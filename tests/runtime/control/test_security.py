@@ -131,12 +131,11 @@ def test_a_peer_that_was_met_can_read_and_write_all_that_is_registered(pair: Wor
     name = next(iter(theirs))
     theirs[name][:] = 7
     spans = [np.array([[one[name].ctypes.data, one[name].nbytes, 0]]) for one in (ours, theirs)]
-    member = next(iter(next(iter(pair.decode[0]._engines.live.values())).connections.values()))
-    transport = pair.decode[0]._transport
-    assert transport.post_spans("READ", member.peer, spans[0], "DRAM", spans[1], "DRAM").poll()
+    transport, peer = pair.transport(pair.decode[0]), pair.prefill[0].inspect().transport
+    assert transport.post_spans("READ", peer, spans[0], "DRAM", spans[1], "DRAM").poll()
     assert (ours[name] == 7).all()
     ours[name][:] = 8
-    assert transport.post_spans("WRITE", member.peer, spans[0], "DRAM", spans[1], "DRAM").poll()
+    assert transport.post_spans("WRITE", peer, spans[0], "DRAM", spans[1], "DRAM").poll()
     assert (theirs[name] == 8).all()
 
 

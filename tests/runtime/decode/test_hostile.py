@@ -15,7 +15,7 @@ from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, tables, world
 
 from kvplan.plan.types import Blocks
-from kvplan.runtime import InMemory, Limits, Request, Slot, errors
+from kvplan.runtime import Limits, Request, Slot, errors
 
 DTYPES = ["int64", "int32", "uint32", "uint64", "int16", "uint8", "int8", ">i4"]
 
@@ -142,7 +142,7 @@ def test_an_error_while_posting_fails_the_request(pair: World, monkeypatch: pyte
 def test_no_sibling_is_posted_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     small = Limits(bytes_per_peer=512, bytes_total=1 << 20, slice_bytes=256)
     made = world(Shape(1), Shape(1), d_limits=small)
-    transport, posted = made.decode[0]._transport, []
+    transport, posted = made.transport(made.decode[0]), []
 
     def once(post: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:
@@ -178,8 +178,7 @@ def test_a_callback_that_asks_again_while_all_ends(pair: World, end: str) -> Non
 
 def test_a_peer_is_kept_while_anything_reads_from_it(pair: World) -> None:
     freeze(pair)
-    worker, transport = pair.decode[0], pair.decode[0]._transport
-    assert isinstance(transport, InMemory)
+    worker, transport = pair.decode[0], pair.transport(pair.decode[0])
     names = {source.inspect().transport for source in pair.prefill}
     for number in range(2):
         ids: dict[str, Blocks | Slot] = {"kv": Blocks(0, IDS + 4 * number), "state": Slot(number, 12)}

@@ -60,7 +60,7 @@ def test_a_run_that_is_met_under_a_running_one_replaces_it() -> None:
     freeze(made)
     running = submitted(made, ask(made, (0, 12)))
     other = world(Shape(1), Shape(1), identity=Identity("prefill", "p2"))
-    made.hub.agents[other.prefill[0].inspect().transport] = other.prefill[0]._transport  # type: ignore[assignment]
+    made.hub.agents[other.prefill[0].inspect().transport] = other.transport(other.prefill[0])
     made.decode[0].connect(other.prefill[0].address, 10)
     assert "engine 'prefill' was replaced: run p1" in str(running.error)
     assert [peer.run for peer in made.decode[0].peers()] == ["p2"]
@@ -186,11 +186,12 @@ def test_two_engines_at_once_and_neither_blocks_the_other() -> None:
     other = world(Shape(2), Shape(1), identity=Identity("other", "o1"))
     worker = one.decode[0]
     for source in other.prefill:
-        one.hub.agents[source.inspect().transport] = source._transport  # type: ignore[assignment]
-    both = DecodeWorker([one.plan, other.plan], 0, worker._pool, InMemory(one.hub, "d"), identity=DECODE, keys=Plain())
+        one.hub.agents[source.inspect().transport] = other.transport(source)
+    transport = InMemory(one.hub, "d")
+    both = DecodeWorker([one.plan, other.plan], 0, worker._pool, transport, identity=DECODE, keys=Plain())
     for made in (one, other):
         both.connect(made.prefill[0].address, 10)
-        made.hub.agents[both.inspect().transport] = both._transport  # type: ignore[assignment]
+        made.hub.agents[transport.name] = transport
     with pytest.raises(errors.HandshakeError, match="say which"):
         both.submit(ask(one, (0, 12)), 5).wait()
     freeze(one)

@@ -32,9 +32,9 @@ def met(made: World, mode: str | None = None) -> str:
 )
 def test_one_worker_without_a_fabric_in_common_is_enough_to_push(first: set[str], second: set[str], mode: str) -> None:
     made = world(Shape(2), Shape(1))
-    made.decode[0]._transport.fabrics = frozenset({"memory", "rdma"})
+    made.transport(made.decode[0]).fabrics = frozenset({"memory", "rdma"})
     for worker, fabrics in zip(made.prefill, (first, second), strict=True):
-        worker._transport.fabrics = frozenset(fabrics)
+        made.transport(worker).fabrics = frozenset(fabrics)
     assert met(made) == mode
     assert met(made) == mode
     assert [peer.mode for peer in made.decode[0].peers()] == [mode]
@@ -45,7 +45,7 @@ def test_one_worker_without_a_fabric_in_common_is_enough_to_push(first: set[str]
 def test_who_says_so_decides(caplog: pytest.LogCaptureFixture) -> None:
     made = world(Shape(2), Shape(1))
     assert met(made, "push") == "push"
-    made.prefill[0]._transport.fabrics = frozenset()
+    made.transport(made.prefill[0]).fabrics = frozenset()
     assert met(made, "pull") == "pull"
     assert met(made) == "pull", "what is connected, and has not changed, stays as it is"
     made.decode[0].drop("prefill")

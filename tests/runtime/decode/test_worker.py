@@ -245,7 +245,7 @@ def test_dropping_a_peer_does_not_free_what_may_still_be_written(mode: str) -> N
 
 
 def test_a_dead_peer_fails_the_request_and_the_others_go_on(pair: World) -> None:
-    worker, lost = pair.decode[0], pair.prefill[1]._transport
+    worker, lost = pair.decode[0], pair.transport(pair.prefill[1])
     pair.hub.frozen.add(lost.name)
     running = submitted(pair, ask(pair, (0, 12)))
     lost.close()
@@ -396,7 +396,7 @@ def test_a_worker_whose_connection_broke_is_met_anew_before_it_is_read(
     pair: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A read that its transport has lost fails, and the next one of that worker finds a new connection."""
-    worker, transport = pair.decode[0], pair.decode[0]._transport
+    worker, transport = pair.decode[0], pair.transport(pair.decode[0])
     (engine,) = worker._engines
     added, broken, add_peer = list[bytes](), set[str](), transport.add_peer
 
@@ -425,12 +425,12 @@ def lost_when_posted(*_: object) -> None:
 
 def test_who_cannot_be_met_anew_fails_requests_by_name(pair: World, monkeypatch: pytest.MonkeyPatch) -> None:
     worker = pair.decode[0]
-    monkeypatch.setattr(worker._transport, "broken", lambda peer: True)
+    monkeypatch.setattr(pair.transport(worker), "broken", lambda peer: True)
 
     def wait(_: bytes) -> str:
         raise errors.NotBegunError("2 transfers by it have not ended")
 
-    monkeypatch.setattr(worker._transport, "add_peer", wait)
+    monkeypatch.setattr(pair.transport(worker), "add_peer", wait)
     failed = submitted(pair, ask(pair, (0, 12)))
     assert "prefill worker 0 of 'prefill' cannot be reached: 2 transfers" in str(failed.error)
     assert worker.quarantined() == {}
@@ -471,7 +471,7 @@ def test_a_read_that_failed_is_over_once_its_peer_is(when: str, monkeypatch: pyt
         if when == "polled":
             patch.setattr(CopyTransfer, "_follow", fail)
         else:
-            patch.setattr(worker._transport, "post", refuse)
+            patch.setattr(made.transport(worker), "post", refuse)
         failed = submitted(made, ask(made, (0, 12)))
         until(failed.poll)
     worker.run_once()

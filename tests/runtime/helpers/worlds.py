@@ -103,6 +103,10 @@ class World:
     hub: Hub
     mode: str
 
+    def transport(self, worker: PrefillWorker | DecodeWorker) -> InMemory:
+        """What a worker moves bytes by, unless that is NIXL."""
+        return self.hub.agents[worker.inspect().transport]
+
     def poll(self) -> None:
         for worker in self.prefill:
             worker.run_once()

@@ -139,7 +139,7 @@ def test_a_polling_thread_that_is_stuck_is_unhealthy_and_probes_do_not_wait_for_
         go_on.wait(30)
         return 0
 
-    monkeypatch.setattr(worker._transport, "progress", progress)
+    monkeypatch.setattr(pair.transport(worker), "progress", progress)
     worker.start()
     try:
         assert waits.wait(10)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from tests.runtime.decode.test_races import pair, rounds, writing
@@ -97,13 +99,17 @@ def test_one_poll_posts_one_slice(net: Net, mode: str, monkeypatch: pytest.Monke
     made = pair(net, mode, limits=Limits(slice_bytes=64))
     mover = (made.prefill if mode == "push" else made.decode)[0]
     posted = []
-    post = mover._transport._post  # type: ignore[attr-defined]
+    transport = made.transport(mover)
 
-    def counting(*arguments: object) -> object:
-        posted.append(1)
-        return post(*arguments)
+    def counting(post: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*arguments: Any) -> Any:
+            posted.append(1)
+            return post(*arguments)
 
-    monkeypatch.setattr(mover._transport, "_post", counting)
+        return counted
+
+    for name in ("post", "post_spans"):
+        monkeypatch.setattr(transport, name, counting(getattr(transport, name)))
     request = ask(made, (0, 36))
     filled(made, request)
     made.prefill[0].hold("r", request.prefill)

@@ -33,6 +33,19 @@ def said(net: Net, *kinds: type) -> list[Any]:
     return [word for word in heard if isinstance(word, kinds)]
 
 
+def leave(made: World, net: Net, alone: bool = False) -> None:
+    """The decode worker gives request r up, and the prefill worker hears of it."""
+    live(net).send(Leave("r", alone=alone))
+    live(net).flush()
+    made.prefill[0].run_once()
+
+
+def writers(source: PrefillWorker) -> int:
+    """How many writes read the blocks of the one request that is held."""
+    (hold,) = source.inspect().holds
+    return hold.writers
+
+
 def client(made: World) -> Any:
     (found,) = made.prefill[0]._inbox.clients
     return found
@@ -97,8 +110,9 @@ def test_chunks_are_written_when_they_are_computed(net: Net) -> None:
     source.offer("r", (0, 12), request.prefill, after=step, last=True)
     transfer = target.open(fed(request), 20)
     rounds(made, net)
-    (write,) = source._inbox.writes._all.values()
-    assert (write.taken, transfer.state) == (0, "running")
+    seen = source.inspect()
+    assert [write.phase for write in seen.writes] == ["writing"]
+    assert (seen.bytes_in_flight, seen.slices_waiting, transfer.state) == (0, 0, "running")
     step.query = lambda: True
     rounds(made, net)
     assert transfer.state == "done"
@@ -129,19 +143,18 @@ def test_who_leaves_is_told_when_nothing_is_written_any_more(net: Net) -> None:
     made, source = left(net)
     source.run_once()
     assert said(net, Stopped) == []
-    assert (len(source.inspect().writes), source._leases._pins["r"].writers) == (1, 1)
+    assert (len(source.inspect().writes), writers(source)) == (1, 1)
     made.hub.frozen.clear()
     source.run_once()
     assert said(net, Stopped) == [Stopped("r", lost=False)]
-    assert (len(source.inspect().writes), source._leases._pins["r"].writers) == (0, 0)
+    assert (len(source.inspect().writes), writers(source)) == (0, 0)
     assert source.inspect().bytes_in_flight == 0
 
 
 def test_who_leaves_what_is_not_written_is_told_at_once(net: Net) -> None:
     made = pair(net, "push")
     held(made)
-    made.prefill[0]._inbox.hear(client(made).identity, Leave("r"), made.prefill[0]._face, net.time)
-    made.prefill[0]._inbox.say()
+    leave(made, net)
     assert said(net, Stopped) == [Stopped("r", lost=False)]
 
 
@@ -193,8 +206,7 @@ def test_what_is_withdrawn_is_written_no_further(net: Net) -> None:
     writing(made)
     (source,) = made.prefill
     source.withdraw("r")
-    (write,) = source._inbox.writes._all.values()
-    assert not write.writing
+    assert [write.phase for write in source.inspect().writes] == ["ended"]
     assert isinstance(said(net, Failed)[0], Failed)
 
 
@@ -203,9 +215,8 @@ def test_nothing_more_is_written_to_an_engine_that_was_dropped(net: Net) -> None
     writing(made)
     (source,) = made.prefill
     source.drop("decode")
-    (write,) = source._inbox.writes._all.values()
-    assert not write.writing
-    assert source._inbox.writes.busy()
+    assert [write.phase for write in source.inspect().writes] == ["ended"]
+    assert [write.under_way for write in source.inspect().writes] == [True]
     source.drop("decode", dead=True)
     assert len(source.inspect().writes) == 0
 
@@ -215,13 +226,12 @@ def test_who_leaves_is_told_whether_the_connection_broke(
     net: Net, broke: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, source = left(net)
-    monkeypatch.setattr(source._transport, "lost", lambda peer: broke)
+    monkeypatch.setattr(made.transport(source), "lost", lambda peer: broke)
     made.hub.frozen.clear()
     source.run_once()
     assert said(net, Stopped) == [Stopped("r", lost=broke)]
     # Who asks once more is told the same, and of a stranger nothing is known.
-    source._inbox.hear(client(made).identity, Leave("r"), source._face, net.time)
-    source._inbox.say()
+    leave(made, net)
     assert said(net, Stopped) == [Stopped("r", lost=broke)]
     assert source._inbox.writes.stopped("r") == Stopped("r", lost=True)
 
@@ -231,14 +241,14 @@ def test_a_worker_whose_connection_broke_is_met_anew_before_it_is_written_to(
 ) -> None:
     made = pair(net, "push")
     (source,), one = made.prefill, client(made)
-    stage, added, add_peer = one.push.stage, list[bytes](), source._transport.add_peer
-    monkeypatch.setattr(source._transport, "broken", lambda peer: not added)
+    stage, added, add_peer = one.push.stage, list[bytes](), made.transport(source).add_peer
+    monkeypatch.setattr(made.transport(source), "broken", lambda peer: not added)
 
     def add(metadata: bytes) -> str:
         added.append(metadata)
         return add_peer(metadata)
 
-    monkeypatch.setattr(source._transport, "add_peer", add)
+    monkeypatch.setattr(made.transport(source), "add_peer", add)
     held(made)
     transfer = made.decode[0].submit(ask(made, (0, 12)), 20)
     rounds(made, net)
@@ -252,8 +262,8 @@ def test_who_cannot_be_met_anew_is_told_so(net: Net, monkeypatch: pytest.MonkeyP
     def add_peer(metadata: bytes) -> str:
         raise errors.NotBegunError("ask again")
 
-    monkeypatch.setattr(made.prefill[0]._transport, "broken", lambda peer: True)
-    monkeypatch.setattr(made.prefill[0]._transport, "add_peer", add_peer)
+    monkeypatch.setattr(made.transport(made.prefill[0]), "broken", lambda peer: True)
+    monkeypatch.setattr(made.transport(made.prefill[0]), "add_peer", add_peer)
     held(made)
     transfer = made.decode[0].submit(ask(made, (0, 12)), 20)
     rounds(made, net)
@@ -268,8 +278,7 @@ def test_a_write_that_is_written_is_written(net: Net) -> None:
     transfer = made.decode[0].submit(ask(made, (0, 12)), 20)
     rounds(made, net)
     assert transfer.state == "done"
-    made.prefill[0]._inbox.hear(client(made).identity, Leave("r"), made.prefill[0]._face, net.time)
-    made.prefill[0]._inbox.say()
+    leave(made, net)
     assert said(net, Stopped) == [Stopped("r", lost=False)]
 
 
@@ -303,6 +312,5 @@ def test_of_what_is_buried_nobody_says_that_it_has_stopped(net: Net) -> None:
 
 def test_who_pulls_now_is_told_that_what_was_pushed_has_stopped(net: Net) -> None:
     made = pair(net, "pull")
-    made.prefill[0]._inbox.hear(client(made).identity, Leave("r", alone=True), made.prefill[0]._face, net.time)
-    made.prefill[0]._inbox.say()
+    leave(made, net, alone=True)
     assert said(net, Stopped) == [Stopped("r", lost=False)]

@@ -222,7 +222,7 @@ def test_who_polls_makes_a_copy_that_no_thread_has_begun_where_a_round_lends_not
         go.wait(10)
 
     busy = [rig.stage.copy(slow, False) for _ in range(THREADS)]
-    while len(rig.stage._waiting):
+    while rig.stage.inspected().copies:
         pass
     waiting = [rig.stage.copy(lambda _: made.append(threading.current_thread()), False) for _ in range(2)]
     rig.stage.borrow("a slice", "peer")
@@ -286,7 +286,7 @@ def test_closing_from_within_a_copy_of_who_polls_does_not_wait_for_itself() -> N
         rig.stage.close()
 
     futures = [rig.stage.copy(slow, False) for _ in range(THREADS)]
-    while len(rig.stage._waiting):
+    while rig.stage.inspected().copies:
         pass
     futures.append(rig.stage.copy(closing, False))
     rig.stage.help()
@@ -303,7 +303,7 @@ def test_what_ends_programs_ends_a_copy_of_who_polls_and_is_raised_once() -> Non
         raise KeyboardInterrupt
 
     busy = [rig.stage.copy(slow, False) for _ in range(THREADS)]
-    while len(rig.stage._waiting):
+    while rig.stage.inspected().copies:
         pass
     future = rig.stage.copy(interrupted, False)
     with pytest.raises(KeyboardInterrupt):
@@ -332,7 +332,7 @@ def test_closing_waits_for_what_who_polls_copies() -> None:
     closing.start()
     go.set()
     closing.join(10)
-    assert rig.stage._maker is None
+    assert not rig.stage.inspected().open
     assert all(future.done() for future in futures)
     helping.join(10)
 

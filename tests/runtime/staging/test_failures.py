@@ -120,11 +120,10 @@ def test_a_frozen_peer_keeps_its_buffers_and_others_go_without(made: World) -> N
     asked = ask(made, (0, TOKENS), name="frozen")
     made.hold("frozen")
     frozen = made.decode[0].submit(asked, 20)
-    (stage,) = stages(made)
     run(made, lambda: exhausted(made))
     clear(made)
     frozen.cancel()
-    assert any(map(stage.stuck, set(stage._peers.values())))
+    assert stuck(made)
     assert not made.decode[0].settled(frozen)
     made.hub.frozen.clear()
     run(made, lambda: made.decode[0].settled(frozen))
@@ -182,7 +181,9 @@ def slices_at(made: World, request: str) -> list[SliceStage]:
 
 
 def stuck(made: World) -> bool:
-    return all(any(map(stage.stuck, set(stage._peers.values()))) for stage in stages(made))
+    """Whether of every stage requests that have ended keep all that a peer may have, or all that there is."""
+    kept_by = [[count for _, count in worker.inspect().stage.kept] for worker in copying(made)]
+    return all(SHARE in counts or sum(counts) == BUFFERS for counts in kept_by)
 
 
 @every_way
@@ -212,7 +213,7 @@ def test_a_stage_is_taken_anew_after_a_suspension(way: str) -> None:
         clear(found)
         move(found, ask(found, (0, TOKENS), name="after"))
         assert worker._stage is not before
-        assert len(worker._stage._free) == BUFFERS
+        assert len(worker.inspect().stage.free) == BUFFERS
     finally:
         found.close()
 

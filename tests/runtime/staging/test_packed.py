@@ -298,7 +298,7 @@ def test_while_others_keep_all_buffers_what_is_asked_for_goes_straight() -> None
         poll(found.decode[:2], lambda: all(len(told(peer)) == SHARE for peer in first))
         for transfer in slow:
             transfer.cancel()
-        poll(found.decode[:2], lambda: found.prefill[0]._stage.exhausted)
+        poll(found.decode[:2], lambda: kept(found) == [BUFFERS])
         straight = found.decode[2].submit(asked, 15)
         poll([found.decode[2]], lambda: straight.parts[0].executor is not None)
         found.hub.frozen.clear()
