@@ -217,7 +217,7 @@ def test_what_is_said_of_a_piece_that_there_is_not_is_counted(made: World, count
 
 def test_a_writer_has_a_bounded_number_of_pieces(made: World, gate: Gate) -> None:
     transfer = begun(made)
-    run(made, lambda: stopped(made, gate))
+    run(made, lambda: stopped(made, gate) and peers(made)[-2]._asked)
     (engine,) = made.decode[0]._engines
     asked = next(iter(peers(made)[-2]._asked.values())).question(0)
     for number in range(1000, 1000 + 3 * MOST_ASKED):
