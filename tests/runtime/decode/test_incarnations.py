@@ -188,7 +188,7 @@ def test_two_engines_at_once_and_neither_blocks_the_other() -> None:
     for source in other.prefill:
         one.hub.agents[source.inspect().transport] = other.transport(source)
     transport = InMemory(one.hub, "d")
-    both = DecodeWorker([one.plan, other.plan], 0, worker._pool, transport, identity=DECODE, keys=Plain())
+    both = DecodeWorker([one.plan, other.plan], 0, one.pool(worker), transport, identity=DECODE, keys=Plain())
     for made in (one, other):
         both.connect(made.prefill[0].address, 10)
         made.hub.agents[transport.name] = transport
@@ -229,7 +229,7 @@ def test_workers_of_two_runs_are_no_engine() -> None:
 def test_unlike_models_revisions_and_scales_do_not_meet() -> None:
     theirs = Identity("prefill", "p1", revision="abc", scales="5")
     made = world(Shape(1), Shape(1), Model(), identity=theirs, d_identity=replace(theirs, name="decode", run="d1"))
-    pool = made.decode[0]._pool
+    pool = made.pool(made.decode[0])
     for revision, scale, text in (("abd", "5", "'abc'"), ("abc", "", "'5'"), ("", "5", "'abc'")):
         me = Identity("decode", "d1", revision=revision, scales=scale)
         other = DecodeWorker(made.plan, 0, pool, InMemory(made.hub, "d"), identity=me, keys=Plain())

@@ -116,7 +116,7 @@ def stages(made: World) -> list[Stage]:
 
 def stopped(made: World, gate: Gate) -> bool:
     """Whether all buffers are lent, and every thread that copies waits at the gate."""
-    return exhausted(made) and gate.waiting == THREADS * len(stages(made))
+    return exhausted(made) and gate.waiting == THREADS * len(copying(made))
 
 
 def peers(made: World) -> list[PeerStage]:

@@ -107,6 +107,12 @@ class World:
         """What a worker moves bytes by, unless that is NIXL."""
         return self.hub.agents[worker.inspect().transport]
 
+    def pool(self, worker: PrefillWorker | DecodeWorker) -> Pool:
+        """The memory of a worker, to register it once more."""
+        number, decodes = worker.worker, isinstance(worker, DecodeWorker)
+        side = self.plan.decode if decodes else self.plan.prefill
+        return views(side, number, (self.decode_memory if decodes else self.prefill_memory)[number])
+
     def poll(self) -> None:
         for worker in self.prefill:
             worker.run_once()

@@ -205,13 +205,12 @@ def test_the_deadline_can_be_moved(pair: World, clock: Clock) -> None:
 
 def test_resuming_ends_it(pair: World) -> None:
     for worker in workers(pair):
-        pool = worker._pool
         worker.drain(0)
         assert worker.drained()
         worker.suspend()
         with pytest.raises(errors.HandleError, match="suspended"):
             worker.drain(1)
-        worker.resume(pool)
+        worker.resume(pair.pool(worker))
         assert not worker.drained()
     pair.prefill[0].hold("r")
     pair.decode[0].connect(pair.prefill[0].address, 5)

@@ -22,7 +22,6 @@ from tests.runtime.helpers.staging import (
     exhausted,
     kept,
     run,
-    stages,
     staging,
     stopped,
     unused,
@@ -206,13 +205,13 @@ def test_a_stage_is_taken_anew_after_a_suspension(way: str) -> None:
     found = staging(way, Shape(1), Shape(1), size=SMALL[way])
     try:
         move(found, ask(found, (0, TOKENS), name="before"))
-        (worker,), (before,) = copying(found), stages(found)
+        (worker,) = copying(found)
         worker.suspend()
-        worker.resume(worker._pool)
+        assert not worker.inspect().stage.open
+        worker.resume(found.pool(worker))
         found.decode[0].connect(found.prefill[0].address, 10, mode=found.mode)
         clear(found)
         move(found, ask(found, (0, TOKENS), name="after"))
-        assert worker._stage is not before
         assert len(worker.inspect().stage.free) == BUFFERS
     finally:
         found.close()

@@ -23,7 +23,6 @@ from tests.runtime.helpers.staging import (
     moved_layer_by_layer,
     peers,
     run,
-    stages,
     staging,
     stopped,
     untouched,
@@ -113,7 +112,7 @@ def test_a_buffer_is_lent_to_nobody_before_its_writer_has_stopped(made: World) -
 def test_what_comes_while_all_that_a_writer_may_have_is_kept_goes_straight(made: World, counters: Counters) -> None:
     transfer = frozen(made)
     transfer.cancel()
-    run(made, lambda: stages(made)[0].exhausted)
+    run(made, lambda: kept(made) == [BUFFERS])
     asked = replace(ask(made, (0, 12), "edges", name="next"))
     asked = replace(asked, decode={**asked.decode, "state": Slot(9, 12)})
     filled(made, asked)

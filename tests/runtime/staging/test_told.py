@@ -90,7 +90,8 @@ def test_its_deadline_says_that_it_is_being_copied(made: World, gate: Gate) -> N
     transfer.deadline = transfer.began
     run(made, lambda: transfer.ended)
     assert isinstance(transfer.error, DeadlineError)
-    assert "prefill worker 0 is confirmed, its bytes are being copied from the stage" in str(transfer.error)
+    text = "prefill worker 0 has confirmed it, and its bytes are still being copied from the stage"
+    assert text in str(transfer.error)
     assert not made.decode[0].settled(transfer)
     gate.go.set()
     run(made, lambda: unused(made) and made.decode[0].settled(transfer))
