@@ -1,7 +1,7 @@
 """Inspection: what one worker has between two of its steps, as values, for people who debug an engine and for tests.
 
-`worker.inspect()` makes it. Nothing in it changes later, and nothing in the runtime reads it. Times are seconds of the
-worker's clock, as far as it has one (`clock=`). docs/runtime.md has an example.
+`worker.inspect()` makes it. Nothing in it changes later, and nothing in the runtime reads it. Times are seconds:
+compare them with `now` of the same inspection. docs/runtime.md has an example.
 """
 
 from __future__ import annotations
@@ -143,6 +143,7 @@ class Inspection:
     """
 
     name: str
+    now: float
     transport: str
     peers: frozenset[str]
     met: frozenset[str]

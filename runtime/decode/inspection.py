@@ -13,11 +13,12 @@ from kvplan.runtime.transport.base import Transport
 
 
 def inspected(
-    name: str, transport: Transport, stage: Stage, transfers: TransferTable, engines: PrefillEngines
+    name: str, now: float, transport: Transport, stage: Stage, transfers: TransferTable, engines: PrefillEngines
 ) -> Inspection:
     """The decode worker called `name`."""
     return Inspection(
         name=name,
+        now=now,
         transport=transport.name,
         peers=frozenset(transport.peers),
         met=engines.met,

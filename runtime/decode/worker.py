@@ -274,7 +274,7 @@ class DecodeWorker(OwnedWorker):
         return self._transfers.predict(request, self._engines.named(peer))
 
     def _inspected(self) -> Inspection:
-        return inspected(self._name, self._transport, self._stage, self._transfers, self._engines)
+        return inspected(self._name, self._clock(), self._transport, self._stage, self._transfers, self._engines)
 
     def _poll(self) -> bool:
         if self._closed or self._asleep:

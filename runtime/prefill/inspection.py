@@ -12,10 +12,13 @@ from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.transfer.executor import ExecutorContext
 
 
-def inspected(name: str, context: ExecutorContext, stage: Stage, inbox: PrefillInbox, leases: Leases) -> Inspection:
+def inspected(
+    name: str, now: float, context: ExecutorContext, stage: Stage, inbox: PrefillInbox, leases: Leases
+) -> Inspection:
     """The prefill worker called `name`."""
     return Inspection(
         name=name,
+        now=now,
         transport=context.transport.name,
         peers=frozenset(context.transport.peers),
         met=inbox.clients.met,

@@ -213,7 +213,7 @@ class PrefillWorker(OwnedWorker):
         return list(taken(events))
 
     def _inspected(self) -> Inspection:
-        return inspected(self._name, self._context, self._stage, self._inbox, self._leases)
+        return inspected(self._name, self._lease_clock(), self._context, self._stage, self._inbox, self._leases)
 
     def _moving(self) -> bool:
         return self._slices.in_flight() > 0

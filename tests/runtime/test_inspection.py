@@ -50,7 +50,9 @@ def test_a_request_that_is_being_written_is_seen_on_both_sides(net: Net) -> None
         True,
     )
     assert (hold.request, hold.pin, hold.phase, hold.writers) == ("r", part.pin, "kept", 1)
-    assert [(worker, run) for worker, run, _ in hold.promises] == [(0, client.run)]
+    assert hold.promises == ((0, client.run, hold.until),)
+    assert hold.until - source.now == pytest.approx(6)
+    assert request.deadline - target.now == pytest.approx(20)
     assert (write.client, write.phase, write.under_way) == (client.key, "writing", True)
     assert (readable.pin, readable.whole) == (hold.pin, True)
     assert (client.claims, client.peer, client.plan) == (("r",), target.transport, engine.plan)
