@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -126,3 +127,25 @@ print(compile_pair(load(), "llama-3.1-8b", "tp=1", "tp=2,order=nhd").text)
 
 def test_hash_seeds_do_not_matter() -> None:
     assert len({python(PLAN, PYTHONHASHSEED=seed) for seed in ("0", "1", "4711")}) == 1
+
+
+def private(source: str) -> list[str]:
+    """The private attributes that code reads of anything but itself."""
+    found = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute))
+    others = (node for node in found if ast.unparse(node.value) not in ("self", "cls", "super()"))
+    return [ast.unparse(node) for node in others if re.match(r"_(?!_)", node.attr)]
+
+
+@pytest.mark.parametrize("folder", ["simulation", "model"])
+def test_simulation_and_model_look_at_public_names_only(folder: str) -> None:
+    """So that they go on to judge a runtime that is built in another way: `inspect` shows what they need."""
+    read = {name_of(path): private(path.read_text()) for path in sources(f"tests/runtime/{folder}", {".py"})}
+    assert len(read) > 4
+    assert not {name: hits for name, hits in read.items() if hits}
+
+
+def test_a_private_name_is_noticed() -> None:
+    assert private("worker._inbox.clients[0]._key, self._own, super()._post, thing.__dict__") == [
+        "worker._inbox.clients[0]._key",
+        "worker._inbox",
+    ]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.runtime.decode.test_races import elsewhere, held, pair, rounds, writing
+from tests.runtime.decode.test_races import elsewhere, held, live, pair, rounds, writing
 from tests.runtime.simulation.channels import Net, speak
 
 from kvplan.runtime import errors
@@ -66,7 +66,7 @@ def test_who_is_done_has_been_confirmed_by_all(net: Net) -> None:
 def test_what_is_submitted_together_is_asked_for_in_one_message(net: Net) -> None:
     made = pair(net, "pull")
     worker, request = made.decode[0], held(made)
-    line: Any = worker._engines.controls()[0]
+    line: Any = live(net)
     with worker.together():
         transfers = [worker.submit(one, 20) for one in (request, elsewhere(replace(request, id="unheld")))]
         assert len(line.up.queue) == 0

@@ -77,9 +77,13 @@ def test_nothing_is_written_when_the_lease_ran_out_meanwhile(net: Net) -> None:
 def test_a_request_is_written_to_a_worker_once_at_a_time(net: Net) -> None:
     made = pair(net, "push")
     writing(made)
-    (source,) = made.prefill
-    with pytest.raises(errors.BadRequestError, match="is being written: wait"):
-        source._inbox.writes.want(client(made), wanted(made), source._inbox.sources["r"])
+    said(net, object)
+    live(net).send(wanted(made))
+    live(net).flush()
+    made.prefill[0].run_once()
+    (failed,) = said(net, Failed)
+    assert (failed.code, "is being written: wait" in failed.message) == (errors.BadRequestError.code, True)
+    assert len(made.prefill[0].inspect().writes) == 1
 
 
 def test_blocks_that_decode_was_told_of_are_compared_before_a_byte_is_written(net: Net) -> None:
