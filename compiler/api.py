@@ -63,7 +63,9 @@ def compile_pair(
         raise _with_command(error, library, found, prefill, decode) from error
     profile = library.machine((options or {}).get(MACHINE, library.default_machine))
     extra = _own_layouts(library, profile.name, *sides_of)
-    doubts = tuple(filter(None, (*found.doubts, undeclared(found))))
+    engines = [library.engine(name) for name in sorted({side.engine for side in sides_of})]
+    numbers = (doubt.message for doubt in library.number_doubts(found, engines))
+    doubts = tuple(filter(None, (*found.doubts, *numbers, undeclared(found))))
     layers = stored_layers(found, {cache.name for side in sides_of for cache in side.caches})
     return compile_bound(*sides_of, options, found.title, extra, doubts, profile, layers)
 

@@ -182,9 +182,12 @@ class Library:
         engines = [engine for engine in every if engine]
         told = [Diagnostic("W001", text, span) for model in models for text, span in model.doubts.items()]
         told += [bare for model in models if (bare := bare_warning(model))]
-        caches = [(model, cache) for model in models for cache in model.caches.values()]
-        found = (d for model, cache in caches for d in doubts_of(self.kind(cache.kind), cache, model.values, engines))
-        return [*told, *found]
+        return [*told, *(doubt for model in models for doubt in self.number_doubts(model, engines))]
+
+    def number_doubts(self, model: Model, engines: Sequence[Engine]) -> list[Diagnostic]:
+        """What kinds doubt of a model's numbers (W002), and what these engines expect otherwise (W003)."""
+        caches = [(self.kind(cache.kind), cache) for cache in model.caches.values()]
+        return [doubt for kind, cache in caches for doubt in doubts_of(kind, cache, model.values, engines)]
 
     def layers(self, path: Path) -> list[str]:
         """What the layers of each model of a file store: `NAME: layers: 32, of which all store attention`."""

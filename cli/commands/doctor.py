@@ -32,7 +32,7 @@ from kvplan.dsl.library import Library, load
 from kvplan.dsl.model import Engine, Model
 from kvplan.dsl.named import library
 from kvplan.dsl.schema.engine import Serve
-from kvplan.dsl.text.diagnostics import listed, ranges
+from kvplan.dsl.text.diagnostics import DslError, listed, ranges
 from kvplan.dsl.text.source import SourceSpan, shown
 
 Plain = Mapping[str, Any]
@@ -171,7 +171,7 @@ def _found(config: Path, layout: str | None, layouts: Path | None) -> FoundLayou
     own = (layouts,) if layouts else ()
     if layout:
         known, name = library(layout, own)
-        return FoundLayout(known, known.model(name), _file(known, name), layout)
+        return FoundLayout(known, known.model(name), _file(known, name), layout, notes=_unlike(known, name, config))
     known = load((), own)
     new = made(known, config)
     if new.same:
@@ -179,6 +179,16 @@ def _found(config: Path, layout: str | None, layouts: Path | None) -> FoundLayou
         return FoundLayout(known, known.model(name), _file(known, name), name, tuple(others), new.notes)
     model = parsed(known, new.text, new.name, SourceSpan(shown(config), 1, 1, 1))
     return FoundLayout(known, model, "", f"{new.name}.yaml", notes=new.notes, command=new.command(str(config), layouts))
+
+
+def _unlike(known: Library, name: str, config: Path) -> tuple[str, ...]:
+    """What is not sure of a layout that was named: whether the configuration describes what it stores."""
+    try:
+        new = made(known, config)
+    except DslError as error:
+        return (f"{shown(config)} was not compared with {name}: {error.diagnostics[0].message}",)
+    text = f"{shown(config)} describes other caches than {name} stores, or is not sure of them"
+    return () if name in new.same else (f"{text}: compare them with {new.command(str(config))}",)
 
 
 def _file(known: Library, name: str) -> str:

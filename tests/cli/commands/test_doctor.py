@@ -362,3 +362,10 @@ def test_bad_input_is_told_what_to_give(words: tuple[str, ...], help: str) -> No
 def test_no_configuration(tmp_path: Path) -> None:
     said = run(tmp_path / "config.json", "--format", "json")
     assert (said.exit_code, json.loads(said.stdout)["error"]["code"]) == (2, "F001")
+
+
+def test_a_layout_that_is_named_is_compared_with_the_configuration() -> None:
+    """It happened: a Llama's configuration with another model's layout, and all that doctor said was "works"."""
+    (note,) = answer("llama-3.1-8b.json", "--layout", "gemma-3-27b")["model"]["notes"]
+    assert "describes other caches than gemma-3-27b stores" in note
+    assert answer("llama-3.1-8b.json", "--layout", "llama-3.1-8b")["model"]["notes"] == []

@@ -263,3 +263,13 @@ def test_check_doubts_what_new_doubts(tmp_path: Path, numbers: str, said: list[s
 def test_records_of_a_fixed_shape_are_doubted_for_another(tmp_path: Path, numbers: str, said: list[str]) -> None:
     (tmp_path / "w.yaml").write_text(MODEL.replace("gqa", "mla").replace("dim: 128, ", "") % numbers)
     assert [d.message for d in doubts([tmp_path / "w.yaml"])] == said
+
+
+def test_a_plan_says_what_check_doubts_of_numbers(tmp_path: Path) -> None:
+    """What check warns of stands in the plan's header, too, and compile says it."""
+    (tmp_path / "w.yaml").write_text(MODEL % "heads: 64")
+    sides = ("--prefill", "tp=1", "--decode", "tp=2")
+    compiled = run("compile", tmp_path / "w.yaml", *sides, "-o", tmp_path / "plans")
+    doubt = "64 KV heads are more than the 32 query heads that they are for"
+    assert (compiled.exit_code, f"w: in doubt: {doubt}" in compiled.stderr) == (0, True)
+    assert "64 KV heads are more than" in (tmp_path / "plans" / "w" / "p_tp1__d_tp2.py").read_text()
