@@ -316,27 +316,6 @@ def test_what_ends_programs_ends_a_copy_of_who_polls_and_is_raised_once() -> Non
     rig.stage.close()
 
 
-def test_closing_waits_for_what_who_polls_copies() -> None:
-    rig, begun, go = Rig(), threading.Semaphore(0), threading.Event()
-
-    def slow(_: object) -> None:
-        begun.release()
-        go.wait(10)
-
-    futures = [rig.stage.copy(slow, False) for _ in range(THREADS + 1)]
-    helping = threading.Thread(target=rig.stage.help)
-    assert all(begun.acquire(timeout=10) for _ in range(THREADS))
-    helping.start()
-    assert begun.acquire(timeout=10)
-    closing = threading.Thread(target=rig.stage.close)
-    closing.start()
-    go.set()
-    closing.join(10)
-    assert not rig.stage.inspected().open
-    assert all(future.done() for future in futures)
-    helping.join(10)
-
-
 @pytest.mark.parametrize("at_once", [True, False])
 def test_what_a_copy_raises_is_its_future_s(at_once: bool) -> None:
     rig = Rig()
