@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 # Checks of block ids and np.unique import it when they are first called: with a request.
 import numpy.ma  # noqa: F401
@@ -14,11 +16,14 @@ from kvplan.runtime.ops import logs, tracing
 from kvplan.runtime.ops.drain import Drain
 from kvplan.runtime.ops.health import reasons
 from kvplan.runtime.owner import Duties, Owner, owned
+from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.transport.base import Transport
 
 
 class OwnedWorker(ABC):
     """Worker number `worker` of its role's side, over one transport. What it has is its owner's alone."""
+
+    _stage: Stage
 
     def __init__(self, role: str, worker: int, transport: Transport, clock: Callable[[], float]) -> None:
         self.worker, self._name = worker, f"{role} worker {worker}"
@@ -26,7 +31,7 @@ class OwnedWorker(ABC):
         self._closed = self._asleep = False
         tracing.load()
         self._drain = Drain(self._name)
-        self._under_way = False
+        self._under_way, self._exits = False, deque[BaseException]()
         duties = Duties(self._step, self._look, self._say, self._after, self._behind, self._help, self._ending)
         self._owner = Owner(self._name, duties)
 
@@ -67,13 +72,18 @@ class OwnedWorker(ABC):
     def _look(self) -> tuple[list[int], float]:
         """What to wait for until the next step, and for how many seconds at most."""
 
-    @abstractmethod
     def _behind(self) -> bool:
-        """Whether a copy of a stage waits that no thread has begun, on a machine of few cores."""
+        """Whether a copy of the stage waits that no thread has begun, on a machine of few cores."""
+        return self._stage.behind
 
-    @abstractmethod
     def _help(self) -> None:
         """Make such a copy."""
+        self._stage.help()
+
+    def _raise_exits(self) -> None:
+        """Raise what ends a program and came from the caller's code, now that all else was done."""
+        with suppress(IndexError):
+            raise self._exits.popleft()
 
     def close(self) -> None:
         """End everything: running transfers fail, readers lose this worker. Once more does nothing.

@@ -91,7 +91,6 @@ class DecodeWorker(OwnedWorker):
         self._idle, self._meetings, self._stage_bytes = idle, Meetings(), stage_bytes
         self._ended = deque[Transfer]()
         self._telling = threading.Lock()
-        self._exits = deque[BaseException]()
         self._batch = _Batch()
         self._register(pool)
         self._gauges = [
@@ -611,14 +610,7 @@ class DecodeWorker(OwnedWorker):
                     ended.future.set_result(None)
             finally:
                 self._telling.release()
-        with suppress(IndexError):
-            raise self._exits.popleft()
-
-    def _behind(self) -> bool:
-        return self._stage.behind
-
-    def _help(self) -> None:
-        self._stage.help()
+        self._raise_exits()
 
 
 class _Batch(threading.local):

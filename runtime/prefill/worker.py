@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 
 from kvplan.plan.block_tables import Tables, own
 from kvplan.plan.request import check_id
@@ -83,7 +81,6 @@ class PrefillWorker(OwnedWorker):
         self._lease_clock = ListeningClock(clock, LISTENING)
         self._spans = RequestSpans("kvplan hold", {"worker": worker})
         self._addresses = tuple[str, ...]()
-        self._exits = deque[BaseException]()
         given = self.plans.plans if isinstance(self.plans, FixedPlans) else ()
         # No plan has a decode worker that would ever tell this worker that it is done.
         self._unread = bool(given) and not any(expected(plan, worker) for plan in given)
@@ -257,14 +254,7 @@ class PrefillWorker(OwnedWorker):
     def _after(self) -> None:
         self._spans.tell()
         # An event that ends the program harms no other request.
-        with suppress(IndexError):
-            raise self._exits.popleft()
-
-    def _behind(self) -> bool:
-        return self._stage.behind
-
-    def _help(self) -> None:
-        self._stage.help()
+        self._raise_exits()
 
     @owned
     def suspend(self) -> None:
