@@ -10,7 +10,7 @@ PYTEST_ARGS ?= -n 3 --dist loadgroup --no-loadscope-reorder --max-worker-restart
 # Compiled files are kept, whatever the surroundings say: tests start hundreds of processes that import the same.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-all lint types ruff imports pages collected site bench bench-peers bench-gpu soak mutants faults vllm vllm-releases vllm-gpu full goldens fmt install clean
+.PHONY: help demo test test-all lint types ruff imports pages collected site bench bench-peers bench-gpu soak mutants faults conformance vllm vllm-releases vllm-gpu full goldens fmt install clean
 
 help:  ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -76,6 +76,9 @@ mutants: $(VENV)/.dev  ## each mutant of compiler and runtime fails the test tha
 
 faults: $(VENV)/.dev $(VENV)/.nixl  ## every fault at every step of a request, between processes and hosts
 	SOAK_S=600 $(BIN)/python -m pytest -q -p no:cacheprovider tests/cluster/test_processes.py
+
+conformance: $(VENV)/.dev  ## every architecture that engines serve: `new` and the layout against the engine's own dumps (ARGS=--accept: keep what changed)
+	@$(BIN)/python -m tests.conformance $(ARGS)
 
 vllm: $(VENV)/.dev  ## real vLLM engines on kvplan, token by token (ARGS=words of cases); installs vLLM once, 2 GB, in a cache
 	@nice -n 5 $(BIN)/python -m tests.vllm --times $(ARGS)

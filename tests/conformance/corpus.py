@@ -1,0 +1,97 @@
+"""The corpus: configurations, what an engine's own code says of their caches, and the verdict that is expected.
+
+`configurations/*.jsonl` has a configuration in a line, `facts/ENGINE-RELEASE.jsonl` all dumps of one in a line,
+`verdicts/ENGINE-RELEASE.tsv` what kvplan made of it when that was last accepted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.conformance.packed import Json, packed, unpacked
+
+FOLDER = Path(__file__).parent
+CONFIGURATIONS, FACTS, VERDICTS = (FOLDER / name for name in ("configurations", "facts", "verdicts"))
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """A checkpoint's config.json, and where its numbers are from."""
+
+    key: str
+    architecture: str
+    origin: str
+    config: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a release said of one configuration: dumps, or why it gave none."""
+
+    key: str
+    dumps: tuple[dict[str, Any], ...]
+    none: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """An engine's release whose facts are kept."""
+
+    engine: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.engine}-{self.version}"
+
+    @property
+    def facts_file(self) -> Path:
+        return FACTS / f"{self}.jsonl"
+
+    @property
+    def verdicts_file(self) -> Path:
+        return VERDICTS / f"{self}.tsv"
+
+
+def configurations() -> dict[str, Configuration]:
+    """By key, in order of files and lines."""
+    lines = (json.loads(line) for path in sorted(CONFIGURATIONS.glob("*.jsonl")) for line in _lines(path))
+    return {line["key"]: Configuration(**line) for line in lines}
+
+
+def releases() -> list[Release]:
+    return [Release(*path.stem.rsplit("-", 1)) for path in sorted(FACTS.glob("*.jsonl"))]
+
+
+def facts(release: Release) -> dict[str, Facts]:
+    return {found.key: found for found in (_facts(line, release) for line in _lines(release.facts_file))}
+
+
+def facts_line(key: str, dumps: Iterable[Json], none: str = "") -> str:
+    """A line of a file of facts."""
+    specs: list[Json] = []
+    rows = [packed(dump, specs) for dump in dumps]
+    return _line({"key": key, "specs": specs, "dumps": rows} if rows else {"key": key, "none": none})
+
+
+def configuration_line(found: Configuration) -> str:
+    about = {"key": found.key, "architecture": found.architecture, "origin": found.origin}
+    return _line({**about, "config": dict(sorted(found.config.items()))})
+
+
+def _facts(line: str, release: Release) -> Facts:
+    found = json.loads(line)
+    rows = found.get("dumps", ())
+    dumps = (unpacked(row, found["specs"], release.engine, release.version) for row in rows)
+    return Facts(found["key"], tuple(dumps), found.get("none", ""))
+
+
+def _lines(path: Path) -> Iterator[str]:
+    return iter(path.read_text().splitlines())
+
+
+def _line(value: Mapping[str, object]) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

@@ -1,0 +1,122 @@
+"""What kvplan makes of a configuration, compared with an engine's own dumps of it: `kvplan new`, then `from-cache`.
+
+A verdict is about all dumps of a configuration together: orders, blocks, tp, pp, element types.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.conformance.corpus import Configuration, Facts
+
+from kvplan.compiler.api import compile_pair
+from kvplan.compiler.bind.bind import bind
+from kvplan.compiler.dumps.compare import compare, side_text
+from kvplan.compiler.dumps.dump import Dump, read_dump
+from kvplan.compiler.errors import CompileError
+from kvplan.dsl.configs.new_model import NewModel, described
+from kvplan.dsl.lang.foreign_json import parse_foreign
+from kvplan.dsl.library import Library, load
+from kvplan.dsl.text.diagnostics import DslError
+from kvplan.dsl.text.source import SourceSpan
+
+RIGHT, UNJUDGED, WARNED, UNJUDGED_WARNED = "right", "no oracle", "right but warned", "no oracle, warned"
+REFUSED, WRONG_WARNED, WRONG = "refused", "wrong, warned", "WRONG"
+# From what users want to what they fear.
+WORDS = (RIGHT, UNJUDGED, WARNED, UNJUDGED_WARNED, REFUSED, WRONG_WARNED, WRONG)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`word` is one of WORDS. Of `of` dumps `equal` are as the layout says, and it refuses the side of `refused`.
+
+    `why` names the first warning, refusal or difference, and the dump that it is about.
+    """
+
+    key: str
+    word: str
+    equal: int = 0
+    refused: int = 0
+    of: int = 0
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What one dump says of a layout: nothing if they are equal."""
+
+    refused: str = ""
+    differs: str = ""
+
+
+def judged(library: Library, every: Iterable[tuple[Configuration, Facts]]) -> Iterator[Verdict]:
+    """The verdict of each configuration. All models that `kvplan new` writes are files of one library."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        cases = [(facts, _new(library, found, folder / f"case-{n}.yaml")) for n, (found, facts) in enumerate(every)]
+        texts = {folder / f"{new.name}.yaml": new.text for _, new in cases if isinstance(new, NewModel)}
+        for path, text in texts.items():
+            path.write_text(text)
+        known = load([*texts], ())
+        for facts, new in cases:
+            yield _verdict(known, facts, new)
+
+
+def _new(library: Library, configuration: Configuration, out: Path) -> NewModel | str:
+    """What `kvplan new` makes of it, or why it refuses."""
+    place = SourceSpan("config.json", 1, 1, 1)
+    try:
+        text = parse_foreign(json.dumps(configuration.config).encode(), place.path)
+        return described(library, text, place, out)
+    except DslError as error:
+        first = error.diagnostics[0]
+        return f"{first.code} {'; '.join((first.message, *first.notes))}"
+
+
+def _verdict(library: Library, facts: Facts, new: NewModel | str) -> Verdict:
+    if isinstance(new, str):
+        return Verdict(facts.key, REFUSED, of=len(facts.dumps), why=new)
+    warning = f"warns: {new.doubts[0]}" if new.doubts else ""
+    if not facts.dumps:
+        return Verdict(facts.key, UNJUDGED_WARNED if warning else UNJUDGED, why=warning or facts.none)
+    answers = [_answer(library, new.name, dump, compiled=not n) for n, dump in enumerate(facts.dumps)]
+    differs, refused = ([a for a in (getattr(x, w) for x in answers) if a] for w in ("differs", "refused"))
+    word = _word(bool(warning), bool(differs), bool(refused))
+    why = next(iter([*differs, *refused, warning]))
+    return Verdict(facts.key, word, len(answers) - len(differs) - len(refused), len(refused), len(answers), why)
+
+
+def _word(warned: bool, differs: bool, refused: bool) -> str:
+    if differs:
+        return WRONG_WARNED if warned else WRONG
+    return REFUSED if refused else WARNED if warned else RIGHT
+
+
+def _answer(library: Library, model: str, printed: Mapping[str, Any], compiled: bool) -> _Answer:
+    """One dump, compared; `compiled` if a plan from its side to itself is asked for, too."""
+    dump = read_dump(json.dumps(printed))
+    where = at(dump)
+    try:
+        side = side_text(dump, library.engine(dump.engine), "")
+        found = compare(dump, bind(library, library.model(model), side))
+        _ = compile_pair(library, model, side, side) if compiled else None
+    except (CompileError, DslError) as error:
+        return _Answer(refused=f"{where}: refused, {' '.join(str(error).split())}")
+    if not found:
+        return _Answer()
+    first = found[0]
+    what = f"{first.what} of {first.cache or 'no cache'}, {first.layers[0]}"
+    return _Answer(differs=f"{where}: {what}: engine {first.dump}, layout {first.layout}")
+
+
+def at(dump: Dump) -> str:
+    """Which worker of which side a dump is from."""
+    mesh = [f"{axis}={size}" for axis, size in dump.mesh.items() if size > 1]
+    rank = [f"{axis} {number}" for axis, number in dump.rank.items() if number]
+    options = (f"{key}={value}" for key, value in dump.side.items() if key != "conv")
+    return ",".join([*mesh, *options]) + "".join(f" at {one}" for one in rank)

@@ -1,0 +1,132 @@
+"""The corpus against what was accepted, a share of it at a time, and that the judge can find fault."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.conformance.corpus import Configuration, Facts, Release, configurations, facts, facts_line, releases
+from tests.conformance.judge import REFUSED, RIGHT, UNJUDGED, WARNED, WRONG, WRONG_WARNED, Verdict, judged
+from tests.conformance.packed import numbers_of, packed, runs, unpacked
+from tests.conformance.verdicts import changes, of_architectures, read_verdicts, written
+from tests.shares import share, with_rest
+
+from kvplan.dsl.library import load
+
+SHARE = 12  # of so many configurations one is judged by `make test`
+KNOWN = configurations()
+PLAIN = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "dtype": "bfloat16", "hidden_size": 2048,
+    "num_hidden_layers": 4, "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 512,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("release", releases(), ids=str)
+@with_rest("a share")
+def test_the_verdict_of_each_configuration_is_the_one_that_was_accepted(release: Release, rest: bool) -> None:
+    """`make conformance ARGS=--accept` accepts what is better."""
+    some = share(facts(release).values(), 0, SHARE, rest)
+    found = judged(load((), ()), ((KNOWN[one.key], one) for one in some))
+    told = "\n".join(map(str, changes(read_verdicts(release.verdicts_file), found)))
+    assert not told, f"{release}:\n{told}"
+
+
+@pytest.mark.parametrize("release", releases(), ids=str)
+def test_each_configuration_has_facts_and_a_verdict(release: Release) -> None:
+    assert {*facts(release)} == {*read_verdicts(release.verdicts_file)}
+    assert {*facts(release)} <= {*KNOWN}
+
+
+def dump(**of_group: object) -> dict[str, Any]:
+    """What an engine prints of PLAIN."""
+    names = [f"model.layers.{n}.self_attn.attn" for n in range(4)]
+    spec = {"class": "FullAttentionSpec", "block_size": 16, "num_kv_heads": 4, "head_size": 128, "dtype": "bfloat16"}
+    view = {"shape": [4, 4, 16, 256], "strides": [32768, 8192, 512, 2], "dtype": "bfloat16"}
+    layers = ({"name": name, "layer": n, "offset": n * 131072} for n, name in enumerate(names))
+    return {
+        "kvplan-dump": 1,
+        "engine": {"name": "vllm", "version": "0"},
+        "model": {},
+        "side": {"order": "LBHNC", "block": "16"},
+        "mesh": {"tp": 1},
+        "rank": {},
+        "blocks": 4,
+        "allocations": [524288],
+        "axes": ["block", "head", "token", "content"],
+        "specs": [spec],
+        "groups": [{"store": "tokens", "tokens": 16, "kernel_tokens": 16, **of_group, "layers": names}],
+        "layers": [{**layer, "group": 0, "allocation": 0, **view, "spec": 0} for layer in layers],
+    }
+
+
+def verdict(*dumps: dict[str, Any], **config: object) -> Verdict:
+    configuration = Configuration("x", "X", "by hand", {**PLAIN, **config})
+    (found,) = judged(load((), ()), [(configuration, Facts("x", dumps))])
+    return found
+
+
+UNKNOWN_KEY: dict[str, object] = {"sliding_kv_window": 512}
+CASES: dict[str, tuple[list[dict[str, Any]], dict[str, object], str]] = {
+    "right": ([dump(), dump()], {}, RIGHT),
+    "warned": ([dump()], UNKNOWN_KEY, WARNED),
+    "window": ([dump(), dump(window=512)], {}, WRONG),
+    "window, warned": ([dump(window=512)], UNKNOWN_KEY, WRONG_WARNED),
+    "no oracle": ([], {}, UNJUDGED),
+    "no configuration": ([dump()], {"num_hidden_layers": None}, REFUSED),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_judge_tells_right_from_wrong(case: str) -> None:
+    dumps, config, word = CASES[case]
+    found = verdict(*dumps, **config)
+    assert found.word == word, found.why
+
+
+def test_a_side_that_the_layout_refuses_is_not_right() -> None:
+    """The engine served it."""
+    other = dump()
+    other["side"]["order"] = "LAYERS"
+    found = verdict(dump(), other)
+    assert (found.word, found.equal, found.refused, found.of) == (REFUSED, 1, 1, 2)
+
+
+def test_a_change_says_which_way_it_went() -> None:
+    right, wrong = Verdict("x", RIGHT, 2, 0, 2), Verdict("x", WRONG, 1, 0, 2, "a window")
+    told = {"x": right}
+    assert [str(c) for c in changes(told, [wrong])] == [
+        "worse: x: right (2 of 2 equal) → WRONG (1 of 2 equal): a window"
+    ]
+    assert [c.way for c in changes({"x": wrong}, [replace(wrong, equal=0)])] == ["worse"]
+    assert [c.way for c in changes({"x": wrong}, [right])] == ["better"]
+    assert [c.way for c in changes({}, [right])] == ["new"]
+    assert changes(told, [replace(right, why="said otherwise")]) == []
+
+
+def test_verdicts_come_back_from_their_file(tmp_path: Any) -> None:
+    path = tmp_path / "x.tsv"
+    kept = [Verdict("a", WRONG, 1, 0, 2, "a window"), Verdict("b", RIGHT, 3, 0, 3)]
+    path.write_text(written(reversed(kept)))
+    assert [*read_verdicts(path).values()] == kept
+
+
+def test_one_wrong_configuration_makes_an_architecture_wrong() -> None:
+    words = [("A", RIGHT), ("A", WRONG), ("B", REFUSED), ("B", RIGHT), ("B", UNJUDGED)]
+    assert of_architectures(words) == {"A": WRONG, "B": RIGHT}
+
+
+@pytest.mark.parametrize("numbers", [[], [7], [0, 1], [0, 1, 2, 3, 5, 7, 9, 4], [3, 3, 3], [9, 6, 3, 0], [0, 5, 6, 7]])
+def test_runs_are_read_back(numbers: list[int]) -> None:
+    assert numbers_of(runs(numbers)) == numbers
+
+
+def test_a_dump_is_read_back_from_its_line() -> None:
+    whole = dump(window=512)
+    whole["layers"][2]["layer"] = 7
+    specs: list[Any] = []
+    line = packed(copy.deepcopy(whole), specs)
+    assert unpacked(line, specs, "vllm", "0") == whole
+    assert specs == whole["specs"]
+    assert facts_line("x", [whole, whole]).count("FullAttentionSpec") == 1
