@@ -1,39 +1,75 @@
-"""What workers of both roles are: carried out by one owner, drained, asked how they are."""
+"""What workers of both roles are: halves over an endpoint, carried out by its owner, asked how they are."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 
 # Checks of block ids and np.unique import it when they are first called: with a request.
 import numpy.ma  # noqa: F401
 
-from kvplan.runtime.errors import HandleError, TransportError
+from kvplan.runtime.endpoint import Endpoint, Half
+from kvplan.runtime.errors import HandleError
 from kvplan.runtime.inspection import Inspection
-from kvplan.runtime.ops import logs, tracing
+from kvplan.runtime.memory.register import Pool
+from kvplan.runtime.ops import tracing
 from kvplan.runtime.ops.drain import Drain
 from kvplan.runtime.ops.health import reasons
-from kvplan.runtime.owner import Duties, Owner, owned
+from kvplan.runtime.owner import owned
 from kvplan.runtime.staging.buffers import Stage
-from kvplan.runtime.transport.base import Transport
 
 
 class OwnedWorker(ABC):
-    """Worker number `worker` of its role's side, over one transport. What it has is its owner's alone."""
+    """A half of what an engine's worker does, over an endpoint that it may share with the other half."""
 
-    _stage: Stage
-
-    def __init__(self, role: str, worker: int, transport: Transport, clock: Callable[[], float]) -> None:
-        self.worker, self._name = worker, f"{role} worker {worker}"
-        self._transport, self._clock = transport, clock
-        self._closed = self._asleep = False
+    def __init__(self, role: str, endpoint: Endpoint) -> None:
+        self.worker, self._name = endpoint.worker, f"{role} worker {endpoint.worker}"
+        self._endpoint, self._owner, self._transport, self._clock = (
+            endpoint, endpoint.owner, endpoint.transport, endpoint.clock
+        )  # fmt: skip
         tracing.load()
-        self._drain = Drain(self._name)
-        self._under_way, self._exits = False, deque[BaseException]()
-        duties = Duties(self._step, self._look, self._say, self._after, self._behind, self._help, self._ending)
-        self._owner = Owner(self._name, duties)
+        self._drain, self._exits = Drain(self._name), deque[BaseException]()
+
+    def _join(self) -> None:
+        """Take this half's part in the endpoint. Raises RegisterError, and what the transport raises."""
+        half = Half(
+            accept=self._accept,
+            begin=self._begin_over,
+            poll=self._poll,
+            moving=self._moving,
+            look=self._look,
+            say=self._say,
+            after=self._after,
+            uses=self._uses,
+            unused=self._check_unused,
+            drain=self._begin_drain,
+            leave=self._leave,
+            closed=self._end,
+            ending=self._ending,
+        )
+        self._owner.call(lambda: self._endpoint.join(half))
+
+    @property
+    def generation(self) -> int:
+        """Registrations of the memory since the first one."""
+        return self._endpoint.generation
+
+    @property
+    def _pool(self) -> Pool:
+        return self._endpoint.pool
+
+    @property
+    def _stage(self) -> Stage:
+        return self._endpoint.stage
+
+    @property
+    def _closed(self) -> bool:
+        return self._endpoint.closed
+
+    @property
+    def _asleep(self) -> bool:
+        return self._endpoint.asleep
 
     def run_once(self) -> bool:
         """Carry out one step: hear peers, progress the transport, move on with every request. Never waits.
@@ -41,7 +77,7 @@ class OwnedWorker(ABC):
         Whether there was anything to do, or is anything under way. A worker that was started does so by itself.
         """
         self._owner.run_once()
-        return self._under_way
+        return self._endpoint.under_way
 
     @owned
     def inspect(self) -> Inspection:
@@ -55,11 +91,6 @@ class OwnedWorker(ABC):
     def _inspected(self) -> Inspection:
         """What it has now."""
 
-    def _step(self) -> bool:
-        """One step. Whether bytes move."""
-        self._under_way = self._poll()
-        return self._under_way and self._moving()
-
     @abstractmethod
     def _poll(self) -> bool:
         """One step. Whether there was anything to do, or is anything under way."""
@@ -71,14 +102,6 @@ class OwnedWorker(ABC):
     @abstractmethod
     def _look(self) -> tuple[list[int], float]:
         """What to wait for until the next step, and for how many seconds at most."""
-
-    def _behind(self) -> bool:
-        """Whether a copy of the stage waits that no thread has begun, on a machine of few cores."""
-        return self._stage.behind
-
-    def _help(self) -> None:
-        """Make such a copy."""
-        self._stage.help()
 
     def _raise_exits(self) -> None:
         """Raise what ends a program and came from the caller's code, now that all else was done."""
@@ -94,12 +117,32 @@ class OwnedWorker(ABC):
         if self._owner.over:
             return
         self._owner.stop()
-        self._owner.call(self._close)
+        self._owner.call(self._endpoint.close)
         self._owner.close()
 
     @abstractmethod
-    def _close(self) -> None:
-        """The last turn. Once more does nothing."""
+    def _accept(self, pool: Pool) -> None:
+        """Raises RegisterError if this half cannot use the memory."""
+
+    @abstractmethod
+    def _begin_over(self) -> None:
+        """The memory is registered: nobody is met, and nothing is under way."""
+
+    @abstractmethod
+    def _uses(self, peer: str) -> bool:
+        """Whether this half needs the transport to know a peer."""
+
+    @abstractmethod
+    def _check_unused(self) -> None:
+        """Raises HandleError if the memory cannot be given back now."""
+
+    @abstractmethod
+    def _leave(self, why: str) -> None:
+        """Drop every peer; `why` follows this half's name in what its requests end with."""
+
+    @abstractmethod
+    def _end(self) -> None:
+        """The worker is closed, and its transport: nothing moves any more."""
 
     @abstractmethod
     def _say(self) -> None:
@@ -136,13 +179,35 @@ class OwnedWorker(ABC):
         """Why no requests should come here for now, empty where they may. Never waits."""
         return self.unhealthy() + reasons(self._name, {"is suspended": self._asleep, "drains": self._drain.begun})
 
-    def _progress(self) -> int:
-        """Let the transport make progress: how many messages came through it, which nobody sends."""
-        try:
-            return self._transport.progress()
-        except TransportError as error:
-            logs.event(logs.WARNING, "progress failed", worker=self._name, error=error)
-            return 0
+    @owned
+    def drain(self, timeout: float) -> None:
+        """Take nothing new. `drained` says when nothing is left.
+
+        A prefill half raises DrainingError for `hold` and `open`; what was held before goes on, for engines that
+        connect now, too, and is withdrawn after `timeout` seconds. A decode half ends new requests with DrainingError,
+        and raises it for connecting; what is still under way after `timeout` seconds fails. Once more moves the
+        deadline; `resume` ends it. A worker drains with both halves.
+        """
+        self._check_open()
+        self._endpoint.drain(timeout)
+
+    def _begin_drain(self, timeout: float) -> None:
+        self._drain.begin(timeout, self._clock())
+
+    @owned
+    def suspend(self) -> None:
+        """Give the memory back: every peer is dropped, every registration ended. Raises HandleError while in use.
+
+        A worker is suspended with both halves.
+        """
+        self._check_open()
+        self._endpoint.suspend()
+
+    @owned
+    def resume(self, pool: Pool) -> None:
+        """Register memory again after `suspend`: the same memory, or of another size. Peers must be met again."""
+        self._check_not_closed()
+        self._endpoint.resume(pool)
 
     def _check_not_closed(self) -> None:
         if self._owner.over:

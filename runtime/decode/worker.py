@@ -28,6 +28,7 @@ from kvplan.runtime.decode.inspection import inspected
 from kvplan.runtime.decode.meetings import Meet, Meetings, WaitingRequest, WantedPeer
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.decode.transfers import TransferTable
+from kvplan.runtime.endpoint import Endpoint
 from kvplan.runtime.errors import (
     DrainingError,
     HandleError,
@@ -47,7 +48,7 @@ from kvplan.runtime.owner import owned
 from kvplan.runtime.plans.async_catalog import never_waiting
 from kvplan.runtime.plans.catalog import plans_of
 from kvplan.runtime.staging.asked import asked_reads, lending
-from kvplan.runtime.staging.buffers import STAGE_BYTES, Stage
+from kvplan.runtime.staging.buffers import STAGE_BYTES
 from kvplan.runtime.transfer.limits import Limits
 from kvplan.runtime.transport.base import Transport
 from kvplan.runtime.wakeup import BUSY, MOVING, QUIET
@@ -83,16 +84,18 @@ class DecodeWorker(OwnedWorker):
         stage_bytes: int = STAGE_BYTES,
         clock: Callable[[], float] = clocks.now,
     ) -> None:
-        super().__init__("decode", worker, transport, clock)
+        super().__init__(
+            "decode", Endpoint(f"decode worker {worker}", worker, pool, transport, keys, stage_bytes, clock)
+        )
         self.plans, self.keys = never_waiting(plans_of(plans)), keys
         self.identity = identified(identity, self.plans, "decode", pool.side.digest)
         self.counters, self.limits = counters or Counters(), limits or Limits()
-        self.generation, self._side = 0, pool.side.digest
-        self._idle, self._meetings, self._stage_bytes = idle, Meetings(), stage_bytes
+        self._side = pool.side.digest
+        self._idle, self._meetings = idle, Meetings()
         self._ended = deque[Transfer]()
         self._telling = threading.Lock()
         self._batch = _Batch()
-        self._register(pool)
+        self._join()
         self._gauges = [
             self.counters.gauge("peers", lambda: len(self._engines.live)),
             self.counters.gauge("unready_workers", lambda: bool(self.unready())),
@@ -292,7 +295,7 @@ class DecodeWorker(OwnedWorker):
 
     def _look(self) -> tuple[list[int], float]:
         controls = self._engines.controls()
-        if self._closed or self._asleep:
+        if self._asleep:
             return [], QUIET
         if self._stage.behind or any(control.pending() for control in controls):
             return [], 0.0
@@ -354,15 +357,6 @@ class DecodeWorker(OwnedWorker):
         """Whether a transfer has ended and nothing of it can be written any more: its blocks may be used."""
         return transfer.ended and not self._transfers.quarantine.keeps(transfer)
 
-    @owned
-    def drain(self, timeout: float) -> None:
-        """Take nothing new: requests end with DrainingError, connecting raises it. `drained` says when nothing is left.
-
-        What is still under way after `timeout` seconds fails. Once more moves the deadline; `resume` ends it.
-        """
-        self._check_open()
-        self._drain.begin(timeout, self._clock())
-
     def drained(self) -> bool:
         """Whether it drains, and no request is under way and no block in quarantine: it may be closed."""
         return self._drain.begun and not self._meetings and not self._transfers.in_use
@@ -374,70 +368,44 @@ class DecodeWorker(OwnedWorker):
             raise HandleError(f"{self._name} was started before, or has a loop that drives it: start it once")
         self._owner.start(lambda: enter(self._pool.geometry))
 
-    @owned
-    def suspend(self) -> None:
-        """Give the memory back: every peer is dropped, every registration ended. Raises HandleError while in use."""
-        self._check_open()
+    def _check_unused(self) -> None:
         if self._meetings:
             raise HandleError(f"{len(self._meetings)} requests wait until their prefill engines are met: wait, too")
         if used := self._transfers.in_use:
             raise HandleError(f"{self._name} cannot be suspended: {used}: wait for them")
-        self._leave("was suspended")
-        self._asleep = True
-        self._transport.deregister()
-        self._stage.close()
-
-    @owned
-    def resume(self, pool: Pool) -> None:
-        """Register memory anew after `suspend`: the same memory, or of another size. Peers must be met again."""
-        if self._closed or not self._asleep:
-            raise HandleError(f"{self._name} is not suspended: call suspend first")
-        self.generation += 1
-        self._register(pool)
 
     def close(self) -> None:
         super().close()
         if not self._owner.over:
-            for meeting in self._meetings.close():
-                meeting.join(owner.STOP)
+            self._ending()
 
-    def _close(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
-        why = f"{self._name} was closed"
-        self._meetings.refuse(self._transfers, lambda who: TransferError(f"{who}: {why}"))
-        for forget in self._gauges:
-            forget()
-        try:
-            self._leave("was closed")
-        finally:
-            self._transport.close()
-            self._stage.close()
-            self._transfers.quarantine.abandon()
-            self._engines.sweep(set())
+    def _end(self) -> None:
+        self._transfers.quarantine.abandon()
+        self._engines.sweep(set())
 
     def _ending(self) -> None:
         for meeting in self._meetings.close():
             meeting.join(owner.STOP)
 
-    def _register(self, pool: Pool) -> None:
-        """Begin anew with this memory: no engine is met, and nothing is under way."""
+    def _uses(self, peer: str) -> bool:
+        return peer in self._engines.met
+
+    def _accept(self, pool: Pool) -> None:
         pool.check(self.worker, self._side, self._name)
         if not pool.writable:
             raise RegisterError("the memory of a decode worker is read-only: pass writable arrays")
-        self._stage = Stage(self._stage_bytes, self._transport, pool.geometry, self._owner.wake)
-        self._transport.register(pool.geometry.regions, pool.geometry.mem_type)
-        # Before a stage is registered: nobody else reads or writes that.
-        self._metadata = self._transport.metadata()
-        self._pool, self._engines = pool, PrefillEngines(pool, self._transport, self._stage)
+
+    def _begin_over(self) -> None:
+        """Begin from scratch with this memory: no engine is met, and nothing is under way."""
+        pool = self._pool
+        self._engines = PrefillEngines(pool, self._transport, self._stage)
         self._transfers = TransferTable(pool, self._transport, self.limits, self.counters, self._stage, self._ended)
         self._inbox = DecodeInbox(self._transfers, self.counters, self._lost)
-        self._asleep, self._drain = False, Drain(self._name)
+        self._drain = Drain(self._name)
 
     def _round(self, now: float) -> None:
         """What was said, what is posted and what it is time for, for everybody once."""
-        if stray := self._progress():
+        if stray := self._endpoint.progress(self._name):
             self.counters.add("messages", stray, kind=MessageKind.STRAY)
         for engine in self._engines:
             self._listen(engine, now)
@@ -498,7 +466,10 @@ class DecodeWorker(OwnedWorker):
         self._engines.sweep(self._transfers.quarantine.busy())
 
     def _leave(self, why: str) -> None:
-        """Drop every engine; `why` follows this worker's name in what the transfers that fail say."""
+        if self._closed:
+            self._meetings.refuse(self._transfers, lambda who: TransferError(f"{who}: {self._name} {why}"))
+            for forget in self._gauges:
+                forget()
         for engine in self._engines.served():
             self._drop(engine, f"{self._name} {why}")
         self._transfers.finish(self._clock())
@@ -589,7 +560,7 @@ class DecodeWorker(OwnedWorker):
         Raises what opening the stage raises, TransportError, RegisterError; HandleError.
         """
         self._check_open()
-        geometry, metadata = self._pool.geometry, self._metadata
+        geometry, metadata = self._pool.geometry, self._endpoint.metadata
         card = describe(self.worker, plan, self.identity.run, self.generation, geometry, metadata)
         return lending(card, self._stage, self._transport, asked_reads(plan, self.worker, push=True))
 

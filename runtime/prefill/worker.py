@@ -9,10 +9,10 @@ from kvplan.plan.request import check_id
 from kvplan.runtime import clock as clocks
 from kvplan.runtime.clock import ListeningClock
 from kvplan.runtime.control.card import Hello, Refusal
-from kvplan.runtime.control.channel import ControlServer
 from kvplan.runtime.control.handshake_server import PrefillFace
 from kvplan.runtime.control.identity import Identity, identified
 from kvplan.runtime.control.keys import Keys, Plain
+from kvplan.runtime.endpoint import Endpoint
 from kvplan.runtime.errors import EXITS, HandleError, HandshakeError, LeaseError, WithdrawnError
 from kvplan.runtime.inspection import Inspection
 from kvplan.runtime.memory.device import enter
@@ -30,7 +30,7 @@ from kvplan.runtime.prefill.inbox import Completed, PrefillInbox, ask_events
 from kvplan.runtime.prefill.inspection import inspected
 from kvplan.runtime.prefill.lease import LeaseEvent, Leases, Released, taken
 from kvplan.runtime.prefill.source import ComputeEvent, OfferedChunk, SourceRequest, check_event, interval, numbered
-from kvplan.runtime.staging.buffers import STAGE_BYTES, Stage
+from kvplan.runtime.staging.buffers import STAGE_BYTES
 from kvplan.runtime.transfer.executor import ExecutorContext, Slice
 from kvplan.runtime.transfer.gather import IndexScratch
 from kvplan.runtime.transfer.limits import AdmissionQueue, Limits
@@ -71,23 +71,21 @@ class PrefillWorker(OwnedWorker):
         start: bool = True,
         clock: Callable[[], float] = clocks.now,
     ) -> None:
-        super().__init__("prefill", worker, transport, clock)
+        endpoint = Endpoint(f"prefill worker {worker}", worker, pool, transport, keys, stage_bytes, clock)
+        super().__init__("prefill", endpoint)
         self.plans = never_waiting(plans_of(plans))
         self.identity = identified(identity, self.plans, "prefill", pool.side.digest)
         self.counters, self.limits = counters or Counters(), limits or Limits()
-        self.generation, self._side = 0, pool.side
-        self._stage_bytes = stage_bytes
+        self._side = pool.side
         self._lease, self._leases = lease, Leases(lease, self.limits.requests)
         self._lease_clock = ListeningClock(clock, LISTENING)
         self._spans = RequestSpans("kvplan hold", {"worker": worker})
-        self._addresses = tuple[str, ...]()
         given = self.plans.plans if isinstance(self.plans, FixedPlans) else ()
         # No plan has a decode worker that would ever tell this worker that it is done.
         self._unread = bool(given) and not any(expected(plan, worker) for plan in given)
-        self._server = ControlServer(bind, keys)
-        self._server.gather()
+        self._server = endpoint.listen(bind)
         try:
-            self._register(pool)
+            self._join()
         except Exception:
             self._server.close()
             raise
@@ -112,7 +110,7 @@ class PrefillWorker(OwnedWorker):
             raise HandshakeError(
                 f"{len(given)} addresses are announced, this side has {count} workers: give one of each"
             )
-        self._addresses = tuple(given)
+        self._endpoint.addresses = tuple(given)
 
     def hold(self, request: str, tables: Tables | None = None, *, after: ComputeEvent | None = None) -> None:
         """Keep a whole request's blocks until it is `released`. It is read once `after`, an event, has completed.
@@ -169,16 +167,6 @@ class PrefillWorker(OwnedWorker):
         self._hold(request, (0, 0), None, None, None)
         self._give_up(request, self._lease_clock())
 
-    @owned
-    def drain(self, timeout: float) -> None:
-        """Take nothing new: `hold` and `open` raise DrainingError. `drained` says when nothing is left.
-
-        What was held before goes on, for engines that connect now, too, and is withdrawn after `timeout` seconds. Once
-        more moves the deadline; `resume` ends it.
-        """
-        self._check_open()
-        self._drain.begin(timeout, self._clock())
-
     def drained(self) -> bool:
         """Whether it drains, and no request is held or being written: it may be closed."""
         return self._drain.begun and not self._leases.held()
@@ -197,7 +185,7 @@ class PrefillWorker(OwnedWorker):
 
     def unready(self) -> tuple[str, ...]:
         """Why no requests should come here for now, empty where they may. Never waits."""
-        unmet = {"has not been told where its engine's workers answer": not self._addresses}
+        unmet = {"has not been told where its engine's workers answer": not self._endpoint.addresses}
         return super().unready() + reasons(self._name, unmet)
 
     def released(self) -> list[Released]:
@@ -217,8 +205,8 @@ class PrefillWorker(OwnedWorker):
 
     def _look(self) -> tuple[list[int], float]:
         """Less while anybody claims what is held."""
-        if self._closed or self._stage.behind or self._server.pending():
-            return [], QUIET if self._closed else 0.0
+        if self._stage.behind or self._server.pending():
+            return [], 0.0
         busy = not self._asleep and self._inbox.busy
         seconds = BUSY if busy else QUIET
         return self._server.filenos(), MOVING if self._moving() else seconds
@@ -256,54 +244,35 @@ class PrefillWorker(OwnedWorker):
         # An event that ends the program harms no other request.
         self._raise_exits()
 
-    @owned
-    def suspend(self) -> None:
-        """Give the memory back: decode workers are dropped, registrations end. Raises HandleError while any is held."""
-        self._check_open()
+    def _check_unused(self) -> None:
         if held := self._leases.held():
             raise HandleError(f"{self._name} holds {held} requests: withdraw them, or wait")
-        self._inbox.close()
-        self._asleep = True
-        self._transport.deregister()
-        self._stage.close()
 
-    @owned
-    def resume(self, pool: Pool) -> None:
-        """Register memory anew after `suspend`: the same memory, or of another size. Decode workers meet it anew."""
-        self._check_not_closed()
-        if not self._asleep:
-            raise HandleError(f"{self._name} is not suspended: call suspend first")
-        self.generation += 1
-        self._register(pool)
-
-    def _close(self) -> None:
+    def _leave(self, why: str) -> None:
         if self._closed:
-            return
-        self._inbox.say()
-        self._closed = True
-        for forget in self._gauges:
-            forget()
-        try:
-            self._inbox.close()
-        finally:
-            self._server.close()
-            self._transport.close()
-            self._stage.close()
-            self._spans.end_all("closed")
+            for forget in self._gauges:
+                forget()
+        self._inbox.close()
 
-    def _register(self, pool: Pool) -> None:
-        """Begin anew with this memory: nobody is met."""
+    def _end(self) -> None:
+        self._spans.end_all("closed")
+
+    def _uses(self, peer: str) -> bool:
+        return peer in self._inbox.clients.met
+
+    def _accept(self, pool: Pool) -> None:
         pool.check(self.worker, self._side.digest, self._name)
-        self._stage = Stage(self._stage_bytes, self._transport, pool.geometry, self._owner.wake)
-        self._transport.register(pool.geometry.regions, pool.geometry.mem_type)
-        self._pool, self._metadata, self._slices = pool, self._transport.metadata(), AdmissionQueue[Slice](self.limits)
+
+    def _begin_over(self) -> None:
+        """Begin from scratch with this memory: nobody is met."""
+        self._slices = AdmissionQueue[Slice](self.limits)
         self._context = ExecutorContext(
             self._transport, self._slices, IndexScratch(), self.limits.slice_bytes, self._stage
         )
         self._inbox = PrefillInbox(
-            pool, self._context, self._server, self._leases, self._lease, self.limits, self.counters
+            self._pool, self._context, self._server, self._leases, self._lease, self.limits, self.counters
         )
-        self._asleep, self._drain = False, Drain(self._name)
+        self._drain = Drain(self._name)
         self._all_heard = self._lease_clock()
 
     def _expire(self, now: float) -> None:
@@ -324,7 +293,7 @@ class PrefillWorker(OwnedWorker):
 
     def _round(self, now: float, completed: Completed) -> None:
         """One round after all messages were heard."""
-        if stray := self._progress():
+        if stray := self._endpoint.progress(self._name):
             self._inbox.note(LeaseEvent(MessageKind.STRAY, text=f"{stray} messages came through the transport"), stray)
         self._context.begin()
         self._inbox.step(now, completed)
@@ -375,8 +344,8 @@ class PrefillWorker(OwnedWorker):
             worker=self.worker,
             plans=self.plans,
             generation=self.generation,
-            addresses=() if self._asleep else self._addresses,
+            addresses=() if self._asleep else self._endpoint.addresses,
             geometry=self._pool.geometry,
-            metadata=self._metadata,
+            metadata=self._endpoint.metadata,
             fabrics=self._transport.fabrics,
         )

@@ -424,7 +424,7 @@ def test_addresses_are_announced() -> None:
     made = world(Shape(2), Shape(1))
     pair = Pair(made, LoadTimes(10, 5, 5))
     pair.prefill[0].hold(StepOrders(addresses=("tcp://127.0.0.1:1", "tcp://127.0.0.1:2")))
-    assert made.prefill[0]._addresses == ("tcp://127.0.0.1:1", "tcp://127.0.0.1:2")
+    assert made.prefill[0]._endpoint.addresses == ("tcp://127.0.0.1:1", "tcp://127.0.0.1:2")
     made.close()
 
 

@@ -284,7 +284,7 @@ def speak(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
     def through(kind: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *arguments, **_: kind(net, *arguments)
 
-    monkeypatch.setattr("kvplan.runtime.prefill.worker.ControlServer", through(Desk))
+    monkeypatch.setattr("kvplan.runtime.endpoint.ControlServer", through(Desk))
     monkeypatch.setattr("kvplan.runtime.control.handshake.ControlClient", through(Line))
     monkeypatch.setattr("kvplan.runtime.control.handshake.time", SimpleNamespace(sleep=net.sleep))
     monkeypatch.setattr("kvplan.runtime.checksum.background.ThreadPoolExecutor", through(Executor))
