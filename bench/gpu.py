@@ -81,7 +81,8 @@ class RepeatedRequest:
         (engine,) = self.worker._engines.live.values()
         (connection,) = engine.connections.values()
         wanted = request(self.plan, self.blocks, "copies")
-        demand = engine.demands.demand(engine.rules.check(wanted, engine.pools, engine.pools))
+        pair = engine.known.pair
+        demand = pair.demands.demand(pair.rules.check(wanted, pair.pools, pair.pools))
         link, stage = connection.links.of(None), self.worker._stage
         return lambda: _copy(link, stage, demand.of(0))
 

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from kvplan.runtime.control.identity import Identity, revision_of, scales
     from kvplan.runtime.control.keys import Keys, Plain
     from kvplan.runtime.decode.engines import Peer
-    from kvplan.runtime.decode.outcome import Abandoned, Arrived, Broken, Expired
     from kvplan.runtime.decode.transfer import Transfer
     from kvplan.runtime.decode.worker import DecodeWorker
     from kvplan.runtime.memory.arrays import Memory
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from kvplan.runtime.plans.jit import Jit
     from kvplan.runtime.prefill.lease import LeaseEvent, Released
     from kvplan.runtime.prefill.worker import PrefillWorker
+    from kvplan.runtime.protocol.outcome import Abandoned, Arrived, Broken, Expired
     from kvplan.runtime.transfer.limits import Limits
     from kvplan.runtime.transport.inmemory import Hub, InMemory
     from kvplan.runtime.transport.nixl import Nixl
@@ -37,7 +37,7 @@ _HOME = {
     "runtime.control.identity": ("Identity", "revision_of", "scales"),
     "runtime.control.keys": ("Keys", "Plain"),
     "runtime.decode.engines": ("Peer",),
-    "runtime.decode.outcome": ("Abandoned", "Arrived", "Broken", "Expired"),
+    "runtime.protocol.outcome": ("Abandoned", "Arrived", "Broken", "Expired"),
     "runtime.decode.transfer": ("Transfer",),
     "runtime.decode.worker": ("DecodeWorker",),
     "runtime.memory.arrays": ("Memory",),

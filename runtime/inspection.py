@@ -28,6 +28,14 @@ class StageState:
 
 
 @dataclass(frozen=True, slots=True)
+class SliceState:
+    """A slice of a request. `stage` is what it waits for: its turn (limited), a buffer (staged), the wire (posted)."""
+
+    request: str
+    stage: str
+
+
+@dataclass(frozen=True, slots=True)
 class PartState:
     """How far a request is with one prefill `worker`. docs/runtime.md has the drawing of the phases.
 
@@ -149,7 +157,7 @@ class Inspection:
     met: frozenset[str]
     stage: StageState
     bytes_in_flight: int
-    slices_waiting: int
+    slices: tuple[SliceState, ...]
     checksums: int
     engines: tuple[PrefillEngineState, ...] = ()
     requests: tuple[RequestState, ...] = ()

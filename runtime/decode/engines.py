@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import partial
 
 import msgspec
 
 from kvplan.plan.errors import KvplanError
 from kvplan.plan.request import RequestRules
-from kvplan.plan.types import Interval, Plan
+from kvplan.plan.types import Plan, Runs
 from kvplan.runtime.control.card import EngineCard, WorkerCard, geometry
 from kvplan.runtime.control.channel import ControlClient
 from kvplan.runtime.control.handshake import MetEngine
-from kvplan.runtime.control.messages import MOST_NAMED, Claim, WireTables
-from kvplan.runtime.errors import HandshakeError, NotBegunError, PeerLostError, TransferError, TransportError
+from kvplan.runtime.errors import HandshakeError, NotBegunError, TransferError, TransportError
 from kvplan.runtime.memory import geometry as shape
 from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
+from kvplan.runtime.protocol.loads import KnownEngine, PairRules, PrefillPeer
 from kvplan.runtime.staging.asked import AskedImages
 from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.staging.lent import PeerStage
+from kvplan.runtime.transfer import slices
 from kvplan.runtime.transfer.demand import DemandRules, pools
 from kvplan.runtime.transfer.prepare import PreparedLinks, link
 from kvplan.runtime.transport.base import Transport, reach
-
-# Seconds: what a lease is taken for until a peer says how long its leases are, and what it may say.
-FIRST_LEASE = 6.0
-LEASES = (0.01, 1e6)
-HEARTBEATS_PER_LEASE = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +41,9 @@ class Peer:
 
 @dataclass(slots=True, eq=False)
 class PrefillConnection:
-    """One prefill worker. `peer` is its name in the transport, `blocks` are its pools by group.
+    """One prefill worker, as the protocol has it `known`. `peer` is its name in the transport.
 
-    `reads` says that bytes come from it, `stage` is where it packs them, if it does. `images` are of what it writes
-    by way of the stage here.
+    `stage` is where it packs, if it does. `images` are of what it writes by way of the stage here.
     """
 
     worker: int
@@ -57,26 +51,33 @@ class PrefillConnection:
     control: ControlClient
     peer: str
     prefill: Geometry
-    blocks: Mapping[str, int]
-    reads: bool
+    known: PrefillPeer
     links: PreparedLinks
     stage: PeerStage
     images: AskedImages
 
+    @property
+    def reads(self) -> bool:
+        """Whether bytes come from it."""
+        return self.known.reads
+
 
 class PrefillEngine:
-    """A met engine. `push` says that it writes; otherwise this side reads. Not safe from threads."""
+    """A met engine. `push` says that it writes; otherwise this side reads. It is `known` once all workers are met.
+
+    Not safe from threads.
+    """
+
+    known: KnownEngine
 
     def __init__(
         self, met: MetEngine, push: bool, pool: Pool, transport: Transport, now: float, stage: Stage | None = None
     ) -> None:
         self.card: EngineCard = met.engine
         self.plan: Plan = met.plan
-        self.push, self.used = push, now
-        self.rules, self.demands = RequestRules(met.plan), DemandRules(met.plan, pool.worker)
+        self.push = push
         self.connections: dict[int, PrefillConnection] = {}
-        self._pool, self._transport, self._stage = pool, transport, stage
-        self._heartbeats, self._lease, self._next = 0, FIRST_LEASE, now
+        self._pool, self._transport, self._stage, self._met = pool, transport, stage, now
 
     def add(self, card: WorkerCard, control: ControlClient) -> None:
         """Meet one worker: check its memory, tell the transport, prepare. Raises what any of these raises."""
@@ -101,11 +102,21 @@ class PrefillEngine:
         )
         blocks = shape.logical_blocks(remote, self.plan.prefill, card.worker)
         reads = any(read.worker == card.worker for read in self.plan.reads[local.worker])
-        images = self._images(card.worker)
-        connection = PrefillConnection(card.worker, card, control, peer, remote, blocks, reads, links, stage, images)
-        self.connections[card.worker] = connection
-        if connection.reads and not self.push:
-            connection.links.of(None)
+        shard, images = self.plan.prefill.workers[card.worker].shard, self._images(card.worker)
+        # Bytes may be counted by any thread, and when the engine is gone: by the link that was prepared.
+        size = partial(slices.size, links.of(None)) if reads and not self.push else _none
+        known = PrefillPeer(card.worker, peer, shard, reads, blocks, size)
+        self.connections[card.worker] = PrefillConnection(
+            card.worker, card, control, peer, remote, known, links, stage, images
+        )
+
+    def know(self) -> None:
+        """All workers are met: this is what the protocol knows of them."""
+        plan, geometries = self.plan, {worker: one.prefill for worker, one in self.connections.items()}
+        demands = DemandRules(plan, self._pool.worker)
+        pair = PairRules(plan, RequestRules(plan), demands, pools(plan, geometries))
+        peers = tuple(connection.known for connection in self.connections.values())
+        self.known = KnownEngine(self.name, self.push, pair, peers, self._met, self._met)
 
     def _images(self, prefill_worker: int) -> AskedImages:
         """The images of what a worker writes by way of the stage here, as its own links have them."""
@@ -126,15 +137,6 @@ class PrefillEngine:
     def peers(self) -> set[str]:
         """The transport's names of its workers."""
         return {connection.peer for connection in self.connections.values()}
-
-    @cached_property
-    def pools(self) -> dict[str, int]:
-        """Logical prefill blocks by group that every worker has; to be asked for when all workers are met."""
-        return pools(self.plan, {worker: one.prefill for worker, one in self.connections.items()})
-
-    def shard(self, connection: PrefillConnection) -> int:
-        """The shard of the tokens that a worker has."""
-        return self.plan.prefill.workers[connection.worker].shard
 
     def facts(self) -> dict[str, object]:
         """What will move, for the log: rows a block, regions and reads of all workers of the engine."""
@@ -167,24 +169,6 @@ class PrefillEngine:
         shown = [bare(card) for card, _ in met.workers]
         return self.broken() is None and push == self.push and met.plan.digest == self.plan.digest and known == shown
 
-    def claim(
-        self,
-        connection: PrefillConnection,
-        requests: tuple[str, ...],
-        streamed: tuple[str, ...],
-        tables: dict[str, WireTables] | None = None,
-        tokens: dict[str, Interval] | None = None,
-    ) -> int:
-        """Say that these requests are needed; the number of this claim. `tables` are prefill's, by request.
-
-        `tokens` are those that are read, by request, of those that are read whole.
-
-        Raises PeerLostError where it cannot be said, CardError where it is too large.
-        """
-        self._heartbeats += 1
-        connection.control.say(Claim(self._heartbeats, requests, streamed, tables or {}, tokens or {}))
-        return self._heartbeats
-
     def reach(self) -> None:
         """Meet workers anew whose connection in the transport broke. Raises TransferError where that has to wait."""
         for connection in self.connections.values():
@@ -193,32 +177,6 @@ class PrefillEngine:
             except NotBegunError as error:
                 text = f"prefill worker {connection.worker} of {self.name!r} cannot be reached: {error}"
                 raise TransferError(text) from error
-
-    def renew(self, connection: PrefillConnection, requests: tuple[str, ...], streamed: tuple[str, ...]) -> None:
-        """Claim all that is still needed, in as many messages as that takes; nothing while earlier claims wait."""
-        if connection.control.behind:
-            return
-        chunked = frozenset(streamed)
-        with suppress(PeerLostError):
-            for first in range(0, max(len(requests), 1), MOST_NAMED):
-                named = requests[first : first + MOST_NAMED]
-                self.claim(connection, named, tuple(name for name in named if name in chunked))
-
-    def until_heartbeat(self, now: float) -> float:
-        """Seconds until it is time to renew the claims."""
-        return max(0.0, self._next - now)
-
-    def heartbeat_due(self, now: float) -> bool:
-        """Whether it is time to renew the claims; once for each time that comes."""
-        if now < self._next:
-            return False
-        self._next = now + self._lease / HEARTBEATS_PER_LEASE
-        return True
-
-    def learn_lease(self, lease: float, now: float) -> None:
-        """How long the peer's leases are, in seconds: claims must come more often."""
-        if LEASES[0] <= lease <= LEASES[1] and lease != self._lease:
-            self._lease, self._next = lease, min(self._next, now + lease / HEARTBEATS_PER_LEASE)
 
     def broken(self) -> KvplanError | None:
         """Why a worker of this engine can no longer be spoken to."""
@@ -255,6 +213,7 @@ class PrefillEngines:
         self.retired: list[PrefillEngine] = []
         self._pool, self._transport, self._stage = pool, transport, stage
         self._peers: set[str] = set()
+        self._connections: dict[PrefillPeer, PrefillConnection] = {}
 
     def __iter__(self) -> Iterator[PrefillEngine]:
         """All of them, those that are dropped with others first: what they have said counts before that."""
@@ -277,6 +236,14 @@ class PrefillEngines:
     def is_served(self, engine: PrefillEngine) -> bool:
         return any(engine is other for other in self.served())
 
+    def connection(self, peer: PrefillPeer) -> PrefillConnection:
+        """How a worker is spoken to, until nothing is under way from its engine any more."""
+        return self._connections[peer]
+
+    def whose(self, known: KnownEngine) -> PrefillEngine:
+        """The engine that the protocol knows as this."""
+        return next(engine for engine in self if engine.known is known)
+
     def controls(self) -> list[ControlClient]:
         """How the workers of engines that are served are spoken to."""
         return [connection.control for engine in self.served() for connection in engine.connections.values()]
@@ -291,6 +258,7 @@ class PrefillEngines:
         try:
             for card, control in met.workers:
                 engine.add(card, control)
+            engine.know()
         except BaseException:
             met.close()
             self.retire(engine)
@@ -298,6 +266,7 @@ class PrefillEngines:
         finally:
             self._peers |= engine.peers
         self.live[engine.name] = engine
+        self._connections |= {connection.known: connection for connection in engine.connections.values()}
         self._publish()
         logs.event(logs.INFO, "peer met", **engine.facts())
         return engine
@@ -337,6 +306,8 @@ class PrefillEngines:
         for engine in [engine for engine in self.retired if not engine.peers & busy]:
             engine.close()
             self.retired.remove(engine)
+            for connection in engine.connections.values():
+                self._connections.pop(connection.known, None)
         used = {peer for engine in self for peer in engine.peers}
         for peer in sorted(self._peers - used - busy):
             self._forget(peer)
@@ -347,6 +318,11 @@ class PrefillEngines:
             self._transport.remove_peer(peer)
         except TransportError as error:
             logs.event(logs.WARNING, "removal failed", peer=peer, error=error)
+
+
+def _none(runs: Mapping[str, Runs]) -> int:
+    """Bytes that are not counted here: their writer says how many they were."""
+    return 0
 
 
 def bare(card: WorkerCard, **change: str) -> WorkerCard:

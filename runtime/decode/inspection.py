@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kvplan.runtime.decode.driver import DecodeDriver
 from kvplan.runtime.decode.engines import PrefillEngine, PrefillEngines
-from kvplan.runtime.decode.transfer import PeerProgress, Transfer
-from kvplan.runtime.decode.transfers import TransferTable
 from kvplan.runtime.inspection import Inspection, PartState, PrefillEngineState, RequestState
+from kvplan.runtime.protocol.loads import Load, LoadPart
 from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.transport.base import Transport
 
 
 def inspected(
-    name: str, now: float, transport: Transport, stage: Stage, transfers: TransferTable, engines: PrefillEngines
+    name: str, now: float, transport: Transport, stage: Stage, driver: DecodeDriver, engines: PrefillEngines
 ) -> Inspection:
     """The decode worker called `name`."""
+    loads = driver.core.loads
     return Inspection(
         name=name,
         now=now,
@@ -23,16 +24,16 @@ def inspected(
         peers=frozenset(transport.peers),
         met=engines.met,
         stage=stage.inspected(),
-        bytes_in_flight=transfers.admission.in_flight(),
-        slices_waiting=transfers.admission.waiting(),
-        checksums=transfers.summing,
+        bytes_in_flight=driver.admission.in_flight(),
+        slices=driver.context.inspected(),
+        checksums=driver.mover.summing,
         engines=tuple(_engines(engines)),
-        requests=tuple(map(_request, transfers.running.values())),
-        failed=tuple(map(_request, transfers.quarantine)),
-        ended=tuple(transfer.request.id for transfer in transfers.ended),
-        written=transfers.ledger.written(),
+        requests=tuple(_request(load, driver) for load in loads.running.values()),
+        failed=tuple(_request(load, driver) for load in loads.quarantine),
+        ended=tuple(transfer.request.id for transfer in driver.ended),
+        written=loads.ledger.written(),
         quarantined=frozenset(
-            (arena, block) for arena, blocks in transfers.ledger.quarantined().items() for block in blocks
+            (arena, block) for arena, blocks in loads.ledger.quarantined().items() for block in blocks
         ),
     )
 
@@ -47,11 +48,11 @@ def _engine(engine: PrefillEngine, status: str) -> PrefillEngineState:
     return PrefillEngineState(engine.name, engine.card.run, engine.plan.digest, mode, status, frozenset(engine.peers))
 
 
-def _request(transfer: Transfer) -> RequestState:
-    parts = tuple(map(_part, transfer.parts))
-    return RequestState(transfer.request.id, transfer.engine.name, transfer.deadline, parts)
+def _request(load: Load, driver: DecodeDriver) -> RequestState:
+    parts = tuple(_part(part, driver) for part in load.parts)
+    return RequestState(load.request.id, load.engine.name, load.deadline, parts)
 
 
-def _part(part: PeerProgress) -> PartState:
-    worker, phase = part.connection.worker, part.phase.name.lower()
-    return PartState(worker, phase, part.pin, part.arrived, part.writes, len(part.slices))
+def _part(part: LoadPart, driver: DecodeDriver) -> PartState:
+    reads = driver.mover.under_way(part)
+    return PartState(part.worker, part.phase.name.lower(), part.pin, part.arrived, part.writes, reads)

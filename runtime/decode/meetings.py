@@ -9,9 +9,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from kvplan.plan.errors import KvplanError, RequestError
+from kvplan.runtime.decode.driver import DecodeDriver
 from kvplan.runtime.decode.engines import Peer, PrefillEngine, PrefillEngines
 from kvplan.runtime.decode.transfer import Transfer
-from kvplan.runtime.decode.transfers import TransferTable
 from kvplan.runtime.errors import DeadlineError, HandshakeError, LimitedError, TransferError
 
 # A prefill engine's name, the meeting that will tell it, or None for the only one.
@@ -100,19 +100,19 @@ class Meetings:
         """Keep a request until its engine is met, or cannot be."""
         self._waiting.append(request)
 
-    def step(self, transfers: TransferTable, engines: PrefillEngines, now: float) -> None:
+    def step(self, driver: DecodeDriver, engines: PrefillEngines, now: float) -> None:
         """Begin the requests whose engine is there, refuse those that it will not come for, or not in time."""
         # One at a time: a fault of kvplan's own ends one request here, and the others still wait.
         for request in tuple(self._waiting):
             over = request.transfer.ended or request.transfer.attempt > 0
-            if over or _begun(request, transfers, engines, now):
+            if over or _begun(request, driver, engines, now):
                 self._waiting.remove(request)
 
-    def refuse(self, transfers: TransferTable, reason: Callable[[str], RequestError]) -> None:
+    def refuse(self, driver: DecodeDriver, reason: Callable[[str], RequestError]) -> None:
         """Fail all that waits. `reason` makes the error for a request's name."""
         waiting, self._waiting = self._waiting, deque()
         for transfer in (request.transfer for request in waiting if not request.transfer.ended):
-            transfers.refuse(transfer, reason(f"request {transfer.request.id}"))
+            driver.refuse(transfer, reason(f"request {transfer.request.id}"))
 
     def close(self) -> list[threading.Thread]:
         """Give all meetings up; the threads are to be joined outside of a turn."""
@@ -122,7 +122,7 @@ class Meetings:
         return [thread for thread in threads if thread is not threading.current_thread()]
 
 
-def _begun(request: WaitingRequest, transfers: TransferTable, engines: PrefillEngines, now: float) -> bool:
+def _begun(request: WaitingRequest, driver: DecodeDriver, engines: PrefillEngines, now: float) -> bool:
     """Whether a request waits no more: it was begun, or refused."""
     transfer = request.transfer
     try:
@@ -131,11 +131,11 @@ def _begun(request: WaitingRequest, transfers: TransferTable, engines: PrefillEn
             return False
         if engine is None:
             raise _late(transfer)
-        transfers.begin(transfer, engine)
+        driver.begin(transfer, engine)
     except KvplanError as error:
-        transfers.refuse(transfer, error)
+        driver.refuse(transfer, error)
     except Exception as error:
-        transfers.fail(transfer, TransferError(f"request {transfer.request.id}: {type(error).__name__}: {error}"))
+        driver.fail(transfer, TransferError(f"request {transfer.request.id}: {type(error).__name__}: {error}"))
         raise
     return True
 

@@ -39,16 +39,10 @@ class PageUnpacks:
     def __init__(self, stage: Stage | None, peer: str) -> None:
         self._stage, self._peer = stage, peer
         self._pieces: dict[int, PageUnpack] = {}
-        self._missing = False
 
     def __len__(self) -> int:
         """How many are not in their place."""
         return len(self._pieces)
-
-    @property
-    def all_moved(self) -> bool:
-        """Whether all that was asked for is in a buffer, or in its place."""
-        return not self._missing and all(piece.moved for piece in self._pieces.values())
 
     def want(self, images: AskedImages, demand: Demand, shard: int, asked: AskBuffer, control: StageControl) -> None:
         """A piece of a request is to be written here.
@@ -63,15 +57,14 @@ class PageUnpacks:
         self._lend(asked.request, asked.number, unpack, control)
 
     def give_back(self, number: int, moved: bool) -> bool:
-        """The writer is done with a buffer; False where it had none, or has given it back before."""
+        """The writer is done with a buffer. Whether it filled it, now or before."""
         piece = self._pieces.get(number)
         if piece is None or piece.moved:
-            return False
+            return piece is not None
         piece.moved = moved and piece.lent
         if not piece.moved:
-            self._missing = True
             self._free(number)
-        return True
+        return piece.moved
 
     def step(self, request: str, control: StageControl) -> None:
         """Lend what there is, copy what was written. Raises LimitedError, PeerLostError, and what copying raises."""

@@ -22,12 +22,11 @@ from kvplan.runtime.control.handshake import Caller, MetEngine, meet
 from kvplan.runtime.control.identity import Identity, identified
 from kvplan.runtime.control.keys import Keys, Plain
 from kvplan.runtime.decode import spans
+from kvplan.runtime.decode.driver import DecodeDriver
 from kvplan.runtime.decode.engines import Peer, PrefillEngine, PrefillEngines
-from kvplan.runtime.decode.inbox import DecodeInbox
 from kvplan.runtime.decode.inspection import inspected
 from kvplan.runtime.decode.meetings import Meet, Meetings, WaitingRequest, WantedPeer
 from kvplan.runtime.decode.transfer import Transfer
-from kvplan.runtime.decode.transfers import TransferTable
 from kvplan.runtime.endpoint import Endpoint
 from kvplan.runtime.errors import (
     DrainingError,
@@ -47,6 +46,8 @@ from kvplan.runtime.ops.metrics import Counters, MessageKind
 from kvplan.runtime.owner import owned
 from kvplan.runtime.plans.async_catalog import never_waiting
 from kvplan.runtime.plans.catalog import plans_of
+from kvplan.runtime.protocol import effects
+from kvplan.runtime.protocol.load_table import LoadTable
 from kvplan.runtime.staging.asked import asked_reads, lending
 from kvplan.runtime.staging.buffers import STAGE_BYTES
 from kvplan.runtime.transfer.limits import Limits
@@ -99,8 +100,8 @@ class DecodeWorker(OwnedWorker):
         self._gauges = [
             self.counters.gauge("peers", lambda: len(self._engines.live)),
             self.counters.gauge("unready_workers", lambda: bool(self.unready())),
-            self.counters.gauge("in_flight_bytes", lambda: self._transfers.admission.in_flight()),
-            self.counters.gauge("quarantined_bytes", lambda: self._transfers.quarantined_bytes()),
+            self.counters.gauge("in_flight_bytes", lambda: self._driver.admission.in_flight()),
+            self.counters.gauge("quarantined_bytes", lambda: self._driver.quarantined_bytes),
         ]
 
     def connect(self, address: str, timeout: float, key: bytes | None = None, mode: str = "auto") -> Peer:
@@ -273,10 +274,10 @@ class DecodeWorker(OwnedWorker):
     def predict(self, request: Request, peer: str | None = None) -> dict[int, int]:
         """Descriptors that would be posted, by prefill worker. Raises the error that `submit` would give."""
         self._check_open()
-        return self._transfers.predict(request, self._engines.named(peer))
+        return self._driver.predict(request, self._engines.named(peer))
 
     def _inspected(self) -> Inspection:
-        return inspected(self._name, self._clock(), self._transport, self._stage, self._transfers, self._engines)
+        return inspected(self._name, self._clock(), self._transport, self._stage, self._driver, self._engines)
 
     def _poll(self) -> bool:
         if self._closed or self._asleep:
@@ -287,11 +288,11 @@ class DecodeWorker(OwnedWorker):
 
     def _moving(self) -> bool:
         """Whether bytes may be on their way here, or might be by now."""
-        return self._transfers.moving() or self._stage.wanted
+        return self._driver.moving or self._stage.wanted
 
     def running(self) -> int:
         """How many transfers are under way."""
-        return len(self._transfers.running) + len(self._meetings)
+        return len(self._loads.running) + len(self._meetings)
 
     def _look(self) -> tuple[list[int], float]:
         controls = self._engines.controls()
@@ -299,7 +300,7 @@ class DecodeWorker(OwnedWorker):
             return [], QUIET
         if self._stage.behind or any(control.pending() for control in controls):
             return [], 0.0
-        busy = self.running() or self._transfers.in_use
+        busy = self.running() or self._driver.in_use
         seconds = BUSY if busy else self._quiet()
         # What is written here over TCP goes on in this worker's own polls.
         wait = MOVING if self._moving() else seconds
@@ -308,12 +309,12 @@ class DecodeWorker(OwnedWorker):
     def _quiet(self) -> float:
         """Seconds until it is time for anything, where nothing is under way."""
         now = self._clock()
-        return min([QUIET, *(engine.until_heartbeat(now) for engine in self._engines.served())])
+        return self._driver.core.until_heartbeat(now, QUIET)
 
     @owned
     def cancel(self, transfer: Transfer, error: RequestError) -> None:
         """End a running transfer with `error`."""
-        self._transfers.fail(transfer, error)
+        self._driver.fail(transfer, error)
 
     @property
     def driven(self) -> bool:
@@ -342,7 +343,7 @@ class DecodeWorker(OwnedWorker):
             dropped += self._engines.of(engine)
             self._drop(engine, f"engine {peer!r} was dropped")
         if dead:
-            self._transfers.quarantine.bury({name for engine in dropped for name in engine.peers})
+            self._driver.feed(effects.PeersDead(frozenset(name for engine in dropped for name in engine.peers)))
         self._sweep(self._clock())
 
     def peers(self) -> tuple[Peer, ...]:
@@ -351,15 +352,15 @@ class DecodeWorker(OwnedWorker):
 
     def quarantined(self) -> dict[int, tuple[int, ...]]:
         """Decode block ids that may still be written, by arena."""
-        return self._transfers.ledger.quarantined()
+        return self._loads.ledger.quarantined()
 
     def settled(self, transfer: Transfer) -> bool:
         """Whether a transfer has ended and nothing of it can be written any more: its blocks may be used."""
-        return transfer.ended and not self._transfers.quarantine.keeps(transfer)
+        return transfer.ended and not self._loads.quarantine.keeps(transfer)
 
     def drained(self) -> bool:
         """Whether it drains, and no request is under way and no block in quarantine: it may be closed."""
-        return self._drain.begun and not self._meetings and not self._transfers.in_use
+        return self._drain.begun and not self._meetings and not self._driver.in_use
 
     def start(self) -> None:
         """Have a thread of its own do its work until `close`. Raises HandleError if one does, or after `close`."""
@@ -371,7 +372,7 @@ class DecodeWorker(OwnedWorker):
     def _check_unused(self) -> None:
         if self._meetings:
             raise HandleError(f"{len(self._meetings)} requests wait until their prefill engines are met: wait, too")
-        if used := self._transfers.in_use:
+        if used := self._driver.in_use:
             raise HandleError(f"{self._name} cannot be suspended: {used}: wait for them")
 
     def close(self) -> None:
@@ -380,7 +381,7 @@ class DecodeWorker(OwnedWorker):
             self._ending()
 
     def _end(self) -> None:
-        self._transfers.quarantine.abandon()
+        self._loads.quarantine.abandon()
         self._engines.sweep(set())
 
     def _ending(self) -> None:
@@ -399,9 +400,22 @@ class DecodeWorker(OwnedWorker):
         """Begin from scratch with this memory: no engine is met, and nothing is under way."""
         pool = self._pool
         self._engines = PrefillEngines(pool, self._transport, self._stage)
-        self._transfers = TransferTable(pool, self._transport, self.limits, self.counters, self._stage, self._ended)
-        self._inbox = DecodeInbox(self._transfers, self.counters, self._lost)
+        self._driver = DecodeDriver(
+            pool,
+            self._transport,
+            self.limits,
+            self.counters,
+            self._stage,
+            self._engines,
+            self._ended,
+            self._clock,
+            lambda known, error: self._lost(self._engines.whose(known), error),
+        )
         self._drain = Drain(self._name)
+
+    @property
+    def _loads(self) -> LoadTable:
+        return self._driver.core.loads
 
     def _round(self, now: float) -> None:
         """What was said, what is posted and what it is time for, for everybody once."""
@@ -409,20 +423,16 @@ class DecodeWorker(OwnedWorker):
             self.counters.add("messages", stray, kind=MessageKind.STRAY)
         for engine in self._engines:
             self._listen(engine, now)
-        self._transfers.context.begin()
-        self._meetings.step(self._transfers, self._engines, now)
-        for transfer in list(self._transfers.running.values()):
-            self._transfers.step(transfer, now)
+        self._driver.context.begin()
+        self._meetings.step(self._driver, self._engines, now)
+        self._driver.follow()
         if self._drain.past_deadline(now):
             late = "did not end before the worker had to drain"
-            self._transfers.stop(None, lambda who: DrainingError(f"{who} {late}"))
-            self._meetings.refuse(self._transfers, lambda who: DrainingError(f"{who} {late}"))
-        for engine in self._engines.served():
-            if engine.heartbeat_due(now):
-                for connection in engine.connections.values():
-                    engine.renew(connection, *self._transfers.claims(engine, connection))
+            self._driver.fail_all(lambda who: DrainingError(f"{who} {late}"))
+            self._meetings.refuse(self._driver, lambda who: DrainingError(f"{who} {late}"))
         self._evict(now)
-        self._sweep(now)
+        self._driver.tick(now)
+        self._engines.sweep(self._loads.quarantine.busy())
 
     def _listen(self, engine: PrefillEngine, now: float) -> None:
         # Asked first: a worker that has ended said before that which requests are done.
@@ -430,7 +440,7 @@ class DecodeWorker(OwnedWorker):
         for connection in engine.connections.values():
             while messages := connection.control.receive():
                 for message in messages:
-                    self._inbox.hear(engine, connection, message, now)
+                    self._driver.hear(engine, connection, message)
                 if error is None:
                     break
         if error is not None:
@@ -444,37 +454,38 @@ class DecodeWorker(OwnedWorker):
 
     def _evict(self, now: float) -> None:
         """Drop the engines that nothing was asked of for a time, or will be, as they have another plan now."""
-        busy = {transfer.engine for transfer in self._transfers.running.values()}
-        for engine in [engine for engine in self._engines.replanned if engine not in busy]:
+        busy = {load.engine for load in self._loads.running.values()}
+        for engine in [engine for engine in self._engines.replanned if engine.known not in busy]:
             self._drop(engine, "its plan was replaced")
         for engine in list(self._engines.live.values()):
-            if now - engine.used > self._idle and not busy.intersection(self._engines.of(engine)):
+            used = busy.intersection(one.known for one in self._engines.of(engine))
+            if now - engine.known.used > self._idle and not used:
                 logs.event(logs.INFO, "peer evicted", engine=engine.name, run=engine.card.run, idle_s=self._idle)
                 self._drop(engine, "the engine was idle")
 
     def _drop(self, engine: PrefillEngine, why: str) -> None:
         """Forget an engine: its requests fail but those that it confirmed, what is under way from it is waited for."""
         for dropped in self._engines.of(engine):
-            self._transfers.stop(dropped, lambda who: TransferError(f"{who}: {why}"))
+            self._driver.feed(effects.DropEngine(dropped.known, why))
             self._engines.retire(dropped)
         if (successor := self._engines.live.get(engine.name)) is not None:
-            self._transfers.quarantine.follow(successor.connections)
+            self._driver.feed(effects.FollowEngine(successor.known))
 
     def _sweep(self, now: float) -> None:
         """Free what nothing writes any more, and forget who nothing is under way from."""
-        self._transfers.quarantine.sweep(now)
-        self._engines.sweep(self._transfers.quarantine.busy())
+        self._driver.settle(now)
+        self._engines.sweep(self._loads.quarantine.busy())
 
     def _leave(self, why: str) -> None:
         if self._closed:
-            self._meetings.refuse(self._transfers, lambda who: TransferError(f"{who}: {self._name} {why}"))
+            self._meetings.refuse(self._driver, lambda who: TransferError(f"{who}: {self._name} {why}"))
             for forget in self._gauges:
                 forget()
         for engine in self._engines.served():
             self._drop(engine, f"{self._name} {why}")
-        self._transfers.finish(self._clock())
-        self._transfers.stop(None, lambda who: TransferError(f"{who}: {self._name} {why}"))
-        self._transfers.close()
+        self._driver.follow()
+        self._driver.fail_all(lambda who: TransferError(f"{who}: {self._name} {why}"))
+        self._driver.mover.close()
         self._sweep(self._clock())
 
     @owned
@@ -486,7 +497,7 @@ class DecodeWorker(OwnedWorker):
         before = self._engines.live.get(met.engine.name)
         if before is not None and before.same(met, push):
             met.close()
-            before.used = self._clock()
+            before.known.used = self._clock()
             return _peer(before)
         if before is not None and before.replanned(met, push):
             return _peer(self._replan(before, met))
@@ -494,7 +505,7 @@ class DecodeWorker(OwnedWorker):
             logs.event(logs.INFO, "peer replaced", **_succession(before.card, met.engine))
             self._drop(before, _replaced(before.card, met.engine))
         engine = self._engines.add(met, push, self._clock())
-        self._transfers.quarantine.follow(engine.connections)
+        self._driver.feed(effects.EngineMet(engine.known, follow=True))
         return _peer(engine)
 
     def _replan(self, before: PrefillEngine, met: MetEngine) -> PrefillEngine:
@@ -502,7 +513,9 @@ class DecodeWorker(OwnedWorker):
         plans = {"plan_before": before.plan.digest, "plan": met.plan.digest}
         logs.event(logs.INFO, "plan replaced", engine=before.name, run=before.card.run, **plans)
         self._engines.step_aside(before)
-        return self._engines.add(met, before.push, self._clock())
+        engine = self._engines.add(met, before.push, self._clock())
+        self._driver.feed(effects.EngineMet(engine.known, follow=False))
+        return engine
 
     def _begin(
         self,
@@ -515,7 +528,7 @@ class DecodeWorker(OwnedWorker):
         streamed: bool,
     ) -> Transfer:
         now, began = self._clock(), tracing.start()
-        transfer = Transfer(request, now, now, self, streamed, sample)
+        transfer = Transfer(request, now, now, streamed, sample, worker=self)
         ask = partial(self._ask_for, transfer, timeout, peer, sample, wait)
         if self._batch.asks is not None:
             self._batch.asks.append(ask)
@@ -539,15 +552,15 @@ class DecodeWorker(OwnedWorker):
             if not transfer.ended:
                 self._start(WaitingRequest(transfer, peer, self._meetings.under_way()))
         except KvplanError as error:
-            self._transfers.refuse(transfer, error)
+            self._driver.refuse(transfer, error)
         except Exception as error:
             logs.failure("request not begun", worker=self._name)
-            self._transfers.fail(transfer, TransferError(f"the request was not begun: {cause_text(error)}"))
+            self._driver.fail(transfer, TransferError(f"the request was not begun: {cause_text(error)}"))
 
     def _start(self, request: WaitingRequest) -> None:
         """Begin a request, or have it wait until its engine is met."""
         if (engine := request.engine(self._engines)) is not None:
-            self._transfers.begin(request.transfer, engine)
+            self._driver.begin(request.transfer, engine)
         elif self.running() < self.limits.requests:
             self._meetings.wait(request)
         else:

@@ -24,7 +24,7 @@ def inspected(
         met=inbox.clients.met,
         stage=stage.inspected(),
         bytes_in_flight=context.admission.in_flight(),
-        slices_waiting=context.admission.waiting(),
+        slices=context.inspected(),
         checksums=inbox.comparing,
         clients=tuple(map(_client, inbox.clients)),
         holds=leases.holds(),

@@ -224,13 +224,13 @@ class RequestWrites:
         return plan.prefill.workers[self._pool.worker].shard
 
     def _finish(self, write: RequestWrite) -> None:
-        name, pin, executor = write.request.id, write.source.pin, write.executor
+        name, pin, meter = write.request.id, write.source.pin, write.executor.meter
         write.on(WriteEvent.WRITTEN)
-        self._counters.add("moved_bytes", executor.moved, direction="write")
-        self._counters.add("posts", executor.descriptors)
-        self._counters.add("spans", executor.spans)
-        self._counters.add("staged_bytes", executor.staged, direction="write")
-        self._send(write.client, Written(name, pin, executor.moved))
+        self._counters.add("moved_bytes", meter.moved, direction="write")
+        self._counters.add("posts", meter.descriptors)
+        self._counters.add("spans", meter.spans)
+        self._counters.add("staged_bytes", meter.staged, direction="write")
+        self._send(write.client, Written(name, pin, meter.moved))
 
     def _fail(self, write: RequestWrite, error: KvplanError) -> None:
         self._stop(write)

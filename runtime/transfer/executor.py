@@ -17,12 +17,14 @@ import numpy as np
 
 from kvplan.plan.types import Runs
 from kvplan.runtime.errors import PeerLostError
+from kvplan.runtime.inspection import SliceState
 from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.staging.lent import LentMove
 from kvplan.runtime.staging.staged import StagedMove
 from kvplan.runtime.transfer import slices
 from kvplan.runtime.transfer.gather import GatheredSpans, IndexScratch, gather, gather_staged
 from kvplan.runtime.transfer.limits import AdmissionQueue
+from kvplan.runtime.transfer.meter import Meter
 from kvplan.runtime.transfer.posts import begun_nothing, ended, hand_over, over, release
 from kvplan.runtime.transfer.prepare import PreparedLink
 from kvplan.runtime.transfer.shared import WHOLE, TransferPart, parts, shares
@@ -111,6 +113,11 @@ class ExecutorContext:
     numbers: Iterator[int] = field(default_factory=itertools.count)
     ready: list[Slice] = field(default_factory=list)
 
+    def inspected(self) -> tuple[SliceState, ...]:
+        """Every slice that waits or moves."""
+        found = self.admission.tokens()
+        return tuple(SliceState(slice_.executor.request, slice_.stage.name.lower()) for slice_ in found)
+
     def begin(self) -> None:
         """Begin slices that may be: of `slice_bytes` bytes in all, or one, since a post may copy before it returns."""
         if self.stage is not None:
@@ -182,9 +189,7 @@ class TransferExecutor:
     """Bytes of one request between here and one peer.
 
     What goes wrong is told to `on_failure`, whose owner calls `stop`: nothing is posted after that. `complete` says
-    that all that there is to move was added. `staged` are bytes that went by way of a stage, with what nobody asked for
-    between them. `descriptors` and `spans` are predicted; `posted` is what the transport counted, None if it does not
-    count.
+    that all that there is to move was added. `meter` counts what is moved.
     """
 
     def __init__(
@@ -193,10 +198,9 @@ class TransferExecutor:
         peer: str,
         context: ExecutorContext,
         on_failure: Callable[[Exception], None],
+        meter: Meter | None = None,
     ) -> None:
-        self.request, self.peer = request, peer
-        self.moved = self.staged = self.descriptors = self.spans = 0
-        self.posted: int | None = 0
+        self.request, self.peer, self.meter = request, peer, meter or Meter()
         self.complete = False
         self._context, self._on_failure = context, on_failure
         self._slices: dict[int, Slice] = {}
@@ -264,8 +268,8 @@ class TransferExecutor:
 
     def count(self, load: GatheredSpans, part: TransferPart) -> None:
         """Count what was posted for a slice, which is a part of the load."""
-        self.descriptors += part.of(load.descriptors)
-        self.spans += part.of(load.spans)
+        self.meter.descriptors += part.of(load.descriptors)
+        self.meter.spans += part.of(load.spans)
 
     def fail(self, error: Exception) -> None:
         """A slice cannot be moved."""
@@ -284,7 +288,7 @@ class TransferExecutor:
             if posted and self._try(self._over, slice_):
                 self.close(slice_)
                 del self._slices[slice_.number]
-                self.moved += slice_.moved
+                self.meter.moved += slice_.moved
                 self._count_posted(slice_)
                 self._hand_on()
 
@@ -331,7 +335,7 @@ class TransferExecutor:
         assert slice_.staged is not None
         if not slice_.staged.ready():
             return
-        self.staged += slice_.staged.piece.bytes
+        self.meter.staged += slice_.staged.piece.bytes
         self._context.issue_staged(slice_, slice_.staged)
         if self.has(slice_):
             self._over(slice_)
@@ -347,8 +351,9 @@ class TransferExecutor:
         return slice_.staged is None or slice_.staged.arrived()
 
     def _count_posted(self, slice_: Slice) -> None:
-        if self.posted is not None:
-            self.posted = None if slice_.posted is None else self.posted + slice_.part.of(slice_.posted)
+        if self.meter.posted is not None:
+            added = None if slice_.posted is None else slice_.part.of(slice_.posted)
+            self.meter.posted = None if added is None else self.meter.posted + added
 
     def _poll(self, slice_: Slice, handle: TransferHandle) -> bool:
         try:

@@ -119,6 +119,10 @@ class AdmissionQueue(Generic[Token]):
         peers = list(self._queues) if peer is None else [peer]
         return [token for name in peers for token in self._drop(name, request)]
 
+    def tokens(self) -> list[Token]:
+        """All jobs that wait or are in flight."""
+        return [*self._posted, *self._waiting]
+
     def in_flight(self, peer: str | None = None) -> int:
         """Bytes in flight, of one peer or in all."""
         return self._total if peer is None else self._bytes[peer]

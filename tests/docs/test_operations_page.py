@@ -30,7 +30,6 @@ from kvplan.integrations.vllm.measures import NAMES
 from kvplan.plan.planes import planes
 from kvplan.plan.types import FORMAT
 from kvplan.runtime.control.outbox import MOST_BYTES
-from kvplan.runtime.decode.engines import HEARTBEATS_PER_LEASE
 from kvplan.runtime.decode.worker import DecodeWorker
 from kvplan.runtime.ops.metrics import COUNTERS, GAUGES, HISTOGRAMS, Metric
 from kvplan.runtime.ops.prometheus import PREFIX, RATIO
@@ -38,6 +37,7 @@ from kvplan.runtime.owner import STUCK
 from kvplan.runtime.prefill.clients import MOST
 from kvplan.runtime.prefill.inbox import SILENT
 from kvplan.runtime.prefill.worker import PrefillWorker
+from kvplan.runtime.protocol.loads import HEARTBEATS_PER_LEASE
 from kvplan.runtime.transfer.limits import Limits
 
 PAGE = (DOCS / "operations.md").read_text()

@@ -11,11 +11,11 @@ import pytest
 from tests.paths import ROOT
 from tests.runtime.page import DRAWING, PAGE, diagram, fresh, tree
 
-from kvplan.runtime.decode.phases import RUNNING, TRANSFER, Event, Phase, refused
 from kvplan.runtime.errors import BY_CODE, KvplanError, PhaseError
 from kvplan.runtime.machine import StateMachine
 from kvplan.runtime.prefill.lease import PIN, PinEvent, PinPhase
 from kvplan.runtime.prefill.writes import WRITE, WriteEvent, WritePhase
+from kvplan.runtime.protocol.phases import RUNNING, TRANSFER, Event, Phase, refused
 
 MACHINES: list[tuple[StateMachine[Any, Any], type[IntEnum], type[Enum]]] = [
     (TRANSFER, Phase, Event),

@@ -8,7 +8,7 @@ import pytest
 from tests.vllm.cases import Stage
 from tests.vllm.watch import ORDER, reached, stage_of, transfer_of
 
-from kvplan.runtime.decode.phases import Phase
+from kvplan.runtime.protocol.phases import Phase
 
 
 def transfer(*phases: Phase, unheld: bool = False, ended: bool = False) -> SimpleNamespace:

@@ -15,26 +15,24 @@ from tests.runtime.helpers.worlds import World, world
 
 from kvplan.runtime import Sample, errors
 from kvplan.runtime.checksum.checksum import of_read
-from kvplan.runtime.decode.phases import Phase
+from kvplan.runtime.protocol.phases import Phase
 
 SHAPES = [(Shape(2), Shape(1)), (Shape(1), Shape(2)), (Shape(2, kernel=6), Shape(1, ratio=2))]
 
 
-def disturbed(made: World, change: Callable[[World], None], mode: str, sample: Sample) -> Any:
+def disturbed(made: World, change: Callable[[World], None], monkeypatch: pytest.MonkeyPatch, sample: Sample) -> Any:
     """A request whose memory is changed after it has moved and before it is summed."""
     request = ask(made, (0, 45))
     filled(made, request)
     made.hold("r")
-    original = made.decode[0]._transfers._sums
-
     changes = [change]
 
-    def sums(*arguments: Any) -> Any:
+    def summed(*arguments: Any) -> Any:
         if changes:
             changes.pop()(made)
-        return original(*arguments)
+        return of_read(*arguments)
 
-    made.decode[0]._transfers._sums = sums  # type: ignore[method-assign, assignment]
+    monkeypatch.setattr("kvplan.runtime.decode.mover.of_read", summed)
     return made.decode[0].submit(request, 20, checksum=sample)
 
 
@@ -47,11 +45,13 @@ def flip(plane: str, block: int, byte: int) -> Callable[[World], None]:
 
 @pytest.mark.parametrize("mode", ["pull", "push"])
 @pytest.mark.parametrize(("plane", "layer"), [("kv.3", 3), ("kv.7", 7), ("state.7", 7)])
-def test_one_bit_is_seen_and_its_layer_named(plane: str, layer: int, mode: str) -> None:
+def test_one_bit_is_seen_and_its_layer_named(
+    plane: str, layer: int, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = world(Shape(2), Shape(1), mode=mode)
     request = ask(made, (0, 45))
     block = request.decode["kv"].ids[2] if plane.startswith("kv") else 6  # type: ignore[union-attr]
-    failed = disturbed(made, flip(plane, block, 5), mode, Sample())
+    failed = disturbed(made, flip(plane, block, 5), monkeypatch, Sample())
     until(failed.poll)
     assert isinstance(failed.error, errors.ChecksumError)
     assert f"layer {layer} of cache {plane.partition('.')[0]!r} differs" in str(failed.error)
@@ -75,9 +75,10 @@ def test_what_is_alike_is_done(shapes: tuple[Shape, Shape], mode: str) -> None:
     made.close()
 
 
-def test_a_request_that_is_unlike_may_be_tried_again() -> None:
+def test_a_request_that_is_unlike_may_be_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     made = world(Shape(1), Shape(1))
-    broken = disturbed(made, flip("kv.3", int(ask(made, (0, 45)).decode["kv"].ids[0]), 0), "pull", Sample())  # type: ignore[union-attr]
+    first = int(ask(made, (0, 45)).decode["kv"].ids[0])  # type: ignore[union-attr]
+    broken = disturbed(made, flip("kv.3", first, 0), monkeypatch, Sample())
     until(broken.poll)
     assert broken.state == "failed"
     until(lambda: freed(made.decode[0]))
@@ -100,7 +101,7 @@ def test_other_requests_go_on_while_one_is_summed(monkeypatch: pytest.MonkeyPatc
         assert summed.wait(10)
         return of_read(*arguments)
 
-    monkeypatch.setattr("kvplan.runtime.decode.transfers.of_read", slow)
+    monkeypatch.setattr("kvplan.runtime.decode.mover.of_read", slow)
     made.hold("slow")
     slowly = made.decode[0].submit(ask(made, (0, 12), name="slow"), 20, checksum=Sample())
     until(lambda: slowly.poll() or all(part.phase is Phase.MOVED for part in slowly.parts))

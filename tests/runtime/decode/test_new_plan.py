@@ -17,9 +17,9 @@ from kvplan.plan import digest
 from kvplan.plan.files import index
 from kvplan.plan.files.loader import load_plan
 from kvplan.runtime import Catalog, DecodeWorker, PrefillWorker, errors
-from kvplan.runtime.decode.phases import Phase
 from kvplan.runtime.inspection import PrefillEngineState
 from kvplan.runtime.plans.catalog import FixedPlans
+from kvplan.runtime.protocol.phases import Phase
 
 
 def replan(made: World) -> str:
@@ -103,7 +103,7 @@ def test_what_is_under_way_ends_by_the_plan_that_it_began_with(mode: str) -> Non
             source.run_once()
         until(lambda: not running.poll() and renewed(made, "before", clock))
     made.hub.frozen.clear()
-    assert running.wait().engine.plan.digest == made.plan.digest
+    assert running.wait().engine.pair.plan.digest == made.plan.digest
     check(made, 0, request)
     assert made.released() == {("before", "finished")}
     until(lambda: not worker.run_once() and not replanned(worker))

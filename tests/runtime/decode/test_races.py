@@ -16,7 +16,7 @@ from tests.runtime.simulation.channels import Line, Net, speak
 from kvplan.plan.request import blocks
 from kvplan.plan.types import Blocks
 from kvplan.runtime import DecodeWorker, InMemory, Plain, PrefillWorker, Request, Sample, Slot, Transfer, views
-from kvplan.runtime.decode.phases import Phase
+from kvplan.runtime.protocol.phases import Phase
 from kvplan.runtime.transport.inmemory import Hub
 
 SHAPE, MODEL = Shape(1), Model()
@@ -274,3 +274,23 @@ def test_callbacks_hold_no_lock(net: Net) -> None:
     transfer.on_end(callback)
     rounds(made, net)
     assert (transfer.state, seen) == ("done", [True])
+
+
+def test_a_writer_is_gone_that_the_transport_has_lost_and_that_cannot_be_spoken_to(
+    net: Net, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = pair(net, "push")
+    worker, lost = made.decode[0], set[str]()
+    monkeypatch.setattr(InMemory, "lost", lambda _, peer: peer in lost)
+    transfer = writing(made)
+    (engine,) = worker.inspect().engines
+    # The transport alone says nothing: it may go on to write by other connections.
+    lost |= engine.peers
+    transfer.cancel()
+    rounds(made, net)
+    assert not worker.settled(transfer)
+    live(net).cut()
+    for _ in range(8):
+        net.time += 0.2
+        worker.run_once()
+    assert worker.settled(transfer)

@@ -11,7 +11,7 @@ from tests.runtime.decode.test_races import elsewhere, held, live, pair, rounds,
 from tests.runtime.simulation.channels import Net, speak
 
 from kvplan.runtime import errors
-from kvplan.runtime.decode.phases import Phase
+from kvplan.runtime.protocol.phases import Phase
 
 
 @pytest.fixture

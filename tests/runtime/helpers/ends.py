@@ -104,7 +104,7 @@ class Ends:
             also()
             assert not failures, failures
             assert patience.lasts(), "the transfer does not end"
-        assert executor.descriptors == executor.posted == predict(link, runs, context)
+        assert executor.meter.descriptors == executor.meter.posted == predict(link, runs, context)
         return executor
 
     def move(self, link: PreparedLink, runs: Mapping[str, Runs]) -> GatheredSpans:

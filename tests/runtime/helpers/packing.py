@@ -100,6 +100,5 @@ class LendingPeer:
         assert all(self.stage.lent(message.request, message.number, message.address) for message in said)
 
     def close(self) -> None:
-        assert self._unpacks.all_moved
         until(lambda: not self._unpacks, self.step)
         self._own.close()

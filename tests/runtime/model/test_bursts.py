@@ -100,7 +100,7 @@ def test_a_request_that_was_fed_in_many_chunks_and_is_opened_late(net: Net, mode
 
 def test_more_requests_than_a_claim_names(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is claimed again and again, in several messages, while its event is waited for."""
-    monkeypatch.setattr("kvplan.runtime.decode.engines.MOST_NAMED", 7)
+    monkeypatch.setattr("kvplan.runtime.protocol.decode.MOST_NAMED", 7)
     made, event = pair(net, "pull", lease=1.0), Flag()
     requests = small(made, 30)
     for request in requests:

@@ -14,7 +14,7 @@ from tests.runtime.helpers.worlds import World, world
 
 from kvplan.runtime import Blocks, DecodeWorker, PrefillWorker, Request, Slot, Transfer, errors
 from kvplan.runtime.control.channel import ControlClient
-from kvplan.runtime.decode.phases import Phase
+from kvplan.runtime.protocol.phases import Phase
 
 
 class Clock:

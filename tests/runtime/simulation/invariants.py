@@ -111,7 +111,7 @@ def empty(worker: PrefillWorker) -> None:
 
 def calm(seen: Inspection) -> None:
     """Nothing moves or is summed, every buffer of a worker's stage is there again, and nobody waits for one."""
-    assert (seen.bytes_in_flight, seen.slices_waiting, seen.checksums) == (0, 0, 0)
+    assert (seen.bytes_in_flight, seen.slices, seen.checksums) == (0, (), 0)
     stage = seen.stage
     assert (stage.waiting, stage.lent, stage.kept, stage.copies) == ((), (), (), 0)
     assert len(stage.free) == (BUFFERS if stage.open else 0)

@@ -34,7 +34,6 @@ from kvplan.runtime.errors import DeadlineError, TransferError
 from kvplan.runtime.staging import staged
 from kvplan.runtime.staging.buffers import BUFFERS, SHARE, THREADS
 from kvplan.runtime.staging.views import HostCopies
-from kvplan.runtime.transfer.executor import SliceStage
 
 
 @pytest.fixture(params=["pull", "push", "lent"])
@@ -158,9 +157,9 @@ def test_who_waits_for_buffers_of_a_request_that_was_given_up_waits_a_while(
         found.hold("a", "b")
         found.hub.frozen.update(frozen_posts(found))
         first = found.decode[0].submit(given_up, 20)
-        run(found, lambda: slices_at(found, "a").count(SliceStage.POSTED) == SHARE)
+        run(found, lambda: slices_at(found, "a").count("posted") == SHARE)
         second = found.decode[0].submit(waiting, 20)
-        run(found, lambda: SliceStage.STAGED in slices_at(found, "b"))
+        run(found, lambda: "staged" in slices_at(found, "b"))
         first.cancel()
         run(found, lambda: second.ended if patience < 0 else stuck(found))
         found.hub.frozen.clear()
@@ -170,13 +169,10 @@ def test_who_waits_for_buffers_of_a_request_that_was_given_up_waits_a_while(
         found.close()
 
 
-def slices_at(made: World, request: str) -> list[SliceStage]:
+def slices_at(made: World, request: str) -> list[str]:
     """What the slices of a request that is under way wait for."""
-    parts = [part for transfer in made.decode[0]._transfers.running.values() for part in transfer.parts]
-    writes = [write for worker in made.prefill for write in list(worker._inbox.writes._all.values())]
-    executors = [*(part.executor for part in parts), *(write.executor for write in writes)]
-    moving = [one for one in executors if one is not None and one.request == request]
-    return [slice_.stage for one in moving for slice_ in list(one._slices.values())]
+    seen = [of for worker in (*made.decode, *made.prefill) for of in worker.inspect().slices]
+    return [of.stage for of in seen if of.request == request]
 
 
 def stuck(made: World) -> bool:

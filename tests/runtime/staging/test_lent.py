@@ -32,15 +32,15 @@ from tests.runtime.helpers.staging import (
 from tests.runtime.helpers.worlds import World, world
 
 from kvplan.runtime import Counters, DecodeWorker, PrefillWorker, Slot
-from kvplan.runtime.control.messages import Done, ReturnBuffer
+from kvplan.runtime.control.messages import Done
 from kvplan.runtime.decode.transfer import Transfer
-from kvplan.runtime.decode.transfers import TransferTable
 from kvplan.runtime.decode.unpacks import PageUnpacks
 from kvplan.runtime.errors import LeaseError, RegisterError, TransferError, WithdrawnError
 from kvplan.runtime.plans.catalog import FixedPlans
+from kvplan.runtime.protocol.load_table import LoadTable
 from kvplan.runtime.staging import buffers
 from kvplan.runtime.staging.buffers import BUFFERS
-from kvplan.runtime.staging.lent import MOST_ASKED, LentMove, PeerStage
+from kvplan.runtime.staging.lent import LentMove, PeerStage, StageControl
 
 
 @pytest.fixture
@@ -202,27 +202,11 @@ def test_a_question_above_what_a_message_holds_fails_its_request_alone(
     whole(made)
 
 
-def test_what_is_said_of_a_piece_that_there_is_not_is_counted(made: World, counters: Counters) -> None:
+def test_a_writer_has_a_bounded_number_of_pieces(made: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvplan.runtime.staging.asked.MOST_ASKED", 1)
     transfer = begun(made)
-    run(made, lambda: transfer.parts[0].writes)
-    (engine,) = made.decode[0]._engines
-    connection = engine.connections[0]
-    made.decode[0]._inbox._counters = counted = Counters()
-    for request in ("nobody", "r"):
-        made.decode[0]._inbox.hear(engine, connection, ReturnBuffer(request, 7777, moved=True), 0.0)
-    messages: Any = counted.snapshot()["messages"]
-    assert (messages["unknown"], messages["duplicate"]) == (1, 1)
-
-
-def test_a_writer_has_a_bounded_number_of_pieces(made: World, gate: Gate) -> None:
-    transfer = begun(made)
-    run(made, lambda: stopped(made, gate) and peers(made)[-2]._asked)
-    (engine,) = made.decode[0]._engines
-    asked = next(iter(peers(made)[-2]._asked.values())).question(0)
-    for number in range(1000, 1000 + 3 * MOST_ASKED):
-        made.decode[0]._inbox.hear(engine, engine.connections[0], replaced(asked, number=number), 0.0)
-    assert "pieces are asked for" in str(transfer.error)
-    gate.go.set()
+    run(made, lambda: transfer.ended)
+    assert "2 pieces are asked for: give some back" in str(transfer.error)
     run(made, lambda: made.decode[0].settled(transfer) and unused(made))
 
 
@@ -255,12 +239,15 @@ def test_a_reader_that_lends_nothing_and_says_that_it_is_done_keeps_no_blocks(
     made: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whom nothing is promised any more is not written to, though it lives and claims other requests."""
-    monkeypatch.setattr(PageUnpacks, "_lend", lambda *_: None)
-    monkeypatch.setattr(TransferTable, "claims", lambda *_: ((), ()))
+    asking = dict[PageUnpacks, StageControl]()
+    monkeypatch.setattr(
+        PageUnpacks, "_lend", lambda unpacks, name, number, piece, control: asking.update({unpacks: control})
+    )
+    monkeypatch.setattr(LoadTable, "claims", lambda *_: ((), frozenset()))
     transfer = begun(made, "quiet")
-    run(made, lambda: all(part.unpacks for part in transfer.parts))
-    for part in transfer.parts:
-        part.connection.control.say(Done("quiet", part.pin or 0, transfer.attempt))
+    run(made, lambda: len(asking) == len(transfer.parts))
+    for part, control in zip(transfer.parts, asking.values(), strict=True):
+        control.say(Done("quiet", part.pin or 0, transfer.attempt))
     assert made.released() == {("quiet", "finished")}
     assert isinstance(transfer.error, LeaseError)
     run(made, lambda: made.decode[0].settled(transfer) and unused(made))

@@ -55,7 +55,7 @@ def made(counters: Counters) -> Iterator[World]:
 
 
 def staged_bytes(transfer: Transfer) -> int:
-    return sum(part.executor.staged for part in transfer.parts if part.executor is not None)
+    return sum(part.meter.staged for part in transfer.parts)
 
 
 def told(peer: PeerStage) -> list[LentMove]:
@@ -155,7 +155,7 @@ def test_who_asks_while_what_was_given_up_is_on_its_way_back_is_packed_for(count
         given_up = worker.submit(first, 20)
         run(found, lambda: len(peer._asked) == MOST_ASKED and lent(found) == [SHARE])
         moved = worker.submit(second, 20)
-        run(found, lambda: moved.parts[0].executor is not None and moved.parts[0].executor._slices)
+        run(found, lambda: "second" in {of.request for of in worker.inspect().slices})
         given_up.cancel()
         until(lambda: kept(found) == [SHARE])
         found.hub.frozen.clear()
@@ -192,7 +192,7 @@ def test_what_comes_while_all_that_a_reader_may_have_is_kept_goes_straight(made:
     filled(made, asked)
     made.hold("next")
     straight = made.decode[0].submit(asked, 20)
-    run(made, lambda: all(part.executor is not None and part.executor.under_way for part in straight.parts))
+    run(made, lambda: ("next", "posted") in {(of.request, of.stage) for of in made.decode[0].inspect().slices})
     made.hub.frozen.clear()
     run(made, lambda: straight.ended and unused(made))
     assert straight.error is None
@@ -300,7 +300,7 @@ def test_while_others_keep_all_buffers_what_is_asked_for_goes_straight() -> None
             transfer.cancel()
         poll(found.decode[:2], lambda: kept(found) == [BUFFERS])
         straight = found.decode[2].submit(asked, 15)
-        poll([found.decode[2]], lambda: straight.parts[0].executor is not None)
+        poll([found.decode[2]], lambda: found.decode[2].inspect().slices)
         found.hub.frozen.clear()
         poll([found.decode[2]], lambda: straight.ended)
         assert straight.error is None

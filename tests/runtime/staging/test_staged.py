@@ -48,14 +48,14 @@ class Staged:
         number = theirs if self.push else ours
         stage = self.stages.setdefault(number, self.world.stage(number, self.push, self.size))
         link = self.world.link(theirs, ours, self.push, layers, stage)
-        self.bytes += self.world.execute(link, runs, 3000, foreseen=self.foreseen).staged
+        self.bytes += self.world.execute(link, runs, 3000, foreseen=self.foreseen).meter.staged
         link.release()
 
     def _at_peer(self, theirs: int, ours: int, runs: dict[str, Runs], layers: frozenset[int] | None) -> None:
         ends = self.world, theirs, ours, self.size
         peer = LendingPeer(*ends, runs) if self.push else PackingPeer(*ends)
         link = self.world.link(theirs, ours, self.push, layers, None, peer.stage)
-        self.bytes += self.world.execute(link, runs, 3000, peer.step, foreseen=self.foreseen).staged
+        self.bytes += self.world.execute(link, runs, 3000, peer.step, foreseen=self.foreseen).meter.staged
         link.release()
         peer.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from tests.runtime.helpers.plans import Shape
@@ -13,10 +14,12 @@ from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World
 
 from kvplan.runtime import Sample, Transfer
-from kvplan.runtime.decode.phases import Phase
 from kvplan.runtime.errors import DeadlineError, TransferError
+from kvplan.runtime.protocol.phases import Phase
 from kvplan.runtime.staging.buffers import SHARE, Stage
 from kvplan.runtime.staging.views import HostCopies
+from kvplan.runtime.transfer.executor import TransferExecutor
+from kvplan.runtime.transfer.prepare import PreparedLink
 
 
 @pytest.fixture(params=["pull", "lent"])
@@ -165,13 +168,22 @@ def test_who_waits_naps_shortly_while_a_buffer_is_free_for_a_slice(made: World) 
 
 
 @pytest.mark.parametrize("made", ["pull"], indirect=True)
-def test_what_was_foreseen_goes_straight_where_the_stage_is_stuck_by_then(made: World) -> None:
+def test_what_was_foreseen_goes_straight_where_the_stage_is_stuck_by_then(
+    made: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A claim may be answered long after it was said."""
+    foreseen, foresee = list[bool](), TransferExecutor.foresee
+
+    def noted(executor: TransferExecutor, link: PreparedLink, runs: Any) -> None:
+        foreseen.append(all(link.ways))
+        foresee(executor, link, runs)
+
+    monkeypatch.setattr(TransferExecutor, "foresee", noted)
     asked = ask(made, (0, TOKENS))
     filled(made, asked)
     transfer = made.decode[0].submit(asked, 20)
-    run(made, lambda: all(part.executor is not None and part.unheld for part in transfer.parts))
-    assert all(part.executor is not None and part.executor._foreseen[1] for part in transfer.parts)
+    run(made, lambda: bool(foreseen) and all(part.unheld for part in transfer.parts))
+    assert foreseen == [True] * len(transfer.parts)
     (stage,) = stages(made)
     kept = [stage.borrow(number, f"peer {number % 2}") for number in range(8)]
     for buffer in kept:
@@ -181,7 +193,7 @@ def test_what_was_foreseen_goes_straight_where_the_stage_is_stuck_by_then(made: 
     run(made, lambda: transfer.ended)
     assert transfer.error is None
     check(made, 0, asked)
-    assert all(part.executor is not None and part.executor.staged == 0 for part in transfer.parts)
+    assert all(part.meter.staged == 0 for part in transfer.parts)
     for buffer in kept:
         assert buffer is not None
         stage.give_back(buffer, kept=True)

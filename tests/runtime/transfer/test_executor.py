@@ -172,12 +172,12 @@ def test_done_when_every_post_of_every_slice_is(rig: Rig) -> None:
     assert not rig.executor.done
     rig.admit()
     rig.end(1, 2)
-    assert (rig.executor.done, rig.executor.moved) == (False, 0)
+    assert (rig.executor.done, rig.executor.meter.moved) == (False, 0)
     rig.end(0)
-    assert (rig.executor.done, rig.executor.moved, rig.queue.in_flight()) == (False, 10, 10)
+    assert (rig.executor.done, rig.executor.meter.moved, rig.queue.in_flight()) == (False, 10, 10)
     rig.end(3)
-    assert (rig.executor.done, rig.executor.moved, rig.queue.in_flight()) == (True, 20, 0)
-    assert (rig.executor.descriptors, rig.executor.posted, rig.executor.spans) == (4, 12, 4)
+    assert (rig.executor.done, rig.executor.meter.moved, rig.queue.in_flight()) == (True, 20, 0)
+    assert (rig.executor.meter.descriptors, rig.executor.meter.posted, rig.executor.meter.spans) == (4, 12, 4)
     assert all(handle.released for handle in rig.transport.handles)
 
 
@@ -249,7 +249,7 @@ def test_small_slices_of_two_requests_are_one_transfer_and_done_each_by_itself(b
     both.other.step()
     assert (both.other.done, both.queue.in_flight()) == (True, 0)
     assert all(handle.released for handle in both.transport.handles)
-    counts = [(one.posted, one.descriptors, one.spans) for one in (both.executor, both.other)]
+    counts = [(one.meter.posted, one.meter.descriptors, one.meter.spans) for one in (both.executor, both.other)]
     assert counts == [(3, 1, 1), (3, 1, 1)]
 
 

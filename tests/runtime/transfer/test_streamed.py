@@ -17,7 +17,7 @@ from tests.runtime.helpers.worlds import World, world
 
 from kvplan.plan.block_tables import Tables
 from kvplan.runtime import Request, Sample, Transfer, errors
-from kvplan.runtime.decode.phases import Phase
+from kvplan.runtime.protocol.phases import Phase
 
 Chunks = list[tuple[tuple[int, int], tuple[int, ...] | None]]
 LAYERS = (3, 7)

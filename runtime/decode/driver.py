@@ -1,0 +1,229 @@
+"""Driver of a decode core: it carries out what the core returns, and feeds back what came of that."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kvplan.plan import planes as names
+from kvplan.plan.errors import KvplanError, RequestError
+from kvplan.plan.request import Request
+from kvplan.runtime.control import messages as wire
+from kvplan.runtime.decode.engines import PrefillConnection, PrefillEngine, PrefillEngines
+from kvplan.runtime.decode.mover import Mover
+from kvplan.runtime.decode.transfer import Transfer
+from kvplan.runtime.errors import PeerLostError
+from kvplan.runtime.memory.register import Pool
+from kvplan.runtime.ops.metrics import Counters, MessageKind
+from kvplan.runtime.protocol import effects
+from kvplan.runtime.protocol.decode import DecodeCore
+from kvplan.runtime.protocol.effects import Input, Output
+from kvplan.runtime.protocol.load_table import accepted, write_request
+from kvplan.runtime.protocol.loads import KnownEngine, Load
+from kvplan.runtime.staging.buffers import Stage
+from kvplan.runtime.transfer import executor
+from kvplan.runtime.transfer.executor import ExecutorContext, Slice
+from kvplan.runtime.transfer.gather import IndexScratch
+from kvplan.runtime.transfer.limits import AdmissionQueue, Limits
+from kvplan.runtime.transport.base import Transport, is_lost
+
+# Seconds between two questions to the transport whether it has lost a peer.
+PROBE = 0.1
+
+
+class DecodeDriver:
+    """The core of one decode worker, with what it speaks and moves bytes by. Its worker's owner alone calls it.
+
+    `lost` is told of engines that cannot be used any more. Requests that end are added to `ended`.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        transport: Transport,
+        limits: Limits,
+        counters: Counters,
+        stage: Stage,
+        engines: PrefillEngines,
+        ended: deque[Transfer],
+        clock: Callable[[], float],
+        lost: Callable[[KnownEngine, KvplanError], None],
+    ) -> None:
+        self.core = DecodeCore(pool.side, pool.worker, pool.blocks, limits.requests, transport.lingers)
+        self.admission = AdmissionQueue[Slice](limits)
+        self.context = ExecutorContext(transport, self.admission, IndexScratch(), limits.slice_bytes, stage)
+        self.mover, self.ended = Mover(pool, self.context), ended
+        self._transport, self._counters, self._engines = transport, counters, engines
+        self._clock, self._lost, self._blocks = clock, lost, pool.blocks
+        self._block_bytes, self._probed = block_bytes(pool), float("-inf")
+        self._carry: dict[type[Output], Callable[[Any], Iterable[Input]]] = {
+            effects.Send: self._send,
+            effects.Count: self._count,
+            effects.Observe: self._observe,
+            effects.Foresee: self._foresee,
+            effects.Move: self._move,
+            effects.AskWrite: self._ask_write,
+            effects.Buffer: self._buffer,
+            effects.Sum: self._sum,
+            effects.Stop: lambda stop: self.mover.stop(stop.part),
+            effects.Ended: self._end,
+            effects.EngineLost: self._lose,
+        }
+
+    def feed(self, *inputs: Input) -> None:
+        """Have the core act upon these, and upon what comes of that."""
+        waiting, now = deque(inputs), self._clock()
+        while waiting:
+            waiting.extend(self._done(self.core.step(now, (waiting.popleft(),))))
+
+    def begin(self, load: Load, engine: PrefillEngine) -> None:
+        """Have a request moved here; what is wrong with it ends it."""
+        try:
+            engine.reach()
+        except RequestError as error:
+            self.feed(effects.Refuse(load, error))
+        else:
+            self.feed(effects.Begin(load, engine.known))
+
+    def refuse(self, load: Load, error: KvplanError) -> None:
+        """End a request of which nothing has moved."""
+        self.feed(effects.Refuse(load, error))
+
+    def fail(self, load: Load, error: RequestError) -> None:
+        """End a request, whatever moves."""
+        self.feed(effects.Fail(load, error))
+
+    def hear(self, engine: PrefillEngine, connection: PrefillConnection, message: Any) -> None:
+        """Act upon one message of a prefill worker."""
+        if isinstance(message, wire.Lent):
+            known = connection.stage.lent(message.request, message.number, message.address)
+            self._counters.add("messages", kind=MessageKind.LENT if known else MessageKind.DUPLICATE)
+            return
+        if isinstance(message, wire.ClaimAnswers):
+            connection.stage.lends = message.lends
+        broken = connection.control.broken() is not None
+        self.feed(effects.Heard(engine.known, connection.known, message, broken))
+
+    def follow(self) -> None:
+        """What came of everything that moves."""
+        for one in self.mover.step():
+            self.feed(one)
+
+    def tick(self, now: float) -> None:
+        """What it is time for."""
+        self._probe(now)
+        self.feed(*self._done(self.core.tick(now)))
+
+    def settle(self, now: float) -> None:
+        """Free the blocks that nothing writes any more."""
+        self.follow()
+        self.core.sweep(now)
+        self.feed(*self._done(self.core.loads.take()))
+
+    def fail_all(self, reason: Callable[[str], RequestError]) -> None:
+        """Fail all that is under way. `reason` makes the error for a request's name."""
+        self.feed(*self._done(self.core.fail_all(reason)))
+
+    def predict(self, request: Request, engine: PrefillEngine) -> dict[int, int]:
+        """Descriptors that would be posted, by prefill worker. Raises what is wrong with the request."""
+        _, demand = accepted(engine.known, request, self._blocks, streamed=False)
+        posted = dict[int, int]()
+        for worker, connection in sorted(engine.connections.items()):
+            runs = demand.of(connection.known.shard) if connection.reads else {}
+            posted[worker] = executor.predict(connection.links.of(None), runs, self.context) if runs else 0
+        return posted
+
+    @property
+    def in_use(self) -> str:
+        """What a suspension would have to wait for, empty if nothing."""
+        loads = self.core.loads
+        running, kept = len(loads.running), loads.ledger.quarantined()
+        return f"{running} requests are under way, blocks {kept} are in quarantine" if running or kept else ""
+
+    @property
+    def quarantined_bytes(self) -> int:
+        """Bytes of the blocks that may still be written: of each arena, as its largest group has them."""
+        return sum(size * self.core.loads.ledger.count(arena) for arena, size in self._block_bytes.items())
+
+    @property
+    def moving(self) -> bool:
+        """Whether bytes may be on their way here."""
+        return self.mover.touching or self.core.loads.writing
+
+    def _done(self, outputs: Iterable[Output]) -> list[Input]:
+        """Carry outputs out; what came of it."""
+        return [one for output in outputs for one in self._carry[type(output)](output)]
+
+    def _send(self, send: effects.Send) -> Iterable[Input]:
+        control = self._engines.connection(send.peer).control
+        if send.droppable and control.behind:
+            return ()
+        error: KvplanError = PeerLostError("its line is broken, or has been full for long: is it polled?")
+        try:
+            if control.send(send.message) or send.droppable:
+                return ()
+        except KvplanError as cause:
+            error = cause
+        return (effects.Unsent(send.peer, send.message, error),)
+
+    def _count(self, count: effects.Count) -> Iterable[Input]:
+        self._counters.add(count.name, count.amount, **count.labels)
+        return ()
+
+    def _observe(self, observe: effects.Observe) -> Iterable[Input]:
+        self._counters.observe(observe.name, observe.value)
+        return ()
+
+    def _foresee(self, foresee: effects.Foresee) -> Iterable[Input]:
+        self.mover.foresee(foresee, self._engines.connection(foresee.part.peer))
+        return ()
+
+    def _move(self, move: effects.Move) -> Iterable[Input]:
+        return self.mover.move(move, self._engines.connection(move.part.peer))
+
+    def _ask_write(self, ask: effects.AskWrite) -> Iterable[Input]:
+        peer, stage = ask.part.peer, self.context.stage
+        lends = stage is not None and not stage.stuck(peer.name)
+        return self._send(effects.Send(peer, write_request(ask.load.request, lends)))
+
+    def _buffer(self, buffer: effects.Buffer) -> Iterable[Input]:
+        part, message = buffer.part, buffer.message
+        if isinstance(message, wire.ReturnBuffer):
+            return self.mover.give_back(part, message.number, message.moved)
+        return self.mover.ask(buffer.load, part, message, self._engines.connection(part.peer))
+
+    def _sum(self, sum_: effects.Sum) -> Iterable[Input]:
+        self.mover.sum(sum_.load, sum_.part)
+        return ()
+
+    def _end(self, ended: effects.Ended) -> Iterable[Input]:
+        assert isinstance(ended.load, Transfer)
+        self.ended.append(ended.load)
+        return ()
+
+    def _lose(self, lost: effects.EngineLost) -> Iterable[Input]:
+        self._lost(lost.engine, lost.error)
+        return ()
+
+    def _probe(self, now: float) -> None:
+        """Look, now and then, for writers that no word reaches, and that the transport has lost: they are gone."""
+        writers = self.core.loads.quarantine.writers()
+        if not writers or now < self._probed + PROBE:
+            return
+        self._probed = now
+        silent = (peer for peer in writers if self._engines.connection(peer).control.broken() is not None)
+        if gone := frozenset(peer for peer in silent if is_lost(self._transport, peer.name)):
+            self.feed(effects.PeersGone(gone))
+
+
+def block_bytes(pool: Pool) -> dict[int, int]:
+    """Bytes of one logical block (or slot) by arena, that of its largest group."""
+    groups = {group.name: group for group in pool.side.groups}
+    sizes: dict[str, int] = {}
+    for plane in names.planes(pool.side.workers[pool.worker]):
+        sizes[plane.group] = sizes.get(plane.group, 0) + plane.stride * groups[plane.group].ratio
+    found: dict[int, int] = {}
+    for name, size in sizes.items():
+        found[groups[name].arena] = max(size, found.get(groups[name].arena, 0))
+    return found

@@ -1,0 +1,188 @@
+"""Mover: what moves the bytes of a decode worker's loads, and what becomes of each part of them.
+
+It carries out what the protocol core asks for, and reports what came of it as the core's inputs. It knows no phase.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kvplan.runtime.checksum.background import ChecksumThread
+from kvplan.runtime.checksum.checksum import EVERY, of_read
+from kvplan.runtime.control.messages import AskBuffer, Sums
+from kvplan.runtime.decode.engines import PrefillConnection
+from kvplan.runtime.decode.unpacks import PageUnpacks
+from kvplan.runtime.memory.register import Pool
+from kvplan.runtime.protocol import effects
+from kvplan.runtime.protocol.effects import Input, PartFailed, PartPlaced, PartRead, PartSettled, PartSummed, Returned
+from kvplan.runtime.protocol.loads import Load, LoadPart
+from kvplan.runtime.transfer.executor import ExecutorContext, Slice, TransferExecutor
+
+
+class Mover:
+    """Reads of loads, pieces that writers write by way of the stage here, and checksums. For its owner."""
+
+    def __init__(self, pool: Pool, context: ExecutorContext) -> None:
+        self._pool, self._context = pool, context
+        self._reads: dict[LoadPart, TransferExecutor] = {}
+        self._unpacks: dict[LoadPart, tuple[PageUnpacks, PrefillConnection]] = {}
+        # What was under way of parts that are stopped.
+        self._left: dict[LoadPart, list[Slice]] = {}
+        self._read: set[LoadPart] = set()
+        self._foreseen: list[tuple[effects.Foresee, PrefillConnection]] = []
+        self._sums = ChecksumThread[LoadPart, Sums]()
+        self._news: list[Input] = []
+
+    @property
+    def summing(self) -> int:
+        """How many checksums are being computed, or wait for that."""
+        return len(self._sums)
+
+    @property
+    def touching(self) -> bool:
+        """Whether bytes may be on their way now, by the wire or from the stage."""
+        return bool(self._unpacks) or any(executor.touching for executor in self._reads.values())
+
+    def under_way(self, part: LoadPart) -> int:
+        """Slices of a part that was stopped that may still move."""
+        return len(self._left.get(part, ()))
+
+    def foresee(self, output: effects.Foresee, connection: PrefillConnection) -> None:
+        """Prepare in the next step what will be read, unless it is asked for before."""
+        self._foreseen.append((output, connection))
+
+    def move(self, move: effects.Move, connection: PrefillConnection) -> list[Input]:
+        """Read what a part takes."""
+        executor = self._executor(move.part, connection)
+        try:
+            if move.runs:
+                executor.add(connection.links.of(move.layers), move.runs)
+        except Exception as error:
+            self._fail(move.part, error)
+        executor.complete = move.last
+        return self._told()
+
+    def ask(self, load: Load, part: LoadPart, asked: AskBuffer, connection: PrefillConnection) -> list[Input]:
+        """A writer asks for a buffer for a piece."""
+        unpacks, _ = self._unpacks.setdefault(part, (PageUnpacks(self._context.stage, connection.peer), connection))
+        try:
+            unpacks.want(connection.images, load.demand, part.peer.shard, asked, connection.control)
+        except Exception as error:
+            self._fail(part, error)
+        return self._told()
+
+    def give_back(self, part: LoadPart, number: int, moved: bool) -> list[Input]:
+        """A writer returns a buffer."""
+        if part not in self._unpacks:
+            return []
+        return [Returned(part, number, self._unpacks[part][0].give_back(number, moved))]
+
+    def sum(self, load: Load, part: LoadPart) -> None:
+        """Compute the checksums of what came from a prefill worker, on a thread."""
+        plan, sample = load.engine.pair.plan, load.sample or EVERY
+        arguments = plan, part.worker, self._pool.worker, "decode", self._pool, load.request, sample
+        self._sums.start(part, lambda: tuple((*of, value) for of, value in sorted(of_read(*arguments).items())))
+
+    def stop(self, part: LoadPart) -> list[Input]:
+        """Post nothing more of a part."""
+        self._sums.drop(part)
+        self._foreseen = [one for one in self._foreseen if one[0].part is not part]
+        self._abandon(part)
+        return self._settle(part)
+
+    def step(self) -> Iterator[Input]:
+        """Follow what moves; what came of it, which may stop what comes later."""
+        self._prepare()
+        yield from self._told()
+        for part, executor in list(self._reads.items()):
+            if part in self._reads:
+                yield from self._follow(part, executor)
+        for part, (unpacks, connection) in list(self._unpacks.items()):
+            if part not in self._left:
+                yield from self._unpack(part, unpacks, connection)
+        for part in self._sums:
+            yield from self._take_sums(part)
+        for part in list(self._left):
+            yield from self._settle(part)
+
+    def close(self) -> None:
+        """After everything was stopped: sums end, as the memory may go away."""
+        self._sums.close()
+
+    def _executor(self, part: LoadPart, connection: PrefillConnection) -> TransferExecutor:
+        """What moves a part's bytes, made when first asked for."""
+        if part not in self._reads:
+            self._reads[part] = TransferExecutor(
+                part.request, connection.peer, self._context, lambda error: self._fail(part, error), part.meter
+            )
+        return self._reads[part]
+
+    def _prepare(self) -> None:
+        foreseen, self._foreseen = self._foreseen, []
+        for output, connection in foreseen:
+            if output.part in self._reads:
+                continue
+            try:
+                self._executor(output.part, connection).foresee(connection.links.of(None), output.runs)
+            except Exception as error:
+                self._fail(output.part, error)
+
+    def _follow(self, part: LoadPart, executor: TransferExecutor) -> Iterator[Input]:
+        executor.step()
+        yield from self._told()
+        if executor.done:
+            self._reads.pop(part, None)
+            self._read.discard(part)
+            yield PartPlaced(part)
+        elif executor.read and part not in self._read:
+            self._read.add(part)
+            yield PartRead(part)
+
+    def _unpack(self, part: LoadPart, unpacks: PageUnpacks, connection: PrefillConnection) -> Iterator[Input]:
+        try:
+            unpacks.step(part.request, connection.control)
+        except Exception as error:
+            self._fail(part, error)
+        yield from self._told()
+        if not unpacks and part not in self._left:
+            self._unpacks.pop(part, None)
+            yield PartPlaced(part)
+
+    def _take_sums(self, part: LoadPart) -> Iterator[Input]:
+        try:
+            sums = self._sums.take(part)
+        except Exception as error:
+            yield PartFailed(part, error)
+            return
+        if sums is not None:
+            yield PartSummed(part, sums)
+
+    def _fail(self, part: LoadPart, error: Exception) -> None:
+        """Post nothing more of a part, at once."""
+        self._abandon(part)
+        self._news.append(PartFailed(part, error))
+
+    def _abandon(self, part: LoadPart) -> None:
+        executor = self._reads.pop(part, None)
+        self._read.discard(part)
+        if part in self._unpacks:
+            self._unpacks[part][0].leave()
+        self._left.setdefault(part, []).extend([] if executor is None else executor.stop())
+
+    def _settle(self, part: LoadPart) -> list[Input]:
+        """Close the slices that are over, and take back buffers; whether nothing is left of a part."""
+        slices = self._left[part]
+        for slice_ in [slice_ for slice_ in slices if slice_.settled()]:
+            slices.remove(slice_)
+            slice_.executor.close(slice_)
+        if part in self._unpacks:
+            self._unpacks[part][0].settle(part.writes)
+        if slices or (part in self._unpacks and self._unpacks[part][0]):
+            return []
+        del self._left[part]
+        self._unpacks.pop(part, None)
+        return [PartSettled(part)]
+
+    def _told(self) -> list[Input]:
+        news, self._news = self._news, []
+        return news

@@ -1,0 +1,169 @@
+"""Decode inbox: what a decode core makes of the messages of prefill workers. Nothing that they say can raise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kvplan.plan.errors import BadRequestError
+from kvplan.runtime.control import messages as wire
+from kvplan.runtime.errors import (
+    CardError,
+    ChecksumError,
+    LeaseError,
+    RequestError,
+    StalePeerError,
+    TransferError,
+    WithdrawnError,
+)
+from kvplan.runtime.ops.metrics import MessageKind
+from kvplan.runtime.protocol import effects
+from kvplan.runtime.protocol.effects import Count, Heard
+from kvplan.runtime.protocol.load_table import LoadTable
+from kvplan.runtime.protocol.loads import Load, LoadPart
+from kvplan.runtime.protocol.phases import TRANSFER, Event, Phase, refused
+
+# What a prefill worker may end a request with, beside TransferError.
+ENDS: dict[str, type[RequestError]] = {
+    error.code: error for error in (BadRequestError, LeaseError, ChecksumError, WithdrawnError)
+}
+# What a request ends with that prefill does not keep, where that is no LeaseError.
+LOST: dict[wire.LossReason, type[RequestError]] = {
+    wire.LossReason.WITHDRAWN: WithdrawnError,
+    wire.LossReason.UNTILED: BadRequestError,
+}
+
+
+class DecodeInbox:
+    """Messages of prefill workers, acted upon and counted.
+
+    A message about a running load is an event of it; one that has no place in its phase is counted as too early, or as
+    said before.
+    """
+
+    def __init__(self, loads: LoadTable) -> None:
+        self._loads = loads
+        self._about: dict[type, Callable[[Load, LoadPart, Any], MessageKind]] = {
+            wire.Offer: self._offer,
+            wire.AskBuffer: self._ask_buffer,
+            wire.ReturnBuffer: self._return_buffer,
+            wire.Written: self._written,
+            wire.Failed: self._failed,
+            wire.Confirmed: self._confirmed,
+        }
+
+    def hear(self, heard: Heard, now: float) -> None:
+        """Act upon one message, and count what it was taken for."""
+        message = heard.message
+        if isinstance(message, CardError):
+            self._count(MessageKind.MALFORMED)
+        elif isinstance(message, wire.ClaimAnswers):
+            heard.engine.learn_lease(message.lease, now)
+            self._answers(heard, message)
+        elif isinstance(message, wire.Stopped):
+            lost = message.lost or heard.broken
+            known = self._loads.quarantine.stopped(message.request, heard.peer, lost)
+            self._count(MessageKind.STOPPED if known else MessageKind.UNKNOWN)
+        elif type(message) in self._about:
+            found = self._loads.find(heard.engine, heard.peer, message.request)
+            self._count(self._about[type(message)](*found, message) if found else MessageKind.UNKNOWN)
+        else:
+            self._loads.out.append(effects.EngineLost(heard.engine, _forgotten(heard)))
+
+    def _count(self, kind: MessageKind) -> None:
+        self._loads.out.append(Count("messages", 1, {"kind": kind}))
+
+    def _answers(self, heard: Heard, message: wire.ClaimAnswers) -> None:
+        for answer in message.answers:
+            found = self._loads.find(heard.engine, heard.peer, answer.request)
+            # Answers to claims that were said before this load's are to an earlier one.
+            if found is not None and message.heartbeat >= found[1].heartbeat:
+                self._answer(*found, answer)
+        self._count(MessageKind.ANSWERED)
+
+    def _answer(self, load: Load, part: LoadPart, answer: wire.ClaimAnswer) -> None:
+        if isinstance(answer, wire.Claimed):
+            self._loads.claimed(load, part, answer.pin)
+        elif isinstance(answer, wire.NotYet):
+            self._not_yet(load, part, answer.held)
+        elif isinstance(answer, wire.Lost) and part.phase is not Phase.CONFIRMED:
+            kind = LOST.get(answer.reason, LeaseError)
+            self._loads.fail(load, kind(_said(load, part, "does not keep it", answer.text)))
+
+    def _not_yet(self, load: Load, part: LoadPart, held: bool) -> None:
+        """A prefill worker waits for the request. One that holds it now, and did not before, is told its blocks."""
+        if part.phase is not Phase.CLAIMING:
+            return
+        came, part.unheld = part.unheld and held, not held
+        if came:
+            self._loads.or_fail(part, self._loads.claim, load, part)
+
+    def _offer(self, load: Load, part: LoadPart, offer: wire.Offer) -> MessageKind:
+        if offer.pin != part.pin:
+            return MessageKind.STALE
+        if not TRANSFER.takes(part.phase, Event.OFFERED) or offer.number < part.offers or not load.streamed:
+            return MessageKind.DUPLICATE
+        if load.engine.push or offer.number > part.offers:
+            text = f"offer {offer.number} came where number {part.offers} was due: the line lost some"
+            self._loads.broken(part, TransferError(f"request {offer.request}: {text}"))
+            return MessageKind.UNEXPECTED
+        self._loads.or_fail(part, self._loads.offered, load, part, offer)
+        return MessageKind.OFFERED
+
+    def _ask_buffer(self, load: Load, part: LoadPart, asked: wire.AskBuffer) -> MessageKind:
+        if not part.writes or part.phase is not Phase.MOVING:
+            return MessageKind.UNEXPECTED
+        part.begun, part.placed = True, False
+        part.pieces.add(asked.number)
+        self._loads.out.append(effects.Buffer(load, part, asked))
+        return MessageKind.BUFFER_ASKED
+
+    def _return_buffer(self, load: Load, part: LoadPart, returned: wire.ReturnBuffer) -> MessageKind:
+        if returned.number not in part.pieces:
+            return MessageKind.DUPLICATE
+        self._loads.out.append(effects.Buffer(load, part, returned))
+        return MessageKind.BUFFER_RETURNED
+
+    def _written(self, load: Load, part: LoadPart, written: wire.Written) -> MessageKind:
+        if not part.writes or part.pin != written.pin:
+            return MessageKind.STALE
+        if not TRANSFER.takes(part.phase, Event.WRITTEN):
+            return refused(part.phase, Event.WRITTEN)
+        if part.pieces:
+            text = "all is written, it says, and pieces that it asked buffers for are not"
+            self._loads.broken(part, TransferError(f"request {load.request.id}: {text}"))
+        else:
+            part.wrote(written.size)
+            part.on(Event.WRITTEN)
+        return MessageKind.WRITTEN
+
+    def _failed(self, load: Load, part: LoadPart, failed: wire.Failed) -> MessageKind:
+        if part.phase is Phase.CONFIRMED:
+            return MessageKind.DUPLICATE
+        if failed.attempt is not None and (kind := _not_to_done(load, part, failed.attempt)) is not None:
+            return kind
+        self._loads.fail(load, ENDS.get(failed.code, TransferError)(_said(load, part, "says", failed.message)))
+        return MessageKind.FAILED
+
+    def _confirmed(self, load: Load, part: LoadPart, confirmed: wire.Confirmed) -> MessageKind:
+        if (kind := _not_to_done(load, part, confirmed.attempt)) is not None:
+            return kind
+        part.on(Event.CONFIRMED)
+        return MessageKind.CONFIRMED
+
+
+def _not_to_done(load: Load, part: LoadPart, attempt: int) -> MessageKind | None:
+    """What a message is counted as that answers another Done than this attempt's last one; None where it does not."""
+    if load.attempt != attempt:
+        return MessageKind.STALE
+    return None if TRANSFER.takes(part.phase, Event.CONFIRMED) else refused(part.phase, Event.CONFIRMED)
+
+
+def _said(load: Load, part: LoadPart, verb: str, text: str) -> str:
+    return f"request {load.request.id}: prefill worker {part.worker} {verb}: {text}"
+
+
+def _forgotten(heard: Heard) -> StalePeerError:
+    said = getattr(heard.message, "message", type(heard.message).__name__)
+    text = f"prefill worker {heard.peer.worker} of {heard.engine.name!r} does not know this worker any more: {said}"
+    return StalePeerError(f"{text}: connect again")

@@ -1,0 +1,286 @@
+"""Load table: the requests of a decode worker that are under way, and what happens to each until its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from kvplan.plan.errors import BadRequestError, KvplanError, RequestError
+from kvplan.plan.request import Request
+from kvplan.plan.types import Runs, Side
+from kvplan.runtime.control import messages as wire
+from kvplan.runtime.errors import EXITS, LeaseError, LimitedError, QuarantinedError, TransferError, cause_text
+from kvplan.runtime.protocol import effects
+from kvplan.runtime.protocol.effects import Count, Output, Send
+from kvplan.runtime.protocol.ledger import BlockLedger
+from kvplan.runtime.protocol.loads import KnownEngine, Load, LoadPart, PrefillPeer
+from kvplan.runtime.protocol.outcome import TransferState, outcome
+from kvplan.runtime.protocol.phases import Event, Phase
+from kvplan.runtime.protocol.quarantine import Quarantine
+from kvplan.runtime.transfer import chunks
+from kvplan.runtime.transfer.chunks import Chunk, ChunkCover
+from kvplan.runtime.transfer.demand import Demand
+
+
+class LoadTable:
+    """All requests of one decode worker by name. `out` is what is to be done because of them."""
+
+    def __init__(self, side: Side, worker: int, blocks: Mapping[str, int], most: int, lingers: float) -> None:
+        self.running: dict[str, Load] = {}
+        self.ledger = BlockLedger(side, blocks)
+        self.quarantine = Quarantine(self.ledger, lingers)
+        self.out: list[Output] = []
+        self._worker, self._blocks, self._most = worker, blocks, most
+        self._attempts = 0
+
+    @property
+    def writing(self) -> bool:
+        """Whether prefill workers write what was asked of them."""
+        parts = (part for load in self.running.values() for part in load.parts)
+        return any(part.writes and part.phase is Phase.MOVING for part in parts)
+
+    def take(self) -> list[Output]:
+        """What is to be done, each once."""
+        out, self.out = self.out, []
+        return out
+
+    def of(self, part: LoadPart) -> Load | None:
+        """The running load of a part."""
+        load = self.running.get(part.request)
+        return load if load is not None and part in load.parts else None
+
+    def find(self, engine: KnownEngine, peer: PrefillPeer, request: str) -> tuple[Load, LoadPart] | None:
+        """The running load of a request from this engine, and this worker's part in it."""
+        load = self.running.get(request)
+        if load is None or load.engine is not engine:
+            return None
+        return load, _part(load, peer)
+
+    def begin(self, load: Load, engine: KnownEngine) -> bool:
+        """Claim a request from all workers of an engine. Whether it is under way: what is wrong with it ends it."""
+        try:
+            self._take(load, engine)
+        except KvplanError as error:
+            self.refuse(load, error)
+            return False
+        for part in load.parts:
+            if not load.ended:
+                self.or_fail(part, self.claim, load, part)
+        if not (load.ended or engine.push or load.streamed) and len(self.running) == 1:
+            for part in [part for part in load.parts if load.moves(part)]:
+                part.begun = True
+                self.out.append(effects.Foresee(part, load.runs(part)))
+        return not load.ended
+
+    def refuse(self, load: Load, error: KvplanError) -> None:
+        """End a load of which nothing has moved. One that has ended stays as it is: its blocks may be untrusted."""
+        if load.ended:
+            return
+        load.error = error
+        self._count("failures", 1, reason=error.code)
+        self._end(load, outcome(error).state)
+
+    def claims(self, engine: KnownEngine, peer: PrefillPeer) -> tuple[tuple[str, ...], frozenset[str]]:
+        """Requests that a worker must go on keeping, and those of them that need not be whole.
+
+        Not those that it was told are over: a claim after that is taken for a new read.
+        """
+        loads = [load for load in self.running.values() if load.engine is engine]
+        needing = [(load, part) for load in loads if (part := _part(load, peer)).phase < Phase.TOLD]
+        streamed = frozenset(load.request.id for load, part in needing if load.in_chunks(part))
+        return tuple(load.request.id for load, _ in needing), streamed
+
+    def claim(self, load: Load, part: LoadPart) -> None:
+        """Ask a worker to keep a request, and name its blocks."""
+        name, number = load.request.id, load.engine.claim()
+        part.heartbeat = number
+        if load.in_chunks(part):
+            self.out.append(Send(part.peer, wire.Claim(number, (name,), (name,))))
+            return
+        # Of a request of which nothing is read it does not matter what was fed.
+        tokens = {name: load.request.tokens} if load.moves(part) else {}
+        tables = {name: wire.pack(load.request.prefill)}
+        self.out.append(Send(part.peer, wire.Claim(number, (name,), (), tables, tokens)))
+
+    def claimed(self, load: Load, part: LoadPart, pin: int) -> None:
+        """A prefill worker says that it keeps the request, by this pin."""
+        if part.phase is not Phase.CLAIMING:
+            if part.pin != pin and part.phase is not Phase.CONFIRMED:
+                text = f"prefill worker {part.worker} let pin {part.pin} of it go and keeps it anew as {pin}"
+                self.fail(load, LeaseError(f"request {load.request.id}: {text}: ask again"))
+            return
+        part.pin = pin
+        part.on(Event.CLAIMED)
+        if not load.moves(part):
+            part.on(Event.ARRIVED)
+        elif load.engine.push:
+            part.writes = True
+            self.out.append(effects.AskWrite(load, part))
+        elif not load.streamed:
+            self._move(part, effects.Move(part, None, load.runs(part), last=True))
+
+    def offered(self, load: Load, part: LoadPart, offer: wire.Offer) -> None:
+        """The next chunk of a request is there to be read: read what the request takes of it."""
+        part.on(Event.OFFERED)
+        part.offers += 1
+        plan, request, peer = load.engine.pair.plan, load.request, part.peer
+        layers = None if offer.layers is None else frozenset(offer.layers)
+        offered = Chunk(offer.tokens or request.tokens, offer.last, layers, wire.unpack(offer.tables), offer.only)
+        part.cover = part.cover or ChunkCover(plan, request, peer.worker)
+        chunk = chunks.received(plan, request, offered, peer.blocks, part.cover)
+        if chunk is None or not peer.reads:
+            return
+        wanted = chunks.part(plan, self._worker, request, chunk, peer.worker).of(peer.shard)
+        self._move(part, effects.Move(part, chunk.layers, wanted, chunk.last))
+
+    def advance(self, load: Load, now: float) -> None:
+        """What is next, once all workers are as far: they are told together, and then it ends.
+
+        Only when all was read: a worker that is told frees its blocks, and a request that fails is asked again. What a
+        stage still has is copied to its place meanwhile.
+        """
+        if not load.ended and load.phase is Phase.MOVED:
+            for part in [part for part in load.parts if part.phase is Phase.MOVED]:
+                self._tell(load, part)
+        if not load.ended and load.phase is Phase.CONFIRMED and load.placed:
+            self.ledger.free(load.written)
+            self._count("moved_bytes", sum(part.meter.moved for part in load.parts), direction="read")
+            self.out.append(effects.Observe("transfer_duration_seconds", now - load.began))
+            self._end(load, TransferState.DONE)
+
+    def tell_sums(self, load: Load, part: LoadPart, sums: wire.Sums) -> None:
+        """Tell a worker that nothing more is needed, with the checksums of what came from it."""
+        assert part.pin is not None
+        assert load.sample is not None
+        sample = load.sample.every, load.sample.seed
+        asked = write_request(load.request)
+        done = wire.Done(load.request.id, part.pin, load.attempt, sums, sample, asked)
+        self.out.append(Send(part.peer, done))
+        part.on(Event.TOLD)
+
+    def count_read(self, part: LoadPart) -> None:
+        """All of a part was read."""
+        meter = part.meter
+        self._count("posts", meter.descriptors)
+        self._count("spans", meter.spans)
+        if meter.staged:
+            self._count("staged_bytes", meter.staged, direction="read")
+
+    def broken(self, part: LoadPart, cause: Exception) -> None:
+        """Something went wrong between here and one prefill worker."""
+        if (load := self.of(part)) is None:
+            return
+        if isinstance(cause, RequestError):
+            self.fail(load, cause)
+            return
+        error = TransferError(f"request {load.request.id}, prefill worker {part.worker}: {cause_text(cause)}")
+        error.__cause__ = cause
+        self.fail(load, error)
+
+    def fail(self, load: Load, error: RequestError) -> None:
+        """End a load with `error`; its blocks are free only when nothing can write them any more."""
+        if load.ended:
+            return
+        if not load.attempt:
+            self.refuse(load, error)
+            return
+        error.untrusted = {group: tuple(ids.tolist()) for group, ids in load.written.items()}
+        load.error = error
+        for part in load.parts:
+            part.on(Event.FAILED)
+            part.settled = not part.begun
+            self.out += [effects.Stop(part)] if part.begun or part.summing else []
+            self.out.append(Send(part.peer, wire.Leave(load.request.id)))
+        self.quarantine.add(load)
+        self._count("failures", 1, reason=error.code)
+        self._end(load, outcome(error).state)
+
+    def or_fail(self, part: LoadPart, step: Callable[..., None], *arguments: Any) -> None:
+        """Take a step of a load with one prefill worker; what goes wrong ends the load."""
+        try:
+            step(*arguments)
+        except Exception as error:
+            self.broken(part, error)
+
+    def _take(self, load: Load, engine: KnownEngine) -> None:
+        """Take the blocks of a load. Raises what is wrong with it, and then nothing is taken."""
+        request, demand = accepted(engine, load.request, self._blocks, streamed=load.streamed)
+        self._check_room(request.id)
+        self.ledger.take(demand.written)
+        self._attempts += 1
+        load.request, load.demand, load.written = request, demand, demand.written
+        load.attempt, load.engine = self._attempts, engine
+        load.parts = tuple(LoadPart(request.id, peer, _expects(engine, peer, demand)) for peer in engine.peers)
+        self.running[request.id] = load
+        engine.used = load.began
+
+    def _check_room(self, name: str) -> None:
+        if name in self.running:
+            raise BadRequestError(f"request {name} is already under way: use one id per request")
+        if self.quarantine.writes(name):
+            raise QuarantinedError(f"request {name} failed, and a worker may still write it: ask again later")
+        if len(self.running) >= self._most:
+            raise LimitedError(f"{self._most} requests are under way: wait for some, or raise Limits.requests")
+
+    def _move(self, part: LoadPart, move: effects.Move) -> None:
+        part.begun, part.placed = True, False
+        self.out.append(move)
+
+    def _tell(self, load: Load, part: LoadPart) -> None:
+        """Tell a worker that nothing more is needed; with checksums, once these are computed."""
+        assert part.pin is not None
+        if load.sample is None or not load.moves(part):
+            self.out.append(Send(part.peer, wire.Done(load.request.id, part.pin, load.attempt)))
+            part.on(Event.TOLD)
+        elif part.placed and not part.summing:
+            part.summing = True
+            self.out.append(effects.Sum(load, part))
+
+    def _end(self, load: Load, state: TransferState) -> None:
+        load.state = state
+        if load.attempt:
+            del self.running[load.request.id]
+        self._count("requests", 1, outcome=state.value)
+        self.out.append(effects.Ended(load))
+
+    def _count(self, name: str, amount: int, **labels: str) -> None:
+        self.out.append(Count(name, amount, labels))
+
+
+def accepted(
+    engine: KnownEngine, request: Request, blocks: Mapping[str, int], *, streamed: bool
+) -> tuple[Request, Demand]:
+    """The request, checked and copied, and what it demands; of a streamed one, as far as decode's tables tell.
+
+    `blocks` are decode's pools by group. Raises BadRequestError.
+    """
+    pair = engine.pair
+    derive = pair.demands.foreseen if streamed else pair.demands.demand
+    try:
+        checked = pair.rules.check(request, pair.pools, blocks, fed=streamed)
+        return checked, derive(checked)
+    except (KvplanError, *EXITS):
+        raise
+    except BaseException as error:  # The request, and what it has, is the caller's.
+        raise BadRequestError(f"the request cannot be read: {type(error).__name__}: {error}") from error
+
+
+def write_request(request: Request, lends: bool = True) -> wire.WriteRequest:
+    """What asks a prefill worker to write a request."""
+    tables = wire.pack(request.prefill), wire.pack(request.decode)
+    return wire.WriteRequest(request.id, request.tokens, dict(request.lengths), *tables, lends)
+
+
+def _part(load: Load, peer: PrefillPeer) -> LoadPart:
+    return next(part for part in load.parts if part.peer is peer)
+
+
+def _expects(engine: KnownEngine, peer: PrefillPeer, demand: Demand) -> Callable[[], int]:
+    """What counts the bytes that come from a prefill worker; 0 if it writes them, until it says how many they were."""
+    return int if engine.push or not peer.reads else partial(_size, peer, demand)
+
+
+def _size(peer: PrefillPeer, demand: Demand) -> int:
+    runs: Mapping[str, Runs] = demand.of(peer.shard)
+    return peer.size(runs) if runs else 0

@@ -1,0 +1,168 @@
+"""Quarantine: decode blocks that are being written, or may still be, are handed to nobody else.
+
+A block of a failed request is free again when nothing can write it any more, and not before: each read of it is done,
+or its connection lost, each prefill worker that was asked to write it has said that it stopped, or is gone, and no copy
+from a stage is being made. That is
+epoch-based reclamation's rule (K. Fraser, Practical lock-freedom, 2004): what others may still reach is
+retired at once, and used again only after a proof that none of them can reach it. Time is no proof, but of one thing:
+of a connection that broke nobody says when the last byte of it has landed. It `lingers`, for as long as the transport
+says, while this side polls.
+
+A connection of the transport that broke does not tell that its peer is gone: it may go on to write by others. It is
+gone if it cannot be spoken to, either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from kvplan.runtime.clock import counted
+from kvplan.runtime.control.messages import Leave
+from kvplan.runtime.protocol.effects import Send
+from kvplan.runtime.protocol.ledger import BlockLedger
+from kvplan.runtime.protocol.loads import KnownEngine, Load, LoadPart, PrefillPeer
+from kvplan.runtime.protocol.phases import Event, Phase
+
+# Seconds between two questions to a prefill worker whether it has stopped.
+ASK = 1.0
+
+
+class Quarantine:
+    """Failed requests of one decode worker, until nothing of them can be written any more.
+
+    Bytes of a connection that broke may land for `lingers` seconds.
+    """
+
+    def __init__(self, ledger: BlockLedger, lingers: float) -> None:
+        self.ledger, self._lingers = ledger, lingers
+        # In order; a worker may ask for each of thousands whether it is among them.
+        self._loads: dict[Load, None] = {}
+        self._swept = self._asked = float("-inf")
+
+    def __iter__(self) -> Iterator[Load]:
+        return iter(list(self._loads))
+
+    def __len__(self) -> int:
+        return len(self._loads)
+
+    def add(self, load: Load) -> None:
+        """Take the blocks of a request that has just failed into quarantine."""
+        self.ledger.quarantine(load.written)
+        self._loads[load] = None
+
+    def keeps(self, load: Load) -> bool:
+        """Whether anything of a failed request may still be written."""
+        return load in self._loads
+
+    def writes(self, request: str) -> bool:
+        """Whether a worker that was asked to write a request of this id has not said that it stopped."""
+        return any(load.request.id == request for load, _ in self._writers())
+
+    def stopped(self, request: str, peer: PrefillPeer, lost: bool) -> bool:
+        """A worker writes a request no more; False if nobody waits for that. If it was `lost`, bytes may linger."""
+        same = [part for load, part in self._writers() if load.request.id == request]
+        stopped = [part for part in same if part.peer is peer]
+        for part in stopped:
+            if lost:
+                self._linger(part)
+            else:
+                part.stopped()
+        return bool(stopped)
+
+    def unsaid(self, peer: PrefillPeer, message: Leave) -> None:
+        """A worker could not be told that a request was given up."""
+        for load, part in self._writers():
+            if part.peer is peer and load.request.id == message.request:
+                part.unsaid = True
+
+    def follow(self, engine: KnownEngine) -> None:
+        """These workers are spoken to again: what they may still write for others of before is given up once more."""
+        peers = {(peer.worker, peer.name): peer for peer in engine.peers}
+        for _, part in self._writers():
+            new = peers.get((part.peer.worker, part.peer.name))
+            if new is not None and new is not part.peer:
+                part.peer, part.unsaid, part.lingers = new, True, None
+
+    def gone(self, peers: Collection[PrefillPeer]) -> None:
+        """These workers cannot write any more: what they wrote, they have written, or it lingers."""
+        for _, part in self._writers():
+            if part.peer in peers:
+                self._linger(part)
+
+    def bury(self, names: Collection[str]) -> None:
+        """As `gone`, for all that have these names in the transport: their processes have ended."""
+        self.gone({part.peer for _, part in self._writers() if part.peer.name in names})
+
+    def writers(self) -> frozenset[PrefillPeer]:
+        """The workers that may still write, and of which it is not known that they are gone."""
+        return frozenset(part.peer for _, part in self._writers() if part.lingers is None)
+
+    def busy(self) -> set[str]:
+        """The peers that something is still under way from, by the transport's names."""
+        parts = (part for load in self._loads for part in load.parts)
+        return {part.peer.name for part in parts if part.writes or not part.settled}
+
+    def sweep(self, now: float) -> list[Send]:
+        """Free the blocks that nothing writes any more; what is to be said. It is called once a round."""
+        if not self._loads:
+            self._swept = now
+            return []
+        self._outlast(now)
+        said = [*self._retold(), *self._asks(now)]
+        for load in self:
+            for part in load.parts:
+                _settle(part)
+        for load in [load for load in self._loads if _left(load)]:
+            self.ledger.free(load.written)
+            del self._loads[load]
+        return said
+
+    def abandon(self) -> None:
+        """After the transport is closed: nothing is under way any more."""
+        for load in self._loads:
+            self.ledger.free(load.written)
+        self._loads = {}
+
+    def _retold(self) -> Iterator[Send]:
+        """Say again what could not be said."""
+        for load, part in self._writers():
+            if part.unsaid:
+                part.unsaid = False
+                yield Send(part.peer, Leave(load.request.id, alone=True))
+
+    def _asks(self, now: float) -> Iterator[Send]:
+        """Ask writers now and then whether they have stopped: one that was suspended, or forgot this worker, has."""
+        if now < self._asked + ASK:
+            return
+        self._asked = now
+        for load, part in self._writers():
+            if part.lingers is None and not part.unsaid:
+                yield Send(part.peer, Leave(load.request.id), droppable=True)
+
+    def _linger(self, part: LoadPart) -> None:
+        """Nothing is sent any more for a part, and what was sent may still land."""
+        if part.lingers is None:
+            part.lingers, part.unsaid = self._lingers, False
+
+    def _outlast(self, now: float) -> None:
+        """Count what lingers down, by rounds: what sockets have lands while this side polls."""
+        passed, self._swept = counted(now, self._swept), now
+        for _, part in self._writers():
+            if part.lingers is not None:
+                part.lingers -= passed
+                if part.lingers <= 0:
+                    part.stopped()
+
+    def _writers(self) -> list[tuple[Load, LoadPart]]:
+        """The parts whose prefill workers may still write."""
+        return [(load, part) for load in self._loads for part in load.parts if part.writes]
+
+
+def _left(load: Load) -> bool:
+    return all(part.phase is Phase.LEFT for part in load.parts)
+
+
+def _settle(part: LoadPart) -> None:
+    """Leave when nothing is left."""
+    if part.phase is Phase.LEAVING and part.settled and not part.writes:
+        part.on(Event.SETTLED)

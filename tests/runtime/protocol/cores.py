@@ -1,0 +1,103 @@
+"""A decode core alone: what it is told, and what it wants done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import msgspec
+from tests.runtime.helpers.plans import Model, Shape, plan
+from tests.runtime.helpers.worlds import request, tables
+
+from kvplan.plan.request import Request, RequestRules
+from kvplan.plan.types import Plan
+from kvplan.runtime.control import messages as wire
+from kvplan.runtime.protocol import effects
+from kvplan.runtime.protocol.decode import DecodeCore
+from kvplan.runtime.protocol.effects import Input, Output, Send
+from kvplan.runtime.protocol.loads import KnownEngine, Load, LoadPart, PairRules, PrefillPeer
+from kvplan.runtime.transfer.demand import DemandRules
+
+Done = TypeVar("Done", bound=Output)
+MODEL = Model()
+BLOCKS = {"kv": 40, "state": 10}
+PIN = 77
+
+
+def engine(made: Plan, push: bool = False, name: str = "prefill", now: float = 0.0) -> KnownEngine:
+    """A prefill engine of a plan, whose workers all hold `BLOCKS`."""
+    pair = PairRules(made, RequestRules(made), DemandRules(made, 0), BLOCKS)
+    read = {one.worker for one in made.reads[0]}
+    peers = [
+        PrefillPeer(number, f"p{number}", worker.shard, number in read, BLOCKS, lambda runs: 100)
+        for number, worker in enumerate(made.prefill.workers)
+    ]
+    return KnownEngine(name, push, pair, tuple(peers), now, now)
+
+
+@dataclass
+class Rig:
+    """Decode worker 0 of a plan with one prefill engine of `workers`, at a time that the test sets."""
+
+    push: bool = False
+    workers: int = 1
+    lingers: float = 0.0
+    most: int = 8
+    now: float = 0.0
+    said: list[Output] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.plan = plan(Shape(self.workers), Shape(1), MODEL)
+        self.core = DecodeCore(self.plan.decode, 0, BLOCKS, self.most, self.lingers)
+        self.engine = engine(self.plan, self.push)
+        self.feed(effects.EngineMet(self.engine, follow=True))
+
+    def feed(self, *inputs: Input) -> list[Output]:
+        """What these inputs lead to."""
+        out = self.core.step(self.now, inputs)
+        self.said += out
+        return out
+
+    def tick(self, seconds: float = 0.0) -> list[Output]:
+        """What it is time for, `seconds` later."""
+        self.now += seconds
+        out = self.core.tick(self.now)
+        self.said += out
+        return out
+
+    def hear(self, message: Any, worker: int = 0, *, broken: bool = False) -> str:
+        """A prefill worker says this; what it is counted as."""
+        out = self.feed(effects.Heard(self.engine, self.engine.peers[worker], message, broken))
+        (count,) = [one for one in out if isinstance(one, effects.Count) and one.name == "messages"]
+        return count.labels["kind"]
+
+    def begin(self, asked: Request, seconds: float = 20.0, **facts: Any) -> Load:
+        load = Load(asked, self.now + seconds, self.now, **facts)
+        self.feed(effects.Begin(load, self.engine))
+        return load
+
+    def claimed(self, part: LoadPart, pin: int = PIN) -> str:
+        """A prefill worker keeps the request of a part."""
+        return self.hear(wire.ClaimAnswers(part.heartbeat, 6.0, (wire.Claimed(part.request, pin),)), part.worker)
+
+    def of(self, kind: type[Done]) -> list[Done]:
+        """What was to be done of one kind, each once."""
+        found = [one for one in self.said if isinstance(one, kind)]
+        self.said = [one for one in self.said if not isinstance(one, kind)]
+        return found
+
+    def told(self, worker: int | None = None) -> list[msgspec.Struct]:
+        """What was to be said to a prefill worker, or to any, each once."""
+        return [one.message for one in self.of(Send) if worker in (None, one.peer.worker)]
+
+
+def ask(name: str = "r", block: int = 3, tokens: tuple[int, int] = (0, 12)) -> Request:
+    """A request of three blocks from `block` on, on both sides."""
+    ids = [block, block + 1, block + 2]
+    sides = [tables(Shape(1), MODEL, ids, 0, block // 4, tokens[1]) for _ in range(2)]
+    return request(name, tokens, *sides)
+
+
+def fed(asked: Request) -> Request:
+    """A request whose prefill blocks only offers tell."""
+    return replace(asked, prefill={})

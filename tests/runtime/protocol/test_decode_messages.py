@@ -1,0 +1,256 @@
+"""What prefill workers say, word by word, to a decode core with a request in a known phase."""
+
+from __future__ import annotations
+
+from tests.runtime.protocol.cores import PIN, Rig, ask, fed
+
+from kvplan.runtime import Sample, errors
+from kvplan.runtime.control import messages as wire
+from kvplan.runtime.control.card import Refusal
+from kvplan.runtime.protocol import effects
+from kvplan.runtime.protocol.loads import Load, LoadPart
+from kvplan.runtime.protocol.phases import Phase
+
+
+def moving(rig: Rig, **facts: bool) -> tuple[Load, LoadPart]:
+    """A request that prefill keeps, whose bytes are on their way."""
+    asked = ask()
+    load = rig.begin(fed(asked) if facts.get("streamed") else asked, **facts)
+    (part,) = load.parts
+    assert rig.claimed(part) == "answered"
+    assert part.phase is Phase.MOVING
+    return load, part
+
+
+def told(rig: Rig) -> tuple[Load, LoadPart]:
+    """A request of which all was read, and prefill was told so."""
+    load, part = moving(rig)
+    rig.feed(effects.PartPlaced(part))
+    assert part.phase is Phase.TOLD
+    return load, part
+
+
+def test_a_read_is_claimed_moved_told_and_done() -> None:
+    rig = Rig()
+    load = rig.begin(ask())
+    (part,) = load.parts
+    (claim,) = rig.told()
+    assert isinstance(claim, wire.Claim)
+    assert (claim.requests, claim.streamed, claim.tokens) == (("r",), (), {"r": (0, 12)})
+    assert [one.part for one in rig.of(effects.Foresee)] == [part]
+    rig.claimed(part)
+    (move,) = rig.of(effects.Move)
+    assert (move.part, move.layers, move.last, sorted(move.runs)) == (part, None, True, ["kv", "state"])
+    rig.feed(effects.PartRead(part))
+    assert rig.told() == [wire.Done("r", PIN, load.attempt)], "its last copies are made while prefill is told"
+    assert rig.hear(wire.Confirmed("r", load.attempt)) == "confirmed"
+    assert not load.ended
+    rig.feed(effects.PartPlaced(part))
+    assert ([one.load for one in rig.of(effects.Ended)], load.state) == ([load], "done")
+    assert rig.core.loads.ledger.written() == frozenset()
+
+
+def test_workers_are_told_when_all_of_them_were_read() -> None:
+    rig = Rig(workers=2)
+    load = rig.begin(ask())
+    for part in load.parts:
+        rig.claimed(part)
+    rig.told()
+    rig.feed(effects.PartPlaced(load.parts[0]))
+    assert rig.told() == []
+    rig.feed(effects.PartPlaced(load.parts[1]))
+    assert len(rig.told()) == 2
+    assert rig.hear(wire.Confirmed("r", load.attempt), 0) == "confirmed"
+    assert (load.state, load.progress) == ("running", 0.999)
+    assert rig.hear(wire.Confirmed("r", load.attempt), 1) == "confirmed"
+    assert (load.state, load.progress) == ("done", 1.0)
+
+
+def test_confirmed_is_believed_of_this_attempt_only() -> None:
+    rig = Rig()
+    load, part = told(rig)
+    assert rig.hear(wire.Confirmed("r", load.attempt + 1)) == "stale"
+    assert part.phase is Phase.TOLD
+    assert rig.hear(wire.Confirmed("r", load.attempt)) == "confirmed"
+    assert load.state == "done"
+    assert rig.hear(wire.Confirmed("r", load.attempt)) == "unknown"
+
+
+def test_what_failed_an_earlier_attempt_fails_no_other() -> None:
+    rig = Rig()
+    load, _ = told(rig)
+    assert rig.hear(wire.Failed("r", "R046", "late", load.attempt + 1)) == "stale"
+    assert load.state == "running"
+    assert rig.hear(wire.Failed("r", "R046", "late", load.attempt)) == "failed"
+    assert isinstance(load.error, errors.LeaseError)
+
+
+def test_written_is_believed_of_the_same_pin_only() -> None:
+    rig = Rig(push=True)
+    load, part = moving(rig)
+    assert [one.part for one in rig.of(effects.AskWrite)] == [part]
+    assert rig.hear(wire.Written("r", PIN + 1, 1)) == "stale"
+    assert part.phase is Phase.MOVING
+    assert rig.hear(wire.Written("r", PIN, 1)) == "written"
+    assert (part.phase, load.bytes) == (Phase.TOLD, 1)
+
+
+def test_written_where_nothing_was_to_be_written_is_not_believed() -> None:
+    rig = Rig()
+    _, part = moving(rig)
+    assert rig.hear(wire.Written("r", PIN, 1)) == "stale"
+    assert part.phase is Phase.MOVING
+
+
+def test_all_is_written_once_every_buffer_was_returned_full() -> None:
+    rig = Rig(push=True)
+    load, part = moving(rig)
+    asked = wire.AskBuffer("r", 4, None, ())
+    assert rig.hear(asked) == "buffer_asked"
+    assert [one.message for one in rig.of(effects.Buffer)] == [asked]
+    assert rig.hear(wire.ReturnBuffer("r", 5, True)) == "duplicate"
+    assert rig.hear(wire.ReturnBuffer("nobody", 4, True)) == "unknown"
+    assert rig.hear(wire.ReturnBuffer("r", 4, True)) == "buffer_returned"
+    rig.feed(effects.Returned(part, 4, moved=True))
+    assert rig.hear(wire.ReturnBuffer("r", 4, True)) == "duplicate"
+    assert rig.hear(wire.Written("r", PIN, 9)) == "written"
+    assert rig.hear(wire.Confirmed("r", load.attempt)) == "confirmed"
+    assert not load.ended, "a copy from the stage is still under way"
+    rig.feed(effects.PartPlaced(part))
+    assert load.state == "done"
+
+
+def test_a_writer_that_returned_a_buffer_empty_has_not_written_all() -> None:
+    rig = Rig(push=True)
+    load, part = moving(rig)
+    assert rig.hear(wire.AskBuffer("r", 4, None, ())) == "buffer_asked"
+    assert rig.hear(wire.ReturnBuffer("r", 4, False)) == "buffer_returned"
+    rig.feed(effects.Returned(part, 4, moved=False))
+    assert rig.hear(wire.Written("r", PIN, 9)) == "written"
+    assert "pieces that it asked buffers for are not" in str(load.error)
+
+
+def test_nobody_asks_for_buffers_who_was_not_asked_to_write() -> None:
+    rig = Rig()
+    moving(rig)
+    assert rig.hear(wire.AskBuffer("r", 4, None, ())) == "unexpected"
+    assert rig.of(effects.Buffer) == []
+
+
+def test_a_lost_offer_is_seen() -> None:
+    rig = Rig()
+    load, _ = moving(rig, streamed=True)
+    tables = wire.pack(ask().prefill)
+    assert rig.hear(wire.Offer("r", PIN + 1, 0, (0, 4), None, tables, False)) == "stale"
+    assert rig.hear(wire.Offer("r", PIN, 0, (0, 4), None, tables, False)) == "offered"
+    assert rig.hear(wire.Offer("r", PIN, 0, (0, 4), None, tables, False)) == "duplicate"
+    assert [one.last for one in rig.of(effects.Move)] == [False]
+    assert rig.hear(wire.Offer("r", PIN, 2, (8, 12), None, tables, True)) == "unexpected"
+    assert isinstance(load.error, errors.TransferError)
+    assert "offer 2 came where number 1 was due" in str(load.error)
+
+
+def test_a_request_that_is_told_of_as_over_is_claimed_no_more() -> None:
+    rig = Rig()
+    moving(rig)
+    rig.told()
+    rig.tick(6)
+    (claim,) = rig.told()
+    assert isinstance(claim, wire.Claim)
+    assert claim.requests == ("r",)
+    (part,) = rig.core.loads.running["r"].parts
+    rig.feed(effects.PartPlaced(part))
+    rig.told()
+    rig.tick(6)
+    (claim,) = rig.told()
+    assert isinstance(claim, wire.Claim)
+    assert claim.requests == ()
+
+
+def test_a_request_that_is_held_anew_meanwhile_is_not_read_on() -> None:
+    rig = Rig()
+    load, part = moving(rig)
+    assert rig.hear(wire.ClaimAnswers(part.heartbeat + 1, 6.0, (wire.Claimed("r", PIN),))) == "answered"
+    assert rig.hear(wire.ClaimAnswers(part.heartbeat - 1, 6.0, (wire.Claimed("r", PIN + 1),))) == "answered"
+    assert load.state == "running"
+    assert rig.hear(wire.ClaimAnswers(part.heartbeat + 2, 6.0, (wire.Claimed("r", PIN + 1),))) == "answered"
+    assert isinstance(load.error, errors.LeaseError)
+
+
+def test_a_request_that_is_held_late_is_claimed_with_its_blocks_once_more() -> None:
+    rig = Rig()
+    (part,) = rig.begin(ask()).parts
+    rig.told()
+    for held, claims in ((True, 0), (False, 0), (False, 0), (True, 1), (True, 0)):
+        rig.hear(wire.ClaimAnswers(part.heartbeat, 6.0, (wire.NotYet("r", held),)))
+        assert len(rig.told()) == claims
+    assert part.phase is Phase.CLAIMING
+
+
+def test_a_request_that_nobody_holds_in_time_fails() -> None:
+    rig = Rig()
+    load = rig.begin(ask(), held_by=5.0)
+    (part,) = load.parts
+    rig.tick(5)
+    assert not load.ended, "prefill has not said that it does not hold it"
+    rig.hear(wire.ClaimAnswers(part.heartbeat, 6.0, (wire.NotYet("r", False),)))
+    assert isinstance(load.error, errors.LeaseError)
+    assert "is not held by prefill workers [0] 5 s after" in str(load.error)
+
+
+def test_a_deadline_may_be_reached_and_not_passed() -> None:
+    rig = Rig()
+    load, part = moving(rig)
+    rig.tick(20)
+    assert not load.ended
+    rig.tick(0.1)
+    assert isinstance(load.error, errors.DeadlineError)
+    assert [one.part for one in rig.of(effects.Stop)] == [part]
+
+
+def test_checksums_are_sent_once_they_are_computed() -> None:
+    rig = Rig()
+    load = rig.begin(ask(), sample=Sample(every=3, seed=7))
+    (part,) = load.parts
+    rig.claimed(part)
+    rig.told()
+    rig.feed(effects.PartRead(part))
+    assert rig.of(effects.Sum) == []
+    rig.feed(effects.PartPlaced(part))
+    assert [one.part for one in rig.of(effects.Sum)] == [part]
+    assert rig.told() == []
+    rig.feed(effects.PartSummed(part, (("kv", 3, 1),)))
+    (done,) = rig.told()
+    assert isinstance(done, wire.Done)
+    assert (done.sums, done.sample) == ((("kv", 3, 1),), (3, 7))
+    assert part.phase is Phase.TOLD
+
+
+def test_a_claim_that_could_not_be_sent_fails_its_request_and_a_renewal_does_not() -> None:
+    rig = Rig()
+    load, part = moving(rig)
+    gone = errors.PeerLostError("its line is broken")
+    rig.feed(effects.Unsent(part.peer, wire.Claim(part.heartbeat + 1, ("r",)), gone))
+    assert not load.ended
+    rig.feed(effects.Unsent(part.peer, wire.Claim(part.heartbeat, ("r",)), gone))
+    assert "request r, prefill worker 0: its line is broken" in str(load.error)
+
+
+def test_a_peer_that_does_not_know_this_worker_is_lost() -> None:
+    rig = Rig()
+    refusal = Refusal("R042", "who are you?", False, b"")
+    (lost,) = rig.feed(effects.Heard(rig.engine, rig.engine.peers[0], refusal))
+    assert isinstance(lost, effects.EngineLost)
+    assert "does not know this worker any more: who are you?" in str(lost.error)
+
+
+def test_what_all_have_confirmed_outlives_its_engine() -> None:
+    rig = Rig()
+    load, part = moving(rig)
+    other = rig.begin(ask("s", 20))
+    rig.feed(effects.PartRead(part))
+    rig.hear(wire.Confirmed("r", load.attempt))
+    rig.feed(effects.DropEngine(rig.engine, "it restarted"))
+    assert (load.ended, str(other.error)) == (False, "request s: it restarted")
+    rig.feed(effects.PartPlaced(part))
+    assert load.state == "done"
