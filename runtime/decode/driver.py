@@ -114,12 +114,12 @@ class DecodeDriver:
         """What it is time for."""
         self._probe(now)
         self.feed(*self._done(self.core.tick(now)))
+        self.feed(*self._done(self.core.sweep(now)))
 
     def settle(self, now: float) -> None:
         """Free the blocks that nothing writes any more."""
         self.follow()
-        self.core.sweep(now)
-        self.feed(*self._done(self.core.loads.take()))
+        self.feed(*self._done(self.core.sweep(now)))
 
     def fail_all(self, reason: Callable[[str], RequestError]) -> None:
         """Fail all that is under way. `reason` makes the error for a request's name."""

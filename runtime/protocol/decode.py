@@ -51,7 +51,7 @@ class DecodeCore:
         return self.loads.take()
 
     def tick(self, now: float) -> list[Output]:
-        """What it is time for: deadlines, heartbeats, and blocks that nothing writes any more. Once a round."""
+        """What it is time for: deadlines and heartbeats."""
         while self._alarms and _rings(self._alarms[0], now):
             _, late, _, load = heapq.heappop(self._alarms)
             if not load.ended and late:
@@ -61,12 +61,12 @@ class DecodeCore:
         for engine in [engine for engine in self.engines if engine.heartbeat_due(now)]:
             for peer in engine.peers:
                 self._renew(engine, peer)
-        self.sweep(now)
         return self.loads.take()
 
-    def sweep(self, now: float) -> None:
-        """Free the blocks that nothing writes any more."""
+    def sweep(self, now: float) -> list[Output]:
+        """Free the blocks that nothing writes any more. Once a round, after all else."""
         self.loads.out += self.loads.quarantine.sweep(now)
+        return self.loads.take()
 
     def until_heartbeat(self, now: float, most: float) -> float:
         """Seconds until claims have to be renewed, and at most `most`."""

@@ -61,7 +61,7 @@ class Rig:
     def tick(self, seconds: float = 0.0) -> list[Output]:
         """What it is time for, `seconds` later."""
         self.now += seconds
-        out = self.core.tick(self.now)
+        out = [*self.core.tick(self.now), *self.core.sweep(self.now)]
         self.said += out
         return out
 
