@@ -16,9 +16,9 @@ from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.errors import PeerLostError
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops.metrics import Counters, MessageKind
-from kvplan.runtime.protocol import effects
+from kvplan.runtime.protocol import decode_effects as effects
 from kvplan.runtime.protocol.decode import DecodeCore
-from kvplan.runtime.protocol.effects import Input, Output
+from kvplan.runtime.protocol.effects import Count, Input, Output, Send, Unsent
 from kvplan.runtime.protocol.load_table import accepted, write_request
 from kvplan.runtime.protocol.loads import KnownEngine, Load
 from kvplan.runtime.staging.buffers import Stage
@@ -58,8 +58,8 @@ class DecodeDriver:
         self._clock, self._lost, self._blocks = clock, lost, pool.blocks
         self._block_bytes, self._probed = block_bytes(pool), float("-inf")
         self._carry: dict[type[Output], Callable[[Any], Iterable[Input]]] = {
-            effects.Send: self._send,
-            effects.Count: self._count,
+            Send: self._send,
+            Count: self._count,
             effects.Observe: self._observe,
             effects.Foresee: self._foresee,
             effects.Move: self._move,
@@ -155,7 +155,7 @@ class DecodeDriver:
         """Carry outputs out; what came of it."""
         return [one for output in outputs for one in self._carry[type(output)](output)]
 
-    def _send(self, send: effects.Send) -> Iterable[Input]:
+    def _send(self, send: Send) -> Iterable[Input]:
         control = self._engines.connection(send.peer).control
         if send.droppable and control.behind:
             return ()
@@ -165,9 +165,9 @@ class DecodeDriver:
                 return ()
         except KvplanError as cause:
             error = cause
-        return (effects.Unsent(send.peer, send.message, error),)
+        return (Unsent(send.peer, send.message, error),)
 
-    def _count(self, count: effects.Count) -> Iterable[Input]:
+    def _count(self, count: Count) -> Iterable[Input]:
         self._counters.add(count.name, count.amount, **count.labels)
         return ()
 
@@ -185,7 +185,7 @@ class DecodeDriver:
     def _ask_write(self, ask: effects.AskWrite) -> Iterable[Input]:
         peer, stage = ask.part.peer, self.context.stage
         lends = stage is not None and not stage.stuck(peer.name)
-        return self._send(effects.Send(peer, write_request(ask.load.request, lends)))
+        return self._send(Send(peer, write_request(ask.load.request, lends)))
 
     def _buffer(self, buffer: effects.Buffer) -> Iterable[Input]:
         part, message = buffer.part, buffer.message

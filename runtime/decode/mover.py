@@ -13,8 +13,9 @@ from kvplan.runtime.control.messages import AskBuffer, Sums
 from kvplan.runtime.decode.engines import PrefillConnection
 from kvplan.runtime.decode.unpacks import PageUnpacks
 from kvplan.runtime.memory.register import Pool
-from kvplan.runtime.protocol import effects
-from kvplan.runtime.protocol.effects import Input, PartFailed, PartPlaced, PartRead, PartSettled, PartSummed, Returned
+from kvplan.runtime.protocol import decode_effects as effects
+from kvplan.runtime.protocol.decode_effects import PartFailed, PartPlaced, PartRead, PartSettled, PartSummed, Returned
+from kvplan.runtime.protocol.effects import Input
 from kvplan.runtime.protocol.loads import Load, LoadPart
 from kvplan.runtime.transfer.executor import ExecutorContext, Slice, TransferExecutor
 

@@ -46,7 +46,7 @@ from kvplan.runtime.ops.metrics import Counters, MessageKind
 from kvplan.runtime.owner import owned
 from kvplan.runtime.plans.async_catalog import never_waiting
 from kvplan.runtime.plans.catalog import plans_of
-from kvplan.runtime.protocol import effects
+from kvplan.runtime.protocol import decode_effects as effects
 from kvplan.runtime.protocol.load_table import LoadTable
 from kvplan.runtime.staging.asked import asked_reads, lending
 from kvplan.runtime.staging.buffers import STAGE_BYTES

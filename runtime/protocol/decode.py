@@ -14,9 +14,9 @@ from kvplan.plan.errors import RequestError
 from kvplan.plan.types import Side
 from kvplan.runtime.control.messages import MOST_NAMED, Claim, Leave
 from kvplan.runtime.errors import DeadlineError, LeaseError, TransferError
-from kvplan.runtime.protocol import effects
+from kvplan.runtime.protocol import decode_effects as effects
 from kvplan.runtime.protocol.decode_inbox import DecodeInbox
-from kvplan.runtime.protocol.effects import Input, Output, Send
+from kvplan.runtime.protocol.effects import Input, Output, Send, Unsent
 from kvplan.runtime.protocol.load_table import LoadTable
 from kvplan.runtime.protocol.loads import KnownEngine, Load, LoadPart, PrefillPeer
 from kvplan.runtime.protocol.phases import Event, Phase
@@ -106,7 +106,7 @@ class DecodeCore:
                 self._check_held(load, now)
             self.loads.advance(load, now)
 
-    def _unsent(self, unsent: effects.Unsent, now: float) -> None:
+    def _unsent(self, unsent: Unsent, now: float) -> None:
         message = unsent.message
         if isinstance(message, Leave):
             self.loads.quarantine.unsaid(unsent.peer, message)
@@ -169,7 +169,7 @@ _HANDLERS: dict[type[Input], Callable[[DecodeCore, Any, float], None]] = {
     effects.PeersGone: lambda core, one, _: core.loads.quarantine.gone(one.peers),
     effects.PeersDead: lambda core, one, _: core.loads.quarantine.bury(one.names),
     effects.Heard: DecodeCore._heard,
-    effects.Unsent: DecodeCore._unsent,
+    Unsent: DecodeCore._unsent,
     effects.PartRead: DecodeCore._read,
     effects.PartPlaced: DecodeCore._placed,
     effects.PartFailed: lambda core, one, _: core.loads.broken(one.part, one.cause),

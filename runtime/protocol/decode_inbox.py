@@ -17,8 +17,9 @@ from kvplan.runtime.errors import (
     WithdrawnError,
 )
 from kvplan.runtime.ops.metrics import MessageKind
-from kvplan.runtime.protocol import effects
-from kvplan.runtime.protocol.effects import Count, Heard
+from kvplan.runtime.protocol import decode_effects as effects
+from kvplan.runtime.protocol.decode_effects import Heard
+from kvplan.runtime.protocol.effects import Count
 from kvplan.runtime.protocol.load_table import LoadTable
 from kvplan.runtime.protocol.loads import Load, LoadPart
 from kvplan.runtime.protocol.phases import TRANSFER, Event, Phase, refused

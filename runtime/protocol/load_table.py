@@ -11,7 +11,7 @@ from kvplan.plan.request import Request
 from kvplan.plan.types import Runs, Side
 from kvplan.runtime.control import messages as wire
 from kvplan.runtime.errors import EXITS, LeaseError, LimitedError, QuarantinedError, TransferError, cause_text
-from kvplan.runtime.protocol import effects
+from kvplan.runtime.protocol import decode_effects as effects
 from kvplan.runtime.protocol.effects import Count, Output, Send
 from kvplan.runtime.protocol.ledger import BlockLedger
 from kvplan.runtime.protocol.loads import KnownEngine, Load, LoadPart, PrefillPeer

@@ -7,7 +7,8 @@ from tests.runtime.protocol.cores import PIN, Rig, ask, fed
 from kvplan.runtime import Sample, errors
 from kvplan.runtime.control import messages as wire
 from kvplan.runtime.control.card import Refusal
-from kvplan.runtime.protocol import effects
+from kvplan.runtime.protocol import decode_effects as effects
+from kvplan.runtime.protocol.effects import Unsent
 from kvplan.runtime.protocol.loads import Load, LoadPart
 from kvplan.runtime.protocol.phases import Phase
 
@@ -230,9 +231,9 @@ def test_a_claim_that_could_not_be_sent_fails_its_request_and_a_renewal_does_not
     rig = Rig()
     load, part = moving(rig)
     gone = errors.PeerLostError("its line is broken")
-    rig.feed(effects.Unsent(part.peer, wire.Claim(part.heartbeat + 1, ("r",)), gone))
+    rig.feed(Unsent(part.peer, wire.Claim(part.heartbeat + 1, ("r",)), gone))
     assert not load.ended
-    rig.feed(effects.Unsent(part.peer, wire.Claim(part.heartbeat, ("r",)), gone))
+    rig.feed(Unsent(part.peer, wire.Claim(part.heartbeat, ("r",)), gone))
     assert "request r, prefill worker 0: its line is broken" in str(load.error)
 
 

@@ -12,7 +12,8 @@ from kvplan.runtime.clock import LONGEST_ROUND
 from kvplan.runtime.control import messages as wire
 from kvplan.runtime.control.messages import Leave
 from kvplan.runtime.errors import QuarantinedError
-from kvplan.runtime.protocol import effects
+from kvplan.runtime.protocol import decode_effects as effects
+from kvplan.runtime.protocol.effects import Unsent
 from kvplan.runtime.protocol.ledger import BlockLedger
 from kvplan.runtime.protocol.loads import Load
 from kvplan.runtime.protocol.quarantine import ASK
@@ -144,7 +145,7 @@ def test_what_could_not_be_said_is_said_again() -> None:
     rig.tick()
     quiet(rig)
     full = errors.PeerLostError("its line is full")
-    rig.feed(effects.Unsent(load.parts[0].peer, Leave("r"), full))
+    rig.feed(Unsent(load.parts[0].peer, Leave("r"), full))
     rig.tick()
     assert quiet(rig) == [Leave("r", alone=True)]
     rig.tick()
