@@ -71,8 +71,8 @@ bench-gpu: $(VENV)/.core $(VENV)/.nixl $(VENV)/.torch  ## between two processes 
 soak: $(VENV)/.dev $(VENV)/.nixl  ## random requests and faults for SOAK_S seconds (600); the figures come last
 	@PYTHONPATH=. $(BIN)/python -m tests.soak --seconds $(SOAK_S)
 
-mutants: $(VENV)/.dev  ## each mutant of compiler and runtime fails the test that is to find it (ARGS=word: those that have it)
-	@PYTHONPATH=. $(BIN)/python -m tests.mutants $(ARGS)
+mutants: $(VENV)/.dev $(VENV)/.nixl  ## change the code bit by bit, list changes that no test finds (ARGS=paths; --every N); cosmic-ray is in a cache
+	@PYTHONPATH=. nice -n 5 $(BIN)/python -m tests.mutants $(ARGS)
 
 faults: $(VENV)/.dev $(VENV)/.nixl  ## every fault at every step of a request, between processes and hosts
 	SOAK_S=600 $(BIN)/python -m pytest -q -p no:cacheprovider tests/cluster/test_processes.py

@@ -1,38 +1,69 @@
-"""`python -m tests.mutants [WORD]`: every mutant, or those with the word in list, path or name, in a copy and tested.
+"""`python -m tests.mutants [--every N] [WORD …]`: mutate the listed modules, or those with a word in their path.
 
-Exits 1 where one survives.
+Exits 1 if a mutant survives that survivors.yaml does not explain, or if one is explained that does not survive.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 
-from tests.mutants.mutants import Mutant, copied, read, survives, tested
+from tests.mutants import tool
+from tests.mutants.session import Module, Mutant, copied, modules, mutated, survivors
 
-
-def main(word: str) -> int:
-    mutants = [mutant for mutant in read() if word in f"{mutant.of} {mutant.path} {mutant.name}"]
-    with tempfile.TemporaryDirectory(prefix="kvplan-mutants-") as folder:
-        copy = copied(Path(folder))
-        if failed := tested(sorted({mutant.test for mutant in mutants}), copy):
-            print(f"the tests do not pass without a mutant: pytest returns {failed}")
-            return 1
-        alive = sum(_tried(mutant, copy) for mutant in mutants)
-    print(f"mutants: {len(mutants)}, killed: {len(mutants) - alive}")
-    return int(alive > 0)
+WORKERS = 2
 
 
-def _tried(mutant: Mutant, copy: Path) -> bool:
-    """Try a mutant and print what became of it; whether it survived."""
-    begun = time.monotonic()
-    why = survives(mutant, copy)
-    what = f"{mutant.path}: {mutant.name}{why and f' ({why})'}"
-    print(f"{'SURVIVES' if why else 'killed':8} {time.monotonic() - begun:5.1f} s  {what}", flush=True)
-    return bool(why)
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make mutants")
+    parser.add_argument("words", nargs="*", metavar="WORD", help="only modules with one of these in their path")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="try only every Nth mutant")
+    given = parser.parse_args()
+    chosen = [module for module in modules() if not given.words or any(word in module.path for word in given.words)]
+    commands, copies = tool.ready(), SimpleQueue[Path]()
+    with tempfile.TemporaryDirectory(prefix="kvplan-mutants-") as folder, ThreadPoolExecutor(WORKERS) as pool:
+        for worker in range(WORKERS):
+            copies.put(copied(Path(folder) / str(worker)))
+
+        def tried(module: Module) -> tuple[list[Mutant], list[str]]:
+            begun, copy = time.monotonic(), copies.get()
+            found = mutated(module, given.every, copy, commands)
+            copies.put(copy)
+            problems = unexplained(module, found)
+            line = f"{time.monotonic() - begun:6.0f} s  {module.path}: {counts(found)}"
+            print("\n".join([line, *problems]), flush=True)
+            return found, problems
+
+        done = list(pool.map(tried, chosen))
+    print(counts(mutant for found, _ in done for mutant in found))
+    return int(any(problems for _, problems in done))
+
+
+def counts(mutants: Iterable[Mutant]) -> str:
+    found = Counter(mutant.outcome for mutant in mutants if mutant.outcome != "skipped")
+    words = [f"{found[outcome]} {outcome}" for outcome in ("killed", "timeout", "survived")]
+    return f"{found.total()} mutants: {', '.join(words)}"
+
+
+def unexplained(module: Module, mutants: Iterable[Mutant]) -> list[str]:
+    """What survives although survivors.yaml does not list it, and what is listed although it does not survive."""
+    listed = survivors().get(module.path, {})
+    outcomes = {mutant.name: mutant for mutant in mutants}
+    new = [
+        f"  survives, not in survivors.yaml: {name}\n{mutant.diff}"
+        for name, mutant in outcomes.items()
+        if mutant.outcome == "survived" and name not in listed
+    ]
+    kept = {name for name, mutant in outcomes.items() if mutant.outcome in ("survived", "skipped")}
+    return new + [f"  in survivors.yaml, does not survive: {name}" for name in listed if name not in kept]
 
 
 if __name__ == "__main__":
-    sys.exit(main(" ".join(sys.argv[1:])))
+    sys.exit(main())

@@ -84,6 +84,10 @@ def test_a_worker_nobody_tells_is_refused(plans: dict[str, Plan]) -> None:
     refused("copies 8 to 1", replace(plan, notify=((1, 3, 5),)))
 
 
+def test_workers_that_are_told_out_of_order_are_refused(plans: dict[str, Plan]) -> None:
+    refused("copies 8 to 1", replace(plans["copies 8 to 1"], notify=((3, 1, 5, 7),)))
+
+
 def test_uneven_readers_are_refused() -> None:
     prefill, decode = tokens_side(8), tokens_side(8)
     plan = compile_bound(prefill, decode).plan
@@ -105,6 +109,18 @@ FRAME: dict[str, Callable[[Plan], Plan]] = {
     "no such worker told": lambda plan: replace(plan, notify=((99,), *plan.notify[1:])),
     "a reader told twice": lambda plan: replace(plan, notify=((plan.reads[0][0].worker,), *plan.notify[1:])),
     "another model": lambda plan: replace(plan, model_digest="0" * 32),
+    "another name of the model": lambda plan: replace(plan, model="other"),
+    "no reads of a worker": lambda plan: replace(plan, reads=plan.reads[:-1]),
+    "nobody told by a worker": lambda plan: replace(plan, notify=plan.notify[:-1]),
+    "a pair twice": lambda plan: replace(plan, pairs=(*plan.pairs, plan.pairs[0])),
+    "an option missing": lambda plan: replace(plan, options=plan.options[1:]),
+    "an option twice": lambda plan: replace(plan, options=(*plan.options, plan.options[0])),
+    "an option that is none": lambda plan: replace(plan, options=(*plan.options, ("mode", "fast"))),
+    "a value that an option does not have": lambda plan: replace(plan, options=(("elect", "all"), *plan.options[1:])),
+    "a machine that chose no strategy": lambda plan: replace(plan, options=(*plan.options, ("machine", "here"))),
+    "a worker that does not exist": lambda plan: with_reads(plan, lambda reads: (replace(reads[0], worker=-1),)),
+    "a worker beyond the last": lambda plan: with_reads(plan, lambda reads: (replace(reads[0], worker=8),)),
+    "a negative offset": lambda plan: with_reads(plan, lambda reads: (replace(reads[0], offset=(-1, 0)), *reads[1:])),
     "another key": lambda plan: replace(plan, prefill=replace(plan.prefill, key="tp=7")),
     "another side's digest": lambda plan: replace(plan, decode=replace(plan.decode, digest="0" * 32)),
     "other layers": lambda plan: with_reads(plan, lambda reads: (replace(reads[0], layers=(0,)), *reads[1:])),
