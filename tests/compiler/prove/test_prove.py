@@ -60,9 +60,9 @@ def plans() -> dict[str, Plan]:
     return {name: compile_bound(*pair).plan for name, pair in PAIRS.items()}
 
 
-def refused(name: str, plan: Plan) -> None:
+def refused(name: str, plan: Plan, code: str | None = None) -> None:
     prefill, decode = PAIRS[name]
-    with pytest.raises(ProofFailed):
+    with pytest.raises(ProofFailed, match=code):
         prove(plan, placed(prefill), placed(decode))
 
 
@@ -81,11 +81,11 @@ def test_swapped_sources_are_refused(plans: dict[str, Plan], pair: str) -> None:
 def test_a_worker_nobody_tells_is_refused(plans: dict[str, Plan]) -> None:
     plan = plans["copies 8 to 1"]
     assert plan.notify == ((1, 3, 5, 7),)
-    refused("copies 8 to 1", replace(plan, notify=((1, 3, 5),)))
+    refused("copies 8 to 1", replace(plan, notify=((1, 3, 5),)), "P009")
 
 
 def test_workers_that_are_told_out_of_order_are_refused(plans: dict[str, Plan]) -> None:
-    refused("copies 8 to 1", replace(plans["copies 8 to 1"], notify=((3, 1, 5, 7),)))
+    refused("copies 8 to 1", replace(plans["copies 8 to 1"], notify=((3, 1, 5, 7),)), "P009")
 
 
 def test_uneven_readers_are_refused() -> None:
@@ -103,36 +103,48 @@ def test_a_side_that_was_not_bound_is_refused(plans: dict[str, Plan]) -> None:
     refused("heads 4 to 2", replace(plan, decode=replace(plan.decode, workers=(worker, *plan.decode.workers[1:]))))
 
 
-FRAME: dict[str, Callable[[Plan], Plan]] = {
-    "everything skipped": lambda plan: replace(plan, skipped=("kv",), reads=((),) * len(plan.reads)),
-    "another common page": lambda plan: replace(plan, pairs=(replace(plan.pairs[0], page=8),)),
-    "no such worker told": lambda plan: replace(plan, notify=((99,), *plan.notify[1:])),
-    "a reader told twice": lambda plan: replace(plan, notify=((plan.reads[0][0].worker,), *plan.notify[1:])),
-    "another model": lambda plan: replace(plan, model_digest="0" * 32),
-    "another name of the model": lambda plan: replace(plan, model="other"),
-    "no reads of a worker": lambda plan: replace(plan, reads=plan.reads[:-1]),
-    "nobody told by a worker": lambda plan: replace(plan, notify=plan.notify[:-1]),
-    "a pair twice": lambda plan: replace(plan, pairs=(*plan.pairs, plan.pairs[0])),
-    "an option missing": lambda plan: replace(plan, options=plan.options[1:]),
-    "an option twice": lambda plan: replace(plan, options=(*plan.options, plan.options[0])),
-    "an option that is none": lambda plan: replace(plan, options=(*plan.options, ("mode", "fast"))),
-    "a value that an option does not have": lambda plan: replace(plan, options=(("elect", "all"), *plan.options[1:])),
-    "a machine that chose no strategy": lambda plan: replace(plan, options=(*plan.options, ("machine", "here"))),
-    "a worker that does not exist": lambda plan: with_reads(plan, lambda reads: (replace(reads[0], worker=-1),)),
-    "a worker beyond the last": lambda plan: with_reads(plan, lambda reads: (replace(reads[0], worker=8),)),
-    "a negative offset": lambda plan: with_reads(plan, lambda reads: (replace(reads[0], offset=(-1, 0)), *reads[1:])),
-    "another key": lambda plan: replace(plan, prefill=replace(plan.prefill, key="tp=7")),
-    "another side's digest": lambda plan: replace(plan, decode=replace(plan.decode, digest="0" * 32)),
-    "other layers": lambda plan: with_reads(plan, lambda reads: (replace(reads[0], layers=(0,)), *reads[1:])),
-    "other first planes": lambda plan: with_reads(plan, lambda reads: (replace(reads[0], first=(1, 0)), *reads[1:])),
-    "a stray read": lambda plan: with_reads(plan, lambda reads: (*reads, replace(reads[0], cache="nobody"))),
+def with_read(**fields: object) -> Callable[[Plan], Plan]:
+    """The plan with other fields in the first read of its last decode worker."""
+    return lambda plan: with_reads(plan, lambda reads: (replace(reads[0], **fields), *reads[1:]))  # type: ignore[arg-type]
+
+
+FRAME: dict[str, tuple[str, Callable[[Plan], Plan]]] = {
+    "everything skipped": ("P019", lambda plan: replace(plan, skipped=("kv",), reads=((),) * len(plan.reads))),
+    "another common page": ("P006", lambda plan: replace(plan, pairs=(replace(plan.pairs[0], page=8),))),
+    "a pair twice": ("P006", lambda plan: replace(plan, pairs=(*plan.pairs, plan.pairs[0]))),
+    "no such worker told": ("P009", lambda plan: replace(plan, notify=((99,), *plan.notify[1:]))),
+    "a reader told twice": ("P009", lambda plan: replace(plan, notify=((plan.reads[0][0].worker,), *plan.notify[1:]))),
+    "another model": ("P019", lambda plan: replace(plan, model_digest="0" * 32)),
+    "another name of the model": ("P019", lambda plan: replace(plan, model="other")),
+    "another key": ("P002", lambda plan: replace(plan, prefill=replace(plan.prefill, key="tp=7"))),
+    "another side's digest": ("P002", lambda plan: replace(plan, decode=replace(plan.decode, digest="0" * 32))),
+    "no reads of a worker": ("P003", lambda plan: replace(plan, reads=plan.reads[:-1])),
+    "a worker too many to tell": ("P003", lambda plan: replace(plan, notify=(*plan.notify, ()))),
+    "an option missing": ("P019", lambda plan: replace(plan, options=plan.options[1:])),
+    "an option twice": ("P019", lambda plan: replace(plan, options=(*plan.options, plan.options[0]))),
+    "an unknown option": ("P019", lambda plan: replace(plan, options=(*plan.options, ("mode", "fast")))),
+    "an unknown value": ("P019", lambda plan: replace(plan, options=(("elect", "all"), *plan.options[1:]))),
+    "a machine without a strategy": ("P019", lambda plan: replace(plan, options=(*plan.options, ("machine", "x")))),
+    "other layers": ("P007", with_read(layers=(0,))),
+    "other first planes": ("P015", with_read(first=(1, 0))),
+    "a plane before prefill's": ("P005", with_read(first=(-1, 0))),
+    "a plane after prefill's": ("P005", with_read(first=(3, 0))),
+    "a plane before decode's": ("P005", with_read(first=(0, -1))),
+    "a plane after decode's": ("P005", with_read(first=(0, 3))),
+    "a byte before prefill's": ("P005", with_read(offset=(-1, 0))),
+    "a byte before decode's": ("P005", with_read(offset=(0, -1))),
+    "a worker before the first": ("P005", with_read(worker=-1)),
+    "a worker after the last": ("P005", lambda plan: with_read(worker=len(plan.prefill.workers))(plan)),
+    "another pair": ("P006", with_read(pair="nobody")),
+    "a stray read": ("P005", lambda plan: with_reads(plan, lambda reads: (*reads, replace(reads[0], cache="nobody")))),
 }
 
 
 @pytest.mark.parametrize("damage", FRAME)
 @pytest.mark.parametrize("pair", ["heads 4 to 2", "copies 8 to 1"])
 def test_a_damaged_frame_is_refused(plans: dict[str, Plan], pair: str, damage: str) -> None:
-    refused(pair, FRAME[damage](plans[pair]))
+    code, change = FRAME[damage]
+    refused(pair, change(plans[pair]), code)
 
 
 @pytest.mark.parametrize("pair", ["heads 4 to 2", "state 4 to 1"])
