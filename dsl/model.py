@@ -11,7 +11,7 @@ from kvplan.dsl.lang.nodes import Expr, Storage, Value
 from kvplan.dsl.lang.storage import Fragment
 from kvplan.dsl.schema.engine import LayoutChoice, MeshRules, Probed, Requirement, Serve
 from kvplan.dsl.schema.kind import KindDoubt, NeedsRule
-from kvplan.dsl.schema.model import RemarkRule
+from kvplan.dsl.schema.model import CHECKPOINT, RemarkRule
 from kvplan.dsl.text.source import SourceSpan
 from kvplan.dsl.text.yaml_reader import YamlScalar
 
@@ -67,7 +67,7 @@ class ConfigRules:
     plain: tuple[str, ...] = ()
     families: frozenset[str] = frozenset()
     aside: tuple[str, ...] = ()
-    always: tuple[str, ...] = ("layers", "dtype", "query_heads", "title", "name", "layer_is", "bare")
+    always: tuple[str, ...] = ("layers", "runs", "dtype", "query_heads", "title", "name", "layer_is", "bare")
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +194,11 @@ class Model:
     no_cache: tuple[int, ...] = ()
 
     @property
+    def words(self) -> dict[str, Value]:
+        """What it gives to every expression: its numbers and words, of a checkpoint that says nothing empty ones."""
+        return {**dict.fromkeys(CHECKPOINT.known, ""), **self.values}
+
+    @property
     def bare(self) -> tuple[int, ...]:
         """The layers, draft layers too, that no cache has, ascending."""
         stored = set[int]().union(*(cache.layers for cache in self.caches.values()))
@@ -248,7 +253,7 @@ class Engine:
     be `{option}`. `docs` say what derived values are. `package` is the engine's in Python, `platforms` are those on
     which it is so. `serve` None: there is no connector for it. `flags`: the engine's own words, `spelled`, -> the key
     of a side that each sets; `aside`: those of them that no cache depends on -> why. `expect` are conditions over a
-    model's own numbers; a false one is a warning.
+    model's own numbers; a false one is a warning. `instead`: kinds that it may store as other ones.
     """
 
     name: str
@@ -277,6 +282,22 @@ class Engine:
     choices: Mapping[str, LayoutChoice] = field(default_factory=dict)
     flags: Mapping[str, str] = field(default_factory=dict)
     aside: Mapping[str, str] = field(default_factory=dict)
+    instead: Mapping[str, Instead] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Instead:
+    """Where `when` holds an engine stores a cache of `kind`, with these `params`, in place of the kind it is for.
+    It stores nothing where `kind` is empty.
+
+    All expressions are over the parameters of that kind, the model's words, the mesh and the options. A side is refused
+    where one of `needs` does not hold.
+    """
+
+    kind: str
+    when: Expr
+    params: Mapping[str, Expr]
+    needs: tuple[Requirement, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvplan.compiler.bind.caches import stored, with_shares
+from kvplan.compiler.bind.instead import as_stored
 from kvplan.compiler.bind.key import is_usual, side_key
 from kvplan.compiler.bind.mesh import mesh_sizes, workers
 from kvplan.compiler.bind.options import option_values
@@ -62,6 +63,7 @@ def _bound(library: Library, model: Model, text: str) -> BoundSide:
     engine = library.engine(parse_side(text).get("engine", library.default_engine))
     given = side_keys(engine, text)
     given.pop("engine", None)
+    model = as_stored(library, engine, model, given)
     needed = _needed(library, model, engine, given)
     found, why = _paged(library, model, engine, needed)
     prefix = () if engine.name == library.default_engine else (f"engine={engine.name}",)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def option_values(library: Library, engine: Engine, model: Model, given: Mapping[str, str]) -> Env:
     """A model's words, the sizes of the mesh and every option. Raises BadInput (S…), Refused (C114, C118), DslError."""
-    env: Env = {**model.values, **mesh_sizes(engine, given)}
+    env: Env = {**model.words, **mesh_sizes(engine, given)}
     if engine.kernels:
         env[KERNELS] = _kernels(library, engine, model, env)
     return split_options(engine.options, given, env)

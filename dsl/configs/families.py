@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from kvplan.dsl.library import Library
 
 
-LAYER = "layer"
+# What a layer's words may ask for: its number, and which of the times that a model runs it is meant, from 0.
+LAYER, RUN = "layer", "run"
 
 
 def nested(config: Mapping[str, object], inside: tuple[str, ...]) -> tuple[Mapping[str, object], ...]:
@@ -43,7 +44,7 @@ def facts_of(chain: tuple[Mapping[str, object], ...], words: tuple[tuple[str, Ex
 
 def layered(words: tuple[tuple[str, Expr], ...]) -> tuple[tuple[str, Expr], ...]:
     """The words that are about one layer, by themselves or by others."""
-    about, layered_words = {LAYER}, []
+    about, layered_words = {LAYER, RUN}, []
     for name, expr in words:
         if expr.names & about:
             about.add(name)
@@ -53,9 +54,10 @@ def layered(words: tuple[tuple[str, Expr], ...]) -> tuple[tuple[str, Expr], ...]
     return tuple(layered_words)
 
 
-def at_layer(facts: ForeignValues, layer: int, about: tuple[tuple[str, Expr], ...]) -> ForeignValues:
-    """The facts of one layer: its number, and the words that are about it."""
-    here = replace(facts, values={**facts.values, LAYER: layer}, origins={**facts.origins, LAYER: ()})
+def at_layer(facts: ForeignValues, layer: int, about: tuple[tuple[str, Expr], ...], run: int = 0) -> ForeignValues:
+    """The facts of one run of a layer: their numbers, and the words that are about it."""
+    numbers = {LAYER: layer, RUN: run}
+    here = replace(facts, values={**facts.values, **numbers}, origins={**facts.origins, LAYER: (), RUN: ()})
     return with_words(here, about)
 
 

@@ -16,6 +16,7 @@ from kvplan.dsl.configs.write_model import ModelHead, doubts, grave, model_text
 from kvplan.dsl.lang.foreign_json import parse_foreign
 from kvplan.dsl.model import ConfigRules
 from kvplan.dsl.rules.answers import ForeignValues
+from kvplan.dsl.schema.model import CHECKPOINT
 from kvplan.dsl.text.diagnostics import fault
 from kvplan.dsl.text.source import SourceSpan, shown
 
@@ -93,4 +94,5 @@ def _head(
     match = {key: next((words for m in chain if (words := spoken(m.get(key)))), ()) for key in reading.match}
     title, called = (last(facts.values.get(word)) for word in ("title", "name"))
     name = name_of(library, out) if out else free_name(library, called)
-    return ModelHead(name, title or name, match)
+    told = {key: facts.values.get(key) for key in CHECKPOINT.known}
+    return ModelHead(name, title or name, match, {key: word for key, word in told.items() if isinstance(word, str)})

@@ -10,7 +10,8 @@ from kvplan.dsl.text.diagnostics import fault, listed
 from kvplan.dsl.text.source import SourceSpan
 
 # Words that config files give a meaning to.
-COUNT, DTYPE, HEADS = "layers", "dtype", "query_heads"
+COUNT, DTYPE, HEADS, RUNS = "layers", "dtype", "query_heads", "runs"
+MOST_RUNS = 100
 UNSAID = "it does not say how many layers there are"
 ADD = "add the number of layers to a copy of the configuration, as num_hidden_layers"
 
@@ -43,6 +44,17 @@ def heads_of(facts: ForeignValues) -> Answer:
     answer = _word(facts, HEADS)
     usable = isinstance(answer.value, int) and not isinstance(answer.value, bool) and answer.value > 0
     return answer if usable else answer.refused(f"left out: {_why(answer)}")
+
+
+def runs_of(layer_facts: ForeignValues, place: SourceSpan) -> int:
+    """How many times a model runs a layer, each time with a cache of its own. Raises F002."""
+    answer = _word(layer_facts, RUNS)
+    if answer.value is None:
+        return 1
+    if isinstance(answer.value, bool) or not isinstance(answer.value, int) or not 1 <= answer.value <= MOST_RUNS:
+        message = f"{listed(answer.sources, 'and')} makes '{answer.value}' runs of a layer, not 1 to {MOST_RUNS}"
+        raise fault("F002", shortened(message), place, help="correct it in a copy of the configuration")
+    return answer.value
 
 
 def _why(answer: Answer) -> str:

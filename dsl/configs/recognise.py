@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from kvplan.dsl.configs.families import LAYER, at_layer, facts_of, layered, nested
+from kvplan.dsl.configs.families import LAYER, RUN, at_layer, facts_of, layered, nested
 from kvplan.dsl.configs.naming import numbered
-from kvplan.dsl.configs.numbers import dtype_of, heads_of, layers_of
+from kvplan.dsl.configs.numbers import dtype_of, heads_of, layers_of, runs_of
 from kvplan.dsl.configs.remarks import LayerRemarks, remarks_of
 from kvplan.dsl.configs.unread_keys import unread
 from kvplan.dsl.model import ConfigRules, Kind, Rule
@@ -75,7 +75,12 @@ def recognise(
     layers = layers_of(facts, place)
     assert isinstance(layers.value, int)
     layer_facts = tuple(at_layer(facts, layer, layered_words) for layer in range(layers.value))
-    caches, rules, doubts = _caches(layer_facts, reading.caches, kinds)
+    runs = tuple(
+        (layer, here if run == 0 else at_layer(facts, layer, layered_words, run))
+        for layer, here in enumerate(layer_facts)
+        for run in range(runs_of(here, place))
+    )
+    caches, rules, doubts = _caches(runs, reading.caches, kinds)
     if faults := remarks_of(reading.faults, facts, layer_facts, layered_words):
         raise fault("F007", "its numbers make no layout", place, *faults, help="no model has such numbers")
     if not caches:
@@ -111,16 +116,16 @@ def _bare(layer_facts: Sequence[ForeignValues], caches: Iterable[RecognisedCache
 def _looked_for(reading: ConfigRules, kinds: Mapping[str, Kind]) -> str:
     """The keys that rules ask for, as rules name them; words are none."""
     asked = {name for kind in kinds.values() for rule in kind.match if rule.when for name in rule.when.names}
-    return f"looked for {listed(sorted(asked - {LAYER, *(name for name, _ in reading.words)}), 'and')}"
+    return f"looked for {listed(sorted(asked - {LAYER, RUN, *(name for name, _ in reading.words)}), 'and')}"
 
 
 def _caches(
-    layer_facts: Sequence[ForeignValues], own: tuple[Rule, ...], kinds: Mapping[str, Kind]
+    runs: Sequence[tuple[int, ForeignValues]], own: tuple[Rule, ...], kinds: Mapping[str, Kind]
 ) -> tuple[tuple[RecognisedCache, ...], tuple[Rule, ...], tuple[str, ...]]:
-    """The caches of all layers, their rules, and what is to be told of layers: rules nobody can judge, no cache."""
+    """The caches of all runs of layers, their rules, and remarks on layers: rules nobody can judge, no cache."""
     found: list[tuple[int, RuleMatch]] = []
     remarks = LayerRemarks()
-    for layer, facts in enumerate(layer_facts):
+    for layer, facts in runs:
         matches = list(_matches(facts, own, kinds, layer, remarks))
         found += [(layer, match) for match in matches]
         if not matches and facts.values.get(BARE) is not True and not remarks.about(layer):

@@ -10,6 +10,7 @@ from kvplan.dsl.files.models import ModelReferences, parse_model
 from kvplan.dsl.lang.evaluate import evaluate
 from kvplan.dsl.lang.functions import given_words
 from kvplan.dsl.model import Cache, Kind, Model
+from kvplan.dsl.schema.model import CHECKPOINT
 from kvplan.dsl.text.diagnostics import DslError, Sink, fault
 from kvplan.dsl.text.source import SourceSpan
 from kvplan.dsl.text.yaml_reader import read_text
@@ -42,7 +43,9 @@ def twins(library: Library, model: Model) -> tuple[str, ...]:
 def _stored(kinds: Mapping[str, Kind], model: Model) -> tuple[object, ...]:
     # Without those that only draft layers have.
     own = [cache for cache in model.caches.values() if not cache.layers or cache.layers[0] < model.layers]
-    return model.layers, model.values, sorted((_cache(kinds[cache.kind], cache, model) for cache in own), key=repr)
+    # Engines may ask what the checkpoint calls itself; the file's own caches do not depend on it.
+    words = {name: value for name, value in model.values.items() if name not in CHECKPOINT.known}
+    return model.layers, words, sorted((_cache(kinds[cache.kind], cache, model) for cache in own), key=repr)
 
 
 def _cache(kind: Kind, cache: Cache, model: Model) -> tuple[object, ...]:

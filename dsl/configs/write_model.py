@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kvplan.dsl.configs.recognise import RecognisedCache, RecognisedModel
 from kvplan.dsl.lang.nodes import Name, Number
@@ -19,16 +19,19 @@ PLAIN = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./ -]*")
 
 @dataclass(frozen=True, slots=True)
 class ModelHead:
-    """What a file says first: its name, its title, and keys of the configuration by which the model is known."""
+    """What a file says first: its name, its title, keys of the configuration by which the model is known, what its
+    checkpoint calls itself."""
 
     name: str
     title: str
     match: Mapping[str, tuple[str, ...]]
+    checkpoint: Mapping[str, str] = field(default_factory=dict)
 
 
 def model_text(head: ModelHead, model: RecognisedModel, kinds: Mapping[str, Mapping[str, Param]]) -> str:
     """The text of a model file; `kinds` are the parameters of each kind."""
-    lines = ["kvplan: 1", f"model: {head.name}", f"title: {quoted(head.title)}", *_match(head.match)]
+    lines = ["kvplan: 1", f"model: {head.name}", f"title: {quoted(head.title)}", *_mapping("match", head.match)]
+    lines += _mapping("checkpoint", {key: (word,) for key, word in head.checkpoint.items()})
     lines += _answered("dtype", model.dtype) + _answered("query_heads", model.query_heads)
     lines += [*_answered("layers", model.layers), *_no_cache(model)]
     lines += _doubts(grave(model))
@@ -71,9 +74,12 @@ def told(cache: RecognisedCache) -> list[tuple[str, Answer]]:
     return [(name, answer) for name, answer in cache.params.items() if answer.value is not None or not answer.absent]
 
 
-def _match(match: Mapping[str, tuple[str, ...]]) -> list[str]:
-    given = [f"{key}: {quoted(words[0]) if len(words) == 1 else _flow(words)}" for key, words in match.items() if words]
-    return [f"match: {{{', '.join(given)}}}"] if given else []
+def _mapping(key: str, entries: Mapping[str, tuple[str, ...]]) -> list[str]:
+    """`key: {entry: word, entry: [word, word]}`; no line where nothing is given."""
+    given = [
+        f"{name}: {quoted(words[0]) if len(words) == 1 else _flow(words)}" for name, words in entries.items() if words
+    ]
+    return [f"{key}: {{{', '.join(given)}}}"] if given else []
 
 
 def _flow(words: Iterable[str]) -> str:

@@ -12,13 +12,14 @@ from kvplan.dsl.files.policy import check_mesh, check_options, read_groups
 from kvplan.dsl.files.storages import read_storages
 from kvplan.dsl.lang.functions import given_words
 from kvplan.dsl.lang.nodes import Choice, Expr, Storage
-from kvplan.dsl.model import DumpRules, Engine, Kind, Param, ValueDoc
+from kvplan.dsl.model import DumpRules, Engine, Instead, Kind, Param, ValueDoc
 from kvplan.dsl.rules.params import WANTED, check_circles, check_defaults, read_params
 from kvplan.dsl.rules.rule import parse_rules
 from kvplan.dsl.schema.engine import (
     DERIVED,
     ENGINE,
     GROUPS,
+    INSTEAD,
     MESH,
     REQUIRED_OF,
     CaseKeys,
@@ -28,10 +29,10 @@ from kvplan.dsl.schema.engine import (
     Requirement,
     Serve,
 )
-from kvplan.dsl.schema.fields import check_names, check_sentence, guarded, placeholders
+from kvplan.dsl.schema.fields import check_names, check_sentence, entries, guarded, placeholders
 from kvplan.dsl.schema.kind import WHOSE
 from kvplan.dsl.schema.names import ALIKE, KERNELS, MEASURED, PAGED, PLACED, WORDS
-from kvplan.dsl.schema.shapes import EXPRESSION
+from kvplan.dsl.schema.shapes import EXPRESSION, NameShape
 from kvplan.dsl.text.diagnostics import DslError, Sink, nearest, nearest_or_all
 from kvplan.dsl.text.yaml_reader import Tree, YamlScalar, YamlTable
 
@@ -104,6 +105,7 @@ def parse_engine(sink: Sink, root: YamlTable, name: str, kinds: Kinds) -> Engine
         choices=_choices(sink, keys.choices, options, serve),
         flags=_flags(sink, keys.flags, serve, (*axes, *options, *derive)),
         aside={spelled(flag): why for flag, why in keys.aside.items()},
+        instead=_instead(sink, keys.instead, {*options, *told, *axes, *WORDS}, kinds),
     )
 
 
@@ -190,6 +192,33 @@ def _own(sink: Sink, keys: EngineKeys, known: set[str], kinds: Kinds) -> dict[st
         for name, kind in about.items()
         if kind
     }
+
+
+def _instead(sink: Sink, given: Mapping[YamlScalar, Tree], known: set[str], kinds: Kinds) -> dict[str, Instead]:
+    """What the engine stores in place of kinds, by kind."""
+    read = {name: _stored_instead(sink, name, tree, known, kinds) for name, tree in given.items()}
+    return {str(name): instead for name, instead in read.items() if instead is not None}
+
+
+def _stored_instead(sink: Sink, name: YamlScalar, tree: Tree, known: set[str], kinds: Kinds) -> Instead | None:
+    what = f"what is stored for '{name}'"
+    chosen = NameShape("kind").read(sink, entries(sink, tree, what).get("kind"), "kind")
+    kind, other = (described(sink, "kind", each, kinds) if each is not None else None for each in (name, chosen))
+    if kind is None or (chosen is not None and other is None):
+        return None
+    params = other.params if other else {}
+    required = [param.name for param in params.values() if param.default is None]
+    keys = INSTEAD.read(sink, tree, what, params, required)
+    names = {*known, *kind.params}
+    trees = {param: keys.given[param] for param in params if param in keys.given}
+    exprs = {param: EXPRESSION.read(sink, value, f"'{param}'") for param, value in trees.items()}
+    for expr in (keys.when, *exprs.values(), *(each.that for each in keys.needs)):
+        check_names(sink, expr, names)
+    for each in keys.needs:
+        check_sentence(sink, each.say, names)
+    return Instead(
+        other.name if other else "", keys.when, {n: expr for n, expr in exprs.items() if expr is not None}, keys.needs
+    )
 
 
 def _check_serve(sink: Sink, serve: Serve, known: Sequence[str]) -> None:

@@ -56,7 +56,12 @@ def parse_model(sink: Sink, root: YamlTable, name: str, known: ModelReferences) 
         is_known(sink, "engine", engine, known.engines)
     # Of a number of drafts that is none it is known that there are some.
     drafts = keys.drafts if keys.drafts is not None else int("drafts" in keys.given)
-    values: dict[str, Value | None] = {"dtype": keys.dtype, "query_heads": keys.query_heads}
+    values: dict[str, Value | None] = {
+        "dtype": keys.dtype,
+        "query_heads": keys.query_heads,
+        "architecture": keys.checkpoint.architecture or None,
+        "model_type": keys.checkpoint.model_type or None,
+    }
     around = ModelContext(
         layers=keys.layers or 0,
         drafts=drafts,

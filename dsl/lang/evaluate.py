@@ -177,6 +177,8 @@ def _call(node: Call, env: Env) -> object:
         return _bytes(node.args[0], env)
     if name in OF_SIZES:
         return OF_SIZES[name](node, env)
+    if name == "among":
+        return foreign.among(node, env, _value)
     if name in FOREIGN_ARITY:
         return foreign.call(node, env, _value)
     numbers = [_number(arg, env) for arg in node.args]

@@ -57,11 +57,14 @@ def call(node: Call, env: Mapping[str, object], worth: Worth) -> object:
         case "count":
             item = worth(node.args[1], env)
             return sum(same(item, other) for other in _several(node.args[0], env, worth))
-        case "among":
-            item = worth(node.args[0], env)
-            return any(same(item, worth(other, env)) for other in node.args[1:])
         case _:
             return _assumed(node, env, worth)
+
+
+def among(node: Call, env: Mapping[str, object], worth: Worth) -> bool:
+    """Whether the first value is one of the others. Raises DslError as its arguments do."""
+    item = worth(node.args[0], env)
+    return any(same(item, worth(other, env)) for other in node.args[1:])
 
 
 def same(value: object, other: object) -> bool:

@@ -18,6 +18,7 @@ FUNCTIONS = {
     "most(s)": "the largest of a set, 0 where there is no end of them",
     "largest(s, n)": "the largest of a set that divides n",
     "within(s, n)": "the largest of a set that is not more than n; the smallest where none is",
+    "among(x, y, …)": "whether x is one of the others",
     "given(name)": "whether a side gives the option or a model the parameter, even if with the default value",
     "rank(axis)": "a worker's coordinate; in `mesh: derived` only",
 }
@@ -31,7 +32,6 @@ FOREIGN = {
     "number(x)": "x if it is a whole number; what is anything else counts as not there",
     "len(x)": "how many entries a list or mapping has, or letters a word",
     "count(x, y)": "how many entries of x are y",
-    "among(x, y, …)": "whether x is one of the others",
     "assumed(x)": "x, where nothing else is known; whoever reads the file is told that it is assumed",
 }
 MANY = 64

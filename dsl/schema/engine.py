@@ -70,6 +70,7 @@ class CaseKeys(FormKeys):
 
 
 CASE = Form("a case", CaseKeys)
+REQUIRE = Form("a requirement", Requirement)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +137,19 @@ class MeshRules(FormKeys):
     )
     interleave: Expr | None = key(
         EXPRESSION, "tokens that a worker has before the next one's begin; goes with `tokens`"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class InsteadKeys(FormKeys):
+    """What an engine stores in place of a kind of caches. The parameters of the other kind are expressions over those
+    of the first one, the model's words, the mesh and the options.
+    """
+
+    when: Expr = key(CONDITION, "where it is true, the engine stores the other kind", required=True)
+    kind: YamlScalar | None = key(NameShape("kind"), "the other kind; without it the engine stores no such cache")
+    needs: tuple[Requirement, ...] = key(
+        ListShape(REQUIRE), "conditions over the same names without which a side is refused then"
     )
 
 
@@ -229,10 +243,10 @@ class LayoutChoice(FormKeys):
 CHOICE = Form("a choice", LayoutChoice)
 PROBED = Form("a probe", Probed)
 SERVE = Form("serve", Serve)
-REQUIRE = Form("a requirement", Requirement)
 DERIVED = Form("a derived value", DerivedKeys)
 GROUPS = Form("groups", GroupsKeys)
 MESH = Form("mesh", MeshRules)
+INSTEAD = Form("what is stored instead", InsteadKeys, rest=EXPRESSION)
 DUMP = Form("dump", DumpKeys)
 
 
@@ -265,6 +279,10 @@ class EngineKeys(DocumentKeys):
     )
     own: Named[Named[Tree]] = key(
         MapShape(STORAGES, keys=NameShape("kind")), "kind → name → storage expressions of this engine only"
+    )
+    instead: Named[Tree] = key(
+        MapShape(LaterShape(INSTEAD), keys=NameShape("kind")),
+        "kind → another kind that the engine stores in its place, full heads for latents for instance, or nothing",
     )
     kernels: Named[Expr] = key(
         MapShape(EXPRESSION, keys=WHOSE, must=("default",)),

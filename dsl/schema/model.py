@@ -97,6 +97,15 @@ OWN = Form("config", OwnKeys)
 
 
 @dataclass(frozen=True, slots=True)
+class Checkpoint(FormKeys):
+    architecture: str = key(TEXT, "the first of its `architectures`, empty if not given")
+    model_type: str = key(TEXT, "the `model_type` of its language model, empty if not given")
+
+
+CHECKPOINT = Form("checkpoint", Checkpoint)
+
+
+@dataclass(frozen=True, slots=True)
 class VariantKeys(DocumentKeys):
     title: str = key(TEXT, "what it is called, for people")
     match: Named[tuple[str, ...]] = key(
@@ -105,6 +114,11 @@ class VariantKeys(DocumentKeys):
     )
     dtype: str | None = key(DTYPE, "element type of the model; an engine's cache type defaults to it", required=True)
     query_heads: int | None = key(WholeShape(), "what engines check sharding against")
+    checkpoint: Checkpoint = key(
+        CHECKPOINT,
+        "what the checkpoint calls itself, for engines that decide by it how they store a cache; without it an engine"
+        " stores what the file says",
+    )
     doubts: tuple[YamlScalar, ...] = key(
         ListShape(SENTENCE, bare=True),
         "what is not sure of its numbers, in sentences that `check`, `compile` and plans repeat until somebody takes"

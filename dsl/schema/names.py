@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 # Words that a model gives to every expression.
-WORDS = ("dtype", "query_heads")
+WORDS = ("dtype", "query_heads", "architecture", "model_type")
 # Beside a model's words and the sizes of the mesh, for defaults of options: what the engine's `kernels` come to.
 KERNELS = "kernels"
 # What expressions may ask of a side; of the cache that is paged; once pages are made alike; of the page of a stride.

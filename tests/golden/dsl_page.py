@@ -10,7 +10,20 @@ from tests.paths import ROOT
 
 from kvplan.dsl.json_schema import FILES
 from kvplan.dsl.lang.functions import FOREIGN, FUNCTIONS
-from kvplan.dsl.schema.engine import CASE, CHOICE, DERIVED, DUMP, ENGINE, GROUPS, MESH, PROBED, REQUIRE, SERVE, SETTING
+from kvplan.dsl.schema.engine import (
+    CASE,
+    CHOICE,
+    DERIVED,
+    DUMP,
+    ENGINE,
+    GROUPS,
+    INSTEAD,
+    MESH,
+    PROBED,
+    REQUIRE,
+    SERVE,
+    SETTING,
+)
 from kvplan.dsl.schema.fleet import (
     CANDIDATE,
     DECODE_ENGINE,
@@ -24,7 +37,7 @@ from kvplan.dsl.schema.fleet import (
 )
 from kvplan.dsl.schema.kind import DOUBT, KIND, KIND_VARIANT, NEEDS, PARAM, RULE, TENSOR
 from kvplan.dsl.schema.machine import COPY_RATE, MACHINE, MEASUREMENT
-from kvplan.dsl.schema.model import CACHE, CONFIG, DEPLOYMENT, FOUND, MODEL, OWN, PLAN, REMARK, VARIANT
+from kvplan.dsl.schema.model import CACHE, CHECKPOINT, CONFIG, DEPLOYMENT, FOUND, MODEL, OWN, PLAN, REMARK, VARIANT
 from kvplan.dsl.schema.names import ALIKE, MEASURED, PAGED, PLACED
 from kvplan.dsl.schema.shapes import (
     DocumentKeys,
@@ -64,6 +77,7 @@ SECTIONS: Mapping[str, tuple[Form[Any], ...]] = {
     "which-tokens-are-needed": (NEEDS,),
     "doubts": (DOUBT,), "engines": (ENGINE,), "a-probe": (PROBED,), "serving": (SERVE,),
     "settings": (SETTING,), "choices": (CHOICE,), "requirements": (REQUIRE,),
+    "the-checkpoint": (CHECKPOINT,), "stored-instead": (INSTEAD,),
     "groups": (GROUPS,), "the-mesh": (MESH,), "dumps": (DUMP,), "deployments": (DEPLOYMENT,), "plans": (PLAN,),
     "fleets": (FLEET,), "engines-of-a-fleet": (ENGINES,), "a-prefill-engine": (PREFILL_ENGINE,),
     "a-decode-engine": (DECODE_ENGINE,), "rails": (RAILS,), "limits": (LIMITS,), "a-candidate": (CANDIDATE,),

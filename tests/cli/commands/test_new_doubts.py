@@ -91,7 +91,13 @@ ATTENTION: dict[str, tuple[dict[str, tuple[str, int, dict[str, str]]], list[str]
     "falcon": ({"attention": ("gqa", 32, {"heads": "1", "dim": "64"})}, [UNKNOWN]),
     "gpt-bigcode": ({"attention": ("gqa", 12, {"heads": "1", "dim": "64"})}, [UNKNOWN]),
     "dbrx": ({"attention": ("gqa", 24, {"heads": "1", "dim": "128"})}, [UNKNOWN]),
-    "longcat-flash": ({"attention": ("mla", 56, {"latent": "512", "rope": "64"})}, [UNKNOWN]),
+    "longcat-flash": (
+        {
+            "attention": ("mla", 28, {"latent": "512", "rope": "64", "nope": "128"}),
+            "attention-2": ("mla", 28, {"latent": "512", "rope": "64", "nope": "128"}),
+        },
+        [UNKNOWN],
+    ),
     "recurrent-gemma": (
         {"attention": ("gqa", 8, {"heads": "10", "dim": "256"})},
         [RECURRING, *unread("attention_window_size", "conv1d_width"), UNKNOWN],

@@ -19,7 +19,7 @@ from kvplan.dsl.schema.names import KERNELS
 from kvplan.dsl.text.diagnostics import DslError
 
 NONE = "it has no storage expression for that"
-WORDS: Mapping[str, Value | SizeSet] = {"dtype": "bf16", "query_heads": 1}
+WORDS: Mapping[str, Value | SizeSet] = {"dtype": "bf16", "query_heads": 1, "architecture": "", "model_type": ""}
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from kvplan.plan.types import Planes, Side, Worker
 
 LAYERS = 2
 BLOCKS = tuple(4 << n for n in range(8))
-WORDS: Mapping[str, Value] = {"dtype": "bf16", "query_heads": 2}
+WORDS: Mapping[str, Value] = {"dtype": "bf16", "query_heads": 2, "architecture": "", "model_type": ""}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,79 @@
+"""What an engine stores in place of a model's caches: whole heads for latents, if the checkpoint is of a type."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvplan.compiler.bind.bind import bind
+from kvplan.compiler.bound import BoundSide
+from kvplan.compiler.errors import Refused
+from kvplan.dsl.configs.new_model import made
+from kvplan.dsl.library import Library, load
+
+LATENTS: dict[str, Any] = {
+    "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 4, "hidden_size": 256,
+    "kv_lora_rank": 128, "qk_nope_head_dim": 64, "qk_rope_head_dim": 32, "v_head_dim": 64, "dtype": "bfloat16",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def library() -> Library:
+    return load()
+
+
+def bound(tmp_path: Path, side: str, **config: object) -> BoundSide:
+    """A side of the model that `new` writes for latents of which the checkpoint says `config`, too."""
+    (tmp_path / "config.json").write_text(json.dumps({**LATENTS, **config}))
+    (tmp_path / "mine.yaml").write_text(made(load(), tmp_path / "config.json", tmp_path / "mine.yaml").text)
+    known = load([tmp_path / "mine.yaml"])
+    return bind(known, known.model("mine"), side)
+
+
+def kinds(side: BoundSide) -> dict[str, str]:
+    return {cache.name: cache.kind for cache in side.caches}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "model_type", "kind"),
+    [
+        ("MiniCPM3ForCausalLM", "minicpm3", "gqa"),
+        ("YoutuForCausalLM", "youtu", "gqa"),
+        ("DeepseekV3ForCausalLM", "deepseek_v3", "mla"),
+        ("SarvamMLAForCausalLM", "sarvam_mla", "mla"),
+    ],
+)
+def test_vllm_decides_by_the_checkpoint(tmp_path: Path, architecture: str, model_type: str, kind: str) -> None:
+    side = bound(tmp_path, "tp=1", architectures=[architecture], model_type=model_type)
+    assert kinds(side) == {"attention": kind}
+
+
+def test_whole_heads_are_split_over_workers_and_values_padded_to_keys(tmp_path: Path) -> None:
+    side = bound(tmp_path, "tp=2", architectures=["MiniCPM3ForCausalLM"], model_type="minicpm3")
+    (cache,) = side.caches
+    axes = {tensor.name: dict(tensor.axes) for tensor in cache.tensors}
+    assert {name: (one["head"], one["dim"]) for name, one in axes.items()} == {"k": (4, 96), "v": (4, 96)}
+    assert all(tensor.split == (("head", "tp"),) for tensor in cache.tensors)
+
+
+def test_a_side_can_say_it(library: Library) -> None:
+    model = library.model("deepseek-v3")
+    side = bind(library, model, "tp=8,latents=heads")
+    (cache,) = side.caches
+    assert (side.key, cache.kind, cache.env["heads"], cache.env["dim"]) == ("tp=8,latents=heads", "gqa", 128, 192)
+    assert bind(library, model, "tp=8,latents=kept").key == "tp=8"
+
+
+def test_what_stands_beside_latents_is_not_stored_then(library: Library) -> None:
+    model = library.model("deepseek-v3.2")
+    assert kinds(bind(library, model, "tp=8,block=64")) == {"attention": "mla", "indexer": "indexer"}
+    assert kinds(bind(library, model, "tp=8,latents=heads")) == {"attention": "gqa"}
+
+
+def test_a_layout_that_does_not_say_what_heads_need_is_refused(tmp_path: Path) -> None:
+    side = {"architectures": ["MiniCPM3ForCausalLM"], "model_type": "minicpm3", "qk_nope_head_dim": None}
+    with pytest.raises(Refused, match=r"C110: mine on vllm: it keeps the keys .* add nope"):
+        bound(tmp_path, "tp=1", **side)
