@@ -10,7 +10,7 @@ from kvplan.compiler.api import compile_bound
 from kvplan.compiler.bound import BoundCache, BoundGroup, BoundSide, BoundTensor, BoundWorker
 from kvplan.compiler.errors import ProofFailed
 from kvplan.compiler.pair.reads import placed
-from kvplan.compiler.prove.prove import prove
+from kvplan.compiler.prove.prove import claim, prove
 from kvplan.plan.types import Loop, Nest, Plan, Read
 
 HEADS_OUT = "layer { block { head { token { k[dim] v[dim] } } } }"
@@ -194,3 +194,70 @@ def layered(layers: tuple[int, ...]) -> BoundSide:
     members = tuple(("kv", layer) for layer in layers)
     workers = (replace(one.workers[0], layers=range(10)),)
     return replace(one, caches=(made,), groups=(replace(one.groups[0], members=members),), workers=workers)
+
+
+def in_pages(layers: tuple[int, ...]) -> BoundSide:
+    """The same, with all layers of a block in one page."""
+    one = layered(layers)
+    storage = storage_of("block { layer { head { token { k[dim] v[dim] } } } }")
+    return replace(one, caches=(replace(one.caches[0], storage=storage),))
+
+
+def with_table(plan: Plan, page: tuple[Nest, ...] = (), token: tuple[Nest, ...] = ()) -> Plan:
+    """The plan of one reader with other nests in its only read."""
+    ((read,),) = plan.reads
+    table = replace(read.table, page=page or read.table.page, token=token or read.table.token)
+    return replace(plan, reads=((replace(read, table=table),),))
+
+
+def test_a_span_over_layers_that_lie_in_another_order_is_refused() -> None:
+    prefill, decode = in_pages((0, 2, 1, 3)), in_pages((0, 1, 2, 3))
+    plan = compile_bound(prefill, decode).plan
+    nest = plan.reads[0][0].table.page[0]
+    whole = replace(nest, prefill=(0, 0), decode=(0, 0), bytes=4 * nest.bytes, loops=())
+    with pytest.raises(ProofFailed, match=r"P015.*layers"):
+        prove(with_table(plan, page=(whole,)), placed(prefill), placed(decode))
+
+
+def bytewise(storage: str) -> BoundSide:
+    """One worker with a cache of elements of one byte."""
+    tensors = (BoundTensor("k", (("head", 4), ("token", 0), ("dim", 1)), "fp8", 1, (("head", "tp"),)),)
+    one = tokens_side(1)
+    return replace(one, caches=(replace(one.caches[0], tensors=tensors, storage=storage_of(storage)),))
+
+
+def test_spans_of_one_byte_are_proved() -> None:
+    prefill = bytewise("layer { block { head { token { k[dim] } } } }")
+    decode = bytewise("layer { block { token { head { k[dim] } } } }")
+    plan = compile_bound(prefill, decode).plan
+    assert [nest.bytes for nest in plan.reads[0][0].table.page] == [1]
+    prove(plan, placed(prefill), placed(decode))
+
+
+NESTS: dict[str, Callable[[Nest], Nest]] = {
+    "a loop of one turn": lambda nest: replace(nest, loops=(*nest.loops, Loop("head", 1, (0, 64), (0, 64)))),
+    "no token step": lambda nest: replace(nest, token=None),
+    "a hop of no rows": lambda nest: replace(nest, hops=((0, 0, 0),)),
+}
+
+
+@pytest.mark.parametrize("damage", NESTS)
+def test_a_damaged_nest_of_a_page_of_one_row_is_refused(damage: str) -> None:
+    """Nothing but the nest itself shows it: with one row in a page no step is taken."""
+    sides = tokens_side(1, kernel=1), tokens_side(1, kernel=1)
+    plan = compile_bound(*sides).plan
+    token = tuple(NESTS[damage](nest) for nest in plan.reads[0][0].table.token)
+    with pytest.raises(ProofFailed, match="P013"):
+        prove(with_table(plan, token=token), *map(placed, sides))
+
+
+def test_a_proof_says_what_it_proved() -> None:
+    """Bytes of one layer, copies counted once, whatever a worker holds of it."""
+    begin = "Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. "
+    assert (
+        claim(placed(tokens_side(2)))
+        == f"{begin}kv: 3 layers x 128 B per token, coordinates (layer, head, token, dim)."
+    )
+    assert claim(placed(tokens_side(2)), ("kv",)) == f"{begin}."
+    axes = "layer, head, hd, tap, group, st"
+    assert claim(placed(state_side(2))) == f"{begin}state: 2 layers x 432 B per state, coordinates ({axes})."
