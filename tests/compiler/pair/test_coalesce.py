@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from random import Random
 
 import pytest
 
@@ -58,3 +59,52 @@ def test_padding_is_crossed_where_it_faces_padding(gaps: PaddingTests, bytes_: i
 @pytest.mark.parametrize(("gaps", "count"), [(EMPTY, 1), (FULL, 2), (HALF, 2)])
 def test_spans_join_over_padding_that_faces_padding(gaps: PaddingTests, count: int) -> None:
     assert len(coalesce([nest(0, 0, 2), nest(5, 5, 2)], gaps)) == count
+
+
+def cell(random: Random, sizes: list[int], at: list[int] | None) -> list[int]:
+    """Where pieces of these sizes begin in a cell of one side: as on the other side, or in any order with any gaps."""
+    if at is not None and random.random() < 0.7:
+        return at
+    found, end = [0] * len(sizes), 0
+    for piece in random.sample(range(len(sizes)), len(sizes)):
+        found[piece] = end + random.choice([0, 0, 1, 2])
+        end = found[piece] + sizes[piece]
+    return found
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_pairs_that_carry_data_stay_the_same(seed: int) -> None:
+    """Pages of cells under common loops, with pieces that move, pieces that stay and padding in each cell."""
+    random = Random(seed)
+    sizes = [random.choice([1, 2, 3]) for _ in range(random.randint(1, 5))]
+    prefill = cell(random, sizes, None)
+    decode = cell(random, sizes, prefill)
+    loops: list[tuple[int, int, int]] = []
+    steps = [max(at + size for at, size in zip(side, sizes, strict=True)) for side in (prefill, decode)]
+    for _ in range(random.randint(0, 2)):
+        longer = [step + random.choice([0, 0, 1, 3]) for step in steps]
+        steps = [max(longer)] * 2 if random.random() < 0.7 else longer
+        loops.insert(0, (random.choice([2, 3, 4]), steps[0], steps[1]))
+        steps = [loops[0][0] * step for step in steps]
+    every = [nest(p, d, size, *loops) for p, d, size in zip(prefill, decode, sizes, strict=True)]
+    moves = [each for each in every if random.random() < 0.8] or every[:1]
+    data = [{pair[side] for pair in moved(tuple(every))} for side in (0, 1)]
+    gaps = PaddingTests(*(lambda start, stop, own=own: own.isdisjoint(range(start, stop)) for own in data))
+    found = coalesce(moves, gaps)
+    assert [pair for pair in moved(found) if pair[0] in data[0] or pair[1] in data[1]] == moved(tuple(moves))
+    assert len(found) <= len(moves)
+    for each in found:
+        assert {each.prefill, each.prefill + each.bytes - 1} <= data[0]
+
+
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize(("data", "size"), [(None, 46), (2, 2), (3, 2), (42, 2), (43, 2), (14, 14), (31, 14), (46, 46)])
+def test_a_loop_folds_over_its_gaps_if_the_first_and_the_last_have_no_data(
+    side: int, data: int | None, size: int
+) -> None:
+    """Two rows of four pieces; what lies after the last piece is crossed by no fold."""
+    row = nest(0, 0, 2, (2, 32, 32), (4, 4, 4))
+    own = {at for at, _ in moved((row,))}
+    held = [own | {data} if one == side else own for one in (0, 1)]
+    gaps = PaddingTests(*(lambda start, stop, held=held: held.isdisjoint(range(start, stop)) for held in held))
+    assert [each.bytes for each in coalesce([row], gaps)] == [size]

@@ -20,6 +20,12 @@ from kvplan.plan.types import PageRange, Plan, Read
 Ranges = tuple[PageRange, ...]
 SEEDS = 6
 
+
+def _from(part: PageRange, offset: int) -> PageRange:
+    """The range with another first byte and the same last one."""
+    return replace(part, offset=offset, bytes=part.offset + part.bytes - offset)
+
+
 DAMAGES: dict[str, Callable[[Ranges], Ranges]] = {
     "none": lambda every: every[:-1],
     "twice": lambda every: (*every, every[0]),
@@ -29,7 +35,9 @@ DAMAGES: dict[str, Callable[[Ranges], Ranges]] = {
     "ends earlier": lambda every: (*every[:-1], replace(every[-1], bytes=every[-1].bytes - 1)),
     "ends later": lambda every: (*every[:-1], replace(every[-1], bytes=every[-1].bytes + 2)),
     "empty": lambda every: (*every[:-1], replace(every[-1], bytes=0)),
+    "before the page": lambda every: (_from(every[0], -2), *every[1:]),
     "beyond the page": lambda every: (replace(every[0], bytes=1 << 30), *every[1:]),
+    "the last beyond the page": lambda every: (*every[:-1], replace(every[-1], bytes=1 << 30)),
     "another plane": lambda every: (replace(every[0], plane=every[0].plane + 1), *every[1:]),
     "no plane": lambda every: (replace(every[0], plane=-every[0].plane - 999), *every[1:]),
     "a plane less": lambda every: (replace(every[0], planes=every[0].planes - 1), *every[1:]),
