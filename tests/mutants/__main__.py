@@ -34,8 +34,10 @@ def main() -> int:
 
         def tried(module: Module) -> tuple[list[Mutant], list[str]]:
             begun, copy = time.monotonic(), copies.get()
-            found = mutated(module, given.every, copy, commands)
-            copies.put(copy)
+            try:
+                found = mutated(module, given.every, copy, commands)
+            finally:
+                copies.put(copy)
             problems = unexplained(module, found)
             line = f"{time.monotonic() - begun:6.0f} s  {module.path}: {counts(found)}"
             print("\n".join([line, *problems]), flush=True)
