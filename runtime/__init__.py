@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from kvplan.runtime.ops.metrics import Counters
     from kvplan.runtime.plans.catalog import Catalog
     from kvplan.runtime.plans.jit import Jit
-    from kvplan.runtime.prefill.lease import LeaseEvent, Released
     from kvplan.runtime.prefill.worker import PrefillWorker
+    from kvplan.runtime.protocol.leases import LeaseEvent, Released
     from kvplan.runtime.protocol.outcome import Abandoned, Arrived, Broken, Expired
     from kvplan.runtime.transfer.limits import Limits
     from kvplan.runtime.transport.inmemory import Hub, InMemory
@@ -45,7 +45,7 @@ _HOME = {
     "runtime.ops.metrics": ("Counters",),
     "runtime.plans.catalog": ("Catalog",),
     "runtime.plans.jit": ("Jit",),
-    "runtime.prefill.lease": ("LeaseEvent", "Released"),
+    "runtime.protocol.leases": ("LeaseEvent", "Released"),
     "runtime.prefill.worker": ("PrefillWorker",),
     "runtime.transfer.limits": ("Limits",),
     "runtime.transport.inmemory": ("Hub", "InMemory"),

@@ -147,7 +147,7 @@ class Inspection:
 
     Prefill: `unannounced` requests wait for their events, or their readers are still to be told of them. `packs` are
     pieces that decode workers asked to have packed. `untaken` requests are released, and `released()` has not reported
-    them. `untold` ones are released, and their readers are still to be told.
+    them.
     """
 
     name: str
@@ -172,4 +172,3 @@ class Inspection:
     writes: tuple[WriteState, ...] = ()
     packs: int = 0
     untaken: tuple[str, ...] = ()
-    untold: tuple[str, ...] = ()

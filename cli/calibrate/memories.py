@@ -13,7 +13,7 @@ from kvplan.compiler.errors import BadInput
 if TYPE_CHECKING:
     import torch
 
-    from kvplan.runtime.prefill.source import ComputeEvent
+    from kvplan.runtime.prefill.events import ComputeEvent
 
 # Items by their bytes, as numpy and torch name them. Those of 16 are complex for being that wide: copied as bits.
 ITEMS = {2: "int16", 4: "int32", 8: "int64", 16: "complex128"}

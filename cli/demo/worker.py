@@ -83,7 +83,7 @@ def serve(line: WorkerPipe, job: DemoJob, hub: Hub | None) -> None:
 
 def hold(plan: Plan, worker: PrefillWorker, job: DemoJob) -> set[str]:
     """Hold the requests, unless the plan has no decode worker tell this worker when it is done; those held."""
-    from kvplan.runtime.prefill.clients import expected
+    from kvplan.runtime.prefill.peers import expected
 
     held = set(REQUESTS) if expected(plan, worker.worker) else set()
     for request in held:

@@ -35,7 +35,7 @@ from kvplan.plan.planes import Plane, planes
 from kvplan.plan.types import Side
 from kvplan.runtime.memory.arrays import Memory, describe
 from kvplan.runtime.ops import logs
-from kvplan.runtime.prefill.source import ComputeEvent
+from kvplan.runtime.prefill.events import ComputeEvent
 
 SHOWN = 5
 DTYPES = ("dtype", "torch_dtype")

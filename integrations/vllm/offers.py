@@ -13,7 +13,7 @@ from kvplan.integrations.vllm.metadata import HoldOrder, PromptChunk
 from kvplan.integrations.vllm.tables import BlockTables
 from kvplan.plan.block_tables import Table
 from kvplan.runtime.ops import logs
-from kvplan.runtime.prefill.source import ComputeEvent
+from kvplan.runtime.prefill.events import ComputeEvent
 from kvplan.runtime.prefill.worker import PrefillWorker
 
 # In how many batches the layers of a step are offered: each is a post, an event and a lock, and the last one of n

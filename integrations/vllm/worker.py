@@ -33,7 +33,7 @@ from kvplan.runtime.decode.worker import DecodeWorker
 from kvplan.runtime.errors import KeysError, LeaseError, WithdrawnError
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
-from kvplan.runtime.prefill.source import ComputeEvent
+from kvplan.runtime.prefill.events import ComputeEvent
 from kvplan.runtime.prefill.worker import PrefillWorker
 
 # Makes an event behind all that the device was told to do, none where it has done that.

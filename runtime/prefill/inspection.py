@@ -3,46 +3,43 @@
 from __future__ import annotations
 
 from kvplan.runtime.inspection import ClientState, Inspection, SourceState, WriteState
-from kvplan.runtime.prefill.clients import DecodeClient
-from kvplan.runtime.prefill.inbox import PrefillInbox
-from kvplan.runtime.prefill.lease import Leases
-from kvplan.runtime.prefill.source import SourceRequest
-from kvplan.runtime.prefill.writes import RequestWrite
+from kvplan.runtime.prefill.driver import PrefillDriver
+from kvplan.runtime.protocol.readers import Session
+from kvplan.runtime.protocol.source import SourceRequest
 from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.transfer.executor import ExecutorContext
 
 
-def inspected(
-    name: str, now: float, context: ExecutorContext, stage: Stage, inbox: PrefillInbox, leases: Leases
-) -> Inspection:
+def inspected(name: str, now: float, context: ExecutorContext, stage: Stage, driver: PrefillDriver) -> Inspection:
     """The prefill worker called `name`."""
+    core, state = driver.core, driver.core.state
+    pending = {one.request: None for one in driver.watched.pending()}
     return Inspection(
         name=name,
         now=now,
         transport=context.transport.name,
         peers=frozenset(context.transport.peers),
-        met=inbox.clients.met,
+        met=driver.peers.met,
         stage=stage.inspected(),
         bytes_in_flight=context.admission.in_flight(),
         slices=context.inspected(),
-        checksums=inbox.comparing,
-        clients=tuple(map(_client, inbox.clients)),
-        holds=leases.holds(),
-        sources=tuple(map(_source, inbox.sources.values())),
-        unannounced=inbox.unannounced,
-        writes=tuple(map(_write, inbox.writes)),
-        packs=len(inbox.packs),
-        untaken=leases.untaken(),
-        untold=leases.untold(),
+        checksums=len(core.comparisons),
+        clients=tuple(map(_client, state.sessions.values())),
+        holds=state.leases.holds(),
+        sources=tuple(map(_source, state.sources.values())),
+        unannounced=tuple({**pending, **core.announcer.changed}),
+        writes=_writes(driver),
+        packs=len(driver.packs),
+        untaken=tuple(state.leases.past.unreported),
     )
 
 
-def _client(client: DecodeClient) -> ClientState:
-    claimant = client.claimant
-    peer = None if client.push is None else client.push.peer
-    claims = tuple(client.claims)
+def _client(session: Session) -> ClientState:
+    reader, claimant = session.reader, session.reader.claimant
+    peer = None if reader.target is None else reader.target.peer
+    claims = tuple(session.claims)
     return ClientState(
-        client.key, client.name, claimant.run, claimant.worker, claimant.plan, peer, client.heard, claims
+        reader.key, reader.name, claimant.run, claimant.worker, claimant.plan, peer, session.heard, claims
     )
 
 
@@ -50,5 +47,8 @@ def _source(source: SourceRequest) -> SourceState:
     return SourceState(source.request, source.pin, source.whole, len(source.chunks), source.ready)
 
 
-def _write(write: RequestWrite) -> WriteState:
-    return WriteState(write.request.id, write.client.key, write.phase.name.lower(), write.under_way)
+def _writes(driver: PrefillDriver) -> tuple[WriteState, ...]:
+    return tuple(
+        WriteState(write.request.id, write.reader.key, write.phase.name.lower(), driver.mover.under_way(write.key))
+        for write in driver.core.writes
+    )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kvplan.plan import request as requests
 from kvplan.plan.block_tables import Tables
 from kvplan.plan.errors import BadRequestError, KvplanError
@@ -12,37 +10,29 @@ from kvplan.runtime.checksum.checksum import Sample, check, of_read
 from kvplan.runtime.control.messages import Done, unpack
 from kvplan.runtime.errors import cause_text
 from kvplan.runtime.memory.register import Pool
-from kvplan.runtime.prefill.clients import DecodeClient
+from kvplan.runtime.protocol.prefill_effects import ChecksumsCompared, Compare
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """What came of one comparison: `error` is None where all is alike."""
-
-    client: DecodeClient
-    done: Done
-    error: KvplanError | None = None
-
-
-def compare(pool: Pool, client: DecodeClient, done: Done, named: Tables) -> Comparison:
-    """Sum what a decode worker read from here, and compare. `named` tables count before those that it names."""
+def compare(pool: Pool, asked: Compare) -> ChecksumsCompared:
+    """Sum what a decode worker read from here, and compare."""
     try:
-        _check(pool, client, done, named)
+        _check(pool, asked, asked.done)
     except KvplanError as error:
-        return Comparison(client, done, error)
+        return ChecksumsCompared(asked.reader, asked.done, error)
     except Exception as error:
-        return Comparison(client, done, BadRequestError(f"the checksums cannot be compared: {cause_text(error)}"))
-    return Comparison(client, done)
+        text = f"the checksums cannot be compared: {cause_text(error)}"
+        return ChecksumsCompared(asked.reader, asked.done, BadRequestError(text))
+    return ChecksumsCompared(asked.reader, asked.done, None)
 
 
-def _check(pool: Pool, client: DecodeClient, done: Done, named: Tables) -> None:
+def _check(pool: Pool, compare: Compare, done: Done) -> None:
     """Raises ChecksumError with what differs first, or what is wrong with the message."""
     if done.asked is None or done.sample is None or done.asked.request != done.request:
         raise BadRequestError("checksums came without the request that they are of")
-    plan, asked = client.plan, done.asked
-    tables = {**unpack(asked.prefill), **named}
+    plan, asked = compare.reader.plan, done.asked
+    tables: Tables = {**unpack(asked.prefill), **compare.named}
     request = Request(asked.request, asked.tokens, tables, unpack(asked.decode), asked.lengths)
     # It may have been fed in chunks, which name no block of a group of which nothing is needed.
     request = requests.check(plan, request, pool.blocks, {}, fed=True)
-    local = of_read(plan, pool.worker, client.claimant.worker, "prefill", pool, request, Sample(*done.sample))
+    local = of_read(plan, pool.worker, compare.reader.claimant.worker, "prefill", pool, request, Sample(*done.sample))
     check({(cache, layer): value for cache, layer, value in done.sums}, local)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterable
 
 from kvplan.plan.block_tables import Tables, own
@@ -13,7 +14,7 @@ from kvplan.runtime.control.handshake_server import PrefillFace
 from kvplan.runtime.control.identity import Identity, identified
 from kvplan.runtime.control.keys import Keys, Plain
 from kvplan.runtime.endpoint import Endpoint
-from kvplan.runtime.errors import EXITS, HandleError, HandshakeError, LeaseError, WithdrawnError
+from kvplan.runtime.errors import EXITS, HandleError, HandshakeError, WithdrawnError
 from kvplan.runtime.inspection import Inspection
 from kvplan.runtime.memory.device import enter
 from kvplan.runtime.memory.register import Pool
@@ -25,11 +26,14 @@ from kvplan.runtime.ops.tracing import RequestSpans, SpanStart
 from kvplan.runtime.owner import owned
 from kvplan.runtime.plans.async_catalog import never_waiting
 from kvplan.runtime.plans.catalog import FixedPlans, plans_of
-from kvplan.runtime.prefill.clients import expected
-from kvplan.runtime.prefill.inbox import Completed, PrefillInbox, ask_events
+from kvplan.runtime.prefill.driver import PrefillDriver
+from kvplan.runtime.prefill.events import Completed, ComputeEvent, ask_events, check_event, chunk, interval
 from kvplan.runtime.prefill.inspection import inspected
-from kvplan.runtime.prefill.lease import LeaseEvent, Leases, Released, taken
-from kvplan.runtime.prefill.source import ComputeEvent, OfferedChunk, SourceRequest, check_event, interval, numbered
+from kvplan.runtime.prefill.peers import expected
+from kvplan.runtime.prefill.released import ReleasedRequests, taken
+from kvplan.runtime.protocol import prefill_effects as effects
+from kvplan.runtime.protocol.leases import LeaseEvent, Released
+from kvplan.runtime.protocol.prefill import PrefillCore
 from kvplan.runtime.staging.buffers import STAGE_BYTES
 from kvplan.runtime.transfer.executor import ExecutorContext, Slice
 from kvplan.runtime.transfer.gather import IndexScratch
@@ -77,7 +81,8 @@ class PrefillWorker(OwnedWorker):
         self.identity = identified(identity, self.plans, "prefill", pool.side.digest)
         self.counters, self.limits = counters or Counters(), limits or Limits()
         self._side = pool.side
-        self._lease, self._leases = lease, Leases(lease, self.limits.requests)
+        self._lease, self._core = lease, PrefillCore(worker, lease, self.limits.requests, secrets.randbits(62))
+        self._released = ReleasedRequests()
         self._lease_clock = ListeningClock(clock, LISTENING)
         self._spans = RequestSpans("kvplan hold", {"worker": worker})
         given = self.plans.plans if isinstance(self.plans, FixedPlans) else ()
@@ -91,8 +96,8 @@ class PrefillWorker(OwnedWorker):
             raise
         self.address = self._server.address
         self._gauges = [
-            self.counters.gauge("held_leases", self._leases.held),
-            self.counters.gauge("peers", lambda: len(self._inbox.clients)),
+            self.counters.gauge("held_leases", self._core.held),
+            self.counters.gauge("peers", lambda: len(self._driver.peers)),
             self.counters.gauge("unready_workers", lambda: bool(self.unready())),
             self.counters.gauge("in_flight_bytes", lambda: self._slices.in_flight()),
         ]
@@ -145,14 +150,13 @@ class PrefillWorker(OwnedWorker):
         their layers that ends where the request does, `last` or not: they have to be there after its event, too. Raises
         BadRequestError, HandleError for a request that is not open.
         """
-        what = f"request {request}"
         check_event(request, after)
         self._check_open()
         if self._unread:
             return
-        named = self._named(tables) or {}
-        chunk = OfferedChunk(interval(tokens, what), numbered(layers, what), named, bool(last), after)
-        self._inbox.offer(request, chunk)
+        offered = chunk(request, tokens, self._named(tables) or {}, layers, last)
+        self._driver.command(self._lease_clock(), effects.OfferChunk(request, offered))
+        self._driver.watched.add(request, after)
 
     @owned
     def withdraw(self, request: str) -> None:
@@ -169,7 +173,7 @@ class PrefillWorker(OwnedWorker):
 
     def drained(self) -> bool:
         """Whether it drains, and no request is held or being written: it may be closed."""
-        return self._drain.begun and not self._leases.held()
+        return self._drain.begun and not self._core.held()
 
     @owned
     def drop(self, engine: str, *, dead: bool = False) -> None:
@@ -179,9 +183,10 @@ class PrefillWorker(OwnedWorker):
         for an engine that is not connected, and that nothing is written to.
         """
         self._check_open()
-        known = self._inbox.drop(engine, dead)
-        if not known:
-            raise HandshakeError(f"decode engine {engine!r} is not connected")
+        try:
+            self._driver.command(self._lease_clock(), effects.DropReaders(engine, dead))
+        finally:
+            self._driver.follow()
 
     def unready(self) -> tuple[str, ...]:
         """Why no requests should come here for now, empty where they may. Never waits."""
@@ -190,15 +195,16 @@ class PrefillWorker(OwnedWorker):
 
     def released(self) -> list[Released]:
         """The requests whose blocks are free now, each once: finished, expired or withdrawn."""
-        return self._leases.released()
+        return self._released.take()
 
     def events(self) -> list[LeaseEvent]:
         """What decode workers told, or got wrong, since the last call; at most the last 16,384."""
-        events = self._inbox.events
-        return list(taken(events))
+        return list(taken(self._driver.events))
 
     def _inspected(self) -> Inspection:
-        return inspected(self._name, self._lease_clock(), self._context, self._stage, self._inbox, self._leases)
+        now = self._lease_clock()
+        self._driver.command(now, self._released.reported())
+        return inspected(self._name, now, self._context, self._stage, self._driver)
 
     def _moving(self) -> bool:
         return self._slices.in_flight() > 0
@@ -207,7 +213,7 @@ class PrefillWorker(OwnedWorker):
         """Less while anybody claims what is held."""
         if self._stage.behind or self._server.pending():
             return [], 0.0
-        busy = not self._asleep and self._inbox.busy
+        busy = not self._asleep and self._driver.busy
         seconds = BUSY if busy else QUIET
         return self._server.filenos(), MOVING if self._moving() else seconds
 
@@ -219,7 +225,7 @@ class PrefillWorker(OwnedWorker):
             self._hear(messages, now)
             # Answers go before all else is looked after: who asked waits for nothing but them.
             self._say()
-        waiting = [] if self._asleep else self._inbox.waiting()
+        waiting = [] if self._asleep else self._driver.watched.pending()
         if waiting:
             with self._owner.away():
                 completed = ask_events(waiting)
@@ -229,15 +235,14 @@ class PrefillWorker(OwnedWorker):
         if not self._asleep:
             self._round(now, completed)
         self._expire(now)
-        for request in list(self._inbox.sources) if self._drain.past_deadline(self._clock()) else ():
+        for request in list(self._core.state.sources) if self._drain.past_deadline(self._clock()) else ():
             self._give_up(request, now)
         self._exits.extend(what for _, what in completed if isinstance(what, EXITS))
         return bool(messages) or (not self._asleep and self._moving())
 
     def _say(self) -> None:
         if not self._closed:
-            self._report_released()
-            self._inbox.say()
+            self._driver.say()
 
     def _after(self) -> None:
         self._spans.tell()
@@ -245,20 +250,20 @@ class PrefillWorker(OwnedWorker):
         self._raise_exits()
 
     def _check_unused(self) -> None:
-        if held := self._leases.held():
+        if held := self._core.held():
             raise HandleError(f"{self._name} holds {held} requests: withdraw them, or wait")
 
     def _leave(self, why: str) -> None:
         if self._closed:
             for forget in self._gauges:
                 forget()
-        self._inbox.close()
+        self._driver.close()
 
     def _end(self) -> None:
         self._spans.end_all("closed")
 
     def _uses(self, peer: str) -> bool:
-        return peer in self._inbox.clients.met
+        return peer in self._driver.peers.met
 
     def _accept(self, pool: Pool) -> None:
         pool.check(self.worker, self._side.digest, self._name)
@@ -269,9 +274,7 @@ class PrefillWorker(OwnedWorker):
         self._context = ExecutorContext(
             self._transport, self._slices, IndexScratch(), self.limits.slice_bytes, self._stage
         )
-        self._inbox = PrefillInbox(
-            self._pool, self._context, self._server, self._leases, self._lease, self.limits, self.counters
-        )
+        self._driver = PrefillDriver(self._core, self._pool, self._context, self._server, self.counters, self._free)
         self._drain = Drain(self._name)
         self._all_heard = self._lease_clock()
 
@@ -281,7 +284,7 @@ class PrefillWorker(OwnedWorker):
             self._all_heard = now
         elif now - self._all_heard <= self._lease:
             return
-        self._leases.expire(now)
+        self._driver.command(now, effects.Expire())
 
     def _hear(self, messages: Iterable[tuple[bytes, object]], now: float) -> None:
         for identity, message in messages:
@@ -289,14 +292,14 @@ class PrefillWorker(OwnedWorker):
                 text = f"{self._name} is suspended"
                 self._server.send(identity, Refusal(HandshakeError.code, text, True, message.nonce))
             else:
-                self._inbox.hear(identity, message, self._face, now)
+                self._driver.hear(identity, message, self._face, now)
 
     def _round(self, now: float, completed: Completed) -> None:
         """One round after all messages were heard."""
         if stray := self._endpoint.progress(self._name):
-            self._inbox.note(LeaseEvent(MessageKind.STRAY, text=f"{stray} messages came through the transport"), stray)
+            self._driver.note(LeaseEvent(MessageKind.STRAY, text=f"{stray} messages came through the transport"), stray)
         self._context.begin()
-        self._inbox.step(now, completed)
+        self._driver.step(now, completed)
 
     def _hold(
         self,
@@ -310,32 +313,26 @@ class PrefillWorker(OwnedWorker):
         check_event(request, after)
         self._check_open()
         self._drain.check()
-        if self._unread:
-            self._leases.pass_by(request, self._lease_clock())
-            self._spans.begin(request, began)
-            return
-        named, again = self._named(tables), self._leases.remembers(request)
-        if again and tokens is None and named is None:
-            text = f"request {request} was held before, and decode may still name its old blocks"
-            raise HandleError(f"{text}: give its tables, or another name")
-        pin = self._leases.pin(request, self._lease_clock())
+        ready, named = after is None, self._named(tables)
+        hold = effects.PassBy(request) if self._unread else effects.Hold(request, tokens, named, ready)
+        self._driver.command(self._lease_clock(), self._released.reported(), hold)
         self._spans.begin(request, began)
-        self._inbox.add(SourceRequest(request, pin, tokens, after, named, again))
+        if not (ready or self._unread):
+            self._driver.watched.add(request, after)
 
     def _give_up(self, request: str, now: float) -> None:
-        self._leases.withdraw(request, now)
-        self._inbox.end(request, WithdrawnError("the prefill engine gave the request up"))
+        error = WithdrawnError("the prefill engine gave the request up")
+        self._driver.command(now, effects.Withdraw(request, error))
 
     def _named(self, tables: Tables | None) -> Tables | None:
         """The caller's tables, checked and copied."""
         return None if tables is None else own(self._side, tables, self._pool.blocks)
 
-    def _report_released(self) -> None:
-        """Count the pins that are over, and tell who still claims one: before its name can be held anew."""
-        for released in self._leases.just_released():
-            self.counters.add("ended_leases", end=released.why)
-            self._spans.end(released.request, released.why, "nobody claimed it" if released.why == "expired" else "")
-            self._inbox.end(released.request, LeaseError(f"hold of the request is over: {released.why}"))
+    def _free(self, released: Released) -> None:
+        """The blocks of a request are free."""
+        self.counters.add("ended_leases", end=released.why)
+        self._spans.end(released.request, released.why, "nobody claimed it" if released.why == "expired" else "")
+        self._released.add(released)
 
     def _face(self) -> PrefillFace:
         return PrefillFace(

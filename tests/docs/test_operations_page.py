@@ -34,10 +34,10 @@ from kvplan.runtime.decode.worker import DecodeWorker
 from kvplan.runtime.ops.metrics import COUNTERS, GAUGES, HISTOGRAMS, Metric
 from kvplan.runtime.ops.prometheus import PREFIX, RATIO
 from kvplan.runtime.owner import STUCK
-from kvplan.runtime.prefill.clients import MOST
-from kvplan.runtime.prefill.inbox import SILENT
+from kvplan.runtime.prefill.peers import MOST
 from kvplan.runtime.prefill.worker import PrefillWorker
 from kvplan.runtime.protocol.loads import HEARTBEATS_PER_LEASE
+from kvplan.runtime.protocol.reader_table import SILENT
 from kvplan.runtime.transfer.limits import Limits
 
 PAGE = (DOCS / "operations.md").read_text()

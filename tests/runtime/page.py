@@ -12,9 +12,9 @@ from tests.paths import ROOT
 from kvplan.runtime import errors
 from kvplan.runtime.errors import KvplanError
 from kvplan.runtime.machine import StateMachine, word
-from kvplan.runtime.prefill.lease import PIN
-from kvplan.runtime.prefill.writes import WRITE
 from kvplan.runtime.protocol.phases import TRANSFER
+from kvplan.runtime.protocol.pins import PIN
+from kvplan.runtime.protocol.write import WRITE
 
 PAGE = ROOT / "docs" / "runtime.md"
 DRAWING = re.compile(r"(<!-- drawing: (\w+) -->\n).*?(<!-- end of drawing -->)", re.DOTALL)

@@ -24,7 +24,7 @@ from kvplan.integrations.vllm.scheduler import ConnectorScheduler, GroupTable
 from kvplan.integrations.vllm.worker import ConnectorWorker, DecodeSide, LoadTimes, PrefillSide, StepResults
 from kvplan.plan.block_tables import blocks
 from kvplan.plan.request import Request, Slot
-from kvplan.runtime.prefill.source import ComputeEvent
+from kvplan.runtime.prefill.events import ComputeEvent
 
 # Decode asks for whole blocks of prefill: nothing is left over that would go late by itself.
 LENGTH = 45

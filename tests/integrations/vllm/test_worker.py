@@ -381,7 +381,7 @@ def test_a_load_begins_once_the_device_has_come_to_it(pair: Pair, marked: Event)
     filled(pair.made, request)
     marked.passed = True
     pair.hold(request)
-    until(lambda: not any(worker._inbox.waiting() for worker in pair.made.prefill))
+    until(lambda: not any(worker.inspect().unannounced for worker in pair.made.prefill))
     marked.passed = False
     step(pair, wanted := order(pair.made, request))
     assert pair.decode.busy

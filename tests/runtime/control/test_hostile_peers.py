@@ -40,6 +40,7 @@ from kvplan.runtime.control.messages import (
 )
 from kvplan.runtime.control.sockets import ENOUGH
 from kvplan.runtime.ops.metrics import MessageKind
+from kvplan.runtime.protocol.writes import RequestWrites
 
 __all__ = ["caller", "clock", "worker"]
 
@@ -207,7 +208,7 @@ def test_a_number_that_nothing_foresaw_ends_its_sender_alone(
         return 1 // 0  # type: ignore[return-value]
 
     caller.hello(name="evil", run="evil")
-    monkeypatch.setitem(worker._inbox._acts, Leave, unforeseen)
+    monkeypatch.setattr(RequestWrites, "leave", unforeseen)
     sent(caller, Leave("r"))
     spin(worker, lambda: len(worker.inspect().clients) == 1)
     answered(good)

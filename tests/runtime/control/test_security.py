@@ -13,15 +13,15 @@ import pytest
 import zmq
 from tests.paths import ROOT
 from tests.runtime.helpers import control
-from tests.runtime.helpers.plans import Shape
+from tests.runtime.helpers.plans import Model, Shape
 from tests.runtime.helpers.waiting import until
-from tests.runtime.helpers.worlds import World, world
-from tests.runtime.prefill.test_worker import Caller, Clock, caller, clock, pin, worker
+from tests.runtime.helpers.worlds import World, memory, world
+from tests.runtime.prefill.test_worker import ONE, Caller, caller, clock, pin, worker
 from tests.runtime.transport.test_hazards import NAMED, functions
 from zmq.auth.thread import AuthenticationThread
 
 from kvplan.plan.request import LONGEST_ID
-from kvplan.runtime import Blocks, Jit, errors
+from kvplan.runtime import Blocks, Jit, errors, views
 from kvplan.runtime.control import channel, sockets
 from kvplan.runtime.control.card import LARGEST, Refusal
 from kvplan.runtime.control.channel import ControlClient, ControlServer
@@ -34,8 +34,6 @@ from kvplan.runtime.control.messages import (
     Done,
     Failed,
     Leave,
-    LossReason,
-    NotYet,
     WireTable,
     WriteRequest,
     unpack,
@@ -43,6 +41,7 @@ from kvplan.runtime.control.messages import (
 from kvplan.runtime.control.sockets import QUEUE
 from kvplan.runtime.plans.async_catalog import AsyncCatalog
 from kvplan.runtime.plans.catalog import Catalog
+from kvplan.runtime.prefill.driver import MOST_EVENTS
 from kvplan.runtime.transfer.prepare import PreparedLinks
 from kvplan.runtime.transport.inmemory import Hub, InMemory
 
@@ -158,7 +157,7 @@ def test_a_peer_that_speaks_for_another_makes_it_fail_and_never_done(worker: Any
 
 
 def test_connections_are_bounded(worker: Any, caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kvplan.runtime.prefill.clients.MOST", 1)
+    monkeypatch.setattr("kvplan.runtime.prefill.peers.MOST", 1)
     caller.hello()
     late = Caller(worker, run="d2")
     answer = late.hello()
@@ -169,31 +168,14 @@ def test_connections_are_bounded(worker: Any, caller: Caller, monkeypatch: pytes
     late.line.close()
 
 
-def test_claims_of_a_connection_are_bounded(worker: Any, caller: Caller) -> None:
-    assert worker._inbox.clients._most_claims == 1 << 14
-    worker._inbox.clients._most_claims = 2
-    caller.hello()
-    answer = caller.ask(Claim(1, ("a", "b", "c"), ("a", "b", "c")))
-    assert answer.answers[:2] == (NotYet("a", held=False), NotYet("b", held=False))
-    assert (answer.answers[2].request, answer.answers[2].reason) == ("c", LossReason.TOO_MANY)
-
-
-def test_events_are_bounded(worker: Any, caller: Caller, clock: Clock) -> None:
-    caller.hello()
-    assert worker._inbox.events.maxlen == 1 << 14
-    worker._inbox.events.extend(range(1 << 15))
-    assert len(worker.events()) == 1 << 14
-
-
-def test_comparisons_under_way_are_bounded(worker: Any, caller: Caller) -> None:
-    assert worker._inbox._most_comparisons == worker.limits.requests
-    worker._inbox._most_comparisons = 0
-    caller.hello()
-    worker.hold("r")
-    answer = caller.ask(Done("r", pin(caller, "r"), 1, (("kv", 3, 1),), (1, 0)))
-    assert (type(answer), answer.attempt) == (Failed, 1)
-    assert "too many checksums" in answer.message
-    assert worker.released() == []
+def test_events_are_bounded(worker: Any, caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert MOST_EVENTS == 1 << 14
+    monkeypatch.setattr("kvplan.runtime.prefill.driver.MOST_EVENTS", 2)
+    worker.suspend()
+    worker.resume(views(ONE.prefill, 0, memory(Shape(1), Model(), 0)))
+    for name in "abc":
+        caller.ask(Done(name, 1, 1))
+    assert [event.request for event in worker.events()] == ["b", "c"]
 
 
 def test_unlike_sets_of_layers_are_bounded() -> None:

@@ -93,12 +93,3 @@ def test_blocks_of_the_hold_that_comes_are_compared() -> None:
     with pytest.raises(errors.LeaseError, match="other blocks of group 'kv'"):
         transfer.wait()
     made.close()
-
-
-def test_prefill_keeps_a_name_and_no_tables(pair: World) -> None:
-    transfer = pair.decode[0].submit(ask(pair, (0, 45)), 20)
-    heard(pair, transfer)
-    (client,) = pair.prefill[0]._inbox.clients
-    assert client.claims["r"].told is None
-    transfer.cancel()
-    until(lambda: not client.claims)

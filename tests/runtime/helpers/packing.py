@@ -11,9 +11,9 @@ from tests.runtime.helpers.waiting import until
 from kvplan.plan.types import Runs
 from kvplan.runtime.control.messages import AskBuffer, Lent, ReturnBuffer
 from kvplan.runtime.decode.unpacks import PageUnpacks
-from kvplan.runtime.prefill.clients import DecodeClient
-from kvplan.runtime.prefill.lease import Claimant
 from kvplan.runtime.prefill.packs import PagePacks
+from kvplan.runtime.protocol.pins import Claimant
+from kvplan.runtime.protocol.readers import Reader
 from kvplan.runtime.staging.asked import AskedImages
 from kvplan.runtime.staging.lent import PeerStage
 from kvplan.runtime.transfer.demand import Demand
@@ -26,7 +26,7 @@ class PackingPeer:
         self._own = world.stage(theirs, True, size)
         if self._own.buffer_bytes:
             self._own.open()
-        self._client = DecodeClient(b"d", "decode", Claimant("run", "", ours), world.plan, frozenset(), 0.0)
+        self._reader = Reader(b"d", "decode", Claimant("run", "", ours), world.plan, frozenset())
         self._packs = PagePacks(world.pools[0][theirs], self._own, world.agents[0][theirs], self._tell)
         self.stage = PeerStage(self, self._own.buffer_bytes)
         self._said = list[Lent]()
@@ -34,12 +34,12 @@ class PackingPeer:
     def say(self, message: msgspec.Struct) -> None:
         """The reader asks."""
         assert isinstance(message, AskBuffer)
-        self._packs.want(self._client, message)
+        self._packs.want(self._reader, message)
 
     def send(self, message: msgspec.Struct) -> bool:
         """The reader gives back."""
         assert isinstance(message, ReturnBuffer)
-        return self._packs.give_back(self._client, message)
+        return self._packs.give_back(self._reader, message)
 
     def step(self) -> None:
         """A round of the worker."""
@@ -52,7 +52,7 @@ class PackingPeer:
         assert not len(self._packs)
         self._own.close()
 
-    def _tell(self, client: DecodeClient, message: msgspec.Struct) -> None:
+    def _tell(self, reader: Reader, message: msgspec.Struct) -> None:
         """Heard later, as everything that goes over a line."""
         assert isinstance(message, Lent), message
         self._said.append(message)

@@ -129,7 +129,8 @@ def peers_of(worker: DecodeWorker) -> list[PeerStage]:
 
 
 def stages_of(worker: PrefillWorker) -> list[PeerStage]:
-    return [client.push.stage for client in worker._inbox.clients if client.push is not None]
+    found = [worker._driver.peers.stage(reader) for reader in worker._driver.peers]
+    return [stage for stage in found if stage is not None]
 
 
 def lent(made: World) -> list[int]:

@@ -113,7 +113,7 @@ def test_more_requests_than_a_claim_names(net: Net, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_worker_that_holds_many_takes_as_many_claims(monkeypatch: pytest.MonkeyPatch, net: Net) -> None:
-    monkeypatch.setattr("kvplan.runtime.prefill.clients.MOST_CLAIMS", 5)
+    monkeypatch.setattr("kvplan.runtime.protocol.announcing.MOST_CLAIMS", 5)
     made = pair(net, "pull", limits=Limits(requests=30))
     requests = small(made, 30)
     for request in requests:

@@ -13,9 +13,9 @@ from tests.runtime.model.protocol import BrokenLawError, Protocol
 from tests.runtime.model.walk import walk
 
 from kvplan.runtime.control.messages import pack
-from kvplan.runtime.prefill.clients import ClientClaim
-from kvplan.runtime.prefill.source import SourceRequest
-from kvplan.runtime.prefill.writes import RequestWrites
+from kvplan.runtime.protocol.readers import ClientClaim
+from kvplan.runtime.protocol.source import SourceRequest
+from kvplan.runtime.protocol.writes import RequestWrites
 from kvplan.runtime.transfer import chunks
 
 Patch = pytest.MonkeyPatch

@@ -79,7 +79,7 @@ def test_a_frozen_decode_engine_pins_until_somebody_vouches_that_it_is_dead(net:
     assert source.inspect().bytes_in_flight == 0 or not dead
     made.hub.frozen.clear()
     source.run_once()
-    assert not source._inbox.writes._buried
+    assert source.inspect().writes == ()
     with pytest.raises(errors.HandshakeError, match="is not connected"):
         source.drop("decode")
 

@@ -41,7 +41,7 @@ from kvplan.runtime.control.messages import (
     pack,
 )
 from kvplan.runtime.plans.catalog import FixedPlans
-from kvplan.runtime.prefill.clients import expected
+from kvplan.runtime.prefill.peers import expected
 from kvplan.runtime.prefill.worker import LISTENING
 from kvplan.runtime.transport.inmemory import Hub
 

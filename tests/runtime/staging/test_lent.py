@@ -61,8 +61,7 @@ def frozen(made: World) -> Transfer:
 
 def posted(made: World) -> int:
     """How many pieces are being written."""
-    writes = [write for worker in made.prefill for write in list(worker._inbox.writes._all.values())]
-    return sum(len(slice_.handles) for write in writes for slice_ in list(write.executor._slices.values()))
+    return sum(of.stage == "posted" for worker in made.prefill for of in worker.inspect().slices)
 
 
 def test_no_memory_of_the_writer_is_taken(made: World) -> None:

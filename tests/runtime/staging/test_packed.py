@@ -40,6 +40,7 @@ from kvplan.runtime.control.messages import ReturnBuffer, WirePart
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.errors import LeaseError, RegisterError, TransferError, WithdrawnError
 from kvplan.runtime.plans.catalog import FixedPlans
+from kvplan.runtime.protocol.prefill_effects import Expire
 from kvplan.runtime.staging import buffers
 from kvplan.runtime.staging.buffers import BUFFERS, SHARE, THREADS
 from kvplan.runtime.staging.lent import MOST_ASKED, LentMove, PeerStage
@@ -264,7 +265,7 @@ def test_a_frozen_reader_leaves_half_of_the_buffers_to_others() -> None:
 
 
 def test_buffers_of_readers_that_died_without_a_word_go_to_those_who_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kvplan.runtime.prefill.inbox.PROBE", 0.01)
+    monkeypatch.setattr("kvplan.runtime.protocol.reader_table.PROBE", 0.01)
     found = staging("packed", Shape(1), Shape(4), size=ROOM, lease=600)
     try:
         asked = ask(found, (0, TOKENS))
@@ -320,7 +321,7 @@ def test_a_lease_that_ran_out_makes_a_request_fail_whatever_was_read(made: World
     transfer = begun(made)
     run(made, lambda: stopped(made, gate))
     for worker in made.prefill:
-        worker._leases.expire(worker._lease_clock() + 1200)
+        worker._driver.command(worker._lease_clock() + 1200, Expire())
     gate.go.set()
     run(made, lambda: transfer.ended)
     assert isinstance(transfer.error, LeaseError)
@@ -331,7 +332,7 @@ def test_chunks_of_layers_are_packed_by_themselves() -> None:
     found = staging("packed", Shape(2), Shape(1), size=ROOM)
     try:
         moved_layer_by_layer(found)
-        assert {layers for of in found.prefill[0]._inbox.packs._clients.values() for layers in of.images._images} == {
+        assert {layers for of in found.prefill[0]._driver.packs._readers.values() for layers in of.images._images} == {
             frozenset({layer}) for layer in found.model.layers
         }
     finally:
@@ -374,11 +375,9 @@ def test_a_reader_asks_for_a_bounded_number_of_pieces(made: World, gate: Gate) -
 
 
 def test_what_is_given_back_twice_is_counted(made: World) -> None:
-    counted = Counters()
-    made.prefill[0]._inbox._counters = counted
     for engine in made.decode[0]._engines:
         engine.connections[0].control.send(ReturnBuffer("r", 7, True))
-    snapshot: Any = counted.snapshot
+    snapshot: Any = made.prefill[0].counters.snapshot
     run(made, lambda: snapshot()["messages"]["duplicate"] == 1)
 
 

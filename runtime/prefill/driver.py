@@ -1,0 +1,211 @@
+"""Prefill driver: carries out what the prefill core decides, and tells it what came of that.
+
+It has the sockets, the transport, the stage and the threads, and knows no phase of anything.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from kvplan.plan.errors import KvplanError
+from kvplan.runtime.checksum.background import ChecksumThread
+from kvplan.runtime.control import messages as wire
+from kvplan.runtime.control.card import Hello
+from kvplan.runtime.control.channel import ControlServer
+from kvplan.runtime.control.handshake_server import PrefillFace
+from kvplan.runtime.errors import CardError, PeerLostError
+from kvplan.runtime.memory.register import Pool
+from kvplan.runtime.ops import logs
+from kvplan.runtime.ops.metrics import Counters, MessageKind
+from kvplan.runtime.prefill.buffers import BufferMessages
+from kvplan.runtime.prefill.events import Completed, WatchedRequests
+from kvplan.runtime.prefill.greeting import Greeter
+from kvplan.runtime.prefill.mover import WriteMover
+from kvplan.runtime.prefill.packs import PagePacks
+from kvplan.runtime.prefill.peers import ReaderPeers
+from kvplan.runtime.prefill.verify import compare
+from kvplan.runtime.protocol import prefill_effects as effects
+from kvplan.runtime.protocol.effects import Count, Input, Output, Send, Unsent
+from kvplan.runtime.protocol.leases import LeaseEvent, Released
+from kvplan.runtime.protocol.prefill import PrefillCore
+from kvplan.runtime.protocol.readers import Reader
+from kvplan.runtime.transfer.executor import ExecutorContext
+
+MOST_EVENTS = 1 << 14
+
+
+class PrefillDriver:
+    """The I/O of one prefill worker, with one registration of its memory. Its worker's owner alone calls it.
+
+    `free` takes what is released.
+    """
+
+    def __init__(
+        self,
+        core: PrefillCore,
+        pool: Pool,
+        context: ExecutorContext,
+        server: ControlServer,
+        counters: Counters,
+        free: Callable[[Released], None],
+    ) -> None:
+        self.core, self.events = core, deque[LeaseEvent](maxlen=MOST_EVENTS)
+        self.peers = ReaderPeers(pool, context.transport, self.send, self._flush, context.stage)
+        self.packs = PagePacks(pool, context.stage, context.transport, self.send)
+        self.mover = WriteMover(context, counters, self.peers.links, self._tell)
+        self.watched, self._greeter = WatchedRequests(), Greeter(pool, self.peers, self.packs, self._turn)
+        self._pool, self._server, self._counters, self._now = pool, server, counters, 0.0
+        self._comparisons = ChecksumThread[tuple[Reader, str], effects.ChecksumsCompared]()
+        self._came, self._unsaid = list[Input](), set[tuple[Reader, str | None]]()
+        self._acts: dict[type[Output], Callable[[Any], object]] = {
+            Count: self._count,
+            Send: lambda output: self.send(output.peer, output.message),
+            effects.Reply: lambda output: server.send(output.identity, output.message),
+            effects.Note: self._note,
+            effects.Warn: lambda output: logs.event(logs.WARNING, output.event, **output.facts),
+            effects.MoveWrite: self.mover.move,
+            effects.StopWrite: self.mover.stop,
+            effects.Pass: BufferMessages(self.packs, self.peers, counters, self._tell).act,
+            effects.LeaveBuffers: lambda output: self.packs.leave(output.reader, output.request),
+            effects.Compare: self._compare,
+            effects.StopComparing: lambda output: self._comparisons.drop((output.reader, output.request)),
+            effects.RequestEnded: self._end,
+            effects.Free: lambda output: free(output.released),
+            effects.Drop: self._drop,
+        }
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is under way: an event that is waited for, a claim, a write or a comparison."""
+        return bool(self.core.busy or self.watched.pending() or len(self.packs))
+
+    def command(self, now: float, *commands: Input) -> None:
+        """Have the core carry out a caller's commands. Raises what the core says against one."""
+        self._now = now
+        rejected = self._turn(*commands)
+        if rejected is not None:
+            raise rejected
+
+    def hear(self, identity: bytes, message: Any, face: Callable[[], PrefillFace], now: float) -> None:
+        """Act upon one message; who says hello is shown `face`. Nothing that it says can raise."""
+        self._now, reader = now, self.peers.get(identity)
+        if isinstance(message, CardError):
+            self.note(LeaseEvent(MessageKind.MALFORMED, text=str(message)))
+        elif isinstance(message, Hello):
+            self._server.send(identity, self._greeter.greet(identity, message, face()))
+        elif reader is None:
+            self._turn(effects.Stranger(identity, message))
+        else:
+            self._turn(effects.ReaderHeard(reader, message, self._reach(reader, message)))
+
+    def step(self, now: float, completed: Completed) -> None:
+        """One round: announce what is there, write, answer those whose checksums were compared."""
+        self._now = now
+        behind = frozenset(reader for reader in self.peers if self._server.behind(reader.identity))
+        self._turn(*self.watched.inputs(completed), effects.Round(behind, self.packs.borrowers(), not self.packs.stuck))
+        self.follow()
+        self.packs.step()
+        self._turn(*self._comparisons.take_all())
+        self.peers.sweep(self.mover.busy())
+
+    def follow(self) -> None:
+        """Follow what is being written."""
+        self.mover.step()
+        self._turn()
+
+    def send(self, reader: Reader, message: msgspec.Struct) -> None:
+        """Have `say` say it. The core hears if that cannot be."""
+        request = getattr(message, "request", None)
+        unsaid = self._unsaid and not self._unsaid.isdisjoint({(reader, request), (reader, None)})
+        if unsaid or self.peers.get(reader.identity) is not reader:
+            return
+        try:
+            sent = self._server.send(reader.identity, message)
+        except CardError as error:
+            logs.event(logs.WARNING, "message too large", client=reader.key, error=error)
+            self._unsaid.add((reader, request))
+            self._tell(Unsent(reader, message, error))
+            return
+        if not sent:
+            self._unsaid.add((reader, None))
+            self._tell(Unsent(reader, message, PeerLostError("its line is broken, or has been full for long")))
+
+    def say(self) -> None:
+        """Say what was sent in this round, to each reader in one message."""
+        self._flush()
+        self._turn()
+
+    def note(self, event: LeaseEvent, count: int = 1) -> None:
+        """Something came that is no step of the protocol."""
+        self.events.append(event)
+        self._counters.add("messages", count, kind=event.kind)
+
+    def close(self) -> None:
+        """Forget everybody; comparisons end."""
+        self._turn(effects.Close())
+        self._comparisons.close()
+        self.peers.sweep(self.mover.busy())
+
+    def _tell(self, came: Input) -> None:
+        """Something came of an output. The core hears it in this turn."""
+        self._came.append(came)
+
+    def _turn(self, *inputs: Input) -> KvplanError | None:
+        """Tell the core what happened, and what comes of that, until nothing more does. Why a command was rejected."""
+        rejected = None
+        self._came.extend(inputs)
+        while self._came:
+            came, self._came = self._came, []
+            outputs = self.core.step(self._now, came)
+            # What could not be said is said no more of, until the core has heard that.
+            self._unsaid.clear()
+            for output in outputs:
+                if isinstance(output, effects.Rejected):
+                    rejected = output.error
+                else:
+                    self._acts[type(output)](output)
+        return rejected
+
+    def _flush(self) -> None:
+        for identity in self._server.flush():
+            if (reader := self.peers.get(identity)) is not None:
+                self._tell(effects.Unheard(reader, "its line is broken"))
+
+    def _reach(self, reader: Reader, message: Any) -> KvplanError | None:
+        """Why a reader that wants to be written to cannot be reached, if its connection has broken."""
+        if not isinstance(message, wire.WriteRequest):
+            return None
+        if (stage := self.peers.stage(reader)) is not None:
+            stage.lends = message.lends
+        try:
+            self.peers.reach(reader)
+        except KvplanError as error:
+            return error
+        return None
+
+    def _count(self, count: Count) -> None:
+        self._counters.add(count.name, count.amount, **count.labels)
+
+    def _note(self, note: effects.Note) -> None:
+        if note.counted:
+            self.note(note.event)
+        else:
+            self.events.append(note.event)
+
+    def _compare(self, asked: effects.Compare) -> None:
+        self._comparisons.start((asked.reader, asked.done.request), partial(compare, self._pool, asked))
+
+    def _end(self, ended: effects.RequestEnded) -> None:
+        self.watched.end(ended.request)
+        self.packs.end(ended.request)
+
+    def _drop(self, drop: effects.Drop) -> None:
+        logs.event(logs.INFO, "peer dropped", client=drop.reader.key, reason=drop.why)
+        self.packs.drop(drop.reader)
+        self.peers.remove(drop.reader)
+        self._server.forget(drop.reader.identity)

@@ -1,0 +1,142 @@
+"""Announcements: how claims are answered, and who is told how much of a request is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Set
+
+from kvplan.runtime.control import messages as wire
+from kvplan.runtime.protocol.prefill_state import PrefillState
+from kvplan.runtime.protocol.readers import ClientClaim, Reader, Session
+from kvplan.runtime.protocol.source import SourceRequest
+from kvplan.runtime.transfer.chunks import Chunk
+
+# Requests that one connection may claim, at least.
+MOST_CLAIMS = 1 << 14
+# Bytes that one reader is told of in a round, and those that each message counts for beside its tables. Whether the
+# line takes more is known in the next round.
+TOLD, MESSAGE = 256 << 10, 256
+
+
+class Announcer:
+    """Who is told what. `changed` are the requests of which more is known than their readers were told, in order."""
+
+    def __init__(self, state: PrefillState, most_claims: int) -> None:
+        self._state, self._most = state, max(MOST_CLAIMS, most_claims)
+        self.changed: dict[str, None] = {}
+
+    def claim(self, session: Session, claim: wire.Claim) -> None:
+        """Answer a claim, for each of its requests."""
+        session.heartbeat, streamed = claim.heartbeat, set(claim.streamed)
+        answers = [self._answer(session, request, request in streamed, claim) for request in claim.requests]
+        self._state.answer(session, *answers)
+
+    def announce(self, behind: Set[Reader]) -> None:
+        """Tell those who claim a request how much of it is there, unless their line takes nothing for now."""
+        changed, self.changed = self.changed, {}
+        for session in self._state.sessions.values():
+            if changed or session.untold:
+                untold, session.untold = {**session.untold, **changed}, {}
+                self._tell_all(session, untold, 0 if session.reader in behind else TOLD)
+
+    def _answer(self, session: Session, request: str, streamed: bool, said: wire.Claim) -> wire.ClaimAnswer:
+        """What becomes of a claim. One of a request that was never held is remembered: it may be held yet."""
+        answer = self._promise(session, request)
+        if isinstance(answer, wire.Lost) and answer.reason is not wire.LossReason.UNKNOWN:
+            session.forget(request)
+            return answer
+        claim = self._noted(session, request, streamed, said)
+        if claim is None:
+            text = f"too many requests are claimed: {request} is one too many"
+            return wire.Lost(request, wire.LossReason.TOO_MANY, text)
+        source = self._state.sources.get(request)
+        if isinstance(answer, wire.Lost) or source is None:
+            claim.wait()
+            return wire.NotYet(request, held=False)
+        self.changed[request] = None
+        if claim.early:
+            return wire.NotYet(request)
+        if (unfit := self._unfit(session, claim, source)) is not None:
+            return unfit
+        if not (streamed or source.whole):
+            return wire.NotYet(request)
+        claim.announced = claim.announced or 0
+        return answer
+
+    def _promise(self, session: Session, request: str) -> wire.Claimed | wire.Lost:
+        reader, state = session.reader, self._state
+        return state.leases.claim(request, reader.claimant, reader.contract, state.now)
+
+    def _noted(self, session: Session, request: str, streamed: bool, said: wire.Claim) -> ClientClaim | None:
+        """Note that a request is needed, with the blocks and tokens that it names now; None where too many are."""
+        if request not in session.claims and len(session.claims) >= self._most:
+            return None
+        claim = session.claims.setdefault(request, ClientClaim(streamed))
+        claim.streamed = streamed
+        if (told := said.tables.get(request)) is not None:
+            claim.name(told, said.tokens.get(request))
+        return claim
+
+    def _tell_all(self, session: Session, requests: Mapping[str, None], room: int) -> None:
+        for request in requests:
+            source, claim = self._state.sources.get(request), session.claims.get(request)
+            if source is None or claim is None:
+                continue
+            if room > 0:
+                room -= MESSAGE + self._tell(session, claim, source, room)
+            else:
+                session.untold[request] = None
+
+    def _tell(self, session: Session, claim: ClientClaim, source: SourceRequest, room: int) -> int:
+        """Tell what is new of a request. Returns the bytes of the offers."""
+        if claim.early:
+            self._state.answer(session, wire.NotYet(source.request))
+            return 0
+        if (unfit := self._unfit(session, claim, source)) is not None:
+            self._state.answer(session, unfit)
+            return 0
+        if claim.announced is None and (claim.streamed or source.whole):
+            # What was claimed before it was held is claimed now.
+            self._promise(session, source.request)
+            claim.announced = 0
+            self._state.answer(session, wire.Claimed(source.request, source.pin))
+        streams = claim.streamed and session.reader.target is None
+        return self._offer(session, claim, source, room) if streams else 0
+
+    def _offer(self, session: Session, claim: ClientClaim, source: SourceRequest, room: int) -> int:
+        """Offer as much as there is room for now; the others when there is."""
+        said = 0
+        for offer in _offers(source, claim.announced or 0):
+            if said >= room:
+                session.untold[source.request] = None
+                break
+            claim.announced = offer.number + 1
+            self._state.send(session.reader, offer)
+            said += MESSAGE + sum(len(table.ids) for table in offer.tables.values())
+        return said
+
+    def _unfit(self, session: Session, claim: ClientClaim, source: SourceRequest) -> wire.Lost | None:
+        """The refusal of a claim to read a request whole that has other blocks than decode was told of, or gaps."""
+        # Blocks of a fed request are known when it is whole; one that is read in chunks is looked at chunk by chunk.
+        if claim.streamed or not (source.tokens is None or source.whole):
+            return None
+        unlike = claim.unlike(source)
+        why = unlike or claim.untiled(source, session.reader.plan, self._state.worker)
+        if not why:
+            return None
+        session.forget(source.request)
+        return wire.Lost(source.request, wire.LossReason.UNLIKE if unlike else wire.LossReason.UNTILED, why)
+
+
+def _offers(source: SourceRequest, announced: int) -> Iterator[wire.Offer]:
+    """What of a request has not been announced yet."""
+    name, pin, only = source.request, source.pin, source.names_all
+    if source.tokens is None:
+        if source.whole and not announced:
+            yield wire.Offer(name, pin, 0, None, None, wire.pack(source.tables or {}), True, only)
+        return
+    for number, chunk in enumerate(source.chunks[announced : source.ready], announced):
+        yield wire.Offer(name, pin, number, chunk.tokens, _layers(chunk), wire.pack(chunk.tables), chunk.last, only)
+
+
+def _layers(chunk: Chunk) -> tuple[int, ...] | None:
+    return None if chunk.layers is None else tuple(sorted(chunk.layers))

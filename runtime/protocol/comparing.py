@@ -1,0 +1,79 @@
+"""Comparisons: a Done is confirmed at once, or once the checksums that came with it were compared."""
+
+from __future__ import annotations
+
+from kvplan.plan.errors import BadRequestError, KvplanError
+from kvplan.runtime.control.messages import Confirmed, Done, Failed
+from kvplan.runtime.errors import LeaseError
+from kvplan.runtime.ops.metrics import MessageKind
+from kvplan.runtime.protocol.pins import NEVER
+from kvplan.runtime.protocol.prefill_effects import ChecksumsCompared, Compare, Note, StopComparing
+from kvplan.runtime.protocol.prefill_state import PrefillState
+from kvplan.runtime.protocol.readers import Reader, Session
+
+# How often a lease that this side renews itself is renewed while it lasts.
+RENEWALS = 6
+
+
+class Comparisons:
+    """The requests whose checksums wait to be compared, `most` at once."""
+
+    def __init__(self, state: PrefillState, most: int) -> None:
+        self._state, self._most, self._renewed = state, most, NEVER
+        self._all: dict[tuple[Reader, str], None] = {}
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def done(self, session: Session, done: Done) -> MessageKind:
+        """Confirm a Done at once, or have its checksums compared."""
+        key, source = (session.reader, done.request), self._state.sources.get(done.request)
+        if not done.sums and done.sample is None:
+            return self._judge(session.reader, done, None)
+        if key in self._all or len(self._all) >= self._most:
+            text = "too many checksums are being compared: ask again"
+            return self._judge(session.reader, done, BadRequestError(text))
+        self._all[key] = None
+        self._state.out.append(Compare(session.reader, done, {} if source is None else source.named_tables()))
+        return MessageKind.DONE
+
+    def compared(self, compared: ChecksumsCompared) -> None:
+        """Answer a Done whose checksums were compared."""
+        key = compared.reader, compared.done.request
+        if key in self._all:
+            del self._all[key]
+            self._judge(compared.reader, compared.done, compared.error)
+
+    def leave(self, reader: Reader, request: str) -> None:
+        """A reader gives a request up."""
+        if (reader, request) in self._all:
+            del self._all[reader, request]
+            self._state.out.append(StopComparing(reader, request))
+
+    def clear(self) -> None:
+        """Nothing is compared any more."""
+        for reader, request in list(self._all):
+            self.leave(reader, request)
+
+    def renew(self) -> None:
+        """Renew the claims of requests whose checksums wait: who said Done claims nothing any more."""
+        state = self._state
+        if state.now - self._renewed < state.lease / RENEWALS:
+            return
+        self._renewed = state.now
+        for reader, request in self._all:
+            if reader in state.sessions:
+                state.leases.claim(request, reader.claimant, reader.contract, state.now)
+
+    def _judge(self, reader: Reader, done: Done, error: KvplanError | None) -> MessageKind:
+        state = self._state
+        if error is not None:
+            state.send(reader, Failed(done.request, error.code, str(error), done.attempt))
+            return MessageKind.UNLIKE
+        lasted, event = state.leases.done(done.request, done.pin, reader.claimant, reader.contract, state.now)
+        if (session := state.sessions.get(reader)) is not None:
+            session.forget(done.request)
+        state.out.append(Note(event))
+        lost = Failed(done.request, LeaseError.code, event.text, done.attempt)
+        state.send(reader, Confirmed(done.request, done.attempt) if lasted else lost)
+        return event.kind

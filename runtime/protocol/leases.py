@@ -1,0 +1,310 @@
+"""Leases: how long a prefill worker keeps a request's blocks, until all who read them have said so or time is over.
+
+The protocol is that of C. Gray and D. Cheriton, "Leases: an efficient fault-tolerant mechanism for distributed file
+cache consistency" (SOSP 1989): a reader's claim is answered with a promise for a time, which it renews while it
+reads, and who falls silent loses it. Theirs is safe as long as clocks do not drift apart; ours also where they do: a
+request is kept by a pin with a number that no other pin has. A reader learns it before its first read and names it
+after its last one; if the pin with that number is still there, it was there all the time, whatever either side's clock
+did. So a lease decides when blocks that nobody claims are free, never whether what was read is right.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kvplan.runtime.control.messages import Claimed, LossReason, Lost
+from kvplan.runtime.errors import HandleError, LimitedError
+from kvplan.runtime.inspection import HoldState
+from kvplan.runtime.ops.metrics import MessageKind
+from kvplan.runtime.protocol.pins import NEVER, PAIRS, Claimant, PastPin, Pin, PinEvent, PinPhase
+
+REMEMBERED = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """A request whose blocks may be freed. `why` is finished, expired or withdrawn."""
+
+    request: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseEvent:
+    """What a message meant. Of leases: counted, left, duplicate, unexpected, stale, late or unknown."""
+
+    kind: MessageKind
+    request: str | None = None
+    worker: int | None = None
+    text: str = ""
+
+
+class LeaseTime:
+    """Seconds of a clock that may jump. A step back by less than a lease is waited out, a longer one is followed."""
+
+    def __init__(self, lease: float) -> None:
+        self.now, self._shift, self._lease = NEVER, 0.0, lease
+
+    def pass_to(self, now: float) -> float:
+        """The time at which the clock says `now`: never less than before. Raises HandleError if that is no time."""
+        if not math.isfinite(now):
+            raise HandleError(f"the clock says {now}: give a time in seconds")
+        if now + self._shift < self.now - self._lease:
+            self._shift = self.now - now
+        self.now = max(self.now, now + self._shift)
+        return self.now
+
+
+class PastPins:
+    """The pins that were released, the last 65,536 by request. `unreported` are those that no caller has taken yet."""
+
+    def __init__(self) -> None:
+        self._all: OrderedDict[str, PastPin] = OrderedDict()
+        self.unreported: dict[str, None] = {}
+        self._untold: list[Released] = []
+
+    def __contains__(self, request: object) -> bool:
+        return request in self._all
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def get(self, request: str) -> PastPin | None:
+        return self._all.get(request)
+
+    def add(self, request: str, past: PastPin) -> None:
+        self._all[request] = past
+        if len(self._all) > REMEMBERED:
+            self._all.popitem(last=False)
+        self.unreported[request] = None
+        self._untold.append(Released(request, past.reason))
+
+    def forget(self, request: str) -> None:
+        """It is pinned again."""
+        self._all.pop(request, None)
+
+    def take(self) -> list[Released]:
+        """The requests that were released since the last call."""
+        untold, self._untold = self._untold, []
+        return untold
+
+    def reported(self, requests: Iterable[str]) -> None:
+        """Callers know that these are released: their names may be held again."""
+        for request in requests:
+            self.unreported.pop(request, None)
+
+
+class Leases:
+    """The pins of a prefill worker. Times are seconds of one clock, which may jump. `past` are pins that were released.
+
+    A jump forward ends leases early, and then `done` says so.
+    """
+
+    def __init__(self, seconds: float, most: int = 4096, first: int = 0) -> None:
+        """`first` is the first pin's number. Begin anywhere, so that no number is one of an earlier process.
+
+        Raises LimitedError where `seconds` is no length of time, or `most` requests are none.
+        """
+        if not 0 < seconds < math.inf or most < 1:
+            raise LimitedError(f"a lease of {seconds} s for {most} requests: give a time above 0 and a number from 1")
+        self._seconds, self._most, self._next = seconds, most, first
+        self._time, self.past = LeaseTime(seconds), PastPins()
+        self._pins: dict[str, Pin] = {}
+        self._alarms: list[tuple[float, str]] = []
+
+    def pin(self, request: str, now: float) -> int:
+        """Keep a request's blocks for a lease at least. Returns the pin's number, which no other pin has.
+
+        Raises HandleError where it is pinned, or was and that is not `reported` yet; LimitedError above `most`.
+        """
+        self.expire(now)
+        self._check_free(request)
+        pin = self._pins[request] = Pin(request, self._number(), self._time.now + self._seconds)
+        self.past.forget(request)
+        self._settle(pin)
+        return pin.number
+
+    def pass_by(self, request: str, now: float) -> None:
+        """Release a request at once, finished, that nobody will ever read. Raises as `pin` does."""
+        self.expire(now)
+        self._check_free(request)
+        self.past.add(request, PastPin(self._number(), LossReason.FINISHED, frozenset()))
+
+    def claim(self, request: str, claimant: Claimant, contract: frozenset[int], now: float) -> Claimed | Lost:
+        """Promise a claimant the blocks for a lease from now, or say why not."""
+        self.expire(now)
+        if claimant.worker not in contract:
+            return Lost(request, LossReason.UNEXPECTED, _stranger(claimant, contract))
+        pin = self._pins.get(request)
+        if pin is None or pin.over:
+            return _lost(request, self._known(request))
+        if pin.phase is PinPhase.WITHDRAWN:
+            return Lost(request, LossReason.WITHDRAWN, f"the prefill engine has given up request {request}")
+        if crowd := pin.crowd(claimant, self._time.now):
+            text = f"claimed by {', '.join(crowd)}: request {request} is read by {PAIRS} pairs of run and plan already"
+            return Lost(request, LossReason.CROWDED, text)
+        pin.until = pin.claims[claimant] = self._time.now + self._seconds
+        return Claimed(request, pin.number)
+
+    def done(
+        self, request: str, number: int, claimant: Claimant, contract: frozenset[int], now: float
+    ) -> tuple[bool, LeaseEvent]:
+        """A claimant reads no more. Returns whether the pin has lasted; otherwise its reads may be of other bytes."""
+        self.expire(now)
+        refused = _refused(request, self._known(request), number, claimant, contract)
+        if refused is not None:
+            return False, LeaseEvent(refused[0], request, claimant.worker, refused[1])
+        pin = self._pins[request]
+        kind = pin.count_done(claimant, contract)
+        self._settle(pin)
+        return True, LeaseEvent(kind, request, claimant.worker)
+
+    def leave(self, request: str, claimant: Claimant, now: float) -> LeaseEvent:
+        """A claimant gives the request up, and reads no more."""
+        self.expire(now)
+        pin = self._pins.get(request)
+        if pin is None or pin.over:
+            kind = MessageKind.LATE if pin or request in self.past else MessageKind.UNKNOWN
+            return LeaseEvent(kind, request, claimant.worker, _lost(request, self._known(request)).text)
+        if claimant not in pin.claims:
+            return LeaseEvent(MessageKind.STALE, request, claimant.worker, _unclaimed(request, claimant))
+        pin.claims[claimant] = NEVER
+        self._settle(pin)
+        return LeaseEvent(MessageKind.LEFT, request, claimant.worker)
+
+    def forget(self, run: str, now: float) -> None:
+        """A decode engine's run is over: what it said counts no more. What it was promised is kept."""
+        self.expire(now)
+        for pin in self._pins.values():
+            pin.forget(run)
+
+    def begin_write(self, request: str) -> None:
+        """A write of this side reads the blocks: keep them until as many `end_write`. Raises HandleError."""
+        pin = self._pins.get(request)
+        if pin is None or pin.over:
+            raise HandleError(f"request {request} cannot be written: {_lost(request, self._known(request)).text}")
+        pin.writers += 1
+
+    def end_write(self, request: str) -> None:
+        """Raises HandleError where the request is not being written."""
+        pin = self._pins.get(request)
+        if pin is None or not pin.writers:
+            raise HandleError(f"request {request} is not being written: end once what was begun once")
+        pin.writers -= 1
+        self._settle(pin)
+
+    def lasts(self, request: str, number: int) -> bool:
+        """Whether this pin of a request is not over, as far as time was let pass."""
+        pin = self._pins.get(request)
+        return pin is not None and pin.number == number and not pin.over
+
+    def withdraw(self, request: str, now: float) -> None:
+        """Take no claims any more, and release once no claimant is promised anything. Once it is over, do nothing.
+
+        Raises HandleError where the request was never pinned.
+        """
+        self.expire(now)
+        pin = self._pins.get(request)
+        if pin is None and request not in self.past:
+            raise HandleError(f"request {request} cannot be withdrawn: {_lost(request, None).text}")
+        if pin is not None and pin.phase is PinPhase.KEPT:
+            pin.on(PinEvent.WITHDRAWN)
+            self._settle(pin)
+
+    def expire(self, now: float) -> None:
+        """Let time pass. Raises HandleError where `now` is no time."""
+        time = self._time.pass_to(now)
+        while self._alarms and self._alarms[0][0] <= time:
+            alarm, request = heapq.heappop(self._alarms)
+            pin = self._pins.get(request)
+            if pin is not None and pin.alarm == alarm:
+                pin.alarm = math.inf
+                self._settle(pin)
+
+    def holds(self) -> tuple[HoldState, ...]:
+        """All pins, as they are now."""
+        return tuple(map(_state, self._pins.values()))
+
+    def held(self) -> int:
+        """How many requests are pinned now. Any thread may ask."""
+        return len(self._pins)
+
+    def _number(self) -> int:
+        self._next += 1
+        return self._next - 1
+
+    def _known(self, request: str) -> Pin | PastPin | None:
+        return self._pins.get(request) or self.past.get(request)
+
+    def _check_free(self, request: str) -> None:
+        if request in self._pins or request in self.past.unreported:
+            raise HandleError(f"request {request} is held: hold it again when released() has reported it")
+        if len(self._pins) + len(self.past.unreported) >= self._most:
+            raise LimitedError(
+                f"{self._most} requests are held or not yet taken from released(), the most there may be"
+            )
+
+    def _settle(self, pin: Pin) -> None:
+        """Release a pin that is over, unless this side writes it; else set its alarm."""
+        due = pin.due()
+        if not pin.over and due <= self._time.now:
+            pin.lapse()
+        if pin.phase is PinPhase.OVER and not pin.writers:
+            self._release(pin)
+        if not pin.over and due < pin.alarm:
+            pin.alarm = due
+            heapq.heappush(self._alarms, (due, pin.request))
+
+    def _release(self, pin: Pin) -> None:
+        pin.on(PinEvent.FREED)
+        del self._pins[pin.request]
+        self.past.add(pin.request, PastPin(pin.number, pin.reason, frozenset(pin.finished)))
+        if len(self._alarms) > 1024 + 4 * len(self._pins):
+            self._alarms = [(pin.alarm, name) for name, pin in self._pins.items() if pin.alarm < math.inf]
+            heapq.heapify(self._alarms)
+
+
+def _refused(
+    request: str, pin: Pin | PastPin | None, number: int, claimant: Claimant, contract: frozenset[int]
+) -> tuple[MessageKind, str] | None:
+    """The kind and the text of a Done that cannot be trusted."""
+    if claimant.worker not in contract:
+        return MessageKind.UNEXPECTED, _stranger(claimant, contract)
+    if pin is None:
+        return MessageKind.UNKNOWN, _lost(request, pin).text
+    if pin.number != number:
+        text = f"request {request} was read under pin {number}, and has pin {pin.number}: read again"
+        return MessageKind.STALE, text
+    if isinstance(pin, PastPin) or pin.over:
+        again = claimant.pair in pin.finished
+        return MessageKind.DUPLICATE if again else MessageKind.LATE, _lost(request, pin).text
+    if claimant not in pin.claims:
+        return MessageKind.STALE, _unclaimed(request, claimant)
+    return None
+
+
+def _lost(request: str, pin: Pin | PastPin | None) -> Lost:
+    """Why a request is not kept."""
+    if pin is None:
+        text = f"request {request} is not held here, nor among the last {REMEMBERED} that were"
+        advice = "call hold or open on every prefill worker first"
+        return Lost(request, LossReason.UNKNOWN, f"{text}: {advice}")
+    text = f"pin {pin.number} of request {request} is over, {pin.reason}: have it held anew, and ask again"
+    return Lost(request, pin.reason, text)
+
+
+def _state(pin: Pin) -> HoldState:
+    promises = tuple((one.worker, one.run, until) for one, until in pin.claims.items() if until > NEVER)
+    return HoldState(pin.request, pin.number, pin.phase.name.lower(), pin.until, promises, pin.writers)
+
+
+def _stranger(claimant: Claimant, contract: frozenset[int]) -> str:
+    return f"decode worker {claimant.worker} tells others, by plan {claimant.plan}; here {sorted(contract)} do"
+
+
+def _unclaimed(request: str, claimant: Claimant) -> str:
+    return f"decode worker {claimant.worker} of run {claimant.run} has no claim on request {request}: claim it first"

@@ -1,0 +1,139 @@
+"""Prefill inbox: what becomes of the messages of decode workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kvplan.plan.errors import KvplanError
+from kvplan.runtime.control import messages as wire
+from kvplan.runtime.control.card import Refusal
+from kvplan.runtime.errors import LeaseError, StalePeerError
+from kvplan.runtime.ops.metrics import MessageKind
+from kvplan.runtime.protocol.announcing import Announcer
+from kvplan.runtime.protocol.comparing import Comparisons
+from kvplan.runtime.protocol.leases import LeaseEvent
+from kvplan.runtime.protocol.prefill_effects import (
+    LeaveBuffers,
+    Note,
+    Pass,
+    ReaderHeard,
+    Reply,
+    RequestRefused,
+    Stranger,
+    Unheard,
+)
+from kvplan.runtime.protocol.prefill_state import PrefillState
+from kvplan.runtime.protocol.reader_table import ReaderTable
+from kvplan.runtime.protocol.readers import Session
+from kvplan.runtime.protocol.source import SourceRequest
+from kvplan.runtime.protocol.writes import RequestWrites
+
+# What numbers of a message may raise that no check foresaw.
+UNFORESEEN = (ArithmeticError, LookupError, TypeError, ValueError)
+
+
+class PrefillInbox:
+    """Acts upon messages. Nothing that a peer says can raise."""
+
+    def __init__(
+        self,
+        state: PrefillState,
+        readers: ReaderTable,
+        announcer: Announcer,
+        writes: RequestWrites,
+        comparisons: Comparisons,
+    ) -> None:
+        self._state, self._readers = state, readers
+        self._announcer, self._writes, self._comparisons = announcer, writes, comparisons
+
+    def hear(self, heard: ReaderHeard) -> None:
+        """Act upon a message of a reader. Numbers that nothing foresaw end its connection, and nobody else's."""
+        session, message = self._state.sessions.get(heard.reader), heard.message
+        if session is None:
+            return
+        session.heard = self._state.now
+        try:
+            kind = self._act(session, message, heard.error)
+        except UNFORESEEN as error:
+            self._readers.unheard(Unheard(heard.reader, unforeseen(message, error), malformed=True))
+            return
+        if kind is not None:
+            self._state.count("messages", kind=kind)
+
+    def stranger(self, said: Stranger) -> None:
+        """Ask one who has not said hello to do so."""
+        identity, message = said.identity, said.message
+        if isinstance(message, wire.Bye):
+            return
+        if isinstance(message, wire.Leave):
+            self._answer_stranger(identity, message.request)
+        text = "this connection has not said hello, was silent for three leases, or was replaced"
+        self._state.out.append(Reply(identity, Refusal(StalePeerError.code, text, False, b"")))
+        event = LeaseEvent(MessageKind.STRANGER, getattr(message, "request", None), text=text)
+        self._state.out.append(Note(event, counted=True))
+
+    def _answer_stranger(self, identity: bytes, request: str) -> None:
+        """Whoever it is: what nobody writes, and nobody may want written, is not written to it, either."""
+        stopped = self._writes.stopped(request)
+        if stopped is not None and not any(request in one.claims for one in self._state.sessions.values()):
+            self._state.out.append(Reply(identity, stopped))
+
+    def _act(self, session: Session, message: Any, error: KvplanError | None) -> MessageKind | None:
+        """What a message was; None if that is known once it was passed on."""
+        match message:
+            case wire.Claim():
+                self._announcer.claim(session, message)
+                return MessageKind.CLAIM
+            case wire.WriteRequest():
+                return self._write(session, message, error)
+            case wire.Done():
+                return self._comparisons.done(session, message)
+            case wire.Leave():
+                return self._leave(session, message)
+            case wire.Bye():
+                self._readers.drop(session.reader, "it said goodbye")
+                return MessageKind.LEFT
+            case wire.AskBuffer() if not self._claimed(session, message.request, lambda _: None):
+                return MessageKind.UNEXPECTED
+            case _:
+                self._state.out.append(Pass(session.reader, message))
+                return None
+
+    def _write(self, session: Session, asked: wire.WriteRequest, error: KvplanError | None) -> MessageKind:
+        def want(source: SourceRequest) -> None:
+            if error is not None:
+                raise error
+            self._writes.want(session.reader, asked, source)
+
+        return MessageKind.WANTED if self._claimed(session, asked.request, want) else MessageKind.UNEXPECTED
+
+    def _claimed(self, session: Session, request: str, want: Callable[[SourceRequest], None]) -> bool:
+        """Have what is wanted of a request begun, or tell why it is not: only what is held and claimed moves."""
+        source = self._state.sources.get(request)
+        try:
+            if source is None or request not in session.claims:
+                raise LeaseError(f"request {request} is wanted, and not held: claim it first")
+            want(source)
+        except KvplanError as error:
+            self._readers.refuse(RequestRefused(session.reader, request, error))
+            return False
+        return True
+
+    def _leave(self, session: Session, leave: wire.Leave) -> MessageKind:
+        reader, request = session.reader, leave.request
+        event = self._state.leases.leave(request, reader.claimant, self._state.now)
+        session.forget(request)
+        self._state.out.append(LeaveBuffers(reader, request))
+        self._comparisons.leave(reader, request)
+        for other in self._readers.others(reader) if leave.alone else ():
+            self._readers.drop(other, "it speaks through another connection now")
+        # Also who pulls now: it may have been written to by the connection before.
+        self._writes.leave(reader, request)
+        self._state.out.append(Note(event))
+        return event.kind
+
+
+def unforeseen(message: Any, error: Exception) -> str:
+    """What is wrong with a message that raised an error which nothing foresaw."""
+    return f"a {type(message).__name__} cannot be acted upon: {type(error).__name__}: {error}"

@@ -1,0 +1,101 @@
+"""Reader table: who is met, replaced, spoken to, silent or dropped, and who hears that a request is over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kvplan.plan.errors import KvplanError
+from kvplan.runtime.control import messages as wire
+from kvplan.runtime.errors import CardError
+from kvplan.runtime.ops.metrics import MessageKind
+from kvplan.runtime.protocol.effects import Unsent
+from kvplan.runtime.protocol.leases import LeaseEvent
+from kvplan.runtime.protocol.pins import NEVER
+from kvplan.runtime.protocol.prefill_effects import Drop, Introduce, Met, Note, RequestEnded, RequestRefused, Unheard
+from kvplan.runtime.protocol.prefill_state import PrefillState
+from kvplan.runtime.protocol.readers import Reader, Session
+from kvplan.runtime.protocol.writes import RequestWrites
+
+# Leases for which a decode worker may be silent.
+SILENT = 3
+# Seconds of silence after which a reader that was lent a buffer is spoken to, and between two such words.
+PROBE = 1.0
+
+
+class ReaderTable:
+    """The sessions of all readers."""
+
+    def __init__(self, state: PrefillState, writes: RequestWrites) -> None:
+        self._state, self._writes, self._probed = state, writes, NEVER
+
+    def introduce(self, said: Introduce) -> None:
+        """Drop those whose place a decode worker takes: earlier runs of its engine, and its own connection."""
+        for reader in list(self._state.sessions):
+            if reader.name == said.name and reader.claimant.run != said.run:
+                self._state.leases.forget(reader.claimant.run, self._state.now)
+                self.drop(reader, f"run {said.run} replaces it")
+            elif reader.identity == said.identity:
+                self.drop(reader, "it says hello again")
+
+    def meet(self, met: Met) -> None:
+        self._state.sessions[met.reader] = Session(met.reader, self._state.now)
+
+    def others(self, reader: Reader) -> list[Reader]:
+        """Other connections of the same decode worker."""
+        return [o for o in self._state.sessions if o.claimant.is_worker(reader.claimant) and o is not reader]
+
+    def drop(self, reader: Reader, why: str) -> None:
+        """Forget a reader. What it was promised is kept."""
+        if self._state.sessions.pop(reader, None) is not None:
+            self._writes.drop(reader)
+            self._state.out.append(Drop(reader, why))
+
+    def unheard(self, unheard: Unheard) -> None:
+        """Drop a reader that cannot be spoken with."""
+        if unheard.malformed:
+            self._state.out.append(Note(LeaseEvent(MessageKind.MALFORMED, text=unheard.why), counted=True))
+        self.drop(unheard.reader, unheard.why)
+
+    def unsent(self, unsent: Unsent) -> None:
+        """Drop a reader that cannot be told. What no message can hold ends its request."""
+        reader, message = unsent.peer, unsent.message
+        if not isinstance(unsent.error, CardError):
+            self.drop(reader, str(unsent.error))
+        elif isinstance(message, wire.Offer | wire.AskBuffer):
+            self.refuse(RequestRefused(reader, message.request, unsent.error))
+        else:
+            self.drop(reader, "it asks for more than a message can hold")
+
+    def refuse(self, refused: RequestRefused) -> None:
+        """What a reader wants of a request cannot be done."""
+        request, error = refused.request, refused.error
+        self._state.send(refused.reader, wire.Failed(request, error.code, str(error)))
+
+    def end(self, request: str, error: KvplanError) -> None:
+        """A request is not kept any more: who still needs it is told."""
+        self._state.sources.pop(request, None)
+        self._writes.end(request, error)
+        self._state.out.append(RequestEnded(request))
+        for session in self._state.sessions.values():
+            if request in session.claims:
+                session.forget(request)
+                self._state.send(session.reader, wire.Failed(request, error.code, str(error)))
+
+    def probe(self, borrowers: Iterable[Reader]) -> None:
+        """Speak to silent readers that were lent buffers: a connection that is gone is found by speaking through it.
+
+        Others wait for these buffers, and would until it had been silent for so long that it is given up.
+        """
+        if self._state.now - self._probed < PROBE:
+            return
+        self._probed = self._state.now
+        for session in [self._state.sessions[reader] for reader in borrowers if reader in self._state.sessions]:
+            if self._state.now - session.heard >= PROBE:
+                self._state.answer(session)
+
+    def drop_silent(self) -> None:
+        """Drop readers that have not spoken for three leases."""
+        for session in list(self._state.sessions.values()):
+            silent = self._state.now - session.heard
+            if silent > SILENT * self._state.lease:
+                self.drop(session.reader, f"it was silent for {silent:.0f} s")

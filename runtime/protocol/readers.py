@@ -1,0 +1,119 @@
+"""Readers: connections of decode workers, what each claims, and what it was told of that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kvplan.plan.request import RequestRules
+from kvplan.plan.types import Interval, Plan
+from kvplan.runtime.control.messages import WireTables, unpack
+from kvplan.runtime.errors import CardError
+from kvplan.runtime.protocol.pins import Claimant
+from kvplan.runtime.protocol.source import SourceRequest
+from kvplan.runtime.transfer.demand import DemandRules
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WriteTarget:
+    """A decode worker that is written to: its name in the transport, and by what its requests are checked and matched.
+
+    `prefill_blocks` and `decode_blocks` are logical blocks by group, here and there.
+    """
+
+    peer: str
+    rules: RequestRules
+    demands: DemandRules
+    prefill_blocks: Mapping[str, int]
+    decode_blocks: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reader:
+    """One connection of a decode worker. It is written to if it has a `target`, and reads by itself otherwise.
+
+    `contract` are the decode workers that tell this worker when they are done with a request.
+    """
+
+    identity: bytes
+    name: str
+    claimant: Claimant
+    plan: Plan
+    contract: frozenset[int]
+    target: WriteTarget | None = None
+
+    @property
+    def key(self) -> str:
+        """A name of this connection."""
+        return f"{self.name}/{self.claimant.worker}/{self.identity.hex()}"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Reader:
+        """Itself: nothing of it changes, and a connection is equal to none but itself."""
+        return self
+
+
+@dataclass(slots=True)
+class ClientClaim:
+    """A request that a decode worker needs: in chunks where it is `streamed`, otherwise as a whole.
+
+    `announced` chunks were told, None before it was told that the request is kept. `told` are the blocks that it was
+    told of, until they are compared: `checked` is the pin that has them. `asked` are the tokens that it reads, if any:
+    `tiled` is the pin whose chunks are all of them. One that is `early` was claimed before the request was held. Early
+    claims are not bounded elsewhere, so only their names are kept.
+    """
+
+    streamed: bool
+    early: bool = False
+    announced: int | None = None
+    checked: int | None = None
+    tiled: int | None = None
+    told: WireTables | None = None
+    asked: Interval | None = None
+
+    def name(self, told: WireTables, asked: Interval | None) -> None:
+        """It is claimed with its blocks, maybe anew."""
+        self.told, self.asked, self.tiled, self.early = told, asked, None, False
+
+    def wait(self) -> None:
+        """The request is not held: its blocks are to be named when it is."""
+        self.told, self.asked, self.early = None, None, not self.streamed
+
+    def unlike(self, source: SourceRequest) -> str:
+        """Why the blocks that decode was told of are not those held; empty where they are, or only decode knows."""
+        if self.told is None:
+            known = self.checked == source.pin or not source.names_all
+            return "" if known else "it was claimed for another hold"
+        try:
+            why = source.differs(unpack(self.told))
+        except CardError as error:
+            why = str(error)
+        if not why:
+            self.checked, self.told = source.pin, None
+        return why
+
+    def untiled(self, source: SourceRequest, plan: Plan, worker: int) -> str:
+        """Why the chunks of a source that is whole are not all that is asked for; empty where they are."""
+        if self.asked is None or self.tiled == source.pin:
+            return ""
+        why = source.untiled(plan, worker, self.asked)
+        if not why:
+            self.tiled = source.pin
+        return why
+
+
+@dataclass(slots=True)
+class Session:
+    """What is known of a reader. `heard` is when it last spoke, in seconds, `heartbeat` its last claim.
+
+    `untold` are the requests that it was not told everything of, as its line took no more.
+    """
+
+    reader: Reader
+    heard: float
+    heartbeat: int = 0
+    claims: dict[str, ClientClaim] = field(default_factory=dict)
+    untold: dict[str, None] = field(default_factory=dict)
+
+    def forget(self, request: str) -> None:
+        self.claims.pop(request, None)

@@ -1,0 +1,266 @@
+"""What a prefill core has written, and whom it tells what of it: one rule each. No byte moves here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.runtime.helpers.cores import END, HERE, LEASE, Bench, blocks, reader
+
+from kvplan.plan.types import Blocks
+from kvplan.runtime import errors
+from kvplan.runtime.control.messages import Failed, Leave, Stopped, WriteRequest, Written
+from kvplan.runtime.protocol.effects import Count
+from kvplan.runtime.protocol.prefill_effects import (
+    Computed,
+    Drop,
+    DropReaders,
+    Expire,
+    Free,
+    MoveWrite,
+    ReaderHeard,
+    Reply,
+    StopWrite,
+    Stranger,
+    WriteBroken,
+    WriteKey,
+    WriteMoved,
+    WriteSettled,
+)
+
+A, B = reader(0, push=True), reader(1, push=True)
+AGAIN = replace(A, identity=b"another connection of A")
+KEY = WriteKey(A, "r")
+
+
+@pytest.fixture
+def bench() -> Bench:
+    made = Bench()
+    made.meet(A, B)
+    return made
+
+
+def writing(bench: Bench, *readers: Any) -> int:
+    """Request r is being written. Returns its pin."""
+    pin = bench.hold()
+    for who in readers or (A,):
+        bench.claim(who)
+        bench.want(who)
+    bench.outputs.clear()
+    return pin
+
+
+def phases(bench: Bench) -> list[str]:
+    return [write.phase.name for write in bench.core.writes]
+
+
+def refused(bench: Bench, who: Any = A) -> str:
+    """Why a reader was not written to, of which nothing was begun."""
+    assert not [one for one in bench.outputs if isinstance(one, MoveWrite)]
+    (failed,) = [one for one in bench.said(who) if isinstance(one, Failed)]
+    return f"{failed.code} {failed.message}"
+
+
+def test_what_is_held_is_moved_in_the_step_in_which_it_is_asked_for(bench: Bench) -> None:
+    pin = bench.hold()
+    bench.claim(A)
+    bench.outputs.clear()
+    bench.want(A)
+    (move,) = bench.take(MoveWrite)
+    assert (move.key, move.layers, sorted(move.runs), move.last) == (KEY, None, ["kv", "state"], True)
+    bench.tell(WriteMoved(KEY, 64))
+    assert bench.said(A) == [Written("r", pin, 64)]
+    assert phases(bench) == []
+    assert bench.core.state.leases.holds()[0].writers == 0
+
+
+def test_chunks_are_moved_when_they_are_computed(bench: Bench) -> None:
+    bench.open()
+    bench.offer((0, 4), {"kv": HERE["kv"]})
+    bench.offer((4, END), last=True)
+    bench.claim(A, streamed=True)
+    bench.want(A)
+    assert bench.take(MoveWrite) == []
+    for computed, want in ((1, [False]), (1, []), (2, [True])):
+        bench.tell(Computed("r", computed))
+        bench.round()
+        assert [move.last for move in bench.take(MoveWrite)] == want
+
+
+def test_nothing_is_written_on_when_the_lease_ran_out_meanwhile(bench: Bench) -> None:
+    writing(bench)
+    bench.now = LEASE
+    bench.tell(Expire())
+    assert not [one for one in bench.outputs if isinstance(one, Free)], "it is being written from"
+    bench.round()
+    assert [one.key for one in bench.outputs if isinstance(one, StopWrite)] == [KEY]
+    assert "its lease ran out while pin" in bench.said(A)[-1].message
+    bench.tell(WriteSettled(KEY, lost=False))
+    assert [one.released.why for one in bench.take(Free)] == ["expired"]
+
+
+def test_what_was_written_after_the_lease_ran_out_is_not_written(bench: Bench) -> None:
+    """Its last byte came in the step in which the lease ended."""
+    writing(bench)
+    bench.now = LEASE
+    bench.tell(Expire(), WriteMoved(KEY, 64))
+    assert {type(one) for one in bench.said(A)} == {Failed}
+    assert phases(bench) == []
+
+
+def test_a_request_is_written_to_a_reader_once_at_a_time(bench: Bench) -> None:
+    writing(bench)
+    bench.want(A)
+    assert "is being written: wait" in refused(bench)
+    assert phases(bench) == ["WRITING"]
+
+
+def test_pushes_are_for_pairs_that_push(bench: Bench) -> None:
+    pulling = reader(0)
+    bench.meet(pulling)
+    bench.hold()
+    bench.claim(pulling)
+    bench.outputs.clear()
+    bench.want(pulling)
+    assert "connect with mode push" in refused(bench, pulling)
+
+
+@pytest.mark.parametrize(
+    ("opened", "want", "text"),
+    [
+        (None, {"told": blocks(4, 5, 7)}, "R046 request r: pin 0 has other blocks of group 'kv'"),
+        (None, {"tokens": (0, 500)}, "the request ends at 500"),
+        ((4, END), {"tokens": (4, 8)}, "was opened for"),
+        ((4, END), {"tokens": (0, END)}, "was opened for"),
+    ],
+)
+def test_what_does_not_fit_is_not_begun(bench: Bench, opened: Any, want: Any, text: str) -> None:
+    if opened is None:
+        bench.hold(tables=HERE)
+    else:
+        bench.open("r", opened)
+    bench.claim(A, told=HERE, streamed=opened is not None)
+    bench.outputs.clear()
+    bench.want(A, **want)
+    assert text in refused(bench)
+    assert phases(bench) == []
+    assert bench.core.state.leases.holds()[0].writers == 0
+
+
+def test_a_chunk_of_other_blocks_fails_its_write(bench: Bench) -> None:
+    bench.open()
+    bench.offer((0, END), {"kv": Blocks(0, np.array([4, 5, 7])), "state": HERE["state"]}, last=True)
+    bench.claim(A, streamed=True)
+    bench.want(A)
+    bench.outputs.clear()
+    bench.tell(Computed("r", 1))
+    bench.round()
+    assert [one.labels for one in bench.outputs if isinstance(one, Count)] == [{"reason": errors.LeaseError.code}]
+    assert "the hold has other blocks of group 'kv'" in refused(bench)
+    assert phases(bench) == [], "nothing of it was begun"
+
+
+def test_who_cannot_be_reached_is_told_so(bench: Bench) -> None:
+    bench.hold()
+    bench.claim(A)
+    bench.outputs.clear()
+    bench.tell(ReaderHeard(A, WriteRequest("r", (0, END), {}, {}, {}), errors.NotBegunError("ask again")))
+    assert "ask again" in refused(bench)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_who_leaves_is_told_when_nothing_is_under_way_and_whether_it_may_still_land(bench: Bench, lost: bool) -> None:
+    writing(bench)
+    bench.tell(ReaderHeard(A, Leave("r")))
+    assert [one.key for one in bench.outputs if isinstance(one, StopWrite)] == [KEY]
+    assert (bench.said(A), phases(bench)) == ([], ["ENDED"])
+    bench.tell(WriteSettled(KEY, lost))
+    assert (bench.said(A), phases(bench)) == ([Stopped("r", lost)], [])
+    # Who asks once more is told the same, and of a stranger nothing is known.
+    bench.tell(ReaderHeard(A, Leave("r")), Stranger(b"x", Leave("r")))
+    assert next(one.message for one in bench.outputs if isinstance(one, Reply)) == Stopped("r", lost=True)
+    assert bench.said(A) == [Stopped("r", lost)]
+
+
+def test_who_leaves_what_is_not_written_is_told_at_once(bench: Bench) -> None:
+    bench.hold()
+    assert bench.hear(A, Leave("r")) == [Stopped("r", lost=False)]
+    bench.claim(A)
+    bench.want(A)
+    bench.tell(WriteMoved(KEY, 64))
+    assert bench.hear(A, Leave("r")) == [Stopped("r", lost=False)]
+
+
+def test_another_workers_leave_stops_no_write(bench: Bench) -> None:
+    writing(bench)
+    assert bench.hear(B, Leave("r")) == [Stopped("r", lost=False)]
+    assert phases(bench) == ["WRITING"]
+
+
+def test_stopped_is_said_once_all_that_was_given_up_is_over(bench: Bench) -> None:
+    """Also of what an earlier connection wanted, which the new one takes the place of."""
+    writing(bench, A)
+    bench.meet(AGAIN)
+    bench.claim(AGAIN)
+    bench.want(AGAIN)
+    bench.tell(ReaderHeard(AGAIN, Leave("r", alone=True)))
+    assert [one.reader for one in bench.outputs if isinstance(one, Drop)] == [A]
+    bench.tell(WriteSettled(WriteKey(AGAIN, "r"), lost=False))
+    assert bench.said(AGAIN)[1:] == []
+    bench.tell(WriteSettled(KEY, lost=True))
+    assert bench.said(AGAIN) == [Stopped("r", lost=True)]
+
+
+def test_a_request_that_ends_ends_what_is_written_of_it(bench: Bench) -> None:
+    writing(bench)
+    bench.withdraw()
+    assert [one.key for one in bench.outputs if isinstance(one, StopWrite)] == [KEY]
+    assert [type(one) for one in bench.said(A)] == [Failed, Failed]
+    assert phases(bench) == ["ENDED"]
+    bench.tell(ReaderHeard(A, Leave("r")))
+    assert not [one for one in bench.outputs if isinstance(one, Free)]
+    bench.tell(WriteSettled(KEY, lost=False))
+    assert [one.released.why for one in bench.take(Free)] == ["withdrawn"]
+
+
+@pytest.mark.parametrize("dead", [False, True])
+def test_a_dropped_engine_pins_what_is_written_to_it_unless_it_is_dead(bench: Bench, dead: bool) -> None:
+    writing(bench)
+    bench.tell(DropReaders("decode", dead))
+    assert {(one.key, one.dead) for one in bench.take(StopWrite)} == {(KEY, False), (KEY, dead)}
+    bench.tell(WriteSettled(KEY, lost=False, under_way=True) if dead else Expire())
+    bench.now = LEASE
+    bench.tell(Expire())
+    assert len(bench.take(Free)) == dead
+    # Of what is buried nobody says that it has stopped: who waits for that asks again.
+    bench.meet(AGAIN)
+    assert bench.hear(AGAIN, Leave("r")) == []
+    bench.tell(WriteSettled(KEY, lost=False))
+    assert bench.hear(AGAIN, Leave("r")) == [Stopped("r", lost=False)]
+
+
+@pytest.mark.parametrize("error", [errors.TransferError("no"), errors.PeerLostError("gone"), ValueError("bad")])
+def test_a_write_that_breaks_fails_its_request(bench: Bench, error: Exception) -> None:
+    writing(bench)
+    bench.tell(WriteBroken(KEY, error), WriteBroken(KEY, error))
+    code = error.code if isinstance(error, errors.KvplanError) else errors.TransferError.code
+    assert [one.labels["reason"] for one in bench.outputs if isinstance(one, Count)] == [code]
+    assert [one.code for one in bench.said(A)] == [code]
+    bench.tell(WriteSettled(KEY, lost=False), ReaderHeard(A, Leave("r")))
+    assert bench.said(A) == [Stopped("r", lost=isinstance(error, errors.PeerLostError))]
+
+
+def test_what_is_given_up_while_its_last_byte_lands_is_settled(bench: Bench) -> None:
+    writing(bench)
+    bench.tell(ReaderHeard(A, Leave("r")), WriteMoved(KEY, 64))
+    assert (bench.said(A), phases(bench)) == ([Stopped("r", lost=False)], [])
+
+
+def test_completions_of_a_write_that_is_over_change_nothing(bench: Bench) -> None:
+    writing(bench)
+    bench.tell(WriteMoved(KEY, 64))
+    bench.outputs.clear()
+    for late in (WriteMoved(KEY, 64), WriteSettled(KEY, lost=True), WriteBroken(KEY, ValueError())):
+        assert bench.tell(late) == []
