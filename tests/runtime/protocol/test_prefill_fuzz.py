@@ -1,0 +1,278 @@
+"""Anything at all, in any order, is told to a prefill core: nothing raises, and what it promises stays true."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.runtime.helpers.cores import END, HERE, THERE, Bench, blocks, reader
+
+from kvplan.plan.types import Blocks
+from kvplan.runtime import errors
+from kvplan.runtime.control import messages as wire
+from kvplan.runtime.control.messages import Claim, ClaimAnswers, Claimed, Done, Leave, Offer, WriteRequest, pack
+from kvplan.runtime.protocol import prefill_effects as effects
+from kvplan.runtime.protocol.effects import Input, Output, Send, Unsent
+from kvplan.runtime.protocol.prefill_effects import Free, MoveWrite, ReaderHeard, StopWrite, WriteKey
+from kvplan.runtime.protocol.readers import Reader
+from kvplan.runtime.protocol.snapshot import snapshot
+from kvplan.runtime.transfer.chunks import Chunk
+
+NAMES = ("r", "r", "r", "s", "t", "")
+EDGES = (0, 1, -1, 4, 8, END, 2**31, 2**62, 2**63 - 1, -(2**63))
+
+
+class Fuzz:
+    """A core, a driver that carries nothing out but says what might have come of it, and the laws."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice, self.bench = Random(seed), Bench(most=3, first_pin=5)
+        self.readers = [reader(worker, run, push) for worker in (0, 1) for run in ("a", "b") for push in (False, True)]
+        self.pins: dict[int, str] = {}
+        self.freed: set[int] = set()
+        # Writes that were begun and are not over, and those of them that were stopped.
+        self.moving: dict[WriteKey, int] = {}
+        self.stopped: set[WriteKey] = set()
+        self.comparing: list[effects.Compare] = []
+        self.late: list[Input] = []
+        self.counts: Counter[str] = Counter()
+
+    def run(self, steps: int = 150) -> Counter[str]:
+        for _ in range(steps):
+            self.bench.now += self.dice.choices((0.0, 0.1, 2.0, -3.0, 11.0), (60, 30, 10, 2, 1))[0]
+            given = self.draw()
+            again = self.dice.random() < 0.1
+            for one in (given, given) if again else (given,):
+                self.tell(one)
+            if self.dice.random() < 0.15:
+                self.late.append(given)
+            if self.late and self.dice.random() < 0.1:
+                self.tell(self.late.pop(self.dice.randrange(len(self.late))))
+        return self.counts
+
+    def tell(self, given: Input) -> None:
+        """A step. What comes of it is looked at, and remembered by a driver that may lose messages."""
+        before = {hold.request: hold for hold in self.bench.core.state.leases.holds()}
+        if given.__class__ in (effects.WriteMoved, effects.WriteSettled):
+            key = given.key  # type: ignore[attr-defined]
+            if not getattr(given, "under_way", False):
+                self.moving.pop(key, None)
+                self.stopped.discard(key)
+            else:
+                # Nothing of it reads blocks here any more.
+                self.moving[key] = -1
+        outputs = self.bench.tell(given)
+        self.look(given, outputs, before)
+
+    def look(self, given: Input, outputs: list[Output], before: dict[str, Any]) -> None:
+        state = self.bench.core.state
+        self.one_answer_a_claim(given, outputs)
+        for one in outputs:
+            self.counts[type(one).__name__] += 1
+            if isinstance(one, MoveWrite):
+                assert one.key not in self.stopped, "nothing is posted after StopWrite"
+                self.moving[one.key] = next(w.source.pin for w in self.bench.core.writes if w.key == one.key)
+            elif isinstance(one, StopWrite):
+                self.stopped.add(one.key)
+            elif isinstance(one, effects.Compare):
+                self.comparing.append(one)
+            elif isinstance(one, Free) and one.released.request in before:
+                self.free(before[one.released.request])
+            elif isinstance(one, Send):
+                assert one.peer in state.sessions or any(isinstance(o, effects.Drop) for o in outputs)
+        for hold in state.leases.holds():
+            assert self.pins.setdefault(hold.pin, hold.request) == hold.request, "a pin's number is of one hold"
+            assert hold.pin not in self.freed
+            writers = [w for w in self.bench.core.writes if w.source.pin == hold.pin and w.phase.name != "BURIED"]
+            assert hold.writers == len(writers)
+        assert set(state.sources) <= {hold.request for hold in state.leases.holds()}
+        assert state.out == []
+
+    def free(self, hold: Any) -> None:
+        """A release, of what was held before the step."""
+        assert hold.pin not in self.freed, "a pin is released once"
+        self.freed.add(hold.pin)
+        assert hold.pin not in self.moving.values(), "what is being written is not free"
+
+    def one_answer_a_claim(self, given: Input, outputs: list[Output]) -> None:
+        if not isinstance(given, ReaderHeard) or not isinstance(given.message, Claim):
+            return
+        said = [one.message for one in outputs if isinstance(one, Send) and one.peer is given.reader]
+        answers = [one for one in said if isinstance(one, ClaimAnswers)]
+        if given.reader not in self.bench.core.state.sessions:
+            return
+        assert [[answer.request for answer in one.answers] for one in answers] == [list(given.message.requests)]
+        for answer in answers[0].answers:
+            hold = {hold.request: hold for hold in self.bench.core.state.leases.holds()}.get(answer.request)
+            if isinstance(answer, Claimed):
+                assert hold is not None
+                assert (hold.pin, hold.phase) == (answer.pin, "kept")
+                reads = (given.reader.claimant.worker, given.reader.claimant.run)
+                assert reads in [(worker, run) for worker, run, _ in hold.promises]
+
+    # What may happen
+
+    def draw(self) -> Input:
+        kinds = [self.sensible] * 10 + [self.heard] * 6 + [self.command] * 3 + [self.fact] * 4 + [self.completion] * 4
+        return self.dice.choice(kinds)()
+
+    def sensible(self) -> Input:
+        """What a driver and readers that are right would say next."""
+        state = self.bench.core.state
+        if not state.sources:
+            return effects.Hold("r", self.dice.choice((None, (0, END))), None, ready=True)
+        request, source = self.dice.choice(list(state.sources.items()))
+        who = self.who()
+        session = state.sessions.get(who)
+        if session is None:
+            return self.met()
+        if request not in session.claims:
+            return ReaderHeard(who, Claim(1, (request,), (request,) if source.tokens else (), {request: pack(HERE)}))
+        if source.tokens and not source.whole:
+            first = source.chunks[-1].tokens[1] if source.chunks else source.tokens[0]
+            offer = effects.OfferChunk(request, Chunk((first, min(first + 4, END)), first + 4 >= END, None, HERE))
+            return self.dice.choice((offer, effects.Computed(request, len(source.chunks)), self.round()))
+        want = WriteRequest(request, source.tokens or (0, END), {}, pack(HERE), pack(THERE))
+        return self.dice.choice((ReaderHeard(who, want), ReaderHeard(who, Done(request, source.pin, 1)), self.round()))
+
+    def round(self) -> Input:
+        some = frozenset(one for one in self.readers if self.dice.random() < 0.2)
+        return effects.Round(some, some, self.dice.random() < 0.8)
+
+    def name(self) -> str:
+        return self.dice.choice(NAMES)
+
+    def edge(self) -> int:
+        return self.dice.choice(EDGES)
+
+    def tables(self) -> Any:
+        return self.dice.choice((HERE, HERE, THERE, {}, blocks(4, 5, 7), {"kv": Blocks(0, HERE["kv"].ids)}))  # type: ignore[union-attr]
+
+    def table(self) -> dict[str, wire.WireTable]:
+        if self.dice.random() < 0.7:
+            return pack(self.tables())
+        kind, group = self.dice.choice(("blocks", "slot", "ring", "?")), self.dice.choice(("kv", "state", "x"))
+        return {group: wire.WireTable(kind, self.edge(), self.dice.randbytes(self.dice.choice((0, 3, 8, 24))))}
+
+    def pin(self) -> int:
+        return self.dice.choice([*self.pins, self.edge()])
+
+    def who(self) -> Reader:
+        """A reader, that is met more often than not."""
+        met = list(self.bench.core.state.sessions)
+        return self.dice.choice(met if met and self.dice.random() < 0.95 else self.readers)
+
+    def heard(self) -> Input:
+        error = errors.NotBegunError("again") if self.dice.random() < 0.05 else None
+        return ReaderHeard(self.who(), self.message(), error)
+
+    def message(self) -> Any:
+        name, names = self.name(), tuple(self.name() for _ in range(self.dice.choice((0, 1, 1, 3))))
+        sums: Any = ((("kv", 3, 1),), (1, 0)) if self.dice.random() < 0.4 else ((), None)
+        said: list[Any] = [
+            *[Claim(self.edge(), names, names[:1], {name: self.table()}, {name: (0, END)})] * 3,
+            Claim(self.edge(), (name,), ()),
+            *[WriteRequest(name, self.dice.choice(((0, END), (4, END), (self.edge(), self.edge()))), {}, self.table(),
+                           self.dice.choice((pack(THERE), self.table())))] * 2,
+            Done(name, self.pin(), self.edge(), *sums),
+            Leave(name, self.dice.random() < 0.3),
+            wire.AskBuffer(name, 0, None, ()),
+            wire.ReturnBuffer(name, 0, moved=True),
+            wire.Bye(),
+        ]  # fmt: skip
+        return self.dice.choice(said)
+
+    def command(self) -> Input:
+        name, tokens = self.name(), self.dice.choice((None, (0, END), (4, END)))
+        ends = sorted((self.dice.choice((0, 4, 8, END)), self.dice.choice((4, 8, END))))
+        layers = self.dice.choice((None, None, frozenset({3}), frozenset({9})))
+        chunk = Chunk((ends[0], ends[1]), self.dice.random() < 0.3, layers, self.tables())
+        return self.dice.choice(
+            [effects.Hold(name, tokens, self.dice.choice((None, self.tables())), self.dice.random() < 0.7)] * 3
+            + [effects.OfferChunk(name, chunk)] * 3
+            + [
+                effects.PassBy(name),
+                *[effects.Close()] * (self.dice.random() < 0.2),
+                effects.Withdraw(name, errors.WithdrawnError("given up")),
+                effects.DropReaders("decode", self.dice.random() < 0.5),
+                effects.Taken(NAMES),
+                effects.Taken(NAMES),
+            ]
+        )
+
+    def fact(self) -> Input:
+        who = self.who()
+        return self.dice.choice(
+            [self.round()] * 4
+            + [effects.Computed(self.name(), self.dice.choice((0, 1, 2, 99)))] * 3
+            + [self.met()] * 8
+            + [effects.Expire()] * 3
+            + [
+                effects.Expire(),
+                effects.Stranger(b"x", self.message()),
+                effects.Introduce(who.identity, who.name, self.dice.choice("ab")),
+                effects.Unheard(who, "gone", self.dice.random() < 0.5),
+                effects.RequestRefused(who, self.name(), errors.BadRequestError("no")),
+                Unsent(who, Offer("r", 1, 0, None, None, {}, last=True), errors.CardError("large")),
+                Unsent(who, wire.Stopped("r", lost=False), errors.PeerLostError("broken")),
+            ]
+        )
+
+    def met(self) -> Input:
+        """A connection of somebody, which is another one than it was before."""
+        number = self.dice.randrange(len(self.readers))
+        if self.readers[number] not in self.bench.core.state.sessions:
+            self.readers[number] = replace(self.readers[number], identity=self.dice.randbytes(4))
+            return effects.Met(self.readers[number])
+        return effects.Expire()
+
+    def completion(self) -> Input:
+        """What came of what is under way, as a driver says it."""
+        if self.comparing and self.dice.random() < 0.4:
+            asked = self.comparing.pop()
+            if self.dice.random() < 0.2:
+                return ReaderHeard(asked.reader, Leave(asked.done.request))
+            error = errors.ChecksumError("differs") if self.dice.random() < 0.3 else None
+            return effects.ChecksumsCompared(asked.reader, asked.done, error)
+        if not self.moving:
+            return effects.Expire()
+        key = self.dice.choice(list(self.moving))
+        if key in self.stopped:
+            dead = self.moving[key] != -1 and self.dice.random() < 0.3
+            return effects.WriteSettled(key, self.dice.random() < 0.3, under_way=dead)
+        if self.dice.random() < 0.3:
+            return effects.WriteBroken(key, self.dice.choice((errors.PeerLostError("gone"), ValueError("bad"))))
+        return effects.WriteMoved(key, 64)
+
+
+@given(st.integers(0, 1 << 64))
+@settings(max_examples=100)
+def test_nothing_raises_and_every_law_holds(seed: int) -> None:
+    Fuzz(seed).run()
+
+
+def test_the_fuzzer_sees_everything_that_a_core_can_say() -> None:
+    counts = sum((Fuzz(seed).run() for seed in range(60)), Counter[str]())
+    shared = {"Count", "Send"}
+    kinds = {one.__name__ for one in Output.__subclasses__() if one.__module__ == effects.__name__} | shared
+    assert all(counts[kind] for kind in kinds), str(counts)
+
+
+@given(st.integers(0, 1 << 64))
+@settings(max_examples=30)
+def test_two_copies_go_the_same_way(seed: int) -> None:
+    """A core has nothing but its state: no time, no chance, nothing of another core."""
+    fuzz = Fuzz(seed)
+    fuzz.run(60)
+    given = fuzz.draw()
+    one, other = fuzz.bench.core, copy.deepcopy(fuzz.bench.core)
+    assert snapshot(one) == snapshot(other)
+    both = [[snapshot(output) for output in core.step(fuzz.bench.now, [given])] for core in (one, other)]
+    assert both[0] == both[1]
+    assert snapshot(one) == snapshot(other)
+    hash(snapshot(one))
