@@ -10,7 +10,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.runtime.helpers.cores import END, HERE, THERE, Bench, blocks, reader
+from tests.runtime.protocol.prefill_bench import END, HERE, THERE, Bench, blocks, reader
 
 from kvplan.plan.types import Blocks
 from kvplan.runtime import errors

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.runtime.helpers.cores import END, HERE, LEASE, Bench, blocks, reader
+from tests.runtime.protocol.prefill_bench import END, HERE, LEASE, Bench, blocks, reader
 
 from kvplan.plan.types import Blocks
 from kvplan.runtime import errors
