@@ -13,7 +13,7 @@ import pytest
 from kvplan.compiler.check.labels import NeededTokens
 from kvplan.plan.block_tables import positions
 from kvplan.plan.match import MatchRule
-from kvplan.plan.needs import Needs
+from kvplan.plan.needs import Needs, oldest, room
 from kvplan.plan.types import Blocks, Group
 from kvplan.runtime.checksum import rows as checksum
 
@@ -71,3 +71,16 @@ def test_a_rule_is_the_same_in_another_process() -> None:
     script = f"import pickle, sys; rule = pickle.load(sys.stdin.buffer); print({found})"
     done = subprocess.run([sys.executable, "-c", script], input=pickle.dumps(rule), capture_output=True, check=True)
     assert done.stdout == b"True\n"
+
+
+def test_ranges_that_meet_are_one_and_none_is_empty() -> None:
+    assert Needs(keep=4, sink=4).ranges(0, 8) == [(0, 8)]
+    assert Needs(keep=3, sink=4).ranges(0, 8) == [(0, 4), (5, 8)]
+    assert Needs(keep=3, sink=4).ranges(4, 8) == [(5, 8)]
+    assert Needs(keep=0).ranges(0, 8) == Needs().ranges(3, 3) == Needs().ranges(1, 3, 4) == []
+    assert Needs().ranges(1, 9, 4) == [(0, 8)]
+
+
+def test_a_row_is_one_token_unless_it_is_said() -> None:
+    assert Needs(keep=3).ranges(0, 8) == [(5, 8)]
+    assert (room(Needs(keep=3)), oldest(9, 4)) == (3, 5)
