@@ -10,7 +10,7 @@ PYTEST_ARGS ?= -n 3 --dist loadgroup --no-loadscope-reorder --max-worker-restart
 # Compiled files are kept, whatever the surroundings say: tests start hundreds of processes that import the same.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-all lint types ruff imports pages collected site bench bench-peers bench-gpu soak mutants faults conformance vllm vllm-releases vllm-gpu full goldens fmt install clean
+.PHONY: help demo test test-all lint types ruff imports pages collected site bench bench-peers bench-gpu soak mutants faults conformance conformance-facts vllm vllm-releases vllm-gpu full goldens fmt install clean
 
 help:  ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -80,6 +80,9 @@ faults: $(VENV)/.dev $(VENV)/.nixl  ## every fault at every step of a request, b
 conformance: $(VENV)/.dev  ## every architecture that engines serve: `new` and the layout against the engine's own dumps (ARGS=--accept: keep what changed)
 	@$(BIN)/python -m tests.conformance $(ARGS)
 
+conformance-facts: $(VENV)/.dev  ## ask a release of vLLM for the caches of every configuration (RELEASE=0.33.0 ARGS=words of keys); 2.5 GB in a cache
+	@$(BIN)/python -m tests.conformance.facts $(RELEASE) $(ARGS)
+
 vllm: $(VENV)/.dev  ## real vLLM engines on kvplan, token by token (ARGS=words of cases); installs vLLM once, 2 GB, in a cache
 	@nice -n 5 $(BIN)/python -m tests.vllm --times $(ARGS)
 
@@ -99,11 +102,12 @@ goldens: $(VENV)/.dev  ## write again what is generated: plans, digests, excerpt
 	$(BIN)/python -m tests.golden.readme
 	$(BIN)/python -m tests.golden.compatibility
 	$(BIN)/python -m tests.golden.dsl_page
+	$(BIN)/python -m tests.conformance.page
 	$(BIN)/python -m tests.golden.gallery.write
 	$(BIN)/python -m tests.golden.figures
 	$(BIN)/python -m tests.runtime.page
 	$(BIN)/python -m tests.docs.glossary
-	git status --short examples README.md docs
+	git status --short examples layouts/architectures.json README.md docs
 
 fmt: $(VENV)/.dev  ## format and sort imports
 	$(BIN)/ruff check --fix --quiet . || true

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from kvplan.cli.options import format_option, layouts_option
 from kvplan.cli.terminal import say
+from kvplan.compiler.words import columns
+from kvplan.dsl.configs.architectures import architectures
 from kvplan.dsl.library import Library, load
 from kvplan.dsl.model import Engine, Kind, MachineProfile, Model
 from kvplan.dsl.text.diagnostics import DslError
@@ -20,14 +23,21 @@ Entry = tuple[str, str, Sequence[str]]
 
 @click.command("list")
 @click.argument("words", metavar="[WORD…]", nargs=-1)
+@click.option(
+    "--architectures", "architecture", is_flag=True, help="List what engines serve, and whether `new` is right."
+)
 @layouts_option
 @format_option("text", "json")
-def command(words: tuple[str, ...], layouts: tuple[Path, ...], form: str) -> None:
+def command(words: tuple[str, ...], architecture: bool, layouts: tuple[Path, ...], form: str) -> None:
     """List known models, kinds, engines and machines.
 
     With WORDs only those that have all of them in a name or a title, upper or lower case, or in the name of a kind
-    that a model has.
+    that a model has. With --architectures, list the architectures that engines serve: whether the layouts that `new`
+    writes are as an engine's own code has the caches.
     """
+    if architecture:
+        _list_architectures(words, form)
+        return
     library = load((), layouts)
     models = [
         m for m in library.models.values() if _meant(words, m.name, m.title, *(c.kind for c in m.caches.values()))
@@ -49,6 +59,15 @@ def command(words: tuple[str, ...], layouts: tuple[Path, ...], form: str) -> Non
     }
     shown = [_section(heading, entries) for heading, entries in sections.items() if entries or not words]
     say("\n\n".join(shown) or f"nothing has {' and '.join(words)} in its name, title or kind")
+
+
+def _list_architectures(words: Sequence[str], form: str) -> None:
+    rows = [row for row in architectures() if _meant(words, row.name, row.engine, row.verdict, *row.kinds, *row.models)]
+    if form == "json":
+        click.echo(json.dumps([asdict(row) for row in rows], indent=2))
+        return
+    cells = [(r.name, r.verdict, r.evidence, ", ".join(r.kinds), ", ".join(r.models)) for r in rows]
+    say("\n".join(columns(("architecture", "verdict", "evidence", "kinds", "layouts"), cells)))
 
 
 def _meant(words: Sequence[str], *about: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -54,7 +55,7 @@ def command(
     if wanted and not out:
         click.echo(new.text, nl=False)
     told = _same(library, new) if wanted else _known(library, new, new.command(str(config), *layouts, out=out))
-    say("\n".join([*told, *([f"wrote {written}"] if written else []), *_unsure(new, wanted)]), err=True)
+    say("\n".join([*told, *([f"wrote {written}"] if written else []), *_unsure(new, wanted), *_tested(new)]), err=True)
 
 
 def _from_stdin(library: Library, out: Path | None) -> NewModel:
@@ -65,7 +66,8 @@ def _from_stdin(library: Library, out: Path | None) -> NewModel:
 def _plain(new: NewModel, written: Path | None) -> dict[str, object]:
     known = {"model": new.name, "known": new.known or None, "same_as": new.same}
     return {**known, "written": str(written) if written else None,
-            "notes": new.notes, "doubts": new.doubts, "text": new.text}  # fmt: skip
+            "notes": new.notes, "doubts": new.doubts, "architectures": [asdict(row) for row in new.tested],
+            "text": new.text}  # fmt: skip
 
 
 def _known(library: Library, new: NewModel, copy: str) -> list[str]:
@@ -85,6 +87,13 @@ def _named(library: Library, new: NewModel) -> str:
     also = f" {listed(others, 'and')} {'store' if len(others) > 1 else 'stores'} the same." if others else ""
     where = "comes with kvplan" if library.shipped("model", new.known) else f"is {library.paths['model'][new.known]}"
     return f"This is {new.known}; its layout {where}.{also}"
+
+
+def _tested(new: NewModel) -> list[str]:
+    """How layouts of this architecture compare with engines, and what to do if they were not found right."""
+    lines = (f"{row.name}: {row.verdict} ({row.evidence})" for row in new.tested)
+    settled = all(row.right == row.configurations for row in new.tested)
+    return [*lines, *([] if settled else ["compare the layout with your engine: kvplan from-cache DUMP.json"])]
 
 
 def _compile(model: str) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kvplan.dsl.configs.architectures import Architecture, of_words
 from kvplan.dsl.configs.families import fitting, nested, reading_of, spoken
 from kvplan.dsl.configs.naming import free_name, last, name_of
 from kvplan.dsl.configs.recognise import recognise
@@ -32,7 +33,7 @@ class NewModel:
     """A new model: its name, the text of its file, what is not sure, and the models that store the same.
 
     `doubts` are those of the notes for which a number may be another one. `known` is the model of `same` that the
-    configuration is, empty if none is for such configurations.
+    configuration is, empty if none is for such configurations. `tested` is what is known of its architecture.
     """
 
     name: str
@@ -41,6 +42,7 @@ class NewModel:
     same: tuple[str, ...]
     doubts: tuple[str, ...] = ()
     known: str = ""
+    tested: tuple[Architecture, ...] = ()
 
     def command(self, config: str, *layouts: Path | None, out: Path | None = None) -> str:
         """The command that writes it to `out`, or a file of its name, from the configuration at `config`."""
@@ -76,7 +78,8 @@ def described(library: Library, config: Mapping[str, object], place: SourceSpan,
     fits = fitting(library, config)
     notes = (*doubts(found), *_unlike(library, [name for name in fits if name not in same]))
     known = next((name for name in same if name in fits), "")
-    return NewModel(head.name, text, notes, tuple(same), grave(found), known)
+    tested = of_words(word for words in head.match.values() for word in words)
+    return NewModel(head.name, text, notes, tuple(same), grave(found), known, tested)
 
 
 def _unlike(library: Library, others: Sequence[str]) -> list[str]:

@@ -1,10 +1,12 @@
 """Stand-ins for what a machine without a GPU lacks: compiled modules, optional packages, a platform, process groups."""
 
+import collections
 import importlib.abc
 import importlib.machinery
 import os
 import sys
 import types
+from unittest import mock
 
 # Packages that vLLM imports whether it needs them here or not. What is installed is used as it is.
 STAND_IN = {
@@ -13,7 +15,7 @@ STAND_IN = {
     "mistral_common", "numba", "openai", "openai_harmony", "outlines_core", "partial_json_parser",
     "prometheus_client", "psutil", "pybase64", "requests", "scipy", "sentencepiece", "setproctitle", "six",
     "soundfile", "soxr", "tiktoken", "torchaudio", "torchvision", "urllib3", "uvloop", "watchfiles", "xgrammar",
-    "xxhash",
+    "xxhash", "timm", "librosa", "decord",
 }  # fmt: skip
 
 COMPILED = ("vllm.vllm_flash_attn",)
@@ -23,7 +25,7 @@ class _Anything(type):
     def __getattr__(cls, name):
         if name.startswith("__"):
             raise AttributeError(name)
-        return _anything(name)
+        return anything(name)
 
     def __iter__(cls):
         return iter(())
@@ -47,7 +49,7 @@ def _schema(cls, source, handler):
     return core_schema.any_schema()
 
 
-def _anything(name):
+def anything(name):
     body = {
         "__init__": lambda self, *args, **more: None,
         "__call__": lambda self, *args, **more: args[0] if args and callable(args[0]) else self,
@@ -63,7 +65,7 @@ class _Module(types.ModuleType):
     def __getattr__(self, name):
         if name.startswith("__"):
             raise AttributeError(name)
-        setattr(self, name, _anything(name))
+        setattr(self, name, anything(name))
         return self.__dict__[name]
 
 
@@ -113,8 +115,8 @@ def install(conv):
     import torch
     import transformers.image_utils
 
-    transformers.image_utils.PILImageResampling = _anything("PILImageResampling")
-    torch.cuda.Stream = torch.cuda.Event = _anything("Stream")
+    transformers.image_utils.PILImageResampling = anything("PILImageResampling")
+    torch.cuda.Stream = torch.cuda.Event = anything("Stream")
     torch.accelerator.empty_cache = lambda: None
     torch.ops._C = _NoKernels()
     sys.modules.update({name: _Module(name) for name in COMPILED})
@@ -141,6 +143,10 @@ def platform(backends):
             return "none"
 
         @classmethod
+        def device_count(cls):
+            return 1 << 10
+
+        @classmethod
         def get_device_total_memory(cls, device_id=0):
             return 80 << 30
 
@@ -163,8 +169,22 @@ def platform(backends):
     from vllm.v1.attention.ops import flashmla
 
     flashmla._is_flashmla_available = lambda: (True, None)
+    triton.set_allocator = lambda allocate: None
     triton.Config = lambda kwargs=None, **more: types.SimpleNamespace(kwargs=kwargs, num_stages=1, num_warps=1)
     _NoKernels.complete = vllm._custom_ops is not None
+
+
+def words():
+    """Tokenizers and processors, which no cache depends on, for checkpoints that have none."""
+    from vllm import tokenizers
+    from vllm.transformers_utils import processor
+
+    number = 5
+    known = {"encode": lambda *text, **more: [number], "convert_tokens_to_ids": lambda *text, **more: number}
+    known |= {"get_vocab": lambda: collections.defaultdict(lambda: number), "vocab": collections.defaultdict(int)}
+    tokenizers.cached_tokenizer_from_config = lambda *args, **more: mock.MagicMock(**known)
+    for name in ("processor", "image_processor", "feature_extractor", "video_processor"):
+        setattr(processor, f"cached_{name}_from_config", lambda *args, **more: mock.MagicMock())
 
 
 def groups(sizes, ranks):

@@ -10,11 +10,9 @@ import sys
 import time
 from collections.abc import Sequence
 
-from tests.conformance.corpus import Configuration, Release, configurations, facts, releases
-from tests.conformance.judge import Verdict, judged
+from tests.conformance.corpus import Configuration, Release, configurations, releases
+from tests.conformance.judge import Verdict, judged_release
 from tests.conformance.verdicts import changes, counted, of_architectures, read_verdicts, written
-
-from kvplan.dsl.library import load
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -22,7 +20,7 @@ def main(arguments: Sequence[str]) -> int:
     known, changed = configurations(), False
     for release in releases():
         begun = time.monotonic()
-        found = verdicts(known, release, options.words)
+        found = judged_release(known, release, options.words)
         took = time.monotonic() - begun
         accepted = read_verdicts(release.verdicts_file)
         told = changes(accepted, found)
@@ -43,11 +41,6 @@ def read(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--accept", action="store_true", help="keep the verdicts of today as the expected ones")
     parser.add_argument("--all", action="store_true", help="print every verdict, not the changed ones only")
     return parser.parse_args(arguments)
-
-
-def verdicts(known: dict[str, Configuration], release: Release, words: Sequence[str]) -> list[Verdict]:
-    wanted = [f for f in facts(release).values() if not words or any(w.lower() in f.key.lower() for w in words)]
-    return list(judged(load((), ()), ((known[found.key], found) for found in wanted)))
 
 
 def summary(known: dict[str, Configuration], release: Release, found: Sequence[Verdict]) -> str:

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,8 +58,8 @@ class Release:
 
 def configurations() -> dict[str, Configuration]:
     """By key, in order of files and lines."""
-    lines = (json.loads(line) for path in sorted(CONFIGURATIONS.glob("*.jsonl")) for line in _lines(path))
-    return {line["key"]: Configuration(**line) for line in lines}
+    found = (json.loads(line) for path in sorted(CONFIGURATIONS.glob("*.jsonl")) for line in lines(path))
+    return {line["key"]: Configuration(**line) for line in found}
 
 
 def releases() -> list[Release]:
@@ -67,14 +67,15 @@ def releases() -> list[Release]:
 
 
 def facts(release: Release) -> dict[str, Facts]:
-    return {found.key: found for found in (_facts(line, release) for line in _lines(release.facts_file))}
+    return {found.key: found for found in (_facts(line, release) for line in lines(release.facts_file))}
 
 
-def facts_line(key: str, dumps: Iterable[Json], none: str = "") -> str:
-    """A line of a file of facts."""
+def facts_line(key: str, dumps: Iterable[Json], none: str = "", about: Json | None = None) -> str:
+    """A line of a file of facts: dumps, or why there are `none`, and what else is to be known `about` them."""
     specs: list[Json] = []
     rows = [packed(dump, specs) for dump in dumps]
-    return _line({"key": key, "specs": specs, "dumps": rows} if rows else {"key": key, "none": none})
+    found = {"key": key, "specs": specs, "dumps": rows} if rows else {"key": key, "none": none}
+    return _line({**found, **(about or {})})
 
 
 def configuration_line(found: Configuration) -> str:
@@ -89,8 +90,9 @@ def _facts(line: str, release: Release) -> Facts:
     return Facts(found["key"], tuple(dumps), found.get("none", ""))
 
 
-def _lines(path: Path) -> Iterator[str]:
-    return iter(path.read_text().splitlines())
+def lines(path: Path) -> list[str]:
+    """The lines of a file; none of one that is not there."""
+    return path.read_text().splitlines() if path.exists() else []
 
 
 def _line(value: Mapping[str, object]) -> str:

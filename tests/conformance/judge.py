@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.conformance.corpus import Configuration, Facts
+from tests.conformance.corpus import Configuration, Facts, Release, facts
 
 from kvplan.compiler.api import compile_pair
 from kvplan.compiler.bind.bind import bind
@@ -25,7 +25,7 @@ from kvplan.dsl.library import Library, load
 from kvplan.dsl.text.diagnostics import DslError
 from kvplan.dsl.text.source import SourceSpan
 
-RIGHT, UNJUDGED, WARNED, UNJUDGED_WARNED = "right", "no oracle", "right but warned", "no oracle, warned"
+RIGHT, UNJUDGED, WARNED, UNJUDGED_WARNED = "right", "not compared", "right, warned", "not compared, warned"
 REFUSED, WRONG_WARNED, WRONG = "refused", "wrong, warned", "WRONG"
 # From what users want to what they fear.
 WORDS = (RIGHT, UNJUDGED, WARNED, UNJUDGED_WARNED, REFUSED, WRONG_WARNED, WRONG)
@@ -35,7 +35,8 @@ WORDS = (RIGHT, UNJUDGED, WARNED, UNJUDGED_WARNED, REFUSED, WRONG_WARNED, WRONG)
 class Verdict:
     """`word` is one of WORDS. Of `of` dumps `equal` are as the layout says, and it refuses the side of `refused`.
 
-    `why` names the first warning, refusal or difference, and the dump that it is about.
+    `why` names the first warning, refusal or difference, and the dump that it is about. `kinds` are those of the
+    layout's caches.
     """
 
     key: str
@@ -44,6 +45,7 @@ class Verdict:
     refused: int = 0
     of: int = 0
     why: str = ""
+    kinds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +56,23 @@ class _Answer:
     differs: str = ""
 
 
+def judged_release(known: Mapping[str, Configuration], release: Release, words: Sequence[str] = ()) -> list[Verdict]:
+    """The verdicts of a release, all or those of configurations whose keys have one of the words."""
+    wanted = [f for f in facts(release).values() if not words or any(w.lower() in f.key.lower() for w in words)]
+    return list(judged(load((), ()), ((known[found.key], found) for found in wanted)))
+
+
 def judged(library: Library, every: Iterable[tuple[Configuration, Facts]]) -> Iterator[Verdict]:
     """The verdict of each configuration. All models that `kvplan new` writes are files of one library."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        cases = [(facts, _new(library, found, folder / f"case-{n}.yaml")) for n, (found, facts) in enumerate(every)]
+        cases = [(asked, _new(library, found, folder / f"case-{n}.yaml")) for n, (found, asked) in enumerate(every)]
         texts = {folder / f"{new.name}.yaml": new.text for _, new in cases if isinstance(new, NewModel)}
         for path, text in texts.items():
             path.write_text(text)
         known = load([*texts], ())
-        for facts, new in cases:
-            yield _verdict(known, facts, new)
+        for asked, new in cases:
+            yield _verdict(known, asked, new)
 
 
 def _new(library: Library, configuration: Configuration, out: Path) -> NewModel | str:
@@ -78,17 +86,18 @@ def _new(library: Library, configuration: Configuration, out: Path) -> NewModel 
         return f"{first.code} {'; '.join((first.message, *first.notes))}"
 
 
-def _verdict(library: Library, facts: Facts, new: NewModel | str) -> Verdict:
+def _verdict(library: Library, asked: Facts, new: NewModel | str) -> Verdict:
     if isinstance(new, str):
-        return Verdict(facts.key, REFUSED, of=len(facts.dumps), why=new)
+        return Verdict(asked.key, REFUSED, of=len(asked.dumps), why=new)
     warning = f"warns: {new.doubts[0]}" if new.doubts else ""
-    if not facts.dumps:
-        return Verdict(facts.key, UNJUDGED_WARNED if warning else UNJUDGED, why=warning or facts.none)
-    answers = [_answer(library, new.name, dump, compiled=not n) for n, dump in enumerate(facts.dumps)]
+    kinds = tuple(sorted({cache.kind for cache in library.model(new.name).caches.values()}))
+    if not asked.dumps:
+        return Verdict(asked.key, UNJUDGED_WARNED if warning else UNJUDGED, why=warning or asked.none, kinds=kinds)
+    answers = [_answer(library, new.name, dump, compiled=not n) for n, dump in enumerate(asked.dumps)]
     differs, refused = ([a for a in (getattr(x, w) for x in answers) if a] for w in ("differs", "refused"))
     word = _word(bool(warning), bool(differs), bool(refused))
     why = next(iter([*differs, *refused, warning]))
-    return Verdict(facts.key, word, len(answers) - len(differs) - len(refused), len(refused), len(answers), why)
+    return Verdict(asked.key, word, len(answers) - len(differs) - len(refused), len(refused), len(answers), why, kinds)
 
 
 def _word(warned: bool, differs: bool, refused: bool) -> str:

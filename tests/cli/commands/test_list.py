@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from kvplan.cli.main import main
+from kvplan.dsl.configs.architectures import architectures
 from kvplan.dsl.library import load
 
 SECTIONS = ["models", "kinds", "engines", "machines", "notes"]
@@ -83,3 +84,17 @@ def test_two_default_engines_do_not_stop_the_list(tmp_path: Path) -> None:
     text = "kvplan: 1\nengine: second\nextends: custom\ntitle: Second\ndefault: true\n"
     (tmp_path / "second.yaml").write_text(text)
     assert "the default" not in said("--layouts", str(tmp_path))
+
+
+def test_architectures_are_listed_with_what_is_known_of_them() -> None:
+    first = architectures()[0]
+    text = said("--architectures", first.name)
+    assert all(word in text for word in (first.name, first.verdict, first.evidence))
+    assert len(said("--architectures").splitlines()) == len(architectures()) + 1
+    rows = json.loads(said("--architectures", "--format", "json"))
+    assert [row["name"] for row in rows] == [row.name for row in architectures()]
+
+
+def test_a_word_finds_architectures_by_their_verdict() -> None:
+    rows = json.loads(said("--architectures", "refused", "--format", "json"))
+    assert {row["verdict"] for row in rows} <= {"refused"}

@@ -1,0 +1,78 @@
+"""Configurations that need help: of classes that only a checkpoint's own code has, and of classes that lack keys."""
+
+import re
+
+# What a key may not be guessed for: it says what caches are.
+OF_CACHES = re.compile(
+    r"head|window|layer_types|kv|state|conv|chunk|sliding|pattern|lora|num_hidden|hidden_size|period|group_size"
+    r"|interval|cycle|loop|compress|index|sink|share"
+)
+# Other keys by what is in their names: a usual value.
+USUAL = (
+    ("eps", 1e-5),
+    ("func|activation|_act$", "sigmoid"),
+    ("dim|size|width", 64),
+    ("num_|_num|topk|top_k|count|factor|rank", 1),
+    ("layer", -1),
+    ("template|path|name|type", "default"),
+    ("", False),
+)
+LACKS = re.compile(r"object has no attribute '(\w+)'")
+
+
+def usual(error):
+    """The key that a configuration lacks, by vLLM's error, with a usual value; none if the key says what caches are."""
+    found = LACKS.search(str(error)) if isinstance(error, AttributeError) and "Config" in str(error) else None
+    if not found or OF_CACHES.search(found[1]):
+        return {}
+    return {found[1]: next(value for words, value in USUAL if re.search(words, found[1]))}
+
+
+def filled(config, more):
+    """A configuration with keys that it and those inside it lack."""
+    inside = {k: filled(v, more) if isinstance(v, dict) and k.endswith("_config") else v for k, v in config.items()}
+    return {**more, **inside}
+
+
+def register(config):
+    """A class for a kind of configuration that neither transformers nor vLLM knows: it keeps what is written."""
+    from transformers import AutoConfig, PretrainedConfig
+
+    kind = config.get("model_type")
+    if not kind or known(kind):
+        return
+
+    class WrittenConfig(PretrainedConfig):
+        model_type = kind
+
+        def __init__(self, **values):
+            super().__init__(**{key: nested(value) if of_model(value) else value for key, value in values.items()})
+
+        def get_text_config(self, *args, **more):
+            """The one inside that has words; itself where none has."""
+            inside = (value for value in vars(self).values() if isinstance(value, PretrainedConfig))
+            return next((c for c in inside if hasattr(c, "vocab_size") and hasattr(c, "num_hidden_layers")), self)
+
+    AutoConfig.register(kind, WrittenConfig, exist_ok=True)
+
+
+def of_model(value):
+    """Whether a value is the configuration of a model inside another."""
+    return isinstance(value, dict) and any(key in value for key in ("model_type", "hidden_size", "num_hidden_layers"))
+
+
+def nested(values):
+    from transformers import CONFIG_MAPPING, PretrainedConfig
+    from vllm.transformers_utils.config import _CONFIG_REGISTRY
+
+    kind = values.get("model_type")
+    found = CONFIG_MAPPING if kind in CONFIG_MAPPING else _CONFIG_REGISTRY
+    own = {key: value for key, value in values.items() if key != "model_type"}
+    return found[kind](**own) if known(kind) else PretrainedConfig(**own)
+
+
+def known(kind):
+    from transformers import CONFIG_MAPPING
+    from vllm.transformers_utils.config import _CONFIG_REGISTRY
+
+    return kind in CONFIG_MAPPING or kind in dict.keys(_CONFIG_REGISTRY)

@@ -1,0 +1,37 @@
+"""Where a release of vLLM can be asked: its Python code and the packages of requirements.txt, in folders of the cache.
+
+They come before what `make vllm` installs, which has torch. 500 MB, and a minute.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from pathlib import Path
+
+from tests.paths import EXAMPLES, TESTS
+from tests.vllm import environment, releases
+
+REQUIREMENTS = TESTS / "conformance" / "requirements.txt"
+DUMPS = EXAMPLES / "dumps"
+# One thread for each model that is built, and no compiler.
+SETTINGS = {"TORCHDYNAMO_DISABLE": "1", "OMP_NUM_THREADS": "1"}
+
+
+def ready(release: str) -> tuple[Path, dict[str, str]]:
+    """The Python of the environment, and the surroundings in which it finds a release. Raises UnavailableError."""
+    python = environment.ready()
+    code = Path(releases.cached(release, install=True))
+    return python, {**os.environ, **SETTINGS, "PYTHONPATH": f"{code}:{_packages()}"}
+
+
+def _packages() -> Path:
+    digest = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:12]
+    folder = environment.place().parent / f"conformance-{digest}"
+    if not environment.complete(folder).exists():
+        print(f"installing {REQUIREMENTS.name} in {folder}", flush=True)
+        pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile", "--target", str(folder))
+        environment.do(*pip, "-r", str(REQUIREMENTS))
+        environment.complete(folder).touch()
+    return folder

@@ -1,0 +1,135 @@
+"""Ask a release of vLLM for the caches of every configuration: `python -m tests.conformance.facts RELEASE [WORD…]`.
+
+Architectures that are new get the defaults of their class as a configuration. Writes the facts of the release, then
+lists what came and went, and what `kvplan new` accepts without a warning and gets wrong. WORDs: keys with one of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from tests.conformance import environment
+from tests.conformance.corpus import (
+    CONFIGURATIONS,
+    Configuration,
+    Release,
+    configuration_line,
+    configurations,
+    facts_line,
+    lines,
+)
+from tests.conformance.judge import WRONG, judged_release
+
+from kvplan.dsl.text.grouped import grouped
+
+REGISTRY, MANY = (environment.DUMPS / name for name in ("vllm_registry.py", "vllm_many.py"))
+DEFAULTS = CONFIGURATIONS / "defaults.jsonl"
+ORDERS = ("LBHNC", "LBNHC", "LHBNC", "BLHNC", "BLNHC", "BHLNC")
+# One in blocks, one in layers: what configurations are asked for of which their architecture has another.
+FEW = ("LBHNC", "BLHNC")
+ATTEMPTS = (
+    (),
+    ("--block", "0"),
+    ("--block", "64"),
+    ("--block", "128"),
+    ("--block", "256"),
+    ("--v2",),
+    ("--language-model-only",),
+)
+VARIANTS = (
+    (("--tp", "2"), ("LBHNC", "BLHNC", "BHLNC")),
+    (("--pp", "2", "--stage", "1"), FEW),
+    (("--kv-dtype", "fp8"), FEW),
+    (("--draft-tokens", "2"), FEW[:1]),
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = read(arguments)
+    release = Release("vllm", options.release)
+    known = configurations()
+    registry = asked(release, [str(REGISTRY)])[0]
+    told = came_and_went(known, registry)
+    add_defaults(told["new"], registry)
+    known = configurations()
+    wanted = [c for c in known.values() if not options.words or any(word in c.key for word in options.words)]
+    answers = asked(release, [str(MANY), "--jobs", str(os.cpu_count() or 1)], requests(wanted))
+    write(release, grouped((answer["key"], answer) for answer in answers), whole=not options.words)
+    for what, names in told.items():
+        print(f"{what} in {release}: {', '.join(names) or 'none'}")
+    wrong = [v for v in judged_release(known, release, options.words) if v.word == WRONG]
+    print(f"accepted without a warning, and wrong: {len(wrong)}")
+    for verdict in wrong:
+        print(f"  {verdict.key}: {verdict.why}")
+    return 0
+
+
+def read(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser("python -m tests.conformance.facts", description=__doc__)
+    parser.add_argument("release", help="a release of vLLM, 0.33.0")
+    parser.add_argument("words", nargs="*", help="ask for the configurations whose keys have one of them")
+    return parser.parse_args(arguments)
+
+
+def asked(release: Release, command: Sequence[str], given: Iterable[Mapping[str, object]] = ()) -> list[dict[str, Any]]:
+    """What a script says in the engine's environment, a value in a line, to the values that it is given."""
+    python, surroundings = environment.ready(release.version)
+    text = "".join(f"{json.dumps(value)}\n" for value in given)
+    done = subprocess.run(
+        ["nice", "-n", "5", str(python), *command],
+        input=text,
+        env=surroundings,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def came_and_went(known: Mapping[str, Configuration], registry: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Architectures of which no configuration is known, and those that no release serves any more."""
+    here = {found.architecture for found in known.values()}
+    served = {*registry["architectures"]}
+    return {"new": sorted(served - here), "removed": sorted(here - served)}
+
+
+def add_defaults(names: Iterable[str], registry: Mapping[str, Any]) -> None:
+    """Configurations of new architectures, where a class has defaults."""
+    made = ((name, registry["defaults"][name]) for name in names if name in registry["defaults"])
+    origin = f"defaults of its class beside vllm {registry['version']}"
+    fresh = [configuration_line(Configuration(f"defaults--{name}", name, origin, config)) for name, config in made]
+    DEFAULTS.write_text("".join(f"{line}\n" for line in [*lines(DEFAULTS), *fresh]))
+
+
+def requests(wanted: Sequence[Configuration]) -> Iterator[dict[str, object]]:
+    """The first configuration of each architecture in all orders and variants, the others in some."""
+    first = {found.architecture: found.key for found in reversed(wanted)}
+    for found in wanted:
+        whole = first[found.architecture] == found.key
+        variants, orders = (VARIANTS, ORDERS) if whole else ((), FEW)
+        asked_for = {"attempts": ATTEMPTS, "variants": variants, "orders": orders}
+        yield {"key": found.key, "config": found.config, **asked_for}
+
+
+def write(release: Release, answers: Mapping[str, Sequence[Mapping[str, Any]]], whole: bool) -> None:
+    """Write the facts; of a part of the corpus, beside the others."""
+    kept = {} if whole else {json.loads(line)["key"]: line for line in lines(release.facts_file)}
+    fresh = {key: line_of(key, answers[key]) for key in answers}
+    release.facts_file.write_text("".join(f"{line}\n" for _, line in sorted({**kept, **fresh}.items())))
+
+
+def line_of(key: str, answers: Sequence[Mapping[str, Any]]) -> str:
+    """The dumps of a configuration; if there are none, the first reason."""
+    dumps = [answer["dump"] for answer in answers if "dump" in answer]
+    about = {word: answers[0][word] for word in ("filled", "left_out") if dumps and answers[0].get(word)}
+    return facts_line(key, dumps, answers[0].get("error", ""), about)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
