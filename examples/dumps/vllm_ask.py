@@ -65,7 +65,8 @@ def configured(args, entry):
     folder = tempfile.mkdtemp()
     drafts = {"num_nextn_predict_layers": args.drafts, "mtp_num_hidden_layers": args.drafts} if args.drafts else {}
     pathlib.Path(folder, "config.json").write_text(json.dumps({**entry["config"], **drafts}))
-    config = EngineArgs(
+    ngrams = {"method": "ngram", "num_speculative_tokens": args.draft_tokens, "prompt_lookup_max": 4}
+    return EngineArgs(
         model=folder,
         load_format="dummy",
         skip_tokenizer_init=True,
@@ -79,36 +80,24 @@ def configured(args, entry):
         pipeline_parallel_size=args.pp,
         decode_context_parallel_size=args.dcp,
         language_model_only=args.language_model_only,
+        speculative_config=ngrams if args.draft_tokens else None,
     ).create_engine_config()
-    if args.draft_tokens:
-        object.__setattr__(
-            config, "speculative_config", Drafts(num_speculative_tokens=args.draft_tokens, method="ngram")
-        )
-    return config
 
 
-class Drafts(types.SimpleNamespace):
-    """A configuration of drafts of which only their number counts."""
-
-    def __getattr__(self, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-
-
-def built(config, model=None):
-    """The model's own class, or that of its draft, its weights on the meta device."""
+def built(config, device, model=None):
+    """The model's own class, or that of its draft, its weights on a device: meta, where there are none, or cpu."""
     import torch
     from vllm.config import set_current_vllm_config
     from vllm.model_executor.model_loader.utils import initialize_model
     from vllm.utils.torch_utils import set_default_torch_dtype
     from vllm.v1.worker.workspace import init_workspace_manager
 
-    init_workspace_manager(torch.device("meta"))
-    with set_current_vllm_config(config), set_default_torch_dtype(config.model_config.dtype), torch.device("meta"):
+    init_workspace_manager(torch.device(device))
+    with set_current_vllm_config(config), set_default_torch_dtype(config.model_config.dtype), torch.device(device):
         return initialize_model(vllm_config=config, model_config=model)
 
 
-def drafted(config):
+def drafted(config, device):
     """The numbers of the draft's layers, which follow the model's own, by the names of their caches."""
     from vllm.config import ModelConfig
     from vllm.config.speculative import SpeculativeConfig
@@ -126,7 +115,7 @@ def drafted(config):
     other = copy.copy(config)
     object.__setattr__(other, "model_config", own)
     first = target.hf_text_config.num_hidden_layers
-    found = numbered(config, built(other, own))
+    found = numbered(config, built(other, device, own))
     return {name: n if n >= first else n + first for name, n in found.items() if name not in before}
 
 
@@ -137,8 +126,8 @@ def staged(config, args):
         before = set(known)
         sizes = {"tp": args.tp, "dcp": args.dcp, "pp": args.pp}
         vllm_stand_ins.groups(sizes, {"tp": args.rank, "dcp": args.rank % args.dcp, "pp": stage})
-        numbers |= numbered(config, built(config))
-        numbers |= drafted(config) if args.drafts and stage == args.pp - 1 else {}
+        numbers |= numbered(config, built(config, args.device))
+        numbers |= drafted(config, args.device) if args.drafts and stage == args.pp - 1 else {}
         here |= set(known) - before if stage == args.stage else set()
     return numbers, here
 
@@ -326,7 +315,8 @@ class Asked:
         self.args, self.filled = args, {}
         vllm_towers.LEFT_OUT.clear()
         while True:
-            self.entry = {**entry, "config": vllm_configs.filled(entry["config"], self.filled)}
+            whole = vllm_configs.filled(entry["config"], self.filled)
+            self.entry = {**entry, "config": whole if args.device == "meta" else vllm_configs.narrowed(whole)}
             try:
                 self.config = configured(args, self.entry)
                 self.numbers, self.here = staged(self.config, args)

@@ -7,6 +7,7 @@ OF_CACHES = re.compile(
     r"head|window|layer_types|kv|state|conv|chunk|sliding|pattern|lora|num_hidden|hidden_size|period|group_size"
     r"|interval|cycle|loop|compress|index|sink|share"
 )
+OF_TOWERS = re.compile(r"^(mm|vision|visual|image|audio|video)_")
 # Other keys by what is in their names: a usual value.
 USUAL = (
     ("eps", 1e-5),
@@ -17,13 +18,18 @@ USUAL = (
     ("template|path|name|type", "default"),
     ("", False),
 )
+# Widths that no cache depends on, small enough for weights in memory.
+NARROW = {
+    "vocab_size": 512, "intermediate_size": 128, "moe_intermediate_size": 64, "ffn_dim": 128, "n_inner": 128,
+    "shared_expert_intermediate_size": 64, "decoder_ffn_dim": 128, "encoder_ffn_dim": 128, "encoder_layers": 1,
+}  # fmt: skip
 LACKS = re.compile(r"object has no attribute '(\w+)'")
 
 
 def usual(error):
     """The key that a configuration lacks, by vLLM's error, with a usual value; none if the key says what caches are."""
     found = LACKS.search(str(error)) if isinstance(error, AttributeError) and "Config" in str(error) else None
-    if not found or OF_CACHES.search(found[1]):
+    if not found or (OF_CACHES.search(found[1]) and not OF_TOWERS.search(found[1])):
         return {}
     return {found[1]: next(value for words, value in USUAL if re.search(words, found[1]))}
 
@@ -32,6 +38,13 @@ def filled(config, more):
     """A configuration with keys that it and those inside it lack."""
     inside = {k: filled(v, more) if isinstance(v, dict) and k.endswith("_config") else v for k, v in config.items()}
     return {**more, **inside}
+
+
+def narrowed(config):
+    """A configuration of a model that is as small as its caches allow."""
+    inside = {key: narrowed(value) for key, value in config.items() if isinstance(value, dict)}
+    own = {key: value for key, value in NARROW.items() if isinstance(config.get(key), int)}
+    return {**config, **inside, **own}
 
 
 def register(config):
@@ -46,7 +59,7 @@ def register(config):
         model_type = kind
 
         def __init__(self, **values):
-            super().__init__(**{key: nested(value) if of_model(value) else value for key, value in values.items()})
+            super().__init__(**{key: inner(value) for key, value in values.items()})
 
         def get_text_config(self, *args, **more):
             """The one inside that has words; itself where none has."""
@@ -54,6 +67,13 @@ def register(config):
             return next((c for c in inside if hasattr(c, "vocab_size") and hasattr(c, "num_hidden_layers")), self)
 
     AutoConfig.register(kind, WrittenConfig, exist_ok=True)
+
+
+def inner(value):
+    """A value as classes have it: the configuration of a model, or of each layer, has attributes."""
+    if isinstance(value, list):
+        return [nested(item) if isinstance(item, dict) else item for item in value]
+    return nested(value) if of_model(value) else value
 
 
 def of_model(value):
@@ -65,9 +85,11 @@ def nested(values):
     from transformers import CONFIG_MAPPING, PretrainedConfig
     from vllm.transformers_utils.config import _CONFIG_REGISTRY
 
+    """A configuration inside another."""
     kind = values.get("model_type")
     found = CONFIG_MAPPING if kind in CONFIG_MAPPING else _CONFIG_REGISTRY
-    own = {key: value for key, value in values.items() if key != "model_type"}
+    own = {key: nested(value) if isinstance(value, dict) and not kind else value for key, value in values.items()}
+    own.pop("model_type", None)
     return found[kind](**own) if known(kind) else PretrainedConfig(**own)
 
 

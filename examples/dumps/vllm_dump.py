@@ -30,6 +30,9 @@ def arguments(given=None):
     parser.add_argument("--prefix-caching", action="store_true")
     parser.add_argument("--kernel-sizes", help="16+32+64; the backend's own where it is left out")
     parser.add_argument("--backend", help=f"one of {', '.join(vllm_ask.BACKENDS)}, or the path of a class")
+    parser.add_argument(
+        "--device", default="meta", choices=("meta", "cpu"), help="cpu for classes that compute at once"
+    )
     parser.add_argument("--v2", action="store_true", help="the model runner that some models want")
     parser.add_argument("--language-model-only", action="store_true", help="no towers for pictures or sound")
     parser.add_argument("--blocks", type=int, default=4, help="logical blocks of the pool")

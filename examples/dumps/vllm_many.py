@@ -9,6 +9,7 @@ Out: {"key", "options", "order"} with "dump", "filled" and "left_out", or with "
 
 import argparse
 import collections
+import itertools
 import json
 import os
 import pathlib
@@ -26,15 +27,17 @@ LONGEST = 500
 
 
 def answers(request):
-    """Each answer of a model: those of the first attempt that serves and of its variants, else those of the last."""
-    for options in request["attempts"]:
-        found = list(asked(request, options, request["orders"]))
-        if any("dump" in answer for answer in found):
-            break
+    """Each answer of a model: those of the first attempt that serves and of its variants, else those of the first."""
+    attempts = ((options, list(asked(request, options, request["orders"]))) for options in request["attempts"])
+    first = next(attempts)
+    options, found = next((each for each in itertools.chain([first], attempts) if served(each[1])), first)
     yield from found
-    if any("dump" in answer for answer in found):
-        for more, orders in request["variants"]:
-            yield from asked(request, [*options, *more], orders)
+    for more, orders in request["variants"] if served(found) else ():
+        yield from asked(request, [*options, *more], orders)
+
+
+def served(found):
+    return any("dump" in answer for answer in found)
 
 
 def asked(request, options, orders):

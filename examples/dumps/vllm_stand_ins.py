@@ -119,6 +119,7 @@ def install(conv):
     torch.cuda.Stream = torch.cuda.Event = anything("Stream")
     torch.accelerator.empty_cache = lambda: None
     torch.ops._C = _NoKernels()
+    torch.ops._flashkda_C = types.SimpleNamespace(get_workspace_size=lambda *sizes: 0)
     sys.modules.update({name: _Module(name) for name in COMPILED})
     sys.meta_path.append(_Finder())
 
@@ -183,8 +184,8 @@ def words():
     known = {"encode": lambda *text, **more: [number], "convert_tokens_to_ids": lambda *text, **more: number}
     known |= {"get_vocab": lambda: collections.defaultdict(lambda: number), "vocab": collections.defaultdict(int)}
     tokenizers.cached_tokenizer_from_config = lambda *args, **more: mock.MagicMock(**known)
-    for name in ("processor", "image_processor", "feature_extractor", "video_processor"):
-        setattr(processor, f"cached_{name}_from_config", lambda *args, **more: mock.MagicMock())
+    for name in (name for name in vars(processor) if name.startswith("cached_")):
+        setattr(processor, name, lambda *args, **more: mock.MagicMock())
 
 
 def groups(sizes, ranks):
