@@ -9,7 +9,7 @@ from kvplan.bench.report import Row, within
 from kvplan.bench.sample import WARMUP, interleave
 
 if TYPE_CHECKING:
-    from kvplan.runtime.control.channel import ControlClient
+    from kvplan.runtime.control.lines import PrefillLine
 
 AREA = "small requests"
 ROUNDS = 2
@@ -38,7 +38,7 @@ def _case(model: str, side: str, blocks: int, most: float, pairs: int) -> Row:
         return within(AREA, f"{size} KiB, {ROUNDS} round trips", interleave(pair.move, bare, pairs, WARMUP), most)
 
 
-def round_trip(line: ControlClient) -> None:
+def round_trip(line: PrefillLine) -> None:
     """A claim of nothing, and the answer."""
     from kvplan.runtime.control.messages import Claim
 

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from kvplan.runtime.control.channel import ControlServer
+from kvplan.runtime.control.channel import PROBE, ControlServer
 from kvplan.runtime.control.keys import Keys, Plain
 from kvplan.runtime.errors import HandleError, TransportError
+from kvplan.runtime.inspection import ConnectionState
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
 from kvplan.runtime.owner import Duties, Owner
@@ -149,6 +150,10 @@ class Endpoint:
             for half in self.halves:
                 last.callback(half.leave, "was closed")
 
+    def connections(self) -> tuple[ConnectionState, ...]:
+        """The connections with peers, of both halves; none where there is no server."""
+        return () if self.server is None else self.server.connections()
+
     def needs(self, peer: str) -> bool:
         """Whether any half needs the transport to know a peer."""
         return any(half.uses(peer) for half in self.halves)
@@ -174,6 +179,8 @@ class Endpoint:
         if self.closed:
             return [], QUIET
         seen = [half.look() for half in self.halves]
+        if self.server is not None and self.server.doubts:
+            seen.append(([], PROBE))
         return [one for wakers, _ in seen for one in wakers], min((seconds for _, seconds in seen), default=QUIET)
 
     def _say(self) -> None:

@@ -136,11 +136,28 @@ class ClientState:
 
 
 @dataclass(frozen=True, slots=True)
+class ConnectionState:
+    """A connection with one worker of another engine, `made_here` or by that worker.
+
+    With `asks`, the decode half here asks that worker's prefill half over it; with `answers`, the prefill half here
+    answers that worker's decode half.
+    """
+
+    engine: str
+    run: str
+    worker: int
+    made_here: bool
+    asks: bool
+    answers: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Inspection:
     """All that a worker has. What only the other role has is empty.
 
     `transport` is the worker's own name there, `peers` are those that the transport knows, `met` those that the worker
-    has it forget in the end. `checksums` are being computed or wait for that.
+    has it forget in the end. `connections` with peers are those of both halves, if the worker prefills. `checksums` are
+    being computed or wait for that.
 
     Decode: `requests` are under way. `failed` ones have blocks in quarantine. `ended` ones have ended, and their
     callbacks were not called yet. `written` and `quarantined` are blocks as (arena, number).
@@ -172,3 +189,4 @@ class Inspection:
     writes: tuple[WriteState, ...] = ()
     packs: int = 0
     untaken: tuple[str, ...] = ()
+    connections: tuple[ConnectionState, ...] = ()

@@ -98,6 +98,10 @@ class Owner:
                 descriptor.stir()
             self._duties.after()
 
+    def within(self, command: Callable[[], T]) -> T:
+        """`call`, also from within one of the worker's own steps."""
+        return command() if self._holder == threading.get_ident() else self.call(command)
+
     def ask(self, command: Callable[[], object]) -> None:
         """Have the owner carry out a command which raises nothing, and do not wait for it for long.
 
@@ -135,6 +139,18 @@ class Owner:
                 self.run_once()
                 if not over():
                     self.rest(LONGEST)
+
+    def pause(self, seconds: float, over: Callable[[], bool]) -> None:
+        """Until something is `over`, at most `seconds`. Without a thread, the caller carries out the steps."""
+        until = time.monotonic() + seconds
+        while not over() and (left := until - time.monotonic()) > 0:
+            if self._hands_over():
+                self._check_alive()
+                time.sleep(min(left, SHORTEST))
+            else:
+                self.run_once()
+                if not over():
+                    self.rest(min(left, LOOK))
 
     def rest(self, seconds: float) -> None:
         """Sleep until there may be something to do, and no longer than `seconds`."""

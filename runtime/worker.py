@@ -9,6 +9,7 @@ from contextlib import suppress
 # Checks of block ids and np.unique import it when they are first called: with a request.
 import numpy.ma  # noqa: F401
 
+from kvplan.runtime.control.identity import Identity
 from kvplan.runtime.endpoint import Endpoint, Half
 from kvplan.runtime.errors import HandleError
 from kvplan.runtime.inspection import Inspection
@@ -17,6 +18,7 @@ from kvplan.runtime.ops import tracing
 from kvplan.runtime.ops.drain import Drain
 from kvplan.runtime.ops.health import reasons
 from kvplan.runtime.owner import owned
+from kvplan.runtime.plans.catalog import PlanSource
 from kvplan.runtime.staging.buffers import Stage
 
 
@@ -49,6 +51,14 @@ class OwnedWorker(ABC):
             ending=self._ending,
         )
         self._owner.call(lambda: self._endpoint.join(half))
+
+    plans: PlanSource
+    identity: Identity
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """What this worker shares with a half that is made beside it."""
+        return self._endpoint
 
     @property
     def generation(self) -> int:

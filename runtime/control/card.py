@@ -15,7 +15,9 @@ from kvplan.plan.types import Ints, Plan
 from kvplan.runtime.errors import CardError, ProtocolError
 from kvplan.runtime.memory.geometry import Geometry
 
-MAGIC = b"kvplan1\n"
+# How a message begins. A connection has a natural way: who made it decodes, who accepted it prefills. A message that is
+# for the other half of its receiver begins with BACK.
+MAGIC, BACK = b"kvplan1\n", b"kvplan2\n"
 CHECKSUM = 16
 HEAD = len(MAGIC) + CHECKSUM
 LARGEST = 16 << 20
@@ -91,6 +93,8 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     """A decode worker asks for a card and says who it is: `want` is engine or worker.
 
     `plan` is empty until the engine is known. `card` is the decode worker's own memory, where the pair pushes.
+    `answers` are the addresses of its own engine's workers, if they prefill, too: each may be asked over a connection
+    that it has made.
     """
 
     want: Text
@@ -106,6 +110,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     plan: Text
     card: WorkerCard | None
     protocol: Count = UNSAID
+    answers: Addresses = ()
 
 
 class Refusal(msgspec.Struct, frozen=True, tag="refusal"):
@@ -122,10 +127,15 @@ def seal(value: msgspec.Struct) -> bytes:
     return together([encode(value)])
 
 
-def together(bodies: Sequence[bytes]) -> bytes:
+def together(bodies: Sequence[bytes], magic: bytes = MAGIC) -> bytes:
     """Encoded messages, in order, as bytes that show every change: one is a map, several are an array of maps."""
     body = bodies[0] if len(bodies) == 1 else ARRAY.pack(0xDC, len(bodies)) + b"".join(bodies)
-    return MAGIC + checksum(body) + body
+    return magic + checksum(body) + body
+
+
+def together_back(bodies: Sequence[bytes]) -> bytes:
+    """`together`, for the other half of the receiver."""
+    return together(bodies, BACK)
 
 
 def encode(value: msgspec.Struct) -> bytes:
@@ -139,21 +149,21 @@ def encode(value: msgspec.Struct) -> bytes:
     return body
 
 
-def unseal(data: bytes, kind: Any) -> list[Any]:
+def unseal(data: bytes, kind: Any, magic: bytes = MAGIC) -> list[Any]:
     """The values of type `kind`, a struct or a union of structs, in `data`: one, or as many as were said together.
 
     Raises CardError where it is not exactly as it was sealed, ProtocolError where it is of another release's protocol.
     Unknown fields are ignored.
     """
-    body = _opened(data)
+    body = _opened(data, magic)
     return _several(body, kind) if body[:1] == ARRAY_TAG else [_decoded(body, kind)]
 
 
-def _opened(data: bytes) -> bytes:
+def _opened(data: bytes, magic: bytes) -> bytes:
     """What was sealed. Raises CardError."""
     if len(data) > LARGEST + HEAD:
         raise CardError(f"a message of {len(data)} bytes is above {LARGEST}")
-    if not data.startswith(MAGIC):
+    if not data.startswith(magic):
         raise CardError("a message is not of this protocol: is the peer a kvplan of the same release?")
     body = data[HEAD:]
     if checksum(body) != data[len(MAGIC) : HEAD]:

@@ -7,8 +7,8 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -20,23 +20,84 @@ from kvplan.runtime.control.channel import ControlClient
 from kvplan.runtime.control.handshake_checks import check_card, check_like, contacts
 from kvplan.runtime.control.identity import Identity
 from kvplan.runtime.control.keys import Keys, Plain
+from kvplan.runtime.control.lines import LinePeer, PrefillLine
 from kvplan.runtime.errors import BY_CODE, CardError, HandshakeError, ReplayError
 from kvplan.runtime.memory import geometry as shape
+from kvplan.runtime.ops import logs
 from kvplan.runtime.plans.catalog import PlanSource
 
 T = TypeVar("T", EngineCard, WorkerCard)
+A = TypeVar("A")
 PAUSE = 0.02
 # Waits are cut into slices, so that a clock that is not the machine's is looked at, too.
 SLICE = 0.1
+# Seconds that a line which is in use already has to bring a card: a peer that lives is quicker, or a new line says why.
+PATIENCE = 2.0
+
+
+class Owner(Protocol):
+    """Who alone uses lines that a worker has in use already."""
+
+    def within(self, command: Callable[[], A]) -> A: ...
+    def pause(self, seconds: float, over: Callable[[], bool]) -> None: ...
+
+
+class AskingLine(Protocol):
+    """A line as a handshake uses it."""
+
+    @property
+    def address(self) -> str: ...
+    def send(self, message: msgspec.Struct) -> bool: ...
+    def receive(self, most: int) -> list[Any]: ...
+    def broken(self) -> KvplanError | None: ...
+    def wait(self, seconds: float) -> None: ...
+
+
+class BorrowedLine:
+    """A line that is in use already, the other way, as a handshake uses it on any thread: by way of its `owner`."""
+
+    def __init__(self, line: PrefillLine, owner: Owner) -> None:
+        self.line, self._owner, self._asked = line, owner, set[bytes]()
+
+    @property
+    def address(self) -> str:
+        return self.line.address
+
+    def send(self, message: msgspec.Struct) -> bool:
+        if isinstance(message, Hello):
+            self._asked.add(message.nonce)
+        return self._owner.within(lambda: self._sent(message))
+
+    def receive(self, most: int) -> list[Any]:
+        """Cards and refusals. What else comes was said to who used the line before, or answers what it asked."""
+        heard = self._owner.within(lambda: self.line.receive(most))
+        return [
+            one for one in heard if isinstance(one, CardError) or getattr(one, "nonce", None) in {*self._asked, b""}
+        ]
+
+    def broken(self) -> KvplanError | None:
+        return self._owner.within(self.line.broken)
+
+    def wait(self, seconds: float) -> None:
+        self._owner.pause(seconds, lambda: len(self.line.unread) > 0)
+
+    def close(self) -> None:
+        """Give the line back."""
+        self._owner.within(self.line.leave)
+
+    def _sent(self, message: msgspec.Struct) -> bool:
+        listens = self.line.send(message)
+        self.line.flush()
+        return listens
 
 
 @dataclass(frozen=True, slots=True)
 class MetEngine:
-    """An engine, the plan, and the workers that the plan names: the card of each, checked, and a control client."""
+    """An engine, the plan, and the workers that the plan names: the card of each, checked, and a line to it."""
 
     engine: EngineCard
     plan: Plan
-    workers: tuple[tuple[WorkerCard, ControlClient], ...]
+    workers: tuple[tuple[WorkerCard, PrefillLine], ...]
 
     def close(self) -> None:
         """Speak to none of them any more."""
@@ -48,8 +109,9 @@ class MetEngine:
 class Caller:
     """A decode worker that introduces itself. `left` says how many seconds it still has, which may be lengthened.
 
-    `card_for` gives its own card where the pair pushes. The identity's model digest is empty where the model is known
-    only from the plan.
+    `answers` are where its own engine answers, if it prefills, too. `borrow` finds a line to a peer that is wanted,
+    which is in use already. `card_for` gives its own card where the pair pushes. The identity's model digest is empty
+    where the model is known only from the plan.
     """
 
     identity: Identity
@@ -60,6 +122,13 @@ class Caller:
     server_key: bytes | None
     card_for: Callable[[Plan], WorkerCard | None]
     left: Callable[[], float]
+    answers: tuple[str, ...] = ()
+    borrow: Callable[[Callable[[LinePeer], bool]], BorrowedLine | None] = lambda wanted: None
+
+    def patient(self, seconds: float) -> Caller:
+        """This caller, who has no more than some seconds from now."""
+        until = time.monotonic() + seconds
+        return replace(self, left=lambda: min(self.left(), until - time.monotonic()))
 
     def control(self, address: str) -> ControlClient:
         return ControlClient(address, self.keys, self.server_key)
@@ -81,31 +150,85 @@ class Caller:
             plan=plan.digest if plan else "",
             card=None if card is None else msgspec.structs.replace(card, nonce=nonce),
             protocol=PROTOCOL,
+            answers=self.answers,
         )
 
 
 def meet(caller: Caller, address: str) -> MetEngine:
-    """Meet the engine that answers at `address`. Who calls closes its control clients.
+    """Meet the engine that answers at `address`. Who calls has its lines, to close them on the thread that uses them.
+
+    A line that is in use the other way is used for this one, too; otherwise one is made.
 
     Raises HandshakeError, OwnCardError, UnlikeError, StalePeerError, CardError, ProtocolError, ReplayError, KeysError,
     DigestError, PlanMissingError, PeerLostError, RegisterError, AddressError, and what the peer refuses with; then no
-    control client is open.
+    line is open.
     """
     if not math.isfinite(seconds := caller.left()):
         raise HandshakeError(f"a deadline in {seconds} s is none: give seconds")
-    with closing(caller.control(address)) as control:
-        engine = _ask(caller, control, lambda: caller.hello("engine"), EngineCard)
+    engine = _engine_card(caller, address)
     check_like(caller.identity, engine, f"prefill engine {engine.name!r}")
     plan = _find_plan(caller, engine)
     _check_plan(plan, engine, caller)
     card = caller.card_for(plan)
     with ExitStack() as stack:
-        workers = []
-        for worker in contacts(plan, caller.worker):
-            control = stack.enter_context(closing(caller.control(_reachable(engine, worker, address))))
-            workers.append((_worker_card(caller, control, engine, plan, worker, card), control))
+        workers = [
+            _worker(caller, engine, plan, worker, address, card, stack) for worker in contacts(plan, caller.worker)
+        ]
         stack.pop_all()
     return MetEngine(engine, plan, tuple(workers))
+
+
+def _engine_card(caller: Caller, address: str) -> EngineCard:
+    def ask(caller: Caller, line: AskingLine) -> EngineCard:
+        return _ask(caller, line, lambda: caller.hello("engine"), EngineCard)
+
+    with ExitStack() as stack:
+        found = _over_borrowed(caller, lambda peer: address in peer.answers, ask, stack)
+        if found is not None:
+            return found[0]
+        return ask(caller, stack.enter_context(closing(caller.control(address))))
+
+
+def _worker(
+    caller: Caller,
+    engine: EngineCard,
+    plan: Plan,
+    worker: int,
+    asked: str,
+    card: WorkerCard | None,
+    stack: ExitStack,
+) -> tuple[WorkerCard, PrefillLine]:
+    """A worker's card, and the line to it, which `stack` closes."""
+
+    def ask(caller: Caller, line: AskingLine) -> WorkerCard:
+        return _worker_card(caller, line, engine, plan, worker, card)
+
+    address = _reachable(engine, worker, asked)
+    found = _over_borrowed(caller, lambda peer: (peer.run, peer.worker) == (engine.run, worker), ask, stack)
+    if found is not None:
+        return found[0], found[1].line
+    control = stack.enter_context(closing(caller.control(address)))
+    return ask(caller, control), control
+
+
+def _over_borrowed(
+    caller: Caller, wanted: Callable[[LinePeer], bool], ask: Callable[[Caller, AskingLine], T], stack: ExitStack
+) -> tuple[T, BorrowedLine] | None:
+    """What is answered over a line that is in use the other way, and that line, which `stack` gives back.
+
+    None if there is no such line, or no card comes over it soon: then a new one says why.
+    """
+    if (line := caller.borrow(wanted)) is None:
+        return None
+    with ExitStack() as kept:
+        kept.callback(line.close)
+        try:
+            card = ask(caller.patient(PATIENCE), line)
+        except KvplanError as error:
+            logs.event(logs.INFO, "line not used", address=line.address, error=error)
+            return None
+        stack.enter_context(kept.pop_all())
+    return card, line
 
 
 def _find_plan(caller: Caller, engine: EngineCard) -> Plan:
@@ -144,7 +267,7 @@ def _reachable(engine: EngineCard, worker: int, asked: str) -> str:
 
 
 def _worker_card(
-    caller: Caller, control: ControlClient, engine: EngineCard, plan: Plan, worker: int, own: WorkerCard | None
+    caller: Caller, control: AskingLine, engine: EngineCard, plan: Plan, worker: int, own: WorkerCard | None
 ) -> WorkerCard:
     card = _ask(caller, control, lambda: caller.hello("worker", plan, own), WorkerCard)
     check_card(card, worker, engine.run, plan, card.nonce)
@@ -152,7 +275,7 @@ def _worker_card(
     return card
 
 
-def _ask(caller: Caller, control: ControlClient, question: Callable[[], Hello], kind: type[T]) -> T:
+def _ask(caller: Caller, control: AskingLine, question: Callable[[], Hello], kind: type[T]) -> T:
     """Ask until there is a card, a refusal that stays, or no time left."""
     while True:
         hello = question()
@@ -166,7 +289,7 @@ def _ask(caller: Caller, control: ControlClient, question: Callable[[], Hello], 
         time.sleep(PAUSE)
 
 
-def _answer(caller: Caller, control: ControlClient) -> Any:
+def _answer(caller: Caller, control: AskingLine) -> Any:
     """The next message that comes. Raises what broke the connection, or HandshakeError at the deadline."""
     while True:
         messages = control.receive(1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -12,8 +12,8 @@ from kvplan.plan.errors import KvplanError
 from kvplan.plan.request import RequestRules
 from kvplan.plan.types import Plan, Runs
 from kvplan.runtime.control.card import EngineCard, WorkerCard, geometry
-from kvplan.runtime.control.channel import ControlClient
 from kvplan.runtime.control.handshake import MetEngine
+from kvplan.runtime.control.lines import PrefillLine
 from kvplan.runtime.errors import HandshakeError, NotBegunError, TransferError, TransportError
 from kvplan.runtime.memory import geometry as shape
 from kvplan.runtime.memory.geometry import Geometry
@@ -48,7 +48,7 @@ class PrefillConnection:
 
     worker: int
     card: WorkerCard
-    control: ControlClient
+    control: PrefillLine
     peer: str
     prefill: Geometry
     known: PrefillPeer
@@ -79,7 +79,7 @@ class PrefillEngine:
         self.connections: dict[int, PrefillConnection] = {}
         self._pool, self._transport, self._stage, self._met = pool, transport, stage, now
 
-    def add(self, card: WorkerCard, control: ControlClient) -> None:
+    def add(self, card: WorkerCard, control: PrefillLine) -> None:
         """Meet one worker: check its memory, tell the transport, prepare. Raises what any of these raises."""
         remote, local = geometry(card), self._pool
         shape.check(remote, self.plan.prefill, card.worker)
@@ -202,17 +202,24 @@ class PrefillEngine:
 class PrefillEngines:
     """Engines by name, `live`; those `replanned`, whose requests end by the plan before; and those `retired`.
 
-    Retired engines are dropped, and something may still be under way from them.
+    Retired engines are dropped, and something may still be under way from them. `needed` says whether something else
+    needs the transport to know a peer.
     """
 
-    def __init__(self, pool: Pool, transport: Transport, stage: Stage | None = None) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        transport: Transport,
+        stage: Stage | None = None,
+        needed: Callable[[str], bool] = lambda peer: False,
+    ) -> None:
         self.live: dict[str, PrefillEngine] = {}
         # Those that are live, by name, for any thread.
         self.known = tuple[PrefillEngine, ...]()
         self.replanned: list[PrefillEngine] = []
         self.retired: list[PrefillEngine] = []
         self._pool, self._transport, self._stage = pool, transport, stage
-        self._peers: set[str] = set()
+        self._peers, self._needed = set[str](), needed
         self._connections: dict[PrefillPeer, PrefillConnection] = {}
 
     def __iter__(self) -> Iterator[PrefillEngine]:
@@ -244,7 +251,7 @@ class PrefillEngines:
         """The engine that the protocol knows as this."""
         return next(engine for engine in self if engine.known is known)
 
-    def controls(self) -> list[ControlClient]:
+    def controls(self) -> list[PrefillLine]:
         """How the workers of engines that are served are spoken to."""
         return [connection.control for engine in self.served() for connection in engine.connections.values()]
 
@@ -314,6 +321,8 @@ class PrefillEngines:
 
     def _forget(self, peer: str) -> None:
         self._peers.discard(peer)
+        if self._needed(peer):
+            return
         try:
             self._transport.remove_peer(peer)
         except TransportError as error:

@@ -6,14 +6,20 @@ from collections.abc import Iterator
 
 from kvplan.runtime.decode.driver import DecodeDriver
 from kvplan.runtime.decode.engines import PrefillEngine, PrefillEngines
-from kvplan.runtime.inspection import Inspection, PartState, PrefillEngineState, RequestState
+from kvplan.runtime.inspection import ConnectionState, Inspection, PartState, PrefillEngineState, RequestState
 from kvplan.runtime.protocol.loads import Load, LoadPart
 from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.transport.base import Transport
 
 
 def inspected(
-    name: str, now: float, transport: Transport, stage: Stage, driver: DecodeDriver, engines: PrefillEngines
+    name: str,
+    now: float,
+    transport: Transport,
+    stage: Stage,
+    driver: DecodeDriver,
+    engines: PrefillEngines,
+    connections: tuple[ConnectionState, ...] = (),
 ) -> Inspection:
     """The decode worker called `name`."""
     loads = driver.core.loads
@@ -24,6 +30,7 @@ def inspected(
         peers=frozenset(transport.peers),
         met=engines.met,
         stage=stage.inspected(),
+        connections=connections,
         bytes_in_flight=driver.admission.in_flight(),
         slices=driver.context.inspected(),
         checksums=driver.mover.summing,

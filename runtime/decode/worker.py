@@ -18,9 +18,11 @@ from kvplan.runtime import owner
 from kvplan.runtime.checksum.checksum import Sample
 from kvplan.runtime.clock import seconds
 from kvplan.runtime.control.card import EngineCard, WorkerCard, describe
-from kvplan.runtime.control.handshake import Caller, MetEngine, meet
+from kvplan.runtime.control.channel import ControlClient
+from kvplan.runtime.control.handshake import BorrowedLine, Caller, MetEngine, meet
 from kvplan.runtime.control.identity import Identity, identified
-from kvplan.runtime.control.keys import Keys, Plain
+from kvplan.runtime.control.keys import Keys, Plain, server
+from kvplan.runtime.control.lines import LinePeer
 from kvplan.runtime.decode import spans
 from kvplan.runtime.decode.driver import DecodeDriver
 from kvplan.runtime.decode.engines import Peer, PrefillEngine, PrefillEngines
@@ -84,10 +86,12 @@ class DecodeWorker(OwnedWorker):
         idle: float = IDLE,
         stage_bytes: int = STAGE_BYTES,
         clock: Callable[[], float] = clocks.now,
+        endpoint: Endpoint | None = None,
     ) -> None:
-        super().__init__(
-            "decode", Endpoint(f"decode worker {worker}", worker, pool, transport, keys, stage_bytes, clock)
-        )
+        """A worker of its own; over an `endpoint` that exists it is made by `beside`."""
+        if endpoint is None:
+            endpoint = Endpoint(f"decode worker {worker}", worker, pool, transport, keys, stage_bytes, clock)
+        super().__init__("decode", endpoint)
         self.plans, self.keys = never_waiting(plans_of(plans)), keys
         self.identity = identified(identity, self.plans, "decode", pool.side.digest)
         self.counters, self.limits = counters or Counters(), limits or Limits()
@@ -103,6 +107,38 @@ class DecodeWorker(OwnedWorker):
             self.counters.gauge("in_flight_bytes", lambda: self._driver.admission.in_flight()),
             self.counters.gauge("quarantined_bytes", lambda: self._driver.quarantined_bytes),
         ]
+
+    @classmethod
+    def beside(
+        cls,
+        prefill: OwnedWorker,
+        identity: Identity | None = None,
+        plans: object = None,
+        *,
+        limits: Limits | None = None,
+        counters: Counters | None = None,
+        idle: float = IDLE,
+    ) -> DecodeWorker:
+        """The decode half of an engine's worker that prefills, too: one memory, transport, stage, server and owner.
+
+        Identity and plans are those of `prefill` where they are left out. It is started, drained, suspended, resumed
+        and closed with `prefill`, through either. A connection that a peer made to `prefill` is used for both ways.
+        Raises RegisterError if the memory is read-only, DigestError, HandleError.
+        """
+        half = prefill.endpoint
+        return cls(
+            prefill.plans if plans is None else plans,
+            half.worker,
+            half.pool,
+            half.transport,
+            identity=prefill.identity if identity is None else identity,
+            keys=half.keys,
+            limits=limits,
+            counters=counters,
+            idle=idle,
+            clock=half.clock,
+            endpoint=half,
+        )
 
     def connect(self, address: str, timeout: float, key: bytes | None = None, mode: str = "auto") -> Peer:
         """Meet the prefill engine that answers at `address` within `timeout` seconds, and prepare what moves.
@@ -160,14 +196,14 @@ class DecodeWorker(OwnedWorker):
         enter(pool.geometry)
         met = meet(self._caller(pool, key, push, ends), address)
         if name is not None and met.engine.name != name:
-            met.close()
+            self._owner.call(met.close)
             raise HandshakeError(
                 f"engine {met.engine.name!r} answers at {address}, not {name!r}: ask where that one does"
             )
         if mode == "auto" and (known := self._unchanged(met)) is not None:
             push = known.push
         elif mode == "auto" and (helping := self._helping(met)):
-            met.close()
+            self._owner.call(met.close)
             logs.event(logs.INFO, "push chosen", engine=met.engine.name, workers=helping, why="no fabric in common")
             push = True
             met = meet(self._caller(pool, key, push, ends), address)
@@ -185,7 +221,18 @@ class DecodeWorker(OwnedWorker):
             server_key=key,
             card_for=lambda plan: self._card(plan) if push else None,
             left=lambda: ends() - self._clock(),
+            answers=self._endpoint.addresses,
+            borrow=partial(self._borrow, key),
         )
+
+    def _borrow(self, key: bytes | None, wanted: Callable[[LinePeer], bool]) -> BorrowedLine | None:
+        """A line that is in use the other way, to a peer that has the expected public key. Raises KeysError."""
+        listener = self._endpoint.server
+        if listener is None:
+            return None
+        public = server(self.keys, key) if isinstance(self.keys, Keys) else b""
+        line = self._owner.call(lambda: listener.take(wanted, public))
+        return None if line is None else BorrowedLine(line, self._owner)
 
     def _unchanged(self, met: MetEngine) -> PrefillEngine | None:
         """The engine that was met, if it is connected as it is, whoever moves the bytes."""
@@ -277,7 +324,15 @@ class DecodeWorker(OwnedWorker):
         return self._driver.predict(request, self._engines.named(peer))
 
     def _inspected(self) -> Inspection:
-        return inspected(self._name, self._clock(), self._transport, self._stage, self._driver, self._engines)
+        return inspected(
+            self._name,
+            self._clock(),
+            self._transport,
+            self._stage,
+            self._driver,
+            self._engines,
+            self._endpoint.connections(),
+        )
 
     def _poll(self) -> bool:
         if self._closed or self._asleep:
@@ -399,7 +454,7 @@ class DecodeWorker(OwnedWorker):
     def _begin_over(self) -> None:
         """Begin from scratch with this memory: no engine is met, and nothing is under way."""
         pool = self._pool
-        self._engines = PrefillEngines(pool, self._transport, self._stage)
+        self._engines = PrefillEngines(pool, self._transport, self._stage, self._endpoint.needs)
         self._driver = DecodeDriver(
             pool,
             self._transport,
@@ -504,16 +559,25 @@ class DecodeWorker(OwnedWorker):
         if before is not None:
             logs.event(logs.INFO, "peer replaced", **_succession(before.card, met.engine))
             self._drop(before, _replaced(before.card, met.engine))
-        engine = self._engines.add(met, push, self._clock())
+        engine = self._added(met, push)
         self._driver.feed(effects.EngineMet(engine.known, follow=True))
         return _peer(engine)
+
+    def _added(self, met: MetEngine, push: bool) -> PrefillEngine:
+        """An engine whose lines its own decode half may use, too."""
+        engine = self._engines.add(met, push, self._clock())
+        for card, line in met.workers:
+            if self._endpoint.server is not None and isinstance(line, ControlClient):
+                peer = LinePeer(engine.name, engine.card.run, card.worker, engine.card.addresses, line.server_key)
+                self._endpoint.server.attach(line, peer)
+        return engine
 
     def _replan(self, before: PrefillEngine, met: MetEngine) -> PrefillEngine:
         """The same engine by another plan: what is asked for from now on moves by it, the rest as it began."""
         plans = {"plan_before": before.plan.digest, "plan": met.plan.digest}
         logs.event(logs.INFO, "plan replaced", engine=before.name, run=before.card.run, **plans)
         self._engines.step_aside(before)
-        engine = self._engines.add(met, before.push, self._clock())
+        engine = self._added(met, before.push)
         self._driver.feed(effects.EngineMet(engine.known, follow=False))
         return engine
 

@@ -15,7 +15,7 @@ import msgspec
 from kvplan.plan.errors import KvplanError
 from kvplan.runtime.checksum.background import ChecksumThread
 from kvplan.runtime.control import messages as wire
-from kvplan.runtime.control.card import Hello
+from kvplan.runtime.control.card import Hello, WorkerCard
 from kvplan.runtime.control.channel import ControlServer
 from kvplan.runtime.control.handshake_server import PrefillFace
 from kvplan.runtime.errors import CardError, PeerLostError
@@ -42,7 +42,7 @@ MOST_EVENTS = 1 << 14
 class PrefillDriver:
     """The I/O of one prefill worker, with one registration of its memory. Its worker's owner alone calls it.
 
-    `free` takes what is released.
+    `free` takes what is released. `needed` says whether something else needs the transport to know a peer.
     """
 
     def __init__(
@@ -53,9 +53,10 @@ class PrefillDriver:
         server: ControlServer,
         counters: Counters,
         free: Callable[[Released], None],
+        needed: Callable[[str], bool] = lambda peer: False,
     ) -> None:
         self.core, self.events = core, deque[LeaseEvent](maxlen=MOST_EVENTS)
-        self.peers = ReaderPeers(pool, context.transport, self.send, self._flush, context.stage)
+        self.peers = ReaderPeers(pool, context.transport, self.send, self._flush, context.stage, needed)
         self.packs = PagePacks(pool, context.stage, context.transport, self.send)
         self.mover = WriteMover(context, counters, self.peers.links, self._tell)
         self.watched, self._greeter = WatchedRequests(), Greeter(pool, self.peers, self.packs, self._turn)
@@ -97,7 +98,10 @@ class PrefillDriver:
         if isinstance(message, CardError):
             self.note(LeaseEvent(MessageKind.MALFORMED, text=str(message)))
         elif isinstance(message, Hello):
-            self._server.send(identity, self._greeter.greet(identity, message, face()))
+            answer = self._greeter.greet(identity, message, face())
+            if isinstance(answer, WorkerCard):
+                self._server.meet(identity, message)
+            self._server.send(identity, answer)
         elif reader is None:
             self._turn(effects.Stranger(identity, message))
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvplan.runtime.inspection import ClientState, Inspection, SourceState, WriteState
+from kvplan.runtime.inspection import ClientState, ConnectionState, Inspection, SourceState, WriteState
 from kvplan.runtime.prefill.driver import PrefillDriver
 from kvplan.runtime.protocol.readers import Session
 from kvplan.runtime.protocol.source import SourceRequest
@@ -10,7 +10,14 @@ from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.transfer.executor import ExecutorContext
 
 
-def inspected(name: str, now: float, context: ExecutorContext, stage: Stage, driver: PrefillDriver) -> Inspection:
+def inspected(
+    name: str,
+    now: float,
+    context: ExecutorContext,
+    stage: Stage,
+    driver: PrefillDriver,
+    connections: tuple[ConnectionState, ...] = (),
+) -> Inspection:
     """The prefill worker called `name`."""
     core, state = driver.core, driver.core.state
     pending = {one.request: None for one in driver.watched.pending()}
@@ -21,6 +28,7 @@ def inspected(name: str, now: float, context: ExecutorContext, stage: Stage, dri
         peers=frozenset(context.transport.peers),
         met=driver.peers.met,
         stage=stage.inspected(),
+        connections=connections,
         bytes_in_flight=context.admission.in_flight(),
         slices=context.inspected(),
         checksums=len(core.comparisons),

@@ -60,16 +60,25 @@ class ReaderControl:
 
 
 class ReaderPeers:
-    """All readers by ZeroMQ identity. `send` tells one of them something, which `flush` says before the round ends."""
+    """All readers by ZeroMQ identity. `send` tells one of them something, which `flush` says before the round ends.
+
+    `needed` says whether something else needs the transport to know a peer.
+    """
 
     def __init__(
-        self, pool: Pool, transport: Transport, send: Send, flush: Callable[[], None], stage: Stage | None = None
+        self,
+        pool: Pool,
+        transport: Transport,
+        send: Send,
+        flush: Callable[[], None],
+        stage: Stage | None = None,
+        needed: Callable[[str], bool] = lambda peer: False,
     ) -> None:
         self._pool, self._transport, self._stage = pool, transport, stage
         self._send, self._flush = send, flush
         self._all: dict[bytes, Reader] = {}
         self._links: dict[Reader, PushLinks] = {}
-        self._left = set[str]()
+        self._left, self._needed = set[str](), needed
 
     def __iter__(self) -> Iterator[Reader]:
         return iter(list(self._all.values()))
@@ -135,6 +144,8 @@ class ReaderPeers:
             return
         for peer in sorted(self._left - busy - self._linked()):
             self._left.discard(peer)
+            if self._needed(peer):
+                continue
             try:
                 self._transport.remove_peer(peer)
             except TransportError as error:

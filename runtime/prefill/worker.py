@@ -204,7 +204,7 @@ class PrefillWorker(OwnedWorker):
     def _inspected(self) -> Inspection:
         now = self._lease_clock()
         self._driver.command(now, self._released.reported())
-        return inspected(self._name, now, self._context, self._stage, self._driver)
+        return inspected(self._name, now, self._context, self._stage, self._driver, self._endpoint.connections())
 
     def _moving(self) -> bool:
         return self._slices.in_flight() > 0
@@ -274,7 +274,9 @@ class PrefillWorker(OwnedWorker):
         self._context = ExecutorContext(
             self._transport, self._slices, IndexScratch(), self.limits.slice_bytes, self._stage
         )
-        self._driver = PrefillDriver(self._core, self._pool, self._context, self._server, self.counters, self._free)
+        self._driver = PrefillDriver(
+            self._core, self._pool, self._context, self._server, self.counters, self._free, self._endpoint.needs
+        )
         self._drain = Drain(self._name)
         self._all_heard = self._lease_clock()
 

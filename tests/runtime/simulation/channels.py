@@ -113,6 +113,14 @@ class Desk:
     def flush(self) -> list[bytes]:
         return [name for name, line in self.guests.items() if len(line.answers) and not line.answers.flush()]
 
+    def meet(self, identity: bytes, hello: Any) -> None:
+        """Engines of the simulation do one thing each."""
+
+    doubts = False
+
+    def connections(self) -> tuple[()]:
+        return ()
+
     def pending(self) -> bool:
         """Never: `receive` takes all that came."""
         return False

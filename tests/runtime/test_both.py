@@ -1,0 +1,259 @@
+"""Engines that prefill and decode: one worker, one registration, one connection with each peer, both ways over it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+from tests.runtime.helpers import control
+from tests.runtime.helpers.both import Both, Engines, check, engines, hold, move, request, submit
+from tests.runtime.helpers.both_process import SHAPES
+from tests.runtime.helpers.plans import Shape
+from tests.runtime.helpers.waiting import until
+
+from kvplan.plan.errors import KvplanError
+from kvplan.runtime import DecodeWorker
+from kvplan.runtime.errors import DrainingError, HandleError
+from kvplan.runtime.inspection import ConnectionState
+
+ONE = Shape(1), Shape(1)
+
+
+def pair(made: Engines, shapes: tuple[Shape, Shape] = ONE, **options: object) -> tuple[Both, Both]:
+    a = made.engine("a", "a1", shapes, **options)
+    return a, made.engine("b", "b1", shapes[::-1], **options)
+
+
+def meet(one: Both, other: Both, mode: str = "auto") -> None:
+    for worker in one.decode:
+        worker.connect(other.address, 20, mode=mode)
+
+
+def test_the_halves_share_one_registration_one_server_and_one_owner() -> None:
+    with engines() as made:
+        a, b = pair(made)
+        meet(a, b)
+        meet(b, a)
+        for one in (a, b):
+            states = [half.inspect() for half in (one.prefill[0], one.decode[0])]
+            assert states[0].transport == states[1].transport
+            assert states[0].peers == states[1].peers
+        assert a.connections() == {ConnectionState("b", "b1", 0, True, True, True)}
+        assert b.connections() == {ConnectionState("a", "a1", 0, False, True, True)}
+
+
+@pytest.mark.parametrize("modes", [("pull", "pull"), ("push", "pull"), ("pull", "push"), ("push", "push")])
+@pytest.mark.parametrize("ways", [(), ("pack", "unpack")])
+def test_both_ways_over_one_connection(modes: tuple[str, str], ways: tuple[str, ...]) -> None:
+    with engines(*ways) as made:
+        a, b = pair(made, (Shape(1, 4), Shape(1, 2, 2)))
+        meet(a, b, modes[0])
+        meet(b, a, modes[1])
+        for seed in range(3):
+            move(a, b, f"ab{seed}", seed)
+            move(b, a, f"ba{seed}", seed + 3)
+        assert len(a.connections()) == len(b.connections()) == 1
+
+
+def test_many_workers_on_either_side() -> None:
+    with engines() as made:
+        a, b = pair(made, (Shape(2), Shape(1, 2)))
+        meet(a, b)
+        meet(b, a)
+        move(a, b, "ab", 0)
+        move(b, a, "ba", 1)
+        assert {(one.worker, one.made_here, one.asks, one.answers) for one in b.connections()} == {
+            (0, False, True, True),
+            (1, False, True, True),
+        }
+
+
+def test_both_ways_at_once() -> None:
+    with engines() as made:
+        a, b = pair(made)
+        meet(a, b)
+        meet(b, a)
+        asked = [
+            (request((way[0].shape, way[1].shape), f"r{seed}", seed), way, seed)
+            for seed, way in enumerate(((a, b), (b, a)))
+        ]
+        for one, way, seed in asked:
+            hold(way[0], one, seed)
+        running = [(submit(way[1], one, way[0].name), one, way, seed) for one, way, seed in asked]
+        for transfers, one, way, seed in running:
+            assert [transfer.wait().state for transfer in transfers] == ["done"]
+            check(way[1], one, seed)
+
+
+def test_both_connect_at_the_same_moment() -> None:
+    with engines() as made, ThreadPoolExecutor(2) as threads:
+        a, b = pair(made)
+        for met in [threads.submit(meet, a, b), threads.submit(meet, b, a)]:
+            met.result(30)
+        move(a, b, "ab", 0)
+        move(b, a, "ba", 1)
+        assert sum(one.asks for one in a.connections()) == sum(one.answers for one in a.connections()) == 1
+
+
+def test_with_keys_the_line_of_another_key_is_not_used() -> None:
+    one, other = control.pair()
+    third = control.pair()[0]
+    with engines() as made:
+        a = made.engine("a", "a1", ONE, keys=one)
+        b = made.engine("b", "b1", ONE, keys=replace(other, peers=frozenset({one.public, third.public})))
+        meet(a, b)
+        b.decode[0].connect(a.address, 20, one.public)
+        assert b.connections() == {ConnectionState("a", "a1", 0, False, True, True)}
+        move(b, a, "ba", 0)
+        move(a, b, "ab", 1)
+
+
+@pytest.mark.parametrize("who", [0, 1])
+@pytest.mark.parametrize("under_way", [False, True])
+def test_when_an_engine_ends_both_ways_end_and_its_successor_is_met(who: int, under_way: bool) -> None:
+    """Whoever made the connection; while requests wait to be held, and while bytes are on their way."""
+    with engines() as made:
+        pairs = pair(made)
+        a, b = pairs
+        meet(a, b)
+        meet(b, a)
+        stays, goes = pairs[1 - who], pairs[who]
+        wanted = request((goes.shape, stays.shape), "stays", 0), request((stays.shape, goes.shape), "goes", 1)
+        if under_way:
+            made.hub.frozen.update(half.inspect().transport for half in (a.prefill[0], b.prefill[0]))
+            for source, asked, seed in ((goes, wanted[0], 0), (stays, wanted[1], 1)):
+                hold(source, asked, seed)
+        waiting = submit(stays, wanted[0], goes.name, 60)
+        waiting += submit(goes, wanted[1], stays.name, 60)
+        phase = "moving" if under_way else "claiming"
+        until(lambda: all(phases(one) == {phase} for one in pairs))
+        goes.close()
+        for transfer in waiting:
+            with pytest.raises(KvplanError, match=r"lost|closed|gone"):
+                transfer.wait()
+        made.hub.frozen.clear()
+        until(lambda: not stays.connections() and not stays.decode[0].quarantined())
+        again = made.engine(goes.name, "again", ONE)
+        meet(stays, again)
+        meet(again, stays)
+        move(again, stays, "ab", 2)
+        move(stays, again, "ba", 0)
+        assert len(stays.connections()) == 1
+
+
+def phases(one: Both) -> set[str]:
+    """The phases of what an engine loads."""
+    return {part.phase for asked in one.decode[0].inspect().requests for part in asked.parts}
+
+
+def test_an_engine_that_drops_the_other_goes_on_answering_it() -> None:
+    with engines() as made:
+        a, b = pair(made)
+        meet(a, b)
+        meet(b, a)
+        a.decode[0].drop("b")
+        move(a, b, "ab", 0)
+        assert a.connections() == {ConnectionState("b", "b1", 0, True, False, True)}
+        meet(a, b)
+        move(b, a, "ba", 1)
+        assert a.connections() == {ConnectionState("b", "b1", 0, True, True, True)}
+        b.decode[0].drop("a")
+        a.decode[0].drop("b")
+        until(lambda: not a.connections() and not b.connections())
+
+
+def test_it_is_not_suspended_while_the_other_way_is_in_use() -> None:
+    with engines() as made:
+        a, b = pair(made)
+        meet(a, b)
+        meet(b, a)
+        asked = request((a.shape, b.shape), "ab", 0)
+        hold(a, asked, 0)
+        with pytest.raises(HandleError, match="holds 1 request"):
+            a.decode[0].suspend()
+        assert [one.wait().state for one in submit(b, asked, "a")] == ["done"]
+        until(lambda: any(one.request == "ab" for one in a.prefill[0].released()))
+        (transfer,) = submit(a, request((b.shape, a.shape), "ba", 1), "b", 60)
+        with pytest.raises(HandleError, match="cannot be suspended"):
+            a.prefill[0].suspend()
+        transfer.cancel()
+        until(lambda: not a.decode[0].quarantined())
+        pool = a.prefill[0].endpoint.pool
+        a.decode[0].suspend()
+        assert "suspended" in " ".join(a.prefill[0].unready())
+        a.prefill[0].resume(pool)
+        until(lambda: not b.decode[0].peers())
+        meet(a, b)
+        meet(b, a)
+        move(a, b, "again", 1)
+        move(b, a, "again", 2)
+
+
+def test_a_worker_drains_with_both_halves() -> None:
+    with engines() as made:
+        a, b = pair(made)
+        meet(a, b)
+        meet(b, a)
+        a.prefill[0].drain(5)
+        assert all("drains" in " ".join(half.unready()) for half in (a.prefill[0], a.decode[0]))
+        with pytest.raises(DrainingError, match="drains"):
+            submit(a, request((b.shape, a.shape), "ba", 1), "b")[0].wait()
+        with pytest.raises(DrainingError, match="drains"):
+            a.prefill[0].hold("r")
+
+
+def test_an_engine_whose_line_is_silent_is_met_by_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer's address says that it answers: one that does not is asked over a connection of its own."""
+    monkeypatch.setattr("kvplan.runtime.control.handshake.PATIENCE", 0.2)
+    with engines() as made:
+        a, b = pair(made)
+        meet(a, b)
+        monkeypatch.setattr("kvplan.runtime.control.channel.ControlServer._hear_back", lambda *_: None)
+        meet(b, a)
+        move(a, b, "ab", 0)
+        assert {(one.made_here, one.asks) for one in b.connections()} == {(True, True), (False, False)}
+
+
+def test_the_second_half_takes_part_in_what_drives_the_first() -> None:
+    with engines() as made:
+        a = made.engine("a", "a1", ONE, start=False)
+        b = made.engine("b", "b1", ONE)
+        meet(a, b)
+        assert not a.decode[0].driven
+        asked = request((b.shape, a.shape), "ba", 0)
+        hold(b, asked, 0)
+        assert [one.wait().state for one in submit(a, asked, "b")] == ["done"]
+        with pytest.raises(HandleError, match="started before"):
+            b.decode[0].start()
+        a.decode[0].start()
+        assert a.decode[0].driven
+        assert isinstance(a.decode[0], DecodeWorker)
+
+
+@pytest.mark.parametrize("ways", [(), ("pack", "unpack")])
+def test_two_processes_over_nixl(ways: tuple[str, ...]) -> None:
+    """Both directions at once over one connection, with one agent in each process."""
+    command = [sys.executable, "-m", "tests.runtime.helpers.both_process", *ways]
+    with (
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other,
+        engines(*ways, nixl=True) as made,
+    ):
+        assert other.stdin is not None
+        assert other.stdout is not None
+        a = made.engine("a", "a1", SHAPES)
+        a.decode[0].connect(other.stdout.readline().strip(), 30)
+        asked = request(SHAPES, "ab", 0), request(SHAPES[::-1], "ba", 1)
+        hold(a, asked[0], 0)
+        print(f"meet {a.address}", file=other.stdin, flush=True)
+        assert other.stdout.readline().strip() == "1"
+        print("move", file=other.stdin, flush=True)
+        for transfer in submit(a, asked[1], "b"):
+            assert transfer.wait().state == "done"
+        check(a, asked[1], 1)
+        assert other.stdout.readline().strip() == "1"
+        assert a.connections() == {ConnectionState("b", "b1", 0, True, True, True)}
+        other.stdin.close()
+    assert other.returncode == 0
