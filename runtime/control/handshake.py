@@ -35,7 +35,7 @@ SLICE = 0.1
 PATIENCE = 2.0
 
 
-class Owner(Protocol):
+class LineOwner(Protocol):
     """Who alone uses lines that a worker has in use already."""
 
     def within(self, command: Callable[[], A]) -> A: ...
@@ -56,7 +56,7 @@ class AskingLine(Protocol):
 class BorrowedLine:
     """A line that is in use already, the other way, as a handshake uses it on any thread: by way of its `owner`."""
 
-    def __init__(self, line: PrefillLine, owner: Owner) -> None:
+    def __init__(self, line: PrefillLine, owner: LineOwner) -> None:
         self.line, self._owner, self._asked = line, owner, set[bytes]()
 
     @property
