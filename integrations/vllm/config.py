@@ -45,7 +45,9 @@ class ConnectorConfig:
     `lease_s`, and has arrived within `timeout_s`; `hold_s` is how long decode waits for a prefill engine that it
     has met to hold it, and `connect` how long meeting one may take.
     `offer` says when what is computed of a prompt goes to a decode engine that asked for it early. Of each worker
-    `stage_bytes` are for what plans stage, 0 sends all of it straight. With `fleet_url`, URLs of one etcd, the
+    `stage_bytes` are for what plans stage, 0 sends all of it straight. With `bidirectional_kv_xfer`, which is vLLM's
+    word, an engine keeps what it loaded and generated for `lease_s`, and the next prefill of the conversation loads it:
+    its `kv_role` is kv_both. With `fleet_url`, URLs of one etcd, the
     engine announces itself there under `fleet_prefix`; the files are for TLS.
     """
 
@@ -72,6 +74,7 @@ class ConnectorConfig:
     hold_s: float = 10.0
     connect: float = 20.0
     stage_bytes: int = STAGE_BYTES
+    bidirectional_kv_xfer: bool = False
     fleet_url: str = ""
     fleet_prefix: str = PREFIX
     fleet_ca: Path | None = None
@@ -311,6 +314,7 @@ READERS: Mapping[str, Callable[[str, object], object]] = {
     "hold_s": _seconds,
     "connect": _seconds,
     "stage_bytes": _bytes,
+    "bidirectional_kv_xfer": _truth,
     "fleet_url": _url,
     "fleet_prefix": _prefix,
     "fleet_ca": _path,

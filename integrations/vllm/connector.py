@@ -17,7 +17,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 )
 
 from kvplan.integrations.vllm.announcing import FleetAnnouncer, engine_role
-from kvplan.integrations.vllm.config import read_config
+from kvplan.integrations.vllm.config import ConnectorConfig, read_config
 from kvplan.integrations.vllm.dump import first_spec, is_state, limited, moved_groups
 from kvplan.integrations.vllm.errors import ConnectorError
 from kvplan.integrations.vllm.facts import adapter_folder, engine_facts
@@ -69,10 +69,10 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         recomputed = max(1, getattr(vllm_config, "num_prefill_lookahead_tokens", 0) - 1)
         transfer = vllm_config.kv_transfer_config
         decodes, refuses = transfer.is_kv_consumer, self._config.refuses
-        offers = self._offer() != "end"
+        offers, next_turn = self._offer() != "end", next_turn_seconds(self._config, transfer)
         self._announcer = FleetAnnouncer(self._config)
         self._scheduler = ConnectorScheduler(
-            transfer.engine_id, tables, recomputed, decodes, refuses, adapter_folder, offers=offers
+            transfer.engine_id, tables, recomputed, decodes, refuses, adapter_folder, offers=offers, next_turn=next_turn
         )
 
     # The worker's half
@@ -260,6 +260,15 @@ def share_log() -> None:
     if not ours.hasHandlers():
         ours.handlers = list(engine.handlers)
         ours.setLevel(ours.level or engine.level)
+
+
+def next_turn_seconds(config: ConnectorConfig, transfer: Any) -> float:
+    """How long what is decoded is kept for the conversation's next turn, 0 for not at all. Raises ConnectorError."""
+    if config.bidirectional_kv_xfer and not (transfer.is_kv_producer and transfer.is_kv_consumer):
+        help = 'give both engines "kv_role": "kv_both", or leave "bidirectional_kv_xfer" out'
+        what = f"kv_connector_extra_config has bidirectional_kv_xfer, and kv_role is {transfer.kv_role}"
+        raise ConnectorError("I002", what, help)
+    return config.lease_s if config.bidirectional_kv_xfer else 0.0
 
 
 def group_tables(caches: Any) -> tuple[GroupTable, ...]:

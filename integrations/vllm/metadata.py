@@ -35,7 +35,8 @@ class RemotePrefill:
 
     `groups` are those of `blocks`; `key` is the engine's public key, empty without keys. `prompt` is the digest of what
     was prefilled, empty where nobody said it. Workers know the request by `held_name`. Of one that is `early` prefill
-    may not have heard yet: nobody knows its blocks, and the engine's name may be empty.
+    may not have heard yet: nobody knows its blocks, and the engine's name may be empty. `until` is the time, in seconds
+    since 1970, after which a decode engine keeps a request for the next turn no longer; 0 where a prefill engine does.
     """
 
     engine: str
@@ -47,6 +48,7 @@ class RemotePrefill:
     blocks: BlockIds
     key: str = ""
     prompt: str = ""
+    until: float = 0.0
 
     @property
     def address(self) -> str:
@@ -66,6 +68,7 @@ class HoldOrder:
     """Keep the blocks of a request that was prefilled, `tokens` of it, until decode has them.
 
     `prompt` is the digest of these tokens, `shared` what a router calls the request where it asks both engines at once.
+    One for the `next_turn` may never be read, and that is no fault.
     """
 
     request: str
@@ -73,6 +76,7 @@ class HoldOrder:
     blocks: BlockIds
     prompt: str = ""
     shared: str = ""
+    next_turn: bool = False
 
     @property
     def held_name(self) -> str:
@@ -153,12 +157,13 @@ def remote_prefill(params: Mapping[str, object]) -> RemotePrefill | None:
         prompt = _text(params.get("remote_prompt", ""))
         port, tokens = (_whole(params[name]) for name in ("remote_port", "remote_num_tokens"))
         groups = tuple(GroupName(*map(_text, _list(pair))) for pair in _list(params["remote_groups"]))
+        until = _time(params.get("remote_blocks_expiry_time") or 0)
         tables = [_list(ids, tokens + SPARE_BLOCKS) for ids in _list(params["remote_block_ids"])]
         blocks = tuple(tuple(_whole(block) for block in ids) for ids in tables)
     except (KeyError, TypeError, ValueError):
         return None
     usable = engine and request and host and 0 < port < 65536 and len(groups) == len(blocks)
-    return RemotePrefill(engine, request, host, port, tokens, groups, blocks, key, prompt) if usable else None
+    return RemotePrefill(engine, request, host, port, tokens, groups, blocks, key, prompt, until) if usable else None
 
 
 def early_prefill(params: Mapping[str, object], prompt: str, tokens: int) -> RemotePrefill | None:
@@ -194,10 +199,14 @@ TEXTS = ("remote_engine_id", "remote_request_id", "remote_host", "remote_key")
 
 
 def transfer_params(remote: RemotePrefill, workers: int) -> dict[str, object]:
-    """`kv_transfer_params` for the decode engine, by the names of vLLM's own connector; routers pass them unread."""
+    """`kv_transfer_params` for the engine that is asked next, by the names of vLLM's own connector.
+
+    Routers pass them unread. That engine is to decode, or, for what a decode engine keeps, to prefill the next turn.
+    """
+    next_turn = remote.until > 0
     return {
-        "do_remote_prefill": True,
-        "do_remote_decode": False,
+        "do_remote_prefill": not next_turn,
+        "do_remote_decode": next_turn,
         "remote_engine_id": remote.engine,
         "remote_request_id": remote.request,
         "remote_host": remote.host,
@@ -208,6 +217,7 @@ def transfer_params(remote: RemotePrefill, workers: int) -> dict[str, object]:
         "remote_groups": [[group.name, group.store] for group in remote.groups],
         "remote_key": remote.key,
         "tp_size": workers,
+        **({"remote_blocks_expiry_time": remote.until} if next_turn else {}),
     }
 
 
@@ -230,6 +240,12 @@ def _whole(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 62:
         raise ValueError(value)
     return value
+
+
+def _time(value: object) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1e12:
+        raise ValueError(value)
+    return float(value)
 
 
 def _list(value: object, most: int = MOST_GROUPS) -> list[object] | tuple[object, ...]:

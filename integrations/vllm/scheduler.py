@@ -6,8 +6,9 @@ Nothing here moves bytes or waits. Requests are read by the names that vLLM give
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from kvplan.integrations.vllm.adapters import adapter_identity, nowhere
@@ -32,6 +33,8 @@ from kvplan.integrations.vllm.prompts import OfferedPrompt, OfferedPrompts
 from kvplan.runtime.ops import logs
 
 HASH_BYTES = 32
+# Seconds before the end of what decode keeps in which nobody asks for it any more: clocks differ, and requests wait.
+MARGIN = 2.0
 # The states in which a prefill request has ended well: its blocks hold what was asked for.
 SERVED = ("FINISHED_LENGTH_CAPPED", "FINISHED_STOPPED")
 
@@ -46,6 +49,14 @@ class EngineRequest(Protocol):
     prompt_token_ids: list[int] | None
     kv_transfer_params: dict[str, Any] | None
     block_hashes: list[bytes]
+
+    @property
+    def num_tokens(self) -> int:
+        """Those of the prompt, and those generated."""
+
+    @property
+    def all_token_ids(self) -> Sequence[int]:
+        """As many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +87,8 @@ class ConnectorScheduler:
     next is sampled, and with drafts of several modules those that they look ahead to. One that does not decode loads
     nothing, whatever a request says; `refuses` says why a request may not name a host, empty if it may. `locate`
     finds the folder of a LoRA by its name. With `offers` decode may have what there is of a prompt while the rest of it
-    is computed.
+    is computed. What was loaded from prefill and generated behind it is kept for `next_turn` seconds, so that the
+    conversation's next prefill loads it; for none with 0.
     """
 
     engine: str
@@ -87,6 +99,7 @@ class ConnectorScheduler:
     locate: Callable[[str], str | None] = nowhere
     workers: dict[int, WorkerFacts] = field(default_factory=dict)
     offers: bool = True
+    next_turn: float = 0.0
     _announce: bool = False
     _prompts: OfferedPrompts = field(default_factory=OfferedPrompts)
     _remote: dict[str, RemotePrefill] = field(default_factory=dict)
@@ -127,7 +140,7 @@ class ConnectorScheduler:
     def arrived(self, request: EngineRequest) -> None:
         """A request is new: what it says of a prefill engine is read, and one that is to be prefilled is made ready."""
         params = request.kv_transfer_params or {}
-        if params.get("do_remote_prefill"):
+        if params.get("do_remote_prefill") or _continues(params):
             self._read(request, params)
         if params.get("do_remote_decode") and self._answers(request):
             if shared := transfer_id(params):
@@ -165,8 +178,11 @@ class ConnectorScheduler:
         if (remote := self._remote.pop(request.request_id, None)) is not None:
             # It ended before it was scheduled: prefill still has its blocks.
             self._loads.append(LoadOrder(request.request_id, (0, 0), (), remote))
-        asked, blocks = (request.kv_transfer_params or {}).get("do_remote_decode"), self._ids(tables)
+        params, blocks = request.kv_transfer_params or {}, self._ids(tables)
         prompt = self._prompts.remove(request.request_id)
+        asked = params.get("do_remote_decode")
+        if not asked and params.get("do_remote_prefill") and state in SERVED and any(blocks):
+            return self._keep(request, blocks)
         if not asked or not self._answers(request) or state not in SERVED or not any(blocks):
             self._withdrawals += [prompt.name] if prompt is not None else []
             return False, None
@@ -174,6 +190,21 @@ class ConnectorScheduler:
         shared = held.request if prompt is not None else ""
         self._holds.append(HoldOrder(request.request_id, held.tokens, held.blocks, held.prompt, shared))
         return True, transfer_params(held, len(self.workers))
+
+    def _keep(self, request: EngineRequest, blocks: BlockIds) -> tuple[bool, dict[str, object] | None]:
+        """Keep what was loaded and generated for the next turn, unless this engine does not, or a state is ahead."""
+        # The last token was sampled, and not computed.
+        tokens = request.num_tokens - 1
+        whole = request.num_computed_tokens >= tokens
+        # A state stands behind all that was computed, which may be more, and with drafts in another slot.
+        stands = all(table.scratch is None for table in self.tables) or (
+            request.num_computed_tokens == tokens and not any(table.scratch for table in self.tables)
+        )
+        if not (self.next_turn and self._answers(request) and whole and stands):
+            return False, None
+        held = self._told(request.request_id, tokens, blocks, self._digest(request, tokens))
+        self._holds.append(HoldOrder(request.request_id, tokens, blocks, held.prompt, next_turn=True))
+        return True, transfer_params(replace(held, until=time.time() + self.next_turn), len(self.workers))
 
     def loaded(self, requests: Iterable[str]) -> None:
         """All workers have these, or have given them up: a cancel would hit the next request of the name."""
@@ -214,6 +245,11 @@ class ConnectorScheduler:
             _refused(request, why)
         elif (remote.engine, remote.request) in self._taken.values():
             _refused(request, "another request has what they name")
+        elif remote.until and remote.until < time.time() + MARGIN:
+            _refused(request, "what decode kept of the turn before has expired", logs.INFO)
+        elif remote.until and self.forgets and remote.tokens > request.num_prompt_tokens - self.recomputed:
+            _refused(request, "the prompt ends before the states and windows that decode kept", logs.INFO)
+            self._loads.append(LoadOrder(request.request_id, (0, 0), (), remote))
         elif not remote.early and (not remote.prompt or remote.prompt != self._digest(request, remote.tokens)):
             # Its bytes would be right for another text, and would be found by all whose prompt begins like this one.
             _refused(request, "another prompt was prefilled")
@@ -268,17 +304,25 @@ class ConnectorScheduler:
 
     def _held(self, request: EngineRequest, offered: OfferedPrompt | None, blocks: BlockIds) -> RemotePrefill:
         """The request as its client is told of it."""
+        name, tokens = request.request_id, request.num_computed_tokens
+        if offered is not None:
+            # Both engines name it by the tokens that decode asks for.
+            name, tokens = self._shared(offered, tokens), min(tokens, offered.end)
+        return self._told(name, tokens, blocks, self._digest(request, min(tokens, request.num_prompt_tokens)))
+
+    def _told(self, name: str, tokens: int, blocks: BlockIds, prompt: str) -> RemotePrefill:
+        """What this engine holds by a name, as others are told of it."""
         first = self.workers[min(self.workers)]
         host, _, port = first.address.removeprefix("tcp://").rpartition(":")
         # A stage of a pipeline knows its own groups only.
         names = zip(*(worker.groups for worker in self.workers.values()), strict=True)
         groups = tuple(next((group for group in each if group.name), GroupName()) for each in names)
-        name, tokens = request.request_id, request.num_computed_tokens
-        if offered is not None:
-            # Both engines name it by the tokens that decode asks for.
-            name, tokens = self._shared(offered, tokens), min(tokens, offered.end)
-        prompt = self._digest(request, tokens)
         return RemotePrefill(self.engine, name, host, int(port), tokens, groups, blocks, first.key, prompt)
+
+
+def _continues(params: Mapping[str, object]) -> bool:
+    """Whether the engine that decoded the turn before holds it for this one, which is to be prefilled."""
+    return bool(params.get("do_remote_decode") and params.get("remote_request_id") and params.get("remote_block_ids"))
 
 
 def _loadable(request: EngineRequest) -> bool:
@@ -292,22 +336,22 @@ def _has_ids(request: EngineRequest) -> bool:
 
 
 def _digest(request: EngineRequest, tokens: int, locate: Callable[[str], str | None] = nowhere) -> str:
-    """The digest of the prompt as far as `tokens` tokens; empty where it has no ids. It takes a millisecond or more.
+    """The digest of the first `tokens` tokens; empty where the prompt has no ids. It takes a millisecond or more.
 
     Requests of other LoRA weights compute other caches; those of another salt share none.
     """
     if not _has_ids(request):
         return ""
-    count = min(tokens, request.num_prompt_tokens)
+    count = min(tokens, request.num_tokens)
     features = getattr(request, "mm_features", None) or ()
     also = [f"shown {feature.identifier}" for feature in features if feature.mm_position.offset < count]
     if lora := getattr(request, "lora_request", None):
         also.append(f"lora {adapter_identity(lora, locate)}")
     if salt := getattr(request, "cache_salt", None):
         also.append(f"salt {salt}")
-    return prompt_digest((request.prompt_token_ids or [])[:count], also)
+    return prompt_digest(request.all_token_ids[:count], also)
 
 
-def _refused(request: EngineRequest, why: str) -> None:
+def _refused(request: EngineRequest, why: str, level: int = logs.WARNING) -> None:
     """The request is computed here, as if it named nobody."""
-    logs.event(logs.WARNING, "parameters refused", request=request.request_id, why=why)
+    logs.event(level, "parameters refused", request=request.request_id, why=why)

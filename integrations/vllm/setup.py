@@ -66,7 +66,7 @@ def connector_worker(
     address = _address(config.host, layout, roles) if roles.prefills else ""
 
     def made(kind: type[W], role: Role, **more: Any) -> W:
-        transport = Nixl(f"{roles.run}-{role}-{layout.worker}", loopback=config.loopback)
+        transport = Nixl(f"{roles.run}-{layout.worker}", loopback=config.loopback)
         identity = _identity(catalog, layout, roles, role)
         more |= {"identity": identity, "keys": secrets, "stage_bytes": config.stage_bytes}
         return kind(catalog, layout.worker, pool, transport, **more)
@@ -81,8 +81,11 @@ def connector_worker(
         prefill = PrefillSide(worker, tables, PromptOffers(worker, tables, batches, layout.mark), mark)
     if roles.decodes:
         times = LoadTimes(config.timeout_s, min(config.hold_s, config.timeout_s), config.connect)
-        decoder = made(DecodeWorker, "decode")
-        decoder.start()
+        if roles.prefills:
+            decoder = DecodeWorker.beside(worker, _identity(catalog, layout, roles, "decode"))
+        else:
+            decoder = made(DecodeWorker, "decode")
+            decoder.start()
         decode = DecodeSide(decoder, tables, times, config.mode, layout.clearing, mark)
     key = secrets.public.decode() if isinstance(secrets, Keys) else ""
     known = _identity(catalog, layout, roles, "prefill" if roles.prefills else "decode")

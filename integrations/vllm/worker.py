@@ -30,6 +30,7 @@ from kvplan.runtime.control.keys import Keys
 from kvplan.runtime.decode.engines import Peer
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.decode.worker import DecodeWorker
+from kvplan.runtime.endpoint import Endpoint
 from kvplan.runtime.errors import KeysError, LeaseError, WithdrawnError
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
@@ -78,7 +79,7 @@ class PrefillSide:
     ) -> None:
         self._worker, self._tables, self._mark = worker, tables, mark
         self.offers = offers or PromptOffers(worker, tables)
-        self._held: dict[str, str] = {}
+        self._held: dict[str, HoldOrder] = {}
         self._refused: set[str] = set()
         self.expired = 0
 
@@ -86,6 +87,10 @@ class PrefillSide:
     def busy(self) -> bool:
         """Whether the runtime may release something."""
         return bool(self._held or self._refused or self.offers.unreleased)
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return self._worker.endpoint
 
     def suspend(self) -> None:
         self._worker.suspend()
@@ -114,8 +119,9 @@ class PrefillSide:
             self.offers.released(lease.request)
             if lease.request not in self._held:
                 continue
-            free.add(self._held.pop(lease.request))
-            if lease.why != "finished":
+            order = self._held.pop(lease.request)
+            free.add(order.request)
+            if lease.why != "finished" and not order.next_turn:
                 logs.event(logs.WARNING, "blocks freed unread", request=lease.request, why=lease.why)
                 self.expired += 1
         return free
@@ -128,7 +134,7 @@ class PrefillSide:
         try:
             if not self.offers.finish(order, after):
                 self._worker.hold(order.held_name, self._tables.of(order.blocks, order.tokens), after=after)
-            self._held[order.held_name] = order.request
+            self._held[order.held_name] = order
         except Exception as error:  # What another engine or a client said must not end this one.
             logs.event(logs.WARNING, "hold refused", request=order.request, error=error)
             self._refused.add(order.request)
@@ -174,6 +180,10 @@ class DecodeSide:
     def measured(self) -> bool:
         """Whether there are measures of loads that ended."""
         return bool(self.measures[SECONDS] or self.measures[FAILED])
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return self._worker.endpoint
 
     def suspend(self) -> None:
         self._worker.suspend()
@@ -355,7 +365,9 @@ class ConnectorWorker:
 
     def __init__(self, prefill: PrefillSide | None, decode: DecodeSide | None, pool: Pool | None = None) -> None:
         self._prefill, self._decode, self._pool = prefill, decode, pool
-        self._sides = [side for side in (prefill, decode) if side is not None]
+        sides = [side for side in (prefill, decode) if side is not None]
+        # Halves of one worker are suspended, resumed and closed together, through either.
+        self._sides = list({side.endpoint: side for side in sides}.values())
         self._sideless: set[str] = set()
         self._asleep = False
         self._pause = SHORTEST_REST

@@ -54,6 +54,7 @@ class Setup:
     two_keys: bool = False  # of --kv-transfer-config: connector and role, all else is found
     tier: str = ""  # a TIERS of both engines, beside the connector, in vLLM's MultiConnector; `tier_first`: asked first
     tier_first: bool = False
+    next_turn: bool = False  # both engines do both, and decode keeps what it has for the next turn's prefill
     as_nixl: bool = False  # by the name that programs know which do not know kvplan
     device: str = "cpu"
     environment: tuple[tuple[str, str], ...] = ()
@@ -75,6 +76,22 @@ class Prompts:
     again: int = 0  # how often the same prompts come once more
     extended: bool = False  # then decode computes by itself a longer prompt that begins with each
     preempts: bool = False  # decode has to preempt for this to mean anything
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """Turns of a conversation: each prompt is the one before, its answer of `tokens` tokens, and `more`.
+
+    The first prompt has `length`. Before each later turn prefill forgets all that it has, so that it can only have it
+    from decode; `lost` is a turn before which decode is asked in vain, as its lease has ended.
+    """
+
+    length: int
+    turns: int = 3
+    tokens: int = 16
+    more: int = 37
+    lost: int = 0
+    known_to_prefill: bool = False  # it does not forget, and loads what was generated alone
 
 
 @dataclass(frozen=True)
@@ -191,7 +208,7 @@ class Served:
 class Case:
     name: str
     setup: Setup
-    play: Prompts | Tiered | Aborts | AbortsAt | Together | Fault | Mistake | Served
+    play: Prompts | Conversation | Tiered | Aborts | AbortsAt | Together | Fault | Mistake | Served
     connectors: tuple[Connector, ...] = tuple(Connector)
     smallest: bool = False  # CI runs it
 
@@ -230,6 +247,8 @@ DELTA_SIDE, LATENT_SIDE = replace(DELTA.prefill, drafts=MTP), replace(LATENT.pre
 DELTA_MTP = replace(DELTA, model="qwen3_next_mtp", prefill=DELTA_SIDE, decode=DELTA_SIDE, layout="qwen3-next-mtp")
 DELTA_PROMPTS = Prompts((385, 200, 37))
 LATENT_MTP = replace(LATENT, model="deepseek_mtp", prefill=LATENT_SIDE, decode=LATENT_SIDE, layout="deepseek-mtp")
+NEXT_TURN = replace(QWEN, next_turn=True)
+TALK = Conversation(200)
 TOGETHER = Together((200, 37, 128, 300))
 QUICK = replace(UNLIKE, lease_s=8)
 QUICK_LIKE = replace(QWEN, lease_s=8)
@@ -278,6 +297,19 @@ CASES: tuple[Case, ...] = (
     Case("push by way of prefill's stage, 32 → 64", replace(PUSH, strategy="pack"), PLAIN, KVPLAN),
     Case("layer by layer by way of decode's stage, 32 → 64", replace(CHUNKED_PUSH, strategy="unpack"),
          TOGETHER, KVPLAN),
+    Case("three turns, prefill loads what decode has, 32 → 32", NEXT_TURN, TALK, KVPLAN),
+    Case("three turns, prefill loads what decode has, 32 → 64", replace(NEXT_TURN, decode=Side(64)), TALK, KVPLAN,
+         smallest=True),
+    Case("three turns, prefill loads what decode has, 64 → 32, push",
+         replace(NEXT_TURN, prefill=Side(64), mode="push"), TALK, KVPLAN),
+    Case("three turns, 32 → 64, prefill has the prompt and loads the answer", replace(NEXT_TURN, decode=Side(64)),
+         replace(TALK, known_to_prefill=True), KVPLAN),
+    Case("three turns, 32 → 64, chunked prefill", replace(NEXT_TURN, prefill=Side(chunk=64), decode=Side(64)),
+         Conversation(500), KVPLAN),
+    Case("three turns, 32 → 64, the second one after the lease", replace(NEXT_TURN, decode=Side(64), lease_s=8),
+         replace(TALK, lost=1), KVPLAN),
+    Case("three turns, sliding and full, 32 → 64", replace(GEMMA, decode=Side(64), next_turn=True), TALK, KVPLAN),
+    Case("three turns, Mamba-2 and attention", replace(NEMOTRON, next_turn=True), TALK, KVPLAN),
     Case("layer by layer, 32 → 64", PUSH, TOGETHER, KVPLAN),
     Case("layer by layer, pull, 32 → 64", UNLIKE, TOGETHER, KVPLAN),
     Case("layer by layer, 32 → 64, chunked prefill", CHUNKED_PUSH, Together((200, 37, 128, 900)), KVPLAN),

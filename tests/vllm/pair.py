@@ -138,7 +138,7 @@ class Pair:
         """The configuration of the connector that moves caches between the engines."""
         setup = self.setup
         common = {
-            "kv_role": ROLES[side],
+            "kv_role": "kv_both" if setup.next_turn else ROLES[side],
             "kv_buffer_device": setup.device,
             "kv_load_failure_policy": setup.policy,
         }
@@ -161,6 +161,8 @@ class Pair:
             "timeout_s": TIMEOUT_S,
             **more,
         }
+        if self.setup.next_turn:
+            settings["bidirectional_kv_xfer"] = True
         if self.setup.layout:
             settings["layout"] = str(LAYOUTS / f"{self.setup.layout}.yaml")
         if self.setup.strategy:

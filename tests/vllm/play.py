@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tests.vllm.cases import Aborts, AbortsAt, Case, Fault, Prompts, Tiered, Together
+from tests.vllm.cases import Aborts, AbortsAt, Case, Conversation, Fault, Prompts, Tiered, Together
 from tests.vllm.faults import FAULTS
 from tests.vllm.judge import Answer, Outcome, Verdict
 from tests.vllm.pair import Pair
@@ -45,6 +45,19 @@ def prompts(asker: Asker, play: Prompts) -> Iterator[Answer]:
         yield from (asker.on_decode([*text, *asker.prompt(40)]) for text in texts)
     if play.preempts and asker.preempted() == preempted:
         yield Answer(Verdict.WRONG, note="decode did not preempt")
+
+
+def conversation(asker: Asker, play: Conversation) -> Iterator[Answer]:
+    text, said = asker.prompt(play.length), None
+    for turn in range(play.turns):
+        if turn and not play.known_to_prefill:
+            asker.forget_on("prefill")
+        lost = turn == play.lost > 0
+        if lost:
+            asker.forget_on("decode")
+        answer, said = asker.turn(text, play.tokens, said, len(text) - play.more - 1 if turn and not lost else 0)
+        yield answer
+        text = [*text, *said["tokens"], *asker.prompt(play.more)]
 
 
 def tiered(asker: Asker, play: Tiered) -> Iterator[Answer]:
@@ -94,6 +107,7 @@ def fault(asker: Asker, play: Fault) -> Iterator[Answer]:
 
 PLAYS: Mapping[type, Callable[[Asker, Any], Iterator[Answer]]] = {
     Prompts: prompts,
+    Conversation: conversation,
     Tiered: tiered,
     Aborts: aborts,
     AbortsAt: aborts_at,

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from tests.vllm.cases import Connector, Side
 from tests.vllm.judge import Answer, Verdict, compare, judge
 from tests.vllm.pair import Pair
-from tests.vllm.process import Word
+from tests.vllm.process import Word, wait_until
 
 Prompt = list[int]
 REMOTE_DECODE = {
@@ -80,6 +80,36 @@ class Asker:
         """Requests that prefill serves by itself: their blocks grow by eight at a time, to more than it has."""
         words = [{"id": name(), "prompt": self.prompt(40), "salt": self.salt, "tokens": 240} for _ in range(8)]
         return [self.pair.prefill.ask("generate", **word) for word in words]
+
+    def forget_on(self, side: str) -> None:
+        """Clear one pool, once nothing is held in it. Raises TimeoutError."""
+        engine, seconds = self.pair.engines[side], 3.0 * self.pair.setup.lease_s
+        if not wait_until(lambda: bool(engine.call("forget")["forgot"]), seconds):
+            raise TimeoutError(f"blocks of {side} are not free")
+
+    def turn(self, text: Prompt, tokens: int, before: Word | None, known: int) -> tuple[Answer, Word]:
+        """A turn of a conversation, whose prefill is told what decode said of the one `before`; and decode's answer.
+
+        Prefill has to have `known` tokens of it without computing them, and the bytes of what decode has of them.
+        """
+        request, kv = name(), before["kv"] if before else REMOTE_DECODE
+        reads = self.pair.setup.pages_known
+        words: Word = {"id": request, "prompt": text, "salt": self.salt, "tokens": 1, "kv": kv}
+        held = self.pair.prefill.call("generate", **words, read="loaded" * (reads and known > 0))
+        number = self.pair.decode.ask(
+            "generate", id=f"{request}there", prompt=text, salt=self.salt, tokens=tokens, kv=held["kv"],
+            read="held" * reads,
+        )  # fmt: skip
+        said = self.pair.decode.answer(number)
+        decides = self.pair.setup.tokens_decide
+        answer = judge(said, self.alone(text, tokens), decides, self.pair.setup.logprob_gap)
+        if held["cached"] != known and answer.verdict is Verdict.RIGHT:
+            answer = Answer(Verdict.WRONG, note=f"prefill had {held['cached']} tokens, and not {known}")
+        if before and known and reads:
+            there = self.pair.prefill.call("contents", id=request)["contents"]
+            answer = compare(answer, before["contents"], there, decides=True)
+        said["contents"] = self.pair.decode.call("contents", id=f"{request}there")["contents"] if reads else None
+        return answer, said
 
     def alone(self, text: Prompt, tokens: int) -> Word:
         """The oracle: what the decode engine says by itself."""

@@ -29,6 +29,14 @@ class FakeRequest:
     lora_request: Any = None
     block_hashes: list[bytes] = field(default_factory=lambda: [b"first", b"second"])
 
+    @property
+    def num_tokens(self) -> int:
+        return len(self._all_token_ids)
+
+    @property
+    def all_token_ids(self) -> list[int]:
+        return self._all_token_ids
+
     def __post_init__(self) -> None:
         self.prompt_token_ids = list(range(self.num_prompt_tokens))
         self._all_token_ids = list(range(self.num_prompt_tokens))
