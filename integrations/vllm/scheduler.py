@@ -140,13 +140,14 @@ class ConnectorScheduler:
     def arrived(self, request: EngineRequest) -> None:
         """A request is new: what it says of a prefill engine is read, and one that is to be prefilled is made ready."""
         params = request.kv_transfer_params or {}
-        if params.get("do_remote_prefill") or _continues(params):
-            self._read(request, params)
         if params.get("do_remote_decode") and self._answers(request):
             if shared := transfer_id(params):
                 asked = request.num_prompt_tokens - self.recomputed
                 self._prompts.add(request.request_id, OfferedPrompt(shared, self._digest(request, asked), asked))
             self._stop_short(request)
+        # Behind that: states and windows are loaded where the prompt goes on behind them.
+        if params.get("do_remote_prefill") or _continues(params):
+            self._read(request, params)
 
     def matched(self, request: EngineRequest, local: int) -> int:
         """How many tokens behind the `local` ones come from the prefill engine that `request` names."""

@@ -28,14 +28,15 @@ class FakeRequest:
     cache_salt: str | None = None
     lora_request: Any = None
     block_hashes: list[bytes] = field(default_factory=lambda: [b"first", b"second"])
-
-    @property
-    def num_tokens(self) -> int:
-        return len(self._all_token_ids)
+    generated: list[int] = field(default_factory=list)
 
     @property
     def all_token_ids(self) -> list[int]:
-        return self._all_token_ids
+        return [*(self.prompt_token_ids or ()), *self.generated]
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.all_token_ids)
 
     def __post_init__(self) -> None:
         self.prompt_token_ids = list(range(self.num_prompt_tokens))

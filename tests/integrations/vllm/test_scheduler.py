@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -556,3 +557,105 @@ def test_an_early_request_may_name_peers_alone() -> None:
     made.refuses = refusing("10.0.0.2")
     made.arrived(request)
     assert made.matched(request, 0) == 0
+
+
+# The next turn
+
+
+def turn(tokens: int, generated: int, **change: Any) -> tuple[ConnectorScheduler, FakeRequest]:
+    """A decode engine that keeps what it has for the next turn, and a request there that has ended."""
+    made, request = scheduler(*change.pop("tables", (FULL,))), to_decode("d", tokens, held(tokens))
+    made.next_turn = change.pop("next_turn", 30.0)
+    made.arrived(request)
+    made.allocated(request, ([1],) * 2, made.matched(request, 0))
+    made.orders()
+    request.generated = list(range(tokens, tokens + generated))
+    request.num_computed_tokens = change.pop("computed", tokens + generated - 1)
+    return made, request
+
+
+def test_decode_keeps_what_it_loaded_and_generated_for_the_next_turn() -> None:
+    made, request = turn(40, 16)
+    kept, params = made.finished(request, ([7, 8], [1]), SERVED)
+    assert params is not None
+    assert (kept, params["do_remote_decode"], params["do_remote_prefill"]) == (True, True, False)
+    assert (params["remote_num_tokens"], params["remote_block_ids"]) == (55, [[7, 8]])
+    assert params["remote_blocks_expiry_time"] == pytest.approx(time.time() + 30, abs=5)
+    prompt = prompt_digest(range(55))
+    assert told(made).holds == (HoldOrder("d", 55, ((7, 8),), prompt, next_turn=True),)
+
+
+def test_the_next_prefill_loads_it_and_is_held_for_decode_as_ever() -> None:
+    made, request = turn(40, 16)
+    _, params = made.finished(request, ([7, 8], [1]), SERVED)
+    prefill, following = scheduler(), FakeRequest("p", 70, params)
+    prefill.arrived(following)
+    assert prefill.matched(following, 32) == 55 - 32
+    prefill.allocated(following, ([1, 2, 3, 4, 5], [1]), 55 - 32)
+    (load,) = told(prefill).loads
+    assert (load.tokens, load.remote.request, load.remote.tokens) == ((32, 55), "d", 55)
+    following.num_computed_tokens = 70
+    kept, back = prefill.finished(following, ([1, 2, 3, 4, 5], [1]), SERVED)
+    assert back is not None
+    assert (kept, back["do_remote_prefill"], back["do_remote_decode"], back["remote_num_tokens"]) == (
+        True, True, False, 70
+    )  # fmt: skip
+    assert "remote_blocks_expiry_time" not in back
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"next_turn": 0.0},
+        {"computed": 54},
+        {"tables": (FULL, SLOTS), "computed": 56},
+        {"tables": (FULL, GroupTable(1, 2, forgets=True))},
+    ],
+    ids=["not meant", "a token lacks", "a state is ahead", "a state among drafts"],
+)
+def test_nothing_is_kept_for_the_next_turn(change: dict[str, Any]) -> None:
+    made, request = turn(40, 16, **change)
+    assert made.finished(request, ([7, 8], [1]), SERVED) == (False, None)
+    assert not made.orders().holds
+
+
+def test_what_is_computed_ahead_is_kept_with_tokens_alone() -> None:
+    made, request = turn(40, 16, computed=56)
+    _, params = made.finished(request, ([7, 8], [1]), SERVED)
+    assert params is not None
+    assert params["remote_num_tokens"] == 55
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"remote_blocks_expiry_time": 1.0}, "expired"),
+        ({"remote_prompt": "0" * 32}, "another prompt"),
+        ({"remote_blocks_expiry_time": "soon"}, "no held request"),
+    ],
+)
+def test_a_turn_that_decode_does_not_have_is_prefilled_here(
+    change: dict[str, Any], why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    made, request = turn(40, 16)
+    _, params = made.finished(request, ([7, 8], [1]), SERVED)
+    prefill, following = scheduler(), FakeRequest("p", 70, {**(params or {}), **change})
+    prefill.arrived(following)
+    assert prefill.matched(following, 0) == 0
+    assert why in caplog.text
+    following.num_computed_tokens = 70
+    assert prefill.finished(following, ([1], [1]), SERVED)[0]
+
+
+def test_states_are_loaded_as_a_whole_or_not_at_all(caplog: pytest.LogCaptureFixture) -> None:
+    """A prompt that ends before the state that decode kept, as where an answer is asked for once more."""
+    caplog.set_level("INFO")
+    made, request = turn(40, 16, tables=(FULL, SLOTS))
+    made.registered([facts(groups=(TOKENS, STATE))])
+    _, params = made.finished(request, ([7, 8], [1]), SERVED)
+    for tokens, loaded in ((70, 55), (57, 55), (56, 0), (55, 0), (41, 0)):
+        prefill, following = scheduler(FULL, SLOTS), FakeRequest("p", tokens, dict(params or {}))
+        prefill.arrived(following)
+        assert prefill.matched(following, 0) == loaded
+        assert [order.tokens for order in prefill.orders().loads] == ([] if loaded else [(0, 0)])

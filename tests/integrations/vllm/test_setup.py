@@ -69,9 +69,10 @@ def test_where_drafts_are_made_both_sides_wait_for_the_device(
     drafts: bool, plans: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is drafted is written behind the token that ends a step."""
-    worker = SimpleNamespace(start=lambda: None, keys=None)
-    for name in ("PrefillWorker", "DecodeWorker", "Nixl", "views"):
+    worker = SimpleNamespace(start=lambda: None, keys=None, endpoint=None)
+    for name in ("PrefillWorker", "Nixl", "views"):
         monkeypatch.setattr(setup, name, lambda *_, **__: worker)
+    monkeypatch.setattr(setup, "DecodeWorker", SimpleNamespace(beside=lambda prefill, _: prefill))
     config, mark = read_config({"plans": str(plans), "insecure": True}), list[None]().clear
     made, _ = connector_worker(config, replace(layout("tp=1"), mark=mark), replace(ROLES, drafts=drafts))
     assert [side is not None and side._mark is mark for side in (made._prefill, made._decode)] == [drafts, drafts]
