@@ -1,0 +1,54 @@
+"""A small part of what `make model` explores, and faults that the laws find."""
+
+from __future__ import annotations
+
+import pytest
+from tests.runtime.explore.__main__ import space
+from tests.runtime.explore.world import BrokenLawError
+
+from kvplan.runtime.protocol.leases import Leases
+from kvplan.runtime.protocol.load_table import LoadTable
+from kvplan.runtime.protocol.quarantine import Quarantine
+from kvplan.runtime.protocol.readers import ClientClaim
+
+WAYS = [(False, False), (False, True), (True, False), (True, True)]
+IDS = ["pull, whole", "pull, chunks", "push, whole", "push, chunks"]
+
+
+@pytest.mark.parametrize(("push", "chunked"), WAYS, ids=IDS)
+def test_without_trouble_every_order_ends_well(push: bool, chunked: bool) -> None:
+    found = space(("a", "a"), push, chunked, 0)
+    assert found.whole
+    assert (found.ends, found.states > 25) == (1, True)
+
+
+@pytest.mark.parametrize(("push", "chunked"), WAYS, ids=IDS)
+def test_one_trouble_at_any_point_breaks_no_law(push: bool, chunked: bool) -> None:
+    found = space(("a", "a"), push, chunked, 1, depth=9 if chunked else 11)
+    assert found.states > 300
+
+
+def test_blocks_of_a_failed_request_that_are_free_at_once_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Quarantine, "add", lambda quarantine, load: quarantine.ledger.free(load.written))
+    with pytest.raises(BrokenLawError, match="to which it does not belong"):
+        space(("a", "a"), False, False, 1)
+
+
+def test_a_claim_of_other_blocks_that_is_answered_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ClientClaim, "unlike", lambda *_: "")
+    with pytest.raises(BrokenLawError, match=r"done with the content of holds \[-1, -1\], not 0") as broken:
+        space(("a", "a"), False, False, 1)
+    assert "withdraw 0 → hold 1" in broken.value.__notes__[0], "the way to it is told"
+
+
+def test_blocks_that_are_released_while_they_are_written_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    for count in ("begin_write", "end_write"):
+        monkeypatch.setattr(Leases, count, lambda *_: None)
+    with pytest.raises(BrokenLawError, match="is released while it is being written"):
+        space(("a", "a"), True, False, 1)
+
+
+def test_a_request_that_never_ends_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LoadTable, "fail", lambda *_: None)
+    with pytest.raises(BrokenLawError, match="something is left"):
+        space(("a", "a"), False, False, 1)

@@ -1,0 +1,562 @@
+"""Two protocol cores, the line between them and the memory of both: a state that is copied, and all that may happen.
+
+A prefill worker holds requests, some of them by a name that was held before in other blocks. A decode worker asks for
+each when it is told of its blocks. Blocks have the number of their hold as their content, and are overwritten as soon
+as they are released.
+The laws: a request that is done has the content of the hold that decode was told of; nothing is copied to blocks that
+belong to nobody, or to somebody else; nothing that is still being read is released; nothing raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from tests.runtime.helpers.plans import Model, Shape, plan
+
+from kvplan.plan.request import Request, RequestRules
+from kvplan.plan.types import Blocks, Plan, Runs
+from kvplan.runtime import errors
+from kvplan.runtime.protocol import decode_effects, prefill_effects
+from kvplan.runtime.protocol.decode import DecodeCore
+from kvplan.runtime.protocol.effects import Input, Output, Send, Unsent
+from kvplan.runtime.protocol.load_table import write_request
+from kvplan.runtime.protocol.loads import KnownEngine, Load, LoadPart, PairRules, PrefillPeer
+from kvplan.runtime.protocol.pins import Claimant
+from kvplan.runtime.protocol.prefill import PrefillCore
+from kvplan.runtime.protocol.readers import Reader, WriteTarget
+from kvplan.runtime.transfer.chunks import Chunk
+from kvplan.runtime.transfer.demand import DemandRules
+
+MODEL = Model(heads=1, layers=(3,), state=False)
+END, PAGE, LEASE, TIMEOUT = 8, 4, 6.0, 30.0
+POOL = {"kv": 20}
+CHUNKS = ((0, PAGE), (PAGE, END))
+GARBAGE = -1
+# Rounds of two seconds after which everything has ended, and steps after which one of them has.
+ROUNDS, MOST_STEPS = 40, 200
+
+
+class BrokenLawError(AssertionError):
+    """Something happened that the protocol promises not to let happen."""
+
+
+def tables(first: int) -> dict[str, Blocks]:
+    """The two blocks of a request from `first` on."""
+    return {"kv": Blocks(0, np.array([first, first + 1], np.int64))}
+
+
+@dataclass(frozen=True, eq=False)
+class Fixed:
+    """What no step changes: the plan, who moves the bytes, and whether requests come in chunks.
+
+    `names` are those of the holds, in the order in which prefill makes them.
+    """
+
+    names: tuple[str, ...]
+    plan: Plan
+    push: bool
+    chunked: bool
+    pair: PairRules
+    target: WriteTarget
+
+    @classmethod
+    def of(cls, push: bool, chunked: bool, names: tuple[str, ...] = ("a", "a")) -> Fixed:
+        made = plan(Shape(1), Shape(1), MODEL)
+        rules, demands = RequestRules(made), DemandRules(made, 0)
+        pair, target = PairRules(made, rules, demands, POOL), WriteTarget("d", rules, demands, POOL, POOL)
+        return cls(names, made, push, chunked, pair, target)
+
+
+@dataclass(slots=True)
+class Copying:
+    """Bytes on their way for one part of a load or one write: each piece has runs, `last` says that no more come."""
+
+    whose: Any
+    pieces: list[Mapping[str, Runs]] = field(default_factory=list)
+    last: bool = False
+    stopped: bool = False
+
+
+@dataclass(slots=True)
+class Line:
+    """A connection: its messages either way. `seen` says that decode knows that it is broken."""
+
+    number: int
+    up: list[Any] = field(default_factory=list)
+    down: list[Any] = field(default_factory=list)
+    broken: bool = False
+    seen: bool = False
+
+
+@dataclass(slots=True)
+class World:
+    """The state. Each kind of trouble may still happen as often as `left` says, and all of them `most` times."""
+
+    fixed: Fixed
+    left: dict[str, int]
+    most: int
+    decode: DecodeCore
+    prefill: PrefillCore
+    now: float = 0.0
+    line: Line = field(default_factory=lambda: Line(0))
+    engine: KnownEngine | None = None
+    reader: Reader | None = None
+    run: int = 0
+    memory: dict[int, int] = field(default_factory=dict)
+    copied: dict[int, int] = field(default_factory=dict)
+    reads: list[Copying] = field(default_factory=list)
+    writes: list[Copying] = field(default_factory=list)
+    holds: list[int] = field(default_factory=list)
+    offered: dict[int, int] = field(default_factory=dict)
+    held: dict[str, int] = field(default_factory=dict)
+    loads: list[Load] = field(default_factory=list)
+    told: list[int] = field(default_factory=list)
+
+    @classmethod
+    def new(cls, fixed: Fixed, left: Mapping[str, int], most: int) -> World:
+        world = cls(fixed, dict(left), most, _decode_core(fixed), _prefill_core())
+        world.meet()
+        return world
+
+    @property
+    def _name_of_run(self) -> str:
+        return f"run {self.run}"
+
+    # What may happen: each a step, by name
+
+    def steps(self) -> Iterator[tuple[str, Callable[[], None]]]:
+        """All that may happen now."""
+        yield from self._callers()
+        yield from self._wires()
+        yield from self._troubles()
+
+    def _callers(self) -> Iterator[tuple[str, Callable[[], None]]]:
+        number = len(self.holds)
+        if number < len(self.fixed.names) and self.fixed.names[number] not in self.held:
+            yield f"hold {number}", lambda: self.hold(number)
+        for hold in self.held.values():
+            if self.fixed.chunked and self.offered.get(hold, 0) < len(CHUNKS):
+                yield f"offer {hold}", lambda hold=hold: self.offer(hold)  # type: ignore[misc]
+        if (asked := self._next_ask()) is not None:
+            yield f"ask {asked}", lambda: self.ask(asked)
+
+    def _wires(self) -> Iterator[tuple[str, Callable[[], None]]]:
+        if self.line.up and not self.line.broken:
+            yield "prefill hears", self.prefill_hears
+        if self.line.down and not self.line.broken:
+            yield "decode hears", self.decode_hears
+        for number, copying in enumerate(self.reads):
+            if copying.pieces:
+                yield f"read {number}", lambda number=number: self.read(number)  # type: ignore[misc]
+        for number, copying in enumerate(self.writes):
+            if copying.pieces:
+                yield f"write {number}", lambda number=number: self.write(number)  # type: ignore[misc]
+
+    def _troubles(self) -> Iterator[tuple[str, Callable[[], None]]]:
+        if self.line.broken and not self.line.seen:
+            yield "decode sees that the line is broken", self.see
+        if self.line.seen:
+            yield "meet", self.meet
+        for kind, step in (
+            ("time", self.pass_time),
+            ("lose", self.lose),
+            ("restart prefill", self.restart_prefill),
+            ("restart decode", self.restart_decode),
+        ):
+            if self._may(kind) and not (kind == "lose" and self.line.broken):
+                yield kind, lambda kind=kind, step=step: self._spend(kind, step)  # type: ignore[misc]
+        for number, load in enumerate(self.loads):
+            if self._may("cancel") and not load.ended:
+                yield f"cancel {number}", lambda load=load: self._spend("cancel", lambda: self.cancel(load))  # type: ignore[misc]
+        for hold in list(self.held.values()):
+            if self._may("withdraw"):
+                yield f"withdraw {hold}", lambda hold=hold: self._spend("withdraw", lambda: self.withdraw(hold))  # type: ignore[misc]
+        for number, copying in enumerate(self.reads):
+            if self._may("fail") and copying.pieces and not copying.stopped:
+                yield f"fail {number}", lambda number=number: self._spend("fail", lambda: self.fail(number))  # type: ignore[misc]
+
+    def _may(self, kind: str) -> bool:
+        return self.most > 0 and self.left.get(kind, 0) > 0
+
+    def _spend(self, kind: str, step: Callable[[], None]) -> None:
+        self.left[kind] -= 1
+        self.most -= 1
+        step()
+
+    # The callers
+
+    def hold(self, number: int) -> None:
+        """Prefill computes a request into blocks of its own, and keeps them."""
+        name, blocks = self.fixed.names[number], tables(2 * number)
+        self.memory |= dict.fromkeys(blocks["kv"].ids.tolist(), number)
+        self.holds.append(number)
+        self.held[name] = number
+        if self.fixed.chunked:
+            self.tell_prefill(prefill_effects.Hold(name, (0, END), None, ready=False))
+        else:
+            self.tell_prefill(prefill_effects.Hold(name, None, blocks, ready=True))
+        self.round()
+
+    def offer(self, hold: int) -> None:
+        """One more chunk is computed."""
+        count = self.offered[hold] = self.offered.get(hold, 0) + 1
+        name, last = self.fixed.names[hold], count == len(CHUNKS)
+        chunk = Chunk(CHUNKS[count - 1], last, None, tables(2 * hold))
+        self.tell_prefill(prefill_effects.Offer(name, chunk), prefill_effects.Computed(name, count))
+        self.round()
+
+    def _next_ask(self) -> int | None:
+        """The hold that decode is told of next: in order, each when the one before of its name has ended."""
+        if self.engine is None or len(self.told) == len(self.holds):
+            return None
+        hold = self.holds[len(self.told)]
+        names = [self.fixed.names[told] for told in self.told]
+        before = [load for load, name in zip(self.loads, names, strict=True) if name == self.fixed.names[hold]]
+        over = all(load.ended and not self.decode.loads.quarantine.keeps(load) for load in before)
+        return hold if over else None
+
+    def ask(self, hold: int) -> None:
+        """Decode asks for what a hold has, into blocks that it has for this hold alone."""
+        prefill = {} if self.fixed.chunked else tables(2 * hold)
+        request = Request(self.fixed.names[hold], (0, END), prefill, tables(10 + 2 * hold))
+        load = Load(request, self.now + TIMEOUT, self.now, self.fixed.chunked)
+        self.loads.append(load)
+        self.told.append(hold)
+        assert self.engine is not None
+        self.tell_decode(decode_effects.Begin(load, self.engine))
+        self.tick()
+
+    def cancel(self, load: Load) -> None:
+        self.tell_decode(decode_effects.Fail(load, errors.CancelledTransferError("cancelled")))
+        self.tick()
+
+    def withdraw(self, hold: int) -> None:
+        """Prefill gives a request up: nothing more of it is computed."""
+        self.offered[hold] = len(CHUNKS)
+        self.tell_prefill(prefill_effects.Withdraw(self.fixed.names[hold], errors.WithdrawnError("given up")))
+        self.round()
+
+    # The wires
+
+    def prefill_hears(self) -> None:
+        message = self.line.up.pop(0)
+        assert self.reader is not None
+        known = self.reader in self.prefill.state.sessions
+        identity = self.reader.identity
+        self.tell_prefill(
+            prefill_effects.Heard(self.reader, message) if known else prefill_effects.Stranger(identity, message)
+        )
+        self.round()
+
+    def decode_hears(self) -> None:
+        message = self.line.down.pop(0)
+        assert self.engine is not None
+        self.tell_decode(decode_effects.Heard(self.engine, self.engine.peers[0], message))
+        self.tick()
+
+    def read(self, number: int) -> None:
+        """Bytes of a read arrive, whatever prefill's blocks have now."""
+        copying = self.reads[number]
+        self._copy(copying.pieces.pop(0), copying.whose.request)
+        self._arrived(copying)
+        self.tick()
+
+    def write(self, number: int) -> None:
+        """Bytes of a write arrive, unless the process that it was for has ended."""
+        copying = self.writes[number]
+        if copying.whose.reader.claimant.run != self._name_of_run:
+            self._fail_write(copying)
+            self.round()
+            return
+        self._copy(copying.pieces.pop(0), copying.whose.request)
+        self._written(copying)
+        self.round()
+
+    def _arrived(self, copying: Copying) -> None:
+        if copying.pieces:
+            return
+        if copying.stopped:
+            self.reads.remove(copying)
+            self.tell_decode(decode_effects.PartSettled(copying.whose))
+        elif copying.last:
+            self.reads.remove(copying)
+            self.tell_decode(decode_effects.PartPlaced(copying.whose))
+
+    def _written(self, copying: Copying) -> None:
+        if copying.pieces:
+            return
+        if copying.stopped:
+            self.writes.remove(copying)
+            self.tell_prefill(prefill_effects.Settled(copying.whose, lost=False))
+        elif copying.last:
+            self.writes.remove(copying)
+            self.tell_prefill(prefill_effects.Moved(copying.whose, 1))
+
+    def _copy(self, runs: Mapping[str, Runs], request: str) -> None:
+        """Copy blocks. Those of decode have to belong to this request."""
+        (some,) = runs.values()
+        allowed = {block for load in self._unfinished() if load.request.id == request for block in _blocks(load)}
+        for source, target in zip(some.prefill_block.tolist(), some.decode_block.tolist(), strict=True):
+            if target not in allowed:
+                raise BrokenLawError(f"block {target} is written for {request}, to which it does not belong")
+            self.copied[target] = self.memory.get(source, GARBAGE)
+
+    def _unfinished(self) -> list[Load]:
+        quarantine = self.decode.loads.quarantine
+        return [load for load in self.loads if not load.ended or quarantine.keeps(load)]
+
+    # Trouble
+
+    def pass_time(self) -> None:
+        """More than a lease goes by, without a word."""
+        self.now += LEASE + 0.5
+        self.tell_prefill(prefill_effects.Expire())
+        self.round()
+        self.tick()
+
+    def lose(self) -> None:
+        """The line breaks, and what was on its way is lost."""
+        self.line = Line(self.line.number, broken=True)
+
+    def see(self) -> None:
+        """Decode sees that the line is broken."""
+        self.line.seen = True
+        engine, self.engine = self.engine, None
+        if engine is not None:
+            self.tell_decode(decode_effects.DropEngine(engine, "the line is broken"))
+        self.tick()
+
+    def meet(self) -> None:
+        """Decode meets prefill, maybe once more."""
+        self.line = Line(self.line.number + 1)
+        fixed = self.fixed
+        self.reader = Reader(
+            bytes([self.line.number]),
+            "decode",
+            Claimant(self._name_of_run, "plan", 0),
+            fixed.plan,
+            frozenset({0}),
+            fixed.target if fixed.push else None,
+        )
+        self.tell_prefill(
+            prefill_effects.Introduce(self.reader.identity, "decode", self.reader.claimant.run),
+            prefill_effects.Met(self.reader),
+        )
+        peer = PrefillPeer(0, "p", 0, True, POOL, _size)
+        self.engine = KnownEngine("prefill", fixed.push, fixed.pair, (peer,), self.now, self.now)
+        self.tell_decode(decode_effects.EngineMet(self.engine, follow=True))
+        self.tick()
+
+    def fail(self, number: int) -> None:
+        """A read fails; what was posted of it may still arrive."""
+        copying = self.reads[number]
+        self.tell_decode(decode_effects.PartFailed(copying.whose, errors.TransportError("it failed")))
+        self.tick()
+
+    def restart_prefill(self) -> None:
+        """Prefill's process ends. Another one has memory of its own, with nothing in it."""
+        self.lose()
+        self.prefill, self.memory, self.held, self.offered = _prefill_core(self.prefill), {}, {}, {}
+        # Nobody reads it any more, and it writes no more.
+        self.writes.clear()
+        for copying in list(self.reads):
+            copying.pieces.clear()
+            gone = errors.PeerLostError("prefill has ended")
+            if not copying.stopped:
+                self.tell_decode(decode_effects.PartFailed(copying.whose, gone))
+            if copying in self.reads:
+                self._arrived(copying)
+        if self.engine is not None:
+            self.tell_decode(decode_effects.PeersGone(frozenset(self.engine.peers)))
+
+    def restart_decode(self) -> None:
+        """Decode's process ends, with its memory. Another one takes its place."""
+        self.lose()
+        self.line.seen, self.engine = True, None
+        self.run += 1
+        self.decode, self.copied, self.loads, self.told = _decode_core(self.fixed), {}, [], []
+        self.holds = list(self.held.values())
+        self.reads.clear()
+
+    def _fail_write(self, copying: Copying) -> None:
+        """The process that is written to has ended."""
+        copying.pieces.clear()
+        if not copying.stopped:
+            self.tell_prefill(prefill_effects.Broken(copying.whose, errors.PeerLostError("decode has ended")))
+        if copying in self.writes:
+            self.writes.remove(copying)
+            self.tell_prefill(prefill_effects.Settled(copying.whose, lost=True))
+
+    # The end
+
+    def finish(self) -> None:
+        """Nothing more goes wrong, and time passes: everything ends, and every block is free again."""
+        self.most = 0
+        for _ in range(ROUNDS):
+            for _ in range(MOST_STEPS):
+                if (step := next(self.steps(), None)) is None:
+                    break
+                step[1]()
+            else:
+                raise BrokenLawError("it goes on for ever")
+            self.now += 2.0
+            self.tell_prefill(prefill_effects.Expire())
+            self.round()
+            self.tick()
+        self.check_rest()
+
+    def check_rest(self) -> None:
+        """What is left when all has ended."""
+        loads, names = self.decode.loads, [load.request.id for load in self.loads if not load.ended]
+        left = {
+            "requests": names,
+            "quarantine": loads.ledger.quarantined(),
+            "blocks": loads.ledger.written(),
+            "holds": sorted(self.held),
+            "reads": self.reads,
+            "writes": self.writes,
+        }
+        if any(left.values()):
+            raise BrokenLawError(f"something is left: { {name: what for name, what in left.items() if what} }")
+
+    # The drivers
+
+    def round(self) -> None:
+        """What prefill's driver does in each round."""
+        self.tell_prefill(prefill_effects.Round(frozenset(), frozenset(), lends=True))
+
+    def tick(self) -> None:
+        """What decode's driver does in each round."""
+        self._carry(self.decode.tick(self.now), self._decode_does, self.tell_decode)
+        self._carry(self.decode.sweep(self.now), self._decode_does, self.tell_decode)
+
+    def tell_decode(self, *inputs: Input) -> None:
+        self._carry(self.decode.step(self.now, inputs), self._decode_does, self.tell_decode)
+
+    def tell_prefill(self, *inputs: Input) -> None:
+        self._carry(self.prefill.step(self.now, inputs), self._prefill_does, self.tell_prefill)
+
+    def _carry(
+        self, outputs: Iterable[Output], carry: Callable[[Output], Iterable[Input]], tell: Callable[..., None]
+    ) -> None:
+        told = [one for output in outputs for one in carry(output)]
+        if told:
+            tell(*told)
+
+    def _decode_does(self, output: Output) -> Iterable[Input]:
+        match output:
+            case Send():
+                return self._send(self.line.up, self.engine is not None and output.peer in self.engine.peers, output)
+            case decode_effects.AskWrite():
+                said = Send(output.part.peer, write_request(output.load.request))
+                return self._send(self.line.up, True, said)
+            case decode_effects.Move():
+                copying = _of(self.reads, output.part)
+                copying.pieces += [output.runs] if output.runs else []
+                copying.last = output.last
+                return self._later(decode_effects.PartPlaced, copying, self.reads)
+            case decode_effects.Stop():
+                copying = _of(self.reads, output.part)
+                copying.stopped = True
+                return self._later(decode_effects.PartSettled, copying, self.reads)
+            case decode_effects.Ended():
+                self._check_ended(output.load)
+            case decode_effects.EngineLost() if self.engine is output.engine:
+                self.line.broken = self.line.seen = True
+                self.engine = None
+                return (decode_effects.DropEngine(output.engine, str(output.error)),)
+        return ()
+
+    def _later(self, kind: Callable[[LoadPart], Input], copying: Copying, all_: list[Copying]) -> Iterable[Input]:
+        """A part of which nothing is on its way is over at once."""
+        if copying.pieces or not (copying.last or copying.stopped):
+            return ()
+        all_.remove(copying)
+        return (kind(copying.whose),)
+
+    def _prefill_does(self, output: Output) -> Iterable[Input]:
+        match output:
+            case Send():
+                return self._send(self.line.down, output.peer is self.reader, output)
+            case prefill_effects.Reply():
+                self.line.down.append(output.message)
+            case prefill_effects.Move():
+                copying = _of(self.writes, output.key)
+                copying.pieces += [output.runs] if output.runs else []
+                copying.last = output.last
+            case prefill_effects.Stop():
+                copying = _of(self.writes, output.key)
+                copying.stopped = True
+                if not copying.pieces:
+                    self.writes.remove(copying)
+                    return (prefill_effects.Settled(output.key, lost=False),)
+            case prefill_effects.Free():
+                self._release(output.released.request)
+                return (prefill_effects.Taken((output.released.request,)),)
+            case prefill_effects.Rejected():
+                raise BrokenLawError(f"a command was rejected: {output.error}")
+        return ()
+
+    def _send(self, queue: list[Any], known: bool, send: Send) -> Iterable[Input]:
+        if known and not self.line.broken:
+            queue.append(send.message)
+            return ()
+        if send.droppable:
+            return ()
+        return (Unsent(send.peer, send.message, errors.PeerLostError("the line is broken")),)
+
+    # The laws
+
+    def _release(self, name: str) -> None:
+        """Blocks are the engine's again: it overwrites them. Nothing may be written from them."""
+        hold = self.held.pop(name)
+        blocks = set(tables(2 * hold)["kv"].ids.tolist())
+        for copying in self.writes:
+            for runs in copying.pieces:
+                if blocks & set(runs["kv"].prefill_block.tolist()):
+                    raise BrokenLawError(f"hold {hold} is released while it is being written")
+        self.memory |= dict.fromkeys(blocks, GARBAGE)
+
+    def _check_ended(self, load: Load) -> None:
+        if load.error is not None:
+            return
+        hold = self.told[self.loads.index(load)]
+        have = [self.copied.get(block) for block in _blocks(load)]
+        # Of a prompt that prefill computes decode knows the name alone: a later hold of it may be what it gets.
+        later = {other for other in self.holds if other > hold and self.fixed.chunked}
+        if not any(have == [one] * len(have) for one in {hold, *later}):
+            raise BrokenLawError(f"request {load.request.id} is done with the content of holds {have}, not {hold}")
+
+
+def _of(all_: list[Copying], whose: Any) -> Copying:
+    for copying in all_:
+        if copying.whose is whose or copying.whose == whose:
+            return copying
+    all_.append(Copying(whose))
+    return all_[-1]
+
+
+def _blocks(load: Load) -> list[int]:
+    return [int(block) for block in tables_of(load).ids]
+
+
+def tables_of(load: Load) -> Blocks:
+    found = load.request.decode["kv"]
+    assert isinstance(found, Blocks)
+    return found
+
+
+def _size(runs: Mapping[str, Runs]) -> int:
+    return 1
+
+
+def _decode_core(fixed: Fixed) -> DecodeCore:
+    return DecodeCore(fixed.plan.decode, 0, POOL, 8, 0.0)
+
+
+def _prefill_core(before: PrefillCore | None = None) -> PrefillCore:
+    """A core whose pins have other numbers than those of the one before."""
+    return PrefillCore(0, LEASE, 8, 0 if before is None else 1000)
