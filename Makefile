@@ -10,7 +10,7 @@ PYTEST_ARGS ?= -n 3 --dist loadgroup --no-loadscope-reorder --max-worker-restart
 # Compiled files are kept, whatever the surroundings say: tests start hundreds of processes that import the same.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-all lint types ruff imports pages collected site bench bench-peers bench-gpu soak mutants faults conformance conformance-facts vllm vllm-releases vllm-gpu full goldens fmt install clean
+.PHONY: help demo test test-all lint types ruff imports pages collected site bench bench-peers bench-gpu soak model mutants faults conformance conformance-facts vllm vllm-releases vllm-gpu full goldens fmt install clean
 
 help:  ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -70,6 +70,9 @@ bench-gpu: $(VENV)/.core $(VENV)/.nixl $(VENV)/.torch  ## between two processes 
 
 soak: $(VENV)/.dev $(VENV)/.nixl  ## random requests and faults for SOAK_S seconds (600); the figures come last
 	@PYTHONPATH=. $(BIN)/python -m tests.soak --seconds $(SOAK_S)
+
+model: $(VENV)/.dev  ## every order of messages, copies and troubles of two protocol cores (ARGS=depth); prints how many states there are
+	@PYTHONPATH=. nice -n 5 $(BIN)/python -m tests.runtime.explore $(ARGS)
 
 mutants: $(VENV)/.dev $(VENV)/.nixl  ## change the code bit by bit, list changes that no test finds (ARGS=paths; --every N); cosmic-ray is in a cache
 	@PYTHONPATH=. nice -n 5 $(BIN)/python -m tests.mutants $(ARGS)

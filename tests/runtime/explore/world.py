@@ -205,7 +205,7 @@ class World:
         count = self.offered[hold] = self.offered.get(hold, 0) + 1
         name, last = self.fixed.names[hold], count == len(CHUNKS)
         chunk = Chunk(CHUNKS[count - 1], last, None, tables(2 * hold))
-        self.tell_prefill(prefill_effects.Offer(name, chunk), prefill_effects.Computed(name, count))
+        self.tell_prefill(prefill_effects.OfferChunk(name, chunk), prefill_effects.Computed(name, count))
         self.round()
 
     def _next_ask(self) -> int | None:
@@ -247,7 +247,7 @@ class World:
         known = self.reader in self.prefill.state.sessions
         identity = self.reader.identity
         self.tell_prefill(
-            prefill_effects.Heard(self.reader, message) if known else prefill_effects.Stranger(identity, message)
+            prefill_effects.ReaderHeard(self.reader, message) if known else prefill_effects.Stranger(identity, message)
         )
         self.round()
 
@@ -290,10 +290,10 @@ class World:
             return
         if copying.stopped:
             self.writes.remove(copying)
-            self.tell_prefill(prefill_effects.Settled(copying.whose, lost=False))
+            self.tell_prefill(prefill_effects.WriteSettled(copying.whose, lost=False))
         elif copying.last:
             self.writes.remove(copying)
-            self.tell_prefill(prefill_effects.Moved(copying.whose, 1))
+            self.tell_prefill(prefill_effects.WriteMoved(copying.whose, 1))
 
     def _copy(self, runs: Mapping[str, Runs], request: str) -> None:
         """Copy blocks. Those of decode have to belong to this request."""
@@ -385,10 +385,10 @@ class World:
         """The process that is written to has ended."""
         copying.pieces.clear()
         if not copying.stopped:
-            self.tell_prefill(prefill_effects.Broken(copying.whose, errors.PeerLostError("decode has ended")))
+            self.tell_prefill(prefill_effects.WriteBroken(copying.whose, errors.PeerLostError("decode has ended")))
         if copying in self.writes:
             self.writes.remove(copying)
-            self.tell_prefill(prefill_effects.Settled(copying.whose, lost=True))
+            self.tell_prefill(prefill_effects.WriteSettled(copying.whose, lost=True))
 
     # The end
 
@@ -483,16 +483,16 @@ class World:
                 return self._send(self.line.down, output.peer is self.reader, output)
             case prefill_effects.Reply():
                 self.line.down.append(output.message)
-            case prefill_effects.Move():
+            case prefill_effects.MoveWrite():
                 copying = _of(self.writes, output.key)
                 copying.pieces += [output.runs] if output.runs else []
                 copying.last = output.last
-            case prefill_effects.Stop():
+            case prefill_effects.StopWrite():
                 copying = _of(self.writes, output.key)
                 copying.stopped = True
                 if not copying.pieces:
                     self.writes.remove(copying)
-                    return (prefill_effects.Settled(output.key, lost=False),)
+                    return (prefill_effects.WriteSettled(output.key, lost=False),)
             case prefill_effects.Free():
                 self._release(output.released.request)
                 return (prefill_effects.Taken((output.released.request,)),)
