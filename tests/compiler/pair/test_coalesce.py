@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import combinations, product
 from random import Random
 
 import pytest
 
-from kvplan.compiler.pair.coalesce import PaddingTests, coalesce
+from kvplan.compiler.pair.coalesce import PaddingTests, coalesce, vacant
 from kvplan.compiler.pair.intersect import AddressLoop, AddressNest
+from kvplan.compiler.placement.tree import PLANE, AxisDigit, BodyLoop, Element, PagedRegion, PlacedCache
 
 FULL = PaddingTests(lambda start, stop: False, lambda start, stop: False)
 EMPTY = PaddingTests(lambda start, stop: True, lambda start, stop: True)
@@ -108,3 +109,35 @@ def test_a_loop_folds_over_its_gaps_if_the_first_and_the_last_have_no_data(
     held = [own | {data} if one == side else own for one in (0, 1)]
     gaps = PaddingTests(*(lambda start, stop, held=held: held.isdisjoint(range(start, stop)) for held in held))
     assert [each.bytes for each in coalesce([row], gaps)] == [size]
+
+
+@pytest.mark.parametrize(
+    ("prefill", "decode", "count"),
+    [(None, None, 1), (102, None, 2), (104, None, 2), (134, None, 2), (136, None, 2), (150, None, 1),
+     (None, 2, 2), (None, 4, 2), (None, 42, 2), (None, 44, 2), (None, 62, 1)],
+)  # fmt: skip
+def test_spans_under_a_loop_join_if_the_first_and_the_last_gap_have_no_data(
+    prefill: int | None, decode: int | None, count: int
+) -> None:
+    held = [{prefill}, {decode}]
+    gaps = PaddingTests(*(lambda start, stop, held=held: held.isdisjoint(range(start, stop)) for held in held))
+    assert len(coalesce([nest(100, 0, 2, (3, 16, 20)), nest(105, 5, 2, (3, 16, 20))], gaps)) == count
+
+
+# gap(2) head { token { k(3 bytes) gap(1) v(2) gap(2) } gap(4) }: 3 heads of 2 tokens, in a page of 62 bytes in planes 1 and 2.
+BODY = (BodyLoop(2, "head", 1, 3, 20, (BodyLoop(0, "token", 1, 2, 8, (Element(0, "k", 3), Element(4, "v", 2))),)),)
+UNIT = PlacedCache("c", "g", (0, 1), 1, 2, (PagedRegion(None, 0, (AxisDigit("layer", 1, 2, 1),), BODY, 62, 64),))
+DATA = {2 + head * 20 + token * 8 + byte for head in range(3) for token in range(2) for byte in (0, 1, 2, 4, 5)}
+
+
+@pytest.mark.parametrize("plane", [1, 2])
+def test_padding_is_what_lies_in_a_page_and_in_no_element(plane: int) -> None:
+    test, at = vacant(UNIT), plane * PLANE
+    for start, stop in combinations(range(66), 2):
+        assert test(at + start, at + stop) == (stop <= 62 and DATA.isdisjoint(range(start, stop))), (start, stop)
+
+
+def test_where_no_page_lies_there_is_no_padding() -> None:
+    test = vacant(UNIT)
+    assert not test(3, 4)
+    assert not test(3 * PLANE + 3, 3 * PLANE + 4)

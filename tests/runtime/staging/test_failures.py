@@ -103,6 +103,7 @@ def test_nothing_is_copied_once_a_request_has_failed(made: World, gate: Gate) ->
     before = {name: array.copy() for name, array in made.decode_memory[0].items()}
     transfer.cancel()
     run(made, lambda: all(count == THREADS for count in kept(made)))
+    assert [worker.inspect().stage.copies for worker in copying(made)] == [0] * len(copying(made))
     gate.go.set()
     run(made, lambda: made.decode[0].settled(transfer) and unused(made))
     changed = sum(int((before[name] != array).sum()) for name, array in made.decode_memory[0].items())
