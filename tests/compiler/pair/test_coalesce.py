@@ -124,17 +124,18 @@ def test_spans_under_a_loop_join_if_the_first_and_the_last_gap_have_no_data(
     assert len(coalesce([nest(100, 0, 2, (3, 16, 20)), nest(105, 5, 2, (3, 16, 20))], gaps)) == count
 
 
-# gap(2) head { token { k(3 bytes) gap(1) v(2) gap(2) } gap(4) }: 3 heads of 2 tokens, in a page of 62 bytes in planes 1 and 2.
-BODY = (BodyLoop(2, "head", 1, 3, 20, (BodyLoop(0, "token", 1, 2, 8, (Element(0, "k", 3), Element(4, "v", 2))),)),)
-UNIT = PlacedCache("c", "g", (0, 1), 1, 2, (PagedRegion(None, 0, (AxisDigit("layer", 1, 2, 1),), BODY, 62, 64),))
-DATA = {2 + head * 20 + token * 8 + byte for head in range(3) for token in range(2) for byte in (0, 1, 2, 4, 5)}
+# gap(2) head { token { k(3 bytes) gap(1) v(2) gap(2) } gap(1) w(3) }: 3 heads of 2 tokens, in planes 1 and 2.
+TOKEN = BodyLoop(0, "token", 1, 2, 8, (Element(0, "k", 3), Element(4, "v", 2)))
+BODY = (BodyLoop(2, "head", 1, 3, 20, (TOKEN, Element(17, "w", 3))),)
+UNIT = PlacedCache("c", "g", (0, 1), 1, 2, (PagedRegion(None, 0, (AxisDigit("layer", 1, 2, 1),), BODY, 64, 64),))
+DATA = {2 + head * 20 + byte for head in range(3) for byte in (0, 1, 2, 4, 5, 8, 9, 10, 12, 13, 17, 18, 19)}
 
 
 @pytest.mark.parametrize("plane", [1, 2])
 def test_padding_is_what_lies_in_a_page_and_in_no_element(plane: int) -> None:
     test, at = vacant(UNIT), plane * PLANE
-    for start, stop in combinations(range(66), 2):
-        assert test(at + start, at + stop) == (stop <= 62 and DATA.isdisjoint(range(start, stop))), (start, stop)
+    for start, stop in combinations(range(68), 2):
+        assert test(at + start, at + stop) == (stop <= 64 and DATA.isdisjoint(range(start, stop))), (start, stop)
 
 
 def test_where_no_page_lies_there_is_no_padding() -> None:
