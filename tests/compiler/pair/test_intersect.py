@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate, product
+from itertools import accumulate, pairwise, product
 from operator import mul
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -87,3 +88,33 @@ def test_hops_lead_to_every_row(prefill: tuple[AxisDigit, ...], decode: tuple[Ax
 def test_a_common_range_counts_from_what_either_side_holds() -> None:
     assert common((2, 6), (4, 8)) == CommonRange(2, 0, 2)
     assert common((0, 2), (4, 8)).count == 0
+
+
+def in_tiles(*weights: int) -> tuple[AxisDigit, ...]:
+    """An axis of 48 items in tiles of so many, the outer ones first, with steps that nothing folds."""
+    every = [*weights, 1]
+    counts = [48 // every[0], *(outer // inner for outer, inner in pairwise(every))]
+    return tuple(AxisDigit("head", w, n, 1000 * w + 7) for w, n in zip(every, counts, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("prefill", "decode", "begin", "count", "expected"),
+    [
+        (in_tiles(), in_tiles(), (0, 0), 48, 1),
+        (in_tiles(4), in_tiles(4), (0, 0), 8, 1),
+        (in_tiles(4), in_tiles(2), (0, 0), 48, 1),
+        (in_tiles(12, 4), in_tiles(12), (0, 0), 48, 1),
+        (in_tiles(4), in_tiles(4), (4, 8), 40, 1),
+        (in_tiles(4), in_tiles(4), (1, 1), 39, 2),
+        (in_tiles(4), in_tiles(2), (2, 0), 46, 2),
+        (in_tiles(4), in_tiles(4), (0, 2), 40, 2),
+        (in_tiles(4), in_tiles(4), (1, 2), 12, 3),
+        (in_tiles(4), in_tiles(6), (0, 0), 48, 4),
+    ],
+)
+def test_whole_tiles_are_loops_and_what_never_begins_together_repeats(
+    prefill: tuple[AxisDigit, ...], decode: tuple[AxisDigit, ...], begin: tuple[int, int], count: int, expected: int
+) -> None:
+    found = [*pieces(prefill, decode, CommonRange(*begin, count))]
+    assert len(found) == expected
+    assert sum(len(moved((p, d), loops)) for p, d, loops in found) == count
