@@ -32,9 +32,10 @@ class Half:
     seconds at most. `say` says what is to be said to peers. `after` a call comes what belongs to the caller, which may
     call any worker. `uses` says whether the transport has to know a peer.
 
-    `unused` raises HandleError if the memory cannot be given back now. `drain` has it take nothing new, and end what is
-    under way after some seconds. `leave` drops every peer, with what follows the half's name in errors. When the
-    transport is closed it has `closed`. `ending` ends the threads that it began, as the program ends.
+    `unused` raises HandleError if the memory cannot be given back now. `drain` has it take nothing new, and end what
+    is under way after some seconds; `drained` says whether nothing is left. `leave` drops every peer, with what follows
+    the half's name in errors. When the transport is closed it has `closed`. `ending` ends the threads that it began,
+    as the program ends.
     """
 
     accept: Callable[[Pool], None]
@@ -47,6 +48,7 @@ class Half:
     uses: Callable[[str], bool]
     unused: Callable[[], None]
     drain: Callable[[float], None]
+    drained: Callable[[], bool]
     leave: Callable[[str], None]
     closed: Callable[[], None]
     ending: Callable[[], None]
@@ -109,6 +111,10 @@ class Endpoint:
         """Have every half take nothing new."""
         for half in self.halves:
             half.drain(timeout)
+
+    def drained(self) -> bool:
+        """Whether every half drains, and nothing is left."""
+        return all(half.drained() for half in self.halves)
 
     def suspend(self) -> None:
         """Give the memory back: every peer is dropped, every registration ended. Raises HandleError while in use."""

@@ -46,6 +46,7 @@ class OwnedWorker(ABC):
             uses=self._uses,
             unused=self._check_unused,
             drain=self._begin_drain,
+            drained=self._is_drained,
             leave=self._leave,
             closed=self._end,
             ending=self._ending,
@@ -200,6 +201,18 @@ class OwnedWorker(ABC):
         """
         self._check_open()
         self._endpoint.drain(timeout)
+
+    def drained(self) -> bool:
+        """Whether it drains, and nothing is left: it may be closed.
+
+        A prefill half holds no request and writes none. A decode half has no request under way, and no block in
+        quarantine.
+        """
+        return self._endpoint.drained()
+
+    @abstractmethod
+    def _is_drained(self) -> bool:
+        """Whether this half drains, and has nothing left."""
 
     def _begin_drain(self, timeout: float) -> None:
         self._drain.begin(timeout, self._clock())

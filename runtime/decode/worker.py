@@ -413,8 +413,7 @@ class DecodeWorker(OwnedWorker):
         """Whether a transfer has ended and nothing of it can be written any more: its blocks may be used."""
         return transfer.ended and not self._loads.quarantine.keeps(transfer)
 
-    def drained(self) -> bool:
-        """Whether it drains, and no request is under way and no block in quarantine: it may be closed."""
+    def _is_drained(self) -> bool:
         return self._drain.begun and not self._meetings and not self._driver.in_use
 
     def start(self) -> None:

@@ -171,8 +171,7 @@ class PrefillWorker(OwnedWorker):
         self._hold(request, (0, 0), None, None, None)
         self._give_up(request, self._lease_clock())
 
-    def drained(self) -> bool:
-        """Whether it drains, and no request is held or being written: it may be closed."""
+    def _is_drained(self) -> bool:
         return self._drain.begun and not self._core.held()
 
     @owned

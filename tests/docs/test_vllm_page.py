@@ -72,10 +72,10 @@ def test_those_that_have_another_name_or_other_connectors_beside_it_are_taken() 
         read_config(entry["kv_connector_extra_config"])
 
 
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("number", range(5))
 def test_its_configurations_are_taken(number: int) -> None:
     said = configurations()
-    assert len(said) == 4
+    assert len(said) == 5
     wanted = load().engine("vllm").serve
     assert wanted is not None
     assert dict(wanted.connector).items() <= said[number].items()

@@ -16,7 +16,7 @@ from tests.runtime.helpers.waiting import until
 
 from kvplan.plan.errors import KvplanError
 from kvplan.runtime import DecodeWorker
-from kvplan.runtime.errors import DrainingError, HandleError
+from kvplan.runtime.errors import DrainingError, HandleError, HandshakeError
 from kvplan.runtime.inspection import ConnectionState
 
 ONE = Shape(1), Shape(1)
@@ -41,6 +41,7 @@ def test_the_halves_share_one_registration_one_server_and_one_owner() -> None:
             states = [half.inspect() for half in (one.prefill[0], one.decode[0])]
             assert states[0].transport == states[1].transport
             assert states[0].peers == states[1].peers
+            assert states[0].connections == states[1].connections
         assert a.connections() == {ConnectionState("b", "b1", 0, True, True, True)}
         assert b.connections() == {ConnectionState("a", "a1", 0, False, True, True)}
 
@@ -98,17 +99,28 @@ def test_both_connect_at_the_same_moment() -> None:
         assert sum(one.asks for one in a.connections()) == sum(one.answers for one in a.connections()) == 1
 
 
-def test_with_keys_the_line_of_another_key_is_not_used() -> None:
-    one, other = control.pair()
-    third = control.pair()[0]
+def test_with_keys_a_line_is_used_if_the_peer_has_the_key_that_is_expected() -> None:
+    """Whoever has a key may say that it answers anywhere: here c names the address of a."""
+    a_keys, b_keys = control.pair()
+    c_keys = replace(control.pair()[0], peers=frozenset({b_keys.public}))
     with engines() as made:
-        a = made.engine("a", "a1", ONE, keys=one)
-        b = made.engine("b", "b1", ONE, keys=replace(other, peers=frozenset({one.public, third.public})))
-        meet(a, b)
-        b.decode[0].connect(a.address, 20, one.public)
-        assert b.connections() == {ConnectionState("a", "a1", 0, False, True, True)}
-        move(b, a, "ba", 0)
+        a = made.engine("a", "a1", ONE, keys=a_keys)
+        b = made.engine("b", "b1", ONE, keys=replace(b_keys, peers=frozenset({a_keys.public, c_keys.public})))
+        c = made.engine("c", "c1", ONE, keys=c_keys)
+        for one in (a, c):
+            one.prefill[0].announce([a.address])
+            meet(one, b)
+        b.decode[0].connect(a.address, 20, a_keys.public)
+        assert {(one.engine, one.made_here, one.asks) for one in b.connections()} == {
+            ("a", False, True),
+            ("c", False, False),
+        }
         move(a, b, "ab", 1)
+        b.decode[0].drop("a")
+        a.close()
+        until(lambda: {one.engine for one in b.connections()} == {"c"})
+        with pytest.raises(HandshakeError, match="did not answer"):
+            b.decode[0].connect(a.address, 1, a_keys.public)
 
 
 @pytest.mark.parametrize("who", [0, 1])
@@ -203,6 +215,19 @@ def test_a_worker_drains_with_both_halves() -> None:
             submit(a, request((b.shape, a.shape), "ba", 1), "b")[0].wait()
         with pytest.raises(DrainingError, match="drains"):
             a.prefill[0].hold("r")
+        assert a.prefill[0].drained()
+
+
+def test_a_worker_is_drained_when_neither_half_has_anything_left() -> None:
+    with engines() as made:
+        a, b = pair(made)
+        meet(a, b)
+        waiting = submit(a, request((b.shape, a.shape), "ba", 1), "b", 60)
+        a.prefill[0].drain(60)
+        assert not a.prefill[0].drained()
+        waiting[0].cancel()
+        until(a.prefill[0].drained)
+        assert a.decode[0].drained()
 
 
 def test_an_engine_whose_line_is_silent_is_met_by_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:

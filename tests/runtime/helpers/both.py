@@ -37,10 +37,8 @@ class Both:
         return self.prefill[0].address
 
     def connections(self) -> set[ConnectionState]:
-        """What either half of its first worker says of its connections."""
-        (one, other) = (set(half.inspect().connections) for half in (self.prefill[0], self.decode[0]))
-        assert one == other
-        return one
+        """Those of its first worker."""
+        return set(self.prefill[0].inspect().connections)
 
     def close(self) -> None:
         for worker in self.decode:
