@@ -6,7 +6,7 @@ It has the sockets, the transport, the stage and the threads, and knows no phase
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -63,8 +63,9 @@ class PrefillDriver:
         self._pool, self._server, self._counters, self._now = pool, server, counters, 0.0
         self._comparisons = ChecksumThread[tuple[Reader, str], effects.ChecksumsCompared]()
         self._came, self._unsaid = list[Input](), set[tuple[Reader, str | None]]()
+        self._rejected: KvplanError | None = None
         self._acts: dict[type[Output], Callable[[Any], object]] = {
-            Count: self._count,
+            Count: lambda output: counters.add(output.name, output.amount, **output.labels),
             Send: lambda output: self.send(output.peer, output.message),
             effects.Reply: lambda output: server.send(output.identity, output.message),
             effects.Note: self._note,
@@ -78,6 +79,7 @@ class PrefillDriver:
             effects.RequestEnded: self._end,
             effects.Free: lambda output: free(output.released),
             effects.Drop: self._drop,
+            effects.Rejected: self._reject,
         }
 
     @property
@@ -87,10 +89,10 @@ class PrefillDriver:
 
     def command(self, now: float, *commands: Input) -> None:
         """Have the core carry out a caller's commands. Raises what the core says against one."""
-        self._now = now
-        rejected = self._turn(*commands)
-        if rejected is not None:
-            raise rejected
+        self._now, self._rejected = now, None
+        self._turn(*commands)
+        if self._rejected is not None:
+            raise self._rejected
 
     def hear(self, identity: bytes, message: Any, face: Callable[[], PrefillFace], now: float) -> None:
         """Act upon one message; who says hello is shown `face`. Nothing that it says can raise."""
@@ -105,22 +107,25 @@ class PrefillDriver:
         elif reader is None:
             self._turn(effects.Stranger(identity, message))
         else:
-            self._turn(effects.ReaderHeard(reader, message, self._reach(reader, message)))
+            error = self._reach(reader, message) if isinstance(message, wire.WriteRequest) else None
+            self._turn(effects.ReaderHeard(reader, message, error))
 
-    def step(self, now: float, completed: Completed) -> None:
-        """One round: announce what is there, write, answer those whose checksums were compared."""
+    def step(self, now: float, completed: Completed, expire: bool) -> None:
+        """One round: announce what is there, write, answer those whose checksums were compared. Leases may `expire`."""
         self._now = now
-        behind = frozenset(reader for reader in self.peers if self._server.behind(reader.identity))
-        self._turn(*self.watched.inputs(completed), effects.Round(behind, self.packs.borrowers(), not self.packs.stuck))
-        self.follow()
+        behind = {reader for reader in self.peers if self._server.behind(reader.identity)}
+        moving = effects.Round(behind, self.packs.borrowers(), not self.packs.stuck)
+        self._turn(*self.watched.inputs(completed), moving, *([effects.Expire()] if expire else []))
         self.packs.step()
-        self._turn(*self._comparisons.take_all())
-        self.peers.sweep(self.mover.busy())
+        self._came.extend(self._comparisons.take_all())
+        self.follow()
+        self.peers.sweep(self.mover.busy)
 
     def follow(self) -> None:
         """Follow what is being written."""
         self.mover.step()
-        self._turn()
+        if self._came:
+            self._turn()
 
     def send(self, reader: Reader, message: msgspec.Struct) -> None:
         """Have `say` say it. The core hears if that cannot be."""
@@ -142,7 +147,8 @@ class PrefillDriver:
     def say(self) -> None:
         """Say what was sent in this round, to each reader in one message."""
         self._flush()
-        self._turn()
+        if self._came:
+            self._turn()
 
     def note(self, event: LeaseEvent, count: int = 1) -> None:
         """Something came that is no step of the protocol."""
@@ -153,37 +159,31 @@ class PrefillDriver:
         """Forget everybody; comparisons end."""
         self._turn(effects.Close())
         self._comparisons.close()
-        self.peers.sweep(self.mover.busy())
+        self.peers.sweep(self.mover.busy)
 
     def _tell(self, came: Input) -> None:
         """Something came of an output. The core hears it in this turn."""
         self._came.append(came)
 
-    def _turn(self, *inputs: Input) -> KvplanError | None:
-        """Tell the core what happened, and what comes of that, until nothing more does. Why a command was rejected."""
-        rejected = None
-        self._came.extend(inputs)
-        while self._came:
-            came, self._came = self._came, []
+    def _turn(self, *inputs: Input) -> None:
+        """Tell the core what happened, and what comes of that, until nothing more does."""
+        came: Iterable[Input] = (*self._came, *inputs)
+        self._came = []
+        while came:
             outputs = self.core.step(self._now, came)
             # What could not be said is said no more of, until the core has heard that.
             self._unsaid.clear()
             for output in outputs:
-                if isinstance(output, effects.Rejected):
-                    rejected = output.error
-                else:
-                    self._acts[type(output)](output)
-        return rejected
+                self._acts[type(output)](output)
+            came, self._came = self._came, []
 
     def _flush(self) -> None:
         for identity in self._server.flush():
             if (reader := self.peers.get(identity)) is not None:
                 self._tell(effects.Unheard(reader, "its line is broken"))
 
-    def _reach(self, reader: Reader, message: Any) -> KvplanError | None:
+    def _reach(self, reader: Reader, message: wire.WriteRequest) -> KvplanError | None:
         """Why a reader that wants to be written to cannot be reached, if its connection has broken."""
-        if not isinstance(message, wire.WriteRequest):
-            return None
         if (stage := self.peers.stage(reader)) is not None:
             stage.lends = message.lends
         try:
@@ -192,8 +192,8 @@ class PrefillDriver:
             return error
         return None
 
-    def _count(self, count: Count) -> None:
-        self._counters.add(count.name, count.amount, **count.labels)
+    def _reject(self, rejected: effects.Rejected) -> None:
+        self._rejected = rejected.error
 
     def _note(self, note: effects.Note) -> None:
         if note.counted:

@@ -138,11 +138,12 @@ class ReaderPeers:
         if (links := self._links.get(reader)) is not None:
             reach(self._transport, links.peer, links.metadata)
 
-    def sweep(self, busy: set[str]) -> None:
+    def sweep(self, busy: Callable[[], set[str]]) -> None:
         """Have the transport forget those who left, unless another connection, or something under way, needs them."""
         if not self._left:
             return
-        for peer in sorted(self._left - busy - self._linked()):
+        needed = busy()
+        for peer in sorted(self._left - needed - self._linked()):
             self._left.discard(peer)
             if self._needed(peer):
                 continue
@@ -150,7 +151,7 @@ class ReaderPeers:
                 self._transport.remove_peer(peer)
             except TransportError as error:
                 logs.event(logs.WARNING, "removal failed", peer=peer, error=error)
-        self._left &= busy
+        self._left &= needed
 
     def _linked(self) -> set[str]:
         return {links.peer for links in self._links.values()}

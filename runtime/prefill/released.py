@@ -28,9 +28,9 @@ class ReleasedRequests:
         self._taken.extend(one.request for one in found)
         return found
 
-    def reported(self) -> Taken:
+    def reported(self) -> list[Taken]:
         """The requests that were taken since the last call, for the core."""
-        return Taken(tuple(taken(self._taken)))
+        return [Taken(tuple(taken(self._taken)))] if self._taken else []
 
 
 def taken(found: deque[T]) -> Iterator[T]:

@@ -202,7 +202,7 @@ class PrefillWorker(OwnedWorker):
 
     def _inspected(self) -> Inspection:
         now = self._lease_clock()
-        self._driver.command(now, self._released.reported())
+        self._driver.command(now, *self._released.reported())
         return inspected(self._name, now, self._context, self._stage, self._driver, self._endpoint.connections())
 
     def _moving(self) -> bool:
@@ -231,9 +231,11 @@ class PrefillWorker(OwnedWorker):
             self._check_not_closed()
         else:
             completed = []
+        expire = self._may_expire(now)
         if not self._asleep:
-            self._round(now, completed)
-        self._expire(now)
+            self._round(now, completed, expire)
+        elif expire:
+            self._driver.command(now, effects.Expire())
         for request in list(self._core.state.sources) if self._drain.past_deadline(self._clock()) else ():
             self._give_up(request, now)
         self._exits.extend(what for _, what in completed if isinstance(what, EXITS))
@@ -279,13 +281,12 @@ class PrefillWorker(OwnedWorker):
         self._drain = Drain(self._name)
         self._all_heard = self._lease_clock()
 
-    def _expire(self, now: float) -> None:
-        """End leases that nobody renewed, unless what is still unheard may renew them: not for longer than a lease."""
+    def _may_expire(self, now: float) -> bool:
+        """Whether leases that nobody renewed may end: not while what is unheard may renew them, for a lease at most."""
         if not self._server.pending():
             self._all_heard = now
-        elif now - self._all_heard <= self._lease:
-            return
-        self._driver.command(now, effects.Expire())
+            return True
+        return now - self._all_heard > self._lease
 
     def _hear(self, messages: Iterable[tuple[bytes, object]], now: float) -> None:
         for identity, message in messages:
@@ -295,12 +296,12 @@ class PrefillWorker(OwnedWorker):
             else:
                 self._driver.hear(identity, message, self._face, now)
 
-    def _round(self, now: float, completed: Completed) -> None:
+    def _round(self, now: float, completed: Completed, expire: bool) -> None:
         """One round after all messages were heard."""
         if stray := self._endpoint.progress(self._name):
             self._driver.note(LeaseEvent(MessageKind.STRAY, text=f"{stray} messages came through the transport"), stray)
         self._context.begin()
-        self._driver.step(now, completed)
+        self._driver.step(now, completed, expire)
 
     def _hold(
         self,
@@ -316,7 +317,7 @@ class PrefillWorker(OwnedWorker):
         self._drain.check()
         ready, named = after is None, self._named(tables)
         hold = effects.PassBy(request) if self._unread else effects.Hold(request, tokens, named, ready)
-        self._driver.command(self._lease_clock(), self._released.reported(), hold)
+        self._driver.command(self._lease_clock(), *self._released.reported(), hold)
         self._spans.begin(request, began)
         if not (ready or self._unread):
             self._driver.watched.add(request, after)

@@ -60,12 +60,15 @@ class LeaseTime:
 
 
 class PastPins:
-    """The pins that were released, the last 65,536 by request. `unreported` are those that no caller has taken yet."""
+    """The pins that were released, the last 65,536 by request. `unreported` are those that no caller has taken yet.
+
+    `untold` were released since `take` was called last.
+    """
 
     def __init__(self) -> None:
         self._all: OrderedDict[str, PastPin] = OrderedDict()
         self.unreported: dict[str, None] = {}
-        self._untold: list[Released] = []
+        self.untold: list[Released] = []
 
     def __contains__(self, request: object) -> bool:
         return request in self._all
@@ -81,7 +84,7 @@ class PastPins:
         if len(self._all) > REMEMBERED:
             self._all.popitem(last=False)
         self.unreported[request] = None
-        self._untold.append(Released(request, past.reason))
+        self.untold.append(Released(request, past.reason))
 
     def forget(self, request: str) -> None:
         """It is pinned again."""
@@ -89,7 +92,7 @@ class PastPins:
 
     def take(self) -> list[Released]:
         """The requests that were released since the last call."""
-        untold, self._untold = self._untold, []
+        untold, self.untold = self.untold, []
         return untold
 
     def reported(self, requests: Iterable[str]) -> None:

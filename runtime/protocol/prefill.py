@@ -73,7 +73,8 @@ class PrefillCore:
         self.state.now = now
         for one in inputs:
             self._acts[type(one)](one)
-        self._report_released()
+        if self.state.leases.past.untold:
+            self._report_released()
         outputs, self.state.out = self.state.out, []
         return outputs
 
