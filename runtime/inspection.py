@@ -107,9 +107,9 @@ class SourceState:
 
 @dataclass(frozen=True, slots=True)
 class WriteState:
-    """A request that prefill writes to a decode worker, named by its client. `phase` is writing or ended.
+    """A request that prefill writes to a decode worker, named by its client. `phase` is writing, ended or buried.
 
-    One that has ended may still have writes under way.
+    One that has ended may still have writes under way. A buried one has them to an engine that was dropped as dead.
     """
 
     request: str

@@ -223,14 +223,6 @@ def test_memory_that_nobody_registered_is_out_of_reach_of_the_runtime() -> None:
     assert not mine.any()
 
 
-def test_a_request_is_not_written_to_whom_did_not_claim_it(worker: Any, caller: Caller) -> None:
-    caller.hello()
-    worker.hold("r")
-    answer = caller.ask(WriteRequest("r", (0, 4), {}, {}, {}))
-    assert isinstance(answer, Failed)
-    assert answer.code == errors.LeaseError.code
-
-
 def rows() -> list[list[str]]:
     """The rows of every table of the page that ends in a test, cell by cell, without the heads."""
     found: list[list[str]] = []

@@ -44,24 +44,6 @@ def test_a_request_lasts_while_its_checksums_wait(net: Net, mode: str) -> None:
     check(made, 0, request)
 
 
-def test_who_is_dropped_while_its_checksums_wait_keeps_nothing(net: Net) -> None:
-    made = pair(net, "pull", lease=1.0)
-    request = ask(made, (0, 12))
-    filled(made, request)
-    made.prefill[0].hold("r", request.prefill)
-    made.decode[0].submit(request, 60, checksum=Sample())
-    while len(net.tasks) < 1:
-        rounds(made, net, 1)
-    net.tasks.pop(0)()
-    while not net.tasks:
-        rounds(made, net, 1)
-    made.prefill[0].drop("decode")
-    for _ in range(10):
-        net.time += 0.5
-        made.prefill[0].run_once()
-    assert [one.why for one in made.prefill[0].released()] == ["expired"]
-
-
 @pytest.mark.parametrize("dead", [False, True])
 @pytest.mark.parametrize("silent", [False, True])
 def test_a_frozen_decode_engine_pins_until_somebody_vouches_that_it_is_dead(net: Net, dead: bool, silent: bool) -> None:

@@ -21,7 +21,7 @@ from kvplan.compiler.api import compile_pair
 from kvplan.dsl.library import load
 from kvplan.runtime import Blocks, Identity, InMemory, Plain, PrefillWorker, Slot, errors, views
 from kvplan.runtime.clock import ListeningClock
-from kvplan.runtime.control.card import MAGIC, PROTOCOL, Hello, Refusal, checksum, seal
+from kvplan.runtime.control.card import MAGIC, PROTOCOL, Hello, checksum, seal
 from kvplan.runtime.control.channel import ControlClient
 from kvplan.runtime.control.handshake import Caller as DecodeCaller
 from kvplan.runtime.control.handshake import meet
@@ -31,14 +31,9 @@ from kvplan.runtime.control.messages import (
     Claimed,
     Confirmed,
     Done,
-    Failed,
-    Leave,
     LossReason,
     Lost,
     NotYet,
-    Stopped,
-    WriteRequest,
-    pack,
 )
 from kvplan.runtime.plans.catalog import FixedPlans
 from kvplan.runtime.prefill.peers import expected
@@ -131,17 +126,6 @@ def test_the_plan_says_who_tells_whom() -> None:
     assert [sorted(expected(copies, worker)) for worker in range(4)] == [[0, 1]] * 4
 
 
-def test_who_has_not_said_hello_is_told_to(worker: PrefillWorker, caller: Caller) -> None:
-    for message in (Claim(1, ("r",)), Done("r", 1, 1), Leave("r")):
-        answer = caller.ask(message)
-        if isinstance(message, Leave):
-            assert answer == Stopped("r", lost=True), "nobody is written anything of it"
-            answer = caller.hear()
-        assert isinstance(answer, Refusal)
-        assert answer.code == errors.StalePeerError.code
-    assert set(kinds(worker)) == {"stranger"}
-
-
 def test_a_request_from_claim_to_release(worker: PrefillWorker, caller: Caller) -> None:
     caller.hello()
     worker.hold("r")
@@ -152,37 +136,6 @@ def test_a_request_from_claim_to_release(worker: PrefillWorker, caller: Caller) 
     assert caller.ask(Done("r", kept.pin, 1)) == Confirmed("r", 1)
     assert [(one.request, one.why) for one in worker.released()] == [("r", "finished")]
     assert kinds(worker) == ["counted"]
-
-
-def test_who_claimed_before_the_hold_names_its_blocks_once_it_is_held(worker: PrefillWorker, caller: Caller) -> None:
-    """A heartbeat that is said between the hold and that names none, and is no claim to another hold."""
-    tables = {"kv": Blocks(0, np.array([1, 2]))}
-    caller.hello()
-    assert caller.ask(Claim(1, ("r",), (), {"r": pack(tables)})).answers == (NotYet("r", held=False),)
-    worker.hold("r", tables)
-    assert caller.hear().answers == (NotYet("r"),)
-    assert caller.ask(Claim(2, ("r",))).answers == (NotYet("r"),)
-    (answer,) = caller.ask(Claim(3, ("r",), (), {"r": pack(tables)})).answers
-    while not isinstance(answer, Claimed):
-        (answer,) = caller.hear().answers
-    assert answer.request == "r"
-
-
-def test_a_lease_that_nobody_renews_runs_out(worker: PrefillWorker, caller: Caller, clock: Clock) -> None:
-    caller.hello()
-    worker.hold("r")
-    number = pin(caller, "r")
-    clock.time += 9
-    assert caller.ask(Claim(2, ("r",))).answers == (Claimed("r", number),)
-    clock.time += 9
-    worker.run_once()
-    assert worker.released() == []
-    clock.time += 2
-    worker.run_once()
-    assert [(one.request, one.why) for one in worker.released()] == [("r", "expired")]
-    assert caller.hear().code == errors.LeaseError.code
-    problem = caller.ask(Done("r", number, 1))
-    assert problem == Failed("r", errors.LeaseError.code, problem.message, 1)
 
 
 def test_no_lease_runs_out_while_nobody_polls(worker: PrefillWorker, caller: Caller, clock: Clock) -> None:
@@ -219,14 +172,6 @@ def test_no_lease_runs_out_while_its_renewal_may_lie_unheard(
     clock.time += 1
     worker.run_once()
     assert [(one.request, one.why) for one in worker.released()] == [("r", "expired")]
-
-
-def test_a_hold_of_another_number_is_not_the_same(worker: PrefillWorker, caller: Caller) -> None:
-    caller.hello()
-    worker.hold("r")
-    answer = caller.ask(Done("r", pin(caller, "r") + 1, 1))
-    assert answer == Failed("r", errors.LeaseError.code, answer.message, 1)
-    assert worker.released() == []
 
 
 class Flag:
@@ -269,18 +214,6 @@ def test_an_event_that_fails_withdraws_its_request(worker: PrefillWorker, caller
     assert answer == Lost("r", LossReason.WITHDRAWN, answer.text)
 
 
-def test_what_is_withdrawn_is_told_and_released(worker: PrefillWorker, caller: Caller) -> None:
-    caller.hello()
-    worker.hold("r")
-    caller.ask(Claim(1, ("r",)))
-    worker.withdraw("r")
-    assert caller.hear().code == errors.WithdrawnError.code
-    assert worker.released() == []
-    caller.line.send(Leave("r"))
-    caller.hear(0.05)
-    assert [(one.request, one.why) for one in worker.released()] == [("r", "withdrawn")]
-
-
 def test_garbage_is_counted_and_harmless(worker: PrefillWorker, caller: Caller) -> None:
     from kvplan.runtime.control.sockets import sent
 
@@ -289,33 +222,6 @@ def test_garbage_is_counted_and_harmless(worker: PrefillWorker, caller: Caller) 
         sent(caller.line._socket, [], body if body.startswith(MAGIC) else MAGIC + checksum(body) + body)
     assert caller.ask(Claim(1, ())) == ClaimAnswers(1, 10, ())
     assert kinds(worker) == ["malformed"] * 4
-
-
-def test_pushes_are_for_pairs_that_push(worker: PrefillWorker, caller: Caller) -> None:
-    caller.hello()
-    worker.hold("r")
-    caller.line.send(Claim(1, ("r",)))
-    caller.line.send(WriteRequest("r", (0, 4), {}, {}, {}))
-    said = [caller.hear() for _ in range(2)]
-    assert "connect with mode push" in said[1].message
-
-
-def test_a_new_run_replaces_the_one_before(worker: PrefillWorker, caller: Caller) -> None:
-    caller.hello()
-    again = Caller(worker, run="d2")
-    again.hello()
-    answer = caller.ask(Claim(1, ()))
-    assert isinstance(answer, Refusal)
-    assert isinstance(again.ask(Claim(1, ())), ClaimAnswers)
-    again.line.close()
-
-
-def test_a_silent_decode_worker_is_forgotten(worker: PrefillWorker, caller: Caller, clock: Clock) -> None:
-    caller.hello()
-    clock.time += 31
-    worker.run_once()
-    assert len(worker.inspect().clients) == 0
-    assert isinstance(caller.ask(Claim(1, ())), Refusal)
 
 
 UPPER = """kvplan: 1
@@ -422,51 +328,6 @@ def test_an_engine_does_not_meet_itself(worker: PrefillWorker) -> None:
 
 def blocks(*ids: int) -> Any:
     return {"kv": Blocks(0, np.array(ids, np.int64)), "state": Slot(3, 8)}
-
-
-def test_blocks_that_decode_names_are_those_that_are_held(worker: PrefillWorker, caller: Caller) -> None:
-    caller.hello()
-    worker.hold("r", blocks(4, 5))
-    for named, text in (
-        (blocks(4, 6), "other blocks of group 'kv'"),
-        ({**blocks(4, 5), "state": Slot(2, 8)}, "other blocks of group 'state'"),
-        (blocks(4, 5, 6), "other blocks of group 'kv'"),
-        ({"kv": Slot(4, 8)}, "other blocks of group 'kv'"),
-    ):
-        (answer,) = caller.ask(Claim(1, ("r",), (), {"r": pack(named)})).answers
-        assert answer == Lost("r", LossReason.UNLIKE, answer.text)
-        assert text in answer.text
-    (answer,) = caller.ask(Claim(2, ("r",))).answers
-    assert answer.reason is LossReason.UNLIKE, "a claim that names nothing is for another hold"
-    for named in (blocks(4, 5), {"kv": Blocks(1, np.array([5, -1]))}):
-        assert isinstance(caller.ask(Claim(3, ("r",), (), {"r": pack(named)})).answers[0], Claimed)
-    assert isinstance(caller.ask(Claim(4, ("r",))).answers[0], Claimed), "it was named for this hold"
-
-
-def test_a_name_is_not_held_anew_for_other_blocks(worker: PrefillWorker, caller: Caller, clock: Clock) -> None:
-    """A decode worker that comes late names the blocks of the hold before: it never reads those of the new one."""
-    caller.hello()
-    worker.hold("r", blocks(4, 5))
-    clock.time += 11
-    worker.run_once()
-    assert [one.why for one in worker.released()] == ["expired"]
-    with pytest.raises(errors.HandleError, match="may still name its old blocks"):
-        worker.hold("r")
-    worker.hold("r", blocks(6, 7))
-    (late,) = caller.ask(Claim(1, ("r",), (), {"r": pack(blocks(4, 5))})).answers
-    assert (late.reason, "has other blocks" in late.text) == (LossReason.UNLIKE, True)
-
-
-def test_a_name_that_is_opened_anew_brings_its_blocks(worker: PrefillWorker, clock: Clock) -> None:
-    worker.open("r", (0, 8))
-    worker.offer("r", (0, 8), last=True)
-    clock.time += 11
-    worker.run_once()
-    worker.released()
-    worker.open("r", (0, 8))
-    with pytest.raises(errors.BadRequestError, match="give tables"):
-        worker.offer("r", (0, 8), last=True)
-    worker.offer("r", (0, 8), blocks(6, 7), last=True)
 
 
 BAD: dict[str, tuple[Any, str]] = {
