@@ -1,6 +1,7 @@
 """`filter.py SESSION EVERY`, run by cosmic-ray's own Python: keep every EVERYth mutant that changes behaviour.
 
-Annotations are not evaluated, decorators say how a class or a function is kept, and an f-string is text for people.
+Annotations are not evaluated, decorators say how a class or a function is kept, an f-string is text for people, and
+`strict=True` is an assertion.
 """
 
 from __future__ import annotations
@@ -31,10 +32,12 @@ def main(session: str, every: int) -> None:
 
 
 def changes_nothing(node: Any) -> bool:
-    """Whether a node of parso's tree stands in an annotation, a decorator or an f-string."""
+    """Whether a node of parso's tree stands in an annotation, a decorator, an f-string or `strict=`."""
     while (parent := node.parent) is not None:
         before = parent.children[parent.children.index(node) - 1]
         if parent.type in SKIPPED or (parent.type, before) in ANNOTATIONS:
+            return True
+        if parent.type == "argument" and parent.get_code(include_prefix=False).startswith("strict="):
             return True
         node = parent
     return False
