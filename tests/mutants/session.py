@@ -32,7 +32,7 @@ class TestsFailError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A file that is mutated, and tests in the order in which they run: what they find, others do not have to."""
+    """A file to mutate, and its tests in the order in which they run."""
 
     path: str
     tests: tuple[str, ...]
@@ -91,7 +91,7 @@ def mutated(module: Module, every: int, copy: Path, tool: Path) -> list[Mutant]:
     do(str(tool / "python"), str(HERE / "filter.py"), str(session), str(every))
     subprocess.run([tool / "cosmic-ray", "exec", config, session], cwd=copy, check=True)
     dump = do(str(tool / "cosmic-ray"), "dump", str(session)).splitlines()
-    return read((ROOT / module.path).read_text(), [json.loads(line) for line in dump])
+    return read((copy / module.path).read_text(), [json.loads(line) for line in dump])
 
 
 def _clean(command: Iterable[str], copy: Path) -> float:
