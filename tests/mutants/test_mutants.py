@@ -23,9 +23,14 @@ def wide(n):
 DIFF = "--- mutation diff ---\n--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-    a < b\n+    a <= b\n     c"
 
 
-def test_no_module_is_listed_twice() -> None:
+WHOLE = ("plan", "compiler/pair", "compiler/prove", "runtime/protocol")
+
+
+def test_every_module_of_these_folders_is_listed_and_none_twice() -> None:
     paths = [module.path for module in MODULES]
     assert len(set(paths)) == len(paths)
+    found = {str(path.relative_to(ROOT)) for folder in WHOLE for path in (ROOT / folder).rglob("*.py")}
+    assert {path for path in found if not path.endswith("__init__.py")} <= {*paths}
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.path)

@@ -38,8 +38,9 @@ def test_a_range_has_exactly_its_elements(start: int, length: int) -> None:
 
 
 def test_half_an_element_is_refused() -> None:
-    with pytest.raises(ProofFailed, match="cuts an element"):
-        explode(PAGE, 1, 4)
+    for start, length in [(1, 4), (1, 3), (0, 3), (1, 1), (0, 1)]:
+        with pytest.raises(ProofFailed, match="cuts an element"):
+            explode(PAGE, start, length)
 
 
 def test_a_whole_page_is_one_box_a_tensor() -> None:
