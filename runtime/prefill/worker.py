@@ -315,11 +315,11 @@ class PrefillWorker(OwnedWorker):
         check_event(request, after)
         self._check_open()
         self._drain.check()
-        ready, named = after is None, self._named(tables)
-        hold = effects.PassBy(request) if self._unread else effects.Hold(request, tokens, named, ready)
+        passed = effects.PassBy(request)
+        hold = passed if self._unread else effects.Hold(request, tokens, self._named(tables), after is None)
         self._driver.command(self._lease_clock(), *self._released.reported(), hold)
         self._spans.begin(request, began)
-        if not (ready or self._unread):
+        if after is not None and not self._unread:
             self._driver.watched.add(request, after)
 
     def _give_up(self, request: str, now: float) -> None:

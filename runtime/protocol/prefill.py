@@ -69,7 +69,10 @@ class PrefillCore:
         return self.state.leases.held()
 
     def step(self, now: float, inputs: Iterable[Input]) -> list[Output]:
-        """Take what happened, in order. Returns what is to be done, in order. Nothing raises."""
+        """Take what happened, in order. Returns what is to be done, in order.
+
+        Raises HandleError if `now` is no time, and nothing else, whatever the inputs are.
+        """
         self.state.now = now
         for one in inputs:
             self._acts[type(one)](one)
@@ -135,6 +138,9 @@ class PrefillCore:
     def _close(self, _: effects.Close) -> None:
         for reader in list(self.state.sessions):
             self._readers.drop(reader, "this worker ends")
+        # Whoever moved these moves nothing any more.
+        for write in [write for write in self.writes if write.phase is WritePhase.BURIED]:
+            self.writes.settled(effects.WriteSettled(write.key, lost=True))
         self.comparisons.clear()
         self.announcer.changed.clear()
 

@@ -14,6 +14,7 @@ from kvplan.runtime import errors
 from kvplan.runtime.control.messages import Failed, Leave, Stopped, WriteRequest, Written
 from kvplan.runtime.protocol.effects import Count
 from kvplan.runtime.protocol.prefill_effects import (
+    Close,
     Computed,
     Drop,
     DropReaders,
@@ -239,6 +240,14 @@ def test_a_dropped_engine_pins_what_is_written_to_it_unless_it_is_dead(bench: Be
     assert bench.hear(AGAIN, Leave("r")) == []
     bench.tell(WriteSettled(KEY, lost=False))
     assert bench.hear(AGAIN, Leave("r")) == [Stopped("r", lost=False)]
+
+
+def test_a_worker_that_closes_or_suspends_waits_for_nothing_that_is_buried(bench: Bench) -> None:
+    writing(bench)
+    bench.tell(DropReaders("decode", dead=True), WriteSettled(KEY, lost=False, under_way=True), Close())
+    assert (phases(bench), bench.core.busy) == ([], False)
+    bench.meet(AGAIN)
+    assert bench.hear(AGAIN, Leave("r")) == [Stopped("r", lost=True)], "what was sent may still land"
 
 
 @pytest.mark.parametrize("error", [errors.TransferError("no"), errors.PeerLostError("gone"), ValueError("bad")])
