@@ -261,3 +261,20 @@ def test_a_proof_says_what_it_proved() -> None:
     assert claim(placed(tokens_side(2)), ("kv",)) == f"{begin}."
     axes = "layer, head, hd, tap, group, st"
     assert claim(placed(state_side(2))) == f"{begin}state: 2 layers x 432 B per state, coordinates ({axes})."
+
+
+def test_a_layer_that_a_worker_does_not_have_is_not_taken_for_its_first() -> None:
+    """Decode's first stage of a pipeline has layer 0 alone; the plan says 0 and moves layer 2 of prefill there."""
+    prefill = tokens_side(1)
+    stages = tuple(BoundWorker(n, (("tp", 0), ("pp", n)), held) for n, held in enumerate((range(2), range(2, 8))))
+    decode = replace(prefill, sizes=(("tp", 1), ("pp", 2)), workers=stages)
+    plan = compile_bound(prefill, decode).plan
+    (read,), rest = plan.reads
+    page, token = (
+        tuple(replace(nest, prefill=(1, nest.prefill[1])) for nest in nests)
+        for nests in (read.table.page, read.table.token)
+    )
+    assert read.layers == (0,)
+    moved = replace(read, table=replace(read.table, page=page, token=token))
+    with pytest.raises(ProofFailed, match="P015"):
+        prove(replace(plan, reads=((moved,), rest)), placed(prefill), placed(decode))
