@@ -250,8 +250,11 @@ def test_who_says_hello_again_through_a_connection_begins_again(bench: Bench) ->
 
 
 def test_a_silent_reader_is_forgotten(bench: Bench) -> None:
-    bench.now = 31
+    bench.now = 3 * LEASE
     bench.hear(B, Claim(1, ()))
+    bench.round()
+    assert not bench.take(Drop)
+    bench.now += 1
     bench.round()
     (drop,) = bench.take(Drop)
     assert (drop.reader, drop.why) == (A, "it was silent for 31 s")
@@ -259,7 +262,10 @@ def test_a_silent_reader_is_forgotten(bench: Bench) -> None:
 
 
 def test_a_silent_reader_that_was_lent_a_buffer_is_spoken_to(bench: Bench) -> None:
-    for now, said in ((0.5, 0), (1.0, 0), (1.5, 1), (2.0, 0), (2.5, 1)):
+    bench.now = 5.0
+    bench.hear(A, Claim(1, ()))
+    bench.outputs.clear()
+    for now, said in ((5.5, 0), (6.0, 0), (6.5, 1), (7.0, 0), (7.5, 1)):
         bench.now = now
         bench.tell(Round(frozenset(), frozenset({A}), lends=False))
         words = bench.said(A)
@@ -388,13 +394,14 @@ def test_a_request_that_nobody_reads_is_free_at_once(bench: Bench) -> None:
 # Checksums
 
 
-def test_a_done_with_checksums_is_confirmed_once_they_were_compared(bench: Bench) -> None:
-    pin = bench.hold()
-    bench.claim(A)
-    done = Done("r", pin, 1, **SUMS)
+@pytest.mark.parametrize("given", [SUMS, {"sums": SUMS["sums"]}, {"sample": SUMS["sample"]}])
+def test_a_done_with_checksums_is_confirmed_once_they_were_compared(bench: Bench, given: dict[str, Any]) -> None:
+    pin = bench.hold(tables=HERE)
+    bench.claim(A, told=HERE)
+    done = Done("r", pin, 1, **given)
     assert bench.hear(A, done) == []
     (asked,) = bench.take(Compare)
-    assert (asked.reader, asked.done, asked.named) == (A, done, {})
+    assert (asked.reader, asked.done, asked.named) == (A, done, HERE)
     bench.tell(ChecksumsCompared(A, done, None))
     assert bench.said(A) == [Confirmed("r", 1)]
     bench.tell(ChecksumsCompared(A, done, None))

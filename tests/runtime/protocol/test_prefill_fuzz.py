@@ -85,13 +85,25 @@ class Fuzz:
                 self.free(before[one.released.request])
             elif isinstance(one, Send):
                 assert one.peer in state.sessions or any(isinstance(o, effects.Drop) for o in outputs)
+                self.lasted(given, one.message, before)
         for hold in state.leases.holds():
             assert self.pins.setdefault(hold.pin, hold.request) == hold.request, "a pin's number is of one hold"
             assert hold.pin not in self.freed
             writers = [w for w in self.bench.core.writes if w.source.pin == hold.pin and w.phase.name != "BURIED"]
             assert hold.writers == len(writers)
+        for write in self.bench.core.writes:
+            assert write.reader in state.sessions if write.writing else write.key in self.stopped
         assert set(state.sources) <= {hold.request for hold in state.leases.holds()}
         assert state.out == []
+
+    def lasted(self, given: Any, said: Any, before: dict[str, Any]) -> None:
+        """What is said to be read or written well is of a pin that was there until now."""
+        if isinstance(said, wire.Confirmed):
+            done = given.done if isinstance(given, effects.ChecksumsCompared) else given.message
+            assert before[said.request].pin == done.pin
+            assert before[said.request].phase != "over"
+        if isinstance(said, wire.Written):
+            assert (before[said.request].pin, before[said.request].phase != "over") == (said.pin, True)
 
     def free(self, hold: Any) -> None:
         """A release, of what was held before the step."""
