@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from kvplan.plan import planes as names
@@ -73,9 +73,9 @@ class DecodeDriver:
 
     def feed(self, *inputs: Input) -> None:
         """Have the core act upon these, and upon what comes of that."""
-        waiting, now = deque(inputs), self._clock()
+        waiting: Sequence[Input] = inputs
         while waiting:
-            waiting.extend(self._done(self.core.step(now, (waiting.popleft(),))))
+            waiting = self._done(self.core.step(self._clock(), waiting))
 
     def begin(self, load: Load, engine: PrefillEngine) -> None:
         """Have a request moved here; what is wrong with it ends it."""
@@ -94,16 +94,18 @@ class DecodeDriver:
         """End a request, whatever moves."""
         self.feed(effects.Fail(load, error))
 
-    def hear(self, engine: PrefillEngine, connection: PrefillConnection, message: Any) -> None:
-        """Act upon one message of a prefill worker."""
-        if isinstance(message, wire.Lent):
-            known = connection.stage.lent(message.request, message.number, message.address)
-            self._counters.add("messages", kind=MessageKind.LENT if known else MessageKind.DUPLICATE)
-            return
-        if isinstance(message, wire.ClaimAnswers):
-            connection.stage.lends = message.lends
-        broken = connection.control.broken() is not None
-        self.feed(effects.Heard(engine.known, connection.known, message, broken))
+    def hear(self, engine: PrefillEngine, connection: PrefillConnection, messages: Iterable[Any]) -> None:
+        """Act upon messages of a prefill worker."""
+        broken, heard = connection.control.broken() is not None, list[Input]()
+        for message in messages:
+            if isinstance(message, wire.Lent):
+                known = connection.stage.lent(message.request, message.number, message.address)
+                self._counters.add("messages", kind=MessageKind.LENT if known else MessageKind.DUPLICATE)
+                continue
+            if isinstance(message, wire.ClaimAnswers):
+                connection.stage.lends = message.lends
+            heard.append(effects.Heard(engine.known, connection.known, message, broken))
+        self.feed(*heard)
 
     def follow(self) -> None:
         """What came of everything that moves."""

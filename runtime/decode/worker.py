@@ -493,8 +493,7 @@ class DecodeWorker(OwnedWorker):
         error = engine.broken()
         for connection in engine.connections.values():
             while messages := connection.control.receive():
-                for message in messages:
-                    self._driver.hear(engine, connection, message)
+                self._driver.hear(engine, connection, messages)
                 if error is None:
                     break
         if error is not None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from kvplan.plan.errors import RequestError
 from kvplan.plan.types import Side
-from kvplan.runtime.control.messages import MOST_NAMED, Claim, Leave
+from kvplan.runtime.control.messages import MOST_NAMED, Claim, ClaimAnswers, Leave
 from kvplan.runtime.errors import DeadlineError, LeaseError, TransferError
 from kvplan.runtime.protocol import decode_effects as effects
 from kvplan.runtime.protocol.decode_inbox import DecodeInbox
@@ -99,9 +99,10 @@ class DecodeCore:
 
     def _heard(self, heard: effects.Heard, now: float) -> None:
         self._inbox.hear(heard, now)
-        request = getattr(heard.message, "request", None)
-        touched = self.loads.running.values() if request is None else (self.loads.running.get(request),)
-        for load in [load for load in touched if load is not None and load.engine is heard.engine]:
+        for name in _named(heard.message):
+            load = self.loads.running.get(name)
+            if load is None or load.engine is not heard.engine:
+                continue
             if now >= load.held_by:
                 self._check_held(load, now)
             self.loads.advance(load, now)
@@ -111,8 +112,7 @@ class DecodeCore:
         if isinstance(message, Leave):
             self.loads.quarantine.unsaid(unsent.peer, message)
             return
-        names = message.requests if isinstance(message, Claim) else (getattr(message, "request", ""),)
-        for name in names:
+        for name in _named(message):
             load = self.loads.running.get(name)
             part = None if load is None else next((part for part in load.parts if part.peer is unsent.peer), None)
             # Of claims that were only renewed nothing is known but that the line is full.
@@ -177,6 +177,17 @@ _HANDLERS: dict[type[Input], Callable[[DecodeCore, Any, float], None]] = {
     effects.PartSummed: DecodeCore._summed,
     effects.PartSettled: DecodeCore._settled,
 }
+
+
+def _named(message: Any) -> Iterable[str]:
+    """The requests that a message is about."""
+    match message:
+        case ClaimAnswers():
+            return (answer.request for answer in message.answers)
+        case Claim():
+            return message.requests
+        case _:
+            return (getattr(message, "request", ""),)
 
 
 def _rings(alarm: tuple[float, bool, int, Load], now: float) -> bool:
