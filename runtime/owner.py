@@ -146,7 +146,7 @@ class Owner:
         while not over() and (left := until - time.monotonic()) > 0:
             if self._hands_over():
                 self._check_alive()
-                time.sleep(min(left, SHORTEST))
+                time.sleep(min(left, LONGEST))
             else:
                 self.run_once()
                 if not over():

@@ -228,9 +228,13 @@ class ControlServer:
         if identity not in self._met:
             self._accepted.pop(identity, None)
 
+    def lost(self, identity: bytes) -> None:
+        """A peer's connection has ended: neither half is heard over it any more."""
+        self._gone.add(identity)
+
     def _idle(self) -> list[ControlClient]:
-        """The lines made from here that only the prefill half uses: nobody else reads them."""
-        return [line for line in self._dialed.values() if not line.taken]
+        """The lines made from here that no engine of the decode half reads."""
+        return [line for line in self._dialed.values() if not line.asked]
 
     def _finalize(self) -> None:
         self._end = weakref.finalize(self, end, os.getpid(), self._socket, self._monitor, *self._rest)
@@ -289,12 +293,13 @@ class ControlServer:
 
     def _hear_back(self, identity: bytes, line: ControlClient) -> None:
         """What came for the prefill half over a line that was made from here."""
-        if not line.taken:
+        if not line.asked:
             line.flush()
             line.read()
             if line.broken() is not None:
                 self._gone.add(identity)
-        if not line.back:
+        # The line reads no more until this is taken.
+        if not line.back or len(self._unread) >= MOST:
             return
         messages, line.back = list(line.back), deque()
         if isinstance(self._keys, Keys) and line.server_key not in self._keys.allowed():
@@ -315,6 +320,8 @@ class ControlServer:
         listens = outbox.flush()
         if not len(outbox):
             del self._outboxes[identity]
+        if not listens and identity in self._accepted:
+            self._accepted[identity].lose_connection()
         return listens
 
     def _bar(self, identity: bytes) -> Bye:
@@ -356,8 +363,15 @@ class AcceptedLine(PrefillLine):
         """Nothing more is said or heard."""
         self._error = self._error or error
 
+    def lose_connection(self) -> None:
+        self.lose(PeerLostError(f"the connection of {self.address} is lost: connect again"))
+
     def read(self, most: int = MOST) -> None:
         """The server has read it."""
+
+    def receive(self, most: int = MOST) -> list[Any]:
+        """All that the server has read: it reads no more than it is asked to at once."""
+        return super().receive(max(most, len(self.unread)))
 
     def wait(self, seconds: float) -> None:
         """As `read`: who drives the server waits."""
@@ -379,7 +393,8 @@ class AcceptedLine(PrefillLine):
     def _hand_over(self, waiting: bytes) -> LineState:
         state = self._server.hand_over(self._identity, waiting)
         if state is LineState.GONE:
-            self.lose(PeerLostError(f"the connection of {self.address} is lost: connect again"))
+            self.lose_connection()
+            self._server.lost(self._identity)
         return state
 
 

@@ -102,6 +102,11 @@ class PrefillLine(ABC):
             self._outbox.flush()
 
     @property
+    def asked(self) -> bool:
+        """Whether an engine of the decode half speaks and listens here, round by round."""
+        return self.taken and self._gathers
+
+    @property
     def behind(self) -> bool:
         """Whether something waits until the peer takes it."""
         return self._outbox.full
