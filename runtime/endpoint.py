@@ -6,9 +6,10 @@ suspended, resumed and closed as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import TypeVar
 
 from kvplan.runtime.control.channel import PROBE, ControlServer
 from kvplan.runtime.control.keys import Keys, Plain
@@ -20,6 +21,8 @@ from kvplan.runtime.owner import Duties, Owner
 from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.transport.base import Transport
 from kvplan.runtime.wakeup import QUIET
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,12 +176,8 @@ class Endpoint:
             return 0
 
     def _step(self) -> bool:
-        """One step of every half, whatever another one raises. Whether bytes move."""
-        polled = list[bool]()
-        with ExitStack() as steps:
-            for half in reversed(self.halves):
-                steps.callback(_appended, polled, half.poll)
-        self.under_way = any(polled)
+        """One step of every half. Whether bytes move."""
+        self.under_way = any(_each(half.poll for half in self.halves))
         return self.under_way and any(half.moving() for half in self.halves)
 
     def _look(self) -> tuple[list[int], float]:
@@ -194,9 +193,7 @@ class Endpoint:
             half.say()
 
     def _after(self) -> None:
-        with ExitStack() as calls:
-            for half in reversed(self.halves):
-                calls.callback(half.after)
+        _each(half.after for half in self.halves)
 
     def _behind(self) -> bool:
         """Whether a copy of the stage waits that no thread has begun, on a machine of few cores."""
@@ -211,5 +208,14 @@ class Endpoint:
             half.ending()
 
 
-def _appended(results: list[bool], call: Callable[[], bool]) -> None:
-    results.append(call())
+def _each(calls: Iterable[Callable[[], T]]) -> list[T]:
+    """What each of the calls returns. One that raises keeps no other from being made; then the last error is raised."""
+    results, failed = list[T](), None
+    for call in calls:
+        try:
+            results.append(call())
+        except BaseException as error:
+            failed = error
+    if failed is not None:
+        raise failed
+    return results
