@@ -148,7 +148,11 @@ def engine(
 ) -> Any:
     extra = {"plans": "plans", "insecure": True, **more}
     transfer = SimpleNamespace(
-        kv_connector_extra_config=extra, engine_id="e", is_kv_producer=True, is_kv_consumer=decodes
+        kv_connector_extra_config=extra,
+        engine_id="e",
+        is_kv_producer=True,
+        is_kv_consumer=decodes,
+        kv_role="kv_both" if decodes else "kv_producer",
     )
     parallel = SimpleNamespace(data_parallel_index=0, world_size=1, use_ubatching=splits)
     model = SimpleNamespace(enable_sleep_mode=sleeps)
@@ -179,6 +183,15 @@ def test_engines_say_which_weights_they_serve(connector: ModuleType, workers: Fa
     engine(connector).register_kv_caches({})
     engine(connector, revision="9f2e1c7").register_kv_caches({})
     assert workers.revisions == ["of config.json", "9f2e1c7"]
+
+
+def test_what_is_decoded_is_kept_for_the_next_turn_where_that_is_said(connector: ModuleType) -> None:
+    said: dict[str, Any] = {"bidirectional_kv_xfer": True, "lease_s": 7.0}
+    assert engine(connector)._scheduler.next_turn == 0
+    assert engine(connector, **said)._scheduler.next_turn == 7
+    with pytest.raises(ConnectorError, match="kv_role is kv_producer") as refused:
+        engine(connector, decodes=False, **said)
+    assert refused.value.code == "I002"
 
 
 def test_workers_are_closed_once(connector: ModuleType, workers: FakeWorkers) -> None:

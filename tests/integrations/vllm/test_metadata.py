@@ -6,6 +6,7 @@ import hashlib
 import json
 import pickle
 import struct
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -34,6 +35,14 @@ def params() -> dict[str, Any]:
 
 def test_what_is_written_is_read() -> None:
     assert remote_prefill(params()) == HELD
+
+
+def test_what_is_kept_for_the_next_turn_is_written_and_read() -> None:
+    kept = replace(HELD, until=1790000000.5)
+    said = json.loads(json.dumps(transfer_params(kept, 2)))
+    assert (said["do_remote_prefill"], said["do_remote_decode"]) == (False, True)
+    assert remote_prefill(said) == kept
+    assert "remote_blocks_expiry_time" not in params()
 
 
 def test_names_are_those_of_the_engine_s_own_connector() -> None:
@@ -65,6 +74,9 @@ def test_names_are_those_of_the_engine_s_own_connector() -> None:
         {"remote_key": 5},
         {"remote_key": "\ud800"},
         {"remote_prompt": 5},
+        {"remote_blocks_expiry_time": "later"},
+        {"remote_blocks_expiry_time": -1.0},
+        {"remote_blocks_expiry_time": True},
     ],
 )
 def test_what_is_not_whole_is_none(change: dict[str, Any]) -> None:

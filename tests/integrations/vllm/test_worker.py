@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 from tests.integrations.vllm.pairs import TOKENS_ASKED, Pair, ids, order, tables
 from tests.integrations.vllm.requests import TOKENS
+from tests.runtime.helpers.both import engines
 from tests.runtime.helpers.plans import Shape
 from tests.runtime.helpers.requests import ask, check, filled
 from tests.runtime.helpers.waiting import until
@@ -245,6 +246,37 @@ def test_what_nobody_fetches_is_freed_by_its_lease(caplog: pytest.LogCaptureFixt
     assert "blocks freed unread" in caplog.text
     assert pair.prefill[0].measures()[EXPIRED] == [1.0]
     made.close()
+
+
+def test_what_is_kept_for_a_turn_that_does_not_come_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
+    made = world(Shape(2), Shape(1), lease=0.1)
+    pair = Pair(made, LoadTimes(10, 5, 5))
+    request = ask(made, TOKENS_ASKED)
+    kept = HoldOrder(request.id, request.tokens[1], ids(request.prefill), next_turn=True)
+    for worker in pair.prefill:
+        worker.hold(StepOrders(holds=(kept,)))
+    assert pair.sent() == [{"r"}, {"r"}]
+    assert "blocks freed unread" not in caplog.text
+    assert not pair.prefill[0].measures()[EXPIRED]
+    made.close()
+
+
+def test_two_sides_of_one_worker_sleep_wake_and_end_together() -> None:
+    with engines() as made:
+        a = made.engine("a", "a1", (Shape(1), Shape(1)))
+        prefill, decode = a.prefill[0], a.decode[0]
+        both = ConnectorWorker(
+            PrefillSide(prefill, tables(a.plans[0].prefill)),
+            DecodeSide(decode, tables(a.plans[0].prefill), LoadTimes(10, 5, 5), "pull"),
+            prefill.endpoint.pool,
+        )
+        for _ in range(2):
+            both.suspend()
+            assert "suspended" in " ".join(decode.unready())
+            both.resume()
+            assert "suspended" not in " ".join(prefill.unready())
+        both.close()
+        assert "closed" in " ".join(decode.unhealthy())
 
 
 def test_loads_are_measured_once(pair: Pair) -> None:
