@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -12,9 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 from msgspec.structs import replace
+from tests.runtime.decode.test_races import pair, rounds
 from tests.runtime.helpers.plans import Model, Shape, plan
+from tests.runtime.helpers.requests import ask, fed
 from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import PREFILL, answering, memory
+from tests.runtime.simulation.channels import Net, speak
 from tests.slowness import Patience
 
 from kvplan.compiler.api import compile_pair
@@ -357,3 +361,21 @@ def test_an_event_can_be_asked(worker: PrefillWorker) -> None:
 def test_one_address_for_each_worker(worker: PrefillWorker, addresses: Any) -> None:
     with pytest.raises(errors.HandshakeError, match="this side has 1 workers"):
         worker.announce(addresses)
+
+
+def test_after_an_offer_that_no_message_holds_its_request_is_said_to_fail_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A later offer would tell decode that one is missing, instead of why."""
+    net = Net(random.Random(0), slow=0)
+    speak(net, monkeypatch)
+    made = pair(net, "pull")
+    monkeypatch.setattr("kvplan.runtime.control.card.LARGEST", 6000)
+    request, (source,) = ask(made, (0, 12)), made.prefill
+    transfer = made.decode[0].open(fed(request), 20)
+    source.open("r", (0, 12))
+    source.offer("r", (0, 4), {"kv": Blocks(0, np.full(900, 3))})
+    source.offer("r", (4, 12), request.prefill, last=True)
+    rounds(made, net)
+    assert transfer.error is not None
+    assert "a message" in str(transfer.error)

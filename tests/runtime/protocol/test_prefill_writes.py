@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.runtime.protocol.prefill_bench import END, HERE, LEASE, Bench, blocks, reader
+from tests.runtime.protocol.prefill_bench import END, HERE, LEASE, THERE, Bench, blocks, reader
 
 from kvplan.plan.types import Blocks
 from kvplan.runtime import errors
-from kvplan.runtime.control.messages import Failed, Leave, Stopped, WriteRequest, Written
+from kvplan.runtime.control.messages import Bye, Failed, Leave, Stopped, WriteRequest, Written, pack
 from kvplan.runtime.protocol.effects import Count
 from kvplan.runtime.protocol.prefill_effects import (
     Close,
@@ -198,6 +198,24 @@ def test_another_workers_leave_stops_no_write(bench: Bench) -> None:
     writing(bench)
     assert bench.hear(B, Leave("r")) == [Stopped("r", lost=False)]
     assert phases(bench) == ["WRITING"]
+
+
+def test_a_reader_that_is_dropped_ends_its_own_writes(bench: Bench) -> None:
+    writing(bench, A, B)
+    bench.tell(ReaderHeard(B, Bye()))
+    assert [one.key for one in bench.take(StopWrite)] == [WriteKey(B, "r")]
+
+
+def test_requests_whose_connection_broke_are_remembered_up_to_a_number(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kvplan.runtime.protocol.writes.MOST_LOST", 1)
+    for name in "rs":
+        bench.hold(name)
+        bench.claim(A, name)
+        bench.tell(ReaderHeard(A, WriteRequest(name, (0, END), {}, pack(HERE), pack(THERE))))
+        bench.tell(WriteBroken(WriteKey(A, name), errors.PeerLostError("gone")), WriteSettled(WriteKey(A, name), False))
+    assert [bench.hear(A, Leave(name)) for name in "rs"] == [[Stopped("r", lost=False)], [Stopped("s", lost=True)]]
 
 
 def test_stopped_is_said_once_all_that_was_given_up_is_over(bench: Bench) -> None:
