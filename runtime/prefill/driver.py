@@ -6,7 +6,7 @@ It has the sockets, the transport, the stage and the threads, and knows no phase
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -113,9 +113,12 @@ class PrefillDriver:
     def step(self, now: float, completed: Completed, expire: bool) -> None:
         """One round: announce what is there, write, answer those whose checksums were compared. Leases may `expire`."""
         self._now = now
+        self._came.extend(self.watched.inputs(completed))
         behind = {reader for reader in self.peers if self._server.behind(reader.identity)}
-        moving = effects.Round(behind, self.packs.borrowers(), not self.packs.stuck)
-        self._turn(*self.watched.inputs(completed), moving, *([effects.Expire()] if expire else []))
+        self._came.append(effects.Round(behind, self.packs.borrowers(), not self.packs.stuck))
+        if expire:
+            self._came.append(effects.Expire())
+        self._turn()
         self.packs.step()
         self._came.extend(self._comparisons.take_all())
         self.follow()
@@ -167,15 +170,15 @@ class PrefillDriver:
 
     def _turn(self, *inputs: Input) -> None:
         """Tell the core what happened, and what comes of that, until nothing more does."""
-        came: Iterable[Input] = (*self._came, *inputs)
-        self._came = []
-        while came:
+        if inputs:
+            self._came.extend(inputs)
+        while came := self._came:
+            self._came = []
             outputs = self.core.step(self._now, came)
             # What could not be said is said no more of, until the core has heard that.
             self._unsaid.clear()
             for output in outputs:
                 self._acts[type(output)](output)
-            came, self._came = self._came, []
 
     def _flush(self) -> None:
         for identity in self._server.flush():

@@ -315,9 +315,11 @@ class PrefillWorker(OwnedWorker):
         check_event(request, after)
         self._check_open()
         self._drain.check()
-        passed = effects.PassBy(request)
-        hold = passed if self._unread else effects.Hold(request, tokens, self._named(tables), after is None)
-        self._driver.command(self._lease_clock(), *self._released.reported(), hold)
+        now, reported = self._lease_clock(), self._released.reported()
+        if self._unread:
+            self._driver.command(now, *reported, effects.PassBy(request))
+        else:
+            self._driver.command(now, *reported, effects.Hold(request, tokens, self._named(tables), after is None))
         self._spans.begin(request, began)
         if after is not None and not self._unread:
             self._driver.watched.add(request, after)

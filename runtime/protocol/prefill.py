@@ -73,12 +73,13 @@ class PrefillCore:
 
         Raises HandleError if `now` is no time, and nothing else, whatever the inputs are.
         """
-        self.state.now = now
+        state, acts = self.state, self._acts
+        state.now = now
         for one in inputs:
-            self._acts[type(one)](one)
-        if self.state.leases.past.untold:
+            acts[type(one)](one)
+        if state.leases.past.untold:
             self._report_released()
-        outputs, self.state.out = self.state.out, []
+        outputs, state.out = state.out, []
         return outputs
 
     def _hold(self, hold: effects.Hold) -> None:
