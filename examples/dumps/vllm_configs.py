@@ -59,7 +59,9 @@ def register(config):
         model_type = kind
 
         def __init__(self, **values):
-            super().__init__(**{key: inner(value) for key, value in values.items()})
+            # As the classes have it that such ones are made from: a window that is switched off is none.
+            off = {"sliding_window": None} if values.get("use_sliding_window") is False else {}
+            super().__init__(**{**{key: inner(value) for key, value in values.items()}, **off})
 
         def get_text_config(self, *args, **more):
             """The one inside that has words; itself where none has."""

@@ -33,13 +33,18 @@ DEFAULTS = CONFIGURATIONS / "defaults.jsonl"
 ORDERS = ("LBHNC", "LBNHC", "LHBNC", "BLHNC", "BLNHC", "BHLNC")
 # One in blocks, one in layers: what configurations are asked for of which their architecture has another.
 FEW = ("LBHNC", "BLHNC")
+# The engine's own block first; then what lets models be built that cannot be built otherwise.
 ATTEMPTS = (
-    (),
     ("--block", "0"),
+    (),
     ("--block", "64"),
     ("--block", "128"),
     ("--block", "256"),
+    ("--backend", "triton"),
+    ("--device", "cpu"),
+    ("--device", "cpu", "--backend", "triton"),
     ("--v2",),
+    ("--v2", "--device", "cpu"),
     ("--language-model-only",),
 )
 VARIANTS = (

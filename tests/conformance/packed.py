@@ -1,6 +1,7 @@
 """Dumps in a line each: layers that differ only by number and place are one row. `unpacked` gives the dump back.
 
-Integers of many layers are runs, `FIRST+STEPxCOUNT`: `0+1x5 6+1x3` is 0 1 2 3 4 6 7 8, `7` is 7.
+A row has the name with `#` in place of its number, these numbers, those of the layers if they are others, the offsets,
+and what all its layers share (SAME). Integers are runs, `FIRST+STEPxCOUNT`: `0+1x5 6+1x3` is 0 1 2 3 4 6 7 8, `7` is 7.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ def packed(dump: Json, specs: list[Json]) -> Json:
     groups = [{key: value for key, value in group.items() if key != "layers"} for group in dump["groups"]]
     mesh = {axis: size for axis, size in dump["mesh"].items() if size > 1}
     rank = {axis: number for axis, number in dump["rank"].items() if number}
-    kept = {"side": dump["side"], "mesh": mesh, "rank": rank, "blocks": dump["blocks"]}
-    return {**kept, "allocations": dump["allocations"], "groups": groups, "layers": rows}
+    where = {**({"mesh": mesh} if mesh else {}), **({"rank": rank} if rank else {})}
+    kept = {"side": dump["side"], **where, "blocks": dump["blocks"], "allocations": dump["allocations"]}
+    return {**kept, "groups": groups, "layers": rows}
 
 
 def unpacked(fact: Json, specs: Sequence[Json], engine: str, release: str) -> dict[str, Any]:
@@ -58,8 +60,8 @@ def unpacked(fact: Json, specs: Sequence[Json], engine: str, release: str) -> di
     head = {"kvplan-dump": 1, "engine": {"name": engine, "version": release}, "model": {}, "side": fact["side"]}
     return {
         **head,
-        "mesh": {"tp": 1, **fact["mesh"]},
-        "rank": fact["rank"],
+        "mesh": {"tp": 1, **fact.get("mesh", {})},
+        "rank": fact.get("rank", {}),
         "blocks": fact["blocks"],
         "allocations": fact["allocations"],
         "axes": AXES,
@@ -79,20 +81,18 @@ def _alike(layer: Json) -> tuple[object, ...]:
     return (NUMBER.sub("#", layer["name"], count=1), *(str(layer[key]) for key in SAME))
 
 
-def _row(layers: Sequence[Json]) -> Json:
-    """Layers of one form: their names' numbers, their layers' numbers where these are others, and their offsets."""
+def _row(layers: Sequence[Json]) -> list[object]:
+    """Layers of one form as a row: the numbers of layers only if they are not those in the names."""
     first, names = layers[0], [NUMBER.search(layer["name"]) for layer in layers]
     inside = runs([int(found[1]) for found in names if found])
     numbers, offsets = (runs([layer[key] for layer in layers]) for key in ("layer", "offset"))
-    row = {"name": NUMBER.sub("#", first["name"], count=1), "numbers": inside, "offsets": offsets}
-    return {**row, **({} if numbers == inside else {"layers": numbers}), **{key: first[key] for key in SAME}}
+    own = (NUMBER.sub("#", first["name"], count=1), inside, "" if numbers == inside else numbers, offsets)
+    return [*own, *(first[key] for key in SAME)]
 
 
-def _layers(row: Json) -> Iterator[dict[str, Any]]:
-    offsets = numbers_of(row["offsets"])
-    inside = numbers_of(row["numbers"])
-    numbers = numbers_of(row.get("layers", row["numbers"]))
-    names = [row["name"].replace("#", str(n), 1) for n in inside] or [row["name"]]
-    same = {key: row[key] for key in SAME}
-    for name, number, offset in zip(names, numbers, offsets, strict=True):
-        yield {"name": name, "layer": number, "offset": offset, **same}
+def _layers(row: Sequence[Any]) -> Iterator[dict[str, Any]]:
+    name, inside, numbers, offsets, *rest = row
+    names = [name.replace("#", str(number), 1) for number in numbers_of(inside)] or [name]
+    every = zip(names, numbers_of(numbers or inside), numbers_of(offsets), strict=True)
+    for called, number, offset in every:
+        yield {"name": called, "layer": number, "offset": offset, **dict(zip(SAME, rest, strict=True))}

@@ -1,0 +1,68 @@
+"""Asking a release: what it is asked for, what came and went, which keys may be filled in. No engine runs here."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from types import ModuleType
+
+import pytest
+from tests.conformance.corpus import Configuration
+from tests.conformance.environment import DUMPS
+from tests.conformance.facts import FEW, ORDERS, VARIANTS, came_and_went, line_of, requests
+
+KNOWN = [Configuration(key, name, "by hand", {"n": key}) for key, name in (("a1", "A"), ("a2", "A"), ("b", "B"))]
+
+
+def script(name: str) -> ModuleType:
+    """A script of examples/dumps, which nothing of an engine is needed to load."""
+    spec = importlib.util.spec_from_file_location(name, DUMPS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
+CONFIGS = script("vllm_configs")
+
+
+def test_one_configuration_of_an_architecture_is_asked_for_in_all_orders() -> None:
+    asked = {request["key"]: (request["orders"], request["variants"]) for request in requests(KNOWN)}
+    assert asked == {"a1": (ORDERS, VARIANTS), "a2": (FEW, ()), "b": (ORDERS, VARIANTS)}
+
+
+def test_architectures_that_came_and_went_are_told() -> None:
+    told = came_and_went({found.key: found for found in KNOWN}, {"architectures": {"A": "text", "C": "text"}})
+    assert told == {"new": ["C"], "removed": ["B"]}
+
+
+def test_a_line_has_the_first_reason_if_there_is_no_dump() -> None:
+    answers = [{"key": "a", "order": order, "error": f"no {order}"} for order in FEW]
+    assert json.loads(line_of("a", answers)) == {"key": "a", "none": f"no {FEW[0]}"}
+
+
+@pytest.mark.parametrize(
+    ("text", "more"),
+    [
+        ("'XConfig' object has no attribute 'norm_eps'", {"norm_eps": 1e-5}),
+        ("'XConfig' object has no attribute 'route_norm'", {"route_norm": False}),
+        ("'XConfig' object has no attribute 'mm_hidden_size'", {"mm_hidden_size": 64}),
+        ("'XConfig' object has no attribute 'sliding_window'", {}),
+        ("'XConfig' object has no attribute 'num_key_value_heads'", {}),
+        ("'Layer' object has no attribute 'norm_eps'", {}),
+    ],
+)
+def test_keys_that_say_what_caches_are_are_never_guessed(text: str, more: dict[str, object]) -> None:
+    assert CONFIGS.usual(AttributeError(text)) == more
+
+
+def test_only_widths_that_no_cache_depends_on_become_smaller() -> None:
+    config = {"vocab_size": 9999, "hidden_size": 64, "text_config": {"intermediate_size": 999, "head_dim": 8}}
+    assert CONFIGS.narrowed(config) == {
+        "vocab_size": 512, "hidden_size": 64, "text_config": {"intermediate_size": 128, "head_dim": 8},
+    }  # fmt: skip
+
+
+def test_a_configuration_inside_another_is_filled_too() -> None:
+    assert CONFIGS.filled({"a": 1, "text_config": {"b": 2}}, {"b": 0}) == {"a": 1, "b": 0, "text_config": {"b": 2}}
