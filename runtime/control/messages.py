@@ -24,10 +24,13 @@ MOST_GROUPS = 4096
 MOST_PARTS = 1 << 14
 # No context reaches further, and the sum of two positions stays within int64.
 FARTHEST = 1 << 62
+# Bytes of a note: the auxiliary data of a request with the most logprobs that an engine returns.
+LONGEST_NOTE = 1 << 16
 ORDER = np.dtype("<i8")
 
 # What is said of a request may be kept, and so is its name.
 RequestId = Annotated[str, msgspec.Meta(max_length=LONGEST_ID)]
+NoteBytes = Annotated[bytes, msgspec.Meta(max_length=LONGEST_NOTE)]
 Names = Annotated[tuple[RequestId, ...], msgspec.Meta(max_length=MOST_NAMED)]
 Sums = Annotated[tuple[tuple[str, int, int], ...], msgspec.Meta(max_length=MOST_SUMS)]
 
@@ -237,10 +240,14 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
 
 
 class Confirmed(msgspec.Struct, frozen=True, tag="confirmed"):
-    """Prefill's answer to Done: the pin lasted until now, and checksums are alike. Otherwise it is Failed."""
+    """Prefill's answer to Done: the pin lasted until now, and checksums are alike. Otherwise it is Failed.
+
+    `note` is what the prefill engine attached to the request.
+    """
 
     request: RequestId
     attempt: int
+    note: NoteBytes = b""
 
 
 class Leave(msgspec.Struct, frozen=True, tag="leave"):

@@ -9,6 +9,7 @@ from typing import Protocol
 from kvplan.plan.block_tables import Tables, whole
 from kvplan.plan.errors import BadRequestError
 from kvplan.plan.request import checked_range
+from kvplan.runtime.control.messages import LONGEST_NOTE
 from kvplan.runtime.errors import WithdrawnError, cause_text
 from kvplan.runtime.ops import logs
 from kvplan.runtime.protocol.effects import Input
@@ -100,6 +101,15 @@ def check_event(request: str, after: object) -> None:
     """Raises BadRequestError where `after` cannot be asked whether it has completed."""
     if after is not None and not callable(getattr(after, "query", None)):
         raise BadRequestError(f"request {request}: an event has a query(), as CUDA events have; given is {after!r}")
+
+
+def checked_note(request: str, note: object) -> bytes:
+    """A note as it is sent. Raises BadRequestError if it is no bytes, or longer than LONGEST_NOTE."""
+    if not isinstance(note, bytes):
+        raise BadRequestError(f"request {request}: a note is bytes, not {type(note).__name__}")
+    if len(note) > LONGEST_NOTE:
+        raise BadRequestError(f"request {request}: a note has {len(note)} bytes, at most {LONGEST_NOTE}")
+    return note
 
 
 def interval(tokens: object, what: str) -> tuple[int, int]:

@@ -27,7 +27,15 @@ from kvplan.runtime.owner import owned
 from kvplan.runtime.plans.async_catalog import never_waiting
 from kvplan.runtime.plans.catalog import FixedPlans, plans_of
 from kvplan.runtime.prefill.driver import PrefillDriver
-from kvplan.runtime.prefill.events import Completed, ComputeEvent, ask_events, check_event, chunk, interval
+from kvplan.runtime.prefill.events import (
+    Completed,
+    ComputeEvent,
+    ask_events,
+    check_event,
+    checked_note,
+    chunk,
+    interval,
+)
 from kvplan.runtime.prefill.inspection import inspected
 from kvplan.runtime.prefill.peers import expected
 from kvplan.runtime.prefill.released import ReleasedRequests, taken
@@ -117,8 +125,12 @@ class PrefillWorker(OwnedWorker):
             )
         self._endpoint.addresses = tuple(given)
 
-    def hold(self, request: str, tables: Tables | None = None, *, after: ComputeEvent | None = None) -> None:
+    def hold(
+        self, request: str, tables: Tables | None = None, *, after: ComputeEvent | None = None, note: bytes = b""
+    ) -> None:
         """Keep a whole request's blocks until it is `released`. It is read once `after`, an event, has completed.
+
+        Who reads it has the `note` when it has arrived, at most LONGEST_NOTE bytes.
 
         With `tables`, this side's blocks by group, a decode worker that was told of other blocks is refused. A name
         that was held before is not held anew without them: decode may still name its old blocks.
@@ -126,7 +138,7 @@ class PrefillWorker(OwnedWorker):
         held already, DrainingError, LimitedError, BadRequestError.
         """
         began = tracing.start()
-        self._owner.call(lambda: self._hold(request, None, after, tables, began))
+        self._owner.call(lambda: self._hold(request, None, after, tables, began, note))
 
     def open(self, request: str, tokens: tuple[int, int]) -> None:
         """Keep a request of tokens [first, end) until it is `released`; what is computed of it is offered in chunks."""
@@ -143,19 +155,22 @@ class PrefillWorker(OwnedWorker):
         layers: Iterable[int] | None = None,
         after: ComputeEvent | None = None,
         last: bool = False,
+        note: bytes = b"",
     ) -> None:
         """Tokens [first, end) of an opened request are computed, once `after` has completed, in all layers or some.
 
         `tables` name this side's blocks by group. States, rings and caches of another length move with the chunk of
-        their layers that ends where the request does, `last` or not: they have to be there after its event, too. Raises
-        BadRequestError, HandleError for a request that is not open.
+        their layers that ends where the request does, `last` or not: they have to be there after its event, too. The
+        last chunk may have a `note` for who reads the request. Raises BadRequestError, HandleError for a request that
+        is not open.
         """
         check_event(request, after)
         self._check_open()
         if self._unread:
             return
         offered = chunk(request, tokens, self._named(tables) or {}, layers, last)
-        self._driver.command(self._lease_clock(), effects.OfferChunk(request, offered))
+        attached = checked_note(request, note)
+        self._driver.command(self._lease_clock(), effects.OfferChunk(request, offered, attached))
         self._driver.watched.add(request, after)
 
     @owned
@@ -310,8 +325,10 @@ class PrefillWorker(OwnedWorker):
         after: ComputeEvent | None,
         tables: Tables | None,
         began: SpanStart | None,
+        note: bytes = b"",
     ) -> None:
         check_id(request)
+        attached = checked_note(request, note)
         check_event(request, after)
         self._check_open()
         self._drain.check()
@@ -319,7 +336,8 @@ class PrefillWorker(OwnedWorker):
         if self._unread:
             self._driver.command(now, *reported, effects.PassBy(request))
         else:
-            self._driver.command(now, *reported, effects.Hold(request, tokens, self._named(tables), after is None))
+            held = effects.Hold(request, tokens, self._named(tables), after is None, attached)
+            self._driver.command(now, *reported, held)
         self._spans.begin(request, began)
         if after is not None and not self._unread:
             self._driver.watched.add(request, after)

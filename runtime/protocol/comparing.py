@@ -70,10 +70,13 @@ class Comparisons:
         if error is not None:
             state.send(reader, Failed(done.request, error.code, str(error), done.attempt))
             return MessageKind.UNLIKE
+        source = state.sources.get(done.request)
         lasted, event = state.leases.done(done.request, done.pin, reader.claimant, reader.contract, state.now)
         if (session := state.sessions.get(reader)) is not None:
             session.forget(done.request)
         state.out.append(Note(event))
-        lost = Failed(done.request, LeaseError.code, event.text, done.attempt)
-        state.send(reader, Confirmed(done.request, done.attempt) if lasted else lost)
+        if lasted and source is not None:
+            state.send(reader, Confirmed(done.request, done.attempt, source.note))
+        else:
+            state.send(reader, Failed(done.request, LeaseError.code, event.text, done.attempt))
         return event.kind

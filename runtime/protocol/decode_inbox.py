@@ -149,6 +149,7 @@ class DecodeInbox:
     def _confirmed(self, load: Load, part: LoadPart, confirmed: wire.Confirmed) -> MessageKind:
         if (kind := _not_to_done(load, part, confirmed.attempt)) is not None:
             return kind
+        part.note = confirmed.note
         part.on(Event.CONFIRMED)
         return MessageKind.CONFIRMED
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -116,7 +117,7 @@ class LoadPart:
     and their number, `written` the bytes that the worker says it wrote. `writes` says that it was asked to write and
     has not stopped. `begun` says that something was handed over to be moved, and `placed` that all of that is in its
     place. `pieces` are the buffers that the writer asked for and has not filled, by number. `summing` says that its
-    checksums were asked for.
+    checksums were asked for. `note` is what the worker attached.
 
     After a failure: `unsaid` says that the worker is still to be told so, and `settled` that what was handed over can
     be written no more. `lingers` are the seconds for which what was sent may still land, None while more may be sent.
@@ -137,6 +138,7 @@ class LoadPart:
     placed: bool = True
     pieces: set[int] = field(default_factory=set)
     summing: bool = False
+    note: bytes = b""
     unsaid: bool = False
     settled: bool = False
     lingers: float | None = None
@@ -229,6 +231,11 @@ class Load:
         """Decode block ids by group that may hold anything, after any end but done."""
         end = self.outcome
         return {} if end is None or isinstance(end, Arrived) else dict(end.untrusted)
+
+    @property
+    def note(self) -> builtins.bytes:
+        """What the prefill engine attached to the request, once it has arrived: by its first worker that did."""
+        return next((part.note for part in self.parts if part.note), b"")
 
     @property
     def bytes(self) -> int:

@@ -94,7 +94,7 @@ class PrefillCore:
             self._reject(error)
             return
         ready = int(hold.ready and hold.tokens is None)
-        source = SourceRequest(request, pin, hold.tokens, hold.tables, again, ready=ready)
+        source = SourceRequest(request, pin, hold.tokens, hold.tables, again, hold.note, ready=ready)
         state.sources[request] = source
         self.announcer.changed[request] = None
 
@@ -108,7 +108,7 @@ class PrefillCore:
         try:
             if (source := self.state.sources.get(offer.request)) is None:
                 raise HandleError(f"request {offer.request} is not open (any more): open it, and look at released()")
-            source.offer(offer.chunk)
+            source.offer(offer.chunk, offer.note)
         except KvplanError as error:
             self._reject(error)
 

@@ -29,12 +29,16 @@ class WriteKey(NamedTuple):
 
 
 class Hold(Input, frozen=True, eq=False):
-    """Keep a request. With `tokens` it is offered in chunks, otherwise whole: `ready` now, or once it is Computed."""
+    """Keep a request. With `tokens` it is offered in chunks, otherwise whole: `ready` now, or once it is Computed.
+
+    Its readers are given the `note` when it has arrived.
+    """
 
     request: str
     tokens: Interval | None
     tables: Tables | None
     ready: bool
+    note: bytes = b""
 
 
 class PassBy(Input, frozen=True, eq=False):
@@ -44,10 +48,11 @@ class PassBy(Input, frozen=True, eq=False):
 
 
 class OfferChunk(Input, frozen=True, eq=False):
-    """A chunk of an opened request is there, or will be once it is Computed."""
+    """A chunk of an opened request is there, or will be once it is Computed. The last one may have a note."""
 
     request: str
     chunk: Chunk
+    note: bytes = b""
 
 
 class Withdraw(Input, frozen=True, eq=False):

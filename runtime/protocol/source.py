@@ -20,7 +20,7 @@ class SourceRequest:
 
     The first `ready` of the `chunks` are computed: they are announced in order. A whole request counts as one. `tables`
     are its blocks, None where only decode knows them. With `again` the name was pinned before, and maybe with other
-    blocks.
+    blocks. `note` is what the engine attached for those who read the request.
     """
 
     request: str
@@ -28,6 +28,7 @@ class SourceRequest:
     tokens: Interval | None = None
     tables: Tables | None = None
     again: bool = False
+    note: bytes = b""
     chunks: list[Chunk] = field(default_factory=list)
     ready: int = 0
 
@@ -76,8 +77,12 @@ class SourceRequest:
                 tables[group] = _joined(before, table) if both else table  # type: ignore[arg-type]
         return tables
 
-    def offer(self, chunk: Chunk) -> None:
-        """Add a chunk. Raises BadRequestError where it is outside of what was opened, or comes after the last one."""
+    def offer(self, chunk: Chunk, note: bytes) -> None:
+        """Add a chunk, and to the last one a note. Raises BadRequestError.
+
+        It raises that if the chunk is outside of what was opened or comes after the last one, or if a note comes
+        before the last one: a reader is told once.
+        """
         name = f"request {self.request}"
         if self.tokens is None:
             raise BadRequestError(f"{name} is held as a whole: open it to offer chunks")
@@ -87,6 +92,9 @@ class SourceRequest:
             raise BadRequestError(f"{name}: a chunk comes after the last one")
         if not self.tokens[0] <= chunk.tokens[0] <= chunk.tokens[1] <= self.tokens[1]:
             raise BadRequestError(f"{name} was opened for tokens {self.tokens}, offered are {chunk.tokens}")
+        if note and not chunk.last:
+            raise BadRequestError(f"{name}: a note comes with the last chunk, and this one is not the last")
+        self.note = note
         self.chunks.append(replace(chunk, only=self.names_all))
 
     def advance(self, computed: int) -> bool:

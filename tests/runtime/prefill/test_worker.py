@@ -30,6 +30,7 @@ from kvplan.runtime.control.channel import ControlClient
 from kvplan.runtime.control.handshake import Caller as DecodeCaller
 from kvplan.runtime.control.handshake import meet
 from kvplan.runtime.control.messages import (
+    LONGEST_NOTE,
     Claim,
     ClaimAnswers,
     Claimed,
@@ -122,6 +123,22 @@ def pin(caller: Caller, request: str) -> int:
 
 def kinds(worker: PrefillWorker) -> list[str]:
     return [event.kind for event in worker.events()]
+
+
+@pytest.mark.parametrize(("note", "text"), [("text", "a note is bytes, not str"), (bytes(LONGEST_NOTE + 1), "at most")])
+def test_a_note_is_bytes_and_bounded(worker: PrefillWorker, note: Any, text: str) -> None:
+    with pytest.raises(errors.BadRequestError, match=text):
+        worker.hold("r", note=note)
+    worker.open("s", (0, 4))
+    with pytest.raises(errors.BadRequestError, match=text):
+        worker.offer("s", (0, 4), {}, last=True, note=note)
+
+
+def test_the_longest_note_arrives(worker: PrefillWorker, caller: Caller) -> None:
+    caller.hello()
+    worker.hold("r", note=bytes(LONGEST_NOTE))
+    (kept,) = caller.ask(Claim(1, ("r",))).answers
+    assert caller.ask(Done("r", kept.pin, 1)).note == bytes(LONGEST_NOTE)
 
 
 def test_the_plan_says_who_tells_whom() -> None:

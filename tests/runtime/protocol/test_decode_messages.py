@@ -77,6 +77,27 @@ def test_confirmed_is_believed_of_this_attempt_only() -> None:
     assert rig.hear(wire.Confirmed("r", load.attempt)) == "unknown"
 
 
+def test_a_note_is_read_once_the_request_is_confirmed() -> None:
+    rig = Rig()
+    load, _ = told(rig)
+    rig.hear(wire.Confirmed("r", load.attempt + 1, b"of another attempt"))
+    assert load.note == b""
+    rig.hear(wire.Confirmed("r", load.attempt, b"first token"))
+    assert (load.state, load.note) == ("done", b"first token")
+
+
+def test_the_note_is_that_of_the_first_worker_that_has_one() -> None:
+    rig = Rig(workers=3)
+    load = rig.begin(ask())
+    for part in load.parts:
+        rig.claimed(part)
+    for part in load.parts:
+        rig.feed(effects.PartPlaced(part))
+    for worker, note in ((2, b"third"), (1, b"second"), (0, b"")):
+        rig.hear(wire.Confirmed("r", load.attempt, note), worker)
+    assert (load.state, load.note) == ("done", b"second")
+
+
 def test_what_failed_an_earlier_attempt_fails_no_other() -> None:
     rig = Rig()
     load, _ = told(rig)

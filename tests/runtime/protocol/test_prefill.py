@@ -391,6 +391,33 @@ def test_a_request_that_nobody_reads_is_free_at_once(bench: Bench) -> None:
     assert isinstance(rejected, Rejected)
 
 
+# Notes
+
+
+def test_every_reader_is_given_the_note_when_the_request_has_arrived(bench: Bench) -> None:
+    bench.tell(Hold("r", None, None, ready=True, note=b"first token"))
+    pin = bench.core.state.sources["r"].pin
+    assert [bench.claim(who) for who in (A, B)] == [Claimed("r", pin)] * 2
+    assert [bench.hear(who, Done("r", pin, 1)) for who in (A, B)] == [[Confirmed("r", 1, b"first token")]] * 2
+
+
+def test_the_last_chunk_has_the_note(bench: Bench) -> None:
+    pin = bench.open()
+    bench.claim(A, streamed=True)
+    (rejected,) = bench.tell(OfferChunk("r", Chunk((0, 4), False, None, HERE), b"early"))
+    assert isinstance(rejected, Rejected)
+    assert "a note comes with the last chunk" in str(rejected.error)
+    bench.tell(OfferChunk("r", Chunk((0, END), True, None, HERE), b"late"))
+    assert bench.hear(A, Done("r", pin, 1)) == [Confirmed("r", 1, b"late")]
+
+
+def test_who_is_not_confirmed_is_given_no_note(bench: Bench) -> None:
+    bench.tell(Hold("r", None, None, ready=True, note=b"secret"))
+    pin = bench.core.state.sources["r"].pin
+    (answer,) = bench.hear(A, Done("r", pin, 1))
+    assert isinstance(answer, Failed)
+
+
 # Checksums
 
 
