@@ -186,6 +186,28 @@ def test_a_whole_request_is_one_offer_to_who_streams(bench: Bench) -> None:
     assert bench.said(A) == [Offer("r", pin, 0, None, None, pack(HERE), True, True)]
 
 
+def test_a_whole_request_is_offered_once_and_when_it_is_computed(bench: Bench) -> None:
+    bench.hold(ready=False)
+    bench.claim(A, streamed=True)
+    for computed, offers in ((0, 0), (1, 1), (1, 0)):
+        bench.tell(Computed("r", computed))
+        bench.outputs.clear()
+        bench.claim(A, streamed=True)
+        bench.round()
+        assert sum(isinstance(one, Offer) for one in bench.said(A)) == offers
+
+
+def test_a_request_that_is_fed_is_read_whole_when_all_of_it_is_there(bench: Bench) -> None:
+    pin = bench.open()
+    bench.offer((0, END), last=True)
+    (answers,) = bench.hear(A, Claim(1, ("r",), (), {"r": pack(HERE)}, {"r": (0, END)}))
+    assert answers.answers == (NotYet("r"),)
+    bench.tell(Computed("r", 1))
+    bench.outputs.clear()
+    bench.round()
+    assert [one.answers for one in bench.said(A)] == [(Claimed("r", pin),)]
+
+
 @pytest.mark.parametrize(("tokens", "text"), [((0, END + 1), "was opened for tokens"), ((4, 8), "after the last one")])
 def test_a_chunk_that_does_not_fit_is_rejected(bench: Bench, tokens: tuple[int, int], text: str) -> None:
     bench.open()

@@ -90,6 +90,25 @@ def test_chunks_are_moved_when_they_are_computed(bench: Bench) -> None:
         assert [move.last for move in bench.take(MoveWrite)] == want
 
 
+def test_a_whole_request_is_moved_once_and_when_it_is_computed(bench: Bench) -> None:
+    bench.hold(ready=False)
+    bench.claim(A, streamed=True)
+    bench.want(A)
+    for computed, moves in ((0, 0), (1, 1), (1, 0)):
+        bench.tell(Computed("r", computed))
+        bench.round()
+        assert len(bench.take(MoveWrite)) == moves
+
+
+def test_what_is_wanted_is_counted_by_what_becomes_of_it(bench: Bench) -> None:
+    bench.hold()
+    for claimed, kind in ((False, "unexpected"), (True, "wanted")):
+        bench.claim(A) if claimed else None
+        bench.outputs.clear()
+        bench.want(A)
+        assert [one.labels for one in bench.take(Count)] == [{"kind": kind}]
+
+
 def test_nothing_is_written_on_when_the_lease_ran_out_meanwhile(bench: Bench) -> None:
     writing(bench)
     bench.now = LEASE
