@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from kvplan.fleet.errors import FleetError
 from kvplan.fleet.etcd import Certificates, EtcdFleet
 from kvplan.fleet.records import EngineRecord, EngineRole
-from kvplan.integrations.vllm.config import ConnectorConfig
+from kvplan.integrations.shared.config import ConnectorConfig
 from kvplan.integrations.vllm.metadata import WorkerFacts
 from kvplan.runtime.control.card import PROTOCOL
 from kvplan.runtime.ops import logs

@@ -9,33 +9,15 @@ import dataclasses
 import enum
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from kvplan.compiler.dumps.dump import Dump, number_in, read_dump
+from kvplan.integrations.shared.facts import EngineFacts, plain_word
 
 AXES = ("block", "head", "token", "content")
 # How vLLM names draft layers that it counts from 0 by themselves; others it counts on behind the model's own.
 DRAFTS = ("mtp.", "draft_model.")
 LIMITS = {"window": "sliding_window", "chunk": "attention_chunk_size"}
-
-
-@dataclass(frozen=True, slots=True)
-class EngineFacts:
-    """What an engine says of itself beside its caches: `options` by the names that its layout file has for them.
-
-    `mesh` and `rank` are sizes and this worker's place by axis; `state_dtype` is what recurrent states are kept in.
-    """
-
-    name: str
-    version: str
-    platform: str
-    config: str
-    dtype: str
-    mesh: Mapping[str, int]
-    rank: Mapping[str, int]
-    options: Mapping[str, str]
-    state_dtype: str = ""
 
 
 def dumped(
@@ -158,8 +140,3 @@ def _plain(value: object) -> object:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return value if value is None or isinstance(value, bool | int | str) else plain_word(value)
-
-
-def plain_word(value: object) -> str:
-    """An element type, or another object of torch's, as dumps have it."""
-    return str(value).removeprefix("torch.").replace("float8_e4m3fn", "fp8")

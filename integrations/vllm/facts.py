@@ -12,7 +12,8 @@ from vllm.distributed import parallel_state
 from vllm.distributed.kv_transfer.kv_connector.utils import get_current_attn_backends
 from vllm.platforms import current_platform
 
-from kvplan.integrations.vllm.dump import EngineFacts, first_spec, is_state, moved_groups, plain_word
+from kvplan.integrations.shared.facts import EngineFacts, plain_word
+from kvplan.integrations.vllm.dump import first_spec, is_state, moved_groups
 
 NAME = "vllm"
 AUTO = "auto"

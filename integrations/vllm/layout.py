@@ -16,31 +16,23 @@ from kvplan.compiler.dumps.compare import Difference, compare, matched, side_tex
 from kvplan.compiler.dumps.dump import BLOCK, Dump, DumpedLayer
 from kvplan.compiler.dumps.expected import ExpectedLayer, pieces
 from kvplan.compiler.errors import Refused
-from kvplan.compiler.side.engine_file import engine_for
-from kvplan.dsl.configs.new_model import NewModel, described, made
-from kvplan.dsl.lang.foreign_json import parse_foreign
-from kvplan.dsl.library import Library, load
+from kvplan.dsl.library import Library
 from kvplan.dsl.model import Engine, Model
-from kvplan.dsl.named import is_path, library
-from kvplan.dsl.text.source import SourceSpan
-from kvplan.integrations.vllm.cache import LAYOUTS, cache_folder
+from kvplan.integrations.shared.config import ConnectorConfig
+from kvplan.integrations.shared.errors import ConnectorError
+from kvplan.integrations.shared.facts import EngineFacts
+from kvplan.integrations.shared.served import engine_layout, model_layout
 from kvplan.integrations.vllm.clearing import BlockClearing
-from kvplan.integrations.vllm.config import ConnectorConfig
-from kvplan.integrations.vllm.dump import EngineFacts, block_sizes, dumped, first_spec, limited, moved_groups
-from kvplan.integrations.vllm.errors import ConnectorError
+from kvplan.integrations.vllm.dump import block_sizes, dumped, first_spec, limited, moved_groups
 from kvplan.integrations.vllm.metadata import GroupName
 from kvplan.integrations.vllm.offers import LayerBatches
 from kvplan.integrations.vllm.tables import spans
 from kvplan.plan.planes import Plane, planes
 from kvplan.plan.types import Side
 from kvplan.runtime.memory.arrays import Memory, describe
-from kvplan.runtime.ops import logs
 from kvplan.runtime.prefill.events import ComputeEvent
 
 SHOWN = 5
-DTYPES = ("dtype", "torch_dtype")
-# A word of ours: what recurrent states are kept in.
-STATES = "state_dtype"
 DRAFT_TOKENS = "draft_tokens"
 
 
@@ -118,60 +110,6 @@ def _with_blocks(engine: Engine, dump: Dump, blocks: Sequence[int]) -> list[Dump
     if BLOCK in dump.side or BLOCK not in engine.options or not blocks:
         return [dump]
     return [replace(dump, side={**dump.side, BLOCK: str(block)}) for block in sorted({*blocks}, reverse=True)]
-
-
-def engine_layout(layouts: Library, name: str, facts: EngineFacts) -> Engine:
-    """The engine of that name, or the one whose file says that it is for this package, platform and release."""
-    return layouts.engine(name) if name else engine_for(layouts, facts.name, facts.version, facts.platform)
-
-
-def model_layout(config: ConnectorConfig, facts: EngineFacts) -> tuple[Library, str, Path | None]:
-    """The layout files, the name of the served model's, and without a plans directory the cache folder for its plans.
-
-    The model's file is the one that is given, or one that stores the same. If there is none, and plans are compiled
-    here, it is made of the checkpoint's configuration.
-    """
-    own = (config.layouts,) if config.layouts else ()
-    if config.layout:
-        path = Path(config.layout)
-        texts = {path.name: path.read_text(encoding="utf-8")} if is_path(config.layout) and path.is_file() else {}
-        return *library(config.layout, own), _cache(config, texts)
-    layouts, path = load((), own), Path(facts.config)
-    new = made(layouts, path)
-    if new.same:
-        return layouts, new.same[0], _cache(config, {})
-    if config.plans is not None:
-        raise _unknown(new, facts, config.layouts)
-    config_json = served(parse_foreign(path.read_bytes(), str(path)), facts)
-    new = described(layouts, config_json, SourceSpan(str(path), 1, 1, 1))
-    cache = cache_folder(config.layouts, {f"{new.name}.yaml": new.text})
-    unsure = ", ".join(new.notes) or "nothing"
-    logs.event(logs.WARNING, "layout made", file=cache / LAYOUTS / f"{new.name}.yaml", unsure=unsure)
-    return load((), (*own, cache / LAYOUTS)), new.name, cache
-
-
-def _cache(config: ConnectorConfig, texts: Mapping[str, str]) -> Path | None:
-    return cache_folder(config.layouts, texts) if config.plans is None else None
-
-
-def served(config: Mapping[str, object], facts: EngineFacts) -> Mapping[str, object]:
-    """A checkpoint's configuration as it is served: engines may keep a model, and its states, in other elements."""
-    states = {STATES: facts.state_dtype} if facts.state_dtype else {}
-    return {**_elements(config, facts.dtype), **states}
-
-
-def _elements(config: Mapping[str, object], dtype: str) -> Mapping[str, object]:
-    """A configuration, and those inside it, with this element type where they have one."""
-    inner = {key: _elements(value, dtype) for key, value in config.items() if isinstance(value, Mapping)}
-    return {**config, **inner, **{key: dtype for key in DTYPES if key in config}}
-
-
-def _unknown(new: NewModel, facts: EngineFacts, layouts: Path | None) -> ConnectorError:
-    """What to do where no file has the served model, neither a shipped one nor one of `layouts`."""
-    file = f"{new.name}.yaml"
-    doubts = f"; look at what is not sure in it ({', '.join(new.notes)})" if new.notes else ""
-    help = f'{new.command(facts.config, layouts)}{doubts}; then give "layout": "{file}"'
-    return ConnectorError("I004", f"no layout file is known that stores what {facts.config} does", help)
 
 
 def _differing(side: BoundSide, differences: Sequence[Difference], drafts: bool) -> ConnectorError:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from kvplan.integrations.shared.errors import ConnectorError
 from kvplan.integrations.vllm.adapters import adapter_identity, nowhere
-from kvplan.integrations.vllm.errors import ConnectorError
 from kvplan.integrations.vllm.metadata import (
     BlockIds,
     GroupName,

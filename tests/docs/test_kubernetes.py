@@ -15,7 +15,7 @@ from tests.docs.kubernetes_schema import OBJECTS
 from tests.paths import EXAMPLES, FIXTURES
 
 from kvplan.cli.main import main
-from kvplan.integrations.vllm.config import read_config
+from kvplan.integrations.shared.config import read_config
 
 FOLDER = EXAMPLES / "kubernetes"
 Plain = dict[str, Any]

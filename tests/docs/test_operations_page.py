@@ -25,7 +25,7 @@ from kvplan.compiler.api import compile_pair
 from kvplan.compiler.explain.diff.review import RolloutVerdict
 from kvplan.dsl.library import load
 from kvplan.fleet.records import EngineRecord
-from kvplan.integrations.vllm.config import PORT
+from kvplan.integrations.shared.config import PORT
 from kvplan.integrations.vllm.measures import NAMES
 from kvplan.plan.planes import planes
 from kvplan.plan.types import FORMAT

@@ -13,7 +13,7 @@ from tests.paths import DOCS, ROOT
 
 from kvplan.cli.codes import all_codes
 from kvplan.dsl.library import load
-from kvplan.integrations.vllm.config import PORT, ConnectorConfig, read_config
+from kvplan.integrations.shared.config import PORT, ConnectorConfig, read_config
 from kvplan.integrations.vllm.metadata import GroupName, RemotePrefill, transfer_params
 
 PAGE = (DOCS / "vllm.md").read_text()

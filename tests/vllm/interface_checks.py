@@ -22,7 +22,7 @@ from tests.vllm.models import CONFIGS
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1
 from vllm.v1.request import RequestStatus
 
-from kvplan.integrations.vllm.errors import ConnectorError
+from kvplan.integrations.shared.errors import ConnectorError
 from kvplan.runtime.errors import HandleError
 
 PROMPT = [10 + number % 97 for number in range(70)]

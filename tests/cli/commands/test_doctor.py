@@ -16,7 +16,7 @@ from kvplan.cli.commands import doctor
 from kvplan.cli.main import main
 from kvplan.compiler.api import compile_pair
 from kvplan.dsl.library import load
-from kvplan.integrations.vllm.config import read_config
+from kvplan.integrations.shared.config import read_config
 from kvplan.runtime.control.keys import Keys
 
 CONFIGS = FIXTURES / "configs"

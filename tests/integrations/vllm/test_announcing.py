@@ -16,9 +16,9 @@ from kvplan.bench.etcd_server import ETCD, EtcdServer
 from kvplan.fleet.errors import FleetError
 from kvplan.fleet.etcd import EtcdFleet
 from kvplan.fleet.records import EngineRecord, EngineRole, decoded, encoded
+from kvplan.integrations.shared.config import ConnectorConfig, read_config
 from kvplan.integrations.vllm import announcing
 from kvplan.integrations.vllm.announcing import FleetAnnouncer, engine_record, engine_role
-from kvplan.integrations.vllm.config import ConnectorConfig, read_config
 from kvplan.integrations.vllm.metadata import WorkerFacts
 from kvplan.runtime.control.card import PROTOCOL
 

@@ -14,8 +14,8 @@ import pytest
 from tests.integrations.vllm.requests import facts
 
 from kvplan.fleet.records import EngineRecord
+from kvplan.integrations.shared.errors import ConnectorError
 from kvplan.integrations.vllm import announcing
-from kvplan.integrations.vllm.errors import ConnectorError
 from kvplan.integrations.vllm.metadata import PromptChunk, StepOrders
 from kvplan.integrations.vllm.setup import EngineRoles
 from kvplan.integrations.vllm.worker import StepResults
@@ -132,7 +132,7 @@ def connector(monkeypatch: pytest.MonkeyPatch, workers: FakeWorkers) -> Iterator
     made = importlib.import_module(NAME)
     monkeypatch.setattr(made, "worker_layout", lambda *_: None)
     monkeypatch.setattr(made, "connector_worker", workers.make)
-    monkeypatch.setattr(made, "served_revision", lambda _, config: f"of {config}")
+    monkeypatch.setattr(made, "checkpoint_revision", lambda _, config: f"of {config}")
     yield made
     del sys.modules[NAME]
 

@@ -20,17 +20,15 @@ from kvplan.compiler.dumps.expected import pieces
 from kvplan.compiler.errors import BadInput
 from kvplan.dsl.library import Library, load
 from kvplan.fleet.records import EngineRole, decoded, encoded
+from kvplan.integrations.shared.config import ConnectorConfig
+from kvplan.integrations.shared.errors import ConnectorError
+from kvplan.integrations.shared.facts import EngineFacts
+from kvplan.integrations.shared.served import engine_layout, model_layout, served
 from kvplan.integrations.vllm.announcing import engine_record
-from kvplan.integrations.vllm.config import ConnectorConfig
-from kvplan.integrations.vllm.dump import EngineFacts
-from kvplan.integrations.vllm.errors import ConnectorError
 from kvplan.integrations.vllm.layout import (
     _clearing,
     as_allocated,
-    engine_layout,
     memory_of,
-    model_layout,
-    served,
     worker_layout,
 )
 from kvplan.integrations.vllm.metadata import GroupName, LoadOrder, WorkerFacts

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from tests.integrations.vllm.requests import STATE, TOKENS, FakeRequest, facts, held, to_decode, to_prefill
 
-from kvplan.integrations.vllm.config import ConnectorConfig
-from kvplan.integrations.vllm.errors import ConnectorError
+from kvplan.integrations.shared.config import ConnectorConfig
+from kvplan.integrations.shared.errors import ConnectorError
 from kvplan.integrations.vllm.metadata import (
     BlockIds,
     GroupName,

@@ -13,9 +13,11 @@ from kvplan.cli.main import main
 from kvplan.compiler.api import side_of
 from kvplan.compiler.bind.bind import bind
 from kvplan.dsl.library import load
+from kvplan.integrations.shared.config import read_config
+from kvplan.integrations.shared.errors import ConnectorError
+from kvplan.integrations.shared.plans import compile_ahead, identity
+from kvplan.integrations.shared.plans import plans as plans_of
 from kvplan.integrations.vllm import setup
-from kvplan.integrations.vllm.config import read_config
-from kvplan.integrations.vllm.errors import ConnectorError
 from kvplan.integrations.vllm.layout import WorkerLayout
 from kvplan.integrations.vllm.setup import EngineRoles, connector_worker
 from kvplan.plan.errors import PlanSignatureError
@@ -53,14 +55,14 @@ def test_an_engine_that_was_started_otherwise_is_refused_with_the_command(side: 
 
 def test_an_engine_says_which_weights_it_has(plans: Path) -> None:
     served = replace(ROLES, revision="9f2e1c7")
-    known = setup._identity(Catalog(plans), layout("tp=1"), served, "prefill")
+    known = identity(Catalog(plans), layout("tp=1"), served.identity, "prefill")
     assert (known.name, known.revision, known.model) == ("e", "9f2e1c7", MODEL)
 
 
 def test_an_engine_whose_plans_are_another_name_s_keeps_its_own(plans: Path) -> None:
     """By its own name the other engine's plans are made from the file that this one has."""
     renamed = replace(layout("tp=1"), model="mine")
-    known = setup._identity(Catalog(plans), renamed, ROLES, "prefill")
+    known = identity(Catalog(plans), renamed, ROLES.identity, "prefill")
     assert (known.model, known.model_digest) == ("mine", renamed.model_digest)
 
 
@@ -88,7 +90,7 @@ def checkpoint(folder: Path, weights: bytes = b"weights") -> str:
 
 def served(model: str, config: str, **more: object) -> str:
     about = SimpleNamespace(**{"model": model, "model_weights": "", "revision": None, **more})
-    return setup.served_revision(about, config)
+    return setup.checkpoint_revision(about, config)
 
 
 def test_weights_are_known_by_what_is_served(tmp_path: Path) -> None:
@@ -109,15 +111,15 @@ def test_plans_come_from_a_url(plans: Path, tmp_path: Path) -> None:
     public, secret = signing.make(tmp_path, "team")
     push(plans, str(tmp_path / "there"), signing.SigningKey(secret))
     given = {"plans": str(tmp_path / "here"), "plans_url": str(tmp_path / "there"), "insecure": True}
-    catalog = setup.plans(read_config({**given, "plans_key": str(public)}), None)
+    catalog = plans_of(read_config({**given, "plans_key": str(public)}), None)
     assert [one.model for one in catalog.entries()] == [MODEL]
     chosen = {"plan_options": {"strategy": "auto"}}
     pulled, read = {**given, "plans_key": str(public)}, {"plans": str(plans)}
     for key, cache in ((pulled, None), (read, None), (dict[str, object](), tmp_path / "cache")):
-        assert setup.plans(read_config({**key, **chosen}), cache).options == (("strategy", "auto"),)
+        assert plans_of(read_config({**key, **chosen}), cache).options == (("strategy", "auto"),)
     other, _ = signing.make(tmp_path, "other")
     with pytest.raises(PlanSignatureError, match="not trusted"):
-        setup.plans(read_config({**given, "plans_key": str(other)}), None)
+        plans_of(read_config({**given, "plans_key": str(other)}), None)
 
 
 def test_the_plan_for_a_peer_like_this_engine_is_made_before_it_is_met(
@@ -125,8 +127,8 @@ def test_the_plan_for_a_peer_like_this_engine_is_made_before_it_is_met(
 ) -> None:
     """The log has its digest, and the command that commits it."""
     caplog.set_level("INFO", "kvplan")
-    catalog, mine = setup.plans(read_config({}), tmp_path), layout("tp=1,conv=SD")
-    setup.compile_ahead(catalog, mine).join()
+    catalog, mine = plans_of(read_config({}), tmp_path), layout("tp=1,conv=SD")
+    compile_ahead(catalog, mine).join()
     plan = catalog.look(mine.model_digest, mine.side.digest, mine.side.digest)
     assert plan is not None
     command = f"kvplan compile {MODEL} --prefill {mine.side.key} --decode {mine.side.key} -o plans"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kvplan.integrations.vllm.config import ConnectorConfig, read_config
-from kvplan.integrations.vllm.errors import ConnectorError
+from kvplan.integrations.shared.config import ConnectorConfig, read_config
+from kvplan.integrations.shared.errors import ConnectorError
 from kvplan.runtime import Keys, Plain
 
 LEAST = {"plans": "plans", "insecure": True}

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kvplan.integrations.vllm import cache
-from kvplan.integrations.vllm.cache import cache_folder
-from kvplan.integrations.vllm.errors import ConnectorError
+from kvplan.integrations.shared import cache
+from kvplan.integrations.shared.cache import cache_folder
+from kvplan.integrations.shared.errors import ConnectorError
 
 
 @pytest.fixture(autouse=True)

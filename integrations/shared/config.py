@@ -1,10 +1,10 @@
-"""`kv_connector_extra_config`, read strictly: a word that nobody reads is an error, not a default."""
+"""What a user tells a connector, read strictly: a word that nobody reads is an error, not a default."""
 
 from __future__ import annotations
 
 import ipaddress
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from kvplan.compiler.api import settled
 from kvplan.compiler.errors import BadInput
 from kvplan.compiler.side.text import nearest
 from kvplan.fleet.etcd import PREFIX
-from kvplan.integrations.vllm.errors import ConnectorError
+from kvplan.integrations.shared.errors import ConnectorError
 from kvplan.runtime.control.addresses import is_loopback_host
 from kvplan.runtime.control.keys import Keys, Plain
 from kvplan.runtime.staging.buffers import STAGE_BYTES
@@ -23,6 +23,8 @@ OFFERS = ("layers", "steps", "end")
 HOST = "127.0.0.1"
 # The port of the first worker that others than those of this machine reach.
 PORT = 7600
+# Where it is written unless a connector says otherwise.
+PLACE = "kv_connector_extra_config"
 # Set for a whole fleet: what the key `strict` says.
 STRICT = "KVPLAN_STRICT"
 
@@ -45,8 +47,8 @@ class ConnectorConfig:
     `lease_s`, and has arrived within `timeout_s`; `hold_s` is how long decode waits for a prefill engine that it
     has met to hold it, and `connect` how long meeting one may take.
     `offer` says when what is computed of a prompt goes to a decode engine that asked for it early. Of each worker
-    `stage_bytes` are for what plans stage, 0 sends all of it straight. With `bidirectional_kv_xfer`, which is vLLM's
-    word, an engine keeps what it loaded and generated for `lease_s`, and the next prefill of the conversation loads it:
+    `stage_bytes` are for what plans stage, 0 sends all of it straight. With `bidirectional_kv_xfer`
+    an engine keeps what it loaded and generated for `lease_s`, and the next prefill of the conversation loads it:
     its `kv_role` is kv_both. With `fleet_url`, URLs of one etcd, the
     engine announces itself there under `fleet_prefix`; the files are for TLS.
     """
@@ -97,20 +99,29 @@ class ConnectorConfig:
         return "" if allows(self.peers, host) else f"host {host!r} is none of peers"
 
 
-def read_config(given: Mapping[str, object], environment: Mapping[str, str] = os.environ) -> ConnectorConfig:
-    """The configuration. Raises ConnectorError (I001, I002)."""
-    known = [each.name for each in fields(ConnectorConfig)]
+def read_config(
+    given: Mapping[str, object],
+    environment: Mapping[str, str] = os.environ,
+    *,
+    place: str = PLACE,
+    unread: Collection[str] = (),
+) -> ConnectorConfig:
+    """The configuration that is written at `place`, of a connector that does not read the keys `unread`.
+
+    Raises ConnectorError (I001, I002).
+    """
+    known = [each.name for each in fields(ConnectorConfig) if each.name not in unread]
     for name in given:
         if name not in known:
-            raise ConnectorError("I001", f"kv_connector_extra_config has {name!r}", nearest(str(name), known))
-    values: dict[str, object] = {name: READERS[name](name, value) for name, value in given.items()}
+            raise ConnectorError("I001", f"{place} has {name!r}", nearest(str(name), known))
+    values: dict[str, object] = {name: READERS[name](f"{place}: {name}", value) for name, value in given.items()}
     values["strict"] = bool(values.get("strict")) or _strict_everywhere(environment)
     values.setdefault("port", 0 if is_loopback_host(str(values.get("host", HOST))) else PORT)
     config = ConnectorConfig(**values)  # type: ignore[arg-type]
-    _check_strict(config)
-    _check_keys(config)
-    _check_url(config)
-    _check_fleet(config)
+    _check_strict(config, place)
+    _check_keys(config, place)
+    _check_url(config, place)
+    _check_fleet(config, place)
     return config
 
 
@@ -122,23 +133,23 @@ def _strict_everywhere(environment: Mapping[str, str]) -> bool:
     return word == "1"
 
 
-def _check_strict(config: ConnectorConfig) -> None:
+def _check_strict(config: ConnectorConfig, place: str) -> None:
     """Raises ConnectorError if an engine that is strict would compile plans, or answer those who have no key."""
     missing = [name for name in ("plans", "keys") if not getattr(config, name)]
     if config.strict and missing:
         help = 'give "plans": the plans directory, and "keys": the folder with keys'
-        what = f"kv_connector_extra_config is strict and has no {' and no '.join(missing)}"
+        what = f"{place} is strict and has no {' and no '.join(missing)}"
         raise ConnectorError("I002", what, f'{help}; or neither "strict": true nor {STRICT}=1')
 
 
-def _check_keys(config: ConnectorConfig) -> None:
+def _check_keys(config: ConnectorConfig, place: str) -> None:
     """Raises ConnectorError for keys that would not count, and if there are none where other machines are named."""
     if config.keys and config.insecure:
-        what = "kv_connector_extra_config has both keys and insecure"
+        what = f"{place} has both keys and insecure"
         raise ConnectorError("I002", what, "leave one of them out")
     beyond = [host for host in (config.host, *config.peers) if not (is_loopback_host(host) or _is_local(host))]
     if config.loopback and beyond:
-        what = f"kv_connector_extra_config has no keys, and {beyond[0]} is not this machine's loopback"
+        what = f"{place} has no keys, and {beyond[0]} is not this machine's loopback"
         raise ConnectorError("I002", what, NO_KEYS)
 
 
@@ -149,28 +160,28 @@ NO_KEYS = (
 )
 
 
-def _check_url(config: ConnectorConfig) -> None:
+def _check_url(config: ConnectorConfig, place: str) -> None:
     """Raises ConnectorError where plans come from a URL and nobody signs them, or there is no directory for them."""
     if bool(config.plans_url) != bool(config.plans_key):
         help = 'give "plans_url" and "plans_key", the public key of who signs plans, or neither'
-        raise ConnectorError("I002", "kv_connector_extra_config has one of plans_url and plans_key", help)
+        raise ConnectorError("I002", f"{place} has one of plans_url and plans_key", help)
     if config.plans_url and config.plans is None:
         help = 'give "plans": a directory into which they are pulled'
-        raise ConnectorError("I002", "kv_connector_extra_config has plans_url and no plans", help)
+        raise ConnectorError("I002", f"{place} has plans_url and no plans", help)
     if config.plans_signed_for and not config.plans_url:
         help = "give it beside plans_url, if the plans there were signed for another place, or leave it out"
-        raise ConnectorError("I002", "kv_connector_extra_config has plans_signed_for without plans_url", help)
+        raise ConnectorError("I002", f"{place} has plans_signed_for without plans_url", help)
 
 
-def _check_fleet(config: ConnectorConfig) -> None:
+def _check_fleet(config: ConnectorConfig, place: str) -> None:
     """Raises ConnectorError where there is more about an etcd than its URL, or half of a certificate."""
     files = config.fleet_ca or config.fleet_cert or config.fleet_cert_key
     if not config.fleet_url and (files or config.fleet_prefix != PREFIX):
         help = 'give "fleet_url", http://host:2379, or leave the other keys of a fleet out'
-        raise ConnectorError("I002", "kv_connector_extra_config has keys of a fleet and no fleet_url", help)
+        raise ConnectorError("I002", f"{place} has keys of a fleet and no fleet_url", help)
     if bool(config.fleet_cert) != bool(config.fleet_cert_key):
         help = 'give "fleet_cert" and "fleet_cert_key", or neither'
-        raise ConnectorError("I002", "kv_connector_extra_config has one of fleet_cert and fleet_cert_key", help)
+        raise ConnectorError("I002", f"{place} has one of fleet_cert and fleet_cert_key", help)
 
 
 def _text(name: str, value: object) -> str:
@@ -182,7 +193,7 @@ def _text(name: str, value: object) -> str:
 def _url(name: str, value: object) -> str:
     """URLs, without what they may have for whoever is asked: an error would show it."""
     if isinstance(value, str) and "@" in value:
-        raise ConnectorError("I002", f"kv_connector_extra_config: {name} has a user or a password", "give certificates")
+        raise ConnectorError("I002", f"{name} has a user or a password", "give certificates")
     return _text(name, value)
 
 
@@ -276,7 +287,7 @@ def _plan_options(name: str, value: object) -> Mapping[str, str]:
     try:
         settled(value)
     except BadInput as error:
-        what = f"kv_connector_extra_config: {name}: {error.message}"
+        what = f"{name}: {error.message}"
         raise ConnectorError("I002", what, error.help) from error
     return dict(value)
 
@@ -287,7 +298,7 @@ def _spelled(value: object) -> str:
 
 
 def _unlike(name: str, value: object, wanted: str) -> ConnectorError:
-    return ConnectorError("I002", f"kv_connector_extra_config: {name} is {value!r}", f"it is {wanted}")
+    return ConnectorError("I002", f"{name} is {value!r}", f"it is {wanted}")
 
 
 READERS: Mapping[str, Callable[[str, object], object]] = {

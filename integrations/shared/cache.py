@@ -15,7 +15,7 @@ from pathlib import Path
 
 import kvplan
 from kvplan.dsl.files.folders import folder_files
-from kvplan.integrations.vllm.errors import ConnectorError
+from kvplan.integrations.shared.errors import ConnectorError
 from kvplan.plan.errors import PlanIndexError
 from kvplan.plan.files.folder import write
 

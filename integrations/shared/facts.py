@@ -1,0 +1,29 @@
+"""What an engine says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFacts:
+    """What an engine says of itself beside its caches: `options` by the names that its layout file has for them.
+
+    `mesh` and `rank` are sizes and this worker's place by axis; `state_dtype` is what recurrent states are kept in.
+    """
+
+    name: str
+    version: str
+    platform: str
+    config: str
+    dtype: str
+    mesh: Mapping[str, int]
+    rank: Mapping[str, int]
+    options: Mapping[str, str]
+    state_dtype: str = ""
+
+
+def plain_word(value: object) -> str:
+    """An element type, or another object of torch's, as dumps have it."""
+    return str(value).removeprefix("torch.").replace("float8_e4m3fn", "fp8")

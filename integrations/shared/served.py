@@ -1,0 +1,97 @@
+"""The model that an engine serves: its layout file and that of the engine, and which weights they are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+
+from kvplan.compiler.side.engine_file import engine_for
+from kvplan.dsl.configs.new_model import NewModel, described, made
+from kvplan.dsl.lang.foreign_json import parse_foreign
+from kvplan.dsl.library import Library, load
+from kvplan.dsl.model import Engine
+from kvplan.dsl.named import is_path, library
+from kvplan.dsl.text.source import SourceSpan
+from kvplan.integrations.shared.cache import LAYOUTS, cache_folder
+from kvplan.integrations.shared.config import ConnectorConfig
+from kvplan.integrations.shared.errors import ConnectorError
+from kvplan.integrations.shared.facts import EngineFacts
+from kvplan.runtime.control.identity import revision_of
+from kvplan.runtime.ops import logs
+
+DTYPES = ("dtype", "torch_dtype")
+# A word of ours: what recurrent states are kept in.
+STATES = "state_dtype"
+# Where the hub's client keeps what it has downloaded.
+SNAPSHOT = re.compile(r"/snapshots/([0-9a-f]{40})$")
+
+
+def engine_layout(layouts: Library, name: str, facts: EngineFacts) -> Engine:
+    """The engine of that name, or the one whose file says that it is for this package, platform and release."""
+    return layouts.engine(name) if name else engine_for(layouts, facts.name, facts.version, facts.platform)
+
+
+def model_layout(config: ConnectorConfig, facts: EngineFacts) -> tuple[Library, str, Path | None]:
+    """The layout files, the name of the served model's, and without a plans directory the cache folder for its plans.
+
+    The model's file is the one that is given, or one that stores the same. If there is none, and plans are compiled
+    here, it is made of the checkpoint's configuration.
+    """
+    own = (config.layouts,) if config.layouts else ()
+    if config.layout:
+        path = Path(config.layout)
+        texts = {path.name: path.read_text(encoding="utf-8")} if is_path(config.layout) and path.is_file() else {}
+        return *library(config.layout, own), _cache(config, texts)
+    layouts, path = load((), own), Path(facts.config)
+    new = made(layouts, path)
+    if new.same:
+        return layouts, new.same[0], _cache(config, {})
+    if config.plans is not None:
+        raise _unknown(new, facts, config.layouts)
+    config_json = served(parse_foreign(path.read_bytes(), str(path)), facts)
+    new = described(layouts, config_json, SourceSpan(str(path), 1, 1, 1))
+    cache = cache_folder(config.layouts, {f"{new.name}.yaml": new.text})
+    unsure = ", ".join(new.notes) or "nothing"
+    logs.event(logs.WARNING, "layout made", file=cache / LAYOUTS / f"{new.name}.yaml", unsure=unsure)
+    return load((), (*own, cache / LAYOUTS)), new.name, cache
+
+
+def _cache(config: ConnectorConfig, texts: Mapping[str, str]) -> Path | None:
+    return cache_folder(config.layouts, texts) if config.plans is None else None
+
+
+def served(config: Mapping[str, object], facts: EngineFacts) -> Mapping[str, object]:
+    """A checkpoint's configuration as it is served: engines may keep a model, and its states, in other elements."""
+    states = {STATES: facts.state_dtype} if facts.state_dtype else {}
+    return {**_elements(config, facts.dtype), **states}
+
+
+def _elements(config: Mapping[str, object], dtype: str) -> Mapping[str, object]:
+    """A configuration, and those inside it, with this element type where they have one."""
+    inner = {key: _elements(value, dtype) for key, value in config.items() if isinstance(value, Mapping)}
+    return {**config, **inner, **{key: dtype for key in DTYPES if key in config}}
+
+
+def _unknown(new: NewModel, facts: EngineFacts, layouts: Path | None) -> ConnectorError:
+    """What to do where no file has the served model, neither a shipped one nor one of `layouts`."""
+    file = f"{new.name}.yaml"
+    doubts = f"; look at what is not sure in it ({', '.join(new.notes)})" if new.notes else ""
+    help = f'{new.command(facts.config, layouts)}{doubts}; then give "layout": "{file}"'
+    return ConnectorError("I004", f"no layout file is known that stores what {facts.config} does", help)
+
+
+def served_revision(config: str, weights: str, *, streamed: bool = False) -> str:
+    """Which weights an engine serves, by the path of the checkpoint's own `config.json`.
+
+    The commit that was downloaded, else a digest of the checkpoint's files, else of how the `weights` are named.
+    Weights that are `streamed` are in no folder of this machine. Raises OSError.
+    """
+    folder = Path(config).parent
+    if not streamed and Path(config).is_file():
+        commit = SNAPSHOT.search(folder.as_posix())
+        found = commit[1] if commit else revision_of(folder)
+        if found:
+            return found
+    return sha256(weights.encode()).hexdigest()
