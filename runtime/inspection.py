@@ -28,6 +28,22 @@ class StageState:
 
 
 @dataclass(frozen=True, slots=True)
+class PeerStageState:
+    """The stage of a `peer`, as the worker that moves bytes through it knows it.
+
+    The pieces for which it `asked` have not been given back. `ready` counts those of them that have a buffer, `kept`
+    the buffers of slices that were given up. `waiting` pieces are asked for later. The peer `lends` if it said so last.
+    """
+
+    peer: str
+    asked: int
+    ready: int
+    kept: int
+    waiting: int
+    lends: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SliceState:
     """A slice of a request. `stage` is what it waits for: its turn (limited), a buffer (staged), the wire (posted)."""
 
@@ -157,7 +173,7 @@ class Inspection:
 
     `transport` is the worker's own name there, `peers` are those that the transport knows, `met` those that the worker
     has it forget in the end. `connections` with peers are those of both halves, if the worker prefills. `checksums` are
-    being computed or wait for that.
+    being computed or wait for that. `peer_stages` are those of peers through which the worker moves bytes.
 
     Decode: `requests` are under way. `failed` ones have blocks in quarantine. `ended` ones have ended, and their
     callbacks were not called yet. `written` and `quarantined` are blocks as (arena, number).
@@ -190,3 +206,4 @@ class Inspection:
     packs: int = 0
     untaken: tuple[str, ...] = ()
     connections: tuple[ConnectionState, ...] = ()
+    peer_stages: tuple[PeerStageState, ...] = ()

@@ -6,7 +6,14 @@ from collections.abc import Iterator
 
 from kvplan.runtime.decode.driver import DecodeDriver
 from kvplan.runtime.decode.engines import PrefillEngine, PrefillEngines
-from kvplan.runtime.inspection import ConnectionState, Inspection, PartState, PrefillEngineState, RequestState
+from kvplan.runtime.inspection import (
+    ConnectionState,
+    Inspection,
+    PartState,
+    PeerStageState,
+    PrefillEngineState,
+    RequestState,
+)
 from kvplan.runtime.protocol.loads import Load, LoadPart
 from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.transport.base import Transport
@@ -31,6 +38,7 @@ def inspected(
         met=engines.met,
         stage=stage.inspected(),
         connections=connections,
+        peer_stages=tuple(_peer_stages(engines)),
         bytes_in_flight=driver.admission.in_flight(),
         slices=driver.context.inspected(),
         checksums=driver.mover.summing,
@@ -43,6 +51,10 @@ def inspected(
             (arena, block) for arena, blocks in loads.ledger.quarantined().items() for block in blocks
         ),
     )
+
+
+def _peer_stages(engines: PrefillEngines) -> Iterator[PeerStageState]:
+    return (one.stage.inspected(one.peer) for engine in engines for one in engine.connections.values())
 
 
 def _engines(engines: PrefillEngines) -> Iterator[PrefillEngineState]:

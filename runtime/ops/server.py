@@ -62,7 +62,7 @@ def serve(
     if counters is not None:
         pages["/metrics"] = metrics_page(counters)
     try:
-        server = (_Server6 if ":" in host else _Server)((host, port), _Handler)
+        server = (_Server6 if ":" in host else _Server)((host, port), OpsHandler)
     except (OSError, OverflowError) as error:
         raise MetricsAddressError(f"cannot serve metrics at {host}:{port}: {error}: choose another port") from error
     server.set_app(lambda asked, begin: pages.get(asked["PATH_INFO"], _absent)(asked, begin))
@@ -100,7 +100,9 @@ class _Server6(_Server):
     address_family = socket.AF_INET6
 
 
-class _Handler(WSGIRequestHandler):
+class OpsHandler(WSGIRequestHandler):
+    """One request of a probe, or of Prometheus."""
+
     timeout = SILENCE
 
     def log_message(self, *_: object) -> None:

@@ -29,6 +29,7 @@ def inspected(
         met=driver.peers.met,
         stage=stage.inspected(),
         connections=connections,
+        peer_stages=driver.peers.stages(),
         bytes_in_flight=context.admission.in_flight(),
         slices=context.inspected(),
         checksums=len(core.comparisons),

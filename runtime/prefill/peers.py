@@ -12,6 +12,7 @@ from kvplan.plan.types import Plan
 from kvplan.runtime.control.card import Hello, WorkerCard, geometry
 from kvplan.runtime.control.handshake_checks import contacts
 from kvplan.runtime.errors import TransportError
+from kvplan.runtime.inspection import PeerStageState
 from kvplan.runtime.memory import geometry as shape
 from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.memory.register import Pool
@@ -101,6 +102,10 @@ class ReaderPeers:
     def stage(self, reader: Reader) -> PeerStage | None:
         """The stage of a reader that is written to."""
         return self._links[reader].stage if reader in self._links else None
+
+    def stages(self) -> tuple[PeerStageState, ...]:
+        """What the stages of all readers lend that are written to."""
+        return tuple(links.stage.inspected(links.peer) for links in self._links.values())
 
     def full(self) -> bool:
         """Whether no more connections are taken."""

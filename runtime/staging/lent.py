@@ -14,6 +14,7 @@ import msgspec
 
 from kvplan.plan.layers import Layers
 from kvplan.runtime.control.messages import AskBuffer, ReturnBuffer, WirePart, pack_runs
+from kvplan.runtime.inspection import PeerStageState
 from kvplan.runtime.staging.buffers import SHARE
 from kvplan.runtime.staging.staged import StagedPiece
 
@@ -45,6 +46,11 @@ class PeerStage:
     def stuck(self) -> bool:
         """Whether every buffer that may be had belongs to slices that were given up: go without."""
         return self._kept >= SHARE or not self.lends
+
+    def inspected(self, peer: str) -> PeerStageState:
+        """What the stage of the peer of this name lends."""
+        ready = sum(move.has_buffer for move in self._asked.values())
+        return PeerStageState(peer, len(self._asked), ready, self._kept, len(self._queue), self.lends)
 
     def ask(self, move: LentMove) -> int | None:
         """Ask for a piece: its number, None while others are to be asked for first. Raises PeerLostError, CardError."""
@@ -95,6 +101,11 @@ class LentMove:
         return self._number is not None
 
     @property
+    def has_buffer(self) -> bool:
+        """Whether the peer said which buffer it has."""
+        return self._address is not None
+
+    @property
     def address(self) -> int:
         """Where its buffer begins, at the peer. Only when it is `ready`."""
         assert self._address is not None
@@ -122,7 +133,7 @@ class LentMove:
         """Whether it may be posted; it is asked for first. Raises PeerLostError, CardError."""
         if self._number is None:
             self._number = self._stage.ask(self)
-        return self._address is not None
+        return self.has_buffer
 
     def arrived(self) -> bool:
         """The wire has copied all of it: the rest is the peer's, or in its place."""

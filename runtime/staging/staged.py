@@ -269,7 +269,7 @@ def pieces(wanted: Sequence[tuple[ImagePart, Runs]], most: int) -> list[StagedPi
     starts = np.cumsum([0, *map(len, weights)]).tolist()
     found: list[StagedPiece] = []
     weight = np.concatenate(weights) if wanted else np.empty(0, np.int64)
-    for low, high in pairwise(edges(weight, _limit(weight, most))):
+    for low, high in pairwise(edges(weight, limit(weight, most))):
         parts = [
             (part, *_between(runs, *of, low - start, high - start))
             for (part, runs), of, start in zip(wanted, blocks, starts[:-1], strict=True)
@@ -278,7 +278,7 @@ def pieces(wanted: Sequence[tuple[ImagePart, Runs]], most: int) -> list[StagedPi
     return found
 
 
-def _limit(weight: Ints, most: int) -> int:
+def limit(weight: Ints, most: int) -> int:
     """Bytes of a piece of blocks of these bytes, of which `most` fit a buffer."""
     total = int(weight.sum())
     # A half ends with the block that makes it one, and is not all of it.

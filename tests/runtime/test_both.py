@@ -16,6 +16,7 @@ from tests.runtime.helpers.waiting import until
 
 from kvplan.plan.errors import KvplanError
 from kvplan.runtime import DecodeWorker
+from kvplan.runtime.control.channel import ControlClient
 from kvplan.runtime.errors import DrainingError, HandleError, HandshakeError
 from kvplan.runtime.inspection import ConnectionState
 
@@ -236,7 +237,7 @@ def test_an_engine_whose_line_is_silent_is_met_by_a_new_one(monkeypatch: pytest.
     with engines() as made:
         a, b = pair(made)
         meet(a, b)
-        monkeypatch.setattr("kvplan.runtime.control.channel.ControlServer._hear_back", lambda *_: None)
+        monkeypatch.setattr(ControlClient, "back", property(lambda _: (), lambda *_: None), raising=False)
         meet(b, a)
         move(a, b, "ab", 0)
         assert {(one.made_here, one.asks) for one in b.connections()} == {(True, True), (False, False)}

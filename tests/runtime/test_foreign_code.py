@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.runtime.helpers.made import end_thread
 from tests.runtime.helpers.plans import Shape
 from tests.runtime.helpers.requests import ask, filled
 from tests.runtime.helpers.waiting import until
@@ -21,7 +22,6 @@ from tests.runtime.helpers.worlds import World, world
 
 from kvplan.plan.types import Plan
 from kvplan.runtime import Identity, InMemory, Plain, PrefillWorker, Slot, Transfer, errors, views
-from kvplan.runtime.owner import Owner
 from kvplan.runtime.plans.catalog import Pinned, Role
 
 
@@ -184,8 +184,8 @@ def test_what_ends_a_program_ends_it_where_the_caller_polls(made: World) -> None
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_thread_that_has_ended_is_noticed(made: World, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as broken:
-        broken.setattr(Owner, "_round", lambda self, pause: 1 / 0)
         (thread,) = (one for one in threading.enumerate() if one.name == "kvplan-prefill-0")
+        end_thread(broken, thread)
         thread.join(10)
     with pytest.raises(errors.HandleError, match="has ended: close it"):
         made.prefill[0].hold("r")

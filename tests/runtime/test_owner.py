@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -337,13 +339,26 @@ def test_a_hold_that_an_event_makes_in_a_step_stays(pair: World) -> None:
 def test_a_worker_of_another_process_does_nothing(pair: World) -> None:
     """As `os.fork` has it in the child."""
     worker = pair.decode[0]
-    worker._owner.forget()
-    assert "is of another process" in worker.unhealthy()[0]
-    for call in (worker.start, worker.fileno, lambda: worker.drain(1), lambda: worker.connect("tcp://a:1", 0.1)):
-        with pytest.raises(errors.HandleError):
-            call()
-    worker.close()
-    worker._owner.over = False
+    child = os.fork()
+    if not child:
+        with ends_here():
+            assert "is of another process" in worker.unhealthy()[0]
+            for call in (worker.start, worker.fileno, lambda: worker.drain(1), lambda: worker.connect("tcp://a:1", 1)):
+                with pytest.raises(errors.HandleError):
+                    call()
+            worker.close()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@contextmanager
+def ends_here() -> Iterator[None]:
+    """This process ends with what is done within: with 0, or with 1 if it fails."""
+    code = 1
+    try:
+        yield
+        code = 0
+    finally:
+        os._exit(code)
 
 
 ENDINGS = Path(__file__).parent / "endings"

@@ -50,14 +50,20 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ControlClient]]:
     """Every line that a meeting opens; at the end of a test all are closed."""
     made: list[ControlClient] = []
 
+    closed: set[ControlClient] = set()
+
     class Kept(ControlClient):
         def __init__(self, *rest: Any) -> None:
             super().__init__(*rest)
             made.append(self)
 
+        def close(self) -> None:
+            super().close()
+            closed.add(self)
+
     monkeypatch.setattr("kvplan.runtime.control.handshake.ControlClient", Kept)
     yield made
-    assert all(line._closed for line in made)
+    assert closed == set(made)
 
 
 @pytest.mark.parametrize("secure", [False, True])

@@ -20,6 +20,7 @@ import pytest
 from msgspec.structs import replace
 from tests.runtime.control.test_channel import descriptors
 from tests.runtime.helpers import control
+from tests.runtime.helpers.made import instances
 from tests.runtime.helpers.plans import Shape
 from tests.runtime.helpers.requests import ask, check, filled
 from tests.runtime.helpers.waiting import until
@@ -163,7 +164,7 @@ def test_who_takes_no_more_is_told_when_it_does(worker: Any, caller: Caller, mon
     names, full = [f"late {number}" for number in range(50)], True
     caller.hello(name="slow", run="slow")
     caller.ask(Claim(1, tuple(names), tuple(names)))
-    monkeypatch.setattr(worker._server, "behind", lambda identity: full)
+    monkeypatch.setattr(ControlServer, "behind", lambda _, identity: full)
     for name in names:
         worker.hold(name)
     assert caller.hear(0.2) is None
@@ -179,11 +180,11 @@ def test_who_is_dropped_is_told_nothing_more(worker: Any, caller: Caller, monkey
     caller.hello(name="slow", run="slow")
     caller.ask(Claim(1, tuple(names), tuple(names)))
 
-    def full(identity: bytes, message: object) -> bool:
+    def full(_: ControlServer, identity: bytes, message: object) -> bool:
         told.append(message)
         return False
 
-    monkeypatch.setattr(worker._server, "send", full)
+    monkeypatch.setattr(ControlServer, "send", full)
     for name in names:
         worker.hold(name)
     worker.run_once()
@@ -244,26 +245,38 @@ BAD = {
 
 
 @pytest.fixture(scope="module")
-def polled() -> Iterator[World]:
-    made = world(Shape(1), Shape(1), mode="push")
+def polled_lines() -> list[ControlClient]:
+    """The connection of the decode worker of `polled`, once that is made."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def polled(polled_lines: list[ControlClient]) -> Iterator[World]:
+    with pytest.MonkeyPatch.context() as patch:
+        lines = instances(patch, ControlClient)
+        made = world(Shape(1), Shape(1), mode="push")
+    # Another one was asked for the plan, and is closed.
+    polled_lines += [line for line in lines if line.broken() is None]
     yield made
     made.close()
 
 
 @pytest.mark.parametrize("whose", ["prefill", "decode"])
 @pytest.mark.parametrize("name", BAD)
-def test_blocks_that_cannot_be_are_not_moved(polled: World, whose: str, name: str) -> None:
+def test_blocks_that_cannot_be_are_not_moved(
+    polled: World, polled_lines: list[ControlClient], whose: str, name: str
+) -> None:
     """Said by hand, past all that a decode worker of ours would check."""
     request = ask(polled, (0, 8), "edges", f"{whose} {name}")
     filled(polled, request)
     polled.hold(request.id)
-    line = next(iter(next(iter(polled.decode[0]._engines.live.values())).connections.values())).control
     first, bad = BAD[name]
     kv = WireTable("blocks", first, np.array([bad, bad], "<i8").tobytes())
     good = {"kv": WireTable("blocks", 0, np.arange(2, dtype="<i8").tobytes()), "state": WireTable("slot", 8, bytes(8))}
     sides = {"prefill": good, "decode": good, whose: {**good, "kv": kv}}
     before = {plane: array.copy() for plane, array in polled.decode_memory[0].items()}
     told = refused(polled)
+    (line,) = polled_lines
     line.send(Claim(1, (request.id,), (request.id,)))
     line.send(WriteRequest(request.id, (0, 8), {}, sides["prefill"], sides["decode"]))
     spin(polled.decode[0], lambda: refused(polled) > told)

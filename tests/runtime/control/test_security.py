@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import pytest
 import zmq
 from tests.paths import ROOT
 from tests.runtime.helpers import control
+from tests.runtime.helpers.made import instances
 from tests.runtime.helpers.plans import Model, Shape
 from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, memory, world
@@ -56,12 +57,12 @@ def pair() -> Iterator[World]:
     made.close()
 
 
-def test_a_guard_that_died_lets_nobody_in() -> None:
+def test_a_guard_that_died_lets_nobody_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    guards = instances(monkeypatch, sockets.Guard)
     keys, _ = control.pair()
     stranger = zmq.curve_keypair()
     desk = ControlServer(control.BIND, keys)
-    _maker, _socket, _monitor, stop_guard, _end_context = desk._end.peek()[2]  # type: ignore[index]
-    stop_guard()
+    guards[0].stop()
     line = ControlClient(desk.address, Keys(*stranger, frozenset({keys.public})))
     line.send(Claim(1, ()))
     desk.wait(1.0)
@@ -118,10 +119,12 @@ def test_a_guard_whose_thread_died_is_not_waited_for(monkeypatch: pytest.MonkeyP
 
     keys, _ = control.pair()
     monkeypatch.setattr(AuthenticationThread, "_run", die)
+    context = sockets.new_context()
+    monkeypatch.setattr(channel, "new_context", lambda: context)
     desk = ControlServer(control.BIND, keys)
     threads[0].join()
     desk.close()
-    assert desk._socket.closed
+    assert context.closed
 
 
 def test_a_peer_that_was_met_can_read_and_write_all_that_is_registered(pair: World) -> None:
@@ -198,11 +201,11 @@ def test_groups_of_a_message_are_bounded() -> None:
 def test_plans_that_are_asked_for_at_once_are_bounded(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     patient, asked = AsyncCatalog(Catalog(tmp_path, jit=Jit(60))), list[Any]()
 
-    def never(*key: Any) -> Future[Any]:
+    def never(_: ThreadPoolExecutor, *key: Any) -> Future[Any]:
         asked.append(key)
         return Future()
 
-    monkeypatch.setattr(patient._thread, "submit", never)
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", never)
     for number in range(100):
         with pytest.raises(errors.PlanPendingError):
             patient.find("m", "d", (str(number), "tp=1"), ("d", "tp=1"))
@@ -257,8 +260,8 @@ def test_a_process_that_was_forked_off_ends_without_waiting_for_the_guard_of_its
     desk = ControlServer(control.BIND, control.pair()[0])
     child = os.fork()
     if not child:
-        # As an interpreter does when it ends; what pytest has registered is not this child's.
-        desk._end()
+        # What pytest has registered is not this child's.
+        desk.close()
         os._exit(7)
     until(lambda: os.waitpid(child, os.WNOHANG)[0] == child)
     desk.close()

@@ -149,14 +149,17 @@ def test_memory_in_use_is_not_given_back() -> None:
     made.close()
 
 
-def test_the_same_cards_twice_change_nothing() -> None:
+def test_the_same_cards_twice_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     made = world(Shape(2), Shape(1))
     worker = made.decode[0]
-    session = worker._engines.live["prefill"]
+    before = worker.inspect().engines
+    transport = made.transport(worker)
+    monkeypatch.setattr(transport, "remove_peer", lambda peer: pytest.fail("the peer is forgotten"))
     freeze(made)
     running = submitted(made, ask(made, (0, 12)))
     worker.connect(made.prefill[1].address, 10)
-    assert worker._engines.live["prefill"] is session
+    assert worker.inspect().engines == before
+    monkeypatch.undo()
     made.hub.frozen.clear()
     assert running.wait().state == "done"
     made.close()

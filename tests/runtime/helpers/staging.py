@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
@@ -15,11 +15,13 @@ from tests.runtime.helpers.worlds import World, world
 
 from kvplan.plan import stage as plan_stage
 from kvplan.runtime import Counters, DecodeWorker, Limits, PrefillWorker
+from kvplan.runtime.control.messages import AskBuffer
 from kvplan.runtime.decode.transfer import Transfer
-from kvplan.runtime.inspection import StageState
+from kvplan.runtime.inspection import PeerStageState, StageState
 from kvplan.runtime.staging import staged
-from kvplan.runtime.staging.buffers import BUFFERS, SHARE, THREADS, Stage
-from kvplan.runtime.staging.lent import PeerStage
+from kvplan.runtime.staging.asked import AskedImages
+from kvplan.runtime.staging.buffers import BUFFERS, SHARE, THREADS
+from kvplan.runtime.staging.staged import StagedPiece
 from kvplan.runtime.staging.views import HostCopies
 
 BOTH = "unpack", "pack"
@@ -110,8 +112,16 @@ def copying(made: World) -> list[PrefillWorker] | list[DecodeWorker]:
     return made.decode if "unpack" in ways else made.prefill
 
 
-def stages(made: World) -> list[Stage]:
-    return [worker._stage for worker in copying(made)]
+def asked_layers(patch: pytest.MonkeyPatch) -> set[tuple[int, ...] | None]:
+    """The layers of every piece that peers ask for from now on."""
+    found, real = set[tuple[int, ...] | None](), AskedImages.piece
+
+    def piece(images: AskedImages, asked: AskBuffer, before: Collection[int]) -> StagedPiece:
+        found.add(asked.layers)
+        return real(images, asked, before)
+
+    patch.setattr(AskedImages, "piece", piece)
+    return found
 
 
 def stopped(made: World, gate: Gate) -> bool:
@@ -119,18 +129,9 @@ def stopped(made: World, gate: Gate) -> bool:
     return exhausted(made) and gate.waiting == THREADS * len(copying(made))
 
 
-def peers(made: World) -> list[PeerStage]:
-    asking = [peer for worker in made.decode for peer in peers_of(worker)]
-    return asking + [peer for worker in made.prefill for peer in stages_of(worker)]
-
-
-def peers_of(worker: DecodeWorker) -> list[PeerStage]:
-    return [connection.stage for engine in worker._engines for connection in engine.connections.values()]
-
-
-def stages_of(worker: PrefillWorker) -> list[PeerStage]:
-    found = [worker._driver.peers.stage(reader) for reader in worker._driver.peers]
-    return [stage for stage in found if stage is not None]
+def peer_stages(made: World) -> list[PeerStageState]:
+    """The stages of peers, as every worker knows them."""
+    return [stage for worker in (*made.decode, *made.prefill) for stage in worker.inspect().peer_stages]
 
 
 def lent(made: World) -> list[int]:
@@ -150,7 +151,7 @@ def exhausted(made: World) -> bool:
 
 def unused(made: World) -> bool:
     packs = sum(worker.inspect().packs for worker in made.prefill)
-    asked = sum(len(peer._asked) + len(peer._queue) + peer._kept for peer in peers(made))
+    asked = any(peer.asked or peer.waiting or peer.kept for peer in peer_stages(made))
     return all(idle(worker.inspect().stage) for worker in copying(made)) and not packs and not asked
 
 

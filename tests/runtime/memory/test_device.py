@@ -39,16 +39,21 @@ class Driver:
     def _answer(self, name: str, thread: str, arguments: tuple[Any, ...]) -> int:
         if name == "cuPointerGetAttribute":
             of_8192 = {device.DEVICE: 1, device.IPC_CAPABLE: 0}
-            arguments[0]._obj.value = of_8192[arguments[1]] if arguments[2].value == 8192 else 1
+            put(arguments[0], of_8192[arguments[1]] if arguments[2].value == 8192 else 1)
         if name == "cuCtxGetCurrent":
-            arguments[0]._obj.value = self.current.get(thread)
+            put(arguments[0], self.current.get(thread, 0), ctypes.c_size_t)
         if name == "cuDeviceGet":
-            arguments[0]._obj.value = arguments[1]
+            put(arguments[0], arguments[1])
         if name == "cuDevicePrimaryCtxRetain":
-            arguments[0]._obj.value = 1000 + arguments[1].value
+            put(arguments[0], 1000 + arguments[1].value, ctypes.c_size_t)
         if name == "cuCtxSetCurrent":
             self.current[thread] = arguments[0].value
         return 0
+
+
+def put(where: Any, value: int, kind: Any = ctypes.c_int) -> None:
+    """Write through a pointer that a call was given."""
+    ctypes.cast(where, ctypes.POINTER(kind))[0] = value
 
 
 @pytest.fixture

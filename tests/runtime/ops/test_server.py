@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.runtime.control.test_channel import ipv6
+from tests.runtime.helpers.made import end_thread
 from tests.runtime.helpers.plans import Model, Shape, plan
 from tests.runtime.helpers.worlds import PREFILL, World, memory, world
 
@@ -121,10 +122,7 @@ def test_a_polling_thread_that_ended_is_unhealthy(
     pair.decode[0].start()
     (thread,) = (one for one in threading.enumerate() if one.name == "kvplan-decode-0")
     assert pair.decode[0].unhealthy() == ()
-    usual = owner.Owner._round
-    monkeypatch.setattr(
-        owner.Owner, "_round", lambda self, pause: 1 / 0 if self.name.startswith("decode") else usual(self, pause)
-    )
+    end_thread(monkeypatch, thread)
     thread.join(10)
     assert get(served, "/healthz") == (503, "decode worker 0 is polled by a thread that has ended\n")
 
@@ -157,7 +155,7 @@ def test_a_client_that_says_nothing_is_a_line_in_the_log(
     """And no traceback on the engine's stderr."""
     told = threading.Event()
     monkeypatch.setattr(logs, "event", lambda level, what, **_: told.set() if "ended" in what else None)
-    monkeypatch.setattr(server._Handler, "timeout", 0.05)
+    monkeypatch.setattr(server.OpsHandler, "timeout", 0.05)
     with socket.create_connection(("127.0.0.1", served.port)):
         assert told.wait(20)
     assert "Traceback" not in capfd.readouterr().err

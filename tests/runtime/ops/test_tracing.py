@@ -21,12 +21,19 @@ from kvplan.runtime.ops.tracing import RequestSpans
 
 
 @pytest.fixture
-def exported(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def processing() -> Any:
+    """A processor of spans, which does nothing before a test changes it."""
+    return pytest.importorskip("opentelemetry.sdk.trace", reason="opentelemetry-sdk is not installed").SpanProcessor()
+
+
+@pytest.fixture
+def exported(processing: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The spans that OpenTelemetry's own SDK exports, in memory."""
     sdk = pytest.importorskip("opentelemetry.sdk.trace", reason="opentelemetry-sdk is not installed")
     export = pytest.importorskip("opentelemetry.sdk.trace.export")
     memory = pytest.importorskip("opentelemetry.sdk.trace.export.in_memory_span_exporter").InMemorySpanExporter()
     provider = sdk.TracerProvider()
+    provider.add_span_processor(processing)
     provider.add_span_processor(export.SimpleSpanProcessor(memory))
     trace = pytest.importorskip("opentelemetry.trace")
     monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
@@ -108,39 +115,39 @@ def test_holds_that_end_otherwise(exported: Any) -> None:
     assert [span.status.description for span in spans] == ["nobody claimed it", None, None]
 
 
-def test_spans_are_made_under_no_lock(pair: World, exported: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("exported")
+def test_spans_are_made_under_no_lock(pair: World, processing: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A processor of spans may ask any worker, from whatever thread."""
     import threading
 
     asked: list[str] = []
-    real = tracing._tell
 
-    def asking(name: str, *rest: Any) -> None:
+    def asking(span: Any) -> None:
         workers: list[Any] = [*pair.prefill, *pair.decode]
         thread = threading.Thread(target=lambda: [worker.drained() for worker in workers], daemon=True)
         thread.start()
         thread.join(10)
         assert not thread.is_alive(), "a lock is held"
-        asked.append(name)
-        real(name, *rest)
+        asked.append(span.name)
 
-    monkeypatch.setattr(tracing, "_tell", asking)
+    monkeypatch.setattr(processing, "on_end", asking)
     move(pair, ask(pair, (0, 12)))
     until(lambda: sorted(asked) == ["kvplan hold", "kvplan hold", "kvplan transfer"])
 
 
+@pytest.mark.usefixtures("exported")
 @pytest.mark.parametrize("error", [ZeroDivisionError(), asyncio.CancelledError()])
 def test_a_processor_that_fails_is_logged_and_no_requests_fault(
     error: BaseException,
     pair: World,
-    exported: Any,
+    processing: Any,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(tracing, "_tell", fail)
+    monkeypatch.setattr(processing, "on_end", fail)
     with caplog.at_level(logging.ERROR, "kvplan.runtime"):
         move(pair, ask(pair, (0, 12)))
     assert any(record.getMessage().startswith("span lost") for record in caplog.records)

@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from kvplan.dsl.library import load
 from kvplan.runtime import Blocks, Identity, InMemory, Plain, PrefillWorker, Slot, errors, views
 from kvplan.runtime.clock import ListeningClock
 from kvplan.runtime.control.card import MAGIC, PROTOCOL, Hello, checksum, seal
-from kvplan.runtime.control.channel import ControlClient
+from kvplan.runtime.control.channel import ControlClient, ControlServer
 from kvplan.runtime.control.handshake import Caller as DecodeCaller
 from kvplan.runtime.control.handshake import meet
 from kvplan.runtime.control.messages import (
@@ -159,9 +160,15 @@ def test_a_request_from_claim_to_release(worker: PrefillWorker, caller: Caller) 
     assert kinds(worker) == ["counted"]
 
 
-def test_no_lease_runs_out_while_nobody_polls(worker: PrefillWorker, caller: Caller, clock: Clock) -> None:
+@pytest.fixture
+def pulse(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers listen by the clock that the test sets."""
+    monkeypatch.setattr("kvplan.runtime.prefill.worker.ListeningClock", partial(ListeningClock, pulse=clock))
+
+
+@pytest.mark.usefixtures("pulse")
+def test_no_lease_runs_out_while_nobody_polls(clock: Clock, worker: PrefillWorker, caller: Caller) -> None:
     """A thread that waited for a core for longer than a lease has not heard who claimed meanwhile."""
-    worker._lease_clock = ListeningClock(clock, LISTENING, clock)
     caller.hello()
     worker.hold("r")
     number = pin(caller, "r")
@@ -186,7 +193,7 @@ def test_no_lease_runs_out_while_its_renewal_may_lie_unheard(
     caller.hello()
     worker.hold("r")
     pin(caller, "r")
-    monkeypatch.setattr(worker._server, "pending", lambda: True)
+    monkeypatch.setattr(ControlServer, "pending", lambda _: True)
     clock.time += 10
     worker.run_once()
     assert worker.released() == []
@@ -236,11 +243,9 @@ def test_an_event_that_fails_withdraws_its_request(worker: PrefillWorker, caller
 
 
 def test_garbage_is_counted_and_harmless(worker: PrefillWorker, caller: Caller) -> None:
-    from kvplan.runtime.control.sockets import sent
-
     caller.hello()
     for body in (b"", NESTED, NO_TEXT, seal(Done("r", 1, 1))[:-1]):
-        sent(caller.line._socket, [], body if body.startswith(MAGIC) else MAGIC + checksum(body) + body)
+        caller.line.hand_over(body if body.startswith(MAGIC) else MAGIC + checksum(body) + body)
     assert caller.ask(Claim(1, ())) == ClaimAnswers(1, 10, ())
     assert kinds(worker) == ["malformed"] * 4
 
@@ -275,11 +280,11 @@ def test_a_failing_round_does_not_end_the_thread(monkeypatch: pytest.MonkeyPatch
     worker = PrefillWorker(ONE, 0, pool, InMemory(Hub()), identity=PREFILL, keys=Plain())
     rounds: list[int] = []
 
-    def fails() -> None:
+    def fails(_: ControlServer) -> None:
         rounds.append(1)
         raise ValueError("hostile")
 
-    monkeypatch.setattr(worker._server, "receive", fails)
+    monkeypatch.setattr(ControlServer, "receive", fails)
     until(lambda: len(rounds) >= 3)
     worker.close()
 

@@ -272,10 +272,19 @@ class Transport(InMemory):
         self.net = net
         super().__init__(hub, name)
 
-    def _post(self, op: Any, peer: str, local: Any, remote: Any) -> Late:
+    def post(self, op: Any, peer: str, *lists: Any) -> Late:
+        self._refuse()
+        return self._late(peer, super().post(op, peer, *lists))
+
+    def post_spans(self, op: Any, peer: str, *spans: Any) -> Late:
+        self._refuse()
+        return self._late(peer, super().post_spans(op, peer, *spans))
+
+    def _refuse(self) -> None:
         if self.net.draw.random() < self.net.fail:
             raise NotBegunError("the queue is full")
-        made = super()._post(op, peer, local, remote)
+
+    def _late(self, peer: str, made: CopyTransfer) -> Late:
         late = Late(self, peer, made.source, made.target)
         if self.net.draw.random() < self.net.fail:
             late.harm = self.net.draw.choice(("lost", "odd"))

@@ -10,20 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.runtime.helpers.foreign import FOREIGN, replaced
+from tests.runtime.helpers.made import instances
 from tests.runtime.helpers.plans import Model, Shape, with_ranges
 from tests.runtime.helpers.requests import ask, check, filled, move
 from tests.runtime.helpers.staging import (
     SMALL,
     TOKENS,
     Gate,
+    asked_layers,
     begun,
     crowded,
     exhausted,
     kept,
     lent,
     moved_layer_by_layer,
-    peers,
-    peers_of,
+    peer_stages,
     poll,
     run,
     staging,
@@ -36,14 +37,16 @@ from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, world
 
 from kvplan.runtime import Blocks, Counters, DecodeWorker, PrefillWorker, Slot
-from kvplan.runtime.control.messages import ReturnBuffer, WirePart
+from kvplan.runtime.clock import ListeningClock
+from kvplan.runtime.control.channel import ControlClient
+from kvplan.runtime.control.lines import PrefillLine
+from kvplan.runtime.control.messages import AskBuffer, ReturnBuffer, WirePart
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.errors import LeaseError, RegisterError, TransferError, WithdrawnError
 from kvplan.runtime.plans.catalog import FixedPlans
-from kvplan.runtime.protocol.prefill_effects import Expire
 from kvplan.runtime.staging import buffers
 from kvplan.runtime.staging.buffers import BUFFERS, SHARE, THREADS
-from kvplan.runtime.staging.lent import MOST_ASKED, LentMove, PeerStage
+from kvplan.runtime.staging.lent import MOST_ASKED, LentMove
 
 ROOM = SMALL["packed"]
 
@@ -55,13 +58,21 @@ def made(counters: Counters) -> Iterator[World]:
     found.close()
 
 
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> list[tuple[PrefillLine, Any]]:
+    """What decode workers say from now on, and to whom."""
+    found, send = list[tuple[PrefillLine, Any]](), PrefillLine.send
+
+    def noted(line: PrefillLine, message: Any) -> bool:
+        found.append((line, message))
+        return send(line, message)
+
+    monkeypatch.setattr(PrefillLine, "send", noted)
+    return found
+
+
 def staged_bytes(transfer: Transfer) -> int:
     return sum(part.meter.staged for part in transfer.parts)
-
-
-def told(peer: PeerStage) -> list[LentMove]:
-    """The pieces that a reader was told are packed."""
-    return [move for move in peer._asked.values() if move._address is not None]
 
 
 def frozen(made: World) -> Transfer:
@@ -70,7 +81,7 @@ def frozen(made: World) -> Transfer:
     asked = begun(made, "frozen")
     run(
         made,
-        lambda: all(len(told(peer)) == SHARE for peer in peers(made)),
+        lambda: all(peer.ready == SHARE for peer in peer_stages(made)),
     )
     return asked
 
@@ -151,10 +162,10 @@ def test_who_asks_while_what_was_given_up_is_on_its_way_back_is_packed_for(count
         tables = {**first.decode, "kv": Blocks(kv.first, others), "state": Slot(9, TOKENS)}
         second = replace(first, id="second", decode=tables)
         found.hold("first", "second")
-        worker, (peer,) = found.decode[0], peers(found)
+        worker = found.decode[0]
         found.hub.frozen.update(one.inspect().transport for one in found.prefill)
         given_up = worker.submit(first, 20)
-        run(found, lambda: len(peer._asked) == MOST_ASKED and lent(found) == [SHARE])
+        run(found, lambda: [peer.asked for peer in peer_stages(found)] == [MOST_ASKED] and lent(found) == [SHARE])
         moved = worker.submit(second, 20)
         run(found, lambda: "second" in {of.request for of in worker.inspect().slices})
         given_up.cancel()
@@ -169,7 +180,7 @@ def test_who_asks_while_what_was_given_up_is_on_its_way_back_is_packed_for(count
 def test_a_buffer_that_is_read_is_not_lent_again_before_the_read_has_ended(made: World) -> None:
     transfer = frozen(made)
     transfer.cancel()
-    run(made, lambda: all(peer.stuck for peer in peers(made)))
+    run(made, lambda: all(peer.kept == SHARE for peer in peer_stages(made)))
     for _ in range(50):
         time.sleep(1e-4)
         made.decode[0].run_once()
@@ -186,7 +197,7 @@ def test_what_comes_while_all_that_a_reader_may_have_is_kept_goes_straight(made:
     run(made, lambda: first.ended)
     transfer = frozen(made)
     transfer.cancel()
-    run(made, lambda: all(peer.stuck for peer in peers(made)))
+    run(made, lambda: all(peer.kept == SHARE for peer in peer_stages(made)))
     before: Any = counters.snapshot()["staged_bytes"]
     asked = replace(ask(made, (0, 12), "edges", name="next"))
     asked = replace(asked, decode={**asked.decode, "state": Slot(9, 12)})
@@ -266,6 +277,7 @@ def test_a_frozen_reader_leaves_half_of_the_buffers_to_others() -> None:
 
 def test_buffers_of_readers_that_died_without_a_word_go_to_those_who_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kvplan.runtime.protocol.reader_table.PROBE", 0.01)
+    lines = instances(monkeypatch, ControlClient)
     found = staging("packed", Shape(1), Shape(4), size=ROOM, lease=600)
     try:
         asked = ask(found, (0, TOKENS))
@@ -275,9 +287,8 @@ def test_buffers_of_readers_that_died_without_a_word_go_to_those_who_wait(monkey
         for worker in found.decode[:2]:
             worker.submit(asked, 600)
         poll(found.decode[:2], lambda: lent(found) == [BUFFERS])
-        for worker in found.decode[:2]:
-            for engine in worker._engines:
-                engine.connections[0].control.close()
+        for line in [line for line in lines if line.asked][:2]:
+            line.close()
         found.hub.frozen.clear()
         late = found.decode[2].submit(asked, 15)
         poll([found.decode[2]], lambda: late.ended)
@@ -295,8 +306,7 @@ def test_while_others_keep_all_buffers_what_is_asked_for_goes_straight() -> None
         found.hold("r")
         found.hub.frozen.add(found.prefill[0].inspect().transport)
         slow = [worker.submit(asked, 600) for worker in found.decode[:2]]
-        first = [peer for worker in found.decode[:2] for peer in peers_of(worker)]
-        poll(found.decode[:2], lambda: all(len(told(peer)) == SHARE for peer in first))
+        poll(found.decode[:2], lambda: [peer.ready for peer in peer_stages(found)[:2]] == [SHARE] * 2)
         for transfer in slow:
             transfer.cancel()
         poll(found.decode[:2], lambda: kept(found) == [BUFFERS])
@@ -316,25 +326,28 @@ def test_while_others_keep_all_buffers_what_is_asked_for_goes_straight() -> None
         found.close()
 
 
-def test_a_lease_that_ran_out_makes_a_request_fail_whatever_was_read(made: World, gate: Gate) -> None:
+def test_a_lease_that_ran_out_makes_a_request_fail_whatever_was_read(
+    made: World, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The blocks may have been used again while they were packed."""
+    later = 0.0
+    monkeypatch.setattr(ListeningClock, "listen", lambda clock: clock() + later)
     transfer = begun(made)
     run(made, lambda: stopped(made, gate))
-    for worker in made.prefill:
-        worker._driver.command(worker._lease_clock() + 1200, Expire())
+    later = 1200.0
+    until(lambda: not any(worker.inspect().holds for worker in made.prefill))
     gate.go.set()
     run(made, lambda: transfer.ended)
     assert isinstance(transfer.error, LeaseError)
     run(made, lambda: unused(made))
 
 
-def test_chunks_of_layers_are_packed_by_themselves() -> None:
+def test_chunks_of_layers_are_packed_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = asked_layers(monkeypatch)
     found = staging("packed", Shape(2), Shape(1), size=ROOM)
     try:
         moved_layer_by_layer(found)
-        assert {layers for of in found.prefill[0]._driver.packs._readers.values() for layers in of.images._images} == {
-            frozenset({layer}) for layer in found.model.layers
-        }
+        assert asked == {(layer,) for layer in found.model.layers}
     finally:
         found.close()
 
@@ -360,23 +373,23 @@ def test_what_cannot_be_packed_is_refused_and_nobody_else_is_harmed(
     whole(made)
 
 
-def test_a_reader_asks_for_a_bounded_number_of_pieces(made: World, gate: Gate) -> None:
+def test_a_reader_asks_for_a_bounded_number_of_pieces(
+    made: World, gate: Gate, said: list[tuple[PrefillLine, Any]]
+) -> None:
     begun(made)
     run(made, lambda: exhausted(made))
-    (control, *_) = [
-        connection.control for engine in made.decode[0]._engines for connection in engine.connections.values()
-    ]
-    asked = next(iter(peers(made)[0]._asked.values())).question(0)
+    line, asked = next((line, message) for line, message in said if isinstance(message, AskBuffer))
     for number in range(1000, 1000 + 3 * MOST_ASKED):
-        control.send(replaced(asked, number=number))
+        line.send(replaced(asked, number=number))
     run(made, lambda: not made.decode[0].running())
     assert made.prefill[0].inspect().packs <= 2 * MOST_ASKED
     gate.go.set()
 
 
-def test_what_is_given_back_twice_is_counted(made: World) -> None:
-    for engine in made.decode[0]._engines:
-        engine.connections[0].control.send(ReturnBuffer("r", 7, True))
+def test_what_is_given_back_twice_is_counted(made: World, said: list[tuple[PrefillLine, Any]]) -> None:
+    begun(made)
+    run(made, lambda: said)
+    said[0][0].send(ReturnBuffer("r", 700, True))
     snapshot: Any = made.prefill[0].counters.snapshot
     run(made, lambda: snapshot()["messages"]["duplicate"] == 1)
 

@@ -201,7 +201,7 @@ def test_a_piece_has_no_more_runs_than_a_message_holds(monkeypatch: pytest.Monke
 @given(st.lists(st.integers(1, staged.UNCUT), min_size=2, max_size=12), st.integers(1, 8))
 def test_what_is_not_small_is_cut_in_two_at_least_and_not_in_more_than_need_be(sizes: list[int], times: int) -> None:
     weight, most = np.array(sizes), times * staged.UNCUT
-    cuts = staged.edges(weight, staged._limit(weight, most))
+    cuts = staged.edges(weight, staged.limit(weight, most))
     pieces = [int(weight[low:high].sum()) for low, high in pairwise(cuts)]
     assert sum(pieces) == sum(sizes)
     assert all(size <= most for size in pieces)

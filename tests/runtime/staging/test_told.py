@@ -5,15 +5,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from typing import Any
+from weakref import WeakSet
 
 import pytest
+from tests.runtime.helpers.made import instances
 from tests.runtime.helpers.plans import Shape
 from tests.runtime.helpers.requests import ask, check, clear, filled, move
-from tests.runtime.helpers.staging import SMALL, TOKENS, Gate, begun, run, stages, staging, unused
+from tests.runtime.helpers.staging import SMALL, TOKENS, Gate, begun, run, staging, unused
 from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World
 
 from kvplan.runtime import Sample, Transfer
+from kvplan.runtime.control.outbox import Outbox
 from kvplan.runtime.errors import DeadlineError, TransferError
 from kvplan.runtime.protocol.phases import Phase
 from kvplan.runtime.staging.buffers import SHARE, Stage
@@ -22,8 +25,14 @@ from kvplan.runtime.transfer.executor import TransferExecutor
 from kvplan.runtime.transfer.prepare import PreparedLink
 
 
+@pytest.fixture
+def stages(monkeypatch: pytest.MonkeyPatch) -> list[Stage]:
+    """The stages of all workers; the decode worker is made last."""
+    return instances(monkeypatch, Stage)
+
+
 @pytest.fixture(params=["pull", "lent"])
-def made(request: pytest.FixtureRequest) -> Iterator[World]:
+def made(request: pytest.FixtureRequest, stages: list[Stage]) -> Iterator[World]:
     """Two prefill workers and a decode worker with room for a whole request in what one of them may have of it."""
     found = staging(request.param, Shape(2), Shape(1), size=16 * SMALL[request.param], lease=600)
     yield found
@@ -134,13 +143,20 @@ def test_closing_ends_what_was_confirmed_and_is_still_copied(made: World, gate: 
 
 
 def test_all_is_said_before_who_polls_copies(made: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    unsaid, helped = list[int](), Stage.help
+    unsaid, helped, boxes = list[int](), Stage.help, WeakSet[Outbox]()
+    put = Outbox.put
+
+    def noted(box: Outbox, message: bytes) -> bool:
+        if threading.current_thread() is threading.main_thread():
+            boxes.add(box)
+        return put(box, message)
 
     def help_(stage: Stage) -> None:
-        if stage is made.decode[0]._stage:
-            controls = [one.control for engine in made.decode[0]._engines for one in engine.connections.values()]
-            unsaid.extend(len(control._outbox) for control in controls)
+        if threading.current_thread() is threading.main_thread():
+            unsaid.extend(len(box) for box in boxes)
         helped(stage)
+
+    monkeypatch.setattr(Outbox, "put", noted)
 
     monkeypatch.setattr(Stage, "help", help_)
     monkeypatch.setattr(Stage, "behind", True)
@@ -151,16 +167,16 @@ def test_all_is_said_before_who_polls_copies(made: World, monkeypatch: pytest.Mo
     assert not any(unsaid)
 
 
-def test_who_waits_naps_shortly_while_a_buffer_is_free_for_a_slice(made: World) -> None:
-    (stage,) = stages(made)
-    worker = made.decode[0]
-    assert not worker._moving()
+@pytest.mark.usefixtures("made")
+def test_who_waits_naps_shortly_while_a_buffer_is_free_for_a_slice(stages: list[Stage]) -> None:
+    stage = stages[-1]
+    assert not stage.wanted
     lent = [stage.borrow(number, "peer") for number in range(SHARE)]
     assert stage.borrow("waits", "peer") is None
-    assert not worker._moving()
+    assert not stage.wanted
     assert lent[0] is not None
     stage.give_back(lent[0], kept=False)
-    assert worker._moving()
+    assert stage.wanted
     stage.withdraw("waits")
     for buffer in lent[1:]:
         assert buffer is not None
@@ -169,7 +185,7 @@ def test_who_waits_naps_shortly_while_a_buffer_is_free_for_a_slice(made: World) 
 
 @pytest.mark.parametrize("made", ["pull"], indirect=True)
 def test_what_was_foreseen_goes_straight_where_the_stage_is_stuck_by_then(
-    made: World, monkeypatch: pytest.MonkeyPatch
+    made: World, stages: list[Stage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A claim may be answered long after it was said."""
     foreseen, foresee = list[bool](), TransferExecutor.foresee
@@ -184,7 +200,7 @@ def test_what_was_foreseen_goes_straight_where_the_stage_is_stuck_by_then(
     transfer = made.decode[0].submit(asked, 20)
     run(made, lambda: bool(foreseen) and all(part.unheld for part in transfer.parts))
     assert foreseen == [True] * len(transfer.parts)
-    (stage,) = stages(made)
+    stage = stages[-1]
     kept = [stage.borrow(number, f"peer {number % 2}") for number in range(8)]
     for buffer in kept:
         assert buffer is not None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -91,37 +92,32 @@ def test_a_poisoned_name_blocks_no_other(two: Two) -> None:
 def test_a_failing_release_of_a_read_that_ended_is_logged(two: Two, caplog: pytest.LogCaptureFixture) -> None:
     handle = two.read(index(1))
     two.until_done(handle)
-    real, handle.value = handle.value, Failing()
+    real, handle.value = handle.value, SimpleNamespace(release=lambda: 1 / 0)
     handle.release()
     assert handle.state == "released"
     assert "release failed" in caplog.text
     real.release()
 
 
-class Failing:
-    """Stands for NIXL where every call that gives something back fails."""
+def test_close_tries_every_step(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    handle, calls = two.read(index(1)), list[str]()
+    two.until_done(handle)
+    handle.release()
 
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-
-    def __getattr__(self, name: str) -> Any:
+    def fail(name: str) -> Callable[..., None]:
         def call(*_: object) -> None:
-            self.calls.append(name)
+            calls.append(name)
             raise RuntimeError(name)
 
         return call
 
-
-def test_close_tries_every_step(two: Two) -> None:
-    handle, real, failing = two.read(index(1)), two.reader._agent, Failing()
-    two.until_done(handle)
-    handle.release()
-    two.reader._agent = failing
+    for name in ("remove_remote_agent", "deregister_memory"):
+        monkeypatch.setattr(type(two.reader.agent), name, fail(name))
     two.reader.close()
     two.reader.close()
-    assert failing.calls == ["remove_remote_agent", "deregister_memory"]
-    assert two.reader._agent is None
-    del real
+    assert calls == ["remove_remote_agent", "deregister_memory"]
+    with pytest.raises(errors.TransportError, match="is closed"):
+        _ = two.reader.agent
 
 
 def test_calls_after_close_are_typed_errors(two: Two) -> None:
