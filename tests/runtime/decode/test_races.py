@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 from tests.runtime.helpers.plans import Model, Shape, plan
-from tests.runtime.helpers.requests import ask, check, clear, fed, filled
+from tests.runtime.helpers.requests import ask, check, filled
 from tests.runtime.helpers.worlds import DECODE, PREFILL, World, memory
 from tests.runtime.simulation.channels import Line, Net, speak
 
 from kvplan.plan.request import blocks
 from kvplan.plan.types import Blocks
-from kvplan.runtime import DecodeWorker, InMemory, Plain, PrefillWorker, Request, Sample, Slot, Transfer, views
-from kvplan.runtime.protocol.phases import Phase
+from kvplan.runtime import DecodeWorker, InMemory, Plain, PrefillWorker, Request, Slot, Transfer, views
 from kvplan.runtime.transport.inmemory import Hub
 
 SHAPE, MODEL = Shape(1), Model()
@@ -74,96 +73,6 @@ def again(made: World, net: Net, request: Request) -> None:
     check(made, 0, request)
 
 
-@pytest.mark.parametrize("when", ["claimed", "posted"])
-def test_a_request_that_is_cancelled_keeps_its_blocks_until_its_reads_are_over(net: Net, when: str) -> None:
-    made = pair(net, "pull")
-    request, (source,), (target,) = held(made), made.prefill, made.decode
-    transfer = target.submit(request, 20)
-    made.hub.frozen.add(source.inspect().transport)
-    source.run_once()
-    if when == "posted":
-        target.run_once()
-    transfer.cancel()
-    source.run_once()
-    target.run_once()
-    assert bool(target.quarantined()) == (when == "posted")
-    made.hub.frozen.clear()
-    rounds(made, net, 2)
-    assert not target.quarantined()
-    again(made, net, request)
-
-
-def test_a_request_that_is_asked_again_is_not_answered_by_what_was_said_before(net: Net) -> None:
-    made = pair(net, "pull")
-    request, (source,), (target,) = ask(made, (0, 12)), made.prefill, made.decode
-    filled(made, request)
-    source.open("r", (0, 12))
-    before = target.open(fed(request), 20)
-    source.offer("r", (0, 4), {"kv": request.prefill["kv"]})
-    source.run_once()
-    target.run_once()
-    net.time += 2
-    target.run_once()
-    source.offer("r", (4, 8), {"kv": request.prefill["kv"]})
-    source.run_once()
-    before.cancel()
-    request = elsewhere(request)
-    clear(made)
-    after = target.open(fed(request), 20)
-    target.run_once()
-    assert [part.phase for part in after.parts] == [Phase.CLAIMING]
-    source.offer("r", (8, 12), request.prefill, last=True)
-    rounds(made, net)
-    assert after.state == "done", after.error
-    check(made, 0, request)
-
-
-@pytest.mark.parametrize("mode", ["pull", "push"])
-def test_what_is_held_after_it_was_claimed_is_told_at_once(net: Net, mode: str) -> None:
-    made = pair(net, mode)
-    source, target = made.prefill[0], made.decode[0]
-    transfer = target.open(fed(ask(made, (0, 12))), 20)
-    source.run_once()
-    source.open("r", (0, 12))
-    source.run_once()
-    target.run_once()
-    assert [part.phase for part in transfer.parts] == [Phase.MOVING]
-
-
-def test_what_was_said_to_be_lost_before_does_not_end_a_request_that_is_asked_again(net: Net) -> None:
-    made = pair(net, "pull")
-    source, target = made.prefill[0], made.decode[0]
-    request = ask(made, (0, 12))
-    filled(made, request)
-    before = target.submit(request, 20)
-    source.run_once()
-    before.cancel()
-    source.hold("r")
-    again(made, net, elsewhere(request))
-
-
-def test_one_that_stopped_before_it_was_asked_to_write_may_still_write(net: Net) -> None:
-    made = pair(net, "push")
-    request, (source,), (target,) = held(made), made.prefill, made.decode
-    made.hub.frozen.add(target.inspect().transport)
-    before = target.submit(request, 20)
-    source.run_once()
-    before.cancel()
-    source.run_once()
-    last = live(net).down.queue.pop()
-    after = target.submit(elsewhere(request), 20)
-    target.run_once()
-    after.cancel()
-    live(net).down.queue.append(last)
-    target.run_once()
-    source.run_once()
-    assert target.quarantined() or not source.inspect().writes
-    made.hub.frozen.clear()
-    rounds(made, net)
-    assert not target.quarantined()
-    again(made, net, request)
-
-
 def writing(made: World) -> Transfer:
     """A request that is being written, and that does not end."""
     request, (source,), (target,) = held(made), made.prefill, made.decode
@@ -173,21 +82,6 @@ def writing(made: World) -> Transfer:
         worker.run_once()
     assert any(write.under_way for write in source.inspect().writes)
     return transfer
-
-
-def test_who_is_met_again_says_what_it_writes_no_more(net: Net) -> None:
-    made = pair(net, "push")
-    transfer, source, target = writing(made), made.prefill[0], made.decode[0]
-    live(net).cut()
-    target.run_once()
-    assert transfer.state == "failed"
-    target.connect(source.address, 5, mode="push")
-    rounds(made, net)
-    assert target.quarantined()
-    made.hub.frozen.clear()
-    rounds(made, net)
-    assert not target.quarantined()
-    again(made, net, transfer.request)
 
 
 def test_what_was_wanted_through_a_lost_line_is_not_written_after_another_said_that_it_stopped(net: Net) -> None:
@@ -210,18 +104,6 @@ def test_what_was_wanted_through_a_lost_line_is_not_written_after_another_said_t
     again(made, net, request)
 
 
-def test_a_line_that_is_full_hears_later_that_a_request_is_given_up(net: Net) -> None:
-    made = pair(net, "push")
-    transfer, target = writing(made), made.decode[0]
-    net.full = 1
-    transfer.cancel()
-    net.full = 0
-    made.hub.frozen.clear()
-    rounds(made, net, 2)
-    assert not target.quarantined()
-    again(made, net, transfer.request)
-
-
 def test_a_peer_is_forgotten_when_nothing_is_written_to_it_any_more(net: Net) -> None:
     made = pair(net, "push", lease=0.1)
     writing(made)
@@ -236,27 +118,6 @@ def test_a_peer_is_forgotten_when_nothing_is_written_to_it_any_more(net: Net) ->
     source.run_once()
     assert not source.inspect().peers
     assert [one.why for one in source.released()] == ["expired"]
-
-
-def test_a_comparison_for_a_request_that_is_given_up_is_not_that_of_the_next(net: Net) -> None:
-    made = pair(net, "pull")
-    request, (source,), (target,) = held(made), made.prefill, made.decode
-
-    def told(transfer: Transfer) -> Transfer:
-        while transfer.parts[0].phase is not Phase.TOLD:
-            assert not transfer.ended, transfer.error
-            rounds(made, net, 1)
-            while net.tasks and transfer.parts[0].phase is Phase.MOVED:
-                net.tasks.pop()()
-        source.run_once()
-        return transfer
-
-    told(target.submit(request, 20, checksum=Sample())).cancel()
-    source.run_once()
-    after = told(target.submit(elsewhere(request), 20, checksum=Sample()))
-    net.tasks.pop()()
-    rounds(made, net)
-    assert after.state == "done", after.error
 
 
 def test_callbacks_hold_no_lock(net: Net) -> None:

@@ -199,6 +199,34 @@ def test_a_request_that_is_held_anew_meanwhile_is_not_read_on() -> None:
     assert isinstance(load.error, errors.LeaseError)
 
 
+def test_a_request_that_is_asked_for_again_goes_by_no_answer_to_the_one_before() -> None:
+    """Its engine may have said that it is lost, which offer came last, or that it stopped, before it heard of it."""
+    rig = Rig()
+    before, part = moving(rig, streamed=True)
+    rig.feed(effects.Fail(before, errors.CancelledTransferError("cancelled")), effects.PartSettled(part))
+    rig.tick()
+    load = rig.begin(fed(ask("r", 20)), streamed=True)
+    lost = wire.Lost("r", wire.LossReason.WITHDRAWN, "withdrawn")
+    rig.hear(wire.ClaimAnswers(part.heartbeat, 6.0, (lost,)))
+    rig.hear(wire.Offer("r", PIN, 0, (0, 12), None, wire.pack(ask().prefill), True))
+    rig.hear(wire.Stopped("r", lost=False))
+    assert (load.state, load.parts[0].phase) == ("running", Phase.CLAIMING)
+    assert rig.of(effects.Move) == []
+
+
+def test_a_writer_that_stopped_before_it_was_asked_again_may_still_write() -> None:
+    """Stopped is about an earlier attempt: the blocks of the one that was given up since stay in quarantine."""
+    rig = Rig(push=True)
+    before, _ = moving(rig)
+    rig.feed(effects.Fail(before, errors.CancelledTransferError("cancelled")))
+    assert rig.hear(wire.Stopped("r", lost=False)) == "stopped"
+    rig.tick()
+    after, _ = moving(rig)
+    rig.feed(effects.Fail(after, errors.CancelledTransferError("cancelled")))
+    rig.tick()
+    assert rig.core.loads.ledger.quarantined()
+
+
 def test_a_request_that_is_held_late_is_claimed_with_its_blocks_once_more() -> None:
     rig = Rig()
     (part,) = rig.begin(ask()).parts

@@ -89,50 +89,11 @@ def test_another_reader_keeps_a_finished_hold(end: str) -> None:
     assert freed(leases) == [Released("r", "finished")]
 
 
-def test_a_lease_runs_from_the_last_claim() -> None:
-    leases, number = claimed(A0)
-    assert leases.claim("r", A0, TWO, 20) == Claimed("r", number)
-    leases.expire(49)
-    assert leases.held() == 1
-    leases.expire(50)
-    assert freed(leases) == [Released("r", "expired")]
-    problem, event = done(leases, "r", number, A0, TWO, 51)
-    assert event.kind == "late"
-    assert "is over, expired:" in problem
-
-
-def test_a_finished_hold_ends_with_the_last_lease_of_others() -> None:
-    leases, number = claimed()
-    one = frozenset({0})
-    leases.claim("r", B0, one, 10)
-    leases.claim("r", A0, one, 20)
-    leases.expire(31)
-    done(leases, "r", number, A0, one, 32)
-    leases.expire(39)
-    assert leases.held() == 1
-    leases.expire(40)
-    assert freed(leases) == [Released("r", "finished")]
-
-
 def test_leaving_what_has_lapsed_is_late() -> None:
     leases, _ = claimed(A0)
     event = leases.leave("r", A0, LEASE)
     assert event.kind == "late"
     assert "is over, expired:" in event.text
-
-
-def test_an_unclaimed_hold_ends_without_anyone_looking() -> None:
-    leases, number = claimed(A0)
-    problem, event = done(leases, "r", number, A0, TWO, LEASE)
-    assert problem
-    assert event.kind == "late"
-    assert reason(leases.claim("r", A0, TWO, LEASE)) is LossReason.EXPIRED
-
-
-def test_a_lapsed_reader_is_kept_while_others_hold() -> None:
-    leases, number = claimed(A0)
-    assert leases.claim("r", B0, TWO, 25) == Claimed("r", number)
-    assert finish(leases, number, A0, at=50) == [""]
 
 
 def test_each_strange_done_has_its_name() -> None:
@@ -147,24 +108,6 @@ def test_each_strange_done_has_its_name() -> None:
     assert all(problem for problem, _ in kinds)
     assert leases.held() == 1
     assert [done(leases, "r", number, A0, TWO, 1)[1].kind for _ in range(2)] == ["counted", "duplicate"]
-
-
-def test_a_duplicate_is_kept_only_as_long_as_the_hold_is() -> None:
-    leases, number = claimed(A0, A1)
-    assert finish(leases, number, A0, A0, A1) == ["", "", ""]
-    problem, event = done(leases, "r", number, A0, TWO, 2)
-    assert "is over, finished:" in problem
-    assert event.kind == "duplicate"
-
-
-def test_a_claim_after_done_is_a_new_read() -> None:
-    leases, number = claimed(A0, A1)
-    finish(leases, number, A0)
-    assert leases.claim("r", A0, TWO, 2) == Claimed("r", number)
-    finish(leases, number, A1, at=3)
-    assert leases.held() == 1
-    assert done(leases, "r", number, A0, TWO, 4)[1].kind == "counted"
-    assert freed(leases) == [Released("r", "finished")]
 
 
 def test_claims_are_refused_by_reason() -> None:
@@ -225,28 +168,6 @@ def test_of_forgotten_runs_the_longest_promise_is_kept() -> None:
     assert leases.held() == 1
     leases.expire(40)
     assert leases.held() == 0
-
-
-def test_a_forgotten_run_keeps_what_it_was_promised_and_says_nothing() -> None:
-    leases, number = claimed(A0, A1, B0, B1)
-    finish(leases, number, A0)
-    leases.claim("r", A1, TWO, 10)
-    leases.forget("a", 11)
-    finish(leases, number, B0, B1, at=12)
-    assert finish(leases, number, A1, at=13)[0]
-    assert leases.held() == 1
-    leases.expire(39)
-    assert leases.held() == 1
-    leases.expire(40)
-    assert freed(leases) == [Released("r", "finished")]
-
-
-def test_what_a_forgotten_run_has_finished_can_be_read_again() -> None:
-    leases, number = claimed(A0, A1, B0)
-    finish(leases, number, A0, A1)
-    leases.forget("a", 2)
-    leases.leave("r", B0, 3)
-    assert leases.claim("r", B0, TWO, 4) == Claimed("r", number)
 
 
 def test_a_pinned_hold_ends_when_it_is_unpinned() -> None:
@@ -343,17 +264,6 @@ def test_ended_again_is_remembered_anew(monkeypatch: pytest.MonkeyPatch) -> None
     assert reasons == [LossReason.WITHDRAWN, LossReason.UNKNOWN]
 
 
-def test_many_short_holds_leave_nothing_and_a_long_one_alone() -> None:
-    leases = Leases(LEASE)
-    leases.pin("long", 0)
-    for n in range(5000):
-        leases.pin(f"r{n}", 1)
-        leases.withdraw(f"r{n}", 1)
-        freed(leases)
-    leases.expire(LEASE)
-    assert freed(leases) == [Released("long", "expired")]
-
-
 def test_messages_make_no_state() -> None:
     leases = Leases(LEASE)
     for n in range(100):
@@ -373,17 +283,6 @@ def test_a_clock_that_steps_back_extends_no_lease_by_more_than_the_step() -> Non
     assert leases.held() == 1
     leases.expire(5 + 20)
     assert freed(leases) == [Released("r", "expired")]
-
-
-def test_a_claim_after_a_step_back_is_a_whole_lease() -> None:
-    leases = Leases(LEASE)
-    number = leases.pin("r", 1000)
-    leases.expire(0)
-    assert leases.claim("r", A0, TWO, 20) == Claimed("r", number)
-    leases.expire(49)
-    assert leases.held() == 1
-    leases.expire(50)
-    assert leases.held() == 0
 
 
 def test_a_time_read_a_little_earlier_counts_no_time_twice() -> None:
