@@ -309,8 +309,9 @@ def test_every_hazard_has_a_behaviour_and_a_test() -> None:
         assert NAMED.search(row[2]) or row[2].startswith("none: "), row
 
 
-def test_every_test_that_the_page_names_exists() -> None:
-    found = NAMED.findall(PAGE.read_text())
+@pytest.mark.parametrize("page", [PAGE, PAGE.with_name("design.md")], ids=lambda page: page.stem)
+def test_every_test_that_the_page_names_exists(page: Path) -> None:
+    found = NAMED.findall(page.read_text())
     assert found
     missing = [f"{file}::{name}" for file, name in found if name not in functions(ROOT / "tests" / file)]
     assert not missing
@@ -329,12 +330,11 @@ def test_every_numbered_entry_is_there_once() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["runtime/transport/test_hazards.py::test_absent", "runtime/absent.py::test_x"])
-def test_the_search_for_tests_can_fail(wrong: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_search_for_tests_can_fail(wrong: str, tmp_path: Path) -> None:
     page = tmp_path / "hazards.md"
     page.write_text(f"| a | b | `{wrong}` |\n")
-    monkeypatch.setattr("tests.runtime.transport.test_hazards.PAGE", page)
     with pytest.raises((AssertionError, OSError)):
-        test_every_test_that_the_page_names_exists()
+        test_every_test_that_the_page_names_exists(page)
 
 
 def test_the_lists_that_nixl_leaves_unchecked_are_not_used() -> None:
