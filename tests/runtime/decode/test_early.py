@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 from tests.runtime.helpers.plans import Shape
-from tests.runtime.helpers.requests import ask, check, fed, filled, move
+from tests.runtime.helpers.requests import ask, check, filled, move
 from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, world
 
-from kvplan.plan.types import Blocks
 from kvplan.runtime import Transfer, errors
 
 MODES = ["pull", "push"]
@@ -42,18 +41,6 @@ def test_it_moves_once_it_is_held(pair: World) -> None:
     assert pair.released() == {("r", "finished")}
 
 
-def test_a_fed_one_moves_once_it_is_opened(pair: World) -> None:
-    request = ask(pair, (0, 45))
-    filled(pair, request)
-    transfer = pair.decode[0].open(fed(request), 20)
-    heard(pair, transfer)
-    for worker in pair.prefill:
-        worker.open("r", (0, 45))
-        worker.offer("r", (0, 45), request.prefill, last=True)
-    assert transfer.wait().state == "done"
-    check(pair, 0, request)
-
-
 def test_it_is_waited_for_no_longer_than_the_caller_says(pair: World) -> None:
     pair.prefill[0].hold("r")
     transfer = pair.decode[0].submit(ask(pair, (0, 45)), 20, wait=0)
@@ -79,17 +66,3 @@ def test_what_was_held_and_let_go_is_not_waited_for(pair: World) -> None:
     transfer = pair.decode[0].submit(ask(pair, (0, 45)), 20)
     with pytest.raises(errors.LeaseError, match="is over, finished"):
         transfer.wait()
-
-
-def test_blocks_of_the_hold_that_comes_are_compared() -> None:
-    made = world(Shape(2), Shape(1))
-    request = ask(made, (0, 45))
-    transfer = made.decode[0].submit(request, 20)
-    heard(made, transfer)
-    table = request.prefill["kv"]
-    assert isinstance(table, Blocks)
-    for worker in made.prefill:
-        worker.hold("r", {**request.prefill, "kv": Blocks(0, table.ids[::-1].copy())})
-    with pytest.raises(errors.LeaseError, match="other blocks of group 'kv'"):
-        transfer.wait()
-    made.close()

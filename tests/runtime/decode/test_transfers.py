@@ -7,10 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.runtime.decode.test_races import elsewhere, held, live, pair, rounds, writing
+from tests.runtime.decode.test_races import elsewhere, held, live, pair, rounds
 from tests.runtime.simulation.channels import Net, speak
 
-from kvplan.runtime import errors
 from kvplan.runtime.protocol.phases import Phase
 
 
@@ -19,31 +18,6 @@ def net(monkeypatch: pytest.MonkeyPatch) -> Net:
     made = Net(random.Random(0), slow=0)
     speak(made, monkeypatch)
     return made
-
-
-def test_a_deadline_ends_a_transfer(net: Net) -> None:
-    made = pair(net, "pull")
-    made.hub.frozen.add(made.prefill[0].inspect().transport)
-    transfer = made.decode[0].submit(held(made), 5)
-    rounds(made, net)
-    assert transfer.state == "running"
-    net.time += 5
-    rounds(made, net)
-    assert transfer.state == "expired"
-    assert isinstance(transfer.error, errors.DeadlineError)
-
-
-def test_a_name_that_may_still_be_written_is_not_begun(net: Net) -> None:
-    made = pair(net, "push")
-    before = writing(made)
-    before.cancel()
-    early = made.decode[0].submit(elsewhere(before.request), 20)
-    assert isinstance(early.error, errors.QuarantinedError)
-    made.hub.frozen.clear()
-    rounds(made, net)
-    after = made.decode[0].submit(elsewhere(before.request), 20)
-    rounds(made, net)
-    assert after.state == "done", after.error
 
 
 def test_who_is_done_has_been_confirmed_by_all(net: Net) -> None:

@@ -206,22 +206,6 @@ def test_a_retry_needs_no_new_hold(pair: World) -> None:
     assert pair.released() == {("r", "finished")}
 
 
-def test_a_late_request_for_the_blocks_of_an_earlier_hold_is_not_done() -> None:
-    """What is held under its name now lies elsewhere: its own blocks may hold anything."""
-    made = world(Shape(2), Shape(1))
-    late = ask(made, (0, 12))
-    for source in made.prefill:
-        source.hold("r", late.prefill)
-        source.withdraw("r")
-    assert made.released() == {("r", "withdrawn")}
-    for source in made.prefill:
-        source.hold("r", {"kv": Blocks(0, np.array([31, 32, 33])), "state": Slot(34, 12)})
-    failed = made.decode[0].submit(late, 20)
-    with pytest.raises(errors.LeaseError, match="has other blocks of group 'kv'"):
-        failed.wait()
-    made.close()
-
-
 @pytest.mark.parametrize("mode", ["pull", "push"])
 def test_dropping_a_peer_does_not_free_what_may_still_be_written(mode: str) -> None:
     made = world(Shape(2), Shape(1), mode=mode)

@@ -18,18 +18,16 @@ from tests.runtime.decode.test_races import pair, rounds
 from tests.runtime.helpers.plans import Model, Shape, plan
 from tests.runtime.helpers.requests import ask, fed
 from tests.runtime.helpers.waiting import until
-from tests.runtime.helpers.worlds import PREFILL, answering, memory
+from tests.runtime.helpers.worlds import PREFILL, memory
 from tests.runtime.simulation.channels import Net, speak
 from tests.slowness import Patience
 
 from kvplan.compiler.api import compile_pair
 from kvplan.dsl.library import load
-from kvplan.runtime import Blocks, Identity, InMemory, Plain, PrefillWorker, Slot, errors, views
+from kvplan.runtime import Blocks, InMemory, Plain, PrefillWorker, Slot, errors, views
 from kvplan.runtime.clock import ListeningClock
 from kvplan.runtime.control.card import MAGIC, PROTOCOL, Hello, checksum, seal
 from kvplan.runtime.control.channel import ControlClient, ControlServer
-from kvplan.runtime.control.handshake import Caller as DecodeCaller
-from kvplan.runtime.control.handshake import meet
 from kvplan.runtime.control.messages import (
     LONGEST_NOTE,
     Claim,
@@ -41,7 +39,6 @@ from kvplan.runtime.control.messages import (
     Lost,
     NotYet,
 )
-from kvplan.runtime.plans.catalog import FixedPlans
 from kvplan.runtime.prefill.peers import expected
 from kvplan.runtime.prefill.worker import LISTENING
 from kvplan.runtime.transport.inmemory import Hub
@@ -212,17 +209,6 @@ class Flag:
         return self.done
 
 
-def test_a_request_is_held_only_after_its_event(worker: PrefillWorker, caller: Caller) -> None:
-    event = Flag()
-    caller.hello()
-    worker.hold("r", after=event)
-    assert caller.ask(Claim(1, ("r",))) == ClaimAnswers(1, 10, (NotYet("r"),))
-    assert caller.hear(0.05) is None
-    event.done = True
-    (answer,) = caller.hear().answers
-    assert (type(answer), answer.request) == (Claimed, "r")
-
-
 def test_an_event_that_fails_withdraws_its_request(worker: PrefillWorker, caller: Caller) -> None:
     class Broken:
         error: RuntimeError | None = None
@@ -335,21 +321,6 @@ def test_a_suspended_worker_asks_to_wait(worker: PrefillWorker, caller: Caller) 
     worker.resume(views(ONE.prefill, 0, memory(Shape(1), Model(), 0, logical=20)))
     card = caller.hello()
     assert (card.generation, card.count[0]) == (1, 20)
-
-
-def test_an_engine_does_not_meet_itself(worker: PrefillWorker) -> None:
-    me = DecodeCaller(
-        identity=Identity("decode", PREFILL.run),
-        side=ONE.decode,
-        worker=0,
-        plans=FixedPlans((ONE,)),
-        keys=Plain(),
-        server_key=None,
-        card_for=lambda _: None,
-        left=lambda: 5.0,
-    )
-    with answering(worker), pytest.raises(errors.OwnCardError, match="this very engine"):
-        meet(me, worker.address)
 
 
 def blocks(*ids: int) -> Any:

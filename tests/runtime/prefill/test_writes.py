@@ -40,17 +40,6 @@ def left(net: Net) -> tuple[World, PrefillWorker]:
     return made, source
 
 
-def test_who_leaves_is_told_when_nothing_is_written_any_more(net: Net) -> None:
-    made, source = left(net)
-    source.run_once()
-    assert (stopped(net), len(source.inspect().writes), source.inspect().holds[0].writers) == ([], 1, 1)
-    made.hub.frozen.clear()
-    source.run_once()
-    assert stopped(net) == [Stopped("r", lost=False)]
-    assert (source.inspect().writes, source.inspect().holds[0].writers) == ((), 0)
-    assert source.inspect().bytes_in_flight == 0
-
-
 def test_nothing_more_is_written_to_an_engine_that_was_dropped(net: Net) -> None:
     made = pair(net, "push")
     writing(made)

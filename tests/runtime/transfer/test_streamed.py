@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from tests.runtime.helpers.plans import Model, Shape
+from tests.runtime.helpers.plans import Shape
 from tests.runtime.helpers.requests import ask, check, clear, fed, filled
 from tests.runtime.helpers.staging import untouched
 from tests.runtime.helpers.waiting import until
@@ -300,15 +300,5 @@ def test_a_request_that_is_withdrawn_fails(mode: str) -> None:
     made.prefill[1].withdraw("r")
     polled(made, transfer.poll)
     assert isinstance(transfer.error, errors.WithdrawnError)
-    polled(made, lambda: not made.decode[0].quarantined())
-    made.close()
-
-
-@pytest.mark.parametrize("mode", ["pull", "push"])
-def test_fed_requests_have_a_deadline(mode: str) -> None:
-    made = world(Shape(1), Shape(1), Model(state=False), mode=mode)
-    transfer = made.decode[0].open(fed(ask(made, (0, 12))), 0.1)
-    polled(made, transfer.poll)
-    assert transfer.state == "expired"
     polled(made, lambda: not made.decode[0].quarantined())
     made.close()
