@@ -6,13 +6,14 @@ A file is parsed when something of it is asked for, once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TypeVar
 
 from kvplan.dsl.files.conditions import OptionWords
+from kvplan.dsl.files.config_classes import read_classes
 from kvplan.dsl.files.deployment import parse_deployment
 from kvplan.dsl.files.documents import FILE_TYPES, LazyFiles, identify, names_in, open_document
 from kvplan.dsl.files.engines import parse_engine
@@ -281,7 +282,7 @@ class Library:
 
 
 def _config(sink: Sink, document: YamlDocument, name: str) -> ConfigRules:
-    return parse_reading(sink, document.root)
+    return replace(parse_reading(sink, document.root), classes=read_classes(sink, document.root.get("classes")))
 
 
 def _machine(sink: Sink, document: YamlDocument, name: str) -> MachineProfile:

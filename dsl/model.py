@@ -47,6 +47,28 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
+class ConfigClass:
+    """What a class of configurations has where one leaves keys out.
+
+    `keys` have these values by default, `other` ones the class works out from other keys. `same`: another name of a
+    key -> its own; `inside`: a key -> the `model_type` of the configuration in it, and keys that it has otherwise.
+    """
+
+    keys: Mapping[str, object] = field(default_factory=dict)
+    same: Mapping[str, str] = field(default_factory=dict)
+    inside: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    other: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigClasses:
+    """Classes of configurations by the `model_type` that they are for, and the release that they are from."""
+
+    release: str = ""
+    entries: Mapping[str, ConfigClass] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class ConfigRules:
     """`inside`: mappings in which the numbers may stand. `match`: keys that tell one model from another.
 
@@ -55,6 +77,7 @@ class ConfigRules:
     are about have no others. `faults` are remarks on what cannot be. `about` are patterns of keys that look as if they
     were about caches, `aside` those of them that are not; `plain` are first words of keys that make no family of them,
     `families` the other first words of keys that rules of kinds read. `always` are words asked for in any case.
+    `classes` are what configurations leave out.
     """
 
     inside: tuple[str, ...] = ()
@@ -68,6 +91,7 @@ class ConfigRules:
     families: frozenset[str] = frozenset()
     aside: tuple[str, ...] = ()
     always: tuple[str, ...] = ("layers", "runs", "dtype", "query_heads", "title", "name", "layer_is", "bare")
+    classes: ConfigClasses = ConfigClasses()
 
 
 @dataclass(frozen=True, slots=True)

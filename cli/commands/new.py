@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -11,8 +12,9 @@ import click
 
 from kvplan.cli.options import format_option, layouts_option
 from kvplan.cli.terminal import say
+from kvplan.cli.transformers_config import completed
 from kvplan.compiler.words import columns
-from kvplan.dsl.configs.new_model import NewModel, described, made
+from kvplan.dsl.configs.new_model import NewModel, described, read_config
 from kvplan.dsl.lang.foreign_json import parse_foreign
 from kvplan.dsl.library import Library, load
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, listed
@@ -28,11 +30,18 @@ DASH, STDIN = Path("-"), "<stdin>"
 @click.option(
     "--accept-doubts", is_flag=True, help="Write it even where a number is in doubt; the file keeps the doubts."
 )
+@click.option("--transformers", is_flag=True, help="Ask the class of transformers for what the file leaves out.")
 @click.option("--copy", is_flag=True, help="Write it even if kvplan has a layout for this checkpoint.")
 @layouts_option
 @format_option("text", "json")
 def command(
-    config: Path, out: Path | None, accept_doubts: bool, copy: bool, layouts: tuple[Path, ...], form: str
+    config: Path,
+    out: Path | None,
+    accept_doubts: bool,
+    transformers: bool,
+    copy: bool,
+    layouts: tuple[Path, ...],
+    form: str,
 ) -> None:
     """Write a model file from a checkpoint's config.json.
 
@@ -41,10 +50,12 @@ def command(
     said on stderr, and kept in the file. Where a number may be wrong that is an error, unless --accept-doubts is given.
     """
     library = load((), layouts)
-    new = _from_stdin(library, out) if config == DASH else made(library, config, out)
+    found, place = _from_stdin() if config == DASH else read_config(config)
+    found, remark = completed(found, place) if transformers else (found, "")
+    new = described(library, found, place, out, remark)
     wanted = copy or not new.known
     if wanted and new.doubts and not accept_doubts:
-        help = "compare with what an engine allocates, and give --accept-doubts"
+        help = "compare with what an engine allocates, and give --accept-doubts; --transformers asks the model's class"
         raise DslError(Diagnostic("F008", "a number is in doubt", SourceSpan(str(config), 1, 1, 1), new.doubts, help))
     written = out if wanted else None
     if written:
@@ -58,9 +69,8 @@ def command(
     say("\n".join([*told, *([f"wrote {written}"] if written else []), *_unsure(new, wanted), *_tested(new)]), err=True)
 
 
-def _from_stdin(library: Library, out: Path | None) -> NewModel:
-    place = SourceSpan(STDIN, 1, 1, 1)
-    return described(library, parse_foreign(sys.stdin.buffer.read(), STDIN), place, out)
+def _from_stdin() -> tuple[Mapping[str, object], SourceSpan]:
+    return parse_foreign(sys.stdin.buffer.read(), STDIN), SourceSpan(STDIN, 1, 1, 1)
 
 
 def _plain(new: NewModel, written: Path | None) -> dict[str, object]:

@@ -12,6 +12,8 @@ from kvplan.compiler.placement.shards import shard_intervals
 from kvplan.compiler.side.options import Env
 
 OWN_BLOCK = "own_block"
+# The parameter by which an engine tells caches apart that store the same.
+APART = "apart"
 
 
 def unlike_workers(side: BoundSide) -> tuple[BoundWorker, ...]:
@@ -50,8 +52,9 @@ def of_groups(side: BoundSide) -> Env:
 
 
 def _mingled(side: BoundSide, members: Members) -> int:
-    """How many caches of tokens have layers between those of another one that stores the same."""
-    stored = {cache.name: (cache.kind, cache.tensors) for cache in side.caches if cache.store == "tokens"}
+    """How many caches of tokens have layers between those of one that stores the same and is not told apart."""
+    paged = [cache for cache in side.caches if cache.store == "tokens"]
+    stored = {cache.name: (cache.kind, cache.tensors, cache.env.get(APART)) for cache in paged}
     runs: dict[object, list[str]] = {}
     for cache, _ in (member for member in members if member[0] in stored):
         seen = runs.setdefault(stored[cache], [])

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kvplan.dsl.configs.class_defaults import FilledConfig
 from kvplan.dsl.configs.unread_keys import families
 from kvplan.dsl.files.documents import open_document
 from kvplan.dsl.files.variants import variant
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from kvplan.dsl.library import Library
 
 
+# What is said of a key that a configuration leaves to its class.
+BY_DEFAULT = "by default"
 # What a layer's words may ask for: its number, and which of the times that a model runs it is meant, from 0.
 LAYER, RUN = "layer", "run"
 
@@ -34,12 +37,16 @@ def nested(config: Mapping[str, object], inside: tuple[str, ...]) -> tuple[Mappi
     return tuple(chain)
 
 
-def facts_of(chain: tuple[Mapping[str, object], ...], words: tuple[tuple[str, Expr], ...]) -> ForeignValues:
-    """Every key of the chain, inner ones first unless they are null, and the words that are not about one layer."""
-    values: dict[str, object] = {}
-    for mapping in chain:
+def facts_of(config: FilledConfig, words: tuple[tuple[str, Expr], ...]) -> ForeignValues:
+    """Every key of a configuration, inner ones first unless they are null, and the words that are not about one layer.
+
+    Two facts more are `class_known`, and `class_open`: the keys that its class works out from others.
+    """
+    values: dict[str, object] = {"class_known": config.known, "class_open": config.open}
+    for mapping in config.chain:
         values |= {key: value for key, value in mapping.items() if value is not None}
-    return with_words(ForeignValues(values), words)
+    origins = {key: (f"{key} {BY_DEFAULT}",) for key in config.defaulted}
+    return with_words(ForeignValues(values, origins, usual=config.defaulted), words)
 
 
 def layered(words: tuple[tuple[str, Expr], ...]) -> tuple[tuple[str, Expr], ...]:

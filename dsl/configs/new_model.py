@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,6 @@ from kvplan.dsl.configs.write_model import ModelHead, doubts, grave, model_text
 from kvplan.dsl.lang.foreign_json import parse_foreign
 from kvplan.dsl.model import ConfigRules
 from kvplan.dsl.rules.answers import ForeignValues
-from kvplan.dsl.schema.model import CHECKPOINT
 from kvplan.dsl.text.diagnostics import fault
 from kvplan.dsl.text.source import SourceSpan, shown
 
@@ -56,6 +55,11 @@ def made(library: Library, path: Path, out: Path | None = None) -> NewModel:
 
     Raises DslError (F…).
     """
+    return described(library, *read_config(path), out)
+
+
+def read_config(path: Path) -> tuple[Mapping[str, object], SourceSpan]:
+    """The configuration at `path`, or in a checkpoint's folder, and its place. Raises DslError (F001)."""
     path = path / CONFIG if path.is_dir() else path
     place = SourceSpan(shown(path), 1, 1, 1)
     try:
@@ -64,13 +68,19 @@ def made(library: Library, path: Path, out: Path | None = None) -> NewModel:
         reason = (error.strerror or "cannot be read").lower()
         help = "give the path of a checkpoint, or of its config.json"
         raise fault("F001", f"the file cannot be read: {reason}", place, help=help) from None
-    return described(library, parse_foreign(text, place.path), place, out)
+    return parse_foreign(text, place.path), place
 
 
-def described(library: Library, config: Mapping[str, object], place: SourceSpan, out: Path | None = None) -> NewModel:
-    """The model that a configuration describes, which stands at `place`. Raises DslError (F…)."""
+def described(
+    library: Library, config: Mapping[str, object], place: SourceSpan, out: Path | None = None, remark: str = ""
+) -> NewModel:
+    """The model that a configuration describes, which stands at `place`; the file says the `remark`, too.
+
+    Raises DslError (F…).
+    """
     reading, model = reading_of(library, config)
     found = recognise(config, reading, library.kinds, place, model)
+    found = replace(found, remarks=(*found.remarks, remark)) if remark else found
     head = _head(library, found.facts, reading, config, out)
     text = model_text(head, found, {name: kind.params for name, kind in library.kinds.items()})
     stored = parsed(library, text, head.name, place)
@@ -97,5 +107,7 @@ def _head(
     match = {key: next((words for m in chain if (words := spoken(m.get(key)))), ()) for key in reading.match}
     title, called = (last(facts.values.get(word)) for word in ("title", "name"))
     name = name_of(library, out) if out else free_name(library, called)
-    told = {key: facts.values.get(key) for key in CHECKPOINT.known}
-    return ModelHead(name, title or name, match, {key: word for key, word in told.items() if isinstance(word, str)})
+    model_type = facts.values.get("model_type")
+    said = {"architecture": next(iter(match.get(reading.match[0], ())), "") if reading.match else ""}
+    said |= {"model_type": model_type} if isinstance(model_type, str) else {}
+    return ModelHead(name, title or name, match, {key: word for key, word in said.items() if word})

@@ -13,7 +13,7 @@ from kvplan.dsl.text.source import SourceSpan
 COUNT, DTYPE, HEADS, RUNS = "layers", "dtype", "query_heads", "runs"
 MOST_RUNS = 100
 UNSAID = "it does not say how many layers there are"
-ADD = "add the number of layers to a copy of the configuration, as num_hidden_layers"
+ADD = "add the number of layers to a copy of the configuration, as num_hidden_layers, or ask its class: --transformers"
 
 
 def layers_of(facts: ForeignValues, place: SourceSpan) -> Answer:

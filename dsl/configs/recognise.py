@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from kvplan.dsl.configs.families import LAYER, RUN, at_layer, facts_of, layered, nested
+from kvplan.dsl.configs.class_defaults import filled
+from kvplan.dsl.configs.families import BY_DEFAULT, LAYER, RUN, at_layer, facts_of, layered, nested
 from kvplan.dsl.configs.naming import numbered
 from kvplan.dsl.configs.numbers import dtype_of, heads_of, layers_of, runs_of
 from kvplan.dsl.configs.remarks import LayerRemarks, remarks_of
@@ -71,7 +72,8 @@ def recognise(
     type, F007 numbers that cannot be.
     """
     layered_words, chain = layered(reading.words), nested(config, reading.inside)
-    facts = facts_of(chain, tuple(word for word in reading.words if word not in layered_words))
+    whole = filled(chain, reading.inside, reading.classes)
+    facts = facts_of(whole, tuple(word for word in reading.words if word not in layered_words))
     layers = layers_of(facts, place)
     assert isinstance(layers.value, int)
     layer_facts = tuple(at_layer(facts, layer, layered_words) for layer in range(layers.value))
@@ -93,7 +95,7 @@ def recognise(
         for numbers in (True, False)
     )
     doubts = (*doubts, *unsure, *(f"`{key}` was not read: compare with an engine" for key in ignored))
-    remarks = (*(() if family else (UNKNOWN,)), *general)
+    remarks = (*(() if family else (UNKNOWN,)), *_by_default(layers, caches, reading.classes.release), *general)
     return RecognisedModel(
         facts=facts,
         layers=layers,
@@ -104,6 +106,14 @@ def recognise(
         doubts=tuple(dict.fromkeys(doubts)),
         no_cache=_bare(layer_facts, caches),
     )
+
+
+def _by_default(layers: Answer, caches: Sequence[RecognisedCache], release: str) -> tuple[str, ...]:
+    """Which keys a configuration leaves to its class, of those that numbers are from."""
+    answers = (layers, *(answer for cache in caches for answer in cache.params.values() if answer.value is not None))
+    told = {source for answer in answers for source in answer.sources if source.endswith(BY_DEFAULT)}
+    keys = [source.removesuffix(BY_DEFAULT).strip() for source in sorted(told)]
+    return (f"{listed(keys, 'and')}: left out, and read as the class of {release} has it",) if keys else ()
 
 
 def _bare(layer_facts: Sequence[ForeignValues], caches: Iterable[RecognisedCache]) -> tuple[int, ...]:

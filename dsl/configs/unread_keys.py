@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
 
 from kvplan.dsl.lang.nodes import Expr, Node, Text, parts
 from kvplan.dsl.model import ConfigRules, Rule
 
+if TYPE_CHECKING:
+    from kvplan.dsl.library import Library
+
+# Of a layer, not of a configuration.
+NUMBERS = ("layer", "run")
 Words = tuple[tuple[str, Expr], ...]
 
 
@@ -27,6 +33,15 @@ def unread(chain: tuple[Mapping[str, object], ...], reading: ConfigRules, rules:
     """
     asked = _asked(reading, tuple(rules))
     return tuple(dict.fromkeys(path for mapping in chain for path in _unread(mapping, reading, asked, True, "")))
+
+
+def keys_read(library: Library) -> frozenset[str]:
+    """The keys that some rule for caches reads, whatever the model is."""
+    reading = library.readings[min(library.readings)]
+    table, _ = _resolved(reading.words)
+    rules = [rule for kind in library.kinds.values() for rule in kind.match]
+    names = {*reading.always, *table, *(name for rule in rules for name in (*_names(rule), *rule.covers))}
+    return frozenset(key for name in names for key in table.get(name, {name})) - {*NUMBERS}
 
 
 def families(reading: ConfigRules, rules: Iterable[Rule]) -> frozenset[str]:

@@ -17,13 +17,15 @@ LONGEST = 240
 class ForeignValues:
     """Foreign values by name. Those that come from others have their `origins`, those to be doubted `doubts`.
 
-    `disputed` are those that are spelled in several ways which say different things.
+    `disputed` are those that are spelled in several ways which say different things, `usual` those that nobody gave:
+    they dispute nothing that is given.
     """
 
     values: Mapping[str, object]
     origins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     doubts: Mapping[str, str] = field(default_factory=dict)
     disputed: frozenset[str] = frozenset()
+    usual: frozenset[str] = frozenset()
 
     def __contains__(self, name: str) -> bool:
         return self.values.get(name) is not None
@@ -124,8 +126,10 @@ def _disagreement(node: Call, facts: ForeignValues, env: Mapping[str, object]) -
     """What the spellings of one fact say, if not the same: 'a says 3, b and c say 4'."""
     said: dict[object, list[str]] = {}
     for arg in node.args:
+        names = [name.id for name in used(arg) if name.id in env]
+        if said and not facts.usual.isdisjoint(names):
+            continue
         if (value := _spelled(arg, env)) is not None:
-            names = (name.id for name in used(arg) if name.id in env)
             said.setdefault(value, []).extend(_origins(names, facts))
     parts = [f"{listed(names, 'and')} {'say' if len(names) > 1 else 'says'} {value}" for value, names in said.items()]
     return f"{', '.join(parts)}: the first is used" if len(said) > 1 else ""
@@ -168,7 +172,7 @@ def _with(facts: ForeignValues, name: str, answer: Answer, value: object) -> For
     doubts = {known: text for known, text in facts.doubts.items() if known != name} | ({name: doubt} if doubt else {})
     disputed = facts.disputed | {name} if answer.disputed else facts.disputed - {name}
     usable = _unusable(facts, name, doubt) if value is None else value
-    return ForeignValues({**facts.values, name: usable}, origins, doubts, disputed)
+    return ForeignValues({**facts.values, name: usable}, origins, doubts, disputed, facts.usual)
 
 
 def _unusable(facts: ForeignValues, name: str, doubt: str) -> UnusableValue:

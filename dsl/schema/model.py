@@ -191,6 +191,11 @@ class DeploymentKeys(DocumentKeys):
 class ConfigKeys(DocumentKeys):
     inside: tuple[str, ...] = key(NAMES, "mappings in which the numbers of a model may stand")
     match: tuple[str, ...] = key(NAMES, "keys that tell one model from another; the first must hold")
+    classes: YamlScalar | None = key(
+        ScalarShape("path"),
+        "a JSON file beside this one with what classes of configurations have by default"
+        " (examples/dumps/class_defaults.py writes it)",
+    )
     words: Named[Expr] = key(WORDS, WORDS_DOC, required=True)
     remarks: tuple[RemarkRule, ...] = key(ListShape(REMARK), REMARKS_DOC)
     faults: tuple[RemarkRule, ...] = key(ListShape(REMARK), "sentences to refuse a configuration with")

@@ -168,7 +168,8 @@ def test_two_keys_for_one_number_that_say_different_things_are_named(tmp_path: P
 
 def test_a_key_of_a_kind_that_is_not_there_is_a_doubt(tmp_path: Path) -> None:
     notes = new(tmp_path, {**PLAIN, "index_head_dim": 128, "conv_L_cache": 3}).notes
-    assert list(notes) == unread("index_head_dim", "conv_L_cache")
+    convolved = "a convolution over 3 tokens, and nothing says in which layers: none is read so"
+    assert list(notes) == [f"layers 0-3: {convolved}", *unread("index_head_dim")]
 
 
 def test_entries_of_what_is_read_are_looked_at(tmp_path: Path) -> None:
@@ -203,7 +204,7 @@ def test_numbers_that_do_not_divide(tmp_path: Path, config: Mapping[str, object]
 
 DEFAULTS = "inside another configuration what a model has by default is left out"
 NESTED: Mapping[str, object] = {
-    "model_type": "qwen3", "num_hidden_layers": 4, "hidden_size": 2560, "num_attention_heads": 32,
+    "model_type": "unheard", "num_hidden_layers": 4, "hidden_size": 2560, "num_attention_heads": 32,
     "num_key_value_heads": 8, "head_dim": 128, "dtype": "float16",
 }  # fmt: skip
 
@@ -218,7 +219,9 @@ def less(config: Mapping[str, object], *keys: str, **more: object) -> dict[str, 
         (NESTED, ()),
         (less(NESTED, "num_key_value_heads"), (f"32 KV heads are a guess: {DEFAULTS}",)),
         (less(NESTED, "head_dim"), (f"the elements of a head are a guess: {DEFAULTS}",)),
-        (less(NESTED, "head_dim", model_type="qwen2"), ()),
+        (less(NESTED, "head_dim", model_type="qwen2_vl_text"), ()),
+        # The class of its type is known, and has 32 KV heads of 128 elements.
+        (less(NESTED, "num_key_value_heads", "head_dim", model_type="qwen3"), ()),
         (less(NESTED, "num_key_value_heads", "head_dim", kv_lora_rank=512, qk_rope_head_dim=64), ()),
     ],
 )

@@ -1,0 +1,78 @@
+"""The keys that a configuration leaves out, because its class has them by default.
+
+Law: a key that is given is never replaced, under whichever of its names, and null is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from kvplan.dsl.model import ConfigClass, ConfigClasses
+
+TYPE = "model_type"
+NO_CLASS = ConfigClass()
+
+
+@dataclass(frozen=True, slots=True)
+class FilledConfig:
+    """The mappings of a configuration, each with what its class adds: `defaulted` are these keys.
+
+    `open` are keys that classes work out from others and that nobody gives, `known` whether the innermost class is.
+    """
+
+    chain: tuple[Mapping[str, object], ...]
+    defaulted: frozenset[str]
+    open: tuple[str, ...]
+    known: bool
+
+
+def filled(chain: Sequence[Mapping[str, object]], inside: Sequence[str], classes: ConfigClasses) -> FilledConfig:
+    """A configuration's mappings, each inside the one before, with the defaults of their classes."""
+    entries = list(_entries(chain, inside, classes))
+    given = [*chain, *({} for _ in entries[len(chain) :])]
+    # What is said once for all, outside, is no default of an inner class either.
+    said = frozenset(key for mapping in given for key in mapping)
+    added = [_left_out(entry, said) for _, entry in entries]
+    whole = (
+        {**more, **({TYPE: name} if name else {}), **mapping}
+        for mapping, (name, _), more in zip(given, entries, added, strict=True)
+    )
+    last = entries[-1][1]
+    return FilledConfig(tuple(whole), frozenset().union(*added), _open(last, said), last is not NO_CLASS)
+
+
+def _entries(
+    chain: Sequence[Mapping[str, object]], inside: Sequence[str], classes: ConfigClasses
+) -> Iterator[tuple[str, ConfigClass]]:
+    """The type and the class of each mapping, then of those that a configuration does without."""
+    entry = NO_CLASS
+    for outer, mapping in zip((None, *chain), chain, strict=False):
+        key = next((key for key in inside if outer.get(key) is mapping), "") if outer is not None else ""
+        told = mapping.get(TYPE)
+        name, entry = _inner(entry, key, told if isinstance(told, str) else "", classes)
+        yield name, entry
+    while key := next((key for key in inside if key in entry.inside), ""):
+        name, entry = _inner(entry, key, "", classes)
+        yield name, entry
+
+
+def _inner(outer: ConfigClass, key: str, told: str, classes: ConfigClasses) -> tuple[str, ConfigClass]:
+    """The type and the class of what `outer` has under `key`, if that says to be of the type `told`."""
+    usual = outer.inside.get(key, {})
+    name = told or str(usual.get(TYPE, ""))
+    entry = classes.entries.get(name, NO_CLASS)
+    return name, replace(entry, keys={**entry.keys, **usual}) if usual.get(TYPE) == name and name else entry
+
+
+def _left_out(entry: ConfigClass, said: frozenset[str]) -> dict[str, object]:
+    return {key: value for key, value in entry.keys.items() if key != TYPE and not _names(entry, key) & said}
+
+
+def _open(entry: ConfigClass, said: frozenset[str]) -> tuple[str, ...]:
+    return tuple(key for key in entry.other if not _names(entry, key) & said)
+
+
+def _names(entry: ConfigClass, key: str) -> set[str]:
+    """A key and its other names."""
+    return {key, *(name for name, own in entry.same.items() if own == key)}

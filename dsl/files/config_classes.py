@@ -1,0 +1,39 @@
+"""What classes of configurations have where a checkpoint leaves a key out: a JSON file beside a config file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from kvplan.dsl.files.documents import path_of
+from kvplan.dsl.lang.foreign_json import parse_foreign
+from kvplan.dsl.model import ConfigClass, ConfigClasses
+from kvplan.dsl.schema.fields import guarded
+from kvplan.dsl.text.diagnostics import Sink
+from kvplan.dsl.text.yaml_reader import Tree, YamlScalar
+
+
+def read_classes(sink: Sink, tree: Tree | None) -> ConfigClasses:
+    """The classes of the file that a config file names, none where it names none. Reports Y012, F001."""
+    if not isinstance(tree, YamlScalar):
+        return ConfigClasses()
+    path = path_of(sink, tree, "config")
+    found = guarded(sink, lambda: parse_foreign(Path(path).read_bytes(), path)) if Path(path).is_file() else None
+    if found is None:
+        return ConfigClasses()
+    classes = _mapping(found.get("classes"))
+    return ConfigClasses(str(found.get("release", "")), {name: _class(_mapping(one)) for name, one in classes.items()})
+
+
+def _class(entry: Mapping[str, object]) -> ConfigClass:
+    other = entry.get("other", ())
+    return ConfigClass(
+        keys=_mapping(entry.get("keys")),
+        same={name: str(key) for name, key in _mapping(entry.get("same")).items()},
+        inside={name: _mapping(inner) for name, inner in _mapping(entry.get("inside")).items()},
+        other=tuple(str(key) for key in other) if isinstance(other, tuple) else (),
+    )
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}
