@@ -78,12 +78,12 @@ class RepeatedRequest:
 
     def copies(self) -> Callable[[], None]:
         """The copies that a move makes between buffers of the stage and the pool, without the wire."""
-        (engine,) = self.worker._engines.live.values()
+        (engine,) = self.worker.half.engines.live.values()
         (connection,) = engine.connections.values()
         wanted = request(self.plan, self.blocks, "copies")
         pair = engine.known.pair
         demand = pair.demands.demand(pair.rules.check(wanted, pair.pools, pair.pools))
-        link, stage = connection.links.of(None), self.worker._stage
+        link, stage = connection.links.of(None), self.worker.endpoint.stage
         return lambda: _copy(link, stage, demand.of(0))
 
 

@@ -6,17 +6,19 @@ suspended, resumed and closed as a whole.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
 from typing import TypeVar
 
 from kvplan.runtime.control.channel import PROBE, ControlServer
 from kvplan.runtime.control.keys import Keys, Plain
 from kvplan.runtime.errors import HandleError, TransportError
-from kvplan.runtime.inspection import ConnectionState
+from kvplan.runtime.inspection import ConnectionState, Inspection
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
+from kvplan.runtime.ops.drain import Drain
 from kvplan.runtime.owner import Duties, Owner
 from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.transport.base import Transport
@@ -25,36 +27,79 @@ from kvplan.runtime.wakeup import QUIET
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Half:
-    """What a half does of the endpoint's work, as its owner calls it.
+class Half(ABC):
+    """What a worker does in one role, over an endpoint that the other role's half may share. Its owner calls it."""
 
-    `accept` raises RegisterError for memory that the half cannot use. Once that is registered, the half is to `begin`
-    from scratch. `poll` is a step: whether there was anything to do, or is anything under way. `moving` says whether
-    bytes may be on their way: there is no descriptor to wait for them. `look` says what to wait for, and for how many
-    seconds at most. `say` says what is to be said to peers. `after` a call comes what belongs to the caller, which may
-    call any worker. `uses` says whether the transport has to know a peer.
+    def __init__(self, role: str, endpoint: Endpoint) -> None:
+        self.name, self.endpoint, self.clock = f"{role} worker {endpoint.worker}", endpoint, endpoint.clock
+        self.draining, self.exits = Drain(self.name), deque[BaseException]()
+        # Each has a gauge forgotten.
+        self.gauges: list[Callable[[], None]] = []
 
-    `unused` raises HandleError if the memory cannot be given back now. `drain` has it take nothing new, and end what
-    is under way after some seconds; `drained` says whether nothing is left. `leave` drops every peer, with what follows
-    the half's name in errors. When the transport is closed it has `closed`. `ending` ends the threads that it began,
-    as the program ends.
-    """
+    @abstractmethod
+    def accept(self, pool: Pool) -> None:
+        """Raises RegisterError if this half cannot use the memory."""
 
-    accept: Callable[[Pool], None]
-    begin: Callable[[], None]
-    poll: Callable[[], bool]
-    moving: Callable[[], bool]
-    look: Callable[[], tuple[list[int], float]]
-    say: Callable[[], None]
-    after: Callable[[], None]
-    uses: Callable[[str], bool]
-    unused: Callable[[], None]
-    drain: Callable[[float], None]
-    drained: Callable[[], bool]
-    leave: Callable[[str], None]
-    closed: Callable[[], None]
-    ending: Callable[[], None]
+    @abstractmethod
+    def begin(self) -> None:
+        """The memory is registered: nobody is met, and nothing is under way."""
+
+    @abstractmethod
+    def poll(self) -> bool:
+        """One step. Whether there was anything to do, or is anything under way."""
+
+    @abstractmethod
+    def moving(self) -> bool:
+        """Whether bytes may be on their way: there is no descriptor to wait for them."""
+
+    @abstractmethod
+    def look(self) -> tuple[list[int], float]:
+        """What to wait for until the next step, and for how many seconds at most."""
+
+    @abstractmethod
+    def say(self) -> None:
+        """At the end of a call: say what is to be said to peers."""
+
+    @abstractmethod
+    def after(self) -> None:
+        """After a call: what belongs to the caller, which may call any worker."""
+
+    @abstractmethod
+    def uses(self, peer: str) -> bool:
+        """Whether this half needs the transport to know a peer."""
+
+    @abstractmethod
+    def check_unused(self) -> None:
+        """Raises HandleError if the memory cannot be given back now."""
+
+    @abstractmethod
+    def drained(self) -> bool:
+        """Whether this half drains, and has nothing left."""
+
+    @abstractmethod
+    def leave(self, why: str) -> None:
+        """Drop every peer; `why` follows this half's name in what its requests end with."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """The worker is closed, and its transport: nothing moves any more."""
+
+    @abstractmethod
+    def inspected(self) -> Inspection:
+        """What this half has now."""
+
+    def ending(self) -> None:
+        """The program ends: threads that this half began are to end before."""
+        return
+
+    def raise_exits(self) -> None:
+        """Raise what ends a program and came from the caller's code, now that all else was done."""
+        with suppress(IndexError):
+            raise self.exits.popleft()
+
+    def check_open(self) -> None:
+        """Raises HandleError if the worker is closed or suspended, or nobody carries out its work."""
+        self.endpoint.check_open(self.name)
 
 
 class Endpoint:
@@ -113,7 +158,7 @@ class Endpoint:
     def drain(self, timeout: float) -> None:
         """Have every half take nothing new."""
         for half in self.halves:
-            half.drain(timeout)
+            half.draining.begin(timeout, self.clock())
 
     def drained(self) -> bool:
         """Whether every half drains, and nothing is left."""
@@ -122,7 +167,7 @@ class Endpoint:
     def suspend(self) -> None:
         """Give the memory back: every peer is dropped, every registration ended. Raises HandleError while in use."""
         for half in self.halves:
-            half.unused()
+            half.check_unused()
         for half in self.halves:
             half.leave("was suspended")
         self.asleep = True
@@ -150,7 +195,7 @@ class Endpoint:
             if self.server is not None:
                 last.callback(self.server.close)
             for half in self.halves:
-                last.callback(half.closed)
+                last.callback(half.end)
             last.callback(self.stage.close)
             last.callback(self.transport.close)
             for half in self.halves:
@@ -158,6 +203,23 @@ class Endpoint:
             self.closed = True
             for half in self.halves:
                 last.callback(half.leave, "was closed")
+                for forget in half.gauges:
+                    last.callback(forget)
+
+    def check_not_closed(self, name: str) -> None:
+        """Raises HandleError, of the half called `name`, if the worker is closed or not of this process."""
+        if self.owner.over:
+            raise HandleError(f"{name} is of another process, or of a program that ends: make one here")
+        if self.closed:
+            raise HandleError(f"{name} is closed: make a new one")
+
+    def check_open(self, name: str) -> None:
+        """Raises HandleError, too, if the worker is suspended, or its thread has ended."""
+        self.check_not_closed(name)
+        if self.owner.dead:
+            raise HandleError(f"the thread that polls {name} has ended: close it, make a new one")
+        if self.asleep:
+            raise HandleError(f"{name} is suspended: resume it")
 
     def connections(self) -> tuple[ConnectionState, ...]:
         """The connections with peers, of both halves; none where there is no server."""

@@ -1,60 +1,32 @@
-"""What workers of both roles are: halves over an endpoint, carried out by its owner, asked how they are."""
+"""What callers see of a worker in either role: it is driven, drained, suspended, closed, and asked how it is."""
 
 from __future__ import annotations
-
-from abc import ABC, abstractmethod
-from collections import deque
-from contextlib import suppress
 
 # Checks of block ids and np.unique import it when they are first called: with a request.
 import numpy.ma  # noqa: F401
 
 from kvplan.runtime.control.identity import Identity
 from kvplan.runtime.endpoint import Endpoint, Half
-from kvplan.runtime.errors import HandleError
 from kvplan.runtime.inspection import Inspection
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import tracing
-from kvplan.runtime.ops.drain import Drain
 from kvplan.runtime.ops.health import reasons
 from kvplan.runtime.owner import owned
 from kvplan.runtime.plans.catalog import PlanSource
-from kvplan.runtime.staging.buffers import Stage
 
 
-class OwnedWorker(ABC):
-    """A half of what an engine's worker does, over an endpoint that it may share with the other half."""
-
-    def __init__(self, role: str, endpoint: Endpoint) -> None:
-        self.worker, self._name = endpoint.worker, f"{role} worker {endpoint.worker}"
-        self._endpoint, self._owner, self._transport, self._clock = (
-            endpoint, endpoint.owner, endpoint.transport, endpoint.clock
-        )  # fmt: skip
-        tracing.load()
-        self._drain, self._exits = Drain(self._name), deque[BaseException]()
-
-    def _join(self) -> None:
-        """Take this half's part in the endpoint. Raises RegisterError, and what the transport raises."""
-        half = Half(
-            accept=self._accept,
-            begin=self._begin_over,
-            poll=self._poll,
-            moving=self._moving,
-            look=self._look,
-            say=self._say,
-            after=self._after,
-            uses=self._uses,
-            unused=self._check_unused,
-            drain=self._begin_drain,
-            drained=self._is_drained,
-            leave=self._leave,
-            closed=self._end,
-            ending=self._ending,
-        )
-        self._owner.call(lambda: self._endpoint.join(half))
+class OwnedWorker:
+    """One role of a worker, over an endpoint that it may share with the other role."""
 
     plans: PlanSource
     identity: Identity
+
+    def __init__(self, half: Half) -> None:
+        """Take part in the half's endpoint. Raises RegisterError, and what the transport raises."""
+        tracing.load()
+        self._role, self._endpoint, self._owner = half, half.endpoint, half.endpoint.owner
+        self.worker = half.endpoint.worker
+        self._owner.call(lambda: self._endpoint.join(half))
 
     @property
     def endpoint(self) -> Endpoint:
@@ -65,22 +37,6 @@ class OwnedWorker(ABC):
     def generation(self) -> int:
         """Registrations of the memory since the first one."""
         return self._endpoint.generation
-
-    @property
-    def _pool(self) -> Pool:
-        return self._endpoint.pool
-
-    @property
-    def _stage(self) -> Stage:
-        return self._endpoint.stage
-
-    @property
-    def _closed(self) -> bool:
-        return self._endpoint.closed
-
-    @property
-    def _asleep(self) -> bool:
-        return self._endpoint.asleep
 
     def run_once(self) -> bool:
         """Carry out one step: hear peers, progress the transport, move on with every request. Never waits.
@@ -96,28 +52,7 @@ class OwnedWorker(ABC):
 
         Raises HandleError if the worker's owner hangs, and as any call does in a forked child.
         """
-        return self._inspected()
-
-    @abstractmethod
-    def _inspected(self) -> Inspection:
-        """What it has now."""
-
-    @abstractmethod
-    def _poll(self) -> bool:
-        """One step. Whether there was anything to do, or is anything under way."""
-
-    @abstractmethod
-    def _moving(self) -> bool:
-        """Whether bytes may be on their way: there is no descriptor to wait for them."""
-
-    @abstractmethod
-    def _look(self) -> tuple[list[int], float]:
-        """What to wait for until the next step, and for how many seconds at most."""
-
-    def _raise_exits(self) -> None:
-        """Raise what ends a program and came from the caller's code, now that all else was done."""
-        with suppress(IndexError):
-            raise self._exits.popleft()
+        return self._role.inspected()
 
     def close(self) -> None:
         """End everything: running transfers fail, readers lose this worker. Once more does nothing.
@@ -130,42 +65,8 @@ class OwnedWorker(ABC):
         self._owner.stop()
         self._owner.call(self._endpoint.close)
         self._owner.close()
-
-    @abstractmethod
-    def _accept(self, pool: Pool) -> None:
-        """Raises RegisterError if this half cannot use the memory."""
-
-    @abstractmethod
-    def _begin_over(self) -> None:
-        """The memory is registered: nobody is met, and nothing is under way."""
-
-    @abstractmethod
-    def _uses(self, peer: str) -> bool:
-        """Whether this half needs the transport to know a peer."""
-
-    @abstractmethod
-    def _check_unused(self) -> None:
-        """Raises HandleError if the memory cannot be given back now."""
-
-    @abstractmethod
-    def _leave(self, why: str) -> None:
-        """Drop every peer; `why` follows this half's name in what its requests end with."""
-
-    @abstractmethod
-    def _end(self) -> None:
-        """The worker is closed, and its transport: nothing moves any more."""
-
-    @abstractmethod
-    def _say(self) -> None:
-        """At the end of a call: say what is to be said to peers."""
-
-    @abstractmethod
-    def _after(self) -> None:
-        """After a call: what belongs to the caller, which may call any worker."""
-
-    def _ending(self) -> None:
-        """The program ends: threads that this worker began are to end before."""
-        return
+        for half in self._endpoint.halves:
+            half.ending()
 
     def rest(self, seconds: float) -> None:
         """Sleep until there may be something to do: for `seconds`, less while bytes move or if somebody speaks."""
@@ -177,18 +78,19 @@ class OwnedWorker(ABC):
         It is for select, epoll or an event loop of one's own; nothing is to be read from it. Raises HandleError for a
         worker that was started, or is closed.
         """
-        self._check_not_closed()
+        self._endpoint.check_not_closed(self._role.name)
         return self._owner.fileno()
 
     def unhealthy(self) -> tuple[str, ...]:
         """Why this worker should be made again, empty if nothing is wrong. Never waits."""
         fault = self._owner.fault
-        states = {"is closed": self._closed, "is of another process": self._owner.over, fault: fault != ""}
-        return reasons(self._name, states)
+        states = {"is closed": self._endpoint.closed, "is of another process": self._owner.over, fault: fault != ""}
+        return reasons(self._role.name, states)
 
     def unready(self) -> tuple[str, ...]:
         """Why no requests should come here for now, empty where they may. Never waits."""
-        return self.unhealthy() + reasons(self._name, {"is suspended": self._asleep, "drains": self._drain.begun})
+        states = {"is suspended": self._endpoint.asleep, "drains": self._role.draining.begun}
+        return self.unhealthy() + reasons(self._role.name, states)
 
     @owned
     def drain(self, timeout: float) -> None:
@@ -199,7 +101,7 @@ class OwnedWorker(ABC):
         and raises it for connecting; what is still under way after `timeout` seconds fails. Once more moves the
         deadline; `resume` ends it. A worker drains with both halves.
         """
-        self._check_open()
+        self._role.check_open()
         self._endpoint.drain(timeout)
 
     def drained(self) -> bool:
@@ -210,37 +112,17 @@ class OwnedWorker(ABC):
         """
         return self._endpoint.drained()
 
-    @abstractmethod
-    def _is_drained(self) -> bool:
-        """Whether this half drains, and has nothing left."""
-
-    def _begin_drain(self, timeout: float) -> None:
-        self._drain.begin(timeout, self._clock())
-
     @owned
     def suspend(self) -> None:
         """Give the memory back: every peer is dropped, every registration ended. Raises HandleError while in use.
 
         A worker is suspended with both halves.
         """
-        self._check_open()
+        self._role.check_open()
         self._endpoint.suspend()
 
     @owned
     def resume(self, pool: Pool) -> None:
         """Register memory again after `suspend`: the same memory, or of another size. Peers must be met again."""
-        self._check_not_closed()
+        self._endpoint.check_not_closed(self._role.name)
         self._endpoint.resume(pool)
-
-    def _check_not_closed(self) -> None:
-        if self._owner.over:
-            raise HandleError(f"{self._name} is of another process, or of a program that ends: make one here")
-        if self._closed:
-            raise HandleError(f"{self._name} is closed: make a new one")
-
-    def _check_open(self) -> None:
-        self._check_not_closed()
-        if self._owner.dead:
-            raise HandleError(f"the thread that polls {self._name} has ended: close it, make a new one")
-        if self._asleep:
-            raise HandleError(f"{self._name} is suspended: resume it")

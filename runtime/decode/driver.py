@@ -105,6 +105,10 @@ class DecodeDriver:
             if isinstance(message, wire.ClaimAnswers):
                 connection.stage.lends = message.lends
             heard.append(effects.Heard(engine.known, connection.known, message, broken))
+            if isinstance(message, wire.AskBuffer | wire.ReturnBuffer):
+                # What becomes of a buffer is known before the next word about its request.
+                self.feed(*heard)
+                heard.clear()
         self.feed(*heard)
 
     def follow(self) -> None:

@@ -248,14 +248,14 @@ def test_the_second_half_takes_part_in_what_drives_the_first() -> None:
         a = made.engine("a", "a1", ONE, start=False)
         b = made.engine("b", "b1", ONE)
         meet(a, b)
-        assert not a.decode[0].driven
+        assert not a.decode[0].endpoint.owner.driven
         asked = request((b.shape, a.shape), "ba", 0)
         hold(b, asked, 0)
         assert [one.wait().state for one in submit(a, asked, "b")] == ["done"]
         with pytest.raises(HandleError, match="started before"):
             b.decode[0].start()
         a.decode[0].start()
-        assert a.decode[0].driven
+        assert a.decode[0].endpoint.owner.driven
         assert isinstance(a.decode[0], DecodeWorker)
 
 

@@ -333,10 +333,10 @@ def test_memory_is_given_back_while_the_engine_sleeps(pair: Pair) -> None:
     request, made = ask(pair.made, TOKENS_ASKED), pair.made
     workers = [
         *(
-            ConnectorWorker(PrefillSide(worker, tables(made.plan.prefill)), None, worker._pool)
+            ConnectorWorker(PrefillSide(worker, tables(made.plan.prefill)), None, worker.endpoint.pool)
             for worker in made.prefill
         ),
-        ConnectorWorker(None, pair.decode._decode, made.decode[0]._pool),
+        ConnectorWorker(None, pair.decode._decode, made.decode[0].endpoint.pool),
     ]
     pair.prefill, pair.decode = workers[:-1], workers[-1]
     for turn in ("before", "after"):
@@ -357,7 +357,7 @@ def test_memory_is_given_back_while_the_engine_sleeps(pair: Pair) -> None:
 def test_memory_of_a_side_in_use_is_kept_by_both(pair: Pair) -> None:
     request, made = ask(pair.made, TOKENS_ASKED), pair.made
     worker = made.prefill[0]
-    both = ConnectorWorker(PrefillSide(worker, tables(made.plan.prefill)), pair.decode._decode, worker._pool)
+    both = ConnectorWorker(PrefillSide(worker, tables(made.plan.prefill)), pair.decode._decode, worker.endpoint.pool)
     pair.load(order(made, request))
     with pytest.raises(HandleError, match=r"requests (are under way|wait)"):
         both.suspend()
@@ -456,7 +456,7 @@ def test_addresses_are_announced() -> None:
     made = world(Shape(2), Shape(1))
     pair = Pair(made, LoadTimes(10, 5, 5))
     pair.prefill[0].hold(StepOrders(addresses=("tcp://127.0.0.1:1", "tcp://127.0.0.1:2")))
-    assert made.prefill[0]._endpoint.addresses == ("tcp://127.0.0.1:1", "tcp://127.0.0.1:2")
+    assert made.prefill[0].endpoint.addresses == ("tcp://127.0.0.1:1", "tcp://127.0.0.1:2")
     made.close()
 
 

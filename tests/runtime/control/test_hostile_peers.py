@@ -46,7 +46,8 @@ from kvplan.runtime.protocol.writes import RequestWrites
 __all__ = ["caller", "clock", "worker"]
 
 MIB = 1 << 20
-FLOOD, GOOD, MORE = 3000, 20, 64 * MIB
+# What one peer may have waiting for it is bounded, and memory that was used once is kept by the allocator.
+FLOOD, GOOD, MORE = 3000, 20, 96 * MIB
 NAMES = ("r", "", "x", "é" * 80, "\x00\n\x1b[2J", "x" * 5000, "../../etc/passwd", "r ", "R", "%s{}")
 EDGES = (0, 1, -1, 2**31, 2**62, 2**63 - 1, 2**63, 2**64 - 1, -(2**63))
 

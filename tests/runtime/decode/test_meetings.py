@@ -85,7 +85,7 @@ def test_any_failure_of_a_meeting_is_typed(apart: World, monkeypatch: pytest.Mon
     def broken(*_: object) -> None:
         raise ZeroDivisionError("by zero")
 
-    monkeypatch.setattr("kvplan.runtime.decode.worker.meet", broken)
+    monkeypatch.setattr("kvplan.runtime.decode.connecting.meet", broken)
     meeting = apart.decode[0].connect_soon(apart.prefill[0].address, SECONDS)
     transfer = apart.decode[0].submit(ask(apart, (0, 45)), SECONDS, peer=meeting)
     with pytest.raises(errors.HandshakeError, match="ZeroDivisionError: by zero"):

@@ -39,8 +39,8 @@ from kvplan.runtime.control.messages import (
     Lost,
     NotYet,
 )
+from kvplan.runtime.prefill.half import LISTENING
 from kvplan.runtime.prefill.peers import expected
-from kvplan.runtime.prefill.worker import LISTENING
 from kvplan.runtime.transport.inmemory import Hub
 
 ONE, WIDE = plan(Shape(1), Shape(1)), plan(Shape(1), Shape(2))

@@ -49,7 +49,7 @@ class Schedule(Engines):
         if self.wrong is not None:
             raise self.wrong
         for transfer, _, request, _ in engine.asked:
-            late = transfer.worker is worker and not transfer.ended and transfer.deadline < now
+            late = worker.half.loads.running.get(request.id) is transfer and transfer.deadline < now
             assert not late, f"{request.id} is past its deadline: {[part.phase.name for part in transfer.parts]}"
 
     def serve(self) -> None:

@@ -1,0 +1,163 @@
+"""Decode half: what a worker's owner does of its decode role in each step, and what is left of it at the end."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from contextlib import suppress
+
+from kvplan.runtime import owner
+from kvplan.runtime.decode.driver import DecodeDriver
+from kvplan.runtime.decode.engines import PrefillEngines
+from kvplan.runtime.decode.inspection import inspected
+from kvplan.runtime.decode.meetings import Meetings
+from kvplan.runtime.decode.met import MetEngines
+from kvplan.runtime.decode.transfer import Transfer
+from kvplan.runtime.endpoint import Endpoint, Half
+from kvplan.runtime.errors import DrainingError, HandleError, RegisterError, TransferError
+from kvplan.runtime.inspection import Inspection
+from kvplan.runtime.memory.device import enter
+from kvplan.runtime.memory.register import Pool
+from kvplan.runtime.ops.drain import Drain
+from kvplan.runtime.ops.metrics import Counters, MessageKind
+from kvplan.runtime.protocol.load_table import LoadTable
+from kvplan.runtime.transfer.limits import Limits
+from kvplan.runtime.wakeup import BUSY, MOVING, QUIET
+
+
+class DecodeHalf(Half):
+    """The decode role over an endpoint, whose pool is of the side with digest `side`.
+
+    Engines that nothing was asked of for `idle` seconds are dropped. `ended` are requests whose callers were not told.
+    """
+
+    engines: PrefillEngines
+    driver: DecodeDriver
+    met: MetEngines
+
+    def __init__(self, endpoint: Endpoint, side: str, limits: Limits, counters: Counters, idle: float) -> None:
+        super().__init__("decode", endpoint)
+        self.limits, self.counters, self.meetings = limits, counters, Meetings()
+        self.ended, self._telling = deque[Transfer](), threading.Lock()
+        self._side, self._idle = side, idle
+
+    @property
+    def loads(self) -> LoadTable:
+        return self.driver.core.loads
+
+    def running(self) -> int:
+        """How many requests are under way, or wait for their engine."""
+        return len(self.loads.running) + len(self.meetings)
+
+    def check_taking(self) -> None:
+        """Raises HandleError, DrainingError."""
+        self.check_open()
+        self.draining.check()
+
+    def accept(self, pool: Pool) -> None:
+        pool.check(self.endpoint.worker, self._side, self.name)
+        if not pool.writable:
+            raise RegisterError("the memory of a decode worker is read-only: pass writable arrays")
+
+    def begin(self) -> None:
+        endpoint = self.endpoint
+        transport, stage = endpoint.transport, endpoint.stage
+        self.engines = PrefillEngines(endpoint.pool, transport, stage, endpoint.needs)
+        self.driver = DecodeDriver(
+            endpoint.pool,
+            transport,
+            self.limits,
+            self.counters,
+            stage,
+            self.engines,
+            self.ended,
+            self.clock,
+            lambda known, error: self.met.forgotten(known, error),
+        )
+        self.met, self.draining = MetEngines(self.engines, self.driver, endpoint, self.clock), Drain(self.name)
+
+    def poll(self) -> bool:
+        if self.endpoint.closed or self.endpoint.asleep:
+            return False
+        enter(self.endpoint.pool.geometry)
+        self._round(self.clock())
+        return self.running() > 0
+
+    def moving(self) -> bool:
+        return self.driver.moving or self.endpoint.stage.wanted
+
+    def look(self) -> tuple[list[int], float]:
+        controls = self.engines.controls()
+        if self.endpoint.asleep:
+            return [], QUIET
+        if self.endpoint.stage.behind or any(control.pending() for control in controls):
+            return [], 0.0
+        busy = self.running() or self.driver.in_use
+        seconds = BUSY if busy else self.driver.core.until_heartbeat(self.clock(), QUIET)
+        # What is written here over TCP goes on in this worker's own polls.
+        wait = MOVING if self.moving() else seconds
+        return [one for control in controls for one in control.filenos()], wait
+
+    def say(self) -> None:
+        for engine in self.engines:
+            engine.say()
+
+    def after(self) -> None:
+        """Callbacks, not within each other: what ends by what one of them asks for is told of when it is over."""
+        while self.ended and self._telling.acquire(blocking=False):
+            try:
+                with suppress(IndexError):
+                    self.ended.popleft().future.set_result(None)
+            finally:
+                self._telling.release()
+        self.raise_exits()
+
+    def uses(self, peer: str) -> bool:
+        return peer in self.engines.met
+
+    def check_unused(self) -> None:
+        if self.meetings:
+            raise HandleError(f"{len(self.meetings)} requests wait until their prefill engines are met: wait, too")
+        if used := self.driver.in_use:
+            raise HandleError(f"{self.name} cannot be suspended: {used}: wait for them")
+
+    def drained(self) -> bool:
+        return self.draining.begun and not self.meetings and not self.driver.in_use
+
+    def leave(self, why: str) -> None:
+        if self.endpoint.closed:
+            self.meetings.refuse(self.driver, lambda who: TransferError(f"{who}: {self.name} {why}"))
+        self.met.drop_all(f"{self.name} {why}")
+        self.driver.follow()
+        self.driver.fail_all(lambda who: TransferError(f"{who}: {self.name} {why}"))
+        self.driver.mover.close()
+        self.met.settle()
+
+    def end(self) -> None:
+        self.loads.quarantine.abandon()
+        self.engines.sweep(set())
+
+    def ending(self) -> None:
+        for meeting in self.meetings.close():
+            meeting.join(owner.STOP)
+
+    def inspected(self) -> Inspection:
+        endpoint = self.endpoint
+        facts = self.name, self.clock(), endpoint.transport, endpoint.stage
+        return inspected(*facts, self.driver, self.engines, endpoint.connections())
+
+    def _round(self, now: float) -> None:
+        """What was said, what is posted and what it is time for, for everybody once."""
+        if stray := self.endpoint.progress(self.name):
+            self.counters.add("messages", stray, kind=MessageKind.STRAY)
+        self.met.listen()
+        self.driver.context.begin()
+        self.meetings.step(self.driver, self.engines, now)
+        self.driver.follow()
+        if self.draining.past_deadline(now):
+            late = "did not end before the worker had to drain"
+            self.driver.fail_all(lambda who: DrainingError(f"{who} {late}"))
+            self.meetings.refuse(self.driver, lambda who: DrainingError(f"{who} {late}"))
+        self.met.evict(now, self._idle)
+        self.driver.tick(now)
+        self.met.sweep()

@@ -1,0 +1,203 @@
+"""Prefill half: what a worker's owner does of its prefill role in each step, and what is left of it at the end."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable
+
+from kvplan.plan.block_tables import Tables, own
+from kvplan.plan.types import Side
+from kvplan.runtime.clock import ListeningClock
+from kvplan.runtime.control.card import Hello, Refusal
+from kvplan.runtime.control.channel import ControlServer
+from kvplan.runtime.control.handshake_server import PrefillFace
+from kvplan.runtime.control.identity import Identity
+from kvplan.runtime.endpoint import Endpoint, Half
+from kvplan.runtime.errors import EXITS, HandleError, HandshakeError, WithdrawnError
+from kvplan.runtime.inspection import Inspection
+from kvplan.runtime.memory.device import enter
+from kvplan.runtime.memory.register import Pool
+from kvplan.runtime.ops.drain import Drain
+from kvplan.runtime.ops.metrics import Counters, MessageKind
+from kvplan.runtime.ops.tracing import RequestSpans
+from kvplan.runtime.plans.catalog import PlanSource
+from kvplan.runtime.prefill.driver import PrefillDriver
+from kvplan.runtime.prefill.events import Completed, ask_events
+from kvplan.runtime.prefill.inspection import inspected
+from kvplan.runtime.prefill.released import ReleasedRequests
+from kvplan.runtime.protocol import prefill_effects as effects
+from kvplan.runtime.protocol.effects import Input
+from kvplan.runtime.protocol.leases import LeaseEvent, Released
+from kvplan.runtime.protocol.prefill import PrefillCore
+from kvplan.runtime.transfer.executor import ExecutorContext, Slice
+from kvplan.runtime.transfer.gather import IndexScratch
+from kvplan.runtime.transfer.limits import AdmissionQueue, Limits
+from kvplan.runtime.wakeup import BUSY, MOVING, QUIET
+
+# Seconds that a round may come after the one before. More is time in which this worker did not listen, as its thread
+# waited for a core or its process stood still: no lease runs out in it, as its renewals may have come.
+LISTENING = 1.0
+
+
+class PrefillHalf(Half):
+    """The prefill role of `identity` over an endpoint, whose pool is of `side`, and whose `server` peers ask.
+
+    Plans are those that `plans` returns now. Requests are held for `lease` seconds. `released` are those of which the
+    blocks are free.
+    """
+
+    driver: PrefillDriver
+    slices: AdmissionQueue[Slice]
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        server: ControlServer,
+        identity: Identity,
+        plans: Callable[[], PlanSource],
+        side: Side,
+        lease: float,
+        limits: Limits,
+        counters: Counters,
+    ) -> None:
+        super().__init__("prefill", endpoint)
+        self.core = PrefillCore(endpoint.worker, lease, limits.requests, secrets.randbits(62))
+        self.lease_clock, self.released = ListeningClock(self.clock, LISTENING), ReleasedRequests()
+        self.spans = RequestSpans("kvplan hold", {"worker": endpoint.worker})
+        self._server, self._identity, self._plans, self._side = server, identity, plans, side
+        self._lease, self._limits, self._counters = lease, limits, counters
+
+    def command(self, *inputs: Input) -> None:
+        """Have the core carry commands of the caller out. Raises why it does not."""
+        self.driver.command(self.lease_clock(), *inputs)
+
+    def give_up(self, request: str) -> None:
+        """Withdraw a request."""
+        self.command(effects.Withdraw(request, WithdrawnError("the prefill engine gave the request up")))
+
+    def named(self, tables: Tables | None) -> Tables | None:
+        """The caller's tables, checked and copied."""
+        return None if tables is None else own(self._side, tables, self.endpoint.pool.blocks)
+
+    def accept(self, pool: Pool) -> None:
+        pool.check(self.endpoint.worker, self._side.digest, self.name)
+
+    def begin(self) -> None:
+        endpoint, self.slices = self.endpoint, AdmissionQueue[Slice](self._limits)
+        most = self._limits.slice_bytes
+        self._context = ExecutorContext(endpoint.transport, self.slices, IndexScratch(), most, endpoint.stage)
+        self.driver = PrefillDriver(
+            self.core, endpoint.pool, self._context, self._server, self._counters, self._free, endpoint.needs
+        )
+        self.draining, self._all_heard = Drain(self.name), self.lease_clock()
+
+    def poll(self) -> bool:
+        self.endpoint.check_not_closed(self.name)
+        enter(self.endpoint.pool.geometry)
+        now = self.lease_clock.listen()
+        if messages := self._server.receive():
+            self._hear(messages, now)
+            # Answers go before all else is looked after: who asked waits for nothing but them.
+            self.say()
+        completed, expire = self._completed(), self._may_expire(now)
+        if not self.endpoint.asleep:
+            self._round(now, completed, expire)
+        elif expire:
+            self.driver.command(now, effects.Expire())
+        for request in list(self.core.state.sources) if self.draining.past_deadline(self.clock()) else ():
+            self.give_up(request)
+        self.exits.extend(what for _, what in completed if isinstance(what, EXITS))
+        return bool(messages) or (not self.endpoint.asleep and self.moving())
+
+    def moving(self) -> bool:
+        return self.slices.in_flight() > 0
+
+    def look(self) -> tuple[list[int], float]:
+        """Less while anybody claims what is held."""
+        if self.endpoint.stage.behind or self._server.pending():
+            return [], 0.0
+        busy = not self.endpoint.asleep and self.driver.busy
+        seconds = BUSY if busy else QUIET
+        return self._server.filenos(), MOVING if self.moving() else seconds
+
+    def say(self) -> None:
+        if not self.endpoint.closed:
+            self.driver.say()
+
+    def after(self) -> None:
+        self.spans.tell()
+        # An event that ends the program harms no other request.
+        self.raise_exits()
+
+    def uses(self, peer: str) -> bool:
+        return peer in self.driver.peers.met
+
+    def check_unused(self) -> None:
+        if held := self.core.held():
+            raise HandleError(f"{self.name} holds {held} requests: withdraw them, or wait")
+
+    def drained(self) -> bool:
+        return self.draining.begun and not self.core.held()
+
+    def leave(self, why: str) -> None:
+        self.driver.close()
+
+    def end(self) -> None:
+        self.spans.end_all("closed")
+
+    def inspected(self) -> Inspection:
+        now, endpoint = self.lease_clock(), self.endpoint
+        self.driver.command(now, *self.released.reported())
+        return inspected(self.name, now, self._context, endpoint.stage, self.driver, endpoint.connections())
+
+    def _completed(self) -> Completed:
+        """What the events of requests say: the caller's code, outside of this turn."""
+        waiting = [] if self.endpoint.asleep else self.driver.watched.pending()
+        if not waiting:
+            return []
+        with self.endpoint.owner.away():
+            completed = ask_events(waiting)
+        self.endpoint.check_not_closed(self.name)
+        return completed
+
+    def _may_expire(self, now: float) -> bool:
+        """Whether leases that nobody renewed may end: not while what is unheard may renew them, for a lease at most."""
+        if not self._server.pending():
+            self._all_heard = now
+            return True
+        return now - self._all_heard > self._lease
+
+    def _hear(self, messages: Iterable[tuple[bytes, object]], now: float) -> None:
+        for identity, message in messages:
+            if self.endpoint.asleep and isinstance(message, Hello):
+                text = f"{self.name} is suspended"
+                self._server.send(identity, Refusal(HandshakeError.code, text, True, message.nonce))
+            else:
+                self.driver.hear(identity, message, self._face, now)
+
+    def _round(self, now: float, completed: Completed, expire: bool) -> None:
+        """One round after all messages were heard."""
+        if stray := self.endpoint.progress(self.name):
+            self.driver.note(LeaseEvent(MessageKind.STRAY, text=f"{stray} messages came through the transport"), stray)
+        self._context.begin()
+        self.driver.step(now, completed, expire)
+
+    def _free(self, released: Released) -> None:
+        """The blocks of a request are free."""
+        self._counters.add("ended_leases", end=released.why)
+        self.spans.end(released.request, released.why, "nobody claimed it" if released.why == "expired" else "")
+        self.released.add(released)
+
+    def _face(self) -> PrefillFace:
+        endpoint = self.endpoint
+        return PrefillFace(
+            identity=self._identity,
+            side=self._side,
+            worker=endpoint.worker,
+            plans=self._plans(),
+            generation=endpoint.generation,
+            addresses=() if endpoint.asleep else endpoint.addresses,
+            geometry=endpoint.pool.geometry,
+            metadata=endpoint.metadata,
+            fabrics=endpoint.transport.fabrics,
+        )
