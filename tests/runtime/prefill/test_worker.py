@@ -160,7 +160,7 @@ def test_a_request_from_claim_to_release(worker: PrefillWorker, caller: Caller) 
 @pytest.fixture
 def pulse(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers listen by the clock that the test sets."""
-    monkeypatch.setattr("kvplan.runtime.prefill.worker.ListeningClock", partial(ListeningClock, pulse=clock))
+    monkeypatch.setattr("kvplan.runtime.prefill.half.ListeningClock", partial(ListeningClock, pulse=clock))
 
 
 @pytest.mark.usefixtures("pulse")

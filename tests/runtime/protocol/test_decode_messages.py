@@ -258,6 +258,20 @@ def test_a_deadline_may_be_reached_and_not_passed() -> None:
     assert [one.part for one in rig.of(effects.Stop)] == [part]
 
 
+def test_a_deadline_says_that_bytes_are_still_being_copied() -> None:
+    rig = Rig()
+    load, part = moving(rig)
+    rig.feed(effects.PartRead(part))
+    assert rig.hear(wire.Confirmed("r", load.attempt)) == "confirmed"
+    rig.tick(21)
+    text = "prefill worker 0 has confirmed it, and its bytes are still being copied from the stage"
+    assert text in str(load.error)
+    assert rig.core.loads.quarantine.keeps(load)
+    rig.feed(effects.PartSettled(part))
+    rig.tick()
+    assert not rig.core.loads.quarantine.keeps(load)
+
+
 def test_checksums_are_sent_once_they_are_computed() -> None:
     rig = Rig()
     load = rig.begin(ask(), sample=Sample(every=3, seed=7))

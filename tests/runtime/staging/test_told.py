@@ -17,7 +17,7 @@ from tests.runtime.helpers.worlds import World
 
 from kvplan.runtime import Sample, Transfer
 from kvplan.runtime.control.outbox import Outbox
-from kvplan.runtime.errors import DeadlineError, TransferError
+from kvplan.runtime.errors import TransferError
 from kvplan.runtime.protocol.phases import Phase
 from kvplan.runtime.staging.buffers import SHARE, Stage
 from kvplan.runtime.staging.views import HostCopies
@@ -92,21 +92,6 @@ def test_a_copy_that_fails_after_that_fails_the_request(
     assert made.released() == {("r", "finished")}
     clear(made)
     move(made, ask(made, (0, TOKENS), name="again"))
-
-
-def test_its_deadline_says_that_it_is_being_copied(made: World, gate: Gate) -> None:
-    asked = ask(made, (0, TOKENS))
-    made.hold("r")
-    transfer = made.decode[0].submit(asked, 20)
-    run(made, lambda: confirmed(transfer))
-    transfer.deadline = transfer.began
-    run(made, lambda: transfer.ended)
-    assert isinstance(transfer.error, DeadlineError)
-    text = "prefill worker 0 has confirmed it, and its bytes are still being copied from the stage"
-    assert text in str(transfer.error)
-    assert not made.decode[0].settled(transfer)
-    gate.go.set()
-    run(made, lambda: unused(made) and made.decode[0].settled(transfer))
 
 
 @pytest.mark.parametrize("how", ["drained and closed", "dropped"])
