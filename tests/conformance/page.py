@@ -107,12 +107,13 @@ def between(text: str, begin: str, fresh: str) -> str:
 
 
 def counts(found: Sequence[Architecture]) -> str:
-    """A row for each word, with the architectures of each engine."""
+    """A row for each word, with the architectures of each engine, and how much was compared."""
     engines = sorted({row.engine for row in found})
     numbers = Counter((row.engine, row.verdict) for row in found)
     head = [["verdict", *engines, "what it means"], ["---"] * (len(engines) + 2)]
     said = [[word, *(str(numbers[engine, word]) for engine in engines), means] for word, means in MEANS.items()]
-    return _markdown([*head, *said])
+    of = f"{sum(row.configurations for row in found):,} configurations"
+    return f"{_markdown([*head, *said])}\n{sum(row.dumps for row in found):,} dumps of {of} were compared.\n"
 
 
 def table(found: Sequence[Architecture]) -> str:
