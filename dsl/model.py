@@ -312,7 +312,7 @@ class Engine:
 @dataclass(frozen=True, slots=True)
 class Instead:
     """Where `when` holds an engine stores a cache of `kind`, with these `params`, in place of the kind it is for.
-    It stores nothing where `kind` is empty.
+    It stores nothing where `kind` is empty. `beside`: only in models that have caches of that kind, too.
 
     All expressions are over the parameters of that kind, the model's words, the mesh and the options. A side is refused
     where one of `needs` does not hold.
@@ -322,6 +322,7 @@ class Instead:
     when: Expr
     params: Mapping[str, Expr]
     needs: tuple[Requirement, ...] = ()
+    beside: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ def as_stored(library: Library, engine: Engine, model: Model, given: Mapping[str
 def _stored(library: Library, engine: Engine, model: Model, cache: Cache, env: Env) -> Cache | None:
     """The cache as the engine stores it, None where it does not."""
     rule = engine.instead.get(cache.kind)
-    if rule is None:
+    if rule is None or (rule.beside and all(other.kind != rule.beside for other in model.caches.values())):
         return cache
     params = library.kind(cache.kind).params
     defaults = {

@@ -216,9 +216,9 @@ def _stored_instead(sink: Sink, name: YamlScalar, tree: Tree, known: set[str], k
         check_names(sink, expr, names)
     for each in keys.needs:
         check_sentence(sink, each.say, names)
-    return Instead(
-        other.name if other else "", keys.when, {n: expr for n, expr in exprs.items() if expr is not None}, keys.needs
-    )
+    beside = described(sink, "kind", keys.beside, kinds) if keys.beside is not None else None
+    found = {n: expr for n, expr in exprs.items() if expr is not None}
+    return Instead(other.name if other else "", keys.when, found, keys.needs, beside.name if beside else "")
 
 
 def _check_serve(sink: Sink, serve: Serve, known: Sequence[str]) -> None:

@@ -148,6 +148,7 @@ class InsteadKeys(FormKeys):
 
     when: Expr = key(CONDITION, "where it is true, the engine stores the other kind", required=True)
     kind: YamlScalar | None = key(NameShape("kind"), "the other kind; without it the engine stores no such cache")
+    beside: YamlScalar | None = key(NameShape("kind"), "only in models that have caches of this kind, too")
     needs: tuple[Requirement, ...] = key(
         ListShape(REQUIRE), "conditions over the same names without which a side is refused then"
     )

@@ -101,9 +101,11 @@ def inner(cls, name, model_type, asked):
     given = {TYPE: model_type}
     outer = (made(cls, **{name: given}) or {}).get(name) or {}
     alone = (made(CONFIG_MAPPING[model_type]) if model_type in CONFIG_MAPPING else None) or outer
-    return {
-        key: outer[key] for key in sorted(asked & outer.keys()) if plain(outer[key]) and outer[key] != alone.get(key)
-    }
+    hidden, heads, dim = (whole(outer.get(key)) for key in ("hidden_size", "num_attention_heads", "head_dim"))
+    derived = (hidden // heads if heads else 0, outer.get("qk_rope_head_dim"))
+    sized = {"head_dim"} if dim and dim not in derived else set()
+    other = {key for key in asked & outer.keys() if key in sized or outer[key] != alone.get(key)}
+    return {key: outer[key] for key in sorted(other) if plain(outer[key])}
 
 
 def cycle_of(cls, count):

@@ -73,6 +73,23 @@ def test_what_stands_beside_latents_is_not_stored_then(library: Library) -> None
     assert kinds(bind(library, model, "tp=8,latents=heads")) == {"attention": "gqa"}
 
 
+def test_an_indexer_without_latents_is_stored_whatever_the_checkpoint_is(tmp_path: Path) -> None:
+    text = """kvplan: 1
+model: mine
+title: Heads with an index
+checkpoint: {architecture: MiniMaxM3SparseForCausalLM, model_type: minimax_m3_vl_text}
+dtype: bf16
+query_heads: 8
+layers: 2
+caches:
+  attention: {kind: gqa, layers: all, heads: 4, dim: 128}
+  index: {kind: indexer, layers: all, dim: 128, record: bf16}
+"""
+    (tmp_path / "mine.yaml").write_text(text)
+    known = load([tmp_path / "mine.yaml"])
+    assert kinds(bind(known, known.model("mine"), "tp=1,block=128")) == {"attention": "gqa", "index": "indexer"}
+
+
 def test_a_layout_that_does_not_say_what_heads_need_is_refused(tmp_path: Path) -> None:
     side = {"architectures": ["MiniCPM3ForCausalLM"], "model_type": "minicpm3", "qk_nope_head_dim": None}
     with pytest.raises(Refused, match=r"C110: mine on vllm: it keeps the keys .* add nope"):
