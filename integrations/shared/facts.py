@@ -10,7 +10,8 @@ from dataclasses import dataclass
 class EngineFacts:
     """What an engine says of itself beside its caches: `options` by the names that its layout file has for them.
 
-    `mesh` and `rank` are sizes and this worker's place by axis; `state_dtype` is what recurrent states are kept in.
+    `mesh` and `rank` are sizes and this worker's place by axis; `state_dtype` is what recurrent states are kept in, and
+    `conv_dtype` what convolution states are, empty for the engine's own choice.
     """
 
     name: str
@@ -22,6 +23,7 @@ class EngineFacts:
     rank: Mapping[str, int]
     options: Mapping[str, str]
     state_dtype: str = ""
+    conv_dtype: str = ""
 
 
 def plain_word(value: object) -> str:

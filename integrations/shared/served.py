@@ -22,8 +22,8 @@ from kvplan.runtime.control.identity import revision_of
 from kvplan.runtime.ops import logs
 
 DTYPES = ("dtype", "torch_dtype")
-# A word of ours: what recurrent states are kept in.
-STATES = "state_dtype"
+# Words of ours: what recurrent states and convolution states are kept in.
+STATES, CONVOLUTIONS = "state_dtype", "conv_state_dtype"
 # Where the hub's client keeps what it has downloaded.
 SNAPSHOT = re.compile(r"/snapshots/([0-9a-f]{40})$")
 
@@ -64,8 +64,8 @@ def _cache(config: ConnectorConfig, texts: Mapping[str, str]) -> Path | None:
 
 def served(config: Mapping[str, object], facts: EngineFacts) -> Mapping[str, object]:
     """A checkpoint's configuration as it is served: engines may keep a model, and its states, in other elements."""
-    states = {STATES: facts.state_dtype} if facts.state_dtype else {}
-    return {**_elements(config, facts.dtype), **states}
+    kept = {STATES: facts.state_dtype, CONVOLUTIONS: facts.conv_dtype}
+    return {**_elements(config, facts.dtype), **{word: dtype for word, dtype in kept.items() if dtype}}
 
 
 def _elements(config: Mapping[str, object], dtype: str) -> Mapping[str, object]:

@@ -14,7 +14,7 @@ from kvplan.dsl.schema.shapes import Form, FormKeys
 
 PAGE = ROOT / "docs" / "glossary.md"
 # An engine alone can import these.
-FOREIGN = re.compile(r"^(?:from|import) vllm\b", re.MULTILINE)
+FOREIGN = re.compile(r"^(?:from|import) (?:sglang|vllm)\b", re.MULTILINE)
 INDEX = re.compile(r"(<!-- classes -->\n).*?(<!-- end of classes -->)", re.DOTALL)
 
 

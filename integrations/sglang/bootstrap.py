@@ -1,0 +1,128 @@
+"""Where a prefill engine's workers answer, at the address that SGLang's router names: a small HTTP service.
+
+The first prefill worker puts its record there, decode workers get it. It holds no secret: with keys, decode compares
+the public key with those that it trusts.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from kvplan.runtime.errors import HandshakeError
+
+PATH = "/kvplan"
+LARGEST = 1 << 12
+# Seconds of one HTTP request, and between two attempts.
+REQUEST_S, RETRY_S = 5.0, 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillRecord:
+    """The first worker of a prefill engine: its address, and the engine's public key, empty without keys."""
+
+    address: str
+    key: str = ""
+
+
+class Bootstrap:
+    """The service, on a thread of its own, until `close`. Raises OSError if its port is taken."""
+
+    def __init__(self, host: str, port: int) -> None:
+        made: Any = type("Handler", (_Handler,), {"record": b""})
+        self._server = ThreadingHTTPServer((host, port), made)
+        self._server.daemon_threads = True
+        self.port: int = self._server.server_address[1]
+        threading.Thread(target=self._server.serve_forever, name="kvplan-bootstrap", daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    record: bytes
+    timeout = REQUEST_S
+
+    def do_GET(self) -> None:
+        record = type(self).record
+        self._answer(200 if self.path == PATH and record else 404, record)
+
+    def do_PUT(self) -> None:
+        size = int(self.headers.get("Content-Length") or 0)
+        body = self.rfile.read(size) if 0 < size <= LARGEST else b""
+        if self.path != PATH or _record(body) is None:
+            self._answer(400, b"")
+            return
+        type(self).record = body
+        self._answer(200, b"")
+
+    def _answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing: the runtime logs who meets whom."""
+
+
+def register(where: str, record: PrefillRecord, seconds: float) -> None:
+    """Put a record at HOST:PORT, within so many seconds. Raises HandshakeError."""
+    body = json.dumps(asdict(record)).encode()
+    _until(seconds, lambda left: _ask(where, "PUT", body, left)[0] == 200, f"no bootstrap service takes it at {where}")
+
+
+def lookup(where: str, seconds: float) -> PrefillRecord:
+    """The record at HOST:PORT, within so many seconds. Raises HandshakeError."""
+    found: list[PrefillRecord] = []
+
+    def ask(left: float) -> bool:
+        status, body = _ask(where, "GET", None, left)
+        record = _record(body) if status == 200 else None
+        found.extend([] if record is None else [record])
+        return bool(found)
+
+    _until(seconds, ask, f"no prefill engine with kvplan answers at {where}")
+    return found[0]
+
+
+def _until(seconds: float, attempt: Callable[[float], bool], what: str) -> None:
+    end, why = time.monotonic() + seconds, ""
+    while (left := end - time.monotonic()) > 0:
+        try:
+            if attempt(min(left, REQUEST_S)):
+                return
+        except (OSError, http.client.HTTPException) as error:
+            why = f": {error}"
+        time.sleep(min(RETRY_S, left))
+    raise HandshakeError(f"{what} within {seconds:g} s{why}")
+
+
+def _ask(where: str, method: str, body: bytes | None, seconds: float) -> tuple[int, bytes]:
+    host, _, port = where.rpartition(":")
+    connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=seconds)
+    try:
+        connection.request(method, PATH, body)
+        answer = connection.getresponse()
+        return answer.status, answer.read(LARGEST)
+    finally:
+        connection.close()
+
+
+def _record(body: bytes) -> PrefillRecord | None:
+    """The record of a body, None if it has none."""
+    try:
+        said = json.loads(body)
+    except ValueError:
+        return None
+    words = {"address", "key"}
+    if not isinstance(said, dict) or set(said) != words or not all(isinstance(said[word], str) for word in words):
+        return None
+    return PrefillRecord(**said)

@@ -1,0 +1,98 @@
+"""What an engine of SGLang says of itself: the only place that reads its arguments and KVArgs."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import sglang
+from sglang.srt.configs.mamba_utils import mamba2_state_dtype
+from sglang.srt.configs.model_config import ModelConfig
+from sglang.srt.environ import envs
+from sglang.srt.runtime_context import get_parallel
+from transformers.utils import cached_file
+
+from kvplan.integrations.sglang.aux import AuxRows
+from kvplan.integrations.sglang.layout import Buffers, EngineBuffers
+from kvplan.integrations.sglang.tables import STATES, check_components
+from kvplan.integrations.shared.errors import ConnectorError
+from kvplan.integrations.shared.facts import EngineFacts, plain_word
+
+NAME, AUTO = "sglang", "auto"
+
+
+def engine_facts(arguments: Any, kv: Any) -> EngineFacts:
+    """The facts of the worker that this is called on. `arguments` are its ServerArgs, `kv` its KVArgs.
+
+    Raises ConnectorError (I012) for settings that the connector does not support.
+    """
+    parallel = get_parallel()
+    _check(arguments, kv, parallel)
+    model = ModelConfig.from_server_args(arguments)
+    states = mamba2_state_dtype(model.hf_text_config) if STATES in _components(kv) else None
+    recurrent = plain_word(states.temporal) if states else ""
+    convolution = plain_word(states.conv) if states else ""
+    dtype = plain_word(model.dtype)
+    said = {
+        "block": kv.page_size,
+        "order": kv.kv_layout or ("hnd" if envs.SGLANG_USE_HND_KVCACHE.get() else "nhd"),
+        "kv_dtype": dtype if kv.kv_cache_dtype_str == AUTO else kv.kv_cache_dtype_str,
+        "recurrent": recurrent,
+        "convolution": convolution,
+    }
+    return EngineFacts(
+        name=NAME,
+        version=sglang.__version__,
+        platform=arguments.device,
+        config=str(cached_file(arguments.model_path, "config.json", revision=arguments.revision)),
+        dtype=dtype,
+        mesh={"tp": parallel.attn_tp_size, "pp": parallel.pp_size},
+        rank={"tp": parallel.attn_tp_rank, "pp": parallel.pp_rank},
+        options={name: str(value) for name, value in said.items() if value != ""},
+        state_dtype=recurrent,
+        conv_dtype=convolution,
+    )
+
+
+def engine_buffers(arguments: Any, kv: Any) -> EngineBuffers:
+    """The buffers that SGLang registers, by KVArgs."""
+    pages = _buffers(kv.kv_data_ptrs, kv.kv_data_lens, kv.kv_item_lens, kv.kv_layer_ids)
+    lists = zip(kv.state_data_ptrs, kv.state_data_lens, kv.state_item_lens, kv.state_layer_ids, strict=True)
+    states = dict(zip(_components(kv), (_buffers(*each) for each in lists), strict=True))
+    if arguments.device == "cpu":
+        return EngineBuffers(pages, states)
+    return EngineBuffers(pages, states, "VRAM", kv.gpu_id)
+
+
+def aux_rows(kv: Any) -> AuxRows:
+    """The auxiliary rows of requests, which lie in host memory."""
+    return AuxRows(tuple(kv.aux_data_ptrs), tuple(kv.aux_item_lens))
+
+
+def engine_run(kind: str, port: int) -> str:
+    """The name of this run of an engine, the same on all of its workers: they have one parent process."""
+    return f"sglang-{kind}-{port}.{os.getppid()}"
+
+
+def _components(kv: Any) -> tuple[str, ...]:
+    return tuple(str(getattr(kind, "value", kind)) for kind in kv.state_types)
+
+
+def _buffers(addresses: Any, sizes: Any, items: Any, layers: Any) -> Buffers:
+    return Buffers(tuple(addresses), tuple(sizes), tuple(items), tuple(layers or ()))
+
+
+def _check(arguments: Any, kv: Any, parallel: Any) -> None:
+    """Raises ConnectorError (I012) for what the connector does not move, or was never seen to move right."""
+    check_components(_components(kv))
+    wrong = {
+        "pipeline parallel workers (--pp-size)": parallel.pp_size > 1,
+        "data parallel workers (--dp-size)": arguments.dp_size > 1,
+        "context parallel workers": parallel.attn_cp_size > 1 or getattr(arguments, "dcp_size", 1) > 1,
+        "draft layers (--speculative-algorithm)": kv.num_draft_entries > 0,
+        "role switches (--enable-pd-role-switch)": getattr(arguments, "enable_pd_role_switch", False),
+        "hierarchical sparse attention (--enable-hisparse)": getattr(arguments, "enable_hisparse", False),
+    }
+    if named := [what for what, given in wrong.items() if given]:
+        help = "leave them out, or use another transfer backend: docs/sglang.md lists what is supported"
+        raise ConnectorError("I012", f"SGLang is started with {', '.join(named)}, which kvplan does not support", help)

@@ -1,0 +1,88 @@
+"""What SGLang's plugin loader calls: one more transfer backend, through hooks that this release has to have."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kvplan.integrations.shared.errors import ConnectorError
+from kvplan.runtime.ops import logs
+
+NAME = "kvplan"
+FLAG = "--disaggregation-transfer-backend"
+# Where hooks go: modules, classes and functions of the release that is supported.
+GET_CLASS = "sglang.srt.disaggregation.utils.get_kv_class"
+SENDER = "sglang.srt.disaggregation.prefill.PrefillBootstrapQueue.create_sender"
+RECEIVER = "sglang.srt.disaggregation.decode.DecodePreallocQueue._create_receiver_and_enqueue"
+
+
+def install() -> None:
+    """Register the backend. Exits if hooks are missing and SGLang was asked for kvplan on the command line.
+
+    SGLang only logs what a plugin raises, and then calls the choice invalid.
+    """
+    try:
+        _extend()
+    except (ImportError, AttributeError) as error:
+        failure = ConnectorError("I011", f"this release of SGLang lacks a hook that kvplan needs: {error}", HELP)
+        if asked(sys.argv):
+            raise SystemExit(str(failure)) from error
+        logs.event(logs.WARNING, "plugin not registered", error=failure)
+
+
+# SGLang's names of what a request is, in the order of ours.
+STATES = ("Failed", "Bootstrapping", "WaitingForInput", "Transferring", "Success")
+HELP = "install SGLang 0.5.23, or a release of kvplan that is made for yours"
+
+
+def asked(words: Sequence[str]) -> bool:
+    """Whether a command line chooses this backend."""
+    pairs = zip(words, (*words[1:], ""), strict=True)
+    return any(word == f"{FLAG}={NAME}" or (word, after) == (FLAG, NAME) for word, after in pairs)
+
+
+def _extend() -> None:
+    """One more member of the enumeration, one more choice, and hooks. Raises ImportError, AttributeError."""
+    from sglang.srt.arg_groups.choices import add_disagg_transfer_backend_choices
+    from sglang.srt.disaggregation import utils
+    from sglang.srt.disaggregation.base.conn import KVPoll
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+    from kvplan.integrations.sglang.requests import RoomState
+
+    backends: Any = utils.TransferBackend
+    if not callable(utils.get_kv_class) or not callable(HookRegistry.register):
+        raise AttributeError("get_kv_class or HookRegistry.register")
+    for state, number in zip(STATES, RoomState, strict=True):
+        if getattr(KVPoll, state) != number:
+            raise AttributeError(f"KVPoll.{state} is {getattr(KVPoll, state)}, not {number.value}")
+    if NAME not in backends._value2member_map_:
+        member = object.__new__(backends)
+        member._name_, member._value_ = NAME.upper(), NAME
+        backends._member_map_[member._name_] = backends._value2member_map_[NAME] = member
+        add_disagg_transfer_backend_choices([NAME])
+    HookRegistry.register(GET_CLASS, kv_class, HookType.AROUND)
+    HookRegistry.register(SENDER, sender_created, HookType.AFTER)
+    HookRegistry.register(RECEIVER, receiver_created, HookType.AFTER)
+
+
+def kv_class(original: Callable[..., Any], transfer_backend: Any, class_type: Any) -> Any:
+    """SGLang's own class, or ours if the backend is ours."""
+    if transfer_backend.value != NAME:
+        return original(transfer_backend, class_type)
+    from kvplan.integrations.sglang.backend import CLASSES
+
+    return CLASSES.get(class_type.value) or original(transfer_backend, class_type)
+
+
+def sender_created(result: Any, queue: Any, req: Any, *_: Any, **__: Any) -> None:
+    """Tell our sender how many tokens its request has."""
+    if (tell := getattr(req.disagg_kv_sender, "tell_tokens", None)) is not None:
+        tell(len(req.origin_input_ids))
+
+
+def receiver_created(result: Any, queue: Any, req: Any, *_: Any, **__: Any) -> None:
+    """Tell our receiver how many tokens its request has."""
+    if (tell := getattr(result.kv_receiver, "tell_tokens", None)) is not None:
+        tell(len(req.origin_input_ids))

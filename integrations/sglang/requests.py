@@ -1,0 +1,291 @@
+"""Requests of SGLang's on their way: one that a prefill worker sends, and one that a decode worker receives.
+
+Nothing here waits. Each is asked by `poll` how far it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy.typing as npt
+
+from kvplan.integrations.sglang.aux import AuxRows
+from kvplan.integrations.sglang.bootstrap import lookup
+from kvplan.integrations.sglang.tables import RequestTables
+from kvplan.integrations.shared.config import ConnectorConfig
+from kvplan.plan.errors import KvplanError
+from kvplan.plan.request import Request
+from kvplan.runtime.control.keys import Keys
+from kvplan.runtime.decode.engines import Peer
+from kvplan.runtime.decode.transfer import Transfer
+from kvplan.runtime.decode.worker import DecodeWorker
+from kvplan.runtime.errors import CancelledTransferError, HandshakeError, KeysError, LeaseError, WithdrawnError
+from kvplan.runtime.ops import logs
+from kvplan.runtime.prefill.events import ComputeEvent
+from kvplan.runtime.prefill.worker import PrefillWorker
+
+Components = Sequence[Any] | None
+
+
+class RoomState(IntEnum):
+    """How far a request is, by the numbers of SGLang's KVPoll: ranks take the least of theirs."""
+
+    FAILED = 0
+    BOOTSTRAPPING = 1
+    WAITING = 2
+    TRANSFERRING = 3
+    SUCCESS = 4
+
+
+class HeldRequests:
+    """What a prefill worker holds, and why each of it was released."""
+
+    def __init__(self, worker: PrefillWorker, tables: RequestTables, aux: AuxRows) -> None:
+        self.worker, self.tables, self.aux = worker, tables, aux
+        self._why: dict[str, str] = {}
+        self._held: set[str] = set()
+
+    def open(self, name: str, tokens: int) -> None:
+        self.worker.open(name, (0, tokens))
+        self._held.add(name)
+
+    def ended(self, name: str) -> str:
+        """Why a request was released; empty while it is held."""
+        for one in self.worker.released():
+            if one.request in self._held:
+                self._why[one.request] = one.why
+        return self._why.get(name, "")
+
+    def forget(self, name: str) -> None:
+        self._held.discard(name)
+        self._why.pop(name, None)
+
+
+class SentRequest:
+    """One request of a prefill worker. SGLang computes it in chunks, and says of each what it computed."""
+
+    state: RoomState
+    error: KvplanError | None
+
+    def __init__(self, held: HeldRequests, room: int) -> None:
+        self._held, self._name = held, str(room)
+        self._row, self._tokens, self._sent = 0, 0, 0
+        self._opened = False
+        self.state, self.error = RoomState.WAITING, None
+
+    def tell_tokens(self, tokens: int) -> None:
+        """How many tokens the prompt has: SGLang counts pages only."""
+        self._tokens = tokens
+
+    def begin(self, row: int) -> None:
+        """Open the request. `row` is that of its auxiliary data."""
+        self._row, self.state = row, RoomState.TRANSFERRING
+        try:
+            self._held.open(self._name, self._tokens)
+            self._opened = True
+        except KvplanError as error:
+            self._fail(error)
+
+    def offer(
+        self,
+        pages: npt.ArrayLike,
+        components: Components,
+        tokens: int,
+        *,
+        last: bool,
+        after: ComputeEvent | None = None,
+    ) -> None:
+        """So many tokens more are computed, once `after` has completed. What is behind the last one is auxiliary."""
+        if self.state is not RoomState.TRANSFERRING:
+            return
+        first, end = self._sent, min(self._tokens, self._sent + tokens)
+        self._sent = end
+        tables = self._held.tables.chunk((first, end), pages)
+        if last:
+            tables |= self._held.tables.states(components, end)
+        try:
+            note = self._held.aux.read(self._row) if last else b""
+            self._held.worker.offer(self._name, (first, end), tables, last=last, after=after, note=note)
+        except KvplanError as error:
+            self._give_up()
+            self._fail(error)
+
+    def poll(self) -> RoomState:
+        if self._opened and (why := self._held.ended(self._name)):
+            self._opened = False
+            self._held.forget(self._name)
+            if why == "finished" and self.error is None:
+                self.state = RoomState.SUCCESS
+            else:
+                self._fail(self.error or _released(self._name, why))
+        return self.state
+
+    def abort(self) -> None:
+        """Give the request up. It has failed once no decode worker can be reading it."""
+        if self.state in (RoomState.FAILED, RoomState.SUCCESS):
+            return
+        self.error = WithdrawnError(f"request {self._name} was aborted")
+        if self._opened:
+            self._give_up()
+        else:
+            self.state = RoomState.FAILED
+
+    def _give_up(self) -> None:
+        try:
+            self._held.worker.withdraw(self._name)
+        except KvplanError as error:
+            logs.event(logs.WARNING, "request not withdrawn", request=self._name, error=error)
+
+    def _fail(self, error: KvplanError) -> None:
+        self.state, self.error = RoomState.FAILED, error
+
+
+def _released(name: str, why: str) -> KvplanError:
+    text = f"request {name} was released before decode had it: {why}"
+    return LeaseError(text) if why == "expired" else WithdrawnError(text)
+
+
+class EngineMeetings:
+    """The prefill engines that a decode worker meets, by the bootstrap address that the router names."""
+
+    def __init__(self, worker: DecodeWorker, config: ConnectorConfig, threads: Executor) -> None:
+        self._worker, self._config, self._threads = worker, config, threads
+        self._meetings: dict[str, Future[Peer]] = {}
+
+    def meeting(self, where: str) -> Future[Peer]:
+        """The meeting with the engine at HOST:PORT, the one before as long as it lasts."""
+        meeting = self._meetings.get(where)
+        if meeting is None or not self._lasts(meeting):
+            self._meetings = {name: kept for name, kept in self._meetings.items() if self._lasts(kept)}
+            meeting = self._meetings[where] = self._threads.submit(self._meet, where)
+        return meeting
+
+    def _meet(self, where: str) -> Peer:
+        """On a thread: ask where the engine's first worker answers, and connect to it. Raises KvplanError."""
+        self._check(where)
+        record, keys = lookup(where, self._config.connect), self._worker.keys
+        self._check(record.address.removeprefix("tcp://"))
+        key = record.key.encode() or None
+        if key is not None and isinstance(keys, Keys) and key not in keys.allowed():
+            raise KeysError(f"the prefill engine at {record.address} has key {record.key!r}, which is none of a peer's")
+        return self._worker.connect(record.address, self._config.connect, key, self._config.mode)
+
+    def _check(self, where: str) -> None:
+        if why := self._config.refuses(where.rpartition(":")[0]):
+            raise HandshakeError(why)
+
+    def _lasts(self, meeting: Future[Peer]) -> bool:
+        """Whether an engine is being met, or is still connected."""
+        if not meeting.done():
+            return True
+        return meeting.exception() is None and meeting.result() in self._worker.peers()
+
+
+@dataclass(frozen=True, slots=True)
+class Receiving:
+    """What all requests of a decode worker share. `timeout` are the seconds in which each has to arrive."""
+
+    worker: DecodeWorker
+    engines: EngineMeetings
+    tables: RequestTables
+    aux: AuxRows
+    timeout: float
+
+
+class ReceivedRequest:
+    """One request of a decode worker, from the prefill engine whose bootstrap address the router names."""
+
+    state: RoomState
+    error: BaseException | None
+
+    def __init__(self, shared: Receiving, where: str, room: int) -> None:
+        self._shared, self._where, self._name = shared, where, str(room)
+        self._meeting: Future[Peer] | None = None
+        self._transfer: Transfer | None = None
+        self._row, self._tokens = 0, 0
+        self.state, self.error = RoomState.BOOTSTRAPPING, None
+
+    def tell_tokens(self, tokens: int) -> None:
+        """How many tokens the prompt has: SGLang counts pages only."""
+        self._tokens = tokens
+
+    def begin(self) -> None:
+        """Meet the prefill engine."""
+        self._meeting = self._shared.engines.meeting(self._where)
+
+    def receive(self, pages: npt.ArrayLike, components: Components, prefix: int, row: int) -> None:
+        """Have the request moved, behind a prefix of tokens that are here. Its auxiliary data goes to `row`."""
+        self._row, tables, whole = row, self._shared.tables, (prefix, self._tokens)
+        ours = tables.chunk(whole, pages) | tables.states(components, self._tokens)
+        request = Request(self._name, whole, {}, ours)
+        self._transfer = self._shared.worker.open(request, self._shared.timeout, peer=self._peer())
+        self.state = RoomState.TRANSFERRING
+
+    def poll(self) -> RoomState:
+        if self.state is RoomState.BOOTSTRAPPING:
+            self._meet()
+        elif self.state is RoomState.TRANSFERRING:
+            self._move()
+        return self.state
+
+    def abort(self) -> None:
+        """Give the request up. One that was moving has failed once nothing can write to its pages any more."""
+        if self._transfer is not None:
+            self._transfer.cancel()
+        elif self.state is not RoomState.FAILED:
+            self._let_go()
+            self._fail(CancelledTransferError(f"request {self._name} was aborted"))
+
+    def close(self) -> None:
+        """SGLang forgets the request: prefill frees what this worker did not take, as another worker's part failed."""
+        if self._transfer is not None and self._transfer.error is not None and self.state is not RoomState.FAILED:
+            self._let_go()
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing can write to its pages."""
+        return self._transfer is None or self._shared.worker.settled(self._transfer)
+
+    def _peer(self) -> str:
+        """The engine that was met."""
+        assert self._meeting is not None
+        return self._meeting.result().name
+
+    def _meet(self) -> None:
+        if self._meeting is None or not self._meeting.done():
+            return
+        if (error := self._meeting.exception()) is None:
+            self.state = RoomState.WAITING
+        else:
+            self._fail(error)
+
+    def _move(self) -> None:
+        transfer = self._transfer
+        assert transfer is not None
+        if not transfer.ended:
+            return
+        if transfer.error is None:
+            self._arrive(transfer.note)
+        elif self.settled:
+            self._let_go()
+            self._fail(transfer.error)
+
+    def _arrive(self, note: bytes) -> None:
+        try:
+            self._shared.aux.write(self._row, note)
+            self.state = RoomState.SUCCESS
+        except KvplanError as error:
+            self._fail(error)
+
+    def _let_go(self) -> None:
+        """Have prefill free its pages. If that fails, its lease ends it."""
+        if self._meeting is not None and self._meeting.done() and self._meeting.exception() is None:
+            self._shared.worker.submit(Request(self._name, (0, 0), {}, {}), self._shared.timeout, peer=self._peer())
+
+    def _fail(self, error: BaseException) -> None:
+        logs.event(logs.WARNING, "request failed", request=self._name, error=error)
+        self.state, self.error = RoomState.FAILED, error

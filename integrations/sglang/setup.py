@@ -1,0 +1,107 @@
+"""The runtime's worker of one of SGLang's: its memory registered, its sockets open, its plans at hand."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from kvplan.integrations.sglang.aux import AuxRows
+from kvplan.integrations.sglang.bootstrap import PrefillRecord
+from kvplan.integrations.sglang.layout import ServedLayout
+from kvplan.integrations.sglang.requests import EngineMeetings, HeldRequests, Receiving
+from kvplan.integrations.shared.config import ConnectorConfig, read_config
+from kvplan.integrations.shared.errors import ConnectorError
+from kvplan.integrations.shared.plans import check_plans, compile_ahead, identity, plans
+from kvplan.runtime.control.identity import Identity
+from kvplan.runtime.control.keys import Keys
+from kvplan.runtime.decode.worker import DecodeWorker
+from kvplan.runtime.memory.register import views
+from kvplan.runtime.ops import logs
+from kvplan.runtime.prefill.worker import PrefillWorker
+from kvplan.runtime.transport.nixl import Nixl
+
+# The environment variable that has the configuration: JSON, or the path of a file with it.
+PLACE = "KVPLAN_CONFIG"
+# What only other connectors read.
+UNREAD = (
+    "offer",
+    "hold_s",
+    "bidirectional_kv_xfer",
+    "fleet_url",
+    "fleet_prefix",
+    "fleet_ca",
+    "fleet_cert",
+    "fleet_cert_key",
+)
+MEETINGS = 8
+
+
+def given_config(environment: Mapping[str, str] = os.environ) -> ConnectorConfig:
+    """The configuration that the environment has. Raises ConnectorError (I001, I002), OSError."""
+    text = environment.get(PLACE, "") or "{}"
+    if not text.lstrip().startswith("{"):
+        text = Path(text).read_text(encoding="utf-8")
+    try:
+        said = json.loads(text)
+    except ValueError as error:
+        raise ConnectorError("I002", f"{PLACE} is no JSON: {error}", "give an object, or the path of a file") from error
+    if not isinstance(said, dict):
+        raise ConnectorError("I002", f"{PLACE} is no object", 'give keys with values, as {"plans": "plans"}')
+    return read_config(said, environment, place=PLACE, unread=UNREAD)
+
+
+def prefill_requests(
+    config: ConnectorConfig,
+    layout: ServedLayout,
+    engine: Identity,
+    aux: AuxRows,
+    gather: Callable[[PrefillRecord], list[PrefillRecord]],
+) -> tuple[HeldRequests, PrefillRecord]:
+    """A worker that prefills, and the record of its engine. `gather` brings the records of all workers, in order.
+
+    Raises ConnectorError (I006), KvplanError.
+    """
+    catalog, secrets = plans(config, layout.cache), config.secrets()
+    check_plans(catalog, layout, ("prefill",))
+    if catalog.jit and layout.worker == 0:
+        compile_ahead(catalog, layout)
+    port = str(config.port + layout.worker) if config.port else "*"
+    worker = PrefillWorker(
+        catalog,
+        layout.worker,
+        views(layout.side, layout.worker, layout.memory),
+        Nixl(f"{engine.run}-{layout.worker}", loopback=config.loopback),
+        identity=identity(catalog, layout, engine, "prefill"),
+        keys=secrets,
+        bind=f"tcp://{config.host}:{port}",
+        lease=config.lease_s,
+        stage_bytes=config.stage_bytes,
+    )
+    logs.event(logs.INFO, "prefill answers", worker=layout.worker, address=worker.address)
+    key = secrets.public.decode() if isinstance(secrets, Keys) else ""
+    records = gather(PrefillRecord(worker.address, key))
+    worker.announce([record.address for record in records])
+    return HeldRequests(worker, layout.tables, aux), records[0]
+
+
+def decode_requests(config: ConnectorConfig, layout: ServedLayout, engine: Identity, aux: AuxRows) -> Receiving:
+    """A worker that decodes. Raises ConnectorError (I006), KvplanError."""
+    catalog = plans(config, layout.cache)
+    check_plans(catalog, layout, ("decode",))
+    if catalog.jit and layout.worker == 0:
+        compile_ahead(catalog, layout)
+    worker = DecodeWorker(
+        catalog,
+        layout.worker,
+        views(layout.side, layout.worker, layout.memory),
+        Nixl(f"{engine.run}-{layout.worker}", loopback=config.loopback),
+        identity=identity(catalog, layout, engine, "decode"),
+        keys=config.secrets(),
+        stage_bytes=config.stage_bytes,
+    )
+    worker.start()
+    threads = ThreadPoolExecutor(MEETINGS, "kvplan-meet")
+    return Receiving(worker, EngineMeetings(worker, config, threads), layout.tables, aux, config.timeout_s)

@@ -1,0 +1,53 @@
+"""The plan's tables of a request, of the pages and slots that SGLang names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kvplan.integrations.shared.errors import ConnectorError
+from kvplan.plan.block_tables import Slot, Table
+from kvplan.plan.types import Blocks, Interval, Side
+
+# SGLang's word for the component of recurrent states.
+STATES = "mamba"
+
+
+class RequestTables:
+    """Tables by group of one side. All groups of tokens share the pages of one pool, `page` tokens each.
+
+    `components` are SGLang's state components by type: slots of recurrent states stand there.
+    """
+
+    def __init__(self, side: Side, components: Sequence[str]) -> None:
+        """Raises ConnectorError (I012) if the engine has states that the layout does not place."""
+        self._paged = tuple(group.name for group in side.groups if group.store == "tokens")
+        self._states = tuple(group.name for group in side.groups if group.store == "state")
+        self._component = components.index(STATES) if STATES in components else None
+        self._page = next((group.tokens for group in side.groups if group.store == "tokens"), 1)
+        check_components(components)
+
+    def chunk(self, tokens: Interval, pages: npt.ArrayLike) -> dict[str, Table]:
+        """The pages of tokens [first, end), of which the first one begins a page. Trailing pages are left out."""
+        first, end = tokens
+        count = -(-end // self._page) - first // self._page
+        ids = np.asarray(pages, np.int64)[:count]
+        return {name: Blocks(first // self._page, ids) for name in self._paged}
+
+    def states(self, components: Sequence[Any] | None, tokens: int) -> dict[str, Table]:
+        """The slots of the states that stand after `tokens` tokens; none if SGLang names none."""
+        if self._component is None or components is None:
+            return {}
+        slots = components[self._component]
+        return {} if slots is None else {name: Slot(int(slots[0]), tokens) for name in self._states}
+
+
+def check_components(components: Sequence[str]) -> None:
+    """Raises ConnectorError (I012) for a state component that the connector does not move."""
+    unknown = [name for name in components if name != STATES]
+    if unknown:
+        help = "use a model or settings without it, or another transfer backend"
+        raise ConnectorError("I012", f"SGLang keeps {', '.join(unknown)} beside its pages, which is not moved", help)

@@ -1,0 +1,197 @@
+"""Requests of SGLang's over real workers of the runtime: chunks, prefixes, auxiliary rows, aborts, and what fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.runtime.helpers.plans import Shape
+from tests.runtime.helpers.requests import ask, check, filled
+from tests.runtime.helpers.waiting import until
+from tests.runtime.helpers.worlds import World, world
+
+from kvplan.integrations.sglang.aux import AuxRows
+from kvplan.integrations.sglang.bootstrap import Bootstrap, PrefillRecord, register
+from kvplan.integrations.sglang.requests import (
+    EngineMeetings,
+    HeldRequests,
+    ReceivedRequest,
+    Receiving,
+    RoomState,
+    SentRequest,
+)
+from kvplan.integrations.sglang.tables import RequestTables
+from kvplan.integrations.shared.config import read_config
+from kvplan.plan.block_tables import blocks
+from kvplan.runtime import Slot
+
+TOKENS, ROOM, PAGE = 45, 77, 4
+
+
+class Pair:
+    """Two prefill workers and a decode worker, a bootstrap service, and auxiliary rows of 16 bytes on each side."""
+
+    def __init__(self, made: World, service: Bootstrap, timeout: float) -> None:
+        self.made, self.where = made, f"127.0.0.1:{service.port}"
+        register(self.where, PrefillRecord(made.prefill[0].address), 5)
+        self.rows = [np.zeros((8, 16), np.uint8) for _ in range(3)]
+        aux = [AuxRows((rows.ctypes.data,), (16,)) for rows in self.rows]
+        tables = [RequestTables(side, ("mamba",)) for side in (made.plan.prefill, made.plan.decode)]
+        self.held = [HeldRequests(worker, tables[0], rows) for worker, rows in zip(made.prefill, aux, strict=False)]
+        self.threads = ThreadPoolExecutor(2)
+        made.decode[0].start()
+        engines = EngineMeetings(made.decode[0], read_config({"mode": made.mode, "connect": 1.0}), self.threads)
+        self.shared = Receiving(made.decode[0], engines, tables[1], aux[2], timeout)
+        self.request = replace(ask(made, (0, TOKENS)), id=str(ROOM))
+
+    def senders(self, row: int = 3) -> list[SentRequest]:
+        made = [SentRequest(held, ROOM) for held in self.held]
+        for sender in made:
+            sender.tell_tokens(TOKENS)
+            sender.begin(row)
+        return made
+
+    def receiver(self, where: str = "") -> ReceivedRequest:
+        made = ReceivedRequest(self.shared, where or self.where, ROOM)
+        made.tell_tokens(TOKENS)
+        made.begin()
+        return made
+
+    def send(self, senders: list[SentRequest], first: int, end: int) -> None:
+        """What SGLang sends of a chunk: its pages, and with the last one the slots of states."""
+        pages = blocks(self.request.prefill["kv"]).ids[first // PAGE : -(-end // PAGE)]
+        for sender in senders:
+            last = end == TOKENS
+            sender.offer(pages, [[slot(self.request.prefill)]] if last else None, end - first, last=last)
+
+    def receive(self, receiver: ReceivedRequest, prefix: int = 0, row: int = 5) -> None:
+        until(lambda: receiver.poll() is RoomState.WAITING)
+        pages = blocks(self.request.decode["kv"]).ids[prefix // PAGE :]
+        receiver.receive(pages, [[slot(self.request.decode)]], prefix, row)
+
+
+def slot(tables: object) -> int:
+    assert isinstance(tables, dict)
+    assert isinstance(tables["state"], Slot)
+    return tables["state"].slot
+
+
+def over(*requests: SentRequest | ReceivedRequest) -> list[RoomState]:
+    """How requests ended, once all of them have."""
+    ends = (RoomState.FAILED, RoomState.SUCCESS)
+    until(lambda: all(request.poll() in ends for request in requests))
+    return [request.state for request in requests]
+
+
+def pairs(mode: str, timeout: float = 20, lease: float = 5) -> Iterator[Pair]:
+    with ExitStack() as stack:
+        made = stack.enter_context(closing(world(Shape(2), Shape(1), mode=mode, lease=lease)))
+        service = stack.enter_context(closing(Bootstrap("127.0.0.1", 0)))
+        pair = Pair(made, service, timeout)
+        stack.callback(pair.threads.shutdown)
+        yield pair
+
+
+@pytest.fixture(params=["pull", "push"])
+def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
+    yield from pairs(request.param)
+
+
+def test_a_request_arrives_with_its_auxiliary_row_and_each_side_says_so(pair: Pair) -> None:
+    filled(pair.made, pair.request)
+    receiver, senders = pair.receiver(), pair.senders()
+    pair.receive(receiver)
+    pair.rows[0][3], pair.rows[1][3] = 9, 9
+    for first, end in ((0, 16), (16, 32), (32, TOKENS)):
+        assert [sender.poll() for sender in senders] == [RoomState.TRANSFERRING] * 2
+        pair.send(senders, first, end)
+    assert over(receiver, *senders) == [RoomState.SUCCESS] * 3
+    check(pair.made, 0, pair.request)
+    assert pair.rows[2][5].tolist() == [9] * 16
+    assert pair.rows[2].sum() == 9 * 16
+
+
+def test_a_prefix_that_decode_has_is_left_alone(pair: Pair) -> None:
+    filled(pair.made, pair.request)
+    receiver, senders = pair.receiver(), pair.senders()
+    pair.receive(receiver, prefix=16)
+    pair.send(senders, 0, TOKENS)
+    assert over(receiver, *senders) == [RoomState.SUCCESS] * 3
+    check(pair.made, 0, replace(pair.request, tokens=(16, TOKENS)))
+
+
+def test_a_request_that_prefill_aborts_fails_on_both_sides(pair: Pair) -> None:
+    receiver, senders = pair.receiver(), pair.senders()
+    pair.receive(receiver)
+    pair.send(senders, 0, 16)
+    for sender in senders:
+        sender.abort()
+    assert over(receiver, *senders) == [RoomState.FAILED] * 3
+    assert "gave the request up" in str(receiver.error)
+    assert str(senders[0].error) == f"request {ROOM} was aborted"
+
+
+def test_a_request_that_decode_aborts_frees_prefill_s_pages(pair: Pair) -> None:
+    receiver, senders = pair.receiver(), pair.senders()
+    pair.receive(receiver)
+    receiver.abort()
+    assert over(receiver) == [RoomState.FAILED]
+    assert receiver.settled
+    pair.send(senders, 0, TOKENS)
+    assert over(*senders) == [RoomState.SUCCESS] * 2, "decode needs nothing of it"
+
+
+def test_auxiliary_data_of_another_size_fails_the_request(pair: Pair) -> None:
+    filled(pair.made, pair.request)
+    receiver, senders = pair.receiver(), pair.senders()
+    for held in pair.held:
+        held.aux = AuxRows(held.aux.addresses, (8,))
+    pair.receive(receiver)
+    pair.send(senders, 0, TOKENS)
+    assert over(receiver) == [RoomState.FAILED]
+    assert "auxiliary data of 8 bytes came with the request, ours has 16" in str(receiver.error)
+
+
+def test_a_room_that_is_held_twice_fails_the_second_time(pair: Pair) -> None:
+    pair.senders()
+    assert over(*pair.senders()) == [RoomState.FAILED] * 2
+
+
+def test_a_request_that_decode_never_asks_for_fails_after_its_lease() -> None:
+    for pair in pairs("pull", lease=0.2):
+        senders = pair.senders()
+        pair.send(senders, 0, TOKENS)
+        assert over(*senders) == [RoomState.FAILED] * 2
+        assert str(senders[0].error) == f"request {ROOM} was released before decode had it: expired"
+
+
+def test_a_request_that_prefill_never_sends_fails_in_time() -> None:
+    for pair in pairs("pull", timeout=0.3):
+        receiver = pair.receiver()
+        pair.receive(receiver)
+        assert over(receiver) == [RoomState.FAILED]
+
+
+@pytest.mark.parametrize(
+    ("where", "text"), [("10.0.0.1:8998", "is another machine, and there are no keys"), ("127.0.0.1:1", "within 1 s")]
+)
+def test_an_engine_that_cannot_be_met_fails_the_request(where: str, text: str) -> None:
+    for pair in pairs("pull"):
+        receiver = pair.receiver(where)
+        assert over(receiver) == [RoomState.FAILED]
+        assert text in str(receiver.error)
+
+
+def test_an_engine_is_met_once_for_many_requests() -> None:
+    for pair in pairs("pull"):
+        engines = pair.shared.engines
+        first = engines.meeting(pair.where)
+        assert engines.meeting(pair.where) is first
+        first.result(10)
+        assert engines.meeting(pair.where) is first
+        pair.made.decode[0].drop(first.result().name)
+        assert engines.meeting(pair.where) is not first, "one that is lost is looked up and met again"

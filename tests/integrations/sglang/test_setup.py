@@ -1,0 +1,107 @@
+"""What a user tells the connector for SGLang, where prefill answers, and whether SGLang was asked for kvplan."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from kvplan.integrations.sglang import plugin
+from kvplan.integrations.sglang.bootstrap import LARGEST, PATH, Bootstrap, PrefillRecord, lookup, register
+from kvplan.integrations.sglang.setup import PLACE, given_config
+from kvplan.integrations.shared.config import ConnectorConfig
+from kvplan.integrations.shared.errors import ConnectorError
+from kvplan.runtime.errors import HandshakeError
+
+RECORD = PrefillRecord("tcp://127.0.0.1:4711", "key")
+
+
+def test_nothing_is_needed_on_one_machine() -> None:
+    assert given_config({}) == ConnectorConfig()
+
+
+def test_the_configuration_is_json_or_a_file_of_it(tmp_path: Path) -> None:
+    text = json.dumps({"plans": "plans", "revision": "v1"})
+    (tmp_path / "kvplan.json").write_text(text)
+    given = [given_config({PLACE: text}), given_config({PLACE: str(tmp_path / "kvplan.json")})]
+    assert given[0] == given[1]
+    assert (given[0].plans, given[0].revision) == (Path("plans"), "v1")
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "what"),
+    [
+        ('{"plan": "x"}', "I001", "KVPLAN_CONFIG has 'plan'"),
+        ('{"bidirectional_kv_xfer": true}', "I001", "KVPLAN_CONFIG has 'bidirectional_kv_xfer'"),
+        ('{"strict": true}', "I002", "KVPLAN_CONFIG is strict and has no plans and no keys"),
+        ('{"lease_s": "x"}', "I002", "KVPLAN_CONFIG: lease_s is 'x'"),
+        ('{"host": "10.0.0.1"}', "I002", "KVPLAN_CONFIG has no keys, and 10.0.0.1 is not this machine's loopback"),
+        ("{", "I002", "KVPLAN_CONFIG is no JSON"),
+    ],
+)
+def test_what_nobody_reads_or_cannot_be_stops_the_engine(text: str, code: str, what: str) -> None:
+    with pytest.raises(ConnectorError) as error:
+        given_config({PLACE: text})
+    assert (error.value.code, error.value.message[: len(what)]) == (code, what)
+
+
+def test_strict_is_said_for_a_whole_fleet() -> None:
+    with pytest.raises(ConnectorError, match="KVPLAN_CONFIG is strict"):
+        given_config({"KVPLAN_STRICT": "1"})
+
+
+@pytest.fixture
+def service() -> Iterator[Bootstrap]:
+    with closing(Bootstrap("127.0.0.1", 0)) as made:
+        yield made
+
+
+def test_decode_learns_where_prefill_answers(service: Bootstrap) -> None:
+    where = f"127.0.0.1:{service.port}"
+    with pytest.raises(HandshakeError, match=rf"no prefill engine with kvplan answers at {where} within 0.3 s"):
+        lookup(where, 0.3)
+    register(where, RECORD, 5)
+    assert lookup(where, 5) == RECORD
+    register(where, PrefillRecord("tcp://127.0.0.1:9"), 5)
+    assert lookup(where, 5).address == "tcp://127.0.0.1:9", "an engine that was restarted answers elsewhere"
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"address": 1, "key": ""}', b"x" * (LARGEST + 1)])
+def test_what_is_no_record_is_not_kept(service: Bootstrap, body: bytes) -> None:
+    with closing(http.client.HTTPConnection("127.0.0.1", service.port, timeout=5)) as connection:
+        connection.request("PUT", PATH, body)
+        assert connection.getresponse().status == 400
+    with pytest.raises(HandshakeError):
+        lookup(f"127.0.0.1:{service.port}", 0.2)
+
+
+def test_a_service_that_is_not_there_is_waited_for_no_longer_than_told() -> None:
+    with pytest.raises(HandshakeError, match=r"no bootstrap service takes it at 127\.0\.0\.1:1 within 0\.2 s: "):
+        register("127.0.0.1:1", RECORD, 0.2)
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        (["serve", "--disaggregation-transfer-backend", "kvplan"], True),
+        (["serve", "--disaggregation-transfer-backend=kvplan"], True),
+        (["serve", "--disaggregation-transfer-backend", "nixl", "kvplan"], False),
+        (["serve", "kvplan"], False),
+    ],
+)
+def test_only_an_engine_that_is_asked_for_kvplan_is_stopped(
+    words: list[str], asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A release without the hooks: SGLang would log what a plugin raises, and call the choice invalid."""
+    monkeypatch.setattr("sys.argv", words)
+    monkeypatch.setitem(__import__("sys").modules, "sglang", ModuleType("sglang"))
+    if asked:
+        with pytest.raises(SystemExit, match="this release of SGLang lacks a hook that kvplan needs"):
+            plugin.install()
+    else:
+        plugin.install()
