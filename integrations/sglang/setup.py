@@ -20,6 +20,7 @@ from kvplan.runtime.control.keys import Keys
 from kvplan.runtime.decode.worker import DecodeWorker
 from kvplan.runtime.memory.register import views
 from kvplan.runtime.ops import logs
+from kvplan.runtime.plans.catalog import Catalog, Role
 from kvplan.runtime.prefill.worker import PrefillWorker
 from kvplan.runtime.transport.nixl import Nixl
 
@@ -64,10 +65,7 @@ def prefill_requests(
 
     Raises ConnectorError (I006), KvplanError.
     """
-    catalog, secrets = plans(config, layout.cache), config.secrets()
-    check_plans(catalog, layout, ("prefill",))
-    if catalog.jit and layout.worker == 0:
-        compile_ahead(catalog, layout)
+    catalog, secrets = catalog_for(config, layout, "prefill"), config.secrets()
     port = str(config.port + layout.worker) if config.port else "*"
     worker = PrefillWorker(
         catalog,
@@ -89,10 +87,7 @@ def prefill_requests(
 
 def decode_requests(config: ConnectorConfig, layout: ServedLayout, engine: Identity, aux: AuxRows) -> Receiving:
     """A worker that decodes. Raises ConnectorError (I006), KvplanError."""
-    catalog = plans(config, layout.cache)
-    check_plans(catalog, layout, ("decode",))
-    if catalog.jit and layout.worker == 0:
-        compile_ahead(catalog, layout)
+    catalog = catalog_for(config, layout, "decode")
     worker = DecodeWorker(
         catalog,
         layout.worker,
@@ -105,3 +100,12 @@ def decode_requests(config: ConnectorConfig, layout: ServedLayout, engine: Ident
     worker.start()
     threads = ThreadPoolExecutor(MEETINGS, "kvplan-meet")
     return Receiving(worker, EngineMeetings(worker, config, threads), layout.tables, aux, config.timeout_s)
+
+
+def catalog_for(config: ConnectorConfig, layout: ServedLayout, role: Role) -> Catalog:
+    """The plans for a part of this side. The first worker begins to compile one. Raises ConnectorError (I006)."""
+    catalog = plans(config, layout.cache)
+    check_plans(catalog, layout, (role,))
+    if catalog.jit and layout.worker == 0:
+        compile_ahead(catalog, layout)
+    return catalog
