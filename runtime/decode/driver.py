@@ -119,8 +119,9 @@ class DecodeDriver:
     def tick(self, now: float) -> None:
         """What it is time for."""
         self._probe(now)
-        self.feed(*self._done(self.core.tick(now)))
-        self.feed(*self._done(self.core.sweep(now)))
+        for step in (self.core.tick, self.core.sweep):
+            if outputs := step(now):
+                self.feed(*self._done(outputs))
 
     def settle(self, now: float) -> None:
         """Free the blocks that nothing writes any more."""
@@ -214,11 +215,11 @@ class DecodeDriver:
 
     def _probe(self, now: float) -> None:
         """Look, now and then, for writers that no word reaches, and that the transport has lost: they are gone."""
-        writers = self.core.loads.quarantine.writers()
-        if not writers or now < self._probed + PROBE:
+        quarantine = self.core.loads.quarantine
+        if not quarantine or now < self._probed + PROBE:
             return
         self._probed = now
-        silent = (peer for peer in writers if self._engines.connection(peer).control.broken() is not None)
+        silent = (peer for peer in quarantine.writers() if self._engines.connection(peer).control.broken() is not None)
         if gone := frozenset(peer for peer in silent if is_lost(self._transport, peer.name)):
             self.feed(effects.PeersGone(gone))
 

@@ -65,8 +65,7 @@ class DecodeCore:
 
     def sweep(self, now: float) -> list[Output]:
         """Free the blocks that nothing writes any more. Once a round, after all else."""
-        self.loads.out += self.loads.quarantine.sweep(now)
-        return self.loads.take()
+        return list(self.loads.quarantine.sweep(now))
 
     def until_heartbeat(self, now: float, most: float) -> float:
         """Seconds until claims have to be renewed, and at most `most`."""
