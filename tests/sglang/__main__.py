@@ -14,10 +14,10 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from tests.engine_environment import UnavailableError
 from tests.paths import DOCS
 from tests.sglang import environment
 from tests.sglang.cases import CASES, Case
-from tests.vllm.environment import UnavailableError
 from tests.vllm.table import markdown
 
 PAGE = DOCS / "sglang.md"

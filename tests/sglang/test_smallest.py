@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.engine_environment import UnavailableError
 from tests.sglang import environment
 from tests.sglang.__main__ import PAGE, TABLE, drawn, played, read
 from tests.sglang.cases import CASES
 from tests.sglang.play import alike, judged
-from tests.vllm.environment import UnavailableError
 
 
 @pytest.mark.vllm
