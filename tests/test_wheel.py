@@ -30,6 +30,7 @@ EXTRAS = {
     "torch",
     "prometheus_client",
     "opentelemetry",
+    "sglang",
     "vllm",
     "packaging",
     "transformers",

@@ -131,7 +131,7 @@ def twice(line: WorkerPipe, job: DemoJob, worker: DecodeWorker, memory: DemoMemo
     wanted, began = job.asking("again"), time.monotonic()
     again, moved = timed(lambda: worker.submit(wanted, job.seconds).wait())
     posted = moved.descriptors if moved.posted is None else moved.posted
-    sources = sum(part.connection.reads for part in moved.parts)
+    sources = sum(part.peer.reads for part in moved.parts)
     line.say(FetchReport(job.share.number, sources, posted, moved.descriptors, connect, first, again, began, *checked))
 
 

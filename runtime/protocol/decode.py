@@ -86,6 +86,8 @@ class DecodeCore:
         load = asked.load
         if not self.loads.begin(load, asked.engine):
             return
+        # A worker that stores nothing waits for nobody.
+        self.loads.advance(load, now)
         heapq.heappush(self._alarms, (load.deadline, True, load.attempt, load))
         if load.held_by < load.deadline:
             heapq.heappush(self._alarms, (load.held_by, False, load.attempt, load))

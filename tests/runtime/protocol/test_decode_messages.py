@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.runtime.protocol.cores import PIN, Rig, ask, fed
 
 from kvplan.runtime import Sample, errors
@@ -318,3 +320,10 @@ def test_what_all_have_confirmed_outlives_its_engine() -> None:
     assert (load.ended, str(other.error)) == (False, "request s: it restarted")
     rig.feed(effects.PartPlaced(part))
     assert load.state == "done"
+
+
+def test_a_request_of_which_nobody_has_anything_is_done_at_once() -> None:
+    rig = Rig()
+    rig.engine = replace(rig.engine, peers=())
+    assert rig.begin(ask()).state == "done"
+    assert rig.core.loads.ledger.written() == frozenset()
