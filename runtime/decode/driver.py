@@ -137,7 +137,7 @@ class DecodeDriver:
         _, demand = accepted(engine.known, request, self._blocks, streamed=False)
         posted = dict[int, int]()
         for worker, connection in sorted(engine.connections.items()):
-            runs = demand.of(connection.known.shard) if connection.reads else {}
+            runs = demand.of(connection.known.shard) if connection.known.reads else {}
             posted[worker] = executor.predict(connection.links.of(None), runs, self.context) if runs else 0
         return posted
 

@@ -41,25 +41,18 @@ class Peer:
 
 @dataclass(slots=True, eq=False)
 class PrefillConnection:
-    """One prefill worker, as the protocol has it `known`. `peer` is its name in the transport.
+    """One prefill worker, as the protocol has it `known`.
 
     `stage` is where it packs, if it does. `images` are of what it writes by way of the stage here.
     """
 
-    worker: int
     card: WorkerCard
     control: PrefillLine
-    peer: str
     prefill: Geometry
     known: PrefillPeer
     links: PreparedLinks
     stage: PeerStage
     images: AskedImages
-
-    @property
-    def reads(self) -> bool:
-        """Whether bytes come from it."""
-        return self.known.reads
 
 
 class PrefillEngine:
@@ -106,9 +99,7 @@ class PrefillEngine:
         # Bytes may be counted by any thread, and when the engine is gone: by the link that was prepared.
         size = partial(slices.size, links.of(None)) if reads and not self.push else _none
         known = PrefillPeer(card.worker, peer, shard, reads, blocks, size)
-        self.connections[card.worker] = PrefillConnection(
-            card.worker, card, control, peer, remote, known, links, stage, images
-        )
+        self.connections[card.worker] = PrefillConnection(card, control, remote, known, links, stage, images)
 
     def know(self) -> None:
         """All workers are met: this is what the protocol knows of them."""
@@ -136,12 +127,12 @@ class PrefillEngine:
     @property
     def peers(self) -> set[str]:
         """The transport's names of its workers."""
-        return {connection.peer for connection in self.connections.values()}
+        return {connection.known.name for connection in self.connections.values()}
 
     def facts(self) -> dict[str, object]:
         """What will move, for the log: rows a block, regions and reads of all workers of the engine."""
         connections = self.connections.values()
-        links = [connection.links.of(None) for connection in connections if connection.reads and not self.push]
+        links = [connection.links.of(None) for connection in connections if connection.known.reads and not self.push]
         entries = [entry for link in links for entry in link.entries]
         rows = sum(len(entry.page) or sum(len(one.table) for one in entry.token) for entry in entries)
         return {
@@ -173,9 +164,9 @@ class PrefillEngine:
         """Meet workers anew whose connection in the transport broke. Raises TransferError where that has to wait."""
         for connection in self.connections.values():
             try:
-                reach(self._transport, connection.peer, connection.card.metadata)
+                reach(self._transport, connection.known.name, connection.card.metadata)
             except NotBegunError as error:
-                text = f"prefill worker {connection.worker} of {self.name!r} cannot be reached: {error}"
+                text = f"prefill worker {connection.known.worker} of {self.name!r} cannot be reached: {error}"
                 raise TransferError(text) from error
 
     def broken(self) -> KvplanError | None:

@@ -42,7 +42,9 @@ class Mover:
     @property
     def touching(self) -> bool:
         """Whether bytes may be on their way now, by the wire or from the stage."""
-        return bool(self._unpacks) or any(executor.touching for executor in self._reads.values())
+        # Parts that are stopped may be waited for as long as a peer is frozen.
+        written = any(part not in self._left for part in self._unpacks)
+        return written or any(executor.touching for executor in self._reads.values())
 
     def under_way(self, part: LoadPart) -> int:
         """Slices of a part that was stopped that may still move."""
@@ -54,7 +56,7 @@ class Mover:
 
     def move(self, move: effects.Move, connection: PrefillConnection) -> list[Input]:
         """Read what a part takes."""
-        executor = self._executor(move.part, connection)
+        executor = self._executor(move.part)
         try:
             if move.runs:
                 executor.add(connection.links.of(move.layers), move.runs)
@@ -65,7 +67,7 @@ class Mover:
 
     def ask(self, load: Load, part: LoadPart, asked: AskBuffer, connection: PrefillConnection) -> list[Input]:
         """A writer asks for a buffer for a piece."""
-        unpacks, _ = self._unpacks.setdefault(part, (PageUnpacks(self._context.stage, connection.peer), connection))
+        unpacks, _ = self._unpacks.setdefault(part, (PageUnpacks(self._context.stage, part.peer.name), connection))
         try:
             unpacks.want(connection.images, load.demand, part.peer.shard, asked, connection.control)
         except Exception as error:
@@ -110,11 +112,11 @@ class Mover:
         """After everything was stopped: sums end, as the memory may go away."""
         self._sums.close()
 
-    def _executor(self, part: LoadPart, connection: PrefillConnection) -> TransferExecutor:
+    def _executor(self, part: LoadPart) -> TransferExecutor:
         """What moves a part's bytes, made when first asked for."""
         if part not in self._reads:
             self._reads[part] = TransferExecutor(
-                part.request, connection.peer, self._context, lambda error: self._fail(part, error), part.meter
+                part.request, part.peer.name, self._context, lambda error: self._fail(part, error), part.meter
             )
         return self._reads[part]
 
@@ -124,7 +126,7 @@ class Mover:
             if output.part in self._reads:
                 continue
             try:
-                self._executor(output.part, connection).foresee(connection.links.of(None), output.runs)
+                self._executor(output.part).foresee(connection.links.of(None), output.runs)
             except Exception as error:
                 self._fail(output.part, error)
 

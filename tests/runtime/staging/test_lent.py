@@ -104,6 +104,7 @@ def test_a_buffer_is_lent_to_nobody_before_its_writer_has_stopped(made: World) -
         made.decode[0].run_once()
     assert kept(made) == lent(made) == [BUFFERS]
     assert not made.decode[0].settled(transfer)
+    assert not made.decode[0].half.moving(), "nobody polls without a pause because a peer is frozen"
     made.hub.frozen.clear()
     run(made, lambda: made.decode[0].settled(transfer) and unused(made))
     assert untouched(made)
