@@ -1,13 +1,13 @@
 """Decode core: what a decode worker makes of requests, messages and time, as plain state.
 
-`step` takes inputs and returns outputs; effects.py has both. No sockets, transport, threads or clocks are in it, so
+`step` takes inputs and returns outputs (decode_effects.py). No sockets, transport, threads or clocks are in it, so
 that it can be copied, replayed and explored. It owns the phases of all requests: nothing else changes them.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from kvplan.plan.errors import RequestError
@@ -41,8 +41,8 @@ class DecodeCore:
         self.loads = LoadTable(side, worker, blocks, most, lingers)
         self.engines: dict[KnownEngine, None] = {}
         self._inbox = DecodeInbox(self.loads)
-        # (time, whether it is a deadline, number, load) of all that time ends.
-        self._alarms: list[tuple[float, bool, int, Load]] = []
+        # No request ends by time before this.
+        self._alarm = math.inf
 
     def step(self, now: float, inputs: Iterable[Input]) -> list[Output]:
         """What is to be done because of these inputs, in order. `now` is in seconds by the worker's clock."""
@@ -52,20 +52,16 @@ class DecodeCore:
 
     def tick(self, now: float) -> list[Output]:
         """What it is time for: deadlines and heartbeats."""
-        while self._alarms and _rings(self._alarms[0], now):
-            _, late, _, load = heapq.heappop(self._alarms)
-            if not load.ended and late:
-                self.loads.fail(load, _late(load))
-            elif not load.ended:
-                self._check_held(load, now)
+        if now >= self._alarm:
+            self._ring(now)
         for engine in [engine for engine in self.engines if engine.heartbeat_due(now)]:
             for peer in engine.peers:
                 self._renew(engine, peer)
         return self.loads.take()
 
-    def sweep(self, now: float) -> list[Output]:
+    def sweep(self, now: float) -> Sequence[Output]:
         """Free the blocks that nothing writes any more. Once a round, after all else."""
-        return list(self.loads.quarantine.sweep(now))
+        return self.loads.quarantine.sweep(now)
 
     def until_heartbeat(self, now: float, most: float) -> float:
         """Seconds until claims have to be renewed, and at most `most`."""
@@ -88,9 +84,7 @@ class DecodeCore:
             return
         # A worker that stores nothing waits for nobody.
         self.loads.advance(load, now)
-        heapq.heappush(self._alarms, (load.deadline, True, load.attempt, load))
-        if load.held_by < load.deadline:
-            heapq.heappush(self._alarms, (load.held_by, False, load.attempt, load))
+        self._alarm = min(self._alarm, load.deadline, load.held_by)
 
     def _drop(self, dropped: effects.DropEngine, now: float) -> None:
         self.engines.pop(dropped.engine, None)
@@ -104,8 +98,7 @@ class DecodeCore:
             load = self.loads.running.get(name)
             if load is None or load.engine is not heard.engine:
                 continue
-            if now >= load.held_by:
-                self._check_held(load, now)
+            self._check_held(load, now)
             self.loads.advance(load, now)
 
     def _unsent(self, unsent: Unsent, now: float) -> None:
@@ -125,11 +118,11 @@ class DecodeCore:
 
     def _placed(self, placed: effects.PartPlaced, now: float) -> None:
         placed.part.placed = True
-        self._arrived(placed.part, now, moved=not placed.part.writes)
+        self._arrived(placed.part, now)
 
-    def _arrived(self, part: LoadPart, now: float, moved: bool = True) -> None:
+    def _arrived(self, part: LoadPart, now: float) -> None:
         """Whatever a part reads was read: what its worker writes is there when that says so."""
-        if moved and part.phase is Phase.MOVING:
+        if part.phase is Phase.MOVING and not part.writes:
             part.on(Event.ARRIVED)
             self.loads.count_read(part)
         if (load := self.loads.of(part)) is not None:
@@ -146,8 +139,19 @@ class DecodeCore:
     def _settled(self, settled: effects.PartSettled, now: float) -> None:
         settled.part.settled = True
 
+    def _ring(self, now: float) -> None:
+        """End the requests whose time is over. A deadline may be reached, and must not be passed."""
+        for load in list(self.loads.running.values()):
+            if now > load.deadline:
+                self.loads.fail(load, _late(load))
+            self._check_held(load, now)
+        times = (time for load in self.loads.running.values() for time in (load.deadline, load.held_by))
+        self._alarm = min((time for time in times if time >= now), default=math.inf)
+
     def _check_held(self, load: Load, now: float) -> None:
-        """A request that prefill does not hold by now fails."""
+        """A request that prefill has to hold by now, and does not, fails."""
+        if now < load.held_by:
+            return
         if unheld := [part.worker for part in load.parts if part.phase is Phase.CLAIMING and part.unheld]:
             self.loads.fail(load, _not_held(load, unheld))
 
@@ -189,12 +193,6 @@ def _named(message: Any) -> Iterable[str]:
             return message.requests
         case _:
             return (getattr(message, "request", ""),)
-
-
-def _rings(alarm: tuple[float, bool, int, Load], now: float) -> bool:
-    """Whether it is time: a deadline may be reached, and must not be passed."""
-    time, deadline, _, _ = alarm
-    return time < now or (time == now and not deadline)
 
 
 def _late(load: Load) -> DeadlineError:

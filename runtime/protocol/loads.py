@@ -7,11 +7,12 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kvplan.plan.errors import KvplanError
 from kvplan.plan.request import Request, RequestRules
 from kvplan.plan.types import Ints, Plan, Runs
+from kvplan.runtime.protocol.facts import Facts
 from kvplan.runtime.protocol.outcome import Arrived, Outcome, TransferState, outcome
 from kvplan.runtime.protocol.phases import TRANSFER, Event, Phase
 from kvplan.runtime.transfer.demand import NOTHING, Demand, DemandRules
@@ -30,17 +31,8 @@ LEASES = (0.01, 1e6)
 HEARTBEATS_PER_LEASE = 6
 
 
-class _Shared:
-    """Facts that never change: copies of a core share them."""
-
-    __slots__ = ()
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return self
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class PrefillPeer(_Shared):
+class PrefillPeer(Facts):
     """One prefill worker. `name` is its name in the transport, `blocks` are its pools by group.
 
     `shard` is the shard of the tokens that it has. `reads` says that bytes come from it, and `size` how many bytes runs
@@ -56,7 +48,7 @@ class PrefillPeer(_Shared):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PairRules(_Shared):
+class PairRules(Facts):
     """What a plan decides for one decode worker: how requests are checked, and what they demand.
 
     `pools` are logical prefill blocks by group that every prefill worker has.

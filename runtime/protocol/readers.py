@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from kvplan.plan.request import RequestRules
 from kvplan.plan.types import Interval, Plan
 from kvplan.runtime.control.messages import WireTables, unpack
 from kvplan.runtime.errors import CardError
+from kvplan.runtime.protocol.facts import Facts
 from kvplan.runtime.protocol.pins import Claimant
 from kvplan.runtime.protocol.source import SourceRequest
 from kvplan.runtime.transfer.demand import DemandRules
@@ -30,7 +30,7 @@ class WriteTarget:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Reader:
+class Reader(Facts):
     """One connection of a decode worker. It is written to if it has a `target`, and reads by itself otherwise.
 
     `contract` are the decode workers that tell this worker when they are done with a request.
@@ -47,10 +47,6 @@ class Reader:
     def key(self) -> str:
         """A name of this connection."""
         return f"{self.name}/{self.claimant.worker}/{self.identity.hex()}"
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Reader:
-        """Itself: nothing of it changes, and a connection is equal to none but itself."""
-        return self
 
 
 @dataclass(slots=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
+from tests.runtime.helpers.snapshot import snapshot
 from tests.runtime.protocol.cores import PIN, Rig, ask, fed
 
 from kvplan.runtime import Sample, errors
@@ -327,3 +329,25 @@ def test_a_request_of_which_nobody_has_anything_is_done_at_once() -> None:
     rig.engine = replace(rig.engine, peers=())
     assert rig.begin(ask()).state == "done"
     assert rig.core.loads.ledger.written() == frozenset()
+
+
+def test_nothing_of_a_request_is_kept_once_it_has_ended() -> None:
+    rig, sizes = Rig(), list[int]()
+    for number in range(20):
+        load = rig.begin(ask(f"r{number}"), seconds=1e6, held_by=1e5)
+        (part,) = load.parts
+        rig.claimed(part)
+        rig.feed(effects.PartPlaced(part))
+        assert rig.hear(wire.Confirmed(part.request, load.attempt)) == "confirmed"
+        sizes.append(len(repr(snapshot(rig.core))))
+    assert max(sizes) - min(sizes) < 20, "but for the digits of numbers"
+
+
+def test_a_copy_of_a_core_goes_on_by_itself() -> None:
+    rig = Rig()
+    load, part = told(rig)
+    other = copy.deepcopy(rig.core)
+    assert other.loads.running["r"].engine.pair is load.engine.pair, "what never changes is shared"
+    rig.hear(wire.Confirmed("r", load.attempt))
+    assert (load.state, part.phase) == ("done", Phase.CONFIRMED)
+    assert [one.phase for one in other.loads.running["r"].parts] == [Phase.TOLD]

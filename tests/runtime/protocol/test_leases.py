@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from tests.runtime.helpers.snapshot import snapshot
 
 from kvplan.runtime.control.messages import Claimed, LossReason, Lost
 from kvplan.runtime.errors import HandleError, LimitedError
 from kvplan.runtime.protocol import leases as module
 from kvplan.runtime.protocol.leases import LeaseEvent, Leases, Released
 from kvplan.runtime.protocol.pins import PAIRS, Claimant
-from kvplan.runtime.protocol.snapshot import snapshot
 
 LEASE = 30
 TWO = frozenset({0, 1})

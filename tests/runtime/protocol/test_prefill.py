@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.runtime.helpers.snapshot import snapshot
 from tests.runtime.protocol.prefill_bench import END, HERE, LEASE, THERE, Bench, blocks, reader
 
 from kvplan.plan.types import Blocks
@@ -58,7 +59,6 @@ from kvplan.runtime.protocol.prefill_effects import (
     Taken,
     Unheard,
 )
-from kvplan.runtime.protocol.snapshot import snapshot
 from kvplan.runtime.transfer.chunks import Chunk
 
 A, B = reader(0), reader(1)

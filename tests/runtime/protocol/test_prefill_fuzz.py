@@ -10,6 +10,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.runtime.helpers.snapshot import snapshot
 from tests.runtime.protocol.prefill_bench import END, HERE, THERE, Bench, blocks, reader
 
 from kvplan.plan.types import Blocks
@@ -20,7 +21,6 @@ from kvplan.runtime.protocol import prefill_effects as effects
 from kvplan.runtime.protocol.effects import Input, Output, Send, Unsent
 from kvplan.runtime.protocol.prefill_effects import Free, MoveWrite, ReaderHeard, StopWrite, WriteKey
 from kvplan.runtime.protocol.readers import Reader
-from kvplan.runtime.protocol.snapshot import snapshot
 from kvplan.runtime.transfer.chunks import Chunk
 
 NAMES = ("r", "r", "r", "s", "t", "")
