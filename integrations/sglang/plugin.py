@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kvplan.integrations.sglang.states import RoomState
 from kvplan.integrations.shared.errors import ConnectorError
 from kvplan.runtime.ops import logs
 
@@ -48,8 +49,6 @@ def _extend() -> None:
     from sglang.srt.disaggregation import utils
     from sglang.srt.disaggregation.base.conn import KVPoll
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
-
-    from kvplan.integrations.sglang.requests import RoomState
 
     backends: Any = utils.TransferBackend
     if not callable(utils.get_kv_class) or not callable(HookRegistry.register):

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any
 
 import numpy.typing as npt
 
 from kvplan.integrations.sglang.aux import AuxRows
 from kvplan.integrations.sglang.bootstrap import lookup
+from kvplan.integrations.sglang.states import RoomState
 from kvplan.integrations.sglang.tables import RequestTables
 from kvplan.integrations.shared.config import ConnectorConfig
 from kvplan.plan.errors import KvplanError
@@ -29,16 +29,6 @@ from kvplan.runtime.prefill.events import ComputeEvent
 from kvplan.runtime.prefill.worker import PrefillWorker
 
 Components = Sequence[Any] | None
-
-
-class RoomState(IntEnum):
-    """How far a request is, by the numbers of SGLang's KVPoll: ranks take the least of theirs."""
-
-    FAILED = 0
-    BOOTSTRAPPING = 1
-    WAITING = 2
-    TRANSFERRING = 3
-    SUCCESS = 4
 
 
 class HeldRequests:

@@ -21,9 +21,9 @@ from kvplan.integrations.sglang.requests import (
     HeldRequests,
     ReceivedRequest,
     Receiving,
-    RoomState,
     SentRequest,
 )
+from kvplan.integrations.sglang.states import RoomState
 from kvplan.integrations.sglang.tables import RequestTables
 from kvplan.integrations.shared.config import read_config
 from kvplan.plan.block_tables import blocks

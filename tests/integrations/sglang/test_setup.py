@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -105,3 +107,26 @@ def test_only_an_engine_that_is_asked_for_kvplan_is_stopped(
             plugin.install()
     else:
         plugin.install()
+
+
+REGISTERED = """
+import sys
+from unittest.mock import MagicMock
+from kvplan.integrations.sglang import plugin
+from kvplan.integrations.sglang.states import RoomState
+
+sglang = MagicMock()
+for state, number in zip(plugin.STATES, RoomState):
+    setattr(sglang.KVPoll, state, number)
+sglang.utils.TransferBackend._value2member_map_ = {plugin.NAME: None}
+for name in ("arg_groups.choices", "disaggregation", "disaggregation.base.conn", "plugins.hook_registry"):
+    sys.modules[f"sglang.srt.{name}"] = sglang
+plugin.install()
+print(sglang.HookRegistry.register.call_count, "numpy" in sys.modules)
+"""
+
+
+def test_a_process_that_registers_the_plugin_loads_no_runtime() -> None:
+    """Every SGLang process registers it, whether or not it uses kvplan."""
+    done = subprocess.run([sys.executable, "-c", REGISTERED], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "3 False\n", done.stderr
