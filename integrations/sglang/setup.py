@@ -12,11 +12,10 @@ from kvplan.integrations.sglang.aux import AuxRows
 from kvplan.integrations.sglang.bootstrap import PrefillRecord
 from kvplan.integrations.sglang.layout import ServedLayout
 from kvplan.integrations.sglang.requests import EngineMeetings, HeldRequests, Receiving
-from kvplan.integrations.shared.config import ConnectorConfig, read_config
+from kvplan.integrations.shared.config import ConnectorConfig, public_key, read_config, worker_address
 from kvplan.integrations.shared.errors import ConnectorError
-from kvplan.integrations.shared.plans import check_plans, compile_ahead, identity, plans
+from kvplan.integrations.shared.plans import identity, plans, prepare_plans
 from kvplan.runtime.control.identity import Identity
-from kvplan.runtime.control.keys import Keys
 from kvplan.runtime.decode.worker import DecodeWorker
 from kvplan.runtime.memory.register import views
 from kvplan.runtime.ops import logs
@@ -66,7 +65,6 @@ def prefill_requests(
     Raises ConnectorError (I006), KvplanError.
     """
     catalog, secrets = catalog_for(config, layout, "prefill"), config.secrets()
-    port = str(config.port + layout.worker) if config.port else "*"
     worker = PrefillWorker(
         catalog,
         layout.worker,
@@ -74,13 +72,12 @@ def prefill_requests(
         Nixl(f"{engine.run}-{layout.worker}", loopback=config.loopback),
         identity=identity(catalog, layout, engine, "prefill"),
         keys=secrets,
-        bind=f"tcp://{config.host}:{port}",
+        bind=worker_address(config.host, config.port, layout.worker),
         lease=config.lease_s,
         stage_bytes=config.stage_bytes,
     )
     logs.event(logs.INFO, "prefill answers", worker=layout.worker, address=worker.address)
-    key = secrets.public.decode() if isinstance(secrets, Keys) else ""
-    records = gather(PrefillRecord(worker.address, key))
+    records = gather(PrefillRecord(worker.address, public_key(secrets)))
     worker.announce([record.address for record in records])
     return HeldRequests(worker, layout.tables, aux), records[0]
 
@@ -103,9 +100,7 @@ def decode_requests(config: ConnectorConfig, layout: ServedLayout, engine: Ident
 
 
 def catalog_for(config: ConnectorConfig, layout: ServedLayout, role: Role) -> Catalog:
-    """The plans for a part of this side. The first worker begins to compile one. Raises ConnectorError (I006)."""
+    """The plans for a part of this side. Raises ConnectorError (I006), KvplanError."""
     catalog = plans(config, layout.cache)
-    check_plans(catalog, layout, (role,))
-    if catalog.jit and layout.worker == 0:
-        compile_ahead(catalog, layout)
+    prepare_plans(catalog, layout, (role,))
     return catalog

@@ -99,6 +99,16 @@ class ConnectorConfig:
         return "" if allows(self.peers, host) else f"host {host!r} is none of peers"
 
 
+def public_key(secrets: Keys | Plain) -> str:
+    """The public key that peers have to know; empty for an engine without keys."""
+    return secrets.public.decode() if isinstance(secrets, Keys) else ""
+
+
+def worker_address(host: str, port: int, worker: int) -> str:
+    """Where a worker listens, if `port` is that of the first worker; at any free port (`*`) if it is 0."""
+    return f"tcp://{host}:{port + worker if port else '*'}"
+
+
 def read_config(
     given: Mapping[str, object],
     environment: Mapping[str, str] = os.environ,

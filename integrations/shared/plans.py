@@ -23,7 +23,7 @@ JIT_TIMEOUT = 300.0
 
 
 class ServedSide(Protocol):
-    """The side of an engine, and the model that it serves."""
+    """The side of an engine, the model that it serves, and the number of one worker."""
 
     @property
     def side(self) -> Side: ...
@@ -33,6 +33,9 @@ class ServedSide(Protocol):
 
     @property
     def model_digest(self) -> str: ...
+
+    @property
+    def worker(self) -> int: ...
 
 
 def plans(config: ConnectorConfig, cache: Path | None) -> Catalog:
@@ -48,6 +51,13 @@ def plans(config: ConnectorConfig, cache: Path | None) -> Catalog:
         trusted, signed_for = TrustedKeys.load(config.plans_key), config.plans_signed_for or None
         return RemoteCatalog(config.plans_url, config.plans, trusted, config.plan_options, signed_for=signed_for)
     return Catalog(config.plans, None, config.plan_options)
+
+
+def prepare_plans(catalog: Catalog, layout: ServedSide, wanted: Iterable[Role]) -> None:
+    """Check that this side has plans. The first worker begins to compile one. Raises ConnectorError (I006)."""
+    check_plans(catalog, layout, wanted)
+    if catalog.jit and layout.worker == 0:
+        compile_ahead(catalog, layout)
 
 
 def compile_ahead(catalog: Catalog, layout: ServedSide) -> Thread:

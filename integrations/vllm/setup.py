@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from kvplan.integrations.shared.config import ConnectorConfig
-from kvplan.integrations.shared.plans import check_plans, compile_ahead, identity, plans
+from kvplan.integrations.shared.config import ConnectorConfig, public_key, worker_address
+from kvplan.integrations.shared.plans import identity, plans, prepare_plans
 from kvplan.integrations.shared.served import served_revision
 from kvplan.integrations.vllm.layout import WorkerLayout
 from kvplan.integrations.vllm.metadata import WorkerFacts
@@ -14,7 +14,6 @@ from kvplan.integrations.vllm.offers import PromptOffers
 from kvplan.integrations.vllm.tables import BlockTables, spans
 from kvplan.integrations.vllm.worker import ConnectorWorker, DecodeSide, LoadTimes, PrefillSide, unmarked
 from kvplan.runtime.control.identity import Identity
-from kvplan.runtime.control.keys import Keys
 from kvplan.runtime.decode.worker import DecodeWorker
 from kvplan.runtime.memory.register import views
 from kvplan.runtime.ops import logs
@@ -60,9 +59,7 @@ def connector_worker(
 ) -> tuple[ConnectorWorker, WorkerFacts]:
     """One worker, and what its scheduler has to know of it. Raises ConnectorError (I006), KvplanError."""
     catalog, secrets = plans(config, layout.cache), config.secrets()
-    check_plans(catalog, layout, roles.played)
-    if catalog.jit and layout.worker == 0:
-        compile_ahead(catalog, layout)
+    prepare_plans(catalog, layout, roles.played)
     pool, tables = views(layout.side, layout.worker, layout.memory), BlockTables(layout.groups, spans(layout.side))
     address = _address(config.host, layout, roles) if roles.prefills else ""
 
@@ -91,16 +88,15 @@ def connector_worker(
             decoder = made(DecodeWorker, "decode")
             decoder.start()
         decode = DecodeSide(decoder, tables, times, config.mode, layout.clearing, mark)
-    key = secrets.public.decode() if isinstance(secrets, Keys) else ""
     known = identity(catalog, layout, roles.identity, roles.played[0])
     stored = (known.model, known.model_digest, layout.side.digest, layout.side.key, known.revision)
-    return ConnectorWorker(prefill, decode, pool), WorkerFacts(layout.worker, address, layout.groups, key, *stored)
+    told = WorkerFacts(layout.worker, address, layout.groups, public_key(secrets), *stored)
+    return ConnectorWorker(prefill, decode, pool), told
 
 
 def _address(host: str, layout: WorkerLayout, roles: EngineRoles) -> str:
-    """Where a worker listens; `*` is any free port."""
-    port = str(roles.port + layout.worker) if roles.port else "*"
-    return roles.before or f"tcp://{host}:{port}"
+    """Where a worker listens: at the address that others know, if there is one."""
+    return roles.before or worker_address(host, roles.port, layout.worker)
 
 
 def checkpoint_revision(model: Any, config: str) -> str:
