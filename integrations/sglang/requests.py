@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy.typing as npt
@@ -17,13 +18,13 @@ from kvplan.integrations.sglang.bootstrap import lookup
 from kvplan.integrations.sglang.states import RoomState
 from kvplan.integrations.sglang.tables import RequestTables
 from kvplan.integrations.shared.config import ConnectorConfig
+from kvplan.integrations.shared.meetings import PrefillMeetings, trusted
 from kvplan.plan.errors import KvplanError
 from kvplan.plan.request import Request
-from kvplan.runtime.control.keys import Keys
 from kvplan.runtime.decode.engines import Peer
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.decode.worker import DecodeWorker
-from kvplan.runtime.errors import CancelledTransferError, HandshakeError, KeysError, LeaseError, WithdrawnError
+from kvplan.runtime.errors import CancelledTransferError, HandshakeError, LeaseError, WithdrawnError
 from kvplan.runtime.ops import logs
 from kvplan.runtime.prefill.events import ComputeEvent
 from kvplan.runtime.prefill.worker import PrefillWorker
@@ -144,35 +145,23 @@ class EngineMeetings:
 
     def __init__(self, worker: DecodeWorker, config: ConnectorConfig, threads: Executor) -> None:
         self._worker, self._config, self._threads = worker, config, threads
-        self._meetings: dict[str, Future[Peer]] = {}
+        self._meetings = PrefillMeetings(worker)
 
     def meeting(self, where: str) -> Future[Peer]:
         """The meeting with the engine at HOST:PORT, the one before as long as it lasts."""
-        meeting = self._meetings.get(where)
-        if meeting is None or not self._lasts(meeting):
-            self._meetings = {name: kept for name, kept in self._meetings.items() if self._lasts(kept)}
-            meeting = self._meetings[where] = self._threads.submit(self._meet, where)
-        return meeting
+        return self._meetings.meeting(where, partial(self._threads.submit, self._meet, where))
 
     def _meet(self, where: str) -> Peer:
         """On a thread: ask where the engine's first worker answers, and connect to it. Raises KvplanError."""
         self._check(where)
-        record, keys = lookup(where, self._config.connect), self._worker.keys
+        record = lookup(where, self._config.connect)
         self._check(record.address.removeprefix("tcp://"))
-        key = record.key.encode() or None
-        if key is not None and isinstance(keys, Keys) and key not in keys.allowed():
-            raise KeysError(f"the prefill engine at {record.address} has key {record.key!r}, which is none of a peer's")
+        key = trusted(self._worker.keys, record.key, f"the prefill engine at {record.address}")
         return self._worker.connect(record.address, self._config.connect, key, self._config.mode)
 
     def _check(self, where: str) -> None:
         if why := self._config.refuses(where.rpartition(":")[0]):
             raise HandshakeError(why)
-
-    def _lasts(self, meeting: Future[Peer]) -> bool:
-        """Whether an engine is being met, or is still connected."""
-        if not meeting.done():
-            return True
-        return meeting.exception() is None and meeting.result() in self._worker.peers()
 
 
 @dataclass(frozen=True, slots=True)

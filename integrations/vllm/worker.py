@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Event
 
+from kvplan.integrations.shared.meetings import PrefillMeetings, trusted
 from kvplan.integrations.vllm.clearing import BlockClearing
 from kvplan.integrations.vllm.measures import BYTES, EXPIRED, FAILED, SECONDS, Measures, nothing
 from kvplan.integrations.vllm.metadata import (
@@ -26,12 +27,11 @@ from kvplan.integrations.vllm.tables import BlockTables, stored, table
 from kvplan.plan.errors import KvplanError
 from kvplan.plan.request import Request
 from kvplan.runtime.clock import now
-from kvplan.runtime.control.keys import Keys
 from kvplan.runtime.decode.engines import Peer
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.decode.worker import DecodeWorker
 from kvplan.runtime.endpoint import Endpoint
-from kvplan.runtime.errors import KeysError, LeaseError, WithdrawnError
+from kvplan.runtime.errors import LeaseError, WithdrawnError
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
 from kvplan.runtime.prefill.events import ComputeEvent
@@ -160,8 +160,7 @@ class DecodeSide:
         self._after: ComputeEvent | None = None
         # Loads that wait for the device, each with its event, in order.
         self._waiting: list[tuple[LoadOrder, ComputeEvent]] = []
-        self._keys = worker.keys
-        self._meetings: dict[tuple[str, str], Future[Peer]] = {}
+        self._meetings = PrefillMeetings(worker)
         self._loads: dict[str, Transfer] = {}
         self._ended: deque[tuple[LoadOrder, Transfer, float]] = deque()
         self._failed: list[tuple[LoadOrder, Transfer]] = []
@@ -337,27 +336,12 @@ class DecodeSide:
 
     def _meeting(self, remote: RemotePrefill) -> Future[Peer]:
         """The meeting with the prefill engine of a request: the one before as long as it holds. Raises KvplanError."""
-        name = (remote.engine, remote.address)
-        meeting = self._meetings.get(name)
-        if meeting is None or not self._holds(meeting):
-            self._meetings = {name: kept for name, kept in self._meetings.items() if self._holds(kept)}
-            key, mode = self._key(remote), self._mode
-            meeting = self._worker.connect_soon(remote.address, self._times.connect, key, mode, remote.engine or None)
-            self._meetings[name] = meeting
-        return meeting
+        return self._meetings.meeting((remote.engine, remote.address), partial(self._meet, remote))
 
-    def _key(self, remote: RemotePrefill) -> bytes | None:
-        """The public key that the engine has to have. Raises KeysError: whoever sends a request can name any key."""
-        key = remote.key.encode() or None
-        if key is not None and isinstance(self._keys, Keys) and key not in self._keys.allowed():
-            raise KeysError(f"prefill engine {remote.engine!r} has key {remote.key!r}, which is none of a peer's")
-        return key
-
-    def _holds(self, meeting: Future[Peer]) -> bool:
-        """Whether an engine is being met, or was and still is connected."""
-        if not meeting.done():
-            return True
-        return meeting.exception() is None and meeting.result() in self._worker.peers()
+    def _meet(self, remote: RemotePrefill) -> Future[Peer]:
+        """Begin to meet a prefill engine. Raises KvplanError."""
+        key, connect = trusted(self._worker.keys, remote.key, f"prefill engine {remote.engine!r}"), self._times.connect
+        return self._worker.connect_soon(remote.address, connect, key, self._mode, remote.engine or None)
 
 
 class ConnectorWorker:
