@@ -39,7 +39,7 @@ MEANS = {
     RIGHT: "a layout from `kvplan new` is as the engine's own code has the caches, and nothing is in doubt",
     WARNED: "the same, but `kvplan new` names something that it cannot judge, and wants `--accept-doubts`",
     WRONG_WARNED: "the layout differs, and `kvplan new` warns: compare it with your engine (`kvplan from-cache`)",
-    WRONG: "the layout differs in some configuration, and `kvplan new` does not warn: do not use it unseen",
+    WRONG: "the layout differs in some configuration; `kvplan new` prints WRONG and writes it: compare it first",
     REFUSED: "`kvplan new` refuses such configurations, or the engine file refuses what the engine serves",
     UNJUDGED: "`kvplan new` writes a layout without a doubt; the engine's code gave no dump to compare it with",
     UNJUDGED_WARNED: "the same, with a doubt",
