@@ -171,7 +171,9 @@ def _found(config: Path, layout: str | None, layouts: Path | None) -> FoundLayou
     own = (layouts,) if layouts else ()
     if layout:
         known, name = library(layout, own)
-        return FoundLayout(known, known.model(name), _file(known, name), layout, notes=_unlike(known, name, config))
+        return FoundLayout(
+            known, known.model(name), _file(known, name), layout, notes=_unlike(known, name, config, layouts)
+        )
     known = load((), own)
     new = made(known, config)
     if new.same:
@@ -181,14 +183,14 @@ def _found(config: Path, layout: str | None, layouts: Path | None) -> FoundLayou
     return FoundLayout(known, model, "", f"{new.name}.yaml", notes=new.notes, command=new.command(str(config), layouts))
 
 
-def _unlike(known: Library, name: str, config: Path) -> tuple[str, ...]:
+def _unlike(known: Library, name: str, config: Path, layouts: Path | None) -> tuple[str, ...]:
     """What is not sure of a layout that was named: whether the configuration describes what it stores."""
     try:
         new = made(known, config)
     except DslError as error:
         return (f"{shown(config)} was not compared with {name}: {error.diagnostics[0].message}",)
     text = f"{shown(config)} describes other caches than {name} stores, or is not sure of them"
-    return () if name in new.same else (f"{text}: compare them with {new.command(str(config))}",)
+    return () if name in new.same else (f"{text}: compare them with {new.command(str(config), layouts)}",)
 
 
 def _file(known: Library, name: str) -> str:
@@ -222,10 +224,7 @@ def _answer(
 
 
 def _unserved(known: Library, engine: Engine, release: str) -> Plain | None:
-    """Why the connector is not for this release of an engine's package; None if it is, or nothing has a connector.
-
-    An engine that no file's connector belongs to has a program of its own, which drives the runtime.
-    """
+    """Why the connector is not for this release of an engine's package, None if it is or no file has `serve`."""
     every = [known.engine(name) for name in known.engines]
     serves = [each.serve for each in every if each.package == engine.package and each.serve] if engine.package else []
     if not serves or (engine.serve and (not release or describes(engine.serve.releases, release))):
@@ -304,7 +303,8 @@ def _lines(answer: Plain) -> list[str]:
 
 
 def _unconnected(name: str, engine: str) -> str:
-    return f"  {LABELS[name]}: there is no connector for {engine}; its own code drives the runtime"
+    docs = "docs/index.md says which engines have a connector, docs/runtime.md how others drive the runtime"
+    return f"  {LABELS[name]}: doctor knows no command line of {engine}: {docs}"
 
 
 def _model(model: Plain) -> list[str]:

@@ -237,7 +237,7 @@ def test_the_peer_is_like_this_side_where_nothing_is_said() -> None:
 def test_an_engine_without_a_connector_gets_no_flags() -> None:
     said = run("llama-3.1-8b.json", "--options", "block=32", "--peer-engine", "sglang")
     assert said.exit_code == 0
-    assert "the peer: there is no connector for sglang" in said.stdout
+    assert "the peer: doctor knows no command line of sglang: docs/index.md says" in said.stdout
     assert said.stdout.count("--kv-transfer-config") == 1
 
 
@@ -368,4 +368,8 @@ def test_a_layout_that_is_named_is_compared_with_the_configuration() -> None:
     """It happened: a Llama's configuration with another model's layout, and all that doctor said was "works"."""
     (note,) = answer("llama-3.1-8b.json", "--layout", "gemma-3-27b")["model"]["notes"]
     assert "describes other caches than gemma-3-27b stores" in note
+    (note,) = answer("llama-3.1-8b.json", "--layout", "gemma-3-27b", "--layouts", str(FIXTURES / "dumps"))["model"][
+        "notes"
+    ]
+    assert f"--layouts {FIXTURES / 'dumps'}" in note
     assert answer("llama-3.1-8b.json", "--layout", "llama-3.1-8b")["model"]["notes"] == []
