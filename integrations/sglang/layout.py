@@ -13,13 +13,11 @@ from kvplan.integrations.sglang.tables import STATES, RequestTables
 from kvplan.integrations.shared.config import ConnectorConfig
 from kvplan.integrations.shared.errors import ConnectorError
 from kvplan.integrations.shared.facts import EngineFacts
-from kvplan.integrations.shared.served import engine_layout, model_layout
+from kvplan.integrations.shared.served import SHOWN, another_layout, engine_layout, model_layout, side_options
 from kvplan.plan.needs import ALL
 from kvplan.plan.planes import Plane, planes
 from kvplan.plan.types import Side
 from kvplan.runtime.memory.arrays import Memory
-
-SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +68,7 @@ def worker_layout(config: ConnectorConfig, facts: EngineFacts, buffers: EngineBu
     """
     layouts, name, cache = model_layout(config, facts)
     engine = engine_layout(layouts, config.engine, facts)
-    known = {*engine.options, *engine.derive}
-    options = {word: value for word, value in facts.options.items() if word in known} | dict(config.options)
+    options = side_options(config, facts, engine)
     mesh = {axis: str(size) for axis, size in facts.mesh.items()}
     key = ",".join(f"{word}={value}" for word, value in {"engine": engine.name, **mesh, **options}.items())
     bound = bind(layouts, layouts.model(name), key)
@@ -102,10 +99,7 @@ def memory_of(side: Side, worker: int, buffers: EngineBuffers) -> dict[str, Memo
     pairs = [(_in_order(paged), buffers.pages), (_in_order(states), slots)]
     differences = [text for ordered, given in pairs for text in _differences(ordered, given)]
     if differences:
-        more = [f"and {len(differences) - SHOWN} more"] if len(differences) > SHOWN else []
-        text = f"what SGLang allocated is not as {side.key} says: {'; '.join([*differences[:SHOWN], *more])}"
-        help = 'give "options" that say what the engine does, or another "layout" or "engine"'
-        raise ConnectorError("I005", text, help)
+        raise another_layout(f"what SGLang allocated is not as {side.key} says", differences)
     return {
         plane.name: Memory(address, plane.stride, size // item, size, buffers.mem_type, buffers.device)
         for ordered, given in pairs

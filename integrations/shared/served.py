@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -24,6 +24,9 @@ from kvplan.runtime.ops import logs
 DTYPES = ("dtype", "torch_dtype")
 # Words of ours: what recurrent states and convolution states are kept in.
 STATES, CONVOLUTIONS = "state_dtype", "conv_state_dtype"
+# How many differences an error lists.
+SHOWN = 5
+GIVE_OPTIONS = 'give "options" that say what the engine does, or another "layout" or "engine"'
 # Where the hub's client keeps what it has downloaded.
 SNAPSHOT = re.compile(r"/snapshots/([0-9a-f]{40})$")
 
@@ -31,6 +34,18 @@ SNAPSHOT = re.compile(r"/snapshots/([0-9a-f]{40})$")
 def engine_layout(layouts: Library, name: str, facts: EngineFacts) -> Engine:
     """The engine of that name, or the one whose file says that it is for this package, platform and release."""
     return layouts.engine(name) if name else engine_for(layouts, facts.name, facts.version, facts.platform)
+
+
+def side_options(config: ConnectorConfig, facts: EngineFacts, engine: Engine) -> dict[str, str]:
+    """The options of a side: those of the engine's own that its layout file knows, and over them what the user says."""
+    known = {*engine.options, *engine.derive}
+    return {word: value for word, value in facts.options.items() if word in known} | dict(config.options)
+
+
+def another_layout(what: str, differences: Sequence[str], help: str = GIVE_OPTIONS) -> ConnectorError:
+    """The error (I005) of memory that is not as a layout says: `what` it is about, and the first differences."""
+    more = [f"and {len(differences) - SHOWN} more"] if len(differences) > SHOWN else []
+    return ConnectorError("I005", f"{what}: {'; '.join([*differences[:SHOWN], *more])}", help)
 
 
 def model_layout(config: ConnectorConfig, facts: EngineFacts) -> tuple[Library, str, Path | None]:

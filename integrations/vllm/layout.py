@@ -21,7 +21,7 @@ from kvplan.dsl.model import Engine, Model
 from kvplan.integrations.shared.config import ConnectorConfig
 from kvplan.integrations.shared.errors import ConnectorError
 from kvplan.integrations.shared.facts import EngineFacts
-from kvplan.integrations.shared.served import engine_layout, model_layout
+from kvplan.integrations.shared.served import GIVE_OPTIONS, another_layout, engine_layout, model_layout, side_options
 from kvplan.integrations.vllm.clearing import BlockClearing
 from kvplan.integrations.vllm.dump import block_sizes, dumped, first_spec, limited, moved_groups
 from kvplan.integrations.vllm.metadata import GroupName
@@ -32,7 +32,6 @@ from kvplan.plan.types import Side
 from kvplan.runtime.memory.arrays import Memory, describe
 from kvplan.runtime.prefill.events import ComputeEvent
 
-SHOWN = 5
 DRAFT_TOKENS = "draft_tokens"
 
 
@@ -65,8 +64,7 @@ def worker_layout(config: ConnectorConfig, facts: EngineFacts, caches: Any, tens
     """
     layouts, name, cache = model_layout(config, facts)
     engine = engine_layout(layouts, config.engine, facts)
-    known = {*engine.options, *engine.derive}
-    options = {word: value for word, value in facts.options.items() if word in known} | dict(config.options)
+    options = side_options(config, facts, engine)
     model = layouts.model(name)
     said = dumped(facts, options, caches, tensors, model.layers, model.drafts)
     dump, bound, differences = as_allocated(layouts, model, engine, said, block_sizes(caches))
@@ -116,14 +114,13 @@ def _differing(side: BoundSide, differences: Sequence[Difference], drafts: bool)
     """What is unlike, and what to do; where the engine `drafts`, layers that no cache has may be its drafts'."""
     lines = [
         f"{d.cache or 'no cache'}: {d.what}: the engine has {d.dump}, the layout {d.layout} ({d.layers[0]})"
-        for d in differences[:SHOWN]
+        for d in differences
     ]
-    more = [f"and {len(differences) - SHOWN} more"] if len(differences) > SHOWN else []
-    what = f"what the engine allocated is not as {side.model} {side.key} says: {'; '.join([*lines, *more])}"
-    help = 'give "options" that say what the engine does, or another "layout" or "engine"'
+    what = f"what the engine allocated is not as {side.model} {side.key} says"
+    help = GIVE_OPTIONS
     if drafts and not all(difference.cache for difference in differences):
         help = 'if they are layers of its drafts, give a "layout" that has them: `drafts: N` and a cache (docs/vllm.md)'
-    return ConnectorError("I005", what, help)
+    return another_layout(what, lines, help)
 
 
 def memory_of(
