@@ -141,3 +141,8 @@ class BoundSide:
     def block_members(self) -> tuple[Members, ...]:
         """The layers that share blocks: the engine's own groups (`stored`), whatever its tables are named."""
         return self.stored or tuple(group.members for group in self.groups)
+
+    def at(self, rank: Mapping[str, int]) -> BoundWorker | None:
+        """The worker whose coordinate on every mesh axis is that of `rank`, or 0 if `rank` lacks the axis."""
+        fits = (worker for worker in self.workers if all(rank.get(axis, 0) == number for axis, number in worker.at))
+        return next(fits, None)

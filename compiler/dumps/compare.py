@@ -62,9 +62,8 @@ def side_text(dump: Dump, engine: Engine, given: str) -> str:
 
 def worker_of(dump: Dump, side: BoundSide) -> BoundWorker:
     """The worker that printed the dump. Raises BadInput (D010)."""
-    for worker in side.workers:
-        if all(dump.rank.get(axis, 0) == number for axis, number in worker.at):
-            return worker
+    if (worker := side.at(dump.rank)) is not None:
+        return worker
     said = ", ".join(f"{axis} {number}" for axis, number in dump.rank.items())
     raise BadInput("D010", f"no worker of the side is at {said}", "print the rank on every axis of the mesh")
 

@@ -82,9 +82,8 @@ def worker_layout(config: ConnectorConfig, facts: EngineFacts, buffers: EngineBu
 
 def _worker(bound: BoundSide, rank: Mapping[str, int]) -> int:
     """The worker at this rank. Raises ConnectorError (I008)."""
-    for worker in bound.workers:
-        if all(rank.get(axis, 0) == number for axis, number in worker.at):
-            return worker.number
+    if (worker := bound.at(rank)) is not None:
+        return worker.number
     at = ", ".join(f"{axis} {number}" for axis, number in rank.items())
     raise ConnectorError("I008", f"no worker of {bound.key} is at {at}", "report it with the engine's parallel sizes")
 

@@ -8,12 +8,10 @@ from hashlib import sha256
 from pathlib import Path
 
 from kvplan.compiler.side.engine_file import engine_for
-from kvplan.dsl.configs.new_model import NewModel, described, made
-from kvplan.dsl.lang.foreign_json import parse_foreign
+from kvplan.dsl.configs.new_model import NewModel, described, read_config
 from kvplan.dsl.library import Library, load
 from kvplan.dsl.model import Engine
 from kvplan.dsl.named import is_path, library
-from kvplan.dsl.text.source import SourceSpan
 from kvplan.integrations.shared.cache import LAYOUTS, cache_folder
 from kvplan.integrations.shared.config import ConnectorConfig
 from kvplan.integrations.shared.errors import ConnectorError
@@ -59,14 +57,14 @@ def model_layout(config: ConnectorConfig, facts: EngineFacts) -> tuple[Library, 
         path = Path(config.layout)
         texts = {path.name: path.read_text(encoding="utf-8")} if is_path(config.layout) and path.is_file() else {}
         return *library(config.layout, own), _cache(config, texts)
-    layouts, path = load((), own), Path(facts.config)
-    new = made(layouts, path)
+    layouts = load((), own)
+    config_json, place = read_config(Path(facts.config))
+    new = described(layouts, config_json, place)
     if new.same:
         return layouts, new.same[0], _cache(config, {})
     if config.plans is not None:
         raise _unknown(new, facts, config.layouts)
-    config_json = served(parse_foreign(path.read_bytes(), str(path)), facts)
-    new = described(layouts, config_json, SourceSpan(str(path), 1, 1, 1))
+    new = described(layouts, served(config_json, facts), place)
     cache = cache_folder(config.layouts, {f"{new.name}.yaml": new.text})
     unsure = ", ".join(new.notes) or "nothing"
     logs.event(logs.WARNING, "layout made", file=cache / LAYOUTS / f"{new.name}.yaml", unsure=unsure)
