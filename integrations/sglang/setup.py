@@ -37,20 +37,31 @@ UNREAD = (
     "fleet_cert_key",
 )
 MEETINGS = 8
+HELP = "give an object, or the path of a file"
 
 
 def given_config(environment: Mapping[str, str] = os.environ) -> ConnectorConfig:
-    """The configuration that the environment has. Raises ConnectorError (I001, I002), OSError."""
+    """The configuration that the environment has. Raises ConnectorError (I001, I002)."""
     text = environment.get(PLACE, "") or "{}"
     if not text.lstrip().startswith("{"):
-        text = Path(text).read_text(encoding="utf-8")
+        text = _file_text(text)
     try:
         said = json.loads(text)
     except ValueError as error:
-        raise ConnectorError("I002", f"{PLACE} is no JSON: {error}", "give an object, or the path of a file") from error
+        raise ConnectorError("I002", f"{PLACE} is no JSON: {error}", HELP) from error
     if not isinstance(said, dict):
         raise ConnectorError("I002", f"{PLACE} is no object", 'give keys with values, as {"plans": "plans"}')
     return read_config(said, environment, place=PLACE, unread=UNREAD)
+
+
+def _file_text(path: str) -> str:
+    """The text of the file that the variable names. Raises ConnectorError (I002)."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is no UTF-8 text"
+        what = f"{PLACE} is {path!r}, neither an object nor a file that can be read: {why}"
+        raise ConnectorError("I002", what, HELP) from error
 
 
 def prefill_requests(

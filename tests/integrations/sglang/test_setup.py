@@ -44,12 +44,22 @@ def test_the_configuration_is_json_or_a_file_of_it(tmp_path: Path) -> None:
         ('{"lease_s": "x"}', "I002", "KVPLAN_CONFIG: lease_s is 'x'"),
         ('{"host": "10.0.0.1"}', "I002", "KVPLAN_CONFIG has no keys, and 10.0.0.1 is not this machine's loopback"),
         ("{", "I002", "KVPLAN_CONFIG is no JSON"),
+        ("/none.json", "I002", "KVPLAN_CONFIG is '/none.json', neither an object nor a file that can be read: No such"),
+        ("[1]", "I002", "KVPLAN_CONFIG is '[1]', neither an object nor a file that can be read: No such file"),
+        ("/", "I002", "KVPLAN_CONFIG is '/', neither an object nor a file that can be read: Is a directory"),
     ],
 )
 def test_what_nobody_reads_or_cannot_be_stops_the_engine(text: str, code: str, what: str) -> None:
     with pytest.raises(ConnectorError) as error:
         given_config({PLACE: text})
     assert (error.value.code, error.value.message[: len(what)]) == (code, what)
+
+
+def test_a_file_without_an_object_stops_the_engine(tmp_path: Path) -> None:
+    for data, what in ((b"[1]", "KVPLAN_CONFIG is no object"), (b"\xff", "it is no UTF-8 text")):
+        (tmp_path / "kvplan.json").write_bytes(data)
+        with pytest.raises(ConnectorError, match=f"I002.*{what}"):
+            given_config({PLACE: str(tmp_path / "kvplan.json")})
 
 
 def test_strict_is_said_for_a_whole_fleet() -> None:
