@@ -52,9 +52,7 @@ class EngineEnvironment:
 
     def place(self) -> Path:
         """Where an environment of these requirements belongs."""
-        cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-        digest = hashlib.sha256(self.requirements.read_bytes()).hexdigest()[:12]
-        return Path(cache) / "kvplan" / f"{self.word}-{digest}"
+        return place_of(self.word, self.requirements)
 
     def install(self, folder: Path) -> Path:
         """Make the environment. Raises UnavailableError."""
@@ -67,6 +65,13 @@ class EngineEnvironment:
         do(*pip, "--no-deps", "--no-compile", "-r", str(self.requirements))
         complete(folder).touch()
         return python
+
+
+def place_of(word: str, requirements: Path) -> Path:
+    """The folder of the cache for what a file of requirements asks for; its name begins with `word`."""
+    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    digest = hashlib.sha256(requirements.read_bytes()).hexdigest()[:12]
+    return Path(cache) / "kvplan" / f"{word}-{digest}"
 
 
 def complete(folder: Path) -> Path:

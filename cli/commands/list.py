@@ -11,7 +11,6 @@ import click
 
 from kvplan.cli.options import format_option, layouts_option
 from kvplan.cli.terminal import say
-from kvplan.compiler.words import columns
 from kvplan.dsl.configs.architectures import architectures
 from kvplan.dsl.library import Library, load
 from kvplan.dsl.model import Engine, Kind, MachineProfile, Model
@@ -66,6 +65,8 @@ def _list_architectures(words: Sequence[str], form: str) -> None:
     if form == "json":
         click.echo(json.dumps([asdict(row) for row in rows], indent=2))
         return
+    from kvplan.compiler.words import columns
+
     cells = [(r.name, r.verdict, r.evidence, ", ".join(r.kinds), ", ".join(r.models)) for r in rows]
     say("\n".join(columns(("architecture", "verdict", "evidence", "kinds", "layouts"), cells)))
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvplan.dsl.configs.class_defaults import FilledConfig
-from kvplan.dsl.configs.unread_keys import families
+from kvplan.dsl.configs.unread_keys import LAYER, RUN, families
 from kvplan.dsl.files.documents import open_document
 from kvplan.dsl.files.variants import variant
 from kvplan.dsl.lang.nodes import Expr
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 # What is said of a key that a configuration leaves to its class.
 BY_DEFAULT = "by default"
-# What a layer's words may ask for: its number, and which of the times that a model runs it is meant, from 0.
-LAYER, RUN = "layer", "run"
 
 
 def nested(config: Mapping[str, object], inside: tuple[str, ...]) -> tuple[Mapping[str, object], ...]:

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kvplan.dsl.configs.class_defaults import filled
-from kvplan.dsl.configs.families import BY_DEFAULT, LAYER, RUN, at_layer, facts_of, layered, nested
+from kvplan.dsl.configs.families import BY_DEFAULT, at_layer, facts_of, layered, nested
 from kvplan.dsl.configs.naming import numbered
 from kvplan.dsl.configs.numbers import dtype_of, heads_of, layers_of, runs_of
 from kvplan.dsl.configs.remarks import LayerRemarks, remarks_of
-from kvplan.dsl.configs.unread_keys import unread
+from kvplan.dsl.configs.unread_keys import LAYER, RUN, unread
 from kvplan.dsl.model import ConfigRules, Kind, Rule
 from kvplan.dsl.rules.answers import Answer, ForeignValues, shortened
 from kvplan.dsl.rules.rule import RuleMatch, apply, judged

@@ -13,8 +13,8 @@ from kvplan.dsl.model import ConfigRules, Rule
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library
 
-# Of a layer, not of a configuration.
-NUMBERS = ("layer", "run")
+# What a layer's words may ask for: its number, and which of the times that a model runs it is meant, from 0.
+LAYER, RUN = "layer", "run"
 Words = tuple[tuple[str, Expr], ...]
 
 
@@ -41,7 +41,7 @@ def keys_read(library: Library) -> frozenset[str]:
     table, _ = _resolved(reading.words)
     rules = [rule for kind in library.kinds.values() for rule in kind.match]
     names = {*reading.always, *table, *(name for rule in rules for name in (*_names(rule), *rule.covers))}
-    return frozenset(key for name in names for key in table.get(name, {name})) - {*NUMBERS}
+    return frozenset(key for name in names for key in table.get(name, {name})) - {LAYER, RUN}
 
 
 def families(reading: ConfigRules, rules: Iterable[Rule]) -> frozenset[str]:

@@ -52,7 +52,7 @@ def register(config):
     from transformers import AutoConfig, PretrainedConfig
 
     kind = config.get("model_type")
-    if not kind or known(kind):
+    if not kind or class_of(kind):
         return
 
     class WrittenConfig(PretrainedConfig):
@@ -84,19 +84,20 @@ def of_model(value):
 
 
 def nested(values):
-    from transformers import CONFIG_MAPPING, PretrainedConfig
-    from vllm.transformers_utils.config import _CONFIG_REGISTRY
-
     """A configuration inside another."""
+    from transformers import PretrainedConfig
+
     kind = values.get("model_type")
-    found = CONFIG_MAPPING if kind in CONFIG_MAPPING else _CONFIG_REGISTRY
     own = {key: nested(value) if isinstance(value, dict) and not kind else value for key, value in values.items()}
     own.pop("model_type", None)
-    return found[kind](**own) if known(kind) else PretrainedConfig(**own)
+    return (class_of(kind) or PretrainedConfig)(**own)
 
 
-def known(kind):
+def class_of(kind):
+    """The class of a kind of configuration, None if neither transformers nor vLLM knows the kind."""
     from transformers import CONFIG_MAPPING
     from vllm.transformers_utils.config import _CONFIG_REGISTRY
 
-    return kind in CONFIG_MAPPING or kind in dict.keys(_CONFIG_REGISTRY)
+    if kind in CONFIG_MAPPING:
+        return CONFIG_MAPPING[kind]
+    return _CONFIG_REGISTRY[kind] if kind in dict.keys(_CONFIG_REGISTRY) else None

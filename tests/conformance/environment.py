@@ -5,11 +5,11 @@ They come before what `make vllm` installs, which has torch. 500 MB, and a minut
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 from pathlib import Path
 
+from tests.engine_environment import complete, do, place_of
 from tests.paths import EXAMPLES, TESTS
 from tests.vllm import environment, releases
 
@@ -27,11 +27,10 @@ def ready(release: str) -> tuple[Path, dict[str, str]]:
 
 
 def _packages() -> Path:
-    digest = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:12]
-    folder = environment.place().parent / f"conformance-{digest}"
-    if not environment.complete(folder).exists():
+    folder = place_of("conformance", REQUIREMENTS)
+    if not complete(folder).exists():
         print(f"installing {REQUIREMENTS.name} in {folder}", flush=True)
         pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile", "--target", str(folder))
-        environment.do(*pip, "-r", str(REQUIREMENTS))
-        environment.complete(folder).touch()
+        do(*pip, "-r", str(REQUIREMENTS))
+        complete(folder).touch()
     return folder

@@ -109,7 +109,10 @@ def add_defaults(names: Iterable[str], registry: Mapping[str, Any]) -> None:
     made = ((name, registry["defaults"][name]) for name in names if name in registry["defaults"])
     origin = f"defaults of its class beside vllm {registry['version']}"
     fresh = [configuration_line(Configuration(f"defaults--{name}", name, origin, config)) for name, config in made]
-    DEFAULTS.write_text("".join(f"{line}\n" for line in [*lines(DEFAULTS), *fresh]))
+    if not fresh:
+        return
+    with DEFAULTS.open("a") as file:
+        file.writelines(f"{line}\n" for line in fresh)
 
 
 def requests(wanted: Sequence[Configuration]) -> Iterator[dict[str, object]]:

@@ -21,7 +21,7 @@ from tests.conformance.judge import (
     WRONG_WARNED,
     Verdict,
 )
-from tests.conformance.verdicts import OF_ARCHITECTURES, read_verdicts
+from tests.conformance.verdicts import read_verdicts, word_of
 from tests.paths import DOCS, ROOT
 
 from kvplan.dsl.configs.architectures import TABLE, Architecture, table_text
@@ -63,7 +63,7 @@ def _rows(
 
 
 def row_of(name: str, engine: str, verdicts: Sequence[Verdict], models: Sequence[str]) -> Architecture:
-    word = min((verdict.word for verdict in verdicts), key=OF_ARCHITECTURES.index)
+    word = word_of(verdict.word for verdict in verdicts)
     compared = [verdict for verdict in verdicts if verdict.of]
     right = sum(verdict.equal == verdict.of for verdict in compared)
     kinds = sorted({kind for verdict in verdicts for kind in verdict.kinds})

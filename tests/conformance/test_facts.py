@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tests.conformance import facts
 from tests.conformance.corpus import Configuration
 from tests.conformance.environment import DUMPS
 from tests.conformance.facts import FEW, ORDERS, VARIANTS, came_and_went, line_of, requests
@@ -35,6 +37,19 @@ def test_one_configuration_of_an_architecture_is_asked_for_in_all_orders() -> No
 def test_architectures_that_came_and_went_are_told() -> None:
     told = came_and_went({found.key: found for found in KNOWN}, {"architectures": {"A": "text", "C": "text"}})
     assert told == {"new": ["C"], "removed": ["B"]}
+
+
+def test_defaults_of_new_architectures_come_after_those_that_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = {"version": "1.0", "defaults": {"A": {"n": 1}, "B": {"n": 2}}}
+    path = tmp_path / "defaults.jsonl"
+    monkeypatch.setattr(facts, "DEFAULTS", path)
+    facts.add_defaults(["C"], registry)
+    assert not path.exists()
+    facts.add_defaults(["A"], registry)
+    facts.add_defaults(["B", "C"], registry)
+    assert [json.loads(line)["key"] for line in path.read_text().splitlines()] == ["defaults--A", "defaults--B"]
 
 
 def test_a_line_has_the_first_reason_if_there_is_no_dump() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.conformance.corpus import lines
 from tests.conformance.judge import (
     REFUSED,
     RIGHT,
@@ -54,8 +55,7 @@ def changes(accepted: Mapping[str, Verdict], found: Iterable[Verdict]) -> list[C
 
 def read_verdicts(path: Path) -> dict[str, Verdict]:
     """The accepted verdicts by key; none where nothing was accepted yet."""
-    lines = path.read_text().splitlines() if path.exists() else []
-    return {verdict.key: verdict for verdict in map(_verdict, lines)}
+    return {verdict.key: verdict for verdict in map(_verdict, lines(path))}
 
 
 def written(verdicts: Iterable[Verdict]) -> str:
@@ -66,7 +66,12 @@ def written(verdicts: Iterable[Verdict]) -> str:
 def of_architectures(words: Iterable[tuple[str, str]]) -> dict[str, str]:
     """The word of each architecture, from those of its configurations."""
     found = grouped(words)
-    return {name: min(found[name], key=OF_ARCHITECTURES.index) for name in sorted(found)}
+    return {name: word_of(found[name]) for name in sorted(found)}
+
+
+def word_of(words: Iterable[str]) -> str:
+    """The word of an architecture whose configurations have these."""
+    return min(words, key=OF_ARCHITECTURES.index)
 
 
 def counted(words: Iterable[str]) -> str:

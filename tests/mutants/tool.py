@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import sys
 from pathlib import Path
 
-from tests.vllm.environment import complete, do, place
+from tests.engine_environment import complete, do, place_of
 
 REQUIREMENTS = Path(__file__).with_name("requirements.txt")
 
 
 def ready() -> Path:
     """The folder with its commands, which is made if there is none. Raises UnavailableError."""
-    digest = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:12]
-    folder = place().with_name(f"mutants-{digest}")
+    folder = place_of("mutants", REQUIREMENTS)
     if not complete(folder).exists():
         print(f"installing cosmic-ray in {folder}", flush=True)
         do(sys.executable, "-m", "venv", "--clear", str(folder))
