@@ -23,9 +23,6 @@ class ChecksumThread(Generic[K, V]):
     def __iter__(self) -> Iterator[K]:
         return iter(list(self._futures))
 
-    def __contains__(self, key: K) -> bool:
-        return key in self._futures
-
     def start(self, key: K, call: Callable[[], V]) -> None:
         self._futures[key] = future = Future[V]()
         self._thread.submit(_run, future, call)

@@ -13,7 +13,6 @@ from kvplan.runtime.control import messages as wire
 from kvplan.runtime.decode.engines import PrefillConnection, PrefillEngine, PrefillEngines
 from kvplan.runtime.decode.mover import Mover
 from kvplan.runtime.decode.transfer import Transfer
-from kvplan.runtime.errors import PeerLostError
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops.metrics import Counters, MessageKind
 from kvplan.runtime.protocol import decode_effects as effects
@@ -57,6 +56,7 @@ class DecodeDriver:
         self._transport, self._counters, self._engines = transport, counters, engines
         self._clock, self._lost, self._blocks = clock, lost, pool.blocks
         self._block_bytes, self._probed = block_bytes(pool), float("-inf")
+        self._losing = deque[effects.EngineLost]()
         self._carry: dict[type[Output], Callable[[Any], Iterable[Input]]] = {
             Send: self._send,
             Count: self._count,
@@ -76,6 +76,10 @@ class DecodeDriver:
         waiting: Sequence[Input] = inputs
         while waiting:
             waiting = self._done(self.core.step(self._clock(), waiting))
+        # Only now: what a step wants done is done before the next one is taken.
+        while self._losing:
+            lost = self._losing.popleft()
+            self._lost(lost.engine, lost.error)
 
     def begin(self, load: Load, engine: PrefillEngine) -> None:
         """Have a request moved here; what is wrong with it ends it."""
@@ -145,8 +149,9 @@ class DecodeDriver:
     def in_use(self) -> str:
         """What a suspension would have to wait for, empty if nothing."""
         loads = self.core.loads
-        running, kept = len(loads.running), loads.ledger.quarantined()
-        return f"{running} requests are under way, blocks {kept} are in quarantine" if running or kept else ""
+        if not loads.running and not loads.quarantine:
+            return ""
+        return f"{len(loads.running)} requests are under way, blocks {loads.ledger.quarantined()} are in quarantine"
 
     @property
     def quarantined_bytes(self) -> int:
@@ -156,7 +161,9 @@ class DecodeDriver:
     @property
     def moving(self) -> bool:
         """Whether bytes may be on their way here."""
-        return self.mover.touching or self.core.loads.writing
+        # Only of engines that push anything is written: most decode workers need not look at every request.
+        pushed = any(engine.push for engine in self.core.engines)
+        return self.mover.touching or (pushed and self.core.loads.writing)
 
     def _done(self, outputs: Iterable[Output]) -> list[Input]:
         """Carry outputs out; what came of it."""
@@ -166,13 +173,12 @@ class DecodeDriver:
         control = self._engines.connection(send.peer).control
         if send.droppable and control.behind:
             return ()
-        error: KvplanError = PeerLostError("its line is broken, or has been full for long: is it polled?")
+        say = control.send if send.droppable else control.say
         try:
-            if control.send(send.message) or send.droppable:
-                return ()
-        except KvplanError as cause:
-            error = cause
-        return (Unsent(send.peer, send.message, error),)
+            say(send.message)
+        except KvplanError as error:
+            return (Unsent(send.peer, send.message, error),)
+        return ()
 
     def _count(self, count: Count) -> Iterable[Input]:
         self._counters.add(count.name, count.amount, **count.labels)
@@ -210,7 +216,7 @@ class DecodeDriver:
         return ()
 
     def _lose(self, lost: effects.EngineLost) -> Iterable[Input]:
-        self._lost(lost.engine, lost.error)
+        self._losing.append(lost)
         return ()
 
     def _probe(self, now: float) -> None:

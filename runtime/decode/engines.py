@@ -248,21 +248,19 @@ class PrefillEngines:
 
     def add(self, met: MetEngine, push: bool, now: float) -> PrefillEngine:
         """An engine that was met, which has none of its name before it. Raises what adding a worker raises."""
-        try:
-            engine = PrefillEngine(met, push, self._pool, self._transport, now, self._stage)
-        except BaseException:
-            met.close()
-            raise
+        engine = PrefillEngine(met, push, self._pool, self._transport, now, self._stage)
         try:
             for card, control in met.workers:
                 engine.add(card, control)
             engine.know()
         except BaseException:
             met.close()
-            self.retire(engine)
-            raise
-        finally:
             self._peers |= engine.peers
+            self.retire(engine)
+            # Its lines are given back, and may be somebody's by now.
+            engine.connections.clear()
+            raise
+        self._peers |= engine.peers
         self.live[engine.name] = engine
         self._connections |= {connection.known: connection for connection in engine.connections.values()}
         self._publish()
@@ -297,17 +295,18 @@ class PrefillEngines:
     def _publish(self) -> None:
         self.known = tuple(engine for _, engine in sorted(self.live.items()))
 
-    def sweep(self, busy: set[str]) -> None:
+    def sweep(self, busy: Callable[[], set[str]]) -> None:
         """Close what nothing is under way from any more, as its peers are not `busy`, and have the transport forget."""
         if not self.retired:
             return
-        for engine in [engine for engine in self.retired if not engine.peers & busy]:
+        under_way = busy()
+        for engine in [engine for engine in self.retired if not engine.peers & under_way]:
             engine.close()
             self.retired.remove(engine)
             for connection in engine.connections.values():
                 self._connections.pop(connection.known, None)
         used = {peer for engine in self for peer in engine.peers}
-        for peer in sorted(self._peers - used - busy):
+        for peer in sorted(self._peers - used - under_way):
             self._forget(peer)
 
     def _forget(self, peer: str) -> None:

@@ -135,7 +135,7 @@ class DecodeHalf(Half):
 
     def end(self) -> None:
         self.loads.quarantine.abandon()
-        self.engines.sweep(set())
+        self.engines.sweep(set)
 
     def ending(self) -> None:
         for meeting in self.meetings.close():

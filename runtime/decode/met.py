@@ -65,6 +65,9 @@ class MetEngines:
 
     def evict(self, now: float, idle: float) -> None:
         """Drop the engines that nothing was asked of for `idle` seconds, or will be, as they have another plan now."""
+        recent = all(now - engine.known.used <= idle for engine in self._engines.live.values())
+        if recent and not self._engines.replanned:
+            return
         busy = {load.engine for load in self._driver.core.loads.running.values()}
         for engine in [engine for engine in self._engines.replanned if engine.known not in busy]:
             self.drop(engine, "its plan was replaced")
@@ -107,7 +110,7 @@ class MetEngines:
 
     def sweep(self) -> None:
         """Forget the engines that nothing is under way from."""
-        self._engines.sweep(self._driver.core.loads.quarantine.busy())
+        self._engines.sweep(self._driver.core.loads.quarantine.busy)
 
     def _lost(self, engine: PrefillEngine, error: KvplanError) -> None:
         """An engine cannot be spoken to any more, or does not know this worker."""

@@ -17,7 +17,7 @@ from kvplan.runtime.protocol import decode_effects as effects
 from kvplan.runtime.protocol.decode_effects import PartFailed, PartPlaced, PartRead, PartSettled, PartSummed, Returned
 from kvplan.runtime.protocol.effects import Input
 from kvplan.runtime.protocol.loads import Load, LoadPart
-from kvplan.runtime.transfer.executor import ExecutorContext, Slice, TransferExecutor
+from kvplan.runtime.transfer.executor import ExecutorContext, Slice, TransferExecutor, close_settled
 
 
 class Mover:
@@ -175,9 +175,7 @@ class Mover:
     def _settle(self, part: LoadPart) -> list[Input]:
         """Close the slices that are over, and take back buffers; whether nothing is left of a part."""
         slices = self._left[part]
-        for slice_ in [slice_ for slice_ in slices if slice_.settled()]:
-            slices.remove(slice_)
-            slice_.executor.close(slice_)
+        close_settled(slices)
         if part in self._unpacks:
             self._unpacks[part][0].settle(part.writes)
         if slices or (part in self._unpacks and self._unpacks[part][0]):

@@ -17,7 +17,7 @@ from kvplan.runtime.protocol.prefill_effects import (
     WriteSettled,
 )
 from kvplan.runtime.protocol.readers import Reader
-from kvplan.runtime.transfer.executor import ExecutorContext, Slice, TransferExecutor
+from kvplan.runtime.transfer.executor import ExecutorContext, Slice, TransferExecutor, close_settled
 from kvplan.runtime.transfer.posts import over
 from kvplan.runtime.transport.base import TransferHandle
 
@@ -32,7 +32,6 @@ class MovedWrite:
     peer: str
     executor: TransferExecutor
     stopped: bool = False
-    dead: bool = False
     lost: bool = False
     told: bool = False
     slices: list[Slice] = field(default_factory=list)
@@ -50,16 +49,13 @@ class MovedWrite:
             self.slices += self.executor.stop()
 
     def bury(self) -> None:
-        self.dead = True
         for slice_ in self.slices:
             self.buried += [handle for handle in slice_.handles if handle is not None]
             slice_.handles = []
 
     def settle(self) -> None:
         """Close what can touch nothing any more."""
-        for slice_ in [slice_ for slice_ in self.slices if slice_.settled()]:
-            self.slices.remove(slice_)
-            slice_.executor.close(slice_)
+        close_settled(self.slices)
         self.lost = self.lost or self._lingers()
         self.buried = [handle for handle in self.buried if not over(self.peer, handle)]
 

@@ -93,6 +93,13 @@ class Slice:
         return not self.touching
 
 
+def close_settled(slices: list[Slice]) -> None:
+    """Close slices that were left and can touch nothing any more; the others stay in the list."""
+    for slice_ in [slice_ for slice_ in slices if slice_.settled()]:
+        slices.remove(slice_)
+        slice_.executor.close(slice_)
+
+
 # What was cut of which link, which way each of its reads was to go.
 Foreseen = tuple[PreparedLink | None, tuple[bool, ...], list[Slice]]
 NOTHING_FORESEEN: Foreseen = (None, (), [])

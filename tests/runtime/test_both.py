@@ -17,7 +17,9 @@ from tests.runtime.helpers.waiting import until
 from kvplan.plan.errors import KvplanError
 from kvplan.runtime import DecodeWorker
 from kvplan.runtime.control.channel import ControlClient
-from kvplan.runtime.errors import DrainingError, HandleError, HandshakeError
+from kvplan.runtime.control.lines import PrefillLine
+from kvplan.runtime.decode.engines import PrefillEngine
+from kvplan.runtime.errors import DrainingError, HandleError, HandshakeError, TransportError
 from kvplan.runtime.inspection import ConnectionState
 
 ONE = Shape(1), Shape(1)
@@ -283,3 +285,30 @@ def test_two_processes_over_nixl(ways: tuple[str, ...]) -> None:
         assert a.connections() == {ConnectionState("b", "b1", 0, True, True, True)}
         other.stdin.close()
     assert other.returncode == 0
+
+
+def test_lines_of_an_engine_that_could_not_be_added_are_given_back_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line that is used the other way, too, may be asked over again at once."""
+    with engines() as made:
+        a, b = pair(made)
+        b.decode[0].connect(a.address, 5, mode="pull")
+        know = PrefillEngine.know
+
+        def fails(_: PrefillEngine) -> None:
+            monkeypatch.setattr(PrefillEngine, "know", know)
+            raise TransportError("once")
+
+        left, leave = list[PrefillLine](), PrefillLine.leave
+
+        def noted(line: PrefillLine) -> None:
+            left.append(line)
+            leave(line)
+
+        monkeypatch.setattr(PrefillEngine, "know", fails)
+        monkeypatch.setattr(PrefillLine, "leave", noted)
+        with pytest.raises(TransportError, match="once"):
+            a.decode[0].connect(b.address, 5, mode="pull")
+        until(lambda: not a.decode[0].inspect().engines)
+        assert len(left) == 2, "after the question for the engine's card, and after the failure"
+        a.decode[0].connect(b.address, 5, mode="pull")
+        assert {(one.made_here, one.asks, one.answers) for one in a.connections()} == {(False, True, True)}

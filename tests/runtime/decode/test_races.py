@@ -16,6 +16,8 @@ from tests.runtime.simulation.channels import Line, Net, speak
 from kvplan.plan.request import blocks
 from kvplan.plan.types import Blocks
 from kvplan.runtime import DecodeWorker, InMemory, Plain, PrefillWorker, Request, Slot, Transfer, views
+from kvplan.runtime.control.card import Refusal
+from kvplan.runtime.control.messages import ClaimAnswers, Claimed
 from kvplan.runtime.transport.inmemory import Hub
 
 SHAPE, MODEL = Shape(1), Model()
@@ -155,3 +157,20 @@ def test_a_writer_is_gone_that_the_transport_has_lost_and_that_cannot_be_spoken_
         net.time += 0.2
         worker.run_once()
     assert worker.settled(transfer)
+
+
+def test_what_is_said_together_with_a_last_word_moves_nothing(net: Net) -> None:
+    """A worker that does not know this one any more, and keeps a request, in one message."""
+    made = pair(net, "pull")
+    worker = made.decode[0]
+    transfer = worker.submit(ask(made, (0, 12)), 20)
+    (engine,), (part,) = worker.half.engines.live.values(), transfer.parts
+    (connection,) = engine.connections.values()
+    kept = ClaimAnswers(part.heartbeat, 6.0, (Claimed("r", 7),))
+    worker.half.driver.hear(engine, connection, [Refusal("R042", "who are you?", False, b""), kept])
+    assert "does not know this worker any more" in str(transfer.error)
+    for _ in range(4):
+        worker.run_once()
+    assert worker.settled(transfer)
+    seen = worker.inspect()
+    assert (transfer.bytes, seen.slices, seen.bytes_in_flight, worker.half.moving()) == (0, (), 0, False)

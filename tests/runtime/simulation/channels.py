@@ -171,7 +171,7 @@ class Line:
 
     def say(self, message: Any) -> None:
         if not self.send(message):
-            raise PeerLostError("the line is full")
+            raise PeerLostError("its line is broken, or has been full for long: is it polled?")
 
     def receive(self, most: int = 256) -> list[Any]:
         self.flush()
