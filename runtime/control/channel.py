@@ -68,7 +68,7 @@ class ControlServer:
         # What the decode half may use, or does: connections that peers have made, and those that were made from here.
         self._accepted: dict[bytes, AcceptedLine] = {}
         self._dialed: dict[bytes, ControlClient] = {}
-        self._gone, self._dials = set[bytes](), 0
+        self._gone = set[bytes]()
         self._doubt = float("-inf")
         self._socket = socket(context, zmq.ROUTER, bind)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
@@ -92,10 +92,12 @@ class ControlServer:
     def receive(self, most: int = MOST) -> list[tuple[bytes, Any]]:
         """What came since the last call, at most `most`: who sent it, and a ToPrefill struct or a CardError."""
         self._gone.update(self._flush_all())
-        if not self._closed and len(self._unread) < most:
+        # Asked once, for connections of either maker: those that are read first leave the others their turn.
+        room = not self._closed and len(self._unread) < most
+        if room:
             self._read(most)
         for key, line in list(self._dialed.items()):
-            self._hear_back(key, line)
+            self._hear_back(key, line, room)
         for accepted in self._accepted.values():
             if not accepted.taken:
                 accepted.flush()
@@ -147,8 +149,8 @@ class ControlServer:
         """The decode half has met a worker over a line that was made from here: it may speak to the prefill half."""
         if line.server is self:
             return
-        self._dials += 1
-        line.server, line.name, line.peer = self, b"dialed" + self._dials.to_bytes(8), peer
+        # A peer may choose what ZeroMQ calls it: not this.
+        line.server, line.name, line.peer = self, b"dialed" + os.urandom(8), peer
         self._dialed[line.name] = line
 
     def detach(self, line: ControlClient) -> None:
@@ -261,7 +263,8 @@ class ControlServer:
         keyed = [(key_of(frames), [frame.bytes for frame in frames]) for frames in received_frames(self._socket, most)]
         allowed = self._keys.allowed() if keyed and isinstance(self._keys, Keys) else {key for key, _ in keyed}
         if keyed:
-            self._knocked = {}
+            unread = {identity for identity, _ in self._unread}
+            self._knocked = {identity: key for identity, key in self._knocked.items() if identity in unread}
         for key, (identity, *frames) in keyed:
             # A peer may choose what ZeroMQ calls it.
             if identity in self._dialed:
@@ -291,7 +294,7 @@ class ControlServer:
         if line is not None and line.taken and frames != [BACK]:
             line.unread.extend(_opened(frames, ToDecode, BACK))
 
-    def _hear_back(self, identity: bytes, line: ControlClient) -> None:
+    def _hear_back(self, identity: bytes, line: ControlClient, room: bool) -> None:
         """What came for the prefill half over a line that was made from here."""
         if not line.asked:
             line.flush()
@@ -299,7 +302,7 @@ class ControlServer:
             if line.broken() is not None:
                 self._gone.add(identity)
         # The line reads no more until this is taken.
-        if not line.back or len(self._unread) >= MOST:
+        if not (line.back and room):
             return
         messages, line.back = list(line.back), deque()
         if isinstance(self._keys, Keys) and line.server_key not in self._keys.allowed():

@@ -10,18 +10,21 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
+import msgspec
 import pytest
 import zmq
-from tests.runtime.control.test_card import FIRST, TWO
+from tests.runtime.control.test_card import FIRST, HELLO, TWO
 from tests.runtime.helpers.control import BIND, LONG, pair, unsealed
 from tests.slowness import Patience
 
 from kvplan.runtime import errors
 from kvplan.runtime.control.card import MAGIC, PROTOCOL, Hello, Refusal, seal
 from kvplan.runtime.control.channel import FAILURES, ControlClient, ControlServer
-from kvplan.runtime.control.keys import Plain
+from kvplan.runtime.control.keys import Keys, Plain
+from kvplan.runtime.control.lines import LinePeer
 from kvplan.runtime.control.messages import Claim, ClaimAnswers, Claimed, Leave, LossReason, Lost, Stopped
 from kvplan.runtime.control.outbox import TOGETHER
 from kvplan.runtime.control.sockets import FRAME, OVERHEAD, QUEUE, REFUSED, _Peers
@@ -477,3 +480,66 @@ def problem_of_a_server() -> str:
     except errors.HandshakeError as error:
         return str(error)
     return ""
+
+
+def test_the_key_of_a_hello_is_known_when_that_is_heard() -> None:
+    """Other messages may be read before it is."""
+    (here, secret), (there, other) = (zmq.curve_keypair() for _ in range(2))
+    desk = ControlServer(BIND, Keys(here, secret, frozenset({there})))
+    line, busy = (ControlClient(desk.address, Keys(there, other, frozenset({here}))) for _ in range(2))
+    hello = msgspec.structs.replace(HELLO, run="r", answers=("tcp://127.0.0.1:1",))
+    with closing(desk), closing(line), closing(busy):
+        for one in (line, busy):
+            one.send(Leave("warm"))
+            until(desk.wait, lambda: desk.receive(1))
+        busy.gather()
+        for _ in range(2):
+            busy.send(Leave("before"))
+        busy.flush()
+        time.sleep(0.3)
+        line.send(hello)
+        time.sleep(0.3)
+        assert [what for _, what in desk.receive(2)] == [Leave("before")] * 2
+        busy.send(Leave("between"))
+        busy.flush()
+        time.sleep(0.3)
+        ((identity, what), *_) = desk.receive(2)
+        assert isinstance(what, Hello)
+        desk.meet(identity, hello)
+        assert desk.take(lambda peer: peer.run == "r", there) is not None
+
+
+def test_lines_made_from_here_have_their_turn_while_others_say_much() -> None:
+    desk, other = ControlServer(BIND, Plain()), ControlServer(BIND, Plain())
+    dialed = ControlClient(other.address, Plain())
+    floods = [ControlClient(desk.address, Plain()) for _ in range(10)]
+    desk.attach(dialed, LinePeer("o", "r", 0, ()))
+    dialed.back.append("from a line made from here")
+    heard = list[Any]()
+    patience = Patience(20)
+    while patience.lasts() and "from a line made from here" not in heard:
+        for flood in floods:
+            for _ in range(32):
+                flood.send(Leave("x"))
+        heard += [message for _, message in desk.receive()]
+    assert len(heard) < 20_000
+    assert "from a line made from here" in heard
+    for line in (*floods, dialed):
+        line.close()
+    desk.close()
+    other.close()
+
+
+def test_no_peer_can_choose_the_name_of_a_line_made_from_here() -> None:
+    desk, other = ControlServer(BIND, Plain()), ControlServer(BIND, Plain())
+    lines = [ControlClient(other.address, Plain()) for _ in range(2)]
+    names = set[bytes]()
+    for line in lines:
+        desk.attach(line, LinePeer("o", "r", 0, ()))
+        names.add(line.name)
+    assert len(names) == 2
+    assert all(name.startswith(b"dialed") and name[6:] > (1 << 32).to_bytes(8) for name in names), "8 random bytes"
+    for line in lines:
+        line.close()
+    desk.close()
+    other.close()
