@@ -101,11 +101,18 @@ class PrefillWorker(OwnedWorker):
         self._endpoint.addresses = tuple(given)
 
     def hold(
-        self, request: str, tables: Tables | None = None, *, after: ComputeEvent | None = None, note: bytes = b""
+        self,
+        request: str,
+        tables: Tables | None = None,
+        *,
+        tokens: tuple[int, int] | None = None,
+        after: ComputeEvent | None = None,
+        note: bytes = b"",
     ) -> None:
         """Keep a whole request's blocks until it is `released`. It is read once `after`, an event, has completed.
 
-        Who reads it has the `note` when it has arrived, at most LONGEST_NOTE bytes.
+        With `tokens` it has tokens [first, end): decode may ask for fewer, and is refused more. A reader gets the
+        `note` once all has arrived, at most LONGEST_NOTE bytes.
 
         With `tables`, this side's blocks by group, a decode worker that was told of other blocks is refused. A name
         that was held before is not held anew without them: decode may still name its old blocks.
@@ -113,10 +120,14 @@ class PrefillWorker(OwnedWorker):
         held already, DrainingError, LimitedError, BadRequestError.
         """
         began = tracing.start()
-        self._owner.call(lambda: self._hold(request, None, after, tables, began, note))
+        asked = None if tokens is None else interval(tokens, f"request {request}")
+        self._owner.call(lambda: self._hold(request, asked, after, tables, began, note, whole=True))
 
     def open(self, request: str, tokens: tuple[int, int]) -> None:
-        """Keep a request of tokens [first, end) until it is `released`; what is computed of it is offered in chunks."""
+        """Keep a request of tokens [first, end) until it is `released`; what is computed of it is offered in chunks.
+
+        Decode may ask for fewer of these tokens, and is refused others.
+        """
         asked, began = interval(tokens, f"request {request}"), tracing.start()
         self._owner.call(lambda: self._hold(request, asked, None, None, began))
 
@@ -194,6 +205,8 @@ class PrefillWorker(OwnedWorker):
         tables: Tables | None,
         began: SpanStart | None,
         note: bytes = b"",
+        *,
+        whole: bool = False,
     ) -> None:
         check_id(request)
         attached = checked_note(request, note)
@@ -205,7 +218,7 @@ class PrefillWorker(OwnedWorker):
         if self._unread:
             half.command(*reported, effects.PassBy(request))
         else:
-            half.command(*reported, effects.Hold(request, tokens, half.named(tables), after is None, attached))
+            half.command(*reported, effects.Hold(request, tokens, half.named(tables), after is None, attached, whole))
         half.spans.begin(request, began)
         if after is not None and not self._unread:
             half.driver.watched.add(request, after)

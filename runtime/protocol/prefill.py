@@ -22,6 +22,7 @@ from kvplan.runtime.protocol.reader_table import ReaderTable
 from kvplan.runtime.protocol.source import SourceRequest
 from kvplan.runtime.protocol.write import WritePhase
 from kvplan.runtime.protocol.writes import RequestWrites
+from kvplan.runtime.transfer.chunks import Chunk
 
 
 class PrefillCore:
@@ -84,17 +85,19 @@ class PrefillCore:
 
     def _hold(self, hold: effects.Hold) -> None:
         request, state = hold.request, self.state
-        again = request in state.leases.past
+        again, whole = request in state.leases.past, hold.whole or hold.tokens is None
         try:
-            if again and hold.tokens is None and hold.tables is None:
+            if again and whole and hold.tables is None:
                 text = f"request {request} was held before, and decode may still name its old blocks"
                 raise HandleError(f"{text}: give its tables, or another name")
             pin = state.leases.pin(request, state.now)
         except KvplanError as error:
             self._reject(error)
             return
-        ready = int(hold.ready and hold.tokens is None)
+        ready = int(hold.ready and whole)
         source = SourceRequest(request, pin, hold.tokens, hold.tables, again, hold.note, ready=ready)
+        if hold.whole and hold.tokens is not None:
+            source.chunks.append(Chunk(hold.tokens, True, None, hold.tables or {}, only=source.names_all))
         state.sources[request] = source
         self.announcer.changed[request] = None
 

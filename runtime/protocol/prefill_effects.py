@@ -31,7 +31,7 @@ class WriteKey(NamedTuple):
 class Hold(Input, frozen=True, eq=False):
     """Keep a request. With `tokens` it is offered in chunks, otherwise whole: `ready` now, or once it is Computed.
 
-    Its readers are given the `note` when it has arrived.
+    One that is `whole` and has `tokens` is one chunk. Its readers are given the `note` when it has arrived.
     """
 
     request: str
@@ -39,6 +39,7 @@ class Hold(Input, frozen=True, eq=False):
     tables: Tables | None
     ready: bool
     note: bytes = b""
+    whole: bool = False
 
 
 class PassBy(Input, frozen=True, eq=False):

@@ -54,8 +54,9 @@ def check(plan: Plan, request: Request, chunk: Chunk, pools: Mapping[str, int]) 
 
 
 def clipped(tokens: Interval, request: Interval) -> Interval:
-    """What of a chunk lies in the tokens of a request, which may begin later: behind a prefix that decode has."""
-    return min(max(tokens[0], request[0]), request[1]), max(tokens[1], request[0])
+    """What of a chunk lies in the tokens of a request, which may begin later and end earlier than what is opened."""
+    first, end = (min(max(token, request[0]), request[1]) for token in tokens)
+    return first, end
 
 
 def received(plan: Plan, request: Request, offered: Chunk, pools: Mapping[str, int], cover: ChunkCover) -> Chunk | None:
@@ -75,11 +76,11 @@ def received(plan: Plan, request: Request, offered: Chunk, pools: Mapping[str, i
 
 
 def check_opened(request: Request, opened: Interval | None) -> None:
-    """Raises BadRequestError where a request asks for other tokens than prefill was opened for: None for all of it.
+    """Raises BadRequestError if a request asks for tokens that prefill was not opened for; None allows any.
 
-    It may begin later, behind a prefix that decode has.
+    It may begin later, behind a prefix that decode has, and end earlier, before tokens that decode computes.
     """
-    if opened is not None and not (opened[0] <= request.tokens[0] and opened[1] == request.tokens[1]):
+    if opened is not None and not opened[0] <= request.tokens[0] <= request.tokens[1] <= opened[1]:
         raise BadRequestError(f"request {request.id} was opened for {opened}, wanted are {request.tokens}")
 
 

@@ -31,9 +31,9 @@ def filled(made: World, request: Request) -> None:
         fill(made.shapes[0], made.model, number, arrays, truth(made.model, request.tokens[1]), request.prefill)
 
 
-def check(made: World, number: int, request: Request) -> None:
-    """Every byte of a decode worker after a request."""
-    content = truth(made.model, request.tokens[1])
+def check(made: World, number: int, request: Request, held: int | None = None) -> None:
+    """Every byte of a decode worker after a request; prefill has `held` tokens, or as many as are asked for."""
+    content = truth(made.model, held or request.tokens[1])
     wanted = expect(made.shapes[1], made.model, number, content, request.decode, request.tokens)
     for plane, array in made.decode_memory[number].items():
         got, want = (without_padding(made, number, plane, one) for one in (array, wanted[plane]))

@@ -152,7 +152,7 @@ def test_pushes_are_for_pairs_that_push(bench: Bench) -> None:
     [
         (None, {"told": blocks(4, 5, 7)}, "R046 request r: pin 0 has other blocks of group 'kv'"),
         (None, {"tokens": (0, 500)}, "the request ends at 500"),
-        ((4, END), {"tokens": (4, 8)}, "was opened for"),
+        ((4, 8), {"tokens": (4, END)}, "was opened for"),
         ((4, END), {"tokens": (0, END)}, "was opened for"),
     ],
 )

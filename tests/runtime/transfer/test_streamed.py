@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from tests.runtime.helpers.plans import Shape
+from tests.runtime.helpers.plans import Model, Shape
 from tests.runtime.helpers.requests import ask, check, clear, fed, filled
 from tests.runtime.helpers.staging import untouched
 from tests.runtime.helpers.waiting import until
@@ -209,7 +209,7 @@ def test_chunks_that_do_not_make_the_request_fail_it(mode: str, call: str, name:
 
 @pytest.mark.parametrize("mode", ["pull", "push"])
 @pytest.mark.parametrize("call", ["open", "submit"])
-@pytest.mark.parametrize("opened", [(4, 12), (0, 11), (0, 13)])
+@pytest.mark.parametrize("opened", [(4, 12), (0, 11)])
 def test_other_tokens_than_were_opened_fail_the_request(mode: str, call: str, opened: tuple[int, int]) -> None:
     made = world(Shape(1), Shape(1), mode=mode)
     request = ask(made, (0, 12))
@@ -219,6 +219,73 @@ def test_other_tokens_than_were_opened_fail_the_request(mode: str, call: str, op
     assert isinstance(transfer.error, errors.BadRequestError)
     if (call, mode) != ("open", "pull"):  # there each chunk is looked at as it comes
         assert f"was opened for {opened}, wanted are (0, 12)" in str(transfer.error)
+    assert untouched(made)
+    made.close()
+
+
+STATELESS = Model(state=False)
+CUTS: dict[str, Chunks] = {
+    "held whole": [],
+    "one chunk": [((0, 45), None)],
+    "a cut behind": [((0, 20), None), ((20, 45), None)],
+    "a cut there": [((0, 44), None), ((44, 45), None)],
+    "layers": [((0, 45), (3,)), ((0, 45), (7,))],
+}
+
+
+@pytest.mark.parametrize("mode", ["pull", "push"])
+@pytest.mark.parametrize("call", ["open", "submit"])
+@pytest.mark.parametrize("tokens", [(0, 44), (20, 44), (0, 1), (3, 20)])
+@pytest.mark.parametrize("name", CUTS)
+def test_decode_may_ask_for_fewer_tokens_than_prefill_has(
+    mode: str, call: str, tokens: tuple[int, int], name: str
+) -> None:
+    """It computes the others itself. Not a byte of them is written."""
+    made = world(Shape(2), Shape(1), STATELESS, mode=mode)
+    whole = ask(made, (0, 45))
+    filled(made, whole)
+    fewer = replace(whole, tokens=tokens)
+    if CUTS[name]:
+        transfer = started(made, fewer, call, (0, 45))
+        offer(made, whole, CUTS[name])
+    else:
+        for worker in made.prefill:
+            worker.hold("r", whole.prefill, tokens=(0, 45))
+        transfer = made.decode[0].submit(fewer, 20) if call == "submit" else made.decode[0].open(fed(fewer), 20)
+    polled(made, transfer.poll)
+    assert transfer.state == "done", transfer.error
+    check(made, 0, fewer, held=45)
+    assert made.released() == {("r", "finished")}
+    made.close()
+
+
+@pytest.mark.parametrize("mode", ["pull", "push"])
+@pytest.mark.parametrize("call", ["open", "submit"])
+def test_more_tokens_than_are_held_fail_the_request(mode: str, call: str) -> None:
+    """They would lie in the same blocks, and nothing was computed there."""
+    made = world(Shape(2), Shape(1), STATELESS, mode=mode)
+    request = ask(made, (0, 45))
+    for worker in made.prefill:
+        worker.hold("r", request.prefill, tokens=(0, 44))
+    transfer = made.decode[0].submit(request, 20) if call == "submit" else made.decode[0].open(fed(request), 20)
+    polled(made, transfer.poll)
+    assert isinstance(transfer.error, errors.BadRequestError)
+    if (call, mode) != ("open", "pull"):
+        assert "was opened for (0, 44), wanted are (0, 45)" in str(transfer.error)
+        assert untouched(made)
+    made.close()
+
+
+@pytest.mark.parametrize("mode", ["pull", "push"])
+@pytest.mark.parametrize("call", ["open", "submit"])
+def test_a_state_stands_behind_all_tokens_and_is_not_taken_for_fewer(mode: str, call: str) -> None:
+    made = world(Shape(2), Shape(1), mode=mode)
+    whole, fewer = ask(made, (0, 45)), ask(made, (0, 44))
+    for worker in made.prefill:
+        worker.hold("r", whole.prefill, tokens=(0, 45))
+    transfer = made.decode[0].submit(fewer, 20) if call == "submit" else made.decode[0].open(fed(fewer), 20)
+    polled(made, transfer.poll)
+    assert isinstance(transfer.error, errors.BadRequestError | errors.LeaseError)
     assert untouched(made)
     made.close()
 
