@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from kvplan.plan.types import Ints, Plan, Planes, Read, Worker
 Layers = frozenset[int]
 # Unlike sets of layers that are prepared for: who offers chunks names them.
 MOST_SETS = 1024
+# Workers whose layers are kept.
+MOST_WORKERS = 1024
 Tables = tuple[Ints, tuple[rows.TokenRows, ...]]
 
 
@@ -56,8 +59,9 @@ def chosen(plan: Plan, decode_worker: int, read: Read, tables: Tables, layers: L
     return page, tuple(one for one in token if len(one.table))
 
 
+@lru_cache(MOST_WORKERS)
 def _held(worker: Worker) -> tuple[Layers | None, ...]:
-    """The layers of every plane by number; None where the plane does not say."""
+    """The layers of every plane by number; None where the plane does not say. Every request asks for them."""
     both = zip(names.planes(worker), names.entries(worker), strict=True)
     return tuple(_of_plane(plane, entry) for plane, entry in both)
 
