@@ -309,6 +309,15 @@ class DrainingError(RequestError):
     code = "R051"
 
 
+class NoteError(RequestError):
+    """A request arrived without a note that decode can read, so that its first token is not known.
+
+    Install one release of kvplan on both engines. If both have it, report it, with the log.
+    """
+
+    code = "R052"
+
+
 BY_CODE = {
     kind.code: kind for kind in list(vars().values()) if isinstance(kind, type) and issubclass(kind, KvplanError)
 }

@@ -106,7 +106,7 @@ class KvplanSender(BaseKVSender):  # type: ignore[misc]
     ) -> None:
         self.kv_mgr, self._last = mgr, False
         self.request = SentRequest(mgr.held, bootstrap_room)
-        self.tell_tokens = self.request.tell_tokens
+        self.tell_prompt = self.request.tell_prompt
 
     def init(self, num_kv_indices: int, aux_index: int | None = None) -> None:
         self.request.begin(aux_index or 0)
@@ -145,7 +145,7 @@ class KvplanReceiver(BaseKVReceiver):  # type: ignore[misc]
         self.kv_mgr, self.bootstrap_room = mgr, bootstrap_room or 0
         self.bootstrap_infos: list[Any] = []
         self.request = ReceivedRequest(mgr.receiving, bootstrap_addr, self.bootstrap_room)
-        self.tell_tokens = self.request.tell_tokens
+        self.tell_prompt = self.request.tell_prompt
 
     @property
     def conclude_state(self) -> int | None:

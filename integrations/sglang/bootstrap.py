@@ -18,6 +18,7 @@ from typing import Any
 from kvplan.runtime.errors import HandshakeError
 
 PATH = "/kvplan"
+SCHEME = "tcp://"
 LARGEST = 1 << 12
 # Seconds of one HTTP request, and between two attempts.
 REQUEST_S, RETRY_S = 5.0, 0.25
@@ -29,6 +30,21 @@ class PrefillRecord:
 
     address: str
     key: str = ""
+
+
+def named_worker(where: str) -> PrefillRecord | None:
+    """The record that a router gives instead of a bootstrap address: tcp://[KEY@]HOST:PORT; None for any other address.
+
+    Engines of other kinds have no bootstrap service. KEY is the public key, in hexadecimal digits. Raises
+    HandshakeError.
+    """
+    if not where.startswith(SCHEME):
+        return None
+    key, at, address = where.removeprefix(SCHEME).rpartition("@")
+    try:
+        return PrefillRecord(SCHEME + address, bytes.fromhex(key).decode("ascii") if at else "")
+    except ValueError as error:
+        raise HandshakeError(f"{where} has no key before the @: it is a public key in hexadecimal digits") from error
 
 
 class Bootstrap:

@@ -9,7 +9,7 @@ import sglang
 from sglang.srt.configs.mamba_utils import mamba2_state_dtype
 from sglang.srt.configs.model_config import ModelConfig
 from sglang.srt.environ import envs
-from sglang.srt.runtime_context import get_parallel
+from sglang.srt.runtime_context import get_disagg, get_parallel
 from transformers.utils import cached_file
 
 from kvplan.integrations.sglang.aux import AuxRows
@@ -65,8 +65,9 @@ def engine_buffers(arguments: Any, kv: Any) -> EngineBuffers:
 
 
 def aux_rows(kv: Any) -> AuxRows:
-    """The auxiliary rows of requests, which lie in host memory."""
-    return AuxRows(tuple(kv.aux_data_ptrs), tuple(kv.aux_item_lens))
+    """The auxiliary rows of requests, which lie in host memory. The room is the last one but for a checksum."""
+    room = len(kv.aux_item_lens) - (2 if get_disagg().disaggregation_enable_kv_checksum else 1)
+    return AuxRows(tuple(kv.aux_data_ptrs), tuple(kv.aux_item_lens), room)
 
 
 def engine_run(kind: str, port: int) -> str:

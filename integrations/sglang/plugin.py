@@ -76,12 +76,15 @@ def kv_class(original: Callable[..., Any], transfer_backend: Any, class_type: An
 
 
 def sender_created(result: Any, queue: Any, req: Any, *_: Any, **__: Any) -> None:
-    """Tell our sender how many tokens its request has."""
-    if (tell := getattr(req.disagg_kv_sender, "tell_tokens", None)) is not None:
-        tell(len(req.origin_input_ids))
+    """Tell our sender the prompt of its request."""
+    _tell(req.disagg_kv_sender, req)
 
 
 def receiver_created(result: Any, queue: Any, req: Any, *_: Any, **__: Any) -> None:
-    """Tell our receiver how many tokens its request has."""
-    if (tell := getattr(result.kv_receiver, "tell_tokens", None)) is not None:
-        tell(len(req.origin_input_ids))
+    """Tell our receiver the prompt of its request."""
+    _tell(result.kv_receiver, req)
+
+
+def _tell(one: Any, req: Any) -> None:
+    if (tell := getattr(one, "tell_prompt", None)) is not None:
+        tell(req.origin_input_ids, getattr(req, "cache_salt", None) or "")

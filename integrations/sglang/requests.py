@@ -14,11 +14,13 @@ from typing import Any
 import numpy.typing as npt
 
 from kvplan.integrations.sglang.aux import AuxRows
-from kvplan.integrations.sglang.bootstrap import lookup
+from kvplan.integrations.sglang.bootstrap import lookup, named_worker
 from kvplan.integrations.sglang.states import RoomState
 from kvplan.integrations.sglang.tables import RequestTables
 from kvplan.integrations.shared.config import ConnectorConfig
 from kvplan.integrations.shared.meetings import PrefillMeetings, trusted
+from kvplan.integrations.shared.names import held_name, prompt_digest, salted
+from kvplan.integrations.shared.note import read_note
 from kvplan.plan.errors import KvplanError
 from kvplan.plan.request import Request
 from kvplan.runtime.decode.engines import Peer
@@ -63,14 +65,14 @@ class SentRequest:
     error: KvplanError | None
 
     def __init__(self, held: HeldRequests, room: int) -> None:
-        self._held, self._name = held, str(room)
+        self._held, self._room, self._name = held, room, str(room)
         self._row, self._tokens, self._sent = 0, 0, 0
         self._opened = False
         self.state, self.error = RoomState.WAITING, None
 
-    def tell_tokens(self, tokens: int) -> None:
-        """How many tokens the prompt has: SGLang counts pages only."""
-        self._tokens = tokens
+    def tell_prompt(self, tokens: Sequence[int], salt: str = "") -> None:
+        """What the prompt is: SGLang's own interface counts pages only."""
+        self._tokens, self._name = len(tokens), room_name(self._room, tokens, salt)
 
     def begin(self, row: int) -> None:
         """Open the request. `row` is that of its auxiliary data."""
@@ -99,7 +101,7 @@ class SentRequest:
         if last:
             tables |= self._held.tables.states(components, end)
         try:
-            note = self._held.aux.read(self._row) if last else b""
+            note = self._held.aux.read(self._row).encode() if last else b""
             self._held.worker.offer(self._name, (first, end), tables, last=last, after=after, note=note)
         except KvplanError as error:
             self._give_up()
@@ -135,6 +137,11 @@ class SentRequest:
         self.state, self.error = RoomState.FAILED, error
 
 
+def room_name(room: int, tokens: Sequence[int], salt: str) -> str:
+    """By what name the workers of both engines know a request: its room, and its prompt."""
+    return held_name(str(room), prompt_digest(tokens, [salted(salt)] if salt else ()))
+
+
 def _released(name: str, why: str) -> KvplanError:
     text = f"request {name} was released before decode had it: {why}"
     return LeaseError(text) if why == "expired" else WithdrawnError(text)
@@ -148,13 +155,14 @@ class EngineMeetings:
         self._meetings = PrefillMeetings(worker)
 
     def meeting(self, where: str) -> Future[Peer]:
-        """The meeting with the engine at HOST:PORT, the one before as long as it lasts."""
+        """The meeting with the engine at HOST:PORT, or of a named worker; the one before as long as it lasts."""
         return self._meetings.meeting(where, partial(self._threads.submit, self._meet, where))
 
     def _meet(self, where: str) -> Peer:
         """On a thread: ask where the engine's first worker answers, and connect to it. Raises KvplanError."""
-        self._check(where)
-        record = lookup(where, self._config.connect)
+        if (record := named_worker(where)) is None:
+            self._check(where)
+            record = lookup(where, self._config.connect)
         self._check(record.address.removeprefix("tcp://"))
         key = trusted(self._worker.keys, record.key, f"the prefill engine at {record.address}")
         return self._worker.connect(record.address, self._config.connect, key, self._config.mode)
@@ -182,15 +190,15 @@ class ReceivedRequest:
     error: BaseException | None
 
     def __init__(self, shared: Receiving, where: str, room: int) -> None:
-        self._shared, self._where, self._name = shared, where, str(room)
+        self._shared, self._where, self._room, self._name = shared, where, room, str(room)
         self._meeting: Future[Peer] | None = None
         self._transfer: Transfer | None = None
         self._row, self._tokens = 0, 0
         self.state, self.error = RoomState.BOOTSTRAPPING, None
 
-    def tell_tokens(self, tokens: int) -> None:
-        """How many tokens the prompt has: SGLang counts pages only."""
-        self._tokens = tokens
+    def tell_prompt(self, tokens: Sequence[int], salt: str = "") -> None:
+        """What the prompt is: SGLang's own interface counts pages only."""
+        self._tokens, self._name = len(tokens), room_name(self._room, tokens, salt)
 
     def begin(self) -> None:
         """Meet the prefill engine."""
@@ -255,7 +263,7 @@ class ReceivedRequest:
 
     def _arrive(self, note: bytes) -> None:
         try:
-            self._shared.aux.write(self._row, note)
+            self._shared.aux.write(self._row, read_note(note), self._room)
             self.state = RoomState.SUCCESS
         except KvplanError as error:
             self._fail(error)

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
+from kvplan.integrations.shared.names import LONGEST_TRANSFER, held_name
 from kvplan.plan.types import Interval
 
 # Block ids by group of the engine that they are of, by position, 0 for no block; of a state its slot alone.
 BlockIds = tuple[tuple[int, ...], ...]
 NULL_BLOCK = 0
-# Bytes of a router's transfer_id: the runtime takes names of 256.
-LONGEST_TRANSFER = 200
-AGAIN = ".again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +62,8 @@ class RemotePrefill:
 class HoldOrder:
     """Keep the blocks of a request that was prefilled, `tokens` of it, until decode has them.
 
-    `prompt` is the digest of these tokens, `shared` what a router calls the request where it asks both engines at once.
-    One for the `next_turn` may never be read, and that is no fault.
+    `prompt` is the digest of the prompt, `shared` what a router calls the request where it asks both engines at once.
+    One for the `next_turn` may never be read, and that is no fault. `note` is what its readers get.
     """
 
     request: str
@@ -77,6 +72,7 @@ class HoldOrder:
     prompt: str = ""
     shared: str = ""
     next_turn: bool = False
+    note: bytes = b""
 
     @property
     def held_name(self) -> str:
@@ -142,14 +138,6 @@ class WorkerFacts:
     revision: str = ""
 
 
-def held_name(request: str, prompt: str) -> str:
-    """By what name the workers of both engines know a held request.
-
-    The digest is part of it: who names a request without its prompt names one that nobody holds.
-    """
-    return f"{request}#{prompt}"
-
-
 def remote_prefill(params: Mapping[str, object]) -> RemotePrefill | None:
     """What `kv_transfer_params` say of a prefilled request, None where they are not whole: anybody can send them."""
     try:
@@ -187,11 +175,6 @@ def transfer_id(params: Mapping[str, object]) -> str:
     return given if len(given.encode()) <= LONGEST_TRANSFER else ""
 
 
-def again(name: str) -> str:
-    """The name of a request whose prompt was begun anew, in other blocks than those that were offered by its first."""
-    return name + AGAIN
-
-
 # Blocks of a group that may follow those of its tokens: drafts look ahead. A block holds a token at least.
 SPARE_BLOCKS = 64
 MOST_GROUPS = 4096
@@ -219,14 +202,6 @@ def transfer_params(remote: RemotePrefill, workers: int) -> dict[str, object]:
         "tp_size": workers,
         **({"remote_blocks_expiry_time": remote.until} if next_turn else {}),
     }
-
-
-def prompt_digest(tokens: Sequence[int], also: Sequence[str] = ()) -> str:
-    """The SHA-256 of a prompt, 32 hex digits: its token ids, and the names of what else its caches depend on."""
-    digest = hashlib.sha256(np.array(tokens, "<i8").tobytes())
-    for name in also:
-        digest.update(hashlib.sha256(name.encode()).digest())
-    return digest.hexdigest()[:32]
 
 
 def _text(value: object) -> str:

@@ -115,7 +115,7 @@ class PromptOffers:
             return False
         tokens, tables = (prompt.offered, prompt.end), self._tables.of(order.blocks, order.tokens)
         try:
-            self._worker.offer(prompt.name, tokens, tables, last=True, after=after)
+            self._worker.offer(prompt.name, tokens, tables, last=True, after=after, note=order.note)
         except Exception:
             self.withdraw(prompt.name)
             raise

@@ -9,13 +9,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvplan.integrations.vllm.metadata import held_name
+from kvplan.integrations.shared.names import held_name
 from kvplan.plan.types import Interval
 
 
 @dataclass(slots=True)
 class OfferedPrompt:
-    """A prompt that a router calls `shared`, of which decode asks for the tokens before `end`; `digest` is theirs.
+    """A prompt that a router calls `shared`, of which the tokens before `end` are computed here; `digest` is the whole
+    prompt's.
 
     `tables` are the engine's block ids by group, of `computed` tokens. One that was `preempted` is computed anew: the
     blocks that were offered are others' meanwhile, and may be its own again.

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from kvplan.integrations.shared.errors import ConnectorError
+from kvplan.integrations.shared.names import again, prompt_digest, salted
+from kvplan.integrations.shared.note import PrefillNote
 from kvplan.integrations.vllm.adapters import adapter_identity, nowhere
 from kvplan.integrations.vllm.metadata import (
     BlockIds,
@@ -22,9 +24,7 @@ from kvplan.integrations.vllm.metadata import (
     RemotePrefill,
     StepOrders,
     WorkerFacts,
-    again,
     early_prefill,
-    prompt_digest,
     remote_prefill,
     transfer_id,
     transfer_params,
@@ -49,6 +49,10 @@ class EngineRequest(Protocol):
     prompt_token_ids: list[int] | None
     kv_transfer_params: dict[str, Any] | None
     block_hashes: list[bytes]
+
+    @property
+    def output_token_ids(self) -> Sequence[int]:
+        """Those generated."""
 
     @property
     def num_tokens(self) -> int:
@@ -102,6 +106,7 @@ class ConnectorScheduler:
     next_turn: float = 0.0
     _announce: bool = False
     _prompts: OfferedPrompts = field(default_factory=OfferedPrompts)
+    _shortened: set[str] = field(default_factory=set)
     _remote: dict[str, RemotePrefill] = field(default_factory=dict)
     _taken: dict[str, tuple[str, str]] = field(default_factory=dict)
     _local: dict[str, int] = field(default_factory=dict)
@@ -141,10 +146,12 @@ class ConnectorScheduler:
         """A request is new: what it says of a prefill engine is read, and one that is to be prefilled is made ready."""
         params = request.kv_transfer_params or {}
         if params.get("do_remote_decode") and self._answers(request):
-            if shared := transfer_id(params):
-                asked = request.num_prompt_tokens - self.recomputed
-                self._prompts.add(request.request_id, OfferedPrompt(shared, self._digest(request, asked), asked))
-            self._stop_short(request)
+            shared = transfer_id(params)
+            digest = self._digest(request, request.num_prompt_tokens) if shared else ""
+            if not params.get("whole_prompt"):
+                self._stop_short(request)
+            if shared:
+                self._prompts.add(request.request_id, OfferedPrompt(shared, digest, request.num_prompt_tokens))
         # Behind that: states and windows are loaded where the prompt goes on behind them.
         if params.get("do_remote_prefill") or _continues(params):
             self._read(request, params)
@@ -172,6 +179,8 @@ class ConnectorScheduler:
         self, request: EngineRequest, tables: Sequence[Sequence[int]], state: str
     ) -> tuple[bool, dict[str, object] | None]:
         """Whether blocks are kept for decode though the request has ended in `state`, and what its client is told."""
+        shortened = request.request_id in self._shortened
+        self._shortened.discard(request.request_id)
         self._local.pop(request.request_id, None)
         self._taken.pop(request.request_id, None)
         if request.request_id in self._loading:
@@ -189,7 +198,8 @@ class ConnectorScheduler:
             return False, None
         held = self._held(request, prompt, blocks)
         shared = held.request if prompt is not None else ""
-        self._holds.append(HoldOrder(request.request_id, held.tokens, held.blocks, held.prompt, shared))
+        note = b"" if shortened else _note(request)
+        self._holds.append(HoldOrder(request.request_id, held.tokens, held.blocks, held.prompt, shared, note=note))
         return True, transfer_params(held, len(self.workers))
 
     def _keep(self, request: EngineRequest, blocks: BlockIds) -> tuple[bool, dict[str, object] | None]:
@@ -251,7 +261,7 @@ class ConnectorScheduler:
         elif remote.until and self.forgets and remote.tokens > request.num_prompt_tokens - self.recomputed:
             _refused(request, "the prompt ends before the states and windows that decode kept", logs.INFO)
             self._loads.append(LoadOrder(request.request_id, (0, 0), (), remote))
-        elif not remote.early and (not remote.prompt or remote.prompt != self._digest(request, remote.tokens)):
+        elif not (remote.early or self._is_prompt(request, remote)):
             # Its bytes would be right for another text, and would be found by all whose prompt begins like this one.
             _refused(request, "another prompt was prefilled")
             self._loads.append(LoadOrder(request.request_id, (0, 0), (), remote))
@@ -269,7 +279,10 @@ class ConnectorScheduler:
             request.block_hashes[:] = [os.urandom(HASH_BYTES) for _ in request.block_hashes]
 
     def _stop_short(self, request: EngineRequest) -> None:
-        """Prefill no further than where decode goes on, so that states and windows end there."""
+        """Prefill no further than where decode goes on, so that states and windows end there.
+
+        What is sampled behind that is not the first token.
+        """
         count = self.recomputed
         if not self.forgets or request.num_prompt_tokens <= count:
             return
@@ -278,6 +291,12 @@ class ConnectorScheduler:
         del request._all_token_ids[-count:]  # type: ignore[attr-defined]
         request.num_prompt_tokens -= count
         request.max_tokens = 1
+        self._shortened.add(request.request_id)
+
+    def _is_prompt(self, request: EngineRequest, remote: RemotePrefill) -> bool:
+        """Whether a prompt was prefilled: its digest is of the tokens that are held, or of the whole prompt."""
+        counts = dict.fromkeys((remote.tokens, request.num_prompt_tokens))
+        return bool(remote.prompt) and any(remote.prompt == self._digest(request, count) for count in counts)
 
     def _answers(self, request: EngineRequest) -> bool:
         """Whether decode loads a request that is prefilled here: not where it needs logprobs of the whole prompt."""
@@ -287,7 +306,7 @@ class ConnectorScheduler:
         """A prompt that prefill may be computing, named by what both engines know of it."""
         if not transfer_id(params) or not _loadable(request):
             return None
-        tokens = request.num_prompt_tokens - self.recomputed
+        tokens = request.num_prompt_tokens
         return early_prefill(params, self._digest(request, tokens), tokens)
 
     def _shared(self, prompt: OfferedPrompt, computed: int) -> str:
@@ -305,11 +324,12 @@ class ConnectorScheduler:
 
     def _held(self, request: EngineRequest, offered: OfferedPrompt | None, blocks: BlockIds) -> RemotePrefill:
         """The request as its client is told of it."""
-        name, tokens = request.request_id, request.num_computed_tokens
+        tokens = request.num_computed_tokens
         if offered is not None:
-            # Both engines name it by the tokens that decode asks for.
-            name, tokens = self._shared(offered, tokens), min(tokens, offered.end)
-        return self._told(name, tokens, blocks, self._digest(request, min(tokens, request.num_prompt_tokens)))
+            # Both engines name it by the whole prompt, also if this one stopped short of its end.
+            return self._told(self._shared(offered, tokens), min(tokens, offered.end), blocks, offered.digest)
+        digest = self._digest(request, min(tokens, request.num_prompt_tokens))
+        return self._told(request.request_id, tokens, blocks, digest)
 
     def _told(self, name: str, tokens: int, blocks: BlockIds, prompt: str) -> RemotePrefill:
         """What this engine holds by a name, as others are told of it."""
@@ -349,8 +369,13 @@ def _digest(request: EngineRequest, tokens: int, locate: Callable[[str], str | N
     if lora := getattr(request, "lora_request", None):
         also.append(f"lora {adapter_identity(lora, locate)}")
     if salt := getattr(request, "cache_salt", None):
-        also.append(f"salt {salt}")
+        also.append(salted(salt))
     return prompt_digest(request.all_token_ids[:count], also)
+
+
+def _note(request: EngineRequest) -> bytes:
+    """The first token, for a decode engine that does not compute it; its logprob is not known to a scheduler."""
+    return PrefillNote(int(request.output_token_ids[0])).encode() if request.output_token_ids else b""
 
 
 def _refused(request: EngineRequest, why: str, level: int = logs.WARNING) -> None:

@@ -12,16 +12,10 @@ from functools import partial
 from threading import Event
 
 from kvplan.integrations.shared.meetings import PrefillMeetings, trusted
+from kvplan.integrations.shared.names import AGAIN, again
 from kvplan.integrations.vllm.clearing import BlockClearing
 from kvplan.integrations.vllm.measures import BYTES, EXPIRED, FAILED, SECONDS, Measures, nothing
-from kvplan.integrations.vllm.metadata import (
-    AGAIN,
-    HoldOrder,
-    LoadOrder,
-    RemotePrefill,
-    StepOrders,
-    again,
-)
+from kvplan.integrations.vllm.metadata import HoldOrder, LoadOrder, RemotePrefill, StepOrders
 from kvplan.integrations.vllm.offers import PromptOffers
 from kvplan.integrations.vllm.tables import BlockTables, stored, table
 from kvplan.plan.errors import KvplanError
@@ -133,7 +127,8 @@ class PrefillSide:
         """Hold a request, or have its blocks freed: decode then waits in vain, and computes it itself or fails."""
         try:
             if not self.offers.finish(order, after):
-                self._worker.hold(order.held_name, self._tables.of(order.blocks, order.tokens), after=after)
+                tables = self._tables.of(order.blocks, order.tokens)
+                self._worker.hold(order.held_name, tables, tokens=(0, order.tokens), after=after, note=order.note)
             self._held[order.held_name] = order
         except Exception as error:  # What another engine or a client said must not end this one.
             logs.event(logs.WARNING, "hold refused", request=order.request, error=error)

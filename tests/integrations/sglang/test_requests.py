@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+import struct
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -26,38 +28,44 @@ from kvplan.integrations.sglang.requests import (
 from kvplan.integrations.sglang.states import RoomState
 from kvplan.integrations.sglang.tables import RequestTables
 from kvplan.integrations.shared.config import read_config
+from kvplan.integrations.shared.names import prompt_digest
+from kvplan.integrations.shared.note import PrefillNote
 from kvplan.plan.block_tables import blocks
 from kvplan.runtime import Slot
+from kvplan.runtime.errors import NoteError
 
 TOKENS, ROOM, PAGE = 45, 77, 4
+PROMPT = range(TOKENS)
+NAME = f"{ROOM}#{prompt_digest(PROMPT)}"
+SIZES = (16, 16, 16, 16, 64, 16)
 
 
 class Pair:
-    """Two prefill workers and a decode worker, a bootstrap service, and auxiliary rows of 16 bytes on each side."""
+    """Two prefill workers and a decode worker, a bootstrap service, and auxiliary rows of six buffers on each side."""
 
     def __init__(self, made: World, service: Bootstrap, timeout: float) -> None:
         self.made, self.where = made, f"127.0.0.1:{service.port}"
         register(self.where, PrefillRecord(made.prefill[0].address), 5)
-        self.rows = [np.zeros((8, 16), np.uint8) for _ in range(3)]
-        aux = [AuxRows((rows.ctypes.data,), (16,)) for rows in self.rows]
+        self.rows = [[np.zeros((8, size), np.uint8) for size in SIZES] for _ in range(3)]
+        aux = [AuxRows(tuple(buffer.ctypes.data for buffer in rows), SIZES, 5) for rows in self.rows]
         tables = [RequestTables(side, ("mamba",)) for side in (made.plan.prefill, made.plan.decode)]
         self.held = [HeldRequests(worker, tables[0], rows) for worker, rows in zip(made.prefill, aux, strict=False)]
         self.threads = ThreadPoolExecutor(2)
         made.decode[0].start()
         engines = EngineMeetings(made.decode[0], read_config({"mode": made.mode, "connect": 1.0}), self.threads)
         self.shared = Receiving(made.decode[0], engines, tables[1], aux[2], timeout)
-        self.request = replace(ask(made, (0, TOKENS)), id=str(ROOM))
+        self.request = replace(ask(made, (0, TOKENS)), id=NAME)
 
     def senders(self, row: int = 3) -> list[SentRequest]:
         made = [SentRequest(held, ROOM) for held in self.held]
         for sender in made:
-            sender.tell_tokens(TOKENS)
+            sender.tell_prompt(PROMPT)
             sender.begin(row)
         return made
 
-    def receiver(self, where: str = "") -> ReceivedRequest:
+    def receiver(self, where: str = "", prompt: Sequence[int] = PROMPT) -> ReceivedRequest:
         made = ReceivedRequest(self.shared, where or self.where, ROOM)
-        made.tell_tokens(TOKENS)
+        made.tell_prompt(prompt)
         made.begin()
         return made
 
@@ -105,14 +113,16 @@ def test_a_request_arrives_with_its_auxiliary_row_and_each_side_says_so(pair: Pa
     filled(pair.made, pair.request)
     receiver, senders = pair.receiver(), pair.senders()
     pair.receive(receiver)
-    pair.rows[0][3], pair.rows[1][3] = 9, 9
+    for buffer in (*pair.rows[0], *pair.rows[1]):
+        buffer[3] = 9
     for first, end in ((0, 16), (16, 32), (32, TOKENS)):
         assert [sender.poll() for sender in senders] == [RoomState.TRANSFERRING] * 2
         pair.send(senders, first, end)
     assert over(receiver, *senders) == [RoomState.SUCCESS] * 3
     check(pair.made, 0, pair.request)
-    assert pair.rows[2][5].tolist() == [9] * 16
-    assert pair.rows[2].sum() == 9 * 16
+    for buffer, size in zip(pair.rows[2], SIZES, strict=True):
+        assert buffer[5].tolist() == [9] * size
+        assert buffer.sum() == 9 * size
 
 
 def test_a_prefix_that_decode_has_is_left_alone(pair: Pair) -> None:
@@ -132,7 +142,7 @@ def test_a_request_that_prefill_aborts_fails_on_both_sides(pair: Pair) -> None:
         sender.abort()
     assert over(receiver, *senders) == [RoomState.FAILED] * 3
     assert "gave the request up" in str(receiver.error)
-    assert str(senders[0].error) == f"request {ROOM} was aborted"
+    assert str(senders[0].error) == f"request {NAME} was aborted"
 
 
 def test_a_request_that_decode_aborts_frees_prefill_s_pages(pair: Pair) -> None:
@@ -149,11 +159,56 @@ def test_auxiliary_data_of_another_size_fails_the_request(pair: Pair) -> None:
     filled(pair.made, pair.request)
     receiver, senders = pair.receiver(), pair.senders()
     for held in pair.held:
-        held.aux = AuxRows(held.aux.addresses, (8,))
+        held.aux = replace(held.aux, sizes=(8, *SIZES[1:]))
     pair.receive(receiver)
     pair.send(senders, 0, TOKENS)
     assert over(receiver) == [RoomState.FAILED]
-    assert "auxiliary data of 8 bytes came with the request, ours has 16" in str(receiver.error)
+    assert isinstance(receiver.error, NoteError)
+    assert "auxiliary rows of 136 bytes came with the request, ours have 144" in str(receiver.error)
+
+
+def attached(pair: Pair, note: bytes) -> ReceivedRequest:
+    """A request that an engine of another kind holds, with this note, and that decode finds without a bootstrap."""
+    filled(pair.made, pair.request)
+    for worker in pair.made.prefill:
+        worker.hold(NAME, pair.request.prefill, tokens=(0, TOKENS), note=note)
+    receiver = pair.receiver(pair.made.prefill[0].address)
+    pair.receive(receiver)
+    return receiver
+
+
+def test_a_first_token_is_taken_from_an_engine_that_keeps_no_rows(pair: Pair) -> None:
+    """What it does not say of logprobs is no number: not that the token was certain."""
+    receiver = attached(pair, PrefillNote(300).encode())
+    assert over(receiver) == [RoomState.SUCCESS]
+    check(pair.made, 0, pair.request)
+    row = [buffer[5].tobytes() for buffer in pair.rows[2]]
+    assert [int.from_bytes(row[n], "little") for n in (0, 1, 3, 5)] == [300, 0, 300, ROOM]
+    first = struct.unpack_from("<f", row[2])
+    assert all(map(math.isnan, (*first, *struct.unpack("<16f", row[4]))))
+
+
+def test_a_first_logprob_is_taken_if_it_is_said(pair: Pair) -> None:
+    receiver = attached(pair, PrefillNote(300, -0.5).encode())
+    assert over(receiver) == [RoomState.SUCCESS]
+    assert struct.unpack_from("<f", pair.rows[2][2][5].tobytes()) == (-0.5,)
+
+
+@pytest.mark.parametrize("note", [b"", b"no map", PrefillNote(1).encode() + b"more"])
+def test_a_request_without_a_readable_note_fails_and_no_row_is_written(pair: Pair, note: bytes) -> None:
+    receiver = attached(pair, note)
+    assert over(receiver) == [RoomState.FAILED]
+    assert isinstance(receiver.error, NoteError)
+    assert not any(buffer.any() for buffer in pair.rows[2])
+
+
+def test_another_prompt_in_the_same_room_never_arrives() -> None:
+    for pair in pairs("pull", timeout=0.5):
+        filled(pair.made, pair.request)
+        pair.send(pair.senders(), 0, TOKENS)
+        receiver = pair.receiver(prompt=[*PROMPT[1:], 0])
+        pair.receive(receiver)
+        assert over(receiver) == [RoomState.FAILED]
 
 
 def test_a_room_that_is_held_twice_fails_the_second_time(pair: Pair) -> None:
@@ -166,7 +221,7 @@ def test_a_request_that_decode_never_asks_for_fails_after_its_lease() -> None:
         senders = pair.senders()
         pair.send(senders, 0, TOKENS)
         assert over(*senders) == [RoomState.FAILED] * 2
-        assert str(senders[0].error) == f"request {ROOM} was released before decode had it: expired"
+        assert str(senders[0].error) == f"request {NAME} was released before decode had it: expired"
 
 
 def test_a_request_that_prefill_never_sends_fails_in_time() -> None:

@@ -15,10 +15,11 @@ from kvplan.integrations.sglang.aux import AuxRows
 from kvplan.integrations.sglang.layout import Buffers, EngineBuffers, memory_of
 from kvplan.integrations.sglang.tables import RequestTables
 from kvplan.integrations.shared.errors import ConnectorError
-from kvplan.plan.errors import BadRequestError
+from kvplan.integrations.shared.note import PrefillNote
 from kvplan.plan.planes import Plane, planes
 from kvplan.plan.types import Blocks, Side
 from kvplan.runtime import Slot
+from kvplan.runtime.errors import NoteError
 
 
 def side(model: str, text: str) -> Side:
@@ -65,14 +66,15 @@ def test_a_component_that_is_not_moved_stops_the_engine() -> None:
 
 def rows(*shapes: tuple[int, int]) -> tuple[AuxRows, list[np.ndarray]]:
     arrays = [np.zeros(shape, np.uint8) for shape in shapes]
-    return AuxRows(tuple(one.ctypes.data for one in arrays), tuple(one.shape[1] for one in arrays)), arrays
+    places, sizes = (tuple(values) for values in zip(*((one.ctypes.data, one.shape[1]) for one in arrays), strict=True))
+    return AuxRows(places, sizes, len(arrays) - 1), arrays
 
 
 def test_auxiliary_rows_go_from_one_row_to_another() -> None:
     ours, arrays = rows((4, 8), (4, 64))
     theirs, filled = rows((9, 8), (9, 64))
     filled[0][7], filled[1][7] = 3, 5
-    ours.write(2, theirs.read(7))
+    ours.write(2, theirs.read(7), 1)
     assert [int(array.sum()) for array in arrays] == [3 * 8, 5 * 64]
     assert arrays[0][2].all()
     assert arrays[1][2].all()
@@ -80,8 +82,9 @@ def test_auxiliary_rows_go_from_one_row_to_another() -> None:
 
 def test_auxiliary_rows_of_another_size_are_refused_whole() -> None:
     ours, arrays = rows((4, 8), (4, 64))
-    with pytest.raises(BadRequestError, match="auxiliary data of 16 bytes came with the request, ours has 72"):
-        ours.write(2, bytes(16))
+    for other in ((b"",), (bytes(64), bytes(8)), (bytes(8), bytes(64), b"")):
+        with pytest.raises(NoteError, match="bytes came with the request, ours have 72"):
+            ours.write(2, PrefillNote(5, rows=other), 1)
     assert not any(array.any() for array in arrays)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvplan.integrations.vllm.metadata import GroupName, RemotePrefill, WorkerFacts, prompt_digest, transfer_params
+from kvplan.integrations.shared.names import prompt_digest
+from kvplan.integrations.vllm.metadata import GroupName, RemotePrefill, WorkerFacts, transfer_params
 
 TOKENS = GroupName("kv", "tokens")
 STATE = GroupName("state", "state")
@@ -33,6 +34,10 @@ class FakeRequest:
     @property
     def all_token_ids(self) -> list[int]:
         return [*(self.prompt_token_ids or ()), *self.generated]
+
+    @property
+    def output_token_ids(self) -> list[int]:
+        return self.generated
 
     @property
     def num_tokens(self) -> int:

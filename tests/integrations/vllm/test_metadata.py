@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from tests.integrations.vllm.requests import STATE, TOKENS, held
 
+from kvplan.integrations.shared.names import prompt_digest
 from kvplan.integrations.vllm.metadata import (
     HoldOrder,
     LoadOrder,
     PromptChunk,
     StepOrders,
-    prompt_digest,
     remote_prefill,
     transfer_params,
 )

@@ -13,6 +13,8 @@ from tests.integrations.vllm.requests import STATE, TOKENS, FakeRequest, facts, 
 
 from kvplan.integrations.shared.config import ConnectorConfig
 from kvplan.integrations.shared.errors import ConnectorError
+from kvplan.integrations.shared.names import prompt_digest
+from kvplan.integrations.shared.note import PrefillNote, read_note
 from kvplan.integrations.vllm.metadata import (
     BlockIds,
     GroupName,
@@ -21,7 +23,6 @@ from kvplan.integrations.vllm.metadata import (
     RemotePrefill,
     StepOrders,
     WorkerFacts,
-    prompt_digest,
     remote_prefill,
 )
 from kvplan.integrations.vllm.scheduler import ConnectorScheduler, GroupTable
@@ -408,8 +409,8 @@ def test_an_engine_that_only_decodes_holds_nothing() -> None:
 # Prompts that a router sends to both engines at once
 
 
-def sent_to_both(name: str, tokens: int = 40, transfer: object = "t") -> FakeRequest:
-    return FakeRequest(name, tokens, {"do_remote_decode": True, "transfer_id": transfer})
+def sent_to_both(name: str, tokens: int = 40, transfer: object = "t", **more: object) -> FakeRequest:
+    return FakeRequest(name, tokens, {"do_remote_decode": True, "transfer_id": transfer, **more})
 
 
 def asked_early(name: str, tokens: int = 40, /, **more: object) -> FakeRequest:
@@ -440,7 +441,7 @@ def chunks(made: ConnectorScheduler, output: Any) -> list[tuple[tuple[int, int],
     return [(chunk.tokens, chunk.blocks) for chunk in told(made).chunks]
 
 
-PROMPT = prompt_digest(range(39))
+PROMPT = prompt_digest(range(40))
 NAME = f"t#{PROMPT}"
 
 
@@ -472,8 +473,8 @@ def test_one_that_offers_nothing_early_holds_by_the_shared_name() -> None:
     request.num_computed_tokens = 40
     _, params = made.finished(request, [[5, 6]], SERVED)
     assert params is not None
-    assert (params["remote_request_id"], params["remote_num_tokens"], params["remote_prompt"]) == ("t", 39, PROMPT)
-    assert told(made) == StepOrders(holds=(HoldOrder("r", 39, ((5, 6),), PROMPT, "t"),))
+    assert (params["remote_request_id"], params["remote_num_tokens"], params["remote_prompt"]) == ("t", 40, PROMPT)
+    assert told(made) == StepOrders(holds=(HoldOrder("r", 40, ((5, 6),), PROMPT, "t"),))
 
 
 @pytest.mark.parametrize(
@@ -493,7 +494,7 @@ def test_a_prompt_that_is_computed_anew_gets_another_name(again: Any) -> None:
     assert chunks(made, step(old=[("r", 24, 16)])) == []
     request.num_computed_tokens = 40
     made.finished(request, [[8, 9]], SERVED)
-    assert told(made) == StepOrders(holds=(HoldOrder("r", 39, ((8, 9),), PROMPT, "t.again"),), withdrawals=(NAME,))
+    assert told(made) == StepOrders(holds=(HoldOrder("r", 40, ((8, 9),), PROMPT, "t.again"),), withdrawals=(NAME,))
 
 
 def test_a_prompt_that_is_aborted_is_withdrawn() -> None:
@@ -523,10 +524,35 @@ def test_decode_asks_for_what_its_own_prompt_is_called() -> None:
 
 def test_both_engines_have_one_name_where_prefill_stops_short() -> None:
     prefill, request = scheduler(FULL, SLOTS), sent_to_both("r")
+    prefill.registered([facts(groups=(TOKENS, STATE))])
     prefill.arrived(request)
     request.num_computed_tokens = 39
-    prefill.finished(request, [[5, 6], [7]], SERVED)
-    assert [hold.held_name for hold in told(prefill).holds] == [NAME]
+    request.generated = [7]
+    _, params = prefill.finished(request, [[5, 6], [7]], SERVED)
+    assert [(hold.held_name, hold.tokens, hold.note) for hold in told(prefill).holds] == [(NAME, 39, b"")]
+    assert params is not None
+    decode, wanted = scheduler(FULL, SLOTS), FakeRequest("d", 40, params)
+    decode.arrived(wanted)
+    assert decode.matched(wanted, 0) == 39, "the digest of the whole prompt names it, too"
+
+
+def test_a_prompt_that_is_wanted_whole_is_not_cut_short() -> None:
+    """Decode computes none of it: it needs the first token, too."""
+    made, request = scheduler(FULL, SLOTS), sent_to_both("r", whole_prompt=True)
+    made.arrived(request)
+    request.num_computed_tokens, request.generated = 40, [7]
+    made.finished(request, [[5, 6], [7]], SERVED)
+    (hold,) = told(made).holds
+    assert (hold.held_name, hold.tokens) == (NAME, 40)
+    assert read_note(hold.note) == PrefillNote(7)
+
+
+def test_the_first_token_goes_with_what_is_held() -> None:
+    made, request = scheduler(), to_prefill("r", 40)
+    made.arrived(request)
+    request.num_computed_tokens, request.generated = 40, [300]
+    made.finished(request, [[5, 6]], SERVED)
+    assert [read_note(hold.note).token for hold in told(made).holds] == [300]
 
 
 @pytest.mark.parametrize(
