@@ -18,7 +18,7 @@ from kvplan.cli.terminal import say
 if TYPE_CHECKING:
     from kvplan.dsl.text.source import SourceSpan
 
-WRONG, BAD_INPUT, REFUSED = 1, 2, 3
+WRONG, BAD_INPUT, REFUSED, DOUBTED = 1, 2, 3, 4
 # As shells have it: 128 and the number of SIGINT, of SIGPIPE.
 INTERRUPTED, UNREAD = 130, 141
 # As in BSD's sysexits.h: a fault of kvplan itself.

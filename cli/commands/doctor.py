@@ -18,7 +18,7 @@ from kvplan.cli.commands import doctor_machine as machine
 from kvplan.cli.commands import doctor_start as start
 from kvplan.cli.commands.doctor_start import EnginePlace, Step
 from kvplan.cli.commands.explain_text import unit
-from kvplan.cli.errors import REFUSED, WRONG
+from kvplan.cli.errors import DOUBTED, REFUSED, WRONG
 from kvplan.cli.options import format_option, leave_out, one_layouts_option
 from kvplan.cli.terminal import say, table
 from kvplan.compiler.errors import BadInput
@@ -26,7 +26,7 @@ from kvplan.compiler.explain.doctor import ExaminedSide, describe_examined, desc
 from kvplan.compiler.side.engine_file import describes, engine_for
 from kvplan.compiler.side.text import pairs
 from kvplan.compiler.words import many
-from kvplan.dsl.configs.new_model import made
+from kvplan.dsl.configs.new_model import NewModel, made
 from kvplan.dsl.configs.same_model import parsed
 from kvplan.dsl.library import Library, load
 from kvplan.dsl.model import Engine, Model
@@ -43,6 +43,8 @@ LABELS = {HERE: "this side", PEER: "the peer"}
 WAYS = {"to-peer": ((HERE, PEER),), "from-peer": ((PEER, HERE),), "both": ((HERE, PEER), (PEER, HERE))}
 # An engine's own port on either side, and the connector's first one beyond one machine.
 HTTP, PORT = {HERE: 8100, PEER: 8200}, 7600
+WORKS, WORKS_IF = "works", "works if the layout is right"
+COMPARE = "compare it with your engine (kvplan from-cache DUMP.json), then name the file that is right with --layout"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class FoundLayout:
     """A served model's layout: its file, none where it is still to be written, and how `kvplan compile` names it.
 
     `same` are other models that store the same, `notes` what is not sure of one that was made just now, `command`
-    what writes it.
+    what writes it. `doubts` say why the engine may store something else: see `_doubts`.
     """
 
     library: Library
@@ -60,6 +62,7 @@ class FoundLayout:
     same: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     command: str = ""
+    doubts: tuple[str, ...] = ()
 
 
 @click.command("doctor")
@@ -95,7 +98,8 @@ def command(
     """Say whether two engines fit together, and print what to run.
 
     CONFIG.JSON is the served checkpoint's. No engine is started and nothing is written. The exit code is 3 if the pair
-    is refused, 1 if it works and this machine is not ready, 2 for bad input.
+    is refused, 4 if a plan can be made but the layout is in doubt, 1 if the pair works and this machine is not ready,
+    2 for bad input.
     """
     if bool(host) != bool(peer_host):
         raise click.UsageError("give both --host and --peer-host, or neither for one machine")
@@ -106,7 +110,8 @@ def command(
         leave_out(f"{peer_engine} is chosen by name", unused)
     found = _found(config, layout, layouts)
     named = {HERE: engine, PEER: peer_engine or (engine if not (peer_release or peer_platform) else None)}
-    releases = {HERE: release or "", PEER: peer_release or release or ""}
+    named = {side: name if name and not _alone(found.library, name) else None for side, name in named.items()}
+    releases = {HERE: release or "", PEER: peer_release or ("" if peer_engine else release) or ""}
     engine = engine or _engine(found.library, release, platform)
     if peer_release or peer_platform:
         peer_engine = _engine(found.library, peer_release or release, peer_platform or platform)
@@ -127,7 +132,15 @@ def command(
     answer = {**answer, "machine": [asdict(each) for each in machine_says]}
     lines = [*_lines(answer), *(machine.as_lines(machine_says) if checked else [])]
     click.echo(json.dumps(answer, indent=2)) if form == "json" else say("\n".join(lines))
-    sys.exit(REFUSED if not answer["works"] else WRONG if any(each.help for each in machine_says) else 0)
+    sys.exit(_exit_code(answer, machine_says))
+
+
+def _exit_code(answer: Plain, machine_says: Sequence[machine.MachineFinding]) -> int:
+    if not answer["works"]:
+        return REFUSED
+    if answer["model"]["doubts"]:
+        return DOUBTED
+    return WRONG if any(each.help for each in machine_says) else 0
 
 
 def _served(config: Path) -> str:
@@ -151,6 +164,13 @@ def _engine(known: Library, release: str | None, platform: str | None) -> str | 
     return engine_for(known, default.package, release or own, platform or guessed).name
 
 
+def _alone(known: Library, engine: str) -> bool:
+    """Whether no other file is for the package of this engine, so that its connector finds the file by itself."""
+    packages = [known.engine(name).package for name in known.engines]
+    package = known.engine(engine).package
+    return bool(package) and packages.count(package) == 1
+
+
 def _installed(package: str) -> str:
     """The distribution of a Python package that is installed here, and its version; empty where none is."""
     # To look through all distributions takes long, and is for nothing where there is no such package.
@@ -171,16 +191,25 @@ def _found(config: Path, layout: str | None, layouts: Path | None) -> FoundLayou
     own = (layouts,) if layouts else ()
     if layout:
         known, name = library(layout, own)
-        return FoundLayout(
-            known, known.model(name), _file(known, name), layout, notes=_unlike(known, name, config, layouts)
-        )
+        notes = _unlike(known, name, config, layouts)
+        return FoundLayout(known, known.model(name), _file(known, name), layout, notes=notes)
     known = load((), own)
     new = made(known, config)
+    doubts = _doubts(new)
     if new.same:
         name, *others = new.same
-        return FoundLayout(known, known.model(name), _file(known, name), name, tuple(others), new.notes)
-    model = parsed(known, new.text, new.name, SourceSpan(shown(config), 1, 1, 1))
-    return FoundLayout(known, model, "", f"{new.name}.yaml", notes=new.notes, command=new.command(str(config), layouts))
+        return FoundLayout(known, known.model(name), _file(known, name), name, tuple(others), new.notes, "", doubts)
+    model, command = parsed(known, new.text, new.name, SourceSpan(shown(config), 1, 1, 1)), str(config)
+    return FoundLayout(known, model, "", f"{new.name}.yaml", (), new.notes, new.command(command, layouts), doubts)
+
+
+def _doubts(new: NewModel) -> tuple[str, ...]:
+    """Why the engine may store something else: numbers in doubt, and architectures known to have another layout.
+
+    They are about a layout that was found: one that the user names is the user's own choice.
+    """
+    wrong = (f"{row.name}: {row.verdict} ({row.evidence})" for row in new.tested if row.wrong)
+    return (*new.doubts, *wrong)
 
 
 def _unlike(known: Library, name: str, config: Path, layouts: Path | None) -> tuple[str, ...]:
@@ -210,11 +239,12 @@ def _answer(
     files = {name: shown(found.library.paths["engine"][side.engine.name].resolve()) for name, side in sides.items()}
     parts = dict(zip((HERE, PEER), PARTS[direction], strict=True))
     told = {name: {**describe_examined(side, parts[name]), "engine_file": files[name]} for name, side in sides.items()}
-    ways = [{"from": a, "to": b, **describe_way(sides[a], sides[b])} for a, b in WAYS[direction]]
     unserved = {name: _unserved(found.library, sides[name].engine, release) for name, release in releases.items()}
+    unserved = {name: error or _unsupported(told[name].pop("unsupported")) for name, error in unserved.items()}
+    ways = [{"from": a, "to": b, **describe_way(sides[a], sides[b])} for a, b in WAYS[direction]]
     return {
         "model": {"name": found.model.name, "title": found.model.title, "file": found.file or None,
-                  "same_as": list(found.same), "notes": list(found.notes),
+                  "same_as": list(found.same), "notes": list(found.notes), "doubts": list(found.doubts),
                   "command": found.command or None},
         "word": found.word,
         "sides": {name: {"start": None, **side, "connector_error": unserved[name]} for name, side in told.items()},
@@ -233,6 +263,12 @@ def _unserved(known: Library, engine: Engine, release: str) -> Plain | None:
     supported = listed(sorted({_supported(serve) for serve in serves}))
     said = f"there is no connector for {what}: kvplan's is for {engine.package} {supported}"
     return {"code": "I003", "message": said, "help": f"run {engine.package} {supported}"}
+
+
+def _unsupported(why: str) -> Plain | None:
+    """The error with which a connector would stop the engine; None if nothing is said."""
+    help = "leave it out, or choose another --direction; docs/index.md says what each connector supports"
+    return {"code": "I012", "message": why, "help": help} if why else None
 
 
 def _supported(serve: Serve) -> str:
@@ -254,8 +290,7 @@ def _with_steps(
     """
     sides = {}
     for name, side in answer["sides"].items():
-        engine = {"engine": named[name]} if named[name] else {}
-        told = {**engine, **own}
+        told = {**({"engine": named[name]} if named[name] else {}), **own}
         begin = side["start"]
         made = {**begin, "connector": start.connector(side, places[name], told, prepared)} if begin else None
         sides[name] = {**side, "start": made}
@@ -291,13 +326,18 @@ def _lines(answer: Plain) -> list[str]:
         lines += ["", *_side(name, side)]
     told = [side["error"] for side in answer["sides"].values() if "error" in side]
     for way in answer["ways"]:
-        lines += ["", *(_way(way) if way.get("error") not in told else [f"{_head(way)}: refused with that side"])]
+        verdict = WORKS_IF if answer["model"]["doubts"] else WORKS
+        refused = [f"{_head(way)}: refused with that side"]
+        lines += ["", *(_way(way, verdict) if way.get("error") not in told else refused)]
     for name, side in answer["sides"].items():
         if error := side["connector_error"]:
             lines += ["", f"{LABELS[name].upper()}: refused", *_refused(error)]
     if not answer["works"]:
         return lines
     without = [name for name, side in answer["sides"].items() if not side["start"]]
+    if doubts := answer["model"]["doubts"]:
+        lines += ["", "THE LAYOUT IS IN DOUBT: the engine may store something else", *(f"  {why}" for why in doubts)]
+        lines += [f"   = {COMPARE}"]
     lines += start.as_lines([Step(**step) for step in answer["steps"]])
     return [*lines, *(_unconnected(name, answer["sides"][name]["engine"]) for name in without)]
 
@@ -344,14 +384,14 @@ def _head(way: Plain) -> str:
     return f"{LABELS[way['from']]} -> {LABELS[way['to']]}".upper()
 
 
-def _way(way: Plain) -> list[str]:
+def _way(way: Plain, verdict: str) -> list[str]:
     if not way["works"]:
         return [f"{_head(way)}: refused", *_refused(way["error"])]
     rows = [
         (ranges(move["workers"]), move["pair"], move["descriptors"], move["bytes"], unit(move)) for move in way["moves"]
     ]
     lines = table(("decode worker", "group", "descriptors", "bytes", "per"), rows, 2)
-    return [f"{_head(way)}: works", f"  plan {way['plan']}, {way['path']}", *(f"  {line}" for line in lines)]
+    return [f"{_head(way)}: {verdict}", f"  plan {way['plan']}, {way['path']}", *(f"  {line}" for line in lines)]
 
 
 def _refused(error: Plain) -> list[str]:

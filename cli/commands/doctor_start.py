@@ -11,6 +11,7 @@ from typing import Any
 Plain = Mapping[str, Any]
 PLANS = "plans"
 ANYWHERE = "any machine"
+LOCAL = "localhost"
 ROUTER_PORT = 8192
 
 
@@ -100,9 +101,14 @@ def _serve(start: Plain, place: EnginePlace, model: str, devices: Sequence[int])
     variables = dict(start["variables"])
     if start["devices"] and devices:
         variables = {start["devices"]: ",".join(map(str, devices)), **variables}
-    command = start["command"].format(model=shlex.quote(model), port=place.http)
-    words = [*_set(variables, "="), command, *_set(start["flags"], " ")]
-    return " ".join((*words, start["connector_flag"], shlex.quote(json.dumps(start["connector"]))))
+    told = json.dumps(start["connector"])
+    if start["connector_variable"] and start["connector"]:
+        variables = {**variables, start["connector_variable"]: told}
+    command = start["command"].format(
+        model=shlex.quote(model), host=shlex.quote(place.host or LOCAL), port=place.http, role=start["role"]
+    )
+    flags = {**start["flags"], **({start["connector_flag"]: told} if start["connector_flag"] else {})}
+    return " ".join((*_set(variables, "="), command, *_set(flags, " ")))
 
 
 def _set(values: Mapping[str, str], between: str) -> Iterable[str]:
@@ -110,12 +116,12 @@ def _set(values: Mapping[str, str], between: str) -> Iterable[str]:
 
 
 def _router(answer: Plain, places: Mapping[str, EnginePlace]) -> Iterator[Step]:
-    """What sends requests, if every engine has a connector: prompts to who prefills, then to who decodes."""
-    routers = [side["start"]["router"] for side in answer["sides"].values() if side["start"]]
-    if len(routers) < len(answer["sides"]) or not routers[0]:
+    """What sends requests, if one router speaks to both engines: prompts to who prefills, then to who decodes."""
+    routers = [side["start"]["router"] if side["start"] else "" for side in answer["sides"].values()]
+    if len({*routers}) > 1 or not routers[0]:
         return
     prefill, decode = (places[name] for name in (answer["ways"][0]["from"], answer["ways"][0]["to"]))
-    hosts = [shlex.quote(place.host or "localhost") for place in (prefill, decode)]
+    hosts = [shlex.quote(place.host or LOCAL) for place in (prefill, decode)]
     line = routers[0].format(
         port=ROUTER_PORT, prefill=hosts[0], prefill_port=prefill.http, decode=hosts[1], decode_port=decode.http
     )
@@ -129,7 +135,8 @@ def connector(side: Plain, place: EnginePlace, own: Mapping[str, object], prepar
     plans = strict if place.host else {"plans": PLANS} if prepared else {}
     extra = {**plans, **own, **({"options": start["options"]} if start["options"] else {})}
     beyond = start["beyond"] if place.host else {}
-    return {**start["connector"], **beyond, **({start["extra"]: extra} if extra else {})}
+    own_part = {start["extra"]: extra} if start["extra"] and extra else extra
+    return {**start["connector"], **beyond, **own_part}
 
 
 def as_lines(found: Sequence[Step]) -> list[str]:

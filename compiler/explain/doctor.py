@@ -16,6 +16,7 @@ from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.errors import Refused
 from kvplan.compiler.side.keys import check_pool, side_words
 from kvplan.compiler.side.text import parse_side
+from kvplan.dsl.lang.evaluate import evaluate, filled
 from kvplan.dsl.model import Engine, Model
 from kvplan.dsl.schema.engine import Serve, Setting
 from kvplan.dsl.text.diagnostics import as_written
@@ -54,9 +55,10 @@ def examined(library: Library, model: Model, text: str) -> ExaminedSide:
 def describe_examined(side: ExaminedSide, part: str) -> Plain:
     """A side with its groups, or its refusal, and how its engine is told; None where there is no connector for it.
 
-    `part` is what the engine plays: prefill, decode or both.
+    `part` is what the engine plays: prefill, decode or both. `unsupported` says why its connector would stop it.
     """
-    head = {"part": part, "engine": side.engine.name, "versions": side.engine.versions}
+    why = unsupported(side, part)
+    head = {"unsupported": why, "part": part, "engine": side.engine.name, "versions": side.engine.versions}
     if side.bound is None:
         return {**head, "side": side.text, "error": refusal(side.refusal)}
     kept, _ = side_of(side.bound)
@@ -67,8 +69,22 @@ def describe_examined(side: ExaminedSide, part: str) -> Plain:
         "groups": [_group(kept, group) for group in kept.groups],
         "unprobed": list(side.bound.unprobed),
         "notes": list(side.bound.notes),
-        "start": _start(side, side.engine.serve, part, side.bound) if side.engine.serve else None,
+        "start": _start(side, side.engine.serve, part, side.bound) if side.engine.serve and not why else None,
     }
+
+
+def unsupported(side: ExaminedSide, part: str) -> str:
+    """Why the connector would stop this engine; empty if it would not, or if there is none."""
+    serve = side.engine.serve
+    if serve is None or side.bound is None:
+        return ""
+    if part not in serve.roles:
+        return f"one engine of {side.engine.name} either prefills or decodes"
+    given = parse_side(side.text)
+    given.pop("engine", None)
+    env = option_values(side.library, side.engine, side.model, given)
+    said = [filled(rule.say, env) for rule in serve.require if evaluate(rule.that, env) is not True]
+    return "; ".join(said)
 
 
 def describe_way(prefill: ExaminedSide, decode: ExaminedSide) -> Plain:
@@ -114,8 +130,10 @@ def _start(side: ExaminedSide, serve: Serve, part: str, bound: BoundSide) -> Pla
         "router": str(serve.router),
         "workers": len(bound.workers),
         "beyond": dict(serve.beyond),
+        "role": serve.roles[part],
         "connector_flag": serve.flag,
-        "connector": {**serve.connector, serve.role: serve.roles[part]},
+        "connector_variable": serve.variable,
+        "connector": {**serve.connector, **({serve.role: serve.roles[part]} if serve.role else {})},
         "extra": serve.extra,
     }
 

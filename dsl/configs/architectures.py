@@ -33,6 +33,11 @@ class Architecture:
     models: tuple[str, ...]
 
     @property
+    def wrong(self) -> bool:
+        """Whether a layout of it is known to differ from what the engine stores."""
+        return self.verdict.casefold().startswith("wrong")
+
+    @property
     def evidence(self) -> str:
         """What the verdict rests on, in words."""
         if not self.dumps:

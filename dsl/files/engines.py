@@ -42,7 +42,7 @@ Kinds = Mapping[str, Kind]
 # Without these every name in an engine's file would be unknown.
 NAMING = ("mesh", "options", "derive")
 # What is replaced in the commands of `serve`.
-STARTED, ROUTED = ("model", "port"), ("port", "prefill", "prefill_port", "decode", "decode_port")
+STARTED, ROUTED = ("model", "host", "port", "role"), ("port", "prefill", "prefill_port", "decode", "decode_port")
 
 
 def parse_engine(sink: Sink, root: YamlTable, name: str, kinds: Kinds) -> Engine:
@@ -71,6 +71,8 @@ def parse_engine(sink: Sink, root: YamlTable, name: str, kinds: Kinds) -> Engine
         check_names(sink, rule, {*known, *PAGED})
     serve = keys.serve if keys.serve.tree is not None else None
     _check_serve(sink, keys.serve, (*axes, *options))
+    for each in keys.serve.require:
+        _check_requirement(sink, each, {*axes, *options}, kinds, measured=())
     for kind in keys.probed.kinds:
         described(sink, "kind", kind, kinds)
     for each in keys.require:
@@ -227,6 +229,8 @@ def _check_serve(sink: Sink, serve: Serve, known: Sequence[str]) -> None:
             check_sentence(sink, sentence, names)
     if serve.tree is not None and "releases" in serve.given:
         _check_releases(sink, "releases", serve.releases, serve.given["releases"])
+    if serve.tree is not None and not serve.flag and not serve.variable:
+        sink.add("K002", "serve has neither flag nor variable", serve.tree.span, help="add flag: … or variable: …")
     for name, setting in serve.settings.items():
         if name not in known:
             message = f"'{name}' is neither a mesh axis nor an option"

@@ -196,25 +196,36 @@ SETTING = Form("a setting", Setting)
 
 @dataclass(frozen=True, slots=True)
 class Serve(FormKeys):
-    """How an engine is started with a connector: the `command`, the `flag` that takes its configuration, which is
-    `connector`, the word of `roles` for its part under the key `role`, and what is the connector's own under `extra`.
+    """How an engine is started with a connector: the `command`, and the `flag` or `variable` that takes its
+    configuration, which is `connector`, the word of `roles` for its part under the key `role`, and what is the
+    connector's own under `extra`.
 
-    `settings` are those of options and mesh axes; `interleave` says how tokens are shared out, where they are.
+    `require` has the connector's own conditions. `settings` are those of options and mesh axes; `interleave` says how
+    tokens are shared out, where they are.
     """
 
     command: YamlScalar = key(
-        TEXT, "what starts the engine, in which `{model}` and `{port}` are replaced", required=True
+        TEXT,
+        "what starts the engine, in which `{model}`, `{host}`, `{port}` and `{role}` are replaced; `{host}` is the"
+        " machine's address, `{role}` the word of `roles`",
+        required=True,
     )
-    flag: str = key(TEXT, "the flag that takes the connector's configuration, as JSON", required=True)
+    flag: str = key(TEXT, "the flag that takes the connector's configuration, as JSON")
+    variable: str = key(TEXT, "or the variable of the environment that does; it is left out if nothing is to be said")
     releases: str = key(
         TEXT, "the engine's releases that the connector is for, as `>=0.31,<0.34`; by default every one"
     )
-    connector: Named[str] = key(MapShape(TEXT), "what that JSON has to say in any case", required=True)
-    role: str = key(TEXT, "its key for the part that an engine plays", required=True)
-    roles: Named[str] = key(
-        MapShape(TEXT, must=("prefill", "decode", "both")), "the words there for each part", required=True
+    require: tuple[Requirement, ...] = key(
+        ListShape(REQUIRE), "conditions over options and mesh axes without which the connector stops the engine"
     )
-    extra: str = key(TEXT, "its key for what is the connector's own", required=True)
+    connector: Named[str] = key(MapShape(TEXT), "what that JSON has to say in any case")
+    role: str = key(TEXT, "its key for the part that an engine plays, if that stands there")
+    roles: Named[str] = key(
+        MapShape(TEXT, must=("prefill", "decode")),
+        "the words for `prefill`, `decode` and `both`, which is left out if one engine cannot do both",
+        required=True,
+    )
+    extra: str = key(TEXT, "its key for what is the connector's own; without it that stands beside the other keys")
     beyond: Named[str] = key(MapShape(TEXT), "what that JSON also has to say if the peer runs on another machine")
     devices: str = key(TEXT, "the variable of the environment that says which devices an engine takes")
     router: YamlScalar = key(

@@ -25,17 +25,14 @@ from kvplan.runtime.transport.nixl import Nixl
 
 # The environment variable that has the configuration: JSON, or the path of a file with it.
 PLACE = "KVPLAN_CONFIG"
-# What only other connectors read.
-UNREAD = (
-    "offer",
-    "hold_s",
-    "bidirectional_kv_xfer",
-    "fleet_url",
-    "fleet_prefix",
-    "fleet_ca",
-    "fleet_cert",
-    "fleet_cert_key",
-)
+# What only other connectors read, and what to do instead.
+FLEET = "leave it out: an engine of SGLang does not announce itself, its router names the engines"
+UNREAD = {
+    "offer": "leave it out: SGLang says when a chunk is computed (--chunked-prefill-size)",
+    "hold_s": "give timeout_s, which bounds the whole request: SGLang's router asks prefill and decode at once",
+    "bidirectional_kv_xfer": "leave it out: SGLang has no engine that both prefills and decodes",
+    **dict.fromkeys(("fleet_url", "fleet_prefix", "fleet_ca", "fleet_cert", "fleet_cert_key"), FLEET),
+}
 MEETINGS = 8
 HELP = "give an object, or the path of a file"
 

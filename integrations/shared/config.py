@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from types import MappingProxyType
 
 from kvplan.compiler.api import settled
 from kvplan.compiler.errors import BadInput
@@ -27,6 +28,7 @@ PORT = 7600
 PLACE = "kv_connector_extra_config"
 # Set for a whole fleet: what the key `strict` says.
 STRICT = "KVPLAN_STRICT"
+NONE: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,16 +116,18 @@ def read_config(
     environment: Mapping[str, str] = os.environ,
     *,
     place: str = PLACE,
-    unread: Collection[str] = (),
+    unread: Mapping[str, str] = NONE,
 ) -> ConnectorConfig:
-    """The configuration that is written at `place`, of a connector that does not read the keys `unread`.
+    """The configuration that is written at `place`.
+
+    `unread` are the keys that this connector does not read, each with what to do instead.
 
     Raises ConnectorError (I001, I002).
     """
     known = [each.name for each in fields(ConnectorConfig) if each.name not in unread]
     for name in given:
         if name not in known:
-            raise ConnectorError("I001", f"{place} has {name!r}", nearest(str(name), known))
+            raise ConnectorError("I001", f"{place} has {name!r}", unread.get(name) or nearest(str(name), known))
     values: dict[str, object] = {name: READERS[name](f"{place}: {name}", value) for name, value in given.items()}
     values["strict"] = bool(values.get("strict")) or _strict_everywhere(environment)
     values.setdefault("port", 0 if is_loopback_host(str(values.get("host", HOST))) else PORT)

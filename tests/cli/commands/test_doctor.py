@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,10 @@ from tests.paths import FIXTURES
 from kvplan.cli.commands import doctor
 from kvplan.cli.main import main
 from kvplan.compiler.api import compile_pair
+from kvplan.dsl.configs import new_model
+from kvplan.dsl.configs.architectures import Architecture
 from kvplan.dsl.library import load
+from kvplan.integrations.sglang.setup import PLACE, given_config
 from kvplan.integrations.shared.config import read_config
 from kvplan.runtime.control.keys import Keys
 
@@ -235,10 +239,72 @@ def test_the_peer_is_like_this_side_where_nothing_is_said() -> None:
 
 
 def test_an_engine_without_a_connector_gets_no_flags() -> None:
-    said = run("llama-3.1-8b.json", "--options", "block=32", "--peer-engine", "sglang")
+    said = run("llama-3.1-8b.json", "--options", "block=32", "--peer-engine", "custom")
     assert said.exit_code == 0
-    assert "the peer: doctor knows no command line of sglang: docs/index.md says" in said.stdout
+    assert "the peer: doctor knows no command line of custom: docs/index.md says" in said.stdout
     assert said.stdout.count("--kv-transfer-config") == 1
+
+
+SGLANG = ("--engine", "sglang", "--options", "block=16", "--peer-options", "block=64")
+
+
+def test_an_engine_whose_connector_reads_a_variable_is_started_without_it_on_one_machine() -> None:
+    first, second, router = (shlex.split(step["run"]) for step in answer("llama-3.1-8b.json", *SGLANG)["steps"])
+    for words, part, page in ((first, "prefill", "16"), (second, "decode", "64")):
+        assert words[1:5] == ["sglang", "serve", "MODEL", "--host"]
+        flags = dict(pairwise(words))
+        assert (flags["--disaggregation-mode"], flags["--page-size"]) == (part, page)
+        assert not [word for word in words if word.startswith("KVPLAN_CONFIG")]
+    assert router[:3] == ["python", "-m", "sglang_router.launch_router"]
+    assert router[-2:] == ["--decode", "http://localhost:8200"]
+
+
+def test_beyond_one_machine_the_variable_has_the_whole_configuration() -> None:
+    told = answer("llama-3.1-8b.json", *SGLANG, *APART)
+    lines = [words for step in told["steps"] if "serve" in (words := shlex.split(step["run"]))]
+    for words, host in zip(lines, APART[1::2], strict=True):
+        (said,) = (word.partition("=")[2] for word in words if word.startswith(f"{PLACE}="))
+        config = given_config({PLACE: said})
+        assert (config.strict, config.host, config.port) == (True, host, 7600)
+        assert dict(pairwise(words))["--host"] == host
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--direction", "both"), "one engine of sglang either prefills or decodes"),
+        (("--pp", "2"), "pipeline parallel workers (--pp-size) are not supported"),
+    ],
+)
+def test_what_a_connector_does_not_support_is_refused(words: tuple[str, ...], text: str) -> None:
+    said = run("llama-3.1-8b.json", *SGLANG, *words)
+    assert said.exit_code == 3
+    assert f"error[I012]: {text}" in said.stdout
+    assert "TO DO" not in said.stdout
+
+
+def test_two_engines_of_different_packages_have_no_router_and_releases_of_their_own() -> None:
+    told = answer("llama-3.1-8b.json", "--release", "0.33.0", "--peer-engine", "sglang")
+    assert [step["run"].split()[1] for step in told["steps"]] == ["vllm", "sglang"]
+    assert told["works"]
+
+
+def test_an_architecture_that_is_known_wrong_ends_with_a_status_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = Architecture("LlamaForCausalLM", "vllm 0.33.0", "WRONG", 0, 1, 9, ("gqa",), ())
+    monkeypatch.setattr(new_model, "of_words", lambda words: (row,))
+    said = run("llama-3.1-8b.json")
+    assert said.exit_code == 4
+    assert f"THE LAYOUT IS IN DOUBT: the engine may store something else\n  {row.name}: WRONG (0 of 1" in said.stdout
+    assert "THIS SIDE -> THE PEER: works if the layout is right" in said.stdout
+    assert run("llama-3.1-8b.json", "--layout", "llama-3.1-8b").exit_code == 0, "the user names the layout"
+
+
+def test_a_misspelt_key_is_a_doubt(tmp_path: Path) -> None:
+    config = json.loads((CONFIGS / "llama-3.1-8b.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "num_key_value_head": config["num_key_value_heads"]}))
+    said = run(tmp_path / "config.json")
+    assert said.exit_code == 4
+    assert "`num_key_value_head` was not read" in said.stdout.partition("THE LAYOUT IS IN DOUBT")[2]
 
 
 def test_a_refused_pair_ends_with_code_and_help() -> None:

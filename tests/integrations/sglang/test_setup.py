@@ -35,6 +35,13 @@ def test_the_configuration_is_json_or_a_file_of_it(tmp_path: Path) -> None:
     assert (given[0].plans, given[0].revision) == (Path("plans"), "v1")
 
 
+@pytest.mark.parametrize(("key", "help"), [("hold_s", "timeout_s"), ("fleet_url", "router"), ("leese_s", "'lease_s'")])
+def test_a_key_of_another_connector_is_answered_with_what_to_do(key: str, help: str) -> None:
+    with pytest.raises(ConnectorError) as error:
+        given_config({PLACE: json.dumps({key: 1})})
+    assert help in error.value.help
+
+
 @pytest.mark.parametrize(
     ("text", "code", "what"),
     [
