@@ -114,10 +114,11 @@ def form(shape: Form[Any], names: SchemaNames, more: Mapping[str, object] | None
     """The schema of a mapping with its keys and, where `more` says what they are, all others that it may have."""
     keys = {key.name: {**of(key.shape, names), "description": key.doc} for key in shape.keys}
     rest = of(shape.rest, names) if shape.rest and more is None else False
-    required = {"required": list(shape.required)} if shape.required and not names.partial else {}
+    required: Json = {"required": list(shape.required)} if shape.required else {}
+    required |= {"anyOf": [{"required": [key]} for key in shape.either]} if shape.either else {}
     return {
         "type": "object", "properties": {**keys, **(more or {})}, "patternProperties": {**NOTES},
-        "additionalProperties": rest, **required,
+        "additionalProperties": rest, **({} if names.partial else required),
     }  # fmt: skip
 
 

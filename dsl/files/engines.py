@@ -229,15 +229,10 @@ def _check_serve(sink: Sink, serve: Serve, known: Sequence[str]) -> None:
             check_sentence(sink, sentence, names)
     if serve.tree is not None and "releases" in serve.given:
         _check_releases(sink, "releases", serve.releases, serve.given["releases"])
-    if serve.tree is not None and not serve.flag and not serve.variable:
-        sink.add("K002", "serve has neither flag nor variable", serve.tree.span, help="add flag: … or variable: …")
-    for name, setting in serve.settings.items():
+    for name in serve.settings:
         if name not in known:
             message = f"'{name}' is neither a mesh axis nor an option"
             sink.add("K008", message, name.span, help=nearest(name, known))
-        if not setting.flag and not setting.variable:
-            help = "add flag: … or variable: …"
-            sink.add("K002", f"setting '{name}' has neither flag nor variable", name.span, help=help)
 
 
 def _choices(

@@ -191,7 +191,8 @@ class Setting(FormKeys):
     unset: str = key(TextShape("value"), "what the engine takes where nobody sets it, if that is not the default here")
 
 
-SETTING = Form("a setting", Setting)
+TOLD = ("flag", "variable")
+SETTING = Form("a setting", Setting, either=TOLD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +255,7 @@ class LayoutChoice(FormKeys):
 
 CHOICE = Form("a choice", LayoutChoice)
 PROBED = Form("a probe", Probed)
-SERVE = Form("serve", Serve)
+SERVE = Form("serve", Serve, either=TOLD)
 DERIVED = Form("a derived value", DerivedKeys)
 GROUPS = Form("groups", GroupsKeys)
 MESH = Form("mesh", MeshRules)

@@ -18,7 +18,7 @@ from kvplan.dsl.lang.functions import ARITY, EVERY
 from kvplan.dsl.lang.nodes import Expr
 from kvplan.dsl.schema.fields import IDENTIFIER, KEYWORDS, LETTERS, entries, fields, guarded, shown
 from kvplan.dsl.text.diagnostics import Sink, listed, nearest, nearest_or_all
-from kvplan.dsl.text.yaml_reader import Named, Tree, YamlList, YamlScalar
+from kvplan.dsl.text.yaml_reader import Named, Tree, YamlList, YamlScalar, YamlTable
 
 T = TypeVar("T")
 R = TypeVar("R", covariant=True)
@@ -270,7 +270,8 @@ def key(shape: Shape[T], doc: str, required: bool = False, name: str = "") -> T:
 @dataclass(frozen=True, slots=True)
 class Form(Generic[K]):
     """A mapping with keys of its own, which `of` has as fields. `rest`: what further keys are, where something else
-    says which there may be. `doc` says what a whole file is about; `head` are keys that only say what a file is.
+    says which there may be. `doc` says what a whole file is about; `head` are keys that only say what a file is. Of
+    the keys `either` at least one is required.
     """
 
     what: str
@@ -278,6 +279,7 @@ class Form(Generic[K]):
     rest: Shape[Any] | None = None
     doc: str = ""
     head: tuple[FormKey, ...] = ()
+    either: tuple[str, ...] = ()
     keys: tuple[FormKey, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -302,6 +304,9 @@ class Form(Generic[K]):
         """The mapping, every field as it is where its key is not given. `more` keys are let by, `required` or not."""
         what, needed = what or self.what, (*self.required, *required)
         given = fields(sink, tree, what, (*self.known, *more), needed) if tree is not None else {}
+        if isinstance(tree, YamlTable) and self.either and given.keys().isdisjoint(self.either):
+            help = f"add {listed([f'{name}: …' for name in self.either])}"
+            sink.add("K002", f"{what} has neither {' nor '.join(self.either)}", tree.span, help=help)
         own = [key for key in self.keys if key.attribute]
         values = {key.attribute: key.shape.read(sink, given.get(key.name), key.name) for key in own}
         return self.of(given=given, tree=tree, **values)

@@ -1,75 +1,96 @@
-"""`make sglang`: cases of real SGLang engines, and the table of docs/sglang.md with what came of them.
+"""`make sglang`: cases of real SGLang engines, and the tables of docs/sglang.md with what came of them.
 
-python -m tests.sglang [WORD…]      cases whose names have one of these words; all of them without
+python -m tests.sglang [WORD…]           cases whose names have one of these words; all of them without
+python -m tests.sglang --own [WORD…]     the same with SGLang's own NIXL backend, of which nothing is required
+python -m tests.sglang --times           time to first token of both backends, by turns
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from tests.engine_environment import UnavailableError
-from tests.paths import DOCS
 from tests.sglang import environment
-from tests.sglang.cases import CASES, Case
-from tests.vllm.table import markdown
+from tests.sglang.cases import CASES, MODES, TIMED, Case
+from tests.sglang.table import BACKENDS, KVPLAN, OWN, OWN_TITLE, cell_of, write
 
-PAGE = DOCS / "sglang.md"
-TABLE = re.compile(r"(<!-- table: sglang -->\n)(.*?)(<!-- end of table -->)", re.DOTALL)
-NOT_RUN = "not run"
-RIGHT = ("right", "refused")
-SECONDS_EACH = 240
+GOOD = ("right", "refused")
+SECONDS_EACH = 300
+ROUNDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What came of a case: a word, the reasons if it is not good, and seconds until first tokens came."""
+
+    case: str
+    word: str
+    why: str = ""
+    first: tuple[float, ...] = ()
 
 
 def main(words: Sequence[str]) -> int:
+    own, times = ("--own" in words), ("--times" in words)
+    words = [word for word in words if not word.startswith("--")]
     try:
         python = environment.ready()
     except UnavailableError as reason:
         print(f"not run: {reason}")
         return 0
+    if times:
+        write({}, timed(python))
+        return 0
+    backend = OWN if own else KVPLAN
     chosen = [case for case in CASES if not words or any(word in case.name for word in words)]
+    chosen = [case for case in chosen if not own or case.config.get("mode", MODES[0]) == MODES[0]]
     with tempfile.TemporaryDirectory(prefix="kvplan-sglang-") as folder:
-        found = played(python, Path(folder), chosen)
-    for name, word in found.items():
-        print(f"{name}: {word}")
-    write({name: word if word in RIGHT else "**wrong**" for name, word in found.items()})
-    return int(any(found.get(case.name) not in RIGHT for case in chosen))
+        found = played(python, Path(folder), chosen, backend)
+    for one in found:
+        print(": ".join(filter(None, (one.case, one.word, one.why))))
+    words_of = {one.case: one.word if one.word in GOOD else f"**{one.word}**" for one in found}
+    write({cell_of(case, backend): words_of[case.name] for case in chosen if case.name in words_of})
+    return int(not own and sum(one.word in GOOD for one in found) < len(chosen))
 
 
-def played(python: Path, folder: Path, cases: Iterable[Case]) -> dict[str, str]:
-    """What came of cases, by name; a case that its process did not come to is missing."""
+def timed(python: Path) -> list[list[str]]:
+    """Medians of seconds until the first token of a pair of engines, by turns with either backend, and their ratio."""
+    seconds: dict[tuple[str, str], list[float]] = {}
+    cases = [case for case in CASES if case.name in TIMED]
+    with tempfile.TemporaryDirectory(prefix="kvplan-sglang-") as folder:
+        for _ in range(ROUNDS):
+            for backend in BACKENDS:
+                for one in played(python, Path(folder), cases, backend):
+                    print(one, flush=True)
+                    seconds.setdefault((one.case, backend), []).extend(one.first)
+    medians = {key: median(found) for key, found in seconds.items() if found}
+    cells = [_row(case, medians[case, KVPLAN], medians[case, OWN]) for case in TIMED if (case, OWN) in medians]
+    return [["case", KVPLAN, OWN_TITLE, "ratio"], *cells]
+
+
+def _row(case: str, ours: float, theirs: float) -> list[str]:
+    return [case, f"{1e3 * ours:.0f} ms", f"{1e3 * theirs:.0f} ms", f"{ours / theirs:.2f}"]
+
+
+def played(python: Path, folder: Path, cases: Iterable[Case], backend: str = KVPLAN) -> list[Found]:
+    """What came of cases; one that its process did not come to is missing."""
     names = [case.name for case in cases]
     told = {"PYTHONPATH": environment.paths(folder), "XDG_CACHE_HOME": str(folder)}
     done = subprocess.run(
-        [str(python), "-W", "ignore", "-m", "tests.sglang.play", str(folder), *names],
+        [str(python), "-W", "ignore", "-m", "tests.sglang.play", str(folder), backend, *names],
         env={**os.environ, **told}, capture_output=True, text=True, timeout=SECONDS_EACH * len(names),
     )  # fmt: skip
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    found = {line["case"]: line["word"] for line in lines}
-    if len(found) < len(names):
+    if len(lines) < len(names):
         print(done.stderr[-2000:], file=sys.stderr)
-    return found
-
-
-def write(cells: Mapping[str, str]) -> None:
-    """Write what was found into the page; other rows stay as they are."""
-    PAGE.write_text(TABLE.sub(lambda hit: f"{hit[1]}\n{drawn({**read(hit[2]), **cells})}\n{hit[3]}", PAGE.read_text()))
-
-
-def read(table: str) -> dict[str, str]:
-    """The cells that a table has, by case."""
-    rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in table.splitlines() if row.startswith("| ")]
-    return {row[0]: row[1] for row in rows if len(row) == 2}
-
-
-def drawn(cells: Mapping[str, str]) -> str:
-    return markdown([["case", "kvplan"], *([case.name, cells.get(case.name, NOT_RUN)] for case in CASES)])
+    return [Found(**{**line, "first": tuple(line["first"])}) for line in lines]
 
 
 if __name__ == "__main__":

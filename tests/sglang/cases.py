@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 LENGTHS = (200, 37, 128, 300)
@@ -14,12 +15,36 @@ DECODE_RADIX = {"disaggregation_decode_enable_radix_cache": True}
 THREADS = {"SGLANG_CPU_OMP_THREADS_BIND": "0|1"}
 
 
+class Fault(Enum):
+    """What happens to engines while they run."""
+
+    PREFILL_KILLED = "prefill is killed before it computes, and restarted"
+    PREFILL_KILLED_LATER = "prefill is killed at six moments, and restarted"
+    PREFILL_FROZEN = "prefill is frozen, and goes on in time"
+    PREFILL_FROZEN_LONG = "prefill is frozen for longer than a request may take"
+    PREFILL_FROZEN_LATER = "prefill is frozen at five moments, for longer than a request may take"
+    PREFILL_RESTARTED = "prefill is restarted between requests"
+    DECODE_KILLED = "decode is killed before it asks, and restarted"
+    DECODE_KILLED_LATER = "decode is killed at six moments, and restarted"
+    DECODE_FROZEN = "decode is frozen, and goes on in time"
+    DECODE_FROZEN_LONG = "decode is frozen for longer than the lease"
+    DECODE_RESTARTED = "decode is restarted between requests"
+    DECODE_ABORTS = "decode aborts at six moments"
+    PREFILL_ABORTS = "prefill aborts at six moments"
+    BOTH_ABORT = "both abort at six moments"
+    ABORTED_ALONE = "an engine aborts what the other was not asked for"
+    DECODE_NEVER_ASKED = "decode is never asked"
+    PREFILL_NEVER_ASKED = "prefill is never asked"
+    SAME_ROOM = "two prompts in one room"
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """Two engines with these options, prompts of these lengths, sent `times` times, one by one or `together`.
 
-    With `refused` every request has to fail, with these words in its error. `config` is the connector's, of both
-    engines, `decode_config` that of decode.
+    With `refused` every request has to fail, with these words in its error. With `stopped` an engine does not start,
+    and its log has these words. With `fault` something happens to the engines, and the prompts are those of the fault.
+    `config` is the connector's, of both engines.
     """
 
     name: str
@@ -31,6 +56,8 @@ class Case:
     times: int = 1
     together: bool = False
     refused: str = ""
+    stopped: str = ""
+    fault: Fault | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
     prefill_environment: Mapping[str, str] = field(default_factory=dict)
     decode_environment: Mapping[str, str] = field(default_factory=dict)
@@ -41,6 +68,18 @@ def pages(first: int, second: int, **more: Any) -> Case:
     return Case(f"pages {first} → {second}", {"page_size": first}, {"page_size": second}, **more)
 
 
+MODES = ("pull", "push")
+# Times in which faults show, and an engine that was lost is looked for again.
+SHORT = {"timeout_s": 8, "lease_s": 5, "connect": 6}
+
+
+def faults(mode: str, every: Iterable[Fault]) -> Iterator[Case]:
+    """Cases of faults on one pair. Prompts are computed in chunks, so that some of a request is under way early."""
+    for fault in every:
+        yield Case(f"{mode}: {fault.value}", {"page_size": 16, "chunked_prefill_size": 64}, {"page_size": 64},
+                   fault=fault, config={**SHORT, "mode": mode})  # fmt: skip
+
+
 CASES = (
     pages(16, 64),
     *(pages(first, second) for first in (1, 16, 64) for second in (1, 16, 64) if (first, second) != (16, 64)),
@@ -49,9 +88,13 @@ CASES = (
          {"page_size": 16, "chunked_prefill_size": 256}, {"page_size": 64}, lengths=MANY, together=True),
     Case("16 → 64, chunks of 64, radix hits on both sides, twice",
          {"page_size": 16, "chunked_prefill_size": 64, **RADIX}, {"page_size": 64, **DECODE_RADIX}, times=2),
+    Case("tp 1 → 2, pages of 16", {"page_size": 16}, {"page_size": 16, "tp_size": 2}, decode_environment=THREADS),
     Case("tp 1 → 2, 16 → 64", {"page_size": 16}, {"page_size": 64, "tp_size": 2}, decode_environment=THREADS),
     Case("tp 2 → 1, 16 → 64", {"page_size": 16, "tp_size": 2}, {"page_size": 64}, prefill_environment=THREADS),
     Case("sliding and full, 16 → 64", {"page_size": 16}, {"page_size": 64}, model="gemma3"),
     Case("weights that differ", {"page_size": 16}, {"page_size": 64}, decode_model="qwen3_other",
          refused="has revision", lengths=(37,), config={"lease_s": 5}),
+    *(case for mode in MODES for case in faults(mode, Fault)),
 )  # fmt: skip
+# Cases of which the time to the first token is compared: SGLang's own backend does them right.
+TIMED = ("pages 1 → 1", "pages 16 → 16", "pages 64 → 64", "tp 1 → 2, pages of 16")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import collections
 import contextlib
+import itertools
 import json
 import os
 import queue
@@ -11,6 +14,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -36,17 +40,26 @@ OPTIONS: dict[str, Any] = {
     "mem_fraction_static": 0.1,
     "disable_radix_cache": True,
     "skip_server_warmup": True,
+    "sleep_on_idle": True,
     "log_level": "info",
     "max_running_requests": 16,
 }
 ANSWER_S = 150.0
+# The number of what an engine says once it serves.
+READY = 0
+
+
+class EngineEndedError(Exception):
+    """The engine's process has ended; its log says why."""
 
 
 class Engine:
-    """One engine. `ask` begins a request, `answer` waits for the next one that ends."""
+    """One engine, in a group of processes of its own. `ask` begins something, `answer` waits for what came of it."""
 
     def __init__(self, options: dict[str, Any], environment: dict[str, str], log: Path) -> None:
-        self.log, self._answers = log, queue.Queue[dict[str, Any]]()
+        self.log, self._numbers = log, itertools.count(1)
+        self._answers = collections.defaultdict[int, queue.Queue[dict[str, Any]]](queue.Queue)
+        self._ended = threading.Event()
         inward, outward = os.pipe(), os.pipe()
         sys.stdout.flush()
         self.pid = os.fork()
@@ -57,31 +70,45 @@ class Engine:
         self._to, self._from = os.fdopen(inward[1], "w"), os.fdopen(outward[0])
         threading.Thread(target=self._read, daemon=True).start()
 
-    def ask(self, **request: Any) -> None:
-        self._to.write(json.dumps(request) + "\n")
-        self._to.flush()
+    def ready(self) -> None:
+        """Wait until it serves. Raises EngineEndedError, TimeoutError."""
+        self.answer(READY)
 
-    def answer(self, seconds: float = ANSWER_S) -> dict[str, Any]:
-        """Raises RuntimeError if the engine ended, TimeoutError."""
-        try:
-            got = self._answers.get(timeout=seconds)
-        except queue.Empty:
-            raise TimeoutError(f"no answer in {seconds:g} s: {self.log}") from None
-        if got.get("ended"):
-            raise RuntimeError(f"the engine ended: {self.log}")
-        return got
+    def ask(self, **asked: Any) -> int:
+        """The number of what is asked: a prompt (`ids`), an `abort` of a number, or `pools`."""
+        number = next(self._numbers)
+        with contextlib.suppress(BrokenPipeError):
+            self._to.write(json.dumps({**asked, "number": number}) + "\n")
+            self._to.flush()
+        return number
+
+    def answer(self, number: int, seconds: float = ANSWER_S) -> dict[str, Any]:
+        """What came of a number. Raises EngineEndedError, TimeoutError."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            with contextlib.suppress(queue.Empty):
+                return self._answers[number].get(timeout=min(0.2, seconds))
+            if self._ended.is_set() and self._answers[number].empty():
+                raise EngineEndedError(f"the engine ended: {self.log}")
+        raise TimeoutError(f"no answer in {seconds:g} s: {self.log}")
+
+    def signal(self, number: int) -> None:
+        """Send a signal to all of its processes."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
 
     def stop(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
+        """Kill it; the kernel is waited for, so that its ports are free."""
+        self.signal(signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
 
     def _read(self) -> None:
         for line in self._from:
             with contextlib.suppress(ValueError):
-                self._answers.put(json.loads(line))
-        self._answers.put({"ended": True})
+                said = json.loads(line)
+                self._answers[said.pop("number")].put(said)
+        self._ended.set()
 
 
 def _child(options: dict[str, Any], environment: dict[str, str], log: Path, inward: int, outward: int) -> None:
@@ -91,6 +118,10 @@ def _child(options: dict[str, Any], environment: dict[str, str], log: Path, inwa
         for number in (1, 2):
             os.dup2(file, number)
         os.environ.update(environment)
+        if options.get("disaggregation_transfer_backend") == "nixl":
+            from tests.sglang import dram
+
+            dram.install()
         sys.stdout = sys.stderr = os.fdopen(2, "w", buffering=1)
         _serve({**OPTIONS, **options}, os.fdopen(inward), os.fdopen(outward, "w", buffering=1))
     except BaseException:
@@ -103,23 +134,59 @@ def _serve(options: dict[str, Any], requests: TextIO, answers: TextIO) -> None:
     import sglang
 
     engine = sglang.Engine(**options)
-    print(json.dumps({"ready": True}), file=answers)
-    for line in requests:
+    engine.loop.run_until_complete(_converse(engine, requests, answers))
+
+
+async def _converse(engine: Any, requests: TextIO, answers: TextIO) -> None:
+    """Carry out what is asked, all of it at once, until nobody can ask any more."""
+
+    def say(number: int, **said: Any) -> None:
+        print(json.dumps({**said, "number": number}), file=answers)
+
+    async def carry_out(number: int, asked: dict[str, Any]) -> None:
         try:
-            print(json.dumps(_generate(engine, json.loads(line))), file=answers)
+            say(number, **await _done(engine, number, asked))
         except Exception as error:
             traceback.print_exc()
-            print(json.dumps({"error": str(error)[:500]}), file=answers)
+            say(number, error=str(error)[:500])
+
+    say(READY)
+    loop, tasks = asyncio.get_running_loop(), set[asyncio.Task[None]]()
+    while line := await loop.run_in_executor(None, requests.readline):
+        asked = json.loads(line)
+        task = loop.create_task(carry_out(asked.pop("number"), asked))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
 
 
-def _generate(engine: Any, asked: dict[str, Any]) -> dict[str, Any]:
-    """One prompt, or several at once."""
+async def _done(engine: Any, number: int, asked: dict[str, Any]) -> dict[str, Any]:
+    """One prompt, or several at once; an abort of one that has a number; or how much of the pools is taken."""
+    if "abort" in asked:
+        engine.tokenizer_manager.abort_request(f"{asked['abort']}")
+        return {}
+    if "pools" in asked:
+        return _taken(await engine.tokenizer_manager.get_loads())
     rooms = {f"bootstrap_{key}": asked[key] for key in ("host", "port", "room") if key in asked}
+    rooms |= {} if isinstance(asked["ids"][0], list) else {"rid": f"{number}"}
     sampling = {"temperature": 0, "max_new_tokens": asked["count"], "ignore_eos": True}
-    began = time.monotonic()
-    made = engine.generate(input_ids=asked["ids"], return_logprob=True, sampling_params=sampling, **rooms)
-    answers = [_answer(one) for one in (made if isinstance(made, list) else [made])]
-    return {"answers": answers, "seconds": time.monotonic() - began}
+    began, first = time.monotonic(), 0.0
+    stream = await engine.async_generate(
+        input_ids=asked["ids"], return_logprob=True, sampling_params=sampling, stream=True, **rooms
+    )
+    made: dict[int, Any] = {}
+    async for one in stream:
+        first = first or time.monotonic() - began
+        made[one.get("index", 0)] = one
+    answers = [_answer(made[index]) for index in sorted(made)]
+    return {"answers": answers, "first": first, "seconds": time.monotonic() - began}
+
+
+def _taken(loads: Sequence[Any]) -> dict[str, int]:
+    """Tokens that SGLang's pools have given away, and requests that it works on; radix caches count for nothing."""
+    queues = [each.disaggregation for each in loads if each.disaggregation is not None]
+    counts = (sum(getattr(each, name) for name in each.__struct_fields__ if name.endswith("_reqs")) for each in queues)
+    requests = sum(counts, sum(each.num_running_reqs + each.num_waiting_reqs for each in loads))
+    return {"tokens": sum(each.num_used_tokens for each in loads), "requests": requests}
 
 
 def _answer(one: dict[str, Any]) -> dict[str, Any]:

@@ -1,134 +1,143 @@
 """Carry out cases with real engines: tokens of a pair against those of one engine. Runs in SGLang's environment.
 
-python -m tests.sglang.play FOLDER NAME…        a line of JSON for each case: its name, and what became of it
+python -m tests.sglang.play FOLDER BACKEND NAME…      a line of JSON for each case: its name, and what became of it
 """
 
 from __future__ import annotations
 
 import json
-import random
-import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tests.sglang import engine as engines
 from tests.sglang.cases import CASES, Case
-from tests.sglang.engine import Engine
-from tests.vllm import models
+from tests.sglang.engine import EngineEndedError
+from tests.sglang.faults import PROMPTS, suffered
+from tests.sglang.pair import PARTS, Pair, Tokens, alike, drawn
 
-COUNT, GAP, FIRST_PORT, STEP = 16, 1e-3, 24000, 40
-ROOM = 1000
+FIRST_PORT, STEP = 24000, 40
+RIGHT, REFUSED, FAILED, WRONG, CRASHED = "right", "refused", "failed", "wrong", "engine ended"
+Outcome = tuple[str, str]
 
 
-def main(folder: Path, names: Sequence[str]) -> None:
+def main(folder: Path, backend: str, names: Sequence[str]) -> None:
     engines.imported()
-    for number, case in enumerate(case for case in CASES if case.name in names):
+    with Player(folder, backend) as player:
+        for case in CASES:
+            if case.name in names:
+                word, why = player.play(case)
+                print(json.dumps({"case": case.name, "word": word, "why": why, "first": player.first}), flush=True)
+
+
+class Player:
+    """Plays cases one by one. Engines that did well go on to the next case if it wants the same ones."""
+
+    def __init__(self, folder: Path, backend: str) -> None:
+        self._folder, self._backend, self._port = folder, backend, FIRST_PORT
+        self._pair: Pair | None = None
+        self._alone: dict[str, list[dict[str, Any]]] = {}
+        self.first: list[float] = []
+
+    def __enter__(self) -> Player:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+
+    def play(self, case: Case) -> Outcome:
+        """A word, and why."""
+        word, why = CRASHED, ""
         try:
-            word = run(folder, case, FIRST_PORT + STEP * number)
-        except (RuntimeError, TimeoutError) as error:
-            word = f"crashed: {error}"
-        print(json.dumps({"case": case.name, "word": word}), flush=True)
+            word, why = self._played(case)
+        except (EngineEndedError, TimeoutError) as error:
+            why = str(error)
+        finally:
+            self.first = self._pair.first if self._pair else []
+            if word != RIGHT:
+                self._stop()
+        return word, why
+
+    def _played(self, case: Case) -> Outcome:
+        prompts = drawn(case.lengths) if case.fault is None else PROMPTS
+        pair = self._fitting(case)
+        pair.case, pair.first = case, []
+        pair.seen.clear()
+        expected = self._expected(pair, prompts)
+        if case.stopped:
+            return stopped(pair)
+        if not pair.started:
+            pair.start()
+            warm(pair)
+        if case.fault is not None:
+            wrong = suffered(pair, expected)
+            return (WRONG if wrong else RIGHT), "; ".join([*wrong, ", ".join(f"{n} {w}" for w, n in pair.seen.items())])
+        return judged(case, expected * case.times, list(through(pair, prompts)))
+
+    def _fitting(self, case: Case) -> Pair:
+        """The pair that runs already, or a new one, which is not started."""
+        if self._pair is None or engines_of(self._pair.case) != engines_of(case):
+            self._stop()
+            self._pair = Pair(self._folder, case, self._port, self._backend)
+            self._port += STEP
+        return self._pair
+
+    def _expected(self, pair: Pair, prompts: Sequence[Tokens]) -> list[dict[str, Any]]:
+        key = f"{pair.case.model} {prompts}"
+        if key not in self._alone:
+            self._alone[key] = pair.alone(prompts)
+        return self._alone[key]
+
+    def _stop(self) -> None:
+        if self._pair is not None:
+            self._pair.stop()
+        self._pair = None
 
 
-def run(folder: Path, case: Case, port: int) -> str:
-    """`right`, `refused`, or what was wrong."""
-    prompts, started = drawn(case.lengths), list[Engine]()
+def engines_of(case: Case) -> Case:
+    """A case without what says nothing of its engines."""
+    return replace(case, name="", fault=None, refused="", lengths=(), times=1, together=False)
+
+
+def stopped(pair: Pair) -> Outcome:
+    """Refused if an engine does not start, and says why."""
     try:
-        alone = begin(started, folder, case.model, {"page_size": 16, "port": port + 2}, {})
-        alone.answer()
-        expected = [ask(alone, prompt)[0] for prompt in prompts]
-        alone.stop()
-        common = {"disaggregation_transfer_backend": "kvplan", "disaggregation_bootstrap_port": port + 10}
-        environment = {"KVPLAN_CONFIG": json.dumps(dict(case.config))}
-        prefill = begin(started, folder, case.model, {**common, "disaggregation_mode": "prefill", "port": port,
-                        **case.prefill}, {**environment, **case.prefill_environment})  # fmt: skip
-        decode = begin(started, folder, case.decode_model or case.model, {**common, "disaggregation_mode": "decode",
-                       "port": port + 1, "disaggregation_decode_retraction_backup": "cpu_tensor",
-                       **case.decode}, {**environment, **case.decode_environment})  # fmt: skip
-        prefill.answer()
-        decode.answer()
-        return judged(case, expected * case.times, list(through(case, prompts, prefill, decode, port + 10)))
-    finally:
-        for one in started:
-            one.stop()
+        pair.start()
+    except EngineEndedError as error:
+        log = "".join(one.log.read_text(errors="replace") for one in pair.engines.values())
+        return (REFUSED, "") if pair.case.stopped in log else (CRASHED, str(error))
+    return WRONG, "both engines serve"
 
 
-def begin(
-    started: list[Engine], folder: Path, model: str, options: Mapping[str, Any], environment: Mapping[str, str]
-) -> Engine:
-    log = folder / f"{options['port']}.log"
-    made = Engine({"model_path": str(checkpoint(folder, model)), **options}, dict(environment), log)
-    started.append(made)
-    return made
+def warm(pair: Pair) -> None:
+    """One prompt before all others, which compiles the plan, and for which the engines meet."""
+    for part, number in zip(PARTS, pair.both(drawn([20], seed=3)[0]), strict=True):
+        pair.answers(part, number)
+    pair.first.clear()
 
 
-def checkpoint(folder: Path, model: str) -> Path:
-    """A small model's folder. One called `…_other` has the same configuration, and other weights."""
-    place, base = folder / "models" / model, model.removesuffix("_other")
-    if not (folder / "models" / base).exists():
-        (folder / "models" / base).mkdir(parents=True)
-        models.make(base, str(folder / "models" / base))
-    if model != base and not place.exists():
-        shutil.copytree(folder / "models" / base, place)
-        change(place / "model.safetensors")
-    return place
-
-
-def change(weights: Path) -> None:
-    """Halve every weight that is a vector."""
-    from safetensors.torch import load_file, save_file
-
-    tensors = load_file(weights)
-    save_file({name: value / 2 if value.dim() == 1 else value for name, value in tensors.items()}, weights)
-
-
-def drawn(lengths: Sequence[int]) -> list[list[int]]:
-    dice = random.Random(1)
-    return [[dice.randrange(3, 500) for _ in range(length)] for length in lengths]
-
-
-def ask(one: Engine, ids: Any, **rooms: Any) -> list[dict[str, Any]]:
-    one.ask(ids=ids, count=COUNT, **rooms)
-    return answers(one)
-
-
-def answers(one: Engine) -> list[dict[str, Any]]:
-    got = one.answer(60)
-    return got.get("answers", [{"error": got.get("error", "no answer")}])
-
-
-def through(case: Case, prompts: list[list[int]], prefill: Engine, decode: Engine, port: int) -> Any:
+def through(pair: Pair, prompts: list[Tokens]) -> Iterator[dict[str, Any]]:
     """The answers of decode. As a router does, both engines are asked at once."""
-    sent: list[Any] = [prompts] if case.together else prompts * case.times
-    for number, ids in enumerate(sent):
-        rooms = {"host": "127.0.0.1", "port": port, "room": ROOM + number}
-        if case.together:
-            rooms = {key: [value] * len(ids) for key, value in rooms.items()}
-            rooms["room"] = [ROOM + turn for turn in range(len(ids))]
-        for one in (prefill, decode):
-            one.ask(ids=ids, count=COUNT, **rooms)
-        answers(prefill)
-        yield from answers(decode)
+    sent: list[Any] = [prompts] if pair.case.together else prompts * pair.case.times
+    for ids in sent:
+        first, second = pair.both(ids, len(ids) if pair.case.together else 0)
+        pair.answers("prefill", first)
+        yield from pair.answers("decode", second)
 
 
-def judged(case: Case, expected: list[dict[str, Any]], found: list[dict[str, Any]]) -> str:
+def judged(case: Case, expected: list[dict[str, Any]], found: list[dict[str, Any]]) -> Outcome:
     """What a case comes to: all requests are right, or all are refused for the reason that it names."""
-    if case.refused:
-        wrong = [one for one in found if case.refused not in (one.get("error") or "")]
-        return "refused" if found and not wrong else f"not refused: {wrong}"
+    errors = [one.get("error") or "" for one in found]
+    if case.refused and found and all(case.refused in error for error in errors):
+        return REFUSED, ""
     right = sum(alike(want, one) for want, one in zip(expected, found, strict=False))
-    if right == len(expected) == len(found):
-        return "right"
-    return f"{right} of {len(expected)} right; {[one.get('error') for one in found]}"
-
-
-def alike(want: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
-    """Whether tokens are the same, and logprobs nearly so."""
-    pairs = zip(want["logprobs"], found.get("logprobs") or [], strict=False)
-    return want["tokens"] == found.get("tokens") and all(abs(one - other) < GAP for one, other in pairs)
+    if right == len(expected) == len(found) and not case.refused:
+        return RIGHT, ""
+    why = f"{right} of {len(expected)} right; {[error for error in errors if error][:1]}"
+    return (FAILED if found and all(errors) else WRONG), why
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:])
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])

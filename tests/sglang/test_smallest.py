@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from tests.engine_environment import UnavailableError
 from tests.sglang import environment
-from tests.sglang.__main__ import PAGE, TABLE, drawn, played, read
-from tests.sglang.cases import CASES
-from tests.sglang.play import alike, judged
+from tests.sglang.__main__ import played
+from tests.sglang.cases import CASES, MODES, Fault
+from tests.sglang.pair import alike
+from tests.sglang.play import judged
+from tests.sglang.table import OWN, PAGE, TABLE, TABLES, cell_of
 
 
 @pytest.mark.vllm
@@ -19,14 +21,24 @@ def test_tokens_of_a_pair_are_those_of_one_engine(tmp_path: Path) -> None:
         python = environment.cached()
     except UnavailableError as reason:
         pytest.skip(str(reason))
-    assert played(python, tmp_path, CASES[:1]) == {CASES[0].name: "right"}
+    (found,) = played(python, tmp_path, CASES[:1])
+    assert (found.case, found.word) == (CASES[0].name, "right"), found.why
 
 
-def test_the_page_has_a_row_for_every_case() -> None:
-    (found,) = TABLE.finditer(PAGE.read_text())
-    cells = read(found[2])
-    assert [case.name for case in CASES] == [name for name in cells if name != "case" and set(name) != {"-"}]
-    assert drawn(cells) in found[2]
+def test_the_page_has_the_cells_of_every_case() -> None:
+    page = {hit[2]: hit[3] for hit in TABLE.finditer(PAGE.read_text())}
+    for table in TABLES:
+        cells = table.read(page[table.word])
+        assert table.drawn(cells) in page[table.word]
+        assert len(cells) == len(table.rows) * len(table.columns)
+
+
+def test_a_cell_stays_unless_its_case_ran() -> None:
+    table = TABLES[1]
+    (first, second) = [case for case in CASES if case.fault is Fault.PREFILL_FROZEN]
+    cells = {cell_of(first, "kvplan"): "right", cell_of(second, "kvplan"): "**wrong**", cell_of(first, OWN): "failed"}
+    assert {column for _, column in cells} == {*MODES, OWN}
+    assert table.read(table.drawn(cells)).items() >= cells.items()
 
 
 ANSWER = {"tokens": [1, 2], "logprobs": [-0.5, -0.25]}
@@ -41,9 +53,12 @@ def test_other_tokens_and_other_logprobs_are_not_right() -> None:
 
 def test_a_case_is_right_only_if_all_of_it_is() -> None:
     case = next(case for case in CASES if not case.refused)
-    assert judged(case, [ANSWER] * 2, [ANSWER] * 2) == "right"
-    assert judged(case, [ANSWER] * 2, [ANSWER]).startswith("1 of 2 right")
+    assert judged(case, [ANSWER] * 2, [ANSWER] * 2) == ("right", "")
+    assert judged(case, [ANSWER] * 2, [ANSWER])[0] == "wrong"
+    assert judged(case, [ANSWER] * 2, [ANSWER, {"error": "lost"}])[0] == "wrong"
+    assert judged(case, [ANSWER], [{"error": "lost"}])[0] == "failed"
     refused = next(case for case in CASES if case.refused)
-    assert judged(refused, [], [{"error": f"the peer {refused.refused} x"}]) == "refused"
-    assert judged(refused, [], [ANSWER]).startswith("not refused")
-    assert judged(refused, [], []).startswith("not refused")
+    assert judged(refused, [], [{"error": f"the peer {refused.refused} x"}])[0] == "refused"
+    assert judged(refused, [ANSWER], [ANSWER])[0] == "wrong"
+    assert judged(refused, [], [])[0] == "wrong"
+    assert judged(refused, [ANSWER], [{"error": "another reason"}])[0] == "failed"

@@ -49,7 +49,9 @@ def test_a_flag_that_no_cache_depends_on_says_why(engine: str, flag: str) -> Non
     assert LIBRARY.engine(engine).aside[flag] in str(caught.value)
 
 
-@pytest.mark.parametrize(("key", "near"), [("page", "did you mean 'block'?"), ("size", "allowed: "), ("kv", "allowed: ")])
+@pytest.mark.parametrize(
+    ("key", "near"), [("page", "did you mean 'block'?"), ("size", "allowed: "), ("kv", "allowed: ")]
+)
 def test_a_word_of_one_flag_alone_means_its_key(key: str, near: str) -> None:
     with pytest.raises(BadInput) as caught:
         bind(LIBRARY, MODEL, f"engine=sglang,{key}=16")

@@ -1,0 +1,154 @@
+"""Two engines that a case names, and one that is alone: started, restarted, asked as a router asks, and compared."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from tests.sglang.cases import Case
+from tests.sglang.engine import Engine
+from tests.vllm import models
+
+COUNT, GAP = 16, 1e-3
+ANSWER_S, IDLE_S = 60.0, 20.0
+Part = Literal["prefill", "decode"]
+PARTS: tuple[Part, Part] = ("prefill", "decode")
+Tokens = list[int]
+
+
+@dataclass
+class Pair:
+    """The engines of a case, whose ports begin at `port`; what they write goes to `folder`."""
+
+    folder: Path
+    case: Case
+    port: int
+    backend: str
+    engines: dict[str, Engine] = field(default_factory=dict)
+    started: bool = False
+    # How requests ended, and seconds until the first token of each that decode answered.
+    seen: Counter[str] = field(default_factory=Counter)
+    first: list[float] = field(default_factory=list)
+    _rooms: int = 1000
+
+    def start(self) -> None:
+        """Start both. Raises EngineEndedError, TimeoutError."""
+        for part in PARTS:
+            self.begin(part)
+        for part in PARTS:
+            self.engines[part].ready()
+        self.started = True
+
+    def alone(self, prompts: Sequence[Tokens]) -> list[dict[str, Any]]:
+        """What one engine answers without any other."""
+        one = self._started("alone", self.case.model, {"page_size": 16, "port": self.port + 2}, {})
+        one.ready()
+        found = [one.answer(one.ask(ids=prompt, count=COUNT))["answers"][0] for prompt in prompts]
+        one.stop()
+        return found
+
+    def begin(self, part: Part) -> None:
+        """Begin to start an engine; one of before is gone."""
+        case, prefills = self.case, part == "prefill"
+        common = {
+            "disaggregation_transfer_backend": self.backend,
+            "disaggregation_bootstrap_port": self.port + 10,
+            "disaggregation_mode": part,
+            "port": self.port + (0 if prefills else 1),
+        }
+        own = case.prefill if prefills else {"disaggregation_decode_retraction_backup": "cpu_tensor", **case.decode}
+        config = {name: str(value).replace("@", str(self.folder)) if name in PATHS else value
+                  for name, value in case.config.items()}  # fmt: skip
+        environment = case.prefill_environment if prefills else case.decode_environment
+        model = case.model if prefills else case.decode_model or case.model
+        self._started(part, model, {**common, **own}, {"KVPLAN_CONFIG": json.dumps(config), **environment})
+
+    def restart(self, part: Part) -> None:
+        self.engines[part].stop()
+        self.begin(part)
+        self.engines[part].ready()
+
+    def stop(self) -> None:
+        for one in self.engines.values():
+            one.stop()
+
+    def room(self) -> int:
+        self._rooms += 1
+        return self._rooms
+
+    def ask(self, part: Part, ids: Any, room: Any) -> int:
+        """Ask one of them, in a room of a request or in rooms of several."""
+        many = isinstance(room, list)
+        host, port = ("127.0.0.1", self.port + 10)
+        where = {"host": [host] * len(room), "port": [port] * len(room)} if many else {"host": host, "port": port}
+        return self.engines[part].ask(ids=ids, count=COUNT, room=room, **where)
+
+    def both(self, ids: Any, count: int = 0) -> tuple[int, int]:
+        """Ask both at once, as a router does: the numbers at prefill and at decode. `count` are prompts at once."""
+        room = [self.room() for _ in range(count)] if count else self.room()
+        return self.ask("prefill", ids, room), self.ask("decode", ids, room)
+
+    def answers(self, part: Part, number: int) -> list[dict[str, Any]]:
+        got = self.engines[part].answer(number, ANSWER_S)
+        self.first += [got["first"]] if part == "decode" and got.get("first") else []
+        return got.get("answers") or [{"error": got.get("error", "no answer")}]
+
+    def idle(self, part: Part) -> str:
+        """Wait until an engine has given back all of its pools; what it has not given back, empty if all is well."""
+        end, one = time.monotonic() + IDLE_S, self.engines[part]
+        while True:
+            taken = one.answer(one.ask(pools=True), ANSWER_S)
+            if taken == {"tokens": 0, "requests": 0}:
+                return "" if "leak detected" not in one.log.read_text(errors="replace") else f"{part}: a leak is logged"
+            if time.monotonic() > end:
+                return f"{part} has not given back {taken}"
+            time.sleep(0.2)
+
+    def _started(self, name: str, model: str, options: Mapping[str, Any], environment: Mapping[str, str]) -> Engine:
+        path = {"model_path": str(checkpoint(self.folder, model))}
+        made = Engine({**path, **options}, dict(environment), self.folder / f"{options['port']}.log")
+        self.engines[name] = made
+        return made
+
+
+# Keys of a configuration that are paths; `@` in them is the folder of the run.
+PATHS = ("plans", "layout")
+
+
+def checkpoint(folder: Path, model: str) -> Path:
+    """A small model's folder. One called `…_other` has the same configuration, and other weights."""
+    place, base = folder / "models" / model, model.removesuffix("_other")
+    if not (folder / "models" / base).exists():
+        (folder / "models" / base).mkdir(parents=True)
+        models.make(base, str(folder / "models" / base))
+    if model != base and not place.exists():
+        shutil.copytree(folder / "models" / base, place)
+        _change(place / "model.safetensors")
+    return place
+
+
+def _change(weights: Path) -> None:
+    """Halve every weight that is a vector."""
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(weights)
+    save_file({name: value / 2 if value.dim() == 1 else value for name, value in tensors.items()}, weights)
+
+
+def drawn(lengths: Sequence[int], seed: int = 1) -> list[Tokens]:
+    """Prompts of these lengths."""
+    dice = random.Random(seed)
+    return [[dice.randrange(3, 500) for _ in range(length)] for length in lengths]
+
+
+def alike(want: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
+    """Whether tokens are the same, and logprobs nearly so."""
+    pairs = zip(want["logprobs"], found.get("logprobs") or [], strict=False)
+    return want["tokens"] == found.get("tokens") and all(abs(one - other) < GAP for one, other in pairs)

@@ -1,0 +1,66 @@
+"""The tables of docs/sglang.md: a row for each case, a column for each backend. A run writes the cells that it ran."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tests.paths import DOCS
+from tests.sglang.cases import CASES, MODES, Case, Fault
+from tests.vllm.table import markdown
+
+PAGE = DOCS / "sglang.md"
+KVPLAN, OWN = "kvplan", "nixl"
+BACKENDS = (KVPLAN, OWN)
+OWN_TITLE = "SGLang's NIXL backend"
+TABLE = re.compile(r"(<!-- table: ([\w-]+) -->\n)(.*?)(<!-- end of table -->)", re.DOTALL)
+NOT_RUN = "not run"
+Cell = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of the page: its word there, its rows, and its columns with their titles; the first one is of rows."""
+
+    word: str
+    head: str
+    rows: tuple[str, ...]
+    columns: Mapping[str, str]
+
+    def drawn(self, cells: Mapping[Cell, str]) -> str:
+        body = ([row, *(cells.get((row, column), NOT_RUN) for column in self.columns)] for row in self.rows)
+        return markdown([[self.head, *self.columns.values()], *body])
+
+    def read(self, text: str) -> dict[Cell, str]:
+        """The cells that the text of a table has."""
+        lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()]
+        found = {line[0]: line[1:] for line in lines if len(line) == len(self.columns) + 1}
+        pairs = {row: zip(self.columns, found.get(row, ()), strict=False) for row in self.rows}
+        return {(row, column): cell for row, cells in pairs.items() for column, cell in cells}
+
+
+TABLES = (
+    Table("sglang", "case", tuple(case.name for case in CASES if case.fault is None), {KVPLAN: KVPLAN, OWN: OWN_TITLE}),
+    Table("sglang-faults", "what happens", tuple(fault.value for fault in Fault),
+          {mode: f"kvplan, {mode}" for mode in MODES} | {OWN: OWN_TITLE}),
+)  # fmt: skip
+
+
+def cell_of(case: Case, backend: str) -> Cell:
+    """The row and the column of a case."""
+    if case.fault is None:
+        return case.name, backend
+    return case.fault.value, backend if backend == OWN else str(case.config["mode"])
+
+
+def write(cells: Mapping[Cell, str], times: Sequence[Sequence[str]] = ()) -> None:
+    """Write `cells`, and `times` if there are any, into the page; other cells stay as they are."""
+
+    def text(hit: re.Match[str]) -> str:
+        table = next((table for table in TABLES if table.word == hit[2]), None)
+        if table is not None:
+            return f"{hit[1]}\n{table.drawn({**table.read(hit[3]), **cells})}\n{hit[4]}"
+        return f"{hit[1]}\n{markdown(times)}\n{hit[4]}" if times else hit[0]
+
+    PAGE.write_text(TABLE.sub(text, PAGE.read_text()))
