@@ -32,7 +32,7 @@ from kvplan.integrations.shared.names import prompt_digest
 from kvplan.integrations.shared.note import PrefillNote
 from kvplan.plan.block_tables import blocks
 from kvplan.runtime import Slot
-from kvplan.runtime.errors import NoteError
+from kvplan.runtime.errors import NoteError, WithdrawnError
 
 TOKENS, ROOM, PAGE = 45, 77, 4
 PROMPT = range(TOKENS)
@@ -141,7 +141,8 @@ def test_a_request_that_prefill_aborts_fails_on_both_sides(pair: Pair) -> None:
     for sender in senders:
         sender.abort()
     assert over(receiver, *senders) == [RoomState.FAILED] * 3
-    assert "gave the request up" in str(receiver.error)
+    # Decode hears that prefill gave it up, or, if it was just about to read, that the pin is over.
+    assert isinstance(receiver.error, WithdrawnError)
     assert str(senders[0].error) == f"request {NAME} was aborted"
 
 
