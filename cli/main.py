@@ -39,6 +39,7 @@ GROUPS = {
         "demo": "Move a request between processes, and check every byte.",
         "doctor": "Say whether two engines fit together, and print what to run.",
         "keys": "Make a key pair, for an engine or for signing plans.",
+        "route": "Serve one OpenAI API with a prefill and a decode engine.",
     },
     "Measure": {
         "bench": "Measure what kvplan promises about speed, as ratios.",

@@ -14,11 +14,11 @@ import click
 
 from kvplan.cli import jobs
 from kvplan.cli.errors import REFUSED, as_dict, refusal
+from kvplan.cli.extras import check_extra
 from kvplan.cli.options import format_option, layouts_option
 from kvplan.cli.terminal import say, width
 from kvplan.cli.traffic.arrivals import Arrival, arrivals_of
 from kvplan.cli.traffic.candidates import pairs_of, simulated_pair
-from kvplan.cli.traffic.extras import check_extra
 from kvplan.cli.traffic.figures import CandidateFigures, best_of, bound, figures_of, why
 from kvplan.cli.traffic.plot import ComparedRun, check_plot, draw
 from kvplan.cli.traffic.simulate import simulated

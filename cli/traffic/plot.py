@@ -9,7 +9,7 @@ from typing import Any
 import click
 import numpy as np
 
-from kvplan.cli.traffic.extras import check_extra
+from kvplan.cli.extras import check_extra
 from kvplan.cli.traffic.figures import PARTS, CandidateFigures
 from kvplan.cli.traffic.runs import RequestEnd, SimulatedRun
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from kvplan.cli import extras
 from kvplan.cli.main import main
-from kvplan.cli.traffic import extras
 
 SMALL = """\
 kvplan: 1

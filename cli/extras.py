@@ -1,4 +1,4 @@
-"""Libraries that only a simulation needs, and that come with extras of kvplan."""
+"""Libraries that few commands need, and that come with extras of kvplan."""
 
 from __future__ import annotations
 

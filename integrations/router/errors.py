@@ -1,0 +1,45 @@
+"""What a router answers if an engine, or a client, does something that it cannot go on with."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+
+class RoutingError(Exception):
+    """A request ends with this HTTP status, and this body in the form of OpenAI's errors."""
+
+    def __init__(self, status: int, message: str, kind: str = "engine_error") -> None:
+        super().__init__(message)
+        self.status = status
+        self.body: dict[str, Any] = {"error": {"message": message, "type": kind, "code": status}}
+
+
+class BadBodyError(RoutingError):
+    """A client's request that is not routed."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(HTTPStatus.BAD_REQUEST, message, "invalid_request_error")
+
+
+class EngineAnswerError(RoutingError):
+    """An engine answered with an error: its status, and its body if it has one."""
+
+    def __init__(self, status: int, message: str, body: Any) -> None:
+        super().__init__(status, message)
+        if isinstance(body, dict):
+            self.body = body
+
+
+class UnreachableError(RoutingError):
+    """An engine does not answer at all, or not as it should."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(HTTPStatus.BAD_GATEWAY, message, "engine_unreachable")
+
+
+class SilentError(RoutingError):
+    """An engine said nothing for as long as it may be silent."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(HTTPStatus.GATEWAY_TIMEOUT, message, "engine_timeout")

@@ -1,0 +1,50 @@
+"""How a router asks engines of SGLang: by rooms. Decode is told where the first prefill worker answers."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from kvplan.integrations.shared.legs import Body, EngineLegs, Get, PairedRequest, WorkerAddress, host_and_port
+
+HOST, PORT, ROOM = "bootstrap_host", "bootstrap_port", "bootstrap_room"
+SERVER_INFO, BOOTSTRAP_PORT, RECORD = "/server_info", "disaggregation_bootstrap_port", "/kvplan"
+
+
+def prefill(body: Body, paired: PairedRequest) -> Body:
+    """Prefill sends the prompt of the room to whoever asks for it; it generates one token whatever is asked."""
+    sent = {name: value for name, value in body.items() if name != "stream_options"}
+    return {**sent, "stream": False, ROOM: paired.room}
+
+
+def decode(body: Body, paired: PairedRequest, at: WorkerAddress) -> Body:
+    """Decode receives the prompt of the room from that worker's engine."""
+    key = f"{at.key.encode().hex()}@" if at.key else ""
+    return {**body, HOST: f"tcp://{key}{at.host}", PORT: at.port, ROOM: paired.room}
+
+
+def address(record: Any) -> WorkerAddress | None:
+    """Where the first worker of a bootstrap record answers; None if it is no record."""
+    try:
+        return WorkerAddress(*host_and_port(str(record["address"])), str(record["key"]))
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+async def record(url: str, get: Get) -> str:
+    """Where the engine at a URL says where its workers answer: its bootstrap service. Raises what `get` raises."""
+    said = await get(url + SERVER_INFO)
+    host = urlsplit(url).hostname or ""
+    return f"http://{f'[{host}]' if ':' in host else host}:{said[BOOTSTRAP_PORT]}{RECORD}"
+
+
+LEGS = EngineLegs(
+    owner="sglang",
+    fields=frozenset({HOST, PORT, ROOM, "disagg_prefill_dp_rank"}),
+    computes_last=False,
+    tells_logprob=True,
+    prefill=prefill,
+    decode=decode,
+    address=address,
+    record=record,
+)
