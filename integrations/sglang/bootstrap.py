@@ -1,7 +1,8 @@
 """Where a prefill engine's workers answer, at the address that SGLang's router names: a small HTTP service.
 
 The first prefill worker puts its record there, decode workers get it. It holds no secret: with keys, decode compares
-the public key with those that it trusts.
+the public key with those that it trusts. Only a process of the same machine can put a record, since SGLang starts the
+service beside its first worker.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ SCHEME = "tcp://"
 LARGEST = 1 << 12
 # Seconds of one HTTP request, and between two attempts.
 REQUEST_S, RETRY_S = 5.0, 0.25
+# Connections that are served at once, each by a thread.
+MOST = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +54,8 @@ class Bootstrap:
     """The service, on a thread of its own, until `close`. Raises OSError if its port is taken."""
 
     def __init__(self, host: str, port: int) -> None:
-        made: Any = type("Handler", (_Handler,), {"record": b""})
-        self._server = ThreadingHTTPServer((host, port), made)
-        self._server.daemon_threads = True
+        made: Any = type("Handler", (_Handler,), {"record": b"", "timeout": REQUEST_S})
+        self._server = _Server((host, port), made)
         self.port: int = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, name="kvplan-bootstrap", daemon=True).start()
 
@@ -62,9 +64,30 @@ class Bootstrap:
         self._server.server_close()
 
 
+class _Server(ThreadingHTTPServer):
+    """Serves MOST connections at once, and closes others: threads of a flood would be the engine's."""
+
+    daemon_threads, request_queue_size = True, MOST
+
+    def __init__(self, *given: Any) -> None:
+        self._free = threading.BoundedSemaphore(MOST)
+        super().__init__(*given)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+
 class _Handler(BaseHTTPRequestHandler):
     record: bytes
-    timeout = REQUEST_S
 
     def do_GET(self) -> None:
         record = type(self).record
@@ -73,6 +96,10 @@ class _Handler(BaseHTTPRequestHandler):
     def do_PUT(self) -> None:
         size = int(self.headers.get("Content-Length") or 0)
         body = self.rfile.read(size) if 0 < size <= LARGEST else b""
+        # A process of this machine connects from the address that it connects to.
+        if self.client_address[0] != self.connection.getsockname()[0]:
+            self._answer(403, b"")
+            return
         if self.path != PATH or _record(body) is None:
             self._answer(400, b"")
             return
@@ -92,7 +119,14 @@ class _Handler(BaseHTTPRequestHandler):
 def register(where: str, record: PrefillRecord, seconds: float) -> None:
     """Put a record at HOST:PORT, within so many seconds. Raises HandshakeError."""
     body = json.dumps(asdict(record)).encode()
-    _until(seconds, lambda left: _ask(where, "PUT", body, left)[0] == 200, f"no bootstrap service takes it at {where}")
+
+    def put(left: float) -> bool:
+        status, _ = _ask(where, "PUT", body, left)
+        if status == 403:
+            raise HandshakeError(f"the bootstrap service at {where} takes this worker for one of another machine")
+        return status == 200
+
+    _until(seconds, put, f"no bootstrap service takes it at {where}")
 
 
 def lookup(where: str, seconds: float) -> PrefillRecord:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -34,6 +35,8 @@ def install() -> None:
 
 # SGLang's names of what a request is, in the order of ours.
 STATES = ("Failed", "Bootstrapping", "WaitingForInput", "Transferring", "Success")
+# Attributes of SGLang's queue of transfers: whether it keeps pages that another worker may be written, for how long.
+DEFERRED = {"enable_deferred_kv_release": True, "deferred_kv_release_timeout": math.inf}
 HELP = "install SGLang 0.5.23, or a release of kvplan that is made for yours"
 
 
@@ -81,10 +84,25 @@ def sender_created(result: Any, queue: Any, req: Any, *_: Any, **__: Any) -> Non
 
 
 def receiver_created(result: Any, queue: Any, req: Any, *_: Any, **__: Any) -> None:
-    """Tell our receiver the prompt of its request."""
-    _tell(result.kv_receiver, req)
+    """Tell our receiver the prompt of its request, and have SGLang keep pages that may still be written."""
+    if _tell(result.kv_receiver, req):
+        keep_until_settled(queue.transfer_queue)
 
 
-def _tell(one: Any, req: Any) -> None:
-    if (tell := getattr(one, "tell_prompt", None)) is not None:
+def keep_until_settled(transfers: Any) -> None:
+    """Have SGLang free pages of a failed request only if no worker writes to them any more, however long that takes.
+
+    By itself it frees them after a time-out, or at once, if the environment says so. Raises ConnectorError (I011).
+    """
+    for name, value in DEFERRED.items():
+        if not hasattr(transfers, name):
+            raise ConnectorError("I011", f"this release of SGLang's decode queue lacks {name}", HELP)
+        setattr(transfers, name, value)
+
+
+def _tell(one: Any, req: Any) -> bool:
+    """Whether a sender or a receiver is ours, which is told the prompt."""
+    tell = getattr(one, "tell_prompt", None)
+    if tell is not None:
         tell(req.origin_input_ids, getattr(req, "cache_salt", None) or "")
+    return tell is not None

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from kvplan.integrations.sglang import plugin
-from kvplan.integrations.sglang.bootstrap import LARGEST, PATH, Bootstrap, PrefillRecord, lookup, register
+from kvplan.integrations.sglang import bootstrap, plugin
+from kvplan.integrations.sglang.bootstrap import LARGEST, MOST, PATH, Bootstrap, PrefillRecord, lookup, register
 from kvplan.integrations.sglang.setup import PLACE, given_config
 from kvplan.integrations.shared.config import ConnectorConfig
 from kvplan.integrations.shared.errors import ConnectorError
@@ -99,6 +101,31 @@ def test_what_is_no_record_is_not_kept(service: Bootstrap, body: bytes) -> None:
         lookup(f"127.0.0.1:{service.port}", 0.2)
 
 
+def test_a_record_of_another_machine_is_refused(service: Bootstrap) -> None:
+    """127.0.0.2 is this machine, too, but no process connects from it by itself."""
+    where = f"127.0.0.1:{service.port}"
+    register(where, RECORD, 5)
+    with closing(http.client.HTTPConnection("127.0.0.1", service.port, 5, ("127.0.0.2", 0))) as connection:
+        connection.request("PUT", PATH, json.dumps({"address": "tcp://10.0.0.9:1", "key": ""}))
+        assert connection.getresponse().status == 403
+    assert lookup(where, 5) == RECORD
+
+
+def test_connections_beyond_a_number_are_closed_and_others_answered_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bootstrap, "REQUEST_S", 120)
+    with ExitStack() as stack, closing(Bootstrap("127.0.0.1", 0)) as service:
+        where = f"127.0.0.1:{service.port}"
+        register(where, RECORD, 5)
+        for _ in range(MOST):
+            stack.enter_context(closing(socket.create_connection(("127.0.0.1", service.port), 5)))
+        with pytest.raises(HandshakeError):
+            lookup(where, 1)
+        stack.close()
+        assert lookup(where, 20) == RECORD
+
+
 def test_a_service_that_is_not_there_is_waited_for_no_longer_than_told() -> None:
     with pytest.raises(HandshakeError, match=r"no bootstrap service takes it at 127\.0\.0\.1:1 within 0\.2 s: "):
         register("127.0.0.1:1", RECORD, 0.2)
@@ -124,6 +151,21 @@ def test_only_an_engine_that_is_asked_for_kvplan_is_stopped(
             plugin.install()
     else:
         plugin.install()
+
+
+def test_pages_of_a_failed_request_are_kept_until_nothing_writes_to_them() -> None:
+    """SGLang frees them after 30 s, which proves nothing."""
+    transfers = SimpleNamespace(enable_deferred_kv_release=False, deferred_kv_release_timeout=30.0)
+    queue, told = SimpleNamespace(transfer_queue=transfers), list[object]()
+    req = SimpleNamespace(origin_input_ids=[1, 2])
+    plugin.receiver_created(SimpleNamespace(kv_receiver=SimpleNamespace()), queue, req)
+    assert transfers.deferred_kv_release_timeout == 30.0, "another backend's receiver"
+    ours = SimpleNamespace(tell_prompt=lambda ids, salt: told.append((ids, salt)))
+    plugin.receiver_created(SimpleNamespace(kv_receiver=ours), queue, req)
+    assert (transfers.enable_deferred_kv_release, transfers.deferred_kv_release_timeout) == (True, math.inf)
+    assert told == [([1, 2], "")]
+    with pytest.raises(ConnectorError, match="I011"):
+        plugin.keep_until_settled(SimpleNamespace())
 
 
 REGISTERED = """
