@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kvplan.compiler.bind.mesh import mesh_sizes
-from kvplan.compiler.errors import Refused
-from kvplan.compiler.side.options import Env, split_options, value_of
-from kvplan.dsl.lang.evaluate import evaluate
-from kvplan.dsl.lang.nodes import SizeSet, Value
-from kvplan.dsl.model import Cache, Engine, Kind, Model
+from kvplan.compiler.side.kernels import accepted, common
+from kvplan.compiler.side.options import Env, split_options
+from kvplan.dsl.lang.nodes import SizeSet
+from kvplan.dsl.model import Cache, Engine, Kind, Model, Param
 from kvplan.dsl.schema.names import KERNELS
 
 if TYPE_CHECKING:
@@ -21,8 +20,16 @@ def option_values(library: Library, engine: Engine, model: Model, given: Mapping
     """A model's words, the sizes of the mesh and every option. Raises BadInput (S…), Refused (C114, C118), DslError."""
     env: Env = {**model.words, **mesh_sizes(engine, given)}
     if engine.kernels:
-        env[KERNELS] = _kernels(library, engine, model, env)
+        env[KERNELS] = _kernels(library, engine, model, split_options(_before(engine), given, env))
     return split_options(engine.options, given, env)
+
+
+def _before(engine: Engine) -> dict[str, Param]:
+    """The options that the engine's `kernels` may ask for: those whose defaults do not need these."""
+    late, options = {KERNELS}, engine.options
+    while more := {n for n, option in options.items() if option.default and option.default.names & late} - late:
+        late |= more
+    return {name: option for name, option in options.items() if name not in late}
 
 
 def _kernels(library: Library, engine: Engine, model: Model, env: Env) -> SizeSet:
@@ -30,32 +37,10 @@ def _kernels(library: Library, engine: Engine, model: Model, env: Env) -> SizeSe
     kinds = {cache.name: library.kind(cache.kind) for cache in model.caches.values()}
     paged = [cache for cache in model.caches.values() if kinds[cache.name].store != "state"]
     sets = {cache.name: _accepted(engine, kinds[cache.name], cache, env) for cache in paged}
-    found = default_kernels(engine, env) if not sets else next(iter(sets.values()))
-    for sizes in sets.values():
-        common = found & sizes
-        if common is None:
-            takes = ", ".join(f"{name}: {sizes}" for name, sizes in sets.items())
-            said = f"no block size suits the attention kernels of all caches on {engine.name} ({takes})"
-            raise Refused("C118", said, "mend `kernels` in the engine's file")
-        found = common
-    return found
+    return common(engine, sets or {"": accepted(engine, "default", {}, env)})
 
 
 def _accepted(engine: Engine, kind: Kind, cache: Cache, env: Env) -> SizeSet:
-    rule = engine.kernels.get(kind.name) or engine.kernels.get("tokens")
-    if rule is None:
-        return default_kernels(engine, env)
     params = {name: param.default for name, param in kind.params.items() if param.default is not None}
     outer = {name: value for name, value in env.items() if name not in kind.params}
-    return _sizes(engine, value_of(rule, {**params, **cache.params}, outer))
-
-
-def default_kernels(engine: Engine, env: Env) -> SizeSet:
-    """What kernels accept whose kind the engine's file does not name. Raises Refused (C114)."""
-    return _sizes(engine, evaluate(engine.kernels["default"], env))
-
-
-def _sizes(engine: Engine, value: Value | SizeSet) -> SizeSet:
-    if not isinstance(value, SizeSet):
-        raise Refused("C114", f"`kernels` of {engine.name} is {value!r}, not a set of sizes", "mend the engine's file")
-    return value
+    return accepted(engine, kind.name, {**params, **cache.params}, outer)

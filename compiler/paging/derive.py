@@ -8,8 +8,9 @@ from typing import TypeVar
 
 from kvplan.compiler.bound import BoundCache, BoundSide, BoundWorker
 from kvplan.compiler.errors import Refused
-from kvplan.compiler.paging.measured import grid, of_cache, page
+from kvplan.compiler.paging.measured import ACCEPTED, grid, of_cache, page
 from kvplan.compiler.paging.pool import PagePool, PooledCache, pooled
+from kvplan.compiler.side.kernels import accepted, common
 from kvplan.compiler.side.options import Env, number, settle, value_of
 from kvplan.dsl.lang.nodes import Expr, SizeSet, Value
 from kvplan.dsl.model import Engine
@@ -45,16 +46,28 @@ def derived(facts: RuleInputs, over: Over) -> DerivedValues:
 
     Raises Refused (C114, C116, C118, C138).
     """
-    known = {
-        c.name: {**facts.env, **of_cache(facts.side, facts.workers, c), **_of(over, c.name)} for c in facts.side.caches
-    }
+    known = {c.name: {**_measured(facts, c), **_of(over, c.name)} for c in facts.side.caches}
     pool = _pool(facts, known) if facts.pools and known else None
     shapes = {"shapes": _shapes(facts, pool) if pool else 1}
     caches = {name: _settled(facts.engine, {**env, **shapes, **_pooled(pool, name)}) for name, env in known.items()}
     main = _main(facts.side, known)
-    plain = {**facts.env, **of_cache(facts.side, facts.workers, main), **_of(over, None), **shapes}
+    plain = {**_measured(facts, main), **_of(over, None), **shapes}
     env = {**plain, **_pooled(pool, main.name if main else None)}
     return DerivedValues(_settled(facts.engine, env), caches, pool)
+
+
+def _measured(facts: RuleInputs, cache: BoundCache | None) -> Env:
+    """What rules may ask before pages are made alike; None for a side without caches."""
+    sizes = {ACCEPTED: _accepted(facts, cache)} if facts.engine.kernels else {}
+    return {**facts.env, **of_cache(facts.side, facts.workers, cache), **sizes}
+
+
+def _accepted(facts: RuleInputs, cache: BoundCache | None) -> SizeSet:
+    """What the kernels of all caches accept that keep the same tokens; a state has those of kinds without a rule."""
+    paged = [other for other in facts.side.caches if other.store == "tokens"]
+    alike = [other for other in paged if cache in paged and other.needs == cache.needs]
+    sets = {other.name: accepted(facts.engine, other.kind, {}, {**facts.env, **other.env}) for other in alike}
+    return common(facts.engine, sets or {"": accepted(facts.engine, "default", {}, facts.env)})
 
 
 def _of(over: Over, cache: str | None) -> Env:

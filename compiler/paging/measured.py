@@ -11,7 +11,7 @@ from kvplan.compiler.placement.place import layer_bytes, local_sizes
 from kvplan.compiler.placement.shards import shard_intervals
 from kvplan.compiler.side.options import Env
 
-OWN_BLOCK = "own_block"
+OWN_BLOCK, ACCEPTED = "own_block", "accepted"
 # The parameter by which an engine tells caches apart that store the same.
 APART = "apart"
 

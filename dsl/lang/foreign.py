@@ -57,6 +57,8 @@ def call(node: Call, env: Mapping[str, object], worth: Worth) -> object:
         case "count":
             item = worth(node.args[1], env)
             return sum(same(item, other) for other in _several(node.args[0], env, worth))
+        case "place":
+            return _place(node, env, worth)
         case _:
             return _assumed(node, env, worth)
 
@@ -109,6 +111,14 @@ def _assumed(node: Call, env: Mapping[str, object], worth: Worth) -> object:
     if not env.get(ASSUMING):
         raise fault("E026", "nothing says it", node.span)
     return worth(node.args[0], env)
+
+
+def _place(node: Call, env: Mapping[str, object], worth: Worth) -> int:
+    item = worth(node.args[1], env)
+    places = (n for n, other in enumerate(_several(node.args[0], env, worth)) if same(item, other))
+    if (found := next(places, None)) is None:
+        raise fault("E026", "no entry is that", node.span)
+    return found
 
 
 def _whole(node: Call, env: Mapping[str, object], worth: Worth) -> int:

@@ -32,6 +32,7 @@ FOREIGN = {
     "number(x)": "x if it is a whole number; what is anything else counts as not there",
     "len(x)": "how many entries a list or mapping has, or letters a word",
     "count(x, y)": "how many entries of x are y",
+    "place(x, y)": "the number of the first entry of x that is y, from 0",
     "assumed(x)": "x, where nothing else is known; whoever reads the file is told that it is assumed",
 }
 MANY = 64

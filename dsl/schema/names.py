@@ -26,6 +26,10 @@ PAGED = {
     "chunk": "tokens of the chunk that the cache needs; 0 if none",
     "ring": "tokens that the cache keeps where it is a ring; 0 if it is none",
     "own_block": "the cache's parameter `own_block`, 0 if its kind has none",
+    "accepted": (
+        "block sizes that the kernels accept of all caches that keep the same tokens as this one, by `kernels`; those "
+        "of kinds without a rule for a state"
+    ),
     "kind": "the cache's kind",
     "store": "what the cache's kind stores: `tokens` or `state`",
 }  # fmt: skip

@@ -5,6 +5,7 @@ each of its layers is asked for its spec, and vLLM's own planning and allocation
 views, on the CPU, with a few blocks. `args` are the options of `vllm_dump.py`.
 """
 
+import collections
 import contextlib
 import copy
 import dataclasses
@@ -205,16 +206,24 @@ def described(spec):
 
 
 def numbered(config, model):
-    """The number of each layer by the name of its cache. Names have other numbers here and there, paths not."""
-    paths = {id(module): path for path, module in model.named_modules()}
-    found = {
-        name: paths.get(id(layer), name) for name, layer in config.compilation_config.static_forward_context.items()
-    }
-    return {
-        name: numbers[0]
-        for name, path in found.items()
-        if (numbers := [int(n) for n in re.findall(r"\.(\d+)(?=\.|$)", path)])
-    }
+    """The number of each layer by the name of its cache. Names have other numbers here and there, paths not.
+
+    A module that several layers share has a cache of a class for each of them, in their order.
+    """
+    places = collections.defaultdict(list)
+    for path, module in model.named_modules(remove_duplicate=False):
+        places[id(module)] += numbers_in(path)[:1]
+    given, found = collections.Counter(), {}
+    for name, layer in config.compilation_config.static_forward_context.items():
+        numbers = places[id(layer)] or numbers_in(name)[:1]
+        own = type(layer), tuple(numbers)
+        found |= {name: numbers[given[own] % len(numbers)]} if numbers else {}
+        given[own] += 1
+    return found
+
+
+def numbers_in(path):
+    return [int(number) for number in re.findall(r"\.(\d+)(?=\.|$)", path)]
 
 
 def dump(args, entry, more, numbers, plan, kernels, views):

@@ -46,6 +46,38 @@ def test_a_block_suits_every_cache(kernels: str, blocks: dict[str, int], tmp_pat
     assert {cache.name: cache.kernel for cache in side.caches} == blocks
 
 
+SLIDES = """
+kvplan: 1
+model: slides
+title: Slides
+dtype: bf16
+query_heads: 8
+layers: 4
+caches:
+  attention: {kind: gqa, layers: layer < 2, heads: 2, dim: 128}
+  sliding: {kind: gqa, layers: layer >= 2, heads: 2, dim: 64, window: 512}
+"""
+
+
+def test_a_kernel_block_suits_those_that_keep_the_same_tokens(tmp_path: Path) -> None:
+    """Blocks suit all caches; windows have a table of their own, and kernels split it as they like."""
+    (tmp_path / "slides.yaml").write_text(SLIDES)
+    library = with_kernels(tmp_path, "gqa: 'multiples(16) if window > 0 else sizes(64)'")
+    caches = bind(library, library.model("slides"), "engine=ours").caches
+    assert {cache.name: (cache.tokens, cache.kernel) for cache in caches} == {
+        "attention": (64, 64), "sliding": (128, 128),
+    }  # fmt: skip
+
+
+def test_kernels_ask_for_options(tmp_path: Path) -> None:
+    """Those whose defaults do not need what kernels accept."""
+    library = with_kernels(
+        tmp_path, "gqa: 'sizes(64) if record == 'fp8' else multiples(16)'".replace("'fp8'", "''fp8''")
+    )
+    sides = [bind(library, library.model("two"), f"engine=ours,order=BLHNC{more}") for more in ("", ",kv_dtype=fp8")]
+    assert [side.caches[0].kernel for side in sides] == [16, 64]
+
+
 @pytest.mark.parametrize(
     ("kernels", "code", "said"),
     [

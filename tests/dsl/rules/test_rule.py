@@ -60,6 +60,8 @@ def code(text: str) -> str:
         ("count(word, 'M')", 1),
         ("count(list, 1)", 1),
         ("count(list, true)", 1),
+        ("place(word, '*')", 3),
+        ("place(list, true) if has(place(list, 9)) else place(list, 1)", 0),
         ("has(n)", True),
         ("has(none) or has(missing)", False),
         ("has(n, word) and not has(n, missing)", True),
@@ -86,7 +88,8 @@ def test_functions(text: str, value: object) -> None:
         ("assumed(3)", "E026"), ("first(missing, none)", "E026"), ("at(list, 4)", "B007"), ("at(list, 0 - 1)", "B007"),
         ("at(word, 9)", "B007"), ("first(at(list, 9), 3)", "B007"), ("has(at(list, 9))", "B007"), ("half", "T001"),
         ("half + 1", "T001"), ("list", "T001"), ("map", "T001"), ("at(map, true)", "T001"), ("at(list, 'x')", "T001"),
-        ("at(list, true)", "T001"), ("len(n)", "T001"), ("at(n, 0)", "T001"), ("count(n, 1)", "T001"), ("huge", "B002"),
+        ("at(list, true)", "T001"), ("len(n)", "T001"), ("at(n, 0)", "T001"), ("count(n, 1)", "T001"),
+        ("place(n, 1)", "T001"), ("place(list, 9)", "E026"), ("huge", "B002"),
         ("has(huge)", "B002"), ("first(huge, 1)", "B002"), ("number(word)", "E026"), ("agreed(missing, none)", "E026"),
         ("agreed(huge, 1)", "B002"), ("number(huge)", "B002"),
     ],
@@ -297,7 +300,7 @@ def test_an_integer_of_any_length() -> None:
 PIECES = ["n", "word", "none", "half", "list", "map", "huge", "missing", "'x'", "0", "7", "true"]
 SHAPES = (
     "at({}, {})", "len({})", "agreed({}, {})", "number({})",
-    "count({}, {})", "has({}, {})", "first({}, {})", "among({}, {})", "assumed({})",
+    "count({}, {})", "place({}, {})", "has({}, {})", "first({}, {})", "among({}, {})", "assumed({})",
     "({} + {})", "({} == {})", "({} if {} else {})", "({} and {})", "-{}", "bytes({})", "min({}, {})", "({} // {})",
 )  # fmt: skip
 

@@ -9,7 +9,7 @@ from itertools import combinations, product
 from tests.golden.gallery.formula import closure
 
 from kvplan.compiler.bind.mesh import mesh_sizes
-from kvplan.compiler.bind.options import default_kernels
+from kvplan.compiler.side.kernels import accepted
 from kvplan.compiler.side.options import split_options
 from kvplan.dsl.lang.evaluate import filled
 from kvplan.dsl.lang.nodes import SizeSet, Storage, Value
@@ -64,7 +64,7 @@ def storages(engine: Engine, kind: Kind) -> dict[str, Storage]:
 def default_env(engine: Engine, given: Mapping[str, str] | None = None) -> dict[str, Value | SizeSet]:
     """Options and mesh sizes of a side that says nothing but `given`."""
     outer = {**WORDS, **mesh_sizes(engine, {})}
-    kernels = {KERNELS: default_kernels(engine, outer)} if engine.kernels else {}
+    kernels = {KERNELS: accepted(engine, "default", {}, outer)} if engine.kernels else {}
     return split_options(engine.options, given or {}, {**outer, **kernels})
 
 

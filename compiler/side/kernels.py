@@ -1,0 +1,32 @@
+"""The block sizes that attention kernels accept, by an engine's rules for the kinds of its caches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kvplan.compiler.errors import Refused
+from kvplan.compiler.side.options import Env, value_of
+from kvplan.dsl.lang.nodes import Expr, SizeSet
+from kvplan.dsl.model import Engine
+
+
+def accepted(engine: Engine, kind: str, params: Mapping[str, Expr], env: Env) -> SizeSet:
+    """What kernels of one cache accept; `params` are its parameters that `env` lacks. Raises Refused (C114)."""
+    rule = engine.kernels.get(kind) or engine.kernels.get("tokens") or engine.kernels["default"]
+    value = value_of(rule, params, env)
+    if not isinstance(value, SizeSet):
+        raise Refused("C114", f"`kernels` of {engine.name} is {value!r}, not a set of sizes", "mend the engine's file")
+    return value
+
+
+def common(engine: Engine, sets: Mapping[str, SizeSet]) -> SizeSet:
+    """What the kernels of all these caches accept, of one at least, by its name. Raises Refused (C118)."""
+    found, *others = sets.values()
+    for sizes in others:
+        both = found & sizes
+        if both is None:
+            takes = ", ".join(f"{name}: {sizes}" for name, sizes in sets.items())
+            said = f"no block size suits the attention kernels of all caches on {engine.name} ({takes})"
+            raise Refused("C118", said, "mend `kernels` in the engine's file")
+        found = both
+    return found
