@@ -10,7 +10,7 @@ PYTEST_ARGS ?= -n 3 --dist loadgroup --no-loadscope-reorder --max-worker-restart
 # Compiled files are kept, whatever the surroundings say: tests start hundreds of processes that import the same.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-all lint types ruff imports pages collected site bench bench-peers bench-gpu soak model mutants faults conformance conformance-facts sglang vllm vllm-releases vllm-gpu full goldens fmt install clean
+.PHONY: help demo test test-all lint types ruff imports pages collected site bench bench-peers bench-gpu gpu-kit soak model mutants faults conformance conformance-facts sglang vllm vllm-releases vllm-gpu full goldens fmt install clean
 
 help:  ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -67,6 +67,9 @@ bench-peers: $(VENV)/.core $(VENV)/.nixl  ## beside vLLM's connector, in what `m
 
 bench-gpu: $(VENV)/.core $(VENV)/.nixl $(VENV)/.torch  ## between two processes in a GPU's memory, and copies there against memcpy
 	@$(BIN)/kvplan bench gpu $(ARGS)
+
+gpu-kit: $(VENV)/.dev  ## an archive for a machine with a GPU and no network: `sh gpu.sh` in it runs all that takes a GPU (ARGS=--python 3.12)
+	@$(BIN)/python -m tests.gpu.kit $(ARGS)
 
 soak: $(VENV)/.dev $(VENV)/.nixl  ## random requests and faults for SOAK_S seconds (600); the figures come last
 	@PYTHONPATH=. $(BIN)/python -m tests.soak --seconds $(SOAK_S)

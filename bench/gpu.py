@@ -1,4 +1,4 @@
-"""Caches in a GPU's memory: moved to another process, straight and by way of a stage, and the stage's copies alone."""
+"""Caches in a GPU's memory: moved to another process, straight and by way of a stage, beside what NIXL itself takes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from functools import partial
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from kvplan.bench import bare
 from kvplan.bench.peer import blocks_of, request
 from kvplan.bench.report import Row, faster, skipped, within
 from kvplan.bench.sample import WARMUP, interleave
@@ -24,6 +25,7 @@ MODEL, BYTES, SECONDS = "llama-3.1-8b", 64 << 20, 60.0
 TOKENS, HEADS = "tp=1,order=nhd", "tp=1,order=hnd"
 # What a stage wins over going straight, as on the host.
 LEAST = 4.0
+OTHER = {"pull": "push", "push": "pull"}
 
 
 def measure(pairs: int) -> list[Row]:
@@ -36,8 +38,9 @@ def measure(pairs: int) -> list[Row]:
 def rows(mem_type: str, pairs: int, size: int) -> list[Row]:
     """All of it for requests of `size` bytes in memory of the type VRAM or DRAM."""
     memcpy = _memcpy(mem_type, size)
+    found = bare.rows(mem_type, pairs, size)
     with _mover(mem_type, pairs, size, TOKENS, TOKENS, "direct") as alike:
-        found = [within(AREA, f"{alike.mode}, equal sides, against memcpy", interleave(alike.move, memcpy, pairs))]
+        found.append(within(AREA, f"{alike.mode}, equal sides, against memcpy", interleave(alike.move, memcpy, pairs)))
     with (
         _mover(mem_type, pairs, size, TOKENS, HEADS, "direct") as straight,
         _mover(mem_type, pairs, size, TOKENS, HEADS, "unpack") as unpacked,
@@ -48,6 +51,9 @@ def rows(mem_type: str, pairs: int, size: int) -> list[Row]:
             won = interleave(staged.move, straight.move, pairs)
             found.append(faster(AREA, f"{title}, against straight", won, LEAST))
             found.append(within(AREA, f"{title}, against memcpy", interleave(staged.move, memcpy, pairs)))
+        with _mover(mem_type, pairs, size, TOKENS, HEADS, "unpack", OTHER[unpacked.mode]) as other:
+            turned = interleave(other.move, unpacked.move, pairs)
+        found.append(within(AREA, f"{other.mode}, unpacked, against {unpacked.mode}", turned))
         copied = interleave(unpacked.copies(), memcpy, pairs)
     return [*found, within(AREA, "copies from a stage alone, against memcpy", copied)]
 
@@ -100,7 +106,9 @@ def _copy(link: Any, stage: Stage, runs: Any) -> None:
 
 
 @contextmanager
-def _mover(mem_type: str, pairs: int, size: int, prefill: str, decode: str, strategy: str) -> Iterator[RepeatedRequest]:
+def _mover(
+    mem_type: str, pairs: int, size: int, prefill: str, decode: str, strategy: str, mode: str = "auto"
+) -> Iterator[RepeatedRequest]:
     """Two processes, and a request whose bytes were found right."""
     from kvplan.cli.calibrate.peers import ServedPair, served
 
@@ -109,7 +117,7 @@ def _mover(mem_type: str, pairs: int, size: int, prefill: str, decode: str, stra
         blocks = blocks_of(size)(plan)
         names = tuple(f"request-{number}" for number in range(1 + 3 * (WARMUP + pairs)))
         with served([ServedPair(path, blocks, names)], mem_type) as readers:
-            worker, peer = readers.reader(0)
+            worker, peer = readers.reader(0, mode=mode)
             repeated = RepeatedRequest(worker, peer.mode, plan, blocks, iter(names))
             repeated.check()
             yield repeated

@@ -9,19 +9,26 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from kvplan.runtime.memory.arrays import describe
+
 SECONDS = 30.0
 
 
 class Raw:
-    """One agent over one piece of host memory, which it reads from a peer in `spans`: as one, if not told otherwise."""
+    """One agent over one piece of memory, flat bytes of numpy's or torch's, which it reads from a peer in `spans`.
 
-    def __init__(self, api: Any, name: str, memory: npt.NDArray[np.uint8]) -> None:
+    It is one span, if not told otherwise.
+    """
+
+    def __init__(self, api: Any, name: str, memory: Any) -> None:
         config = api.nixl_agent_config(
             enable_prog_thread=False, backends=["UCX"], sync_mode=api.nixl_thread_sync_t.NIXL_THREAD_SYNC_STRICT
         )
         self._agent = api.nixl_agent(name, config)
-        self._base, self._size = memory.ctypes.data, memory.nbytes
-        self._registered = self._agent.register_memory(rows(self._base, self._size, self._size), "DRAM")
+        # Kept: who writes there would find it gone.
+        self.memory, found = memory, describe(memory)
+        self._base, self._size, self._mem_type = found.address, found.nbytes, found.mem_type
+        self._registered = self._agent.register_memory(rows(self._base, self._size, self._size), self._mem_type)
         self._lists: tuple[Any, Any] | None = None
         self.spans = list[npt.NDArray[np.int32]]()
 
@@ -34,20 +41,20 @@ class Raw:
         metadata, address = card
         peer = self._agent.add_remote_agent(metadata).decode()
         here, there = (rows(start, self._size, span or self._size) for start in (self._base, address))
-        local = self._agent.prep_xfer_dlist("NIXL_INIT_AGENT", here, "DRAM")
-        self._lists = local, self._agent.prep_xfer_dlist(peer, there, "DRAM")
+        local = self._agent.prep_xfer_dlist("NIXL_INIT_AGENT", here, self._mem_type)
+        self._lists = local, self._agent.prep_xfer_dlist(peer, there, self._mem_type)
         self.spans = [np.array([number], np.int32) for number in range(len(here))]
 
     def read(self, spans: Sequence[npt.NDArray[np.int32]] = (), seconds: float = SECONDS) -> None:
-        """Read these of the `spans`, or all, each as a descriptor of its own, all of them in flight together.
+        """Read these of the `spans`, or all, each as a transfer of its own, all of them in flight together.
 
         Raises TimeoutError after `seconds`.
         """
         self._move("READ", spans, seconds)
 
-    def write(self) -> None:
-        """Write all of the `spans` there, as `read` reads them."""
-        self._move("WRITE")
+    def write(self, spans: Sequence[npt.NDArray[np.int32]] = (), seconds: float = SECONDS) -> None:
+        """Write spans there, as `read` reads them."""
+        self._move("WRITE", spans, seconds)
 
     def _move(self, op: str, spans: Sequence[npt.NDArray[np.int32]] = (), seconds: float = SECONDS) -> None:
         assert self._lists is not None, "meet() comes first"

@@ -42,8 +42,8 @@ class PairReaders:
     keys: Keys
     stack: ExitStack
 
-    def reader(self, number: int, limits: Limits | None = None) -> tuple[DecodeWorker, Peer]:
-        """A decode worker of a pair by number, and its peer, which it has met."""
+    def reader(self, number: int, limits: Limits | None = None, mode: str = "auto") -> tuple[DecodeWorker, Peer]:
+        """A decode worker of a pair by number, and its peer, which it has met. `mode` is as `connect` takes it."""
         from kvplan.runtime import DecodeWorker, Nixl, views
 
         pair = self.pairs[number]
@@ -51,7 +51,7 @@ class PairReaders:
         pool = views(plan.decode, 0, arrays(plan.decode, pair.blocks, self.memory))
         worker = DecodeWorker(plan, 0, pool, Nixl("decode"), identity=self.identity, keys=self.keys, limits=limits)
         self.stack.callback(worker.close)
-        return worker, worker.connect(self.addresses[number], SECONDS)
+        return worker, worker.connect(self.addresses[number], SECONDS, mode=mode)
 
 
 @contextmanager

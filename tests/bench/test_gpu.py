@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tests.cli.demo.test_demo import needs_nixl
 
-from kvplan.bench import gpu
+from kvplan.bench import bare, gpu
 from kvplan.cli.calibrate.memories import HostMemory
 from kvplan.runtime.errors import ChecksumError
 from kvplan.runtime.staging.views import HostCopies
@@ -17,9 +17,11 @@ def test_all_of_it_runs_in_the_memory_of_the_host(mode: str, monkeypatch: pytest
     if mode == "push":  # As a GPU's memory, which is read by RDMA alone.
         monkeypatch.setattr(nixl, "fabrics", lambda _="DRAM": frozenset())
     found = gpu.rows("DRAM", 2, 1 << 20)
-    assert all(row.name.startswith(mode) for row in found[:-1])
-    assert [row.pairs for row in found] == [2] * 6
-    assert all(row.area == gpu.AREA and row.spread for row in found)
+    moved = [row for row in found if row.area == gpu.AREA]
+    assert all(row.name.startswith(mode) for row in moved[:-2])
+    assert moved[-2].name == f"{gpu.OTHER[mode]}, unpacked, against {mode}"
+    assert [row.area for row in found] == [bare.AREA] * 5 + [gpu.AREA] * 7
+    assert all(row.spread and row.pairs == 2 for row in found)
 
 
 @needs_nixl

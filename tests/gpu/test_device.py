@@ -1,0 +1,111 @@
+"""What only a device can show, in its memory; on a machine without one the same is tried in the host's memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.cli.demo.test_demo import needs_nixl
+from tests.gpu.late import hold_late
+from tests.gpu.memory import equal, there
+from tests.gpu.peers import decode
+
+from kvplan.bench.peer import blocks_of, request
+from kvplan.bench.stage import write_plan
+from kvplan.cli.calibrate.memories import CalibratedMemory
+from kvplan.cli.calibrate.peers import SECONDS, ServedPair, room, served
+from kvplan.cli.demo.processes import Processes
+from kvplan.cli.demo.run import engines
+from kvplan.plan.types import Blocks
+from kvplan.runtime import DecodeWorker, Request, Sample
+from kvplan.runtime.errors import ChecksumError
+from kvplan.runtime.memory.device import shareable
+from kvplan.runtime.staging.views import DeviceCopies, HostCopies
+
+pytestmark = needs_nixl
+MODEL, BYTES = "llama-3.1-8b", 4 << 20
+TOKENS, HEADS = "tp=1,order=nhd", "tp=1,order=hnd"
+
+
+@pytest.fixture(scope="module")
+def kind() -> CalibratedMemory:
+    return there()
+
+
+def test_other_processes_can_map_the_memory(kind: CalibratedMemory) -> None:
+    pool = kind.noise(1 << 20)
+    assert shareable(pool.ctypes.data if kind.mem_type == "DRAM" else pool.data_ptr())
+
+
+@pytest.mark.parametrize("mode", ["pull", "push"])
+@pytest.mark.parametrize("strategy", ["direct", "unpack", "pack"])
+def test_every_token_is_right(kind: CalibratedMemory, mode: str, strategy: str, tmp_path: Path) -> None:
+    with met(kind, tmp_path, HEADS, strategy, mode, shuffled=True) as (worker, wanted, _):
+        worker.submit(wanted, SECONDS, checksum=Sample(every=1)).wait()
+
+
+@pytest.mark.parametrize("mode", ["pull", "push"])
+def test_equal_pages_are_the_same_bytes(kind: CalibratedMemory, mode: str, tmp_path: Path) -> None:
+    with met(kind, tmp_path, TOKENS, "direct", mode) as (worker, wanted, memory):
+        worker.submit(wanted, SECONDS).wait()
+        assert equal(memory, kind.noise(len(memory)))
+
+
+def test_strategies_write_the_same_bytes(kind: CalibratedMemory, tmp_path: Path) -> None:
+    found = []
+    for strategy in ("direct", "unpack", "pack"):
+        with met(kind, tmp_path, HEADS, strategy, shuffled=True) as (worker, wanted, memory):
+            worker.submit(wanted, SECONDS).wait()
+            found.append(memory)
+    assert equal(found[0], found[1])
+    assert equal(found[0], found[2])
+    assert not equal(found[0], kind.noise(len(found[0])))
+
+
+def test_wrong_bytes_are_found(kind: CalibratedMemory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HostCopies if kind.mem_type == "DRAM" else DeviceCopies, "unpack", lambda *_: None)
+    with (
+        met(kind, tmp_path, HEADS, "unpack") as (worker, wanted, _),
+        pytest.raises(ChecksumError),
+    ):
+        worker.submit(wanted, SECONDS, checksum=Sample(every=1)).wait()
+
+
+def test_nothing_moves_before_an_event(kind: CalibratedMemory, tmp_path: Path) -> None:
+    path, plan = write_plan(str(tmp_path), MODEL, TOKENS, TOKENS)
+    blocks, who = blocks_of(BYTES)(plan), engines("prefill", "decode")
+    memory = kind.allocate(room(plan.decode, blocks))
+    with Processes() as crew:
+        member = crew.start("prefill", hold_late, path, blocks, kind.mem_type, *who["prefill"])
+        address = member.hear(time.monotonic() + SECONDS)
+        with closing(decode(plan, blocks, memory, *who["decode"])) as worker:
+            worker.connect(address, SECONDS)
+            worker.submit(request(plan, blocks, "late"), SECONDS).wait()
+    assert equal(memory, kind.noise(len(memory)))
+
+
+@contextmanager
+def met(
+    kind: CalibratedMemory, folder: Path, order: str, strategy: str, mode: str = "auto", shuffled: bool = False
+) -> Iterator[tuple[DecodeWorker, Request, Any]]:
+    """A decode worker of `order` that has met a process with tokens first, a request, and decode's memory."""
+    path, plan = write_plan(str(folder), MODEL, TOKENS, order, strategy)
+    blocks = blocks_of(BYTES)(plan)
+    with served([ServedPair(path, blocks, ("one",))], kind.mem_type) as readers:
+        worker, peer = readers.reader(0, mode=mode)
+        assert mode in ("auto", peer.mode)
+        wanted = request(plan, blocks, "one")
+        yield worker, in_no_order(wanted) if shuffled else wanted, readers.memory
+
+
+def in_no_order(wanted: Request) -> Request:
+    """The same request with decode's blocks in another order."""
+    ((name, blocks),) = wanted.decode.items()
+    assert isinstance(blocks, Blocks)
+    return replace(wanted, decode={name: Blocks(0, np.random.default_rng(5).permutation(blocks.ids))})
