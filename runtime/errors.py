@@ -135,9 +135,10 @@ class StalePeerError(HandshakeError):
 
 
 class UnlikeError(HandshakeError):
-    """Two engines run unlike models, revisions of a model, or per-tensor scales.
+    """Two engines run different models, revisions, per-tensor scales, or settings that have to be equal.
 
-    Start both engines with the same model, the same revision of its weights and the same scales.
+    The message has both values. Start both engines with the same model, the same revision of its weights and the same
+    settings, such as those of rotary embeddings and the elements of caches.
     """
 
     code = "R026"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import Any
 
@@ -51,6 +52,7 @@ def engine_facts(arguments: Any, kv: Any) -> EngineFacts:
         options={name: str(value) for name, value in said.items() if value != ""},
         state_dtype=recurrent,
         conv_dtype=convolution,
+        overrides=json.loads(arguments.json_model_override_args or "{}"),
     )
 
 

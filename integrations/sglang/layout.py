@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kvplan.compiler.api import side_of
@@ -14,6 +14,7 @@ from kvplan.integrations.shared.config import ConnectorConfig
 from kvplan.integrations.shared.errors import ConnectorError
 from kvplan.integrations.shared.facts import EngineFacts
 from kvplan.integrations.shared.served import SHOWN, another_layout, engine_layout, model_layout, side_options
+from kvplan.integrations.shared.settings import settings
 from kvplan.plan.needs import ALL
 from kvplan.plan.planes import Plane, planes
 from kvplan.plan.types import Side
@@ -48,7 +49,7 @@ class ServedLayout:
     """One worker's part of a side, its memory by plane, and the tables of requests.
 
     With `windows` some layers need the last tokens of a request only. `cache` is the folder into which plans are
-    compiled if there is no plans directory.
+    compiled if there is no plans directory. `settings` have to be equal on both sides of a pair.
     """
 
     side: Side
@@ -59,6 +60,7 @@ class ServedLayout:
     tables: RequestTables
     windows: bool
     cache: Path | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 def worker_layout(config: ConnectorConfig, facts: EngineFacts, buffers: EngineBuffers) -> ServedLayout:
@@ -77,7 +79,7 @@ def worker_layout(config: ConnectorConfig, facts: EngineFacts, buffers: EngineBu
     memory = memory_of(side, worker, buffers)
     tables = RequestTables(side, tuple(buffers.states))
     windows = any(cache.needs != ALL for cache in bound.caches)
-    return ServedLayout(side, bound.model, digest, worker, memory, tables, windows, cache)
+    return ServedLayout(side, bound.model, digest, worker, memory, tables, windows, cache, settings(bound, facts))
 
 
 def _worker(bound: BoundSide, rank: Mapping[str, int]) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,7 +12,8 @@ class EngineFacts:
     """What an engine says of itself beside its caches: `options` by the names that its layout file has for them.
 
     `mesh` and `rank` are sizes and this worker's place by axis; `state_dtype` is what recurrent states are kept in, and
-    `conv_dtype` what convolution states are, empty for the engine's own choice.
+    `conv_dtype` what convolution states are, empty for the engine's own choice. `overrides` are given over the
+    checkpoint's configuration, whose path is `config`.
     """
 
     name: str
@@ -24,6 +26,7 @@ class EngineFacts:
     options: Mapping[str, str]
     state_dtype: str = ""
     conv_dtype: str = ""
+    overrides: Mapping[str, Any] = field(default_factory=dict)
 
 
 def plain_word(value: object) -> str:

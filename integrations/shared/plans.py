@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
@@ -36,6 +36,9 @@ class ServedSide(Protocol):
 
     @property
     def worker(self) -> int: ...
+
+    @property
+    def settings(self) -> Mapping[str, str]: ...
 
 
 def plans(config: ConnectorConfig, cache: Path | None) -> Catalog:
@@ -87,10 +90,13 @@ def check_plans(catalog: Catalog, layout: ServedSide, wanted: Iterable[Role]) ->
 
 
 def identity(catalog: Catalog, layout: ServedSide, engine: Identity, role: Role) -> Identity:
-    """The engine with its model as plans with this side have it, or as the layout has where there are none yet."""
+    """The engine with its model as plans with this side have it, or as the layout has where there are none yet.
+
+    With it goes all that both engines of a pair must have alike, whatever their kinds.
+    """
     known = sorted(catalog.models(role, layout.side.digest))
     own = layout.model, layout.model_digest
     alike = not known or any(digest == layout.model_digest for _, digest in known)
     # Plans of before, or of another layout of this memory: what they call it is what their engines have.
     name, digest = own if alike else next((pair for pair in known if pair[0] == layout.model), known[0])
-    return replace(engine, model=name, model_digest=digest)
+    return replace(engine, model=name, model_digest=digest, settings=layout.settings)

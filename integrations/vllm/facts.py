@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import vllm
@@ -47,6 +48,7 @@ def engine_facts(config: Any, caches: Any) -> EngineFacts:
         rank={axis: group.rank_in_group for axis, group in places.items()},
         options=_options(config, caches),
         state_dtype=_state_dtype(caches),
+        overrides=model.hf_overrides if isinstance(model.hf_overrides, Mapping) else {},
     )
 
 

@@ -5,7 +5,7 @@ compared with the memory that it registered.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from kvplan.integrations.shared.config import ConnectorConfig
 from kvplan.integrations.shared.errors import ConnectorError
 from kvplan.integrations.shared.facts import EngineFacts
 from kvplan.integrations.shared.served import GIVE_OPTIONS, another_layout, engine_layout, model_layout, side_options
+from kvplan.integrations.shared.settings import settings
 from kvplan.integrations.vllm.clearing import BlockClearing
 from kvplan.integrations.vllm.dump import block_sizes, dumped, first_spec, limited, moved_groups
 from kvplan.integrations.vllm.metadata import GroupName
@@ -41,7 +42,7 @@ class WorkerLayout:
 
     `batches` are the layers whose end the engine tells, by its names of them, None where layers share a page; `mark`
     makes an event behind what the device was told to do. `cache` is the folder into which plans are compiled if there
-    is no plans directory.
+    is no plans directory. `settings` have to be equal on both sides of a pair.
     """
 
     side: Side
@@ -54,6 +55,7 @@ class WorkerLayout:
     batches: LayerBatches | None = None
     mark: Callable[[], ComputeEvent | None] = lambda: None
     cache: Path | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 def worker_layout(config: ConnectorConfig, facts: EngineFacts, caches: Any, tensors: Mapping[str, Any]) -> WorkerLayout:
@@ -77,7 +79,8 @@ def worker_layout(config: ConnectorConfig, facts: EngineFacts, caches: Any, tens
     groups = _groups(side, caches, pairs)
     clearing = _clearing(side, caches, groups, tensors) if caches.needs_kv_cache_zeroing else None
     told = layer_batches(pairs), marking(tensors)
-    return WorkerLayout(side, bound.model, digest, worker.number, memory, groups, clearing, *told, cache)
+    agreed = settings(bound, facts)
+    return WorkerLayout(side, bound.model, digest, worker.number, memory, groups, clearing, *told, cache, agreed)
 
 
 def as_allocated(

@@ -27,6 +27,7 @@ NONCE = 16
 MOST_WORKERS = 1 << 16
 MOST_PLANES = 1 << 16
 MOST_FABRICS = 16
+MOST_SETTINGS = 64
 MOST_TOGETHER = 1 << 10
 # How msgpack begins an array of up to 65,535, which nothing else here does.
 ARRAY, ARRAY_TAG = struct.Struct(">BH"), b"\xdc"
@@ -40,12 +41,14 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 62))]
 Column = Annotated[tuple[int, ...], msgspec.Meta(max_length=MOST_PLANES)]
 Rows = Annotated[tuple[tuple[int, int, int], ...], msgspec.Meta(max_length=MOST_PLANES)]
 Addresses = Annotated[tuple[Text, ...], msgspec.Meta(max_length=MOST_WORKERS)]
+Settings = Annotated[dict[Text, Text], msgspec.Meta(max_length=MOST_SETTINGS)]
 
 
 class EngineCard(msgspec.Struct, frozen=True, tag="engine"):
     """What a prefill engine is, what it runs, and where its workers answer, in the plan's order.
 
-    `nonce` is that of the question. `generation` counts the registrations of the worker that answers.
+    `nonce` is that of the question. `generation` counts the registrations of the worker that answers. `settings` by
+    name have to be equal on both sides.
     """
 
     nonce: Nonce
@@ -60,6 +63,7 @@ class EngineCard(msgspec.Struct, frozen=True, tag="engine"):
     side: Text
     key: Long
     addresses: Addresses
+    settings: Settings = {}
 
 
 class WorkerCard(msgspec.Struct, frozen=True, tag="worker"):
@@ -94,7 +98,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
 
     `plan` is empty until the engine is known. `card` is the decode worker's own memory, where the pair pushes.
     `answers` are the addresses of its own engine's workers, if they prefill, too: each may be asked over a connection
-    that it has made.
+    that it has made. `settings` are as those of an EngineCard.
     """
 
     want: Text
@@ -111,6 +115,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     card: WorkerCard | None
     protocol: Count = UNSAID
     answers: Addresses = ()
+    settings: Settings = {}
 
 
 class Refusal(msgspec.Struct, frozen=True, tag="refusal"):

@@ -151,6 +151,7 @@ class Caller:
             card=None if card is None else msgspec.structs.replace(card, nonce=nonce),
             protocol=PROTOCOL,
             answers=self.answers,
+            settings=dict(identity.settings),
         )
 
 

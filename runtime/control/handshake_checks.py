@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from kvplan.plan.errors import DigestError
@@ -13,7 +14,7 @@ from kvplan.runtime.errors import CardError, OwnCardError, ReplayError, StalePee
 class EngineTerms(Protocol):
     """What an Identity, an EngineCard and a Hello say of their engine: the run, and what both sides must have alike.
 
-    An empty model digest is not known yet.
+    An empty model digest is not known yet. Settings that one side alone names are not compared.
     """
 
     @property
@@ -24,6 +25,8 @@ class EngineTerms(Protocol):
     def revision(self) -> str: ...
     @property
     def scales(self) -> str: ...
+    @property
+    def settings(self) -> Mapping[str, str]: ...
 
 
 def contacts(plan: Plan, decode_worker: int) -> tuple[int, ...]:
@@ -40,6 +43,8 @@ def check_like(local: EngineTerms, remote: EngineTerms, peer: str) -> None:
         raise UnlikeError(f"{peer} has model digest {both}: start both with one model, or compile both again")
     _check_value(peer, "revision", local.revision, remote.revision)
     _check_value(peer, "scales", local.scales, remote.scales)
+    for name in sorted(local.settings.keys() & remote.settings.keys()):
+        _check_value(peer, name, local.settings[name], remote.settings[name])
 
 
 def _check_value(peer: str, what: str, local: str, remote: str) -> None:

@@ -108,4 +108,5 @@ def _engine_card(hello: Hello, face: PrefillFace) -> EngineCard | Refusal:
         side=face.side.digest,
         key=face.side.key,
         addresses=face.addresses,
+        settings=dict(identity.settings),
     )

@@ -28,7 +28,8 @@ class Identity:
     `name` is stable and the operator's, `run` is new each time the engine starts: two runs of one name are a restart.
     `revision` is of the model's weights (a commit, or `revision_of` a checkpoint), `scales` the digest of its
     per-tensor scales, empty without.
-    `model` and `model_digest` are taken from the worker's plans where they are left empty.
+    `model` and `model_digest` are taken from the worker's plans where they are left empty. `settings` by name are what
+    else has to be equal on both sides, such as how positions are encoded: texts that an error can show.
     """
 
     name: str
@@ -37,14 +38,21 @@ class Identity:
     scales: str = ""
     model: str = ""
     model_digest: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for what in ("name", "run", "revision", "scales", "model", "model_digest"):
-            value = getattr(self, what)
-            if not isinstance(value, str) or len(value.encode(errors="replace")) > LONGEST:
-                raise HandshakeError(f"an engine's {what} is a text of at most {LONGEST} bytes")
+            _check_text(what, getattr(self, what))
+        for name, value in self.settings.items():
+            _check_text("setting", name)
+            _check_text(name, value)
         if not self.name or not self.run:
             raise HandshakeError("an engine has a name, and a run of its own")
+
+
+def _check_text(what: str, value: object) -> None:
+    if not isinstance(value, str) or len(value.encode(errors="replace")) > LONGEST:
+        raise HandshakeError(f"an engine's {what} is a text of at most {LONGEST} bytes")
 
 
 def scales(values: Mapping[str, float]) -> str:

@@ -107,7 +107,7 @@ def test_a_read_that_moves_nothing_is_refused() -> None:
         linked((30, 30), empty)
 
 
-def like(**change: str) -> Identity:
+def like(**change: Any) -> Identity:
     return replace(Identity("p", model_digest="m", revision="r1", scales=scales({"k": 1.0})), **change)
 
 

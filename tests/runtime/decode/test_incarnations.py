@@ -240,3 +240,21 @@ def test_unlike_models_revisions_and_scales_do_not_meet() -> None:
             other.connect(made.prefill[0].address, 10)
         other.close()
     made.close()
+
+
+@pytest.mark.parametrize("mine", [{}, {"rotary embedding": "rope_theta=10000"}, {"elements": "bf16"}])
+def test_settings_that_both_name_have_to_be_equal(mine: dict[str, str]) -> None:
+    """What one side alone names cannot be compared: a runtime without a connector names nothing."""
+    theirs = Identity("prefill", "p1", settings={"rotary embedding": "rope_theta=10000 rope_type=yarn", "x": "1"})
+    made = world(Shape(1), Shape(1), Model(), identity=theirs)
+    me = Identity("decode", "d9", settings=mine)
+    other = DecodeWorker(made.plan, 0, made.pool(made.decode[0]), InMemory(made.hub, "d"), identity=me, keys=Plain())
+    if "rotary embedding" in mine:
+        with pytest.raises(errors.UnlikeError, match="has rotary embedding 'rope_theta=10000'") as error:
+            other.connect(made.prefill[0].address, 10)
+        ours = "ours is 'rope_theta=10000 rope_type=yarn'"
+        assert f"{ours}: start both with the same rotary embedding" in str(error.value)
+    else:
+        assert other.connect(made.prefill[0].address, 10).name == "prefill"
+    other.close()
+    made.close()
