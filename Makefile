@@ -10,7 +10,7 @@ PYTEST_ARGS ?= -n 3 --dist loadgroup --no-loadscope-reorder --max-worker-restart
 # Compiled files are kept, whatever the surroundings say: tests start hundreds of processes that import the same.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-all lint types ruff imports pages collected site bench bench-peers bench-gpu gpu-kit soak model mutants faults conformance conformance-facts sglang vllm vllm-releases vllm-gpu full goldens fmt install clean
+.PHONY: help demo test test-all lint types ruff imports pages collected site bench bench-peers bench-gpu gpu-kit soak model mutants faults conformance conformance-facts sglang vllm vllm-releases vllm-gpu sglang-gpu full goldens fmt install clean
 
 help:  ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -101,6 +101,9 @@ vllm-releases: $(VENV)/.dev  ## the connector in vLLM 0.31 to 0.33, without a mo
 
 vllm-gpu: $(VENV)/.dev  ## what only GPUs show of that, in the environment that KVPLAN_VLLM_ENV names; ends with 3 where there is none
 	@$(BIN)/python -m tests.vllm.gpu $(ARGS)
+
+sglang-gpu: $(VENV)/.dev  ## what only GPUs show of SGLang, in the environment that KVPLAN_SGLANG_ENV names; ends with 3 where there is none
+	@$(BIN)/python -m tests.sglang.gpu $(ARGS)
 
 full: $(VENV)/.dev  ## simulate a model of every kind of cache in full size
 	@PYTHONPATH=. $(BIN)/python tests/layouts/full.py

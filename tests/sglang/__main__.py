@@ -7,34 +7,19 @@ python -m tests.sglang --times           time to first token of both backends, b
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
 from tests.engine_environment import UnavailableError
 from tests.sglang import environment
-from tests.sglang.cases import CASES, MODES, TIMED, Case
+from tests.sglang.cases import CASES, MODES, TIMED
+from tests.sglang.run import GOOD, played
 from tests.sglang.table import BACKENDS, KVPLAN, OWN, OWN_TITLE, cell_of, write
 
-GOOD = ("right", "refused")
-SECONDS_EACH = 300
 ROUNDS = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What came of a case: a word, the reasons if it is not good, and seconds until first tokens came."""
-
-    case: str
-    word: str
-    why: str = ""
-    first: tuple[float, ...] = ()
 
 
 def main(words: Sequence[str]) -> int:
@@ -77,20 +62,6 @@ def timed(python: Path) -> list[list[str]]:
 
 def _row(case: str, ours: float, theirs: float) -> list[str]:
     return [case, f"{1e3 * ours:.0f} ms", f"{1e3 * theirs:.0f} ms", f"{ours / theirs:.2f}"]
-
-
-def played(python: Path, folder: Path, cases: Iterable[Case], backend: str = KVPLAN) -> list[Found]:
-    """What came of cases; one that its process did not come to is missing."""
-    names = [case.name for case in cases]
-    told = {"PYTHONPATH": environment.paths(folder), "XDG_CACHE_HOME": str(folder)}
-    done = subprocess.run(
-        [str(python), "-W", "ignore", "-m", "tests.sglang.play", str(folder), backend, *names],
-        env={**os.environ, **told}, capture_output=True, text=True, timeout=SECONDS_EACH * len(names),
-    )  # fmt: skip
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    if len(lines) < len(names):
-        print(done.stderr[-2000:], file=sys.stderr)
-    return [Found(**{**line, "first": tuple(line["first"])}) for line in lines]
 
 
 if __name__ == "__main__":

@@ -44,7 +44,9 @@ class Case:
 
     With `refused` every request has to fail, with these words in its error. With `stopped` an engine does not start,
     and its log has these words. With `fault` something happens to the engines, and the prompts are those of the fault.
-    `config` is the connector's, of both engines.
+    `config` is the connector's, of both engines. Each answer has `count` tokens. With `triton` layers run in Triton's
+    interpreter, which takes seconds for each token. Both engines share the `gpus` that they want. Without `lengths`
+    engines only start, with weights that are never used: their pools are compared with the derived layout.
     """
 
     name: str
@@ -53,6 +55,9 @@ class Case:
     model: str = "qwen3"
     decode_model: str = ""
     lengths: tuple[int, ...] = LENGTHS
+    count: int = 16
+    triton: bool = False
+    gpus: int = 1
     times: int = 1
     together: bool = False
     refused: str = ""
@@ -69,6 +74,13 @@ def pages(first: int, second: int, **more: Any) -> Case:
 
 
 MODES = ("pull", "push")
+# Models whose forward does not run on a CPU: their engines start with weights that nobody made.
+UNUSED = {"load_format": "dummy"}
+POOLS = {
+    "MLA": "deepseek_yarn",
+    "Gated delta net and attention": "qwen3_next",
+    "Mamba-2, attention and MLP layers": "nemotron_h",
+}
 # Times in which faults show, and an engine that was lost is looked for again.
 SHORT = {"timeout_s": 8, "lease_s": 5, "connect": 6}
 
@@ -92,9 +104,44 @@ CASES = (
     Case("tp 1 → 2, 16 → 64", {"page_size": 16}, {"page_size": 64, "tp_size": 2}, decode_environment=THREADS),
     Case("tp 2 → 1, 16 → 64", {"page_size": 16, "tp_size": 2}, {"page_size": 64}, prefill_environment=THREADS),
     Case("sliding and full, 16 → 64", {"page_size": 16}, {"page_size": 64}, model="gemma3"),
-    Case("weights that differ", {"page_size": 16}, {"page_size": 64}, decode_model="qwen3_other",
+    Case("weights that differ, pages of 16", {"page_size": 16}, {"page_size": 16}, decode_model="qwen3_other",
          refused="has revision", lengths=(37,), config={"lease_s": 5}),
+    *(Case(f"Mamba-2 and attention, {first} → {second}", {"page_size": first}, {"page_size": second},
+           model="falcon_h1", lengths=(1, 20, 70), count=4, triton=True) for first, second in ((1, 64), (16, 64))),
+    *(Case(f"{name}, pools of prefill (tp 1) and decode (tp 2)", {**UNUSED, "page_size": 64},
+           {**UNUSED, "page_size": 64, "tp_size": 2}, model=model, lengths=(), decode_environment=THREADS)
+      for name, model in POOLS.items()),
     *(case for mode in MODES for case in faults(mode, Fault)),
 )  # fmt: skip
 # Cases of which the time to the first token is compared: SGLang's own backend does them right.
 TIMED = ("pages 1 → 1", "pages 16 → 16", "pages 64 → 64", "tp 1 → 2, pages of 16")
+
+HND = {"SGLANG_USE_HND_KVCACHE": "1"}
+SMALL: Mapping[str, Any] = {"page_size": 16}
+LARGE: Mapping[str, Any] = {"page_size": 64}
+SECOND, PLAIN, FP8 = {"base_gpu_id": 1}, {"disable_overlap_schedule": True}, {"kv_cache_dtype": "fp8_e4m3"}
+GPU_CASES = (
+    Case("memory of a GPU, CUDA graphs and the overlap scheduler, 16 → 64", SMALL, LARGE),
+    Case("the same without the overlap scheduler", {**SMALL, **PLAIN}, {**LARGE, **PLAIN}),
+    Case("pushed, 16 → 64", SMALL, LARGE, config={"mode": "push"}),
+    Case("12 at once, prompts of 1 to 500 tokens, chunks of 256, GPU",
+         {**SMALL, "chunked_prefill_size": 256}, LARGE, lengths=MANY, together=True),
+    Case("chunks of 64, radix hits on both sides, twice, GPU",
+         {**SMALL, "chunked_prefill_size": 64, **RADIX}, {**LARGE, **DECODE_RADIX}, times=2),
+    Case("orders NHD → HND", SMALL, LARGE, decode_environment=HND),
+    Case("orders HND → NHD", SMALL, LARGE, prefill_environment=HND),
+    Case("orders HND → HND", SMALL, LARGE, prefill_environment=HND, decode_environment=HND),
+    Case("fp8 KV", {**SMALL, **FP8}, {**LARGE, **FP8}),
+    Case("sliding and full, 16 → 64, GPU", SMALL, LARGE, model="gemma3"),
+    Case("Mamba-2 and attention, GPU", LARGE, LARGE, model="falcon_h1"),
+    Case("Mamba-2, attention and MLP layers, GPU", LARGE, LARGE, model="nemotron_h"),
+    Case("gated delta net and attention, GPU", LARGE, LARGE, model="qwen3_next"),
+    Case("MLA, GPU", LARGE, LARGE, model="deepseek"),
+    Case("MLA, 32 → 64", {"page_size": 32}, LARGE, model="deepseek"),
+    Case("tp 1 → 2, GPU", SMALL, {**LARGE, "tp_size": 2}, gpus=2),
+    Case("tp 2 → 1 on another GPU", {**SMALL, "tp_size": 2}, {**LARGE, **SECOND}, gpus=2),
+    *(Case(f"GPU, {mode}: {fault.value}", {**SMALL, "chunked_prefill_size": 64}, LARGE, fault=fault,
+           config={**SHORT, "mode": mode})
+      for mode in MODES
+      for fault in (Fault.PREFILL_KILLED_LATER, Fault.PREFILL_FROZEN_LATER, Fault.DECODE_ABORTS, Fault.PREFILL_ABORTS)),
+)  # fmt: skip

@@ -1,4 +1,4 @@
-"""SGLang's engines as forks of one process that has imported it, driven by JSON lines. Runs in SGLang's environment."""
+"""SGLang's engines, driven by JSON lines. Runs in SGLang's environment."""
 
 from __future__ import annotations
 
@@ -10,40 +10,13 @@ import json
 import os
 import queue
 import signal
-import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-ENVIRONMENT = {
-    "SGLANG_USE_CPU_ENGINE": "1",
-    "HF_HUB_OFFLINE": "1",
-    "OMP_NUM_THREADS": "1",
-    "CUDA_VISIBLE_DEVICES": "",
-    "UCX_TLS": "tcp,sm,self,cma",
-    "PYTHONWARNINGS": "ignore",
-    "TORCHDYNAMO_DISABLE": "1",
-}
-OPTIONS: dict[str, Any] = {
-    "skip_tokenizer_init": True,
-    "device": "cpu",
-    "dtype": "float32",
-    "attention_backend": "torch_native",
-    "sampling_backend": "pytorch",
-    "disable_cuda_graph": True,
-    "disable_overlap_schedule": True,
-    "max_total_tokens": 4096,
-    "context_length": 1024,
-    "mem_fraction_static": 0.1,
-    "disable_radix_cache": True,
-    "skip_server_warmup": True,
-    "sleep_on_idle": True,
-    "log_level": "info",
-    "max_running_requests": 16,
-}
 ANSWER_S = 150.0
 # The number of what an engine says once it serves.
 READY = 0
@@ -56,15 +29,13 @@ class EngineEndedError(Exception):
 class Engine:
     """One engine, in a group of processes of its own. `ask` begins something, `answer` waits for what came of it."""
 
-    def __init__(self, options: dict[str, Any], environment: dict[str, str], log: Path) -> None:
+    def __init__(self, start: Callable[[int, int], int], log: Path) -> None:
+        """`start` begins a process that reads what is asked and writes what is answered, and returns its number."""
         self.log, self._numbers = log, itertools.count(1)
         self._answers = collections.defaultdict[int, queue.Queue[dict[str, Any]]](queue.Queue)
         self._ended = threading.Event()
         inward, outward = os.pipe(), os.pipe()
-        sys.stdout.flush()
-        self.pid = os.fork()
-        if self.pid == 0:
-            _child(options, environment, log, inward[0], outward[1])
+        self.pid = start(inward[0], outward[1])
         os.close(inward[0])
         os.close(outward[1])
         self._to, self._from = os.fdopen(inward[1], "w"), os.fdopen(outward[0])
@@ -111,26 +82,8 @@ class Engine:
         self._ended.set()
 
 
-def _child(options: dict[str, Any], environment: dict[str, str], log: Path, inward: int, outward: int) -> None:
-    try:
-        os.setsid()
-        file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        for number in (1, 2):
-            os.dup2(file, number)
-        os.environ.update(environment)
-        if options.get("disaggregation_transfer_backend") == "nixl":
-            from tests.sglang import dram
-
-            dram.install()
-        sys.stdout = sys.stderr = os.fdopen(2, "w", buffering=1)
-        _serve({**OPTIONS, **options}, os.fdopen(inward), os.fdopen(outward, "w", buffering=1))
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(1)
-
-
-def _serve(options: dict[str, Any], requests: TextIO, answers: TextIO) -> None:
+def serve(options: Mapping[str, Any], requests: TextIO, answers: TextIO) -> None:
+    """Be an engine, until nobody can ask any more."""
     import sglang
 
     engine = sglang.Engine(**options)
@@ -195,20 +148,3 @@ def _answer(one: dict[str, Any]) -> dict[str, Any]:
     reason = about.get("finish_reason") or {}
     error = reason.get("message", "aborted") if reason.get("type") == "abort" else ""
     return {"tokens": one.get("output_ids"), "logprobs": logprobs, "cached": about.get("cached_tokens"), "error": error}
-
-
-def imported() -> None:
-    """Import all that engines would import, and let SGLang fork its schedulers."""
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    from tests.sglang import stubs
-
-    stubs.install()
-    import multiprocessing
-
-    import sglang.srt.entrypoints.engine
-    import sglang.srt.managers.scheduler
-    import sglang.srt.models.registry  # noqa: F401
-
-    set_method = multiprocessing.set_start_method
-    multiprocessing.set_start_method = lambda method, force=False: set_method("fork", force=True)  # type: ignore[assignment]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tests.engine_environment import EngineEnvironment
+from tests.engine_environment import EngineEnvironment, complete, do, place_of
 from tests.paths import ROOT, TESTS
 
 REQUIREMENTS = TESTS / "sglang" / "requirements.txt"
@@ -17,12 +17,24 @@ METADATA = "Metadata-Version: 2.1\nName: kvplan\nVersion: 0\n"
 ENTRY = "[sglang.srt.plugins]\nkvplan = kvplan.integrations.sglang:register\n"
 SGLANG = EngineEnvironment("SGLang", "sglang", REQUIREMENTS, "KVPLAN_SGLANG_ENV", "1.6 GB, a minute", "make sglang")
 cached, ready = SGLANG.cached, SGLANG.ready
+# For recurrent layers, in a folder of its own: where it is installed, SGLang's other layers would want it, too.
+TRITON = TESTS / "sglang" / "requirements-triton.txt"
 
 
-def paths(folder: Path) -> str:
+def triton() -> Path:
+    """The folder that has Triton, installed once: 1 GB."""
+    folder, pip = place_of("triton", TRITON), (str(ready()), "-m", "pip", "install", "--quiet")
+    if not complete(folder).exists():
+        print(f"installing Triton in {folder}: 1 GB", flush=True)
+        do(*pip, "--no-deps", "--no-compile", "--upgrade", "--target", str(folder), "-r", str(TRITON))
+        complete(folder).touch()
+    return folder
+
+
+def paths(folder: Path, *more: Path) -> str:
     """PYTHONPATH by which engines find this checkout, and SGLang its plugin, whose metadata is written to `folder`."""
     about = folder / "metadata" / "kvplan-0.dist-info"
     about.mkdir(parents=True, exist_ok=True)
     (about / "METADATA").write_text(METADATA)
     (about / "entry_points.txt").write_text(ENTRY)
-    return os.pathsep.join(map(str, (ROOT / "src", ROOT, about.parent)))
+    return os.pathsep.join(map(str, (ROOT / "src", ROOT, about.parent, *more)))

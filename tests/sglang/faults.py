@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tests.sglang.cases import Fault
-from tests.sglang.pair import PARTS, Pair, Part, alike, drawn
+from tests.sglang.pair import PARTS, Pair, Part, drawn
 
 LENGTHS = (600, 64, 37)
 PROMPTS = drawn(LENGTHS, seed=2)
@@ -193,7 +193,7 @@ def _frozen(pair: Pair, part: Part, seconds: float) -> None:
 def _through(pair: Pair, wanted: Wanted, prompt: int, but: str = "") -> Iterator[str]:
     """What comes of a prompt at decode, unless it is as it should be."""
     _, number = pair.both(PROMPTS[prompt])
-    found = _outcome(pair.answers("decode", number)[0], wanted[prompt])
+    found = _outcome(pair, pair.answers("decode", number)[0], wanted[prompt])
     if found != but:
         yield found
 
@@ -202,15 +202,15 @@ def _unless(
     pair: Pair, part: Part, number: int, want: Mapping[str, Any] | None, allowed: Sequence[str], when: str = ""
 ) -> Iterator[str]:
     """What came of a request, unless it is allowed. Without `want` its tokens are not looked at."""
-    found = _outcome(pair.answers(part, number)[0], want)
+    found = _outcome(pair, pair.answers(part, number)[0], want)
     pair.seen[f"{part} {found}"] += 1
     if found not in allowed:
         yield f"{part} {found}, not {' or '.join(allowed)}{f' ({when})' if when else ''}"
 
 
-def _outcome(found: Mapping[str, Any], want: Mapping[str, Any] | None) -> str:
+def _outcome(pair: Pair, found: Mapping[str, Any], want: Mapping[str, Any] | None) -> str:
     if found.get("error"):
         return FAILED
-    if want is None or alike(want, found):
+    if want is None or pair.alike(want, found):
         return RIGHT
     return "partial" if found.get("tokens") == want["tokens"][: len(found.get("tokens") or [])] else "WRONG"

@@ -9,15 +9,16 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from tests.sglang.cases import Case
 from tests.sglang.engine import Engine
+from tests.sglang.machines import Machine
 from tests.vllm import models
 
-COUNT, GAP = 16, 1e-3
-ANSWER_S, IDLE_S = 60.0, 20.0
+ANSWER_S, IDLE_S = 120.0, 20.0
 Part = Literal["prefill", "decode"]
 PARTS: tuple[Part, Part] = ("prefill", "decode")
 Tokens = list[int]
@@ -31,6 +32,7 @@ class Pair:
     case: Case
     port: int
     backend: str
+    machine: Machine
     engines: dict[str, Engine] = field(default_factory=dict)
     started: bool = False
     # How requests ended, and seconds until the first token of each that decode answered.
@@ -50,7 +52,7 @@ class Pair:
         """What one engine answers without any other."""
         one = self._started("alone", self.case.model, {"page_size": 16, "port": self.port + 2}, {})
         one.ready()
-        found = [one.answer(one.ask(ids=prompt, count=COUNT))["answers"][0] for prompt in prompts]
+        found = [one.answer(one.ask(ids=prompt, count=self.case.count))["answers"][0] for prompt in prompts]
         one.stop()
         return found
 
@@ -79,6 +81,9 @@ class Pair:
         for one in self.engines.values():
             one.stop()
 
+    def alike(self, want: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
+        return alike(want, found, self.machine.gap)
+
     def room(self) -> int:
         self._rooms += 1
         return self._rooms
@@ -88,7 +93,7 @@ class Pair:
         many = isinstance(room, list)
         host, port = ("127.0.0.1", self.port + 10)
         where = {"host": [host] * len(room), "port": [port] * len(room)} if many else {"host": host, "port": port}
-        return self.engines[part].ask(ids=ids, count=COUNT, room=room, **where)
+        return self.engines[part].ask(ids=ids, count=self.case.count, room=room, **where)
 
     def both(self, ids: Any, count: int = 0) -> tuple[int, int]:
         """Ask both at once, as a router does: the numbers at prefill and at decode. `count` are prompts at once."""
@@ -113,7 +118,8 @@ class Pair:
 
     def _started(self, name: str, model: str, options: Mapping[str, Any], environment: Mapping[str, str]) -> Engine:
         path = {"model_path": str(checkpoint(self.folder, model))}
-        made = Engine({**path, **options}, dict(environment), self.folder / f"{options['port']}.log")
+        log, every = self.folder / f"{options['port']}.log", {**self.machine.options, **path, **options}
+        made = Engine(partial(self.machine.start, every, dict(environment), log), log)
         self.engines[name] = made
         return made
 
@@ -122,13 +128,32 @@ class Pair:
 PATHS = ("plans", "layout")
 
 
+# What configurations of SGLang on a CPU need beside those of other engines, by the model's suffix.
+CHANGES = {
+    "_yarn": {
+        "moe_layer_freq": 1,
+        "rope_scaling": {"type": "deepseek_yarn", "rope_type": "deepseek_yarn", "factor": 1.0, "mscale": 1.0,
+                         "mscale_all_dim": 1.0, "original_max_position_embeddings": 4096, "beta_fast": 32,
+                         "beta_slow": 1},
+    }
+}  # fmt: skip
+
+
 def checkpoint(folder: Path, model: str) -> Path:
-    """A small model's folder. One called `…_other` has the same configuration, and other weights."""
-    place, base = folder / "models" / model, model.removesuffix("_other")
+    """A small model's folder. One called `…_other` has the same configuration, and other weights.
+
+    With a suffix of CHANGES it has another configuration, and no weights.
+    """
+    suffix = next((suffix for suffix in CHANGES if model.endswith(suffix)), "")
+    place, base = folder / "models" / model, model.removesuffix("_other").removesuffix(suffix)
     if not (folder / "models" / base).exists():
         (folder / "models" / base).mkdir(parents=True)
         models.make(base, str(folder / "models" / base))
-    if model != base and not place.exists():
+    if suffix and not place.exists():
+        place.mkdir()
+        config = json.loads((folder / "models" / base / "config.json").read_text())
+        (place / "config.json").write_text(json.dumps({**config, **CHANGES[suffix]}))
+    elif model != base and not place.exists():
         shutil.copytree(folder / "models" / base, place)
         _change(place / "model.safetensors")
     return place
@@ -148,7 +173,7 @@ def drawn(lengths: Sequence[int], seed: int = 1) -> list[Tokens]:
     return [[dice.randrange(3, 500) for _ in range(length)] for length in lengths]
 
 
-def alike(want: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
+def alike(want: Mapping[str, Any], found: Mapping[str, Any], gap: float) -> bool:
     """Whether tokens are the same, and logprobs nearly so."""
     pairs = zip(want["logprobs"], found.get("logprobs") or [], strict=False)
-    return want["tokens"] == found.get("tokens") and all(abs(one - other) < GAP for one, other in pairs)
+    return want["tokens"] == found.get("tokens") and all(abs(one - other) < gap for one, other in pairs)

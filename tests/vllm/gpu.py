@@ -6,8 +6,6 @@ Prints an outcome for each case; ends with 1 where one is not as it should be, w
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -15,12 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
+from tests.gpu_environment import CANNOT, CannotRunError, machine, visible
 from tests.vllm.__main__ import report, run
 from tests.vllm.cases import KVPLAN, PLAIN, Case, Connector, Mistake, Prompts, Setup, Side
 from tests.vllm.process import Launcher
 
-CANNOT = 3
-COUNT_S = 300
 # vLLM for GPUs, how many it sees, and its release: one line, or why there is none.
 COUNT = """
 import torch, vllm
@@ -30,10 +27,6 @@ print(count if current_platform.is_cuda() else "its vLLM is for " + current_plat
 """
 # In place of what an engine on cores is told.
 ENVIRONMENT = {"UCX_TLS": "all", "TORCHDYNAMO_DISABLE": "0"}
-
-
-class CannotRunError(Exception):
-    """There is no GPU, or no vLLM for one, and which of them."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +77,7 @@ GPU_CASES: tuple[GpuCase, ...] = (
 
 def main(words: Sequence[str]) -> int:
     try:
-        python, gpus, release = machine()
+        python, gpus, release = machine("KVPLAN_VLLM_ENV", "vLLM", COUNT)
     except CannotRunError as error:
         print(f"cannot run: {error}")
         return CANNOT
@@ -110,31 +103,6 @@ def unfit(wanted: GpuCase, gpus: int, release: str) -> str:
         return f"{wanted.gpus} GPUs are needed, there are {gpus}"
     fits = SpecifierSet(wanted.releases, prereleases=True).contains(release)
     return "" if fits else f"it is for vLLM {wanted.releases}, this is {release}"
-
-
-def machine() -> tuple[Path, int, str]:
-    """vLLM's Python, how many GPUs it sees, and its release. Raises CannotRunError."""
-    named = os.environ.get("KVPLAN_VLLM_ENV")
-    if not named:
-        raise CannotRunError("KVPLAN_VLLM_ENV names no environment that has vLLM for GPUs")
-    python = Path(named) / "bin" / "python"
-    try:
-        said = subprocess.run([python, "-c", COUNT], capture_output=True, text=True, check=True, timeout=COUNT_S)
-    except subprocess.CalledProcessError as error:
-        raise CannotRunError(f"{python}: {error.stderr.strip().splitlines()[-1]}") from error
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise CannotRunError(f"{python}: {error}") from error
-    line = said.stdout.strip().splitlines()[-1]
-    count, _, release = line.partition(" ")
-    if not count.isdecimal() or int(count) == 0:
-        raise CannotRunError(f"{python}: {'no GPU is seen' if count == '0' else line}")
-    return python, int(count), release
-
-
-def visible(gpus: int) -> dict[str, str]:
-    """The GPUs that the caller lets be seen; engines on cores see none."""
-    every = ",".join(map(str, range(gpus)))
-    return {"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", every)}
 
 
 if __name__ == "__main__":

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.gpu_environment import CANNOT
 from tests.vllm import gpu
-from tests.vllm.gpu import CANNOT, GPU_CASES
+from tests.vllm.gpu import GPU_CASES
 
 
 def test_without_an_environment_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
