@@ -27,7 +27,7 @@ def measure(pairs: int) -> list[Row]:
 
 def _case(model: str, side: str, blocks: int, most: float, pairs: int) -> Row:
     with met(model, side, side, lambda _: blocks, WARMUP + pairs) as pair:
-        (line,) = pair.decode.half.engines.controls()
+        (line,) = pair.decode.half.engines.lines
 
         def bare() -> None:
             round_trip(line)

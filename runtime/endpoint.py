@@ -32,6 +32,7 @@ class Half(ABC):
 
     def __init__(self, role: str, endpoint: Endpoint) -> None:
         self.name, self.endpoint, self.clock = f"{role} worker {endpoint.worker}", endpoint, endpoint.clock
+        self.owner = endpoint.owner
         self.draining, self.exits = Drain(self.name), deque[BaseException]()
         # Each has a gauge forgotten.
         self.gauges: list[Callable[[], None]] = []
@@ -150,7 +151,7 @@ class Endpoint:
     def _register(self) -> None:
         """Raises what the transport raises, and LimitedError for a stage of no size."""
         geometry = self.pool.geometry
-        self.stage = Stage(self._stage_bytes, self.transport, geometry, self.owner.wake)
+        self.stage = Stage(self._stage_bytes, self.transport, geometry, self.owner.sleep.wake)
         self.transport.register(geometry.regions, geometry.mem_type)
         # Before a stage is registered: nobody else reads or writes that.
         self.metadata = self.transport.metadata()
@@ -216,8 +217,7 @@ class Endpoint:
     def check_open(self, name: str) -> None:
         """Raises HandleError, too, if the worker is suspended, or its thread has ended."""
         self.check_not_closed(name)
-        if self.owner.dead:
-            raise HandleError(f"the thread that polls {name} has ended: close it, make a new one")
+        self.owner.thread.check_alive(name)
         if self.asleep:
             raise HandleError(f"{name} is suspended: resume it")
 

@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from kvplan.runtime import process
 from kvplan.runtime.errors import HandleError
 from kvplan.runtime.ops import logs
-from kvplan.runtime.wakeup import LONGEST, MOVING, SHORTEST, Bell, Look, WakeupDescriptor, rest
+from kvplan.runtime.wakeup import LONGEST, QUIET, SHORTEST, Look, Sleep
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -30,7 +30,7 @@ P = ParamSpec("P")
 STUCK = 30.0
 # Seconds that a step has to end in when its thread is told to.
 STOP = 10.0
-# Seconds that a call which needs no answer gives the thread that carries it out.
+# Seconds that a thread which asks for something gives the thread that carries it out.
 HAND_OVER = 2e-3
 # Seconds after which a caller that waits looks again whether anybody is at work.
 LOOK = 0.01
@@ -59,26 +59,182 @@ class Duties:
     ending: Callable[[], None] = _nothing
 
 
+class OwnThread:
+    """The thread that a worker has of its own, once it is begun, until it is told that it is `over`.
+
+    Its last round `began` then. While it is `away`, it runs the caller's code: who waits for it may do its work.
+    """
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self.over = self.away = False
+        self.began = time.monotonic()
+
+    def begin(self, name: str, run: Callable[[], None]) -> None:
+        self.began = time.monotonic()
+        self._thread = threading.Thread(target=run, name=name, daemon=True)
+        self._thread.start()
+
+    def join(self) -> None:
+        """Wait until it has ended. Raises HandleError if it hangs."""
+        thread = self._thread
+        if thread is None or thread is threading.current_thread():
+            return
+        thread.join(STOP)
+        if thread.is_alive():
+            # What it is in may still use the memory and the transport: they are left to it.
+            raise HandleError(f"{thread.name} is stuck in a step for more than {STOP:g} s: end the process")
+
+    @property
+    def works(self) -> bool:
+        """Whether it is, or was to be, the owner."""
+        return self._thread is not None and not self.over
+
+    @property
+    def here(self) -> bool:
+        """Whether this is it."""
+        return self._thread is not None and self._thread.ident == threading.get_ident()
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether what this thread wants done is that one's to do."""
+        return self._thread is not None and not self.over and self._thread.ident != threading.get_ident()
+
+    @property
+    def dead(self) -> bool:
+        """Whether it has ended, and nobody told it to."""
+        return self.works and self._thread is not None and not self._thread.is_alive()
+
+    def check_alive(self, name: str) -> None:
+        """Raises HandleError where the thread of the worker called `name` is dead."""
+        if self.dead:
+            raise HandleError(f"the thread that polls {name} has ended: close it, make a new one")
+
+    @property
+    def fault(self) -> str:
+        """What is wrong with it, in words that follow a worker's name; empty if nothing is."""
+        if self.dead:
+            return "is polled by a thread that has ended"
+        seconds = time.monotonic() - self.began
+        return (
+            f"is polled by a thread that has been stuck for {seconds:.0f} s" if self.works and seconds > STUCK else ""
+        )
+
+
+class Turns:
+    """Whose turn it is with the worker called `name`. Each turn begins with what was `asked`, and ends with `settle`.
+
+    What is asked raises nothing.
+    """
+
+    def __init__(self, name: str, settle: Callable[[], None], thread: OwnThread) -> None:
+        self._name, self._settle, self._thread = name, settle, thread
+        self.lock, self.asked = threading.Lock(), deque[Callable[[], object]]()
+        # The ident of the thread whose turn it is, 0 for none.
+        self._holder = 0
+
+    @property
+    def mine(self) -> bool:
+        """Whether it is this thread's turn."""
+        return self._holder == threading.get_ident()
+
+    def carry_out(self, command: Callable[[], T]) -> T:
+        """Carry out a command in a turn of this thread's. Raises what it raises, HandleError."""
+        me = threading.get_ident()
+        if self._holder == me:
+            raise HandleError(f"{self._name} was called from within one of its own steps: call it from a callback")
+        with logs.later():
+            if not self.lock.acquire(timeout=STUCK):
+                raise HandleError(f"{self._name} was not free for {STUCK:g} s: a step of it hangs in another thread")
+            self._holder = me
+            try:
+                while self.asked:
+                    self.asked.popleft()()
+                return command()
+            finally:
+                try:
+                    self._settle()
+                finally:
+                    self._holder = 0
+                    self.lock.release()
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Within a turn: the caller's code, such as an event, runs outside of it."""
+        self._holder, self._thread.away = 0, self._thread.away or self._thread.here
+        self.lock.release()
+        try:
+            yield
+        finally:
+            self.lock.acquire()
+            self._holder, self._thread.away = threading.get_ident(), False
+
+
+class Calls:
+    """Commands that other threads wait for."""
+
+    def __init__(self) -> None:
+        self._waiting = deque[tuple[Future[Any], Callable[[], Any]]]()
+
+    def __bool__(self) -> bool:
+        return len(self._waiting) > 0
+
+    def put(self, command: Callable[[], T]) -> Future[T]:
+        future = Future[T]()
+        self._waiting.append((future, command))
+        return future
+
+    def answer(self, carry_out: Callable[[Callable[[], Any]], Any], keep: bool) -> bool:
+        """Have all of them carried out. Whether there were any. What ends programs is raised, too, but for `keep`."""
+        served = False
+        with suppress(IndexError):
+            while True:
+                future, command = self._waiting.popleft()
+                if future.set_running_or_notify_cancel():
+                    served = True
+                    _answer(future, partial(carry_out, command), keep)
+        return served
+
+
+def _answer(future: Future[Any], command: Callable[[], Any], keep: bool) -> None:
+    try:
+        result = command()
+    except BaseException as error:
+        future.set_exception(error)
+        if not (keep or isinstance(error, Exception)):
+            raise
+    else:
+        future.set_result(result)
+
+
+class _Asking(threading.local):
+    """Whether this thread will ask for more before anybody is to begin."""
+
+    together = False
+
+
 class Owner:
     """Who does the `duties` of the worker called `name`.
 
-    It is `over` when the program ends and in a forked child: then nothing is done, and nothing has to be closed.
+    It is `over` when the program ends and in a forked child: then nothing is done, and nothing has to be closed. Its
+    `thread` may do it all. It may `sleep` between two rounds.
     """
 
     def __init__(self, name: str, duties: Duties) -> None:
         self.name, self._duties = name, duties
-        # The ident of the thread whose turn it is, 0 for none.
-        self._turn, self._holder = threading.Lock(), 0
-        self._commands = deque[tuple[Future[Any], Callable[[], Any]]]()
-        # Made when somebody first rests: a worker that is refused leaves no descriptors.
-        self._bell: Bell | None = None
-        self._thread: threading.Thread | None = None
-        # Whether the thread runs the caller's code: then whoever waits for it may do its work.
-        self._away = False
-        self._descriptor: WakeupDescriptor | None = None
-        self._stopping, self._began = False, time.monotonic()
-        self.over = False
+        self.thread, self.over = OwnThread(), False
+        self.turns = Turns(name, duties.settle, self.thread)
+        self.sleep = Sleep(name, self.turns.lock, duties.look)
+        self._calls, self._asking = Calls(), _Asking()
+        # Released when the thread has begun what was asked of it.
+        self._begun = threading.Lock()
+        self._begun.acquire()
         process.add(self)
+
+    @property
+    def driven(self) -> bool:
+        """Whether somebody carries out steps without being asked: its thread, or a loop that has its descriptor."""
+        return self.thread.works or self.sleep.watched
 
     def call(self, command: Callable[[], T]) -> T:
         """What a command returns that the owner carries out. Raises what it raises, HandleError.
@@ -86,137 +242,113 @@ class Owner:
         It is a HandleError within one of the worker's own steps, when it is `over`, and if the owner hangs.
         """
         self._check_here()
-        if self._hands_over():
-            future = self._queued(command)
+        if self.thread.elsewhere:
+            future = self._calls.put(command)
+            self.sleep.wake()
             self._await(future)
             return future.result()
         try:
-            return self._carry_out(command)
+            return self.turns.carry_out(command)
         finally:
-            if (descriptor := self._descriptor) is not None:
-                # What was said may have taken the hint that something came.
-                descriptor.stir()
+            # What was said may have taken the hint that something came.
+            self.sleep.stir()
             self._duties.after()
 
-    def within(self, command: Callable[[], T]) -> T:
-        """`call`, also from within one of the worker's own steps."""
-        return command() if self._holder == threading.get_ident() else self.call(command)
-
     def ask(self, command: Callable[[], object]) -> None:
-        """Have the owner carry out a command which raises nothing, and do not wait for it for long.
+        """Have a command which raises nothing carried out in the next turn. Raises HandleError when it is `over`.
 
-        A thread of the worker's own is given a moment: as the caller waits, that thread has Python's lock.
+        A thread of the worker's own is given a moment for that: as the caller waits, that thread has Python's lock.
         """
         self._check_here()
-        if not self._hands_over():
-            self.call(command)
+        self.turns.asked.append(command)
+        if self.thread.over:
+            # Nobody has to come by any more.
+            self.call(_nothing)
+        elif not self._asking.together:
+            self.hand_over()
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What this thread asks for within is begun together, when it is left or when this thread waits."""
+        if self._asking.together:
+            yield
             return
-        future = self._queued(command)
-        _done(future, HAND_OVER)
-        if not self.threaded:
-            self._await(future)
+        self._asking.together = True
+        try:
+            yield
+        finally:
+            self._asking.together = False
+            self.hand_over()
 
     def run_once(self) -> bool:
         """Carry out one step. Whether bytes move."""
-        if self._hands_over():
+        if self.thread.elsewhere:
             return self.call(self._duties.step)
         self._check_here()
         try:
-            return self._carry_out(self._duties.step)
+            return self._step(self._duties.after)
         finally:
-            self._duties.after()
-            self._help()
-            if (descriptor := self._descriptor) is not None:
-                descriptor.polled()
+            self.sleep.polled()
 
     def wait(self, future: Future[Any], over: Callable[[], bool]) -> None:
         """Until something is `over`, and its future is done. Without a thread, the caller carries out the steps."""
-        while not (future.done() or (over() and not self._hands_over())):
-            if self._hands_over():
-                self._check_alive()
+        self.hand_over()
+        while not (future.done() or (over() and not self.thread.elsewhere)):
+            if self.thread.elsewhere:
+                self._check_here()
+                self.thread.check_alive(self.name)
                 _done(future, LOOK)
             else:
                 self.run_once()
                 if not over():
-                    self.rest(LONGEST)
+                    self.sleep.rest(LONGEST)
 
     def pause(self, seconds: float, over: Callable[[], bool]) -> None:
         """Until something is `over`, at most `seconds`. Without a thread, the caller carries out the steps."""
         until = time.monotonic() + seconds
         while not over() and (left := until - time.monotonic()) > 0:
-            if self._hands_over():
-                self._check_alive()
+            if self.thread.elsewhere:
+                self._check_here()
+                self.thread.check_alive(self.name)
                 time.sleep(min(left, LONGEST))
             else:
                 self.run_once()
                 if not over():
-                    self.rest(min(left, LOOK))
-
-    def rest(self, seconds: float) -> None:
-        """Sleep until there may be something to do, and no longer than `seconds`."""
-        wakers, most, bell = self._seen()
-        rest([*wakers, bell.fileno()], min(seconds, most))
-        bell.drain()
-
-    def wake(self) -> None:
-        """There may be something to do now. Any thread may say so."""
-        if (bell := self._bell) is not None:
-            bell.ring()
-        if (descriptor := self._descriptor) is not None:
-            descriptor.stir()
-
-    @contextmanager
-    def away(self) -> Iterator[None]:
-        """Within a step: the caller's code, such as an event, runs outside of the turn."""
-        self._holder, own = 0, threading.current_thread() is self._thread
-        self._turn.release()
-        self._away = self._away or own
-        try:
-            yield
-        finally:
-            self._turn.acquire()
-            self._holder = threading.get_ident()
-            self._away = False
+                    self.sleep.rest(min(left, LOOK))
 
     def fileno(self) -> int:
         """A descriptor that is readable while there may be something to do, until `stop`. Raises HandleError."""
         self._check_here()
-        if self.threaded:
+        if self.thread.works:
             raise HandleError(f"{self.name} has a thread of its own: use fileno() with a worker that was not started")
-        descriptor = self._carry_out(self._described)
-        if self._stopping:
-            self._end_descriptor()
+        descriptor = self.turns.carry_out(self.sleep.fileno)
+        if self.thread.over:
+            self.sleep.unwatch()
             raise HandleError(f"{self.name} is closed: make a new one")
-        return descriptor.fileno()
+        return descriptor
 
-    def start(self, enter: Callable[[], object] = lambda: None) -> None:
+    def start(self, enter: Callable[[], object] = _nothing) -> None:
         """Have a thread of the worker's own be the owner, until `stop`. It calls `enter` first. Raises HandleError."""
         self._check_here()
-        name = f"kvplan-{self.name.replace(' worker ', '-')}"
-        self._began = time.monotonic()
-        self._thread = threading.Thread(target=self._run, args=(enter,), name=name, daemon=True)
-        self._thread.start()
+
+        def run() -> None:
+            enter()
+            pause = SHORTEST
+            while not self.thread.over:
+                pause = self._round(pause)
+
+        self.thread.begin(f"kvplan-{self.name.replace(' worker ', '-')}", run)
 
     def stop(self) -> None:
         """End the thread, and wait until it has ended; from within it, only tell it to. Raises HandleError if it hangs.
 
         Afterwards each caller carries out its own calls.
         """
-        self._stopping = True
-        self._end_descriptor()
-        thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            self.wake()
-            thread.join(STOP)
-            if thread.is_alive():
-                # What it is in may still use the memory and the transport: they are left to it.
-                raise HandleError(f"{thread.name} is stuck in a step for more than {STOP:g} s: end the process")
+        self.thread.over = True
+        self.sleep.unwatch()
+        self.sleep.wake()
+        self.thread.join()
         self._serve()
-
-    def close(self) -> None:
-        """After `stop`, and the last call: nobody is woken any more."""
-        if self._bell is not None:
-            self._bell.close()
 
     def end(self) -> None:
         """The program ends: no thread, not even a caller's, is to be in a call of C++ from here when it does."""
@@ -224,77 +356,37 @@ class Owner:
             self.stop()
         self.over = True
         # Never given back.
-        if self._turn.acquire(timeout=STOP):
+        if self.turns.lock.acquire(timeout=STOP):
             self._duties.ending()
 
     def forget(self) -> None:
         """This is a forked child: the worker is its parent's, and nothing of it is touched here."""
-        self.over = self._stopping = True
-        self._descriptor = None
-
-    @property
-    def threaded(self) -> bool:
-        """Whether a thread of its own is, or was to be, the owner."""
-        return self._thread is not None and not self._stopping
-
-    @property
-    def driven(self) -> bool:
-        """Whether somebody carries out steps without being asked: its thread, or a loop that has its descriptor."""
-        return self.threaded or self._descriptor is not None
-
-    @property
-    def dead(self) -> bool:
-        """Whether its thread has ended, and nobody told it to."""
-        return self.threaded and self._thread is not None and not self._thread.is_alive()
-
-    @property
-    def fault(self) -> str:
-        """What is wrong with its thread, in words that follow a worker's name; empty if nothing is."""
-        if self.dead:
-            return "is polled by a thread that has ended"
-        seconds = time.monotonic() - self._began
-        stuck = self.threaded and seconds > STUCK
-        return f"is polled by a thread that has been stuck for {seconds:.0f} s" if stuck else ""
-
-    def _hands_over(self) -> bool:
-        """Whether what this thread asks for is another thread's to do."""
-        return self.threaded and threading.current_thread() is not self._thread
+        self.over = self.thread.over = True
+        self.sleep.forget()
 
     def _check_here(self) -> None:
         if self.over:
             raise HandleError(f"{self.name} does nothing any more: the program ends, or is a fork of the one it is of")
 
-    def _check_alive(self) -> None:
-        self._check_here()
-        if self.dead:
-            raise HandleError(f"the thread that polls {self.name} has ended: close it, make a new one")
+    def hand_over(self) -> None:
+        """Have whoever does the work begin what was asked for."""
+        if not self.turns.asked:
+            return
+        elsewhere = self.thread.elsewhere
+        # Of what was asked for before.
+        _ = elsewhere and self._begun.acquire(blocking=False)
+        self.sleep.wake()
+        _ = elsewhere and self._begun.acquire(timeout=HAND_OVER)
 
-    def _carry_out(self, command: Callable[[], T]) -> T:
-        """Carry out a command in a turn of this thread's."""
-        if self._holder == threading.get_ident():
-            raise HandleError(f"{self.name} was called from within one of its own steps: call it from a callback")
-        with logs.later():
-            if not self._turn.acquire(timeout=STUCK):
-                raise HandleError(f"{self.name} was not free for {STUCK:g} s: a step of it hangs in another thread")
-            try:
-                self._holder = threading.get_ident()
-                return command()
-            finally:
-                try:
-                    self._duties.settle()
-                finally:
-                    self._holder = 0
-                    self._turn.release()
-
-    def _help(self) -> None:
-        if self._duties.behind():
-            self._carry_out(self._duties.help)
-
-    def _queued(self, command: Callable[[], T]) -> Future[T]:
-        future = Future[T]()
-        self._commands.append((future, command))
-        self.wake()
-        return future
+    def _step(self, after: Callable[[], None]) -> bool:
+        """Carry out one step, and what comes after it. Whether bytes move."""
+        self.sleep.begin()
+        try:
+            return self.turns.carry_out(self._duties.step)
+        finally:
+            after()
+            if self._duties.behind():
+                self.turns.carry_out(self._duties.help)
 
     def _await(self, future: Future[Any]) -> None:
         """Until a command of ours is carried out: by the thread, or here if the thread has stopped or is away.
@@ -303,104 +395,49 @@ class Owner:
         """
         began = time.monotonic()
         while not future.done():
-            self._check_alive()
+            self._check_here()
+            self.thread.check_alive(self.name)
             _done(future, LOOK)
-            if self._away or not self.threaded:
+            if self.thread.away or not self.thread.works:
                 self._serve()
             if time.monotonic() - began > STUCK and future.cancel():
                 raise HandleError(f"{self.name} did not carry a call out for {STUCK:g} s: a step hangs")
 
     def _serve(self) -> None:
-        """Carry out what is queued."""
-        served = False
-        while True:
-            try:
-                future, command = self._commands.popleft()
-            except IndexError:
-                break
-            if future.set_running_or_notify_cancel():
-                served = True
-                self._answer(future, command)
-        if served:
+        """Carry out what other threads wait for."""
+        if self._calls.answer(self.turns.carry_out, keep=self.thread.here):
             self._told()
-
-    def _answer(self, future: Future[Any], command: Callable[[], Any]) -> None:
-        try:
-            result = self._carry_out(command)
-        except BaseException as error:
-            future.set_exception(error)
-            if not isinstance(error, Exception) and threading.current_thread() is not self._thread:
-                raise
-        else:
-            future.set_result(result)
 
     def _told(self) -> None:
         """What is the caller's, run for somebody else: it ends nobody's thread."""
-        self._away = threading.current_thread() is self._thread
+        if self._begun.locked():
+            self._begun.release()
+        self.thread.away = self.thread.here
         try:
             self._duties.after()
         except BaseException:
             logs.failure("callback failed", worker=self.name)
         finally:
-            self._away = False
-
-    def _run(self, enter: Callable[[], object]) -> None:
-        enter()
-        pause = SHORTEST
-        while not self._stopping:
-            pause = self._round(pause)
+            self.thread.away = False
 
     def _round(self, pause: float) -> float:
         """A step and a pause; the next pause. A failure ends neither the thread nor the answers to other peers.
 
         Nor does what ends programs, a SystemExit of somebody's callback: this is not their thread.
         """
-        self._began = time.monotonic()
+        self.thread.began = time.monotonic()
         try:
             self._serve()
-            moving = self._carry_out(self._duties.step)
-            self._told()
-            self._help()
+            moving = self._step(self._told)
             pause = SHORTEST if moving else min(2 * pause, LONGEST)
-            self._pause(pause)
+            if not self._calls:
+                self.sleep.rest(pause if moving else QUIET)
             return pause
         except BaseException:
-            if not self._stopping:
+            if not self.thread.over:
                 logs.failure("poll failed", thread=threading.current_thread().name)
             time.sleep(LONGEST)
             return LONGEST
-
-    def _pause(self, pause: float) -> None:
-        """Wait until there may be something to do: for `pause` seconds at most while bytes move."""
-        wakers, most, bell = self._seen()
-        if not self._commands and not self._stopping:
-            rest([*wakers, bell.fileno()], min(pause, most) if most <= MOVING else most)
-        bell.drain()
-
-    def _end_descriptor(self) -> None:
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
-            descriptor.close()
-
-    def _described(self) -> WakeupDescriptor:
-        if self._descriptor is None:
-            self._descriptor = WakeupDescriptor(f"kvplan-wakeup-{self.name}", self._looked)
-        return self._descriptor
-
-    def _seen(self) -> tuple[list[int], float, Bell]:
-        """What to wait for until the next step, and the bell that ends a rest."""
-        with self._turn:
-            self._bell = self._bell or Bell()
-            return (*self._duties.look(), self._bell)
-
-    def _looked(self) -> tuple[list[int], float]:
-        """What to wait for, for the descriptor's thread. During somebody's turn it is asked again."""
-        if not self._turn.acquire(blocking=False):
-            return [], MOVING
-        try:
-            return self._duties.look()
-        finally:
-            self._turn.release()
 
 
 def _done(future: Future[Any], seconds: float) -> None:

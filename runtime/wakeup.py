@@ -11,7 +11,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 
 from kvplan.runtime.errors import HandleError
 from kvplan.runtime.ops import logs
@@ -40,6 +39,15 @@ def rest(wakers: Iterable[int], seconds: float) -> None:
         time.sleep(min(seconds, LONGEST))
 
 
+def listen(bell: Bell, wakers: Iterable[int], seconds: float) -> None:
+    """`rest`, and not where a bell was rung, nor longer than until it is."""
+    if bell.listen():
+        try:
+            rest([*wakers, bell.fileno()], seconds)
+        finally:
+            bell.leave()
+
+
 def _polled(wakers: Iterable[int], seconds: float) -> None:
     """As `select` waits, for any descriptors. Raises OSError where one is closed."""
     poll = select.poll()
@@ -50,34 +58,63 @@ def _polled(wakers: Iterable[int], seconds: float) -> None:
 
 
 class Bell:
-    """A descriptor that is readable from when it was rung until it is drained. Nobody ever waits to do either.
+    """What was rung stays rung until it is drained. Its descriptor is readable then, while somebody listens.
 
-    The lock keeps one thread from closing it while another rings: its number may be another connection's by then.
+    Nobody ever waits to do either. The lock keeps one thread from closing it while another rings: its number may be
+    another connection's by then. It has descriptors once somebody listens.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._heard, self._rung = socket.socketpair()
-        for end in (self._heard, self._rung):
-            end.setblocking(False)
+        self._ends: tuple[socket.socket, socket.socket] | None = None
+        self._rung = self._said = self._closed = False
+        self._listeners = 0
 
     def fileno(self) -> int:
-        return self._heard.fileno()
+        return -1 if self._ends is None else self._ends[0].fileno()
+
+    def listen(self) -> bool:
+        """Wait for it from now on, until as many `leave`; False, and nothing else, where it was rung."""
+        with self._lock:
+            if self._rung:
+                return False
+            self._listeners += 1
+            if self._ends is None and not self._closed:
+                self._ends = _pair()
+            return True
+
+    def leave(self) -> None:
+        with self._lock:
+            self._listeners -= 1
 
     def ring(self) -> None:
-        """Make it readable. One that is full is readable, and one that was closed has nobody to tell."""
-        with self._lock, suppress(OSError):
-            self._rung.send(b"\0")
+        """One that was closed has nobody to tell."""
+        with self._lock:
+            self._rung = True
+            if self._listeners and not self._said and self._ends is not None:
+                self._said = True
+                self._ends[1].send(b"\0")
 
     def drain(self) -> None:
-        with self._lock, suppress(OSError):
-            while self._heard.recv(4096):
-                pass
+        if not self._rung:
+            return
+        with self._lock:
+            if self._said and self._ends is not None:
+                self._ends[0].recv(1)
+            self._rung = self._said = False
 
     def close(self) -> None:
         with self._lock:
-            self._heard.close()
-            self._rung.close()
+            ends, self._ends, self._closed = self._ends, None, True
+            for end in ends or ():
+                end.close()
+
+
+def _pair() -> tuple[socket.socket, socket.socket]:
+    ends = socket.socketpair()
+    for end in ends:
+        end.setblocking(False)
+    return ends
 
 
 class WakeupDescriptor:
@@ -89,6 +126,7 @@ class WakeupDescriptor:
     def __init__(self, name: str, look: Look) -> None:
         self._look, self._polled, self._closed = look, threading.Event(), False
         self._bell, self._stirred = Bell(), Bell()
+        self._bell.listen()
         self._thread = threading.Thread(target=self._wait, name=name, daemon=True)
         self._thread.start()
 
@@ -117,7 +155,7 @@ class WakeupDescriptor:
     def _wait(self) -> None:
         while not self._closed:
             wakers, most = self._looked()
-            rest([*wakers, self._stirred.fileno()], most)
+            listen(self._stirred, wakers, most)
             self._stirred.drain()
             self._polled.clear()
             if not self._closed:
@@ -133,3 +171,74 @@ class WakeupDescriptor:
         except Exception:
             logs.failure("look failed", thread=threading.current_thread().name)
             return [], QUIET
+
+
+class Sleep:
+    """Where the worker called `name` sleeps between its rounds, and what wakes it.
+
+    What it waits for is what `look` says, asked in a `turn` of its owner's alone.
+    """
+
+    def __init__(self, name: str, turn: threading.Lock, look: Look) -> None:
+        self._name, self._turn, self._look = name, turn, look
+        self._bell = Bell()
+        self._descriptor: WakeupDescriptor | None = None
+
+    @property
+    def watched(self) -> bool:
+        """Whether a loop has its descriptor."""
+        return self._descriptor is not None
+
+    def begin(self) -> None:
+        """A round begins: it sees all that it was woken for."""
+        self._bell.drain()
+
+    def rest(self, seconds: float) -> None:
+        """Sleep until there may be something to do, and no longer than `seconds`."""
+        with self._turn:
+            wakers, most = self._look()
+        listen(self._bell, wakers, min(seconds, most))
+
+    def wake(self) -> None:
+        """There may be something to do now. Any thread may say so."""
+        self._bell.ring()
+        self.stir()
+
+    def stir(self) -> None:
+        """The same, for a loop that has the descriptor."""
+        if (descriptor := self._descriptor) is not None:
+            descriptor.stir()
+
+    def polled(self) -> None:
+        """A round is over."""
+        if (descriptor := self._descriptor) is not None:
+            descriptor.polled()
+
+    def fileno(self) -> int:
+        """The descriptor, until `unwatch`. In a turn of its owner's."""
+        if self._descriptor is None:
+            self._descriptor = WakeupDescriptor(f"kvplan-wakeup-{self._name}", self._looked)
+        return self._descriptor.fileno()
+
+    def unwatch(self) -> None:
+        """End the descriptor, which nobody may wait on any more."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            descriptor.close()
+
+    def forget(self) -> None:
+        """This is a forked child: the descriptor is its parent's."""
+        self._descriptor = None
+
+    def close(self) -> None:
+        """Nobody is woken any more."""
+        self._bell.close()
+
+    def _looked(self) -> tuple[list[int], float]:
+        """What to wait for, for the descriptor's thread. During somebody's turn it is asked again."""
+        if not self._turn.acquire(blocking=False):
+            return [], MOVING
+        try:
+            return self._look()
+        finally:
+            self._turn.release()

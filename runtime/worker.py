@@ -64,13 +64,13 @@ class OwnedWorker:
             return
         self._owner.stop()
         self._owner.call(self._endpoint.close)
-        self._owner.close()
+        self._owner.sleep.close()
         for half in self._endpoint.halves:
             half.ending()
 
     def rest(self, seconds: float) -> None:
         """Sleep until there may be something to do: for `seconds`, less while bytes move or if somebody speaks."""
-        self._owner.rest(seconds)
+        self._owner.sleep.rest(seconds)
 
     def fileno(self) -> int:
         """A descriptor that is readable while there may be something to `run_once` for, until `close`.
@@ -83,7 +83,7 @@ class OwnedWorker:
 
     def unhealthy(self) -> tuple[str, ...]:
         """Why this worker should be made again, empty if nothing is wrong. Never waits."""
-        fault = self._owner.fault
+        fault = self._owner.thread.fault
         states = {"is closed": self._endpoint.closed, "is of another process": self._owner.over, fault: fault != ""}
         return reasons(self._role.name, states)
 

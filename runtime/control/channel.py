@@ -357,14 +357,14 @@ class AcceptedLine(PrefillLine):
 
     def broken(self) -> KvplanError | None:
         """As the base says. Which connection of a server has ended is found by trying all of them."""
-        if self._error is None and self._server.doubts and time.monotonic() - self._probed > PROBE:
+        if self.error is None and self._server.doubts and time.monotonic() - self._probed > PROBE:
             self._probed = time.monotonic()
             self._hand_over(BACK)
-        return self._error
+        return self.error
 
     def lose(self, error: KvplanError) -> None:
         """Nothing more is said or heard."""
-        self._error = self._error or error
+        self.error = self.error or error
 
     def lose_connection(self) -> None:
         self.lose(PeerLostError(f"the connection of {self.address} is lost: connect again"))
@@ -428,6 +428,7 @@ class ControlClient(PrefillLine):
         else:
             logs.event(logs.WARNING, "plain", client=address, risk="whoever answers there is believed")
         self._monitor = watch_client(self._socket)
+        self._descriptors = descriptors(self._socket, self._monitor)
         # Also where nobody calls `close`: collected one by one, the monitor may go first.
         self._end = weakref.finalize(self, end, os.getpid(), self._socket, self._monitor)
         self._end.atexit = False
@@ -439,7 +440,7 @@ class ControlClient(PrefillLine):
 
     def hand_over(self, message: bytes) -> LineState:
         """Hand a sealed message over. ZeroMQ connects again by itself, maybe to a successor: that is not waited for."""
-        return LineState.GONE if self._closed or self._error is not None else sent(self._socket, [], message)
+        return LineState.GONE if self._closed or self.error is not None else sent(self._socket, [], message)
 
     def read(self, most: int = MOST) -> None:
         # What one half does not take keeps the other from reading, rather than memory.
@@ -454,7 +455,7 @@ class ControlClient(PrefillLine):
 
     def filenos(self) -> list[int]:
         """Descriptors that may become readable when something comes, or a connection changes: hints, for any thread."""
-        return descriptors(self._socket, self._monitor)
+        return [] if self._closed else self._descriptors
 
     def pending(self) -> bool:
         """Whether there is something to be received, or to be looked at, of which `filenos` may not tell any more."""
@@ -473,18 +474,18 @@ class ControlClient(PrefillLine):
     def broken(self) -> KvplanError | None:
         """Why nothing more comes: KeysError, HandshakeError, or PeerLostError once it was connected. It stays so."""
         if self._closed or not waits(self._monitor):
-            return self._error
+            return self.error
         from zmq.utils.monitor import parse_monitor_message
 
         for frames in received(self._monitor, MOST):
             event = parse_monitor_message(frames)
-            self._error = self._error or self._meaning(int(event["event"]), int(event["value"]))
-        return self._error
+            self.error = self.error or self._meaning(int(event["event"]), int(event["value"]))
+        return self.error
 
     def end(self) -> None:
         """As the base says: the prefill half may have met the peer of this connection, too."""
         self.taken = False
-        if self.server is None or self._error is not None or not self.server.serves(self.name):
+        if self.server is None or self.error is not None or not self.server.serves(self.name):
             self.close()
 
     def close(self) -> None:
@@ -494,7 +495,7 @@ class ControlClient(PrefillLine):
         self._closed = True
         if self.server is not None:
             self.server.detach(self)
-        self._error = self._error or PeerLostError(f"the connection to {self.address} is closed")
+        self.error = self.error or PeerLostError(f"the connection to {self.address} is closed")
         self._socket.linger = LINGER
         self._end()
 

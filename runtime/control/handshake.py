@@ -35,10 +35,19 @@ SLICE = 0.1
 PATIENCE = 2.0
 
 
+class LineTurns(Protocol):
+    """Whose turn it is with lines that are in use."""
+
+    @property
+    def mine(self) -> bool: ...
+
+
 class LineOwner(Protocol):
     """Who alone uses lines that a worker has in use already."""
 
-    def within(self, command: Callable[[], A]) -> A: ...
+    @property
+    def turns(self) -> LineTurns: ...
+    def call(self, command: Callable[[], A]) -> A: ...
     def pause(self, seconds: float, over: Callable[[], bool]) -> None: ...
 
 
@@ -66,24 +75,28 @@ class BorrowedLine:
     def send(self, message: msgspec.Struct) -> bool:
         if isinstance(message, Hello):
             self._asked.add(message.nonce)
-        return self._owner.within(lambda: self._sent(message))
+        return self._carried_out(lambda: self._sent(message))
 
     def receive(self, most: int) -> list[Any]:
         """Cards and refusals. What else comes was said to who used the line before, or answers what it asked."""
-        heard = self._owner.within(lambda: self.line.receive(most))
+        heard = self._carried_out(lambda: self.line.receive(most))
         return [
             one for one in heard if isinstance(one, CardError) or getattr(one, "nonce", None) in {*self._asked, b""}
         ]
 
     def broken(self) -> KvplanError | None:
-        return self._owner.within(self.line.broken)
+        return self._carried_out(self.line.broken)
 
     def wait(self, seconds: float) -> None:
         self._owner.pause(seconds, lambda: len(self.line.unread) > 0)
 
     def close(self) -> None:
         """Give the line back."""
-        self._owner.within(self.line.leave)
+        self._carried_out(self.line.leave)
+
+    def _carried_out(self, command: Callable[[], A]) -> A:
+        """What a command returns, also from within one of the owner's own steps."""
+        return command() if self._owner.turns.mine else self._owner.call(command)
 
     def _sent(self, message: msgspec.Struct) -> bool:
         listens = self.line.send(message)

@@ -47,7 +47,8 @@ class PrefillLine(ABC):
         self.address, self.peer, self.taken = address, peer, True
         self.unread = deque[Any]()
         self._outbox, self._gathers = outbox, False
-        self._error: KvplanError | None = None
+        # What `broken` found.
+        self.error: KvplanError | None = None
 
     def begin(self) -> None:
         """The decode half uses the line from now on. What was said before it is nothing to it."""
@@ -83,8 +84,11 @@ class PrefillLine(ABC):
         """Whether there is something to be received, or to be looked at, of which `filenos` may not tell any more."""
 
     def send(self, message: msgspec.Struct) -> bool:
-        """False where the connection is broken, or nobody has listened for long. Raises CardError for one too large."""
-        listens = self.broken() is None and self._outbox.put(encode(message))
+        """False where the connection was found broken, or nobody has listened for long.
+
+        Raises CardError for a message that is too large.
+        """
+        listens = self.error is None and self._outbox.put(encode(message))
         return listens and ((self._gathers and not self._outbox.ample) or self._outbox.flush())
 
     def say(self, message: msgspec.Struct) -> None:

@@ -50,7 +50,7 @@ class Connector:
         def begin() -> Future[Peer]:
             self._half.check_taking()
             meeting = self._half.meetings.begin(who, self._half.clock(), deadline, connect)
-            meeting.add_done_callback(lambda _: self._owner.wake())
+            meeting.add_done_callback(lambda _: self._owner.sleep.wake())
             return meeting
 
         return self._owner.call(begin)

@@ -17,7 +17,7 @@ from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops.metrics import Counters, MessageKind
 from kvplan.runtime.protocol import decode_effects as effects
 from kvplan.runtime.protocol.decode import DecodeCore
-from kvplan.runtime.protocol.effects import Count, Input, Output, Send, Unsent
+from kvplan.runtime.protocol.effects import Counted, Input, Output, Send, Unsent
 from kvplan.runtime.protocol.load_table import accepted, write_request
 from kvplan.runtime.protocol.loads import KnownEngine, Load
 from kvplan.runtime.staging.buffers import Stage
@@ -52,15 +52,14 @@ class DecodeDriver:
         self.core = DecodeCore(pool.side, pool.worker, pool.blocks, limits.requests, transport.lingers)
         self.admission = AdmissionQueue[Slice](limits)
         self.context = ExecutorContext(transport, self.admission, IndexScratch(), limits.slice_bytes, stage)
-        self.mover, self.ended = Mover(pool, self.context), ended
+        self.mover, self.ended = Mover(pool, self.context, counters), ended
         self._transport, self._counters, self._engines = transport, counters, engines
         self._clock, self._lost, self._blocks = clock, lost, pool.blocks
         self._block_bytes, self._probed = block_bytes(pool), float("-inf")
         self._losing = deque[effects.EngineLost]()
         self._carry: dict[type[Output], Callable[[Any], Iterable[Input]]] = {
             Send: self._send,
-            Count: self._count,
-            effects.Observe: self._observe,
+            Counted: self._count,
             effects.Foresee: self._foresee,
             effects.Move: self._move,
             effects.AskWrite: self._ask_write,
@@ -100,7 +99,7 @@ class DecodeDriver:
 
     def hear(self, engine: PrefillEngine, connection: PrefillConnection, messages: Iterable[Any]) -> None:
         """Act upon messages of a prefill worker."""
-        broken, heard = connection.control.broken() is not None, list[Input]()
+        broken, heard = connection.control.error is not None, list[Input]()
         for message in messages:
             if isinstance(message, wire.Lent):
                 known = connection.stage.lent(message.request, message.number, message.address)
@@ -117,8 +116,13 @@ class DecodeDriver:
 
     def follow(self) -> None:
         """What came of everything that moves."""
-        for one in self.mover.step():
-            self.feed(one)
+        if news := self.mover.step():
+            self.feed(*news)
+
+    def prepare(self) -> None:
+        """Prepare what will probably move."""
+        if news := self.mover.prepare():
+            self.feed(*news)
 
     def tick(self, now: float) -> None:
         """What it is time for."""
@@ -167,7 +171,10 @@ class DecodeDriver:
 
     def _done(self, outputs: Iterable[Output]) -> list[Input]:
         """Carry outputs out; what came of it."""
-        return [one for output in outputs for one in self._carry[type(output)](output)]
+        carry, news = self._carry, list[Input]()
+        for output in outputs:
+            news += carry[type(output)](output)
+        return news
 
     def _send(self, send: Send) -> Iterable[Input]:
         control = self._engines.connection(send.peer).control
@@ -180,12 +187,9 @@ class DecodeDriver:
             return (Unsent(send.peer, send.message, error),)
         return ()
 
-    def _count(self, count: Count) -> Iterable[Input]:
-        self._counters.add(count.name, count.amount, **count.labels)
-        return ()
-
-    def _observe(self, observe: effects.Observe) -> Iterable[Input]:
-        self._counters.observe(observe.name, observe.value)
+    def _count(self, counted: Counted) -> Iterable[Input]:
+        for kind, count in counted.kinds.items():
+            self._counters.add("messages", count, kind=kind)
         return ()
 
     def _foresee(self, foresee: effects.Foresee) -> Iterable[Input]:
@@ -211,8 +215,15 @@ class DecodeDriver:
         return ()
 
     def _end(self, ended: effects.Ended) -> Iterable[Input]:
-        assert isinstance(ended.load, Transfer)
-        self.ended.append(ended.load)
+        load, counters = ended.load, self._counters
+        assert isinstance(load, Transfer)
+        counters.add("requests", outcome=load.state.value)
+        if load.error is None:
+            counters.add("moved_bytes", sum(part.meter.moved for part in load.parts), direction="read")
+            counters.observe("transfer_duration_seconds", self._clock() - load.began)
+        else:
+            counters.add("failures", reason=load.error.code)
+        self.ended.append(load)
         return ()
 
     def _lose(self, lost: effects.EngineLost) -> Iterable[Input]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -179,11 +179,6 @@ class PrefillEngine:
         for connection in self.connections.values():
             connection.links.release()
 
-    def say(self) -> None:
-        """Say what was sent in this round, to each worker in one message."""
-        for connection in self.connections.values():
-            connection.control.flush()
-
     def close(self) -> None:
         """Stop speaking to this engine."""
         for connection in self.connections.values():
@@ -207,15 +202,15 @@ class PrefillEngines:
         self.live: dict[str, PrefillEngine] = {}
         # Those that are live, by name, for any thread.
         self.known = tuple[PrefillEngine, ...]()
+        # All of them, those that are dropped with others first: what they have said counts before that.
+        self.every = tuple[PrefillEngine, ...]()
+        # How the workers of engines that are served are spoken to.
+        self.lines = tuple[PrefillLine, ...]()
         self.replanned: list[PrefillEngine] = []
         self.retired: list[PrefillEngine] = []
         self._pool, self._transport, self._stage = pool, transport, stage
         self._peers, self._needed = set[str](), needed
         self._connections: dict[PrefillPeer, PrefillConnection] = {}
-
-    def __iter__(self) -> Iterator[PrefillEngine]:
-        """All of them, those that are dropped with others first: what they have said counts before that."""
-        return iter([*self.replanned, *self.live.values(), *self.retired])
 
     @property
     def met(self) -> frozenset[str]:
@@ -240,11 +235,7 @@ class PrefillEngines:
 
     def whose(self, known: KnownEngine) -> PrefillEngine:
         """The engine that the protocol knows as this."""
-        return next(engine for engine in self if engine.known is known)
-
-    def controls(self) -> list[PrefillLine]:
-        """How the workers of engines that are served are spoken to."""
-        return [connection.control for engine in self.served() for connection in engine.connections.values()]
+        return next(engine for engine in self.every if engine.known is known)
 
     def add(self, met: MetEngine, push: bool, now: float) -> PrefillEngine:
         """An engine that was met, which has none of its name before it. Raises what adding a worker raises."""
@@ -259,6 +250,7 @@ class PrefillEngines:
             self.retire(engine)
             # Its lines are given back, and may be somebody's by now.
             engine.connections.clear()
+            self._publish()
             raise
         self._peers |= engine.peers
         self.live[engine.name] = engine
@@ -287,13 +279,17 @@ class PrefillEngines:
         """Forget an engine as far as that can be: its lists are given back, what is under way from it is waited for."""
         if self.live.get(engine.name) is engine:
             del self.live[engine.name]
-            self._publish()
         self.replanned = [other for other in self.replanned if other is not engine]
         engine.release()
         self.retired.append(engine)
+        self._publish()
 
     def _publish(self) -> None:
+        """Which engines there are has changed."""
         self.known = tuple(engine for _, engine in sorted(self.live.items()))
+        self.every = *self.replanned, *self.live.values(), *self.retired
+        served = (connection for engine in self.served() for connection in engine.connections.values())
+        self.lines = tuple(connection.control for connection in served)
 
     def sweep(self, busy: Callable[[], set[str]]) -> None:
         """Close what nothing is under way from any more, as its peers are not `busy`, and have the transport forget."""
@@ -305,7 +301,8 @@ class PrefillEngines:
             self.retired.remove(engine)
             for connection in engine.connections.values():
                 self._connections.pop(connection.known, None)
-        used = {peer for engine in self for peer in engine.peers}
+        self._publish()
+        used = {peer for engine in self.every for peer in engine.peers}
         for peer in sorted(self._peers - used - under_way):
             self._forget(peer)
 

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from concurrent.futures import Future
 from contextlib import suppress
 
+from kvplan.plan.errors import BadRequestError, KvplanError, RequestError
 from kvplan.runtime import owner
+from kvplan.runtime.checksum.checksum import Sample
+from kvplan.runtime.clock import seconds
 from kvplan.runtime.decode.driver import DecodeDriver
 from kvplan.runtime.decode.engines import PrefillEngines
 from kvplan.runtime.decode.inspection import inspected
-from kvplan.runtime.decode.meetings import Meetings
+from kvplan.runtime.decode.meetings import Meetings, WaitingRequest, WantedPeer
 from kvplan.runtime.decode.met import MetEngines
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.endpoint import Endpoint, Half
-from kvplan.runtime.errors import DrainingError, HandleError, RegisterError, TransferError
+from kvplan.runtime.errors import DrainingError, HandleError, LimitedError, RegisterError, TransferError, cause_text
 from kvplan.runtime.inspection import Inspection
 from kvplan.runtime.memory.device import enter
 from kvplan.runtime.memory.register import Pool
+from kvplan.runtime.ops import logs
 from kvplan.runtime.ops.drain import Drain
 from kvplan.runtime.ops.metrics import Counters, MessageKind
 from kvplan.runtime.protocol.load_table import LoadTable
@@ -54,6 +59,29 @@ class DecodeHalf(Half):
         self.check_open()
         self.draining.check()
 
+    def ask(self, transfer: Transfer, timeout: float, peer: WantedPeer, wait: float | None) -> None:
+        """Begin a request, or have it wait until its engine is met; what is wrong with it ends it."""
+        try:
+            self.check_taking()
+            if not isinstance(transfer.sample, Sample | None):
+                raise BadRequestError(f"a checksum is a Sample or None, not of type {type(transfer.sample).__name__}")
+            if not isinstance(peer, str | Future | None):
+                raise BadRequestError(f"a peer is a name, or of `connect_soon`, not of type {type(peer).__name__}")
+            transfer.deadline += seconds(timeout, BadRequestError)
+            if wait is not None:
+                transfer.held_by = transfer.began + seconds(wait, BadRequestError)
+            if not transfer.ended:
+                self._begin(WaitingRequest(transfer, peer, self.meetings.under_way()))
+        except KvplanError as error:
+            self.driver.refuse(transfer, error)
+        except Exception as error:
+            logs.failure("request not begun", worker=self.name)
+            self.driver.fail(transfer, TransferError(f"the request was not begun: {cause_text(error)}"))
+
+    def cancel(self, transfer: Transfer, error: RequestError) -> None:
+        """End a running transfer with `error`. Any thread may call it."""
+        self.owner.call(lambda: self.driver.fail(transfer, error))
+
     def accept(self, pool: Pool) -> None:
         pool.check(self.endpoint.worker, self._side, self.name)
         if not pool.writable:
@@ -87,20 +115,21 @@ class DecodeHalf(Half):
         return self.driver.moving or self.endpoint.stage.wanted
 
     def look(self) -> tuple[list[int], float]:
-        controls = self.engines.controls()
+        lines = self.engines.lines
         if self.endpoint.asleep:
             return [], QUIET
-        if self.endpoint.stage.behind or any(control.pending() for control in controls):
+        if self.endpoint.stage.behind or any(line.pending() for line in lines):
             return [], 0.0
         busy = self.running() or self.driver.in_use
-        seconds = BUSY if busy else self.driver.core.until_heartbeat(self.clock(), QUIET)
+        most = BUSY if busy else self.driver.core.until_heartbeat(self.clock(), QUIET)
         # What is written here over TCP goes on in this worker's own polls.
-        wait = MOVING if self.moving() else seconds
-        return [one for control in controls for one in control.filenos()], wait
+        wait = MOVING if self.moving() else most
+        return [one for line in lines for one in line.filenos()], wait
 
     def say(self) -> None:
-        for engine in self.engines:
-            engine.say()
+        for engine in self.engines.every:
+            for connection in engine.connections.values():
+                connection.control.flush()
 
     def after(self) -> None:
         """Callbacks, not within each other: what ends by what one of them asks for is told of when it is over."""
@@ -146,8 +175,18 @@ class DecodeHalf(Half):
         facts = self.name, self.clock(), endpoint.transport, endpoint.stage
         return inspected(*facts, self.driver, self.engines, endpoint.connections())
 
+    def _begin(self, request: WaitingRequest) -> None:
+        if (engine := request.engine(self.engines)) is not None:
+            self.driver.begin(request.transfer, engine)
+        elif self.running() < self.limits.requests:
+            self.meetings.wait(request)
+        else:
+            raise LimitedError(f"{self.running()} requests are under way or wait: wait for some")
+
     def _round(self, now: float) -> None:
         """What was said, what is posted and what it is time for, for everybody once."""
+        # Claims go before all else: who asked waits for the answer.
+        self.say()
         if stray := self.endpoint.progress(self.name):
             self.counters.add("messages", stray, kind=MessageKind.STRAY)
         self.met.listen()
@@ -161,3 +200,6 @@ class DecodeHalf(Half):
         self.met.evict(now, self._idle)
         self.driver.tick(now)
         self.met.sweep()
+        if self.driver.mover.foreseen:
+            self.say()
+            self.driver.prepare()

@@ -54,7 +54,7 @@ def inspected(
 
 
 def _peer_stages(engines: PrefillEngines) -> Iterator[PeerStageState]:
-    return (one.stage.inspected(one.known.name) for engine in engines for one in engine.connections.values())
+    return (one.stage.inspected(one.known.name) for engine in engines.every for one in engine.connections.values())
 
 
 def _engines(engines: PrefillEngines) -> Iterator[PrefillEngineState]:

@@ -24,6 +24,8 @@ class MetEngines:
         self, engines: PrefillEngines, driver: DecodeDriver, endpoint: Endpoint, clock: Callable[[], float]
     ) -> None:
         self._engines, self._driver, self._endpoint, self._clock = engines, driver, endpoint, clock
+        # No engine is idle for long enough before.
+        self._alarm = float("-inf")
 
     def unchanged(self, met: MetEngine) -> PrefillEngine | None:
         """The engine that was met, if it is connected as it is, whoever moves the bytes."""
@@ -48,7 +50,7 @@ class MetEngines:
 
     def listen(self) -> None:
         """Hear every engine. One that cannot be spoken to any more is dropped."""
-        for engine in self._engines:
+        for engine in self._engines.every:
             # Asked first: a worker that has ended said before that which requests are done.
             error = engine.broken()
             for connection in engine.connections.values():
@@ -65,9 +67,9 @@ class MetEngines:
 
     def evict(self, now: float, idle: float) -> None:
         """Drop the engines that nothing was asked of for `idle` seconds, or will be, as they have another plan now."""
-        recent = all(now - engine.known.used <= idle for engine in self._engines.live.values())
-        if recent and not self._engines.replanned:
+        if now <= self._alarm and not self._engines.replanned:
             return
+        self._alarm = idle + min((engine.known.used for engine in self._engines.live.values()), default=now)
         busy = {load.engine for load in self._driver.core.loads.running.values()}
         for engine in [engine for engine in self._engines.replanned if engine.known not in busy]:
             self.drop(engine, "its plan was replaced")

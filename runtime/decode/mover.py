@@ -5,32 +5,33 @@ It carries out what the protocol core asks for, and reports what came of it as t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from kvplan.runtime.checksum.background import ChecksumThread
 from kvplan.runtime.checksum.checksum import EVERY, of_read
 from kvplan.runtime.control.messages import AskBuffer, Sums
 from kvplan.runtime.decode.engines import PrefillConnection
 from kvplan.runtime.decode.unpacks import PageUnpacks
 from kvplan.runtime.memory.register import Pool
+from kvplan.runtime.ops.metrics import Counters
 from kvplan.runtime.protocol import decode_effects as effects
 from kvplan.runtime.protocol.decode_effects import PartFailed, PartPlaced, PartRead, PartSettled, PartSummed, Returned
 from kvplan.runtime.protocol.effects import Input
 from kvplan.runtime.protocol.loads import Load, LoadPart
 from kvplan.runtime.transfer.executor import ExecutorContext, Slice, TransferExecutor, close_settled
+from kvplan.runtime.transfer.meter import Meter
 
 
 class Mover:
     """Reads of loads, pieces that writers write by way of the stage here, and checksums. For its owner."""
 
-    def __init__(self, pool: Pool, context: ExecutorContext) -> None:
-        self._pool, self._context = pool, context
+    def __init__(self, pool: Pool, context: ExecutorContext, counters: Counters) -> None:
+        self._pool, self._context, self._counters = pool, context, counters
         self._reads: dict[LoadPart, TransferExecutor] = {}
         self._unpacks: dict[LoadPart, tuple[PageUnpacks, PrefillConnection]] = {}
         # What was under way of parts that are stopped.
         self._left: dict[LoadPart, list[Slice]] = {}
         self._read: set[LoadPart] = set()
-        self._foreseen: list[tuple[effects.Foresee, PrefillConnection]] = []
+        # What will probably be read.
+        self.foreseen: dict[LoadPart, tuple[effects.Foresee, PrefillConnection]] = {}
         self._sums = ChecksumThread[LoadPart, Sums]()
         self._news: list[Input] = []
 
@@ -51,11 +52,22 @@ class Mover:
         return len(self._left.get(part, ()))
 
     def foresee(self, output: effects.Foresee, connection: PrefillConnection) -> None:
-        """Prepare in the next step what will be read, unless it is asked for before."""
-        self._foreseen.append((output, connection))
+        """Have `prepare` prepare what will be read, unless it is asked for before."""
+        self.foreseen[output.part] = output, connection
+
+    def prepare(self) -> list[Input]:
+        """Prepare what was foreseen; what came of it. It is for when all else is said."""
+        foreseen, self.foreseen = self.foreseen, {}
+        for part, (output, connection) in foreseen.items():
+            try:
+                self._executor(part).foresee(connection.links.of(None), output.runs)
+            except Exception as error:
+                self._fail(part, error)
+        return self._told()
 
     def move(self, move: effects.Move, connection: PrefillConnection) -> list[Input]:
         """Read what a part takes."""
+        self.foreseen.pop(move.part, None)
         executor = self._executor(move.part)
         try:
             if move.runs:
@@ -89,24 +101,22 @@ class Mover:
     def stop(self, part: LoadPart) -> list[Input]:
         """Post nothing more of a part."""
         self._sums.drop(part)
-        self._foreseen = [one for one in self._foreseen if one[0].part is not part]
+        self.foreseen.pop(part, None)
         self._abandon(part)
         return self._settle(part)
 
-    def step(self) -> Iterator[Input]:
-        """Follow what moves; what came of it, which may stop what comes later."""
-        self._prepare()
-        yield from self._told()
+    def step(self) -> list[Input]:
+        """Follow what moves; what came of it."""
         for part, executor in list(self._reads.items()):
-            if part in self._reads:
-                yield from self._follow(part, executor)
-        for part, (unpacks, connection) in list(self._unpacks.items()):
+            self._follow(part, executor)
+        for part, (unpacks, connection) in list(self._unpacks.items()) if self._unpacks else ():
             if part not in self._left:
-                yield from self._unpack(part, unpacks, connection)
+                self._unpack(part, unpacks, connection)
         for part in self._sums:
-            yield from self._take_sums(part)
+            self._take_sums(part)
         for part in list(self._left):
-            yield from self._settle(part)
+            self._news += self._settle(part)
+        return self._told()
 
     def close(self) -> None:
         """After everything was stopped: sums end, as the memory may go away."""
@@ -120,45 +130,46 @@ class Mover:
             )
         return self._reads[part]
 
-    def _prepare(self) -> None:
-        foreseen, self._foreseen = self._foreseen, []
-        for output, connection in foreseen:
-            if output.part in self._reads:
-                continue
-            try:
-                self._executor(output.part).foresee(connection.links.of(None), output.runs)
-            except Exception as error:
-                self._fail(output.part, error)
-
-    def _follow(self, part: LoadPart, executor: TransferExecutor) -> Iterator[Input]:
+    def _follow(self, part: LoadPart, executor: TransferExecutor) -> None:
         executor.step()
-        yield from self._told()
+        if part not in self._reads:
+            return
         if executor.done:
-            self._reads.pop(part, None)
+            del self._reads[part]
+            if part not in self._read:
+                self._count(part.meter)
             self._read.discard(part)
-            yield PartPlaced(part)
-        elif executor.read and part not in self._read:
+            self._news.append(PartPlaced(part))
+        elif part not in self._read and executor.read:
+            self._count(part.meter)
             self._read.add(part)
-            yield PartRead(part)
+            self._news.append(PartRead(part))
 
-    def _unpack(self, part: LoadPart, unpacks: PageUnpacks, connection: PrefillConnection) -> Iterator[Input]:
+    def _count(self, meter: Meter) -> None:
+        """All of a part was read."""
+        self._counters.add("posts", meter.descriptors)
+        self._counters.add("spans", meter.spans)
+        if meter.staged:
+            self._counters.add("staged_bytes", meter.staged, direction="read")
+
+    def _unpack(self, part: LoadPart, unpacks: PageUnpacks, connection: PrefillConnection) -> None:
         try:
             unpacks.step(part.request, connection.control)
         except Exception as error:
             self._fail(part, error)
-        yield from self._told()
-        if not unpacks and part not in self._left:
+            return
+        if not unpacks:
             self._unpacks.pop(part, None)
-            yield PartPlaced(part)
+            self._news.append(PartPlaced(part))
 
-    def _take_sums(self, part: LoadPart) -> Iterator[Input]:
+    def _take_sums(self, part: LoadPart) -> None:
         try:
             sums = self._sums.take(part)
         except Exception as error:
-            yield PartFailed(part, error)
+            self._news.append(PartFailed(part, error))
             return
         if sums is not None:
-            yield PartSummed(part, sums)
+            self._news.append(PartSummed(part, sums))
 
     def _fail(self, part: LoadPart, error: Exception) -> None:
         """Post nothing more of a part, at once."""

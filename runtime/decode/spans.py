@@ -9,10 +9,9 @@ from kvplan.runtime.ops.tracing import SpanStart
 NAME = "kvplan transfer"
 
 
-def follow(transfer: Transfer, worker: int, began: SpanStart | None) -> None:
-    """Make the span of a transfer when it ends, which may be now; nothing where it did not begin. Not within a turn."""
-    if began is not None:
-        transfer.on_end(lambda ended: _tell(ended, worker, began))
+def follow(transfer: Transfer, worker: int, began: SpanStart) -> None:
+    """Make the span of a transfer when it ends, which may be now. Not within a turn."""
+    transfer.on_end(lambda ended: _tell(ended, worker, began))
 
 
 def _tell(transfer: Transfer, worker: int, began: SpanStart) -> None:

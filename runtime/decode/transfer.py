@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -11,24 +12,19 @@ from typing import Any, Protocol
 from kvplan.plan.errors import RequestError
 from kvplan.runtime.errors import EXITS, CancelledTransferError, HandleError
 from kvplan.runtime.ops import logs
+from kvplan.runtime.owner import Owner
 from kvplan.runtime.protocol.loads import Load
 
 
 class TransferWorker(Protocol):
-    """The worker of a transfer."""
+    """The worker of a transfer. `exits` are raised when all callbacks were called."""
+
+    exits: deque[BaseException]
 
     @property
-    def driven(self) -> bool: ...
-
-    def run_once(self) -> bool: ...
-
-    def ask_batched(self) -> None: ...
-
-    def wait(self, transfer: Transfer) -> None: ...
+    def owner(self) -> Owner: ...
 
     def cancel(self, transfer: Transfer, error: RequestError) -> None: ...
-
-    def exit(self, error: BaseException) -> None: ...
 
 
 def _running() -> Future[None]:
@@ -54,25 +50,25 @@ class Transfer(Load):
             self.poll()
         except EXITS as error:
             # Of somebody's callback: who asks for an event is not to fail for it.
-            self.worker.exit(error)
+            self.worker.exits.append(error)
         return self.ended and self._result() is self
 
     def poll(self) -> bool:
         """Whether this transfer has ended. If nobody else does, carry out one step of its worker first."""
-        if not (self.ended or self.worker.driven):
-            self.worker.run_once()
+        if not (self.ended or self.worker.owner.driven):
+            self.worker.owner.run_once()
         return self.ended
 
     def wait(self) -> Transfer:
         """Block until the end, which the deadline bounds. Raises the transfer's error."""
-        self.worker.wait(self)
+        self.worker.owner.wait(self.future, lambda: self.ended)
         return self._result()
 
     def __await__(self) -> Generator[Any, None, Transfer]:
         import asyncio
 
-        self.worker.ask_batched()
-        if not (self.ended or self.worker.driven):
+        self.worker.owner.hand_over()
+        if not (self.ended or self.worker.owner.driven):
             text = "call start(), or have the loop call run_once when fileno() is readable"
             raise HandleError(f"nobody carries out the work of request {self.request.id}: {text}")
         try:
@@ -106,6 +102,6 @@ def _tell(callback: Callable[[Transfer], None], transfer: Transfer, _: Future[No
     try:
         callback(transfer)
     except EXITS as error:
-        transfer.worker.exit(error)
+        transfer.worker.exits.append(error)
     except BaseException:
         logs.failure("callback failed", request=transfer.request.id)

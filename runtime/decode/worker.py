@@ -11,7 +11,7 @@ from kvplan.runtime import clock as clocks
 from kvplan.runtime.checksum.checksum import Sample
 from kvplan.runtime.control.identity import Identity, identified
 from kvplan.runtime.control.keys import Keys, Plain
-from kvplan.runtime.decode.asking import Asking
+from kvplan.runtime.decode import spans
 from kvplan.runtime.decode.connecting import Connector
 from kvplan.runtime.decode.engines import Peer
 from kvplan.runtime.decode.half import DecodeHalf
@@ -22,6 +22,7 @@ from kvplan.runtime.endpoint import Endpoint
 from kvplan.runtime.errors import HandleError, HandshakeError
 from kvplan.runtime.memory.device import enter
 from kvplan.runtime.memory.register import Pool
+from kvplan.runtime.ops import tracing
 from kvplan.runtime.ops.metrics import Counters
 from kvplan.runtime.owner import owned
 from kvplan.runtime.plans.async_catalog import never_waiting
@@ -70,7 +71,7 @@ class DecodeWorker(OwnedWorker):
         # What its owner carries out.
         half = self.half = DecodeHalf(endpoint, pool.side.digest, self.limits, self.counters, idle)
         super().__init__(half)
-        self._connector, self._asking = Connector(half, self.identity, lambda: self.plans), Asking(half)
+        self._connector = Connector(half, self.identity, lambda: self.plans)
         half.gauges = [
             self.counters.gauge("peers", lambda: len(half.engines.live)),
             self.counters.gauge("unready_workers", lambda: bool(self.unready())),
@@ -160,10 +161,11 @@ class DecodeWorker(OwnedWorker):
         `peer` is the prefill engine's name, or what `connect_soon` returned, which may be left out where one is
         connected or being met: a request waits until that is done, and fails with its error. With `checksum` both sides
         compare digests before the request is done. `wait` is how many seconds prefill may take to hold it, None for as
-        long as there is time. Never raises for what the request holds: the transfer that comes
-        back has then failed, with a typed error, and nothing has moved.
+        long as there is time.
+        It is asked for in the worker's next step. Never raises for what the request holds: the transfer has failed
+        after that step, with a typed error, and nothing has moved.
         """
-        return self._asking.begin(request, timeout, peer, checksum, wait, streamed=False)
+        return self._begin(request, timeout, peer, checksum, wait, streamed=False)
 
     def open(
         self,
@@ -177,20 +179,17 @@ class DecodeWorker(OwnedWorker):
 
         Its prefill tables may be empty: offers bring them.
         """
-        return self._asking.begin(request, timeout, peer, checksum, wait, streamed=True)
+        return self._begin(request, timeout, peer, checksum, wait, streamed=True)
 
     @contextmanager
     def together(self) -> Iterator[None]:
         """Ask for all that this thread submits or opens within at once: one message to each prefill worker.
 
-        It is asked for when the block ends, or when this thread waits for any of it.
+        A worker with a thread of its own is told when the block ends, or when this thread waits for any of it. Any
+        other asks for all that was submitted before a step in that step, with this or without.
         """
-        with self._asking.together():
+        with self._owner.together():
             yield
-
-    def run_once(self) -> bool:
-        self._asking.ask_batched()
-        return super().run_once()
 
     @owned
     def predict(self, request: Request, peer: str | None = None) -> dict[int, int]:
@@ -200,7 +199,7 @@ class DecodeWorker(OwnedWorker):
 
     def running(self) -> int:
         """How many transfers are under way."""
-        return self.half.running()
+        return self.half.running() + len(self._owner.turns.asked)
 
     @owned
     def drop(self, peer: str, *, dead: bool = False) -> None:
@@ -229,3 +228,21 @@ class DecodeWorker(OwnedWorker):
         if self._owner.driven:
             raise HandleError(f"{self.half.name} was started before, or has a loop that drives it: start it once")
         self._owner.start(lambda: enter(self._endpoint.pool.geometry))
+
+    def _begin(
+        self,
+        request: Request,
+        timeout: float,
+        peer: WantedPeer,
+        sample: Sample | None,
+        wait: float | None,
+        *,
+        streamed: bool,
+    ) -> Transfer:
+        """Have a request begun in the owner's next turn."""
+        half, now, began = self.half, self.half.clock(), tracing.start()
+        transfer = Transfer(request, now, now, streamed, sample, worker=half)
+        self._owner.ask(lambda: half.ask(transfer, timeout, peer, wait))
+        if began is not None:
+            spans.follow(transfer, self.worker, began)
+        return transfer

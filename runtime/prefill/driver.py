@@ -30,7 +30,7 @@ from kvplan.runtime.prefill.packs import PagePacks
 from kvplan.runtime.prefill.peers import ReaderPeers
 from kvplan.runtime.prefill.verify import compare
 from kvplan.runtime.protocol import prefill_effects as effects
-from kvplan.runtime.protocol.effects import Count, Input, Output, Send, Unsent
+from kvplan.runtime.protocol.effects import Counted, Input, Output, Send, Unsent
 from kvplan.runtime.protocol.leases import LeaseEvent, Released
 from kvplan.runtime.protocol.prefill import PrefillCore
 from kvplan.runtime.protocol.readers import Reader
@@ -65,11 +65,11 @@ class PrefillDriver:
         self._came, self._unsaid = list[Input](), set[tuple[Reader, str | None]]()
         self._rejected: KvplanError | None = None
         self._acts: dict[type[Output], Callable[[Any], object]] = {
-            Count: lambda output: counters.add(output.name, output.amount, **output.labels),
+            Counted: self._count,
             Send: lambda output: self.send(output.peer, output.message),
             effects.Reply: lambda output: server.send(output.identity, output.message),
             effects.Note: self._note,
-            effects.Warn: lambda output: logs.event(logs.WARNING, output.event, **output.facts),
+            effects.WriteFailed: self._write_failed,
             effects.MoveWrite: self.mover.move,
             effects.StopWrite: self.mover.stop,
             effects.Pass: BufferMessages(self.packs, self.peers, counters, self._tell).act,
@@ -197,6 +197,16 @@ class PrefillDriver:
 
     def _reject(self, rejected: effects.Rejected) -> None:
         self._rejected = rejected.error
+
+    def _count(self, counted: Counted) -> None:
+        for kind, count in counted.kinds.items():
+            self._counters.add("messages", count, kind=kind)
+
+    def _write_failed(self, failed: effects.WriteFailed) -> None:
+        key, error = failed.key, failed.error
+        logs.event(logs.WARNING, "push failed", request=key.request, client=key.reader.key, error=error)
+        if failed.ends:
+            self._counters.add("failures", reason=error.code)
 
     def _note(self, note: effects.Note) -> None:
         if note.counted:

@@ -155,7 +155,7 @@ class PrefillHalf(Half):
         waiting = [] if self.endpoint.asleep else self.driver.watched.pending()
         if not waiting:
             return []
-        with self.endpoint.owner.away():
+        with self.owner.turns.away():
             completed = ask_events(waiting)
         self.endpoint.check_not_closed(self.name)
         return completed

@@ -12,7 +12,7 @@ from typing import Any
 
 from kvplan.plan.errors import RequestError
 from kvplan.plan.types import Side
-from kvplan.runtime.control.messages import MOST_NAMED, Claim, ClaimAnswers, Leave
+from kvplan.runtime.control.messages import MOST_NAMED, Claim, Leave
 from kvplan.runtime.errors import DeadlineError, LeaseError, TransferError
 from kvplan.runtime.protocol import decode_effects as effects
 from kvplan.runtime.protocol.decode_inbox import DecodeInbox
@@ -83,7 +83,7 @@ class DecodeCore:
         if not self.loads.begin(load, asked.engine):
             return
         # A worker that stores nothing waits for nobody.
-        self.loads.advance(load, now)
+        self.loads.advance(load)
         self._alarm = min(self._alarm, load.deadline, load.held_by)
 
     def _drop(self, dropped: effects.DropEngine, now: float) -> None:
@@ -93,20 +93,17 @@ class DecodeCore:
                 self.loads.fail(load, TransferError(f"request {load.request.id}: {dropped.why}"))
 
     def _heard(self, heard: effects.Heard, now: float) -> None:
-        self._inbox.hear(heard, now)
-        for name in _named(heard.message):
-            load = self.loads.running.get(name)
-            if load is None or load.engine is not heard.engine:
-                continue
-            self._check_held(load, now)
-            self.loads.advance(load, now)
+        for load in self._inbox.hear(heard, now):
+            if now >= load.held_by:
+                self._check_held(load, now)
+            self.loads.advance(load)
 
     def _unsent(self, unsent: Unsent, now: float) -> None:
         message = unsent.message
         if isinstance(message, Leave):
             self.loads.quarantine.unsaid(unsent.peer, message)
             return
-        for name in _named(message):
+        for name in message.requests if isinstance(message, Claim) else (getattr(message, "request", ""),):
             load = self.loads.running.get(name)
             part = None if load is None else next((part for part in load.parts if part.peer is unsent.peer), None)
             # Of claims that were only renewed nothing is known but that the line is full.
@@ -114,19 +111,18 @@ class DecodeCore:
                 self.loads.broken(part, unsent.error)
 
     def _read(self, read: effects.PartRead, now: float) -> None:
-        self._arrived(read.part, now)
+        self._arrived(read.part)
 
     def _placed(self, placed: effects.PartPlaced, now: float) -> None:
         placed.part.placed = True
-        self._arrived(placed.part, now)
+        self._arrived(placed.part)
 
-    def _arrived(self, part: LoadPart, now: float) -> None:
+    def _arrived(self, part: LoadPart) -> None:
         """Whatever a part reads was read: what its worker writes is there when that says so."""
         if part.phase is Phase.MOVING and not part.writes:
             part.on(Event.ARRIVED)
-            self.loads.count_read(part)
         if (load := self.loads.of(part)) is not None:
-            self.loads.advance(load, now)
+            self.loads.advance(load)
 
     def _returned(self, returned: effects.Returned, now: float) -> None:
         if returned.moved:
@@ -182,17 +178,6 @@ _HANDLERS: dict[type[Input], Callable[[DecodeCore, Any, float], None]] = {
     effects.PartSummed: DecodeCore._summed,
     effects.PartSettled: DecodeCore._settled,
 }
-
-
-def _named(message: Any) -> Iterable[str]:
-    """The requests that a message is about."""
-    match message:
-        case ClaimAnswers():
-            return (answer.request for answer in message.answers)
-        case Claim():
-            return message.requests
-        case _:
-            return (getattr(message, "request", ""),)
 
 
 def _late(load: Load) -> DeadlineError:

@@ -123,13 +123,6 @@ class PartSettled(Input, frozen=True, eq=False):
 # Outputs
 
 
-class Observe(Output, frozen=True, eq=False):
-    """Add a value to a histogram."""
-
-    name: str
-    value: float
-
-
 class Foresee(Output, frozen=True, eq=False):
     """A part will probably move these runs in one piece: prepare that while nobody has anything else to do."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from kvplan.plan.errors import BadRequestError
@@ -19,7 +19,6 @@ from kvplan.runtime.errors import (
 from kvplan.runtime.ops.metrics import MessageKind
 from kvplan.runtime.protocol import decode_effects as effects
 from kvplan.runtime.protocol.decode_effects import Heard
-from kvplan.runtime.protocol.effects import Count
 from kvplan.runtime.protocol.load_table import LoadTable
 from kvplan.runtime.protocol.loads import Load, LoadPart
 from kvplan.runtime.protocol.phases import TRANSFER, Event, Phase, refused
@@ -53,34 +52,39 @@ class DecodeInbox:
             wire.Confirmed: self._confirmed,
         }
 
-    def hear(self, heard: Heard, now: float) -> None:
-        """Act upon one message, and count what it was taken for."""
+    def hear(self, heard: Heard, now: float) -> Iterable[Load]:
+        """Act upon one message, and count what it was taken for. The loads that it was about."""
         message = heard.message
+        if isinstance(message, wire.ClaimAnswers):
+            heard.engine.learn_lease(message.lease, now)
+            return self._answers(heard, message)
+        if (act := self._about.get(type(message))) is not None:
+            found = self._loads.find(heard.engine, heard.peer, message.request)
+            self._count(act(*found, message) if found else MessageKind.UNKNOWN)
+            return found[:1] if found else ()
         if isinstance(message, CardError):
             self._count(MessageKind.MALFORMED)
-        elif isinstance(message, wire.ClaimAnswers):
-            heard.engine.learn_lease(message.lease, now)
-            self._answers(heard, message)
         elif isinstance(message, wire.Stopped):
             lost = message.lost or heard.broken
             known = self._loads.quarantine.stopped(message.request, heard.peer, lost)
             self._count(MessageKind.STOPPED if known else MessageKind.UNKNOWN)
-        elif type(message) in self._about:
-            found = self._loads.find(heard.engine, heard.peer, message.request)
-            self._count(self._about[type(message)](*found, message) if found else MessageKind.UNKNOWN)
         else:
             self._loads.out.append(effects.EngineLost(heard.engine, _forgotten(heard)))
+        return ()
 
     def _count(self, kind: MessageKind) -> None:
-        self._loads.out.append(Count("messages", 1, {"kind": kind}))
+        self._loads.heard[kind] = self._loads.heard.get(kind, 0) + 1
 
-    def _answers(self, heard: Heard, message: wire.ClaimAnswers) -> None:
+    def _answers(self, heard: Heard, message: wire.ClaimAnswers) -> list[Load]:
+        about = list[Load]()
         for answer in message.answers:
             found = self._loads.find(heard.engine, heard.peer, answer.request)
             # Answers to claims that were said before this load's are to an earlier one.
             if found is not None and message.heartbeat >= found[1].heartbeat:
                 self._answer(*found, answer)
+                about.append(found[0])
         self._count(MessageKind.ANSWERED)
+        return about
 
     def _answer(self, load: Load, part: LoadPart, answer: wire.ClaimAnswer) -> None:
         if isinstance(answer, wire.Claimed):

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from kvplan.plan.errors import KvplanError
+from kvplan.runtime.ops.metrics import MessageKind
 
 
 class Input(msgspec.Struct, frozen=True, eq=False):
@@ -21,12 +22,10 @@ class Output(msgspec.Struct, frozen=True, eq=False):
 # Both roles
 
 
-class Count(Output, frozen=True, eq=False):
-    """Add to a counter."""
+class Counted(Output, frozen=True, eq=False):
+    """What the messages of a step were taken for, and how many of each kind there were."""
 
-    name: str
-    amount: int
-    labels: Mapping[str, str] = {}
+    kinds: Mapping[MessageKind, int]
 
 
 class Send(Output, frozen=True, eq=False):

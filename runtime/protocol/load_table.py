@@ -11,8 +11,9 @@ from kvplan.plan.request import Request
 from kvplan.plan.types import Runs, Side
 from kvplan.runtime.control import messages as wire
 from kvplan.runtime.errors import EXITS, LeaseError, LimitedError, QuarantinedError, TransferError, cause_text
+from kvplan.runtime.ops.metrics import MessageKind
 from kvplan.runtime.protocol import decode_effects as effects
-from kvplan.runtime.protocol.effects import Count, Output, Send
+from kvplan.runtime.protocol.effects import Counted, Output, Send
 from kvplan.runtime.protocol.ledger import BlockLedger
 from kvplan.runtime.protocol.loads import KnownEngine, Load, LoadPart, PrefillPeer
 from kvplan.runtime.protocol.outcome import TransferState, outcome
@@ -31,6 +32,8 @@ class LoadTable:
         self.ledger = BlockLedger(side, blocks)
         self.quarantine = Quarantine(self.ledger, lingers)
         self.out: list[Output] = []
+        # What the messages of this step were taken for.
+        self.heard = dict[MessageKind, int]()
         self._worker, self._blocks, self._most = worker, blocks, most
         self._attempts = 0
 
@@ -43,6 +46,9 @@ class LoadTable:
     def take(self) -> list[Output]:
         """What is to be done, each once."""
         out, self.out = self.out, []
+        if self.heard:
+            out.append(Counted(self.heard))
+            self.heard = {}
         return out
 
     def of(self, part: LoadPart) -> Load | None:
@@ -78,7 +84,6 @@ class LoadTable:
         if load.ended:
             return
         load.error = error
-        self._count("failures", 1, reason=error.code)
         self._end(load, outcome(error).state)
 
     def claims(self, engine: KnownEngine, peer: PrefillPeer) -> tuple[tuple[str, ...], frozenset[str]]:
@@ -134,19 +139,21 @@ class LoadTable:
         wanted = chunks.part(plan, self._worker, request, chunk, peer.worker).of(peer.shard)
         self._move(part, effects.Move(part, chunk.layers, wanted, chunk.last))
 
-    def advance(self, load: Load, now: float) -> None:
+    def advance(self, load: Load) -> None:
         """What is next, once all workers are as far: they are told together, and then it ends.
 
         Only when all was read: a worker that is told frees its blocks, and a request that fails is asked again. What a
         stage still has is copied to its place meanwhile.
         """
-        if not load.ended and load.phase is Phase.MOVED:
-            for part in [part for part in load.parts if part.phase is Phase.MOVED]:
-                self._tell(load, part)
-        if not load.ended and load.phase is Phase.CONFIRMED and load.placed:
+        if load.ended:
+            return
+        phase = load.phase
+        if phase is Phase.MOVED:
+            for part in load.parts:
+                if part.phase is Phase.MOVED:
+                    self._tell(load, part)
+        elif phase is Phase.CONFIRMED and load.placed:
             self.ledger.free(load.written)
-            self._count("moved_bytes", sum(part.meter.moved for part in load.parts), direction="read")
-            self.out.append(effects.Observe("transfer_duration_seconds", now - load.began))
             self._end(load, TransferState.DONE)
 
     def tell_sums(self, load: Load, part: LoadPart, sums: wire.Sums) -> None:
@@ -158,14 +165,6 @@ class LoadTable:
         done = wire.Done(load.request.id, part.pin, load.attempt, sums, sample, asked)
         self.out.append(Send(part.peer, done))
         part.on(Event.TOLD)
-
-    def count_read(self, part: LoadPart) -> None:
-        """All of a part was read."""
-        meter = part.meter
-        self._count("posts", meter.descriptors)
-        self._count("spans", meter.spans)
-        if meter.staged:
-            self._count("staged_bytes", meter.staged, direction="read")
 
     def broken(self, part: LoadPart, cause: Exception) -> None:
         """Something went wrong between here and one prefill worker."""
@@ -193,7 +192,6 @@ class LoadTable:
             self.out += [effects.Stop(part)] if part.begun or part.summing else []
             self.out.append(Send(part.peer, wire.Leave(load.request.id)))
         self.quarantine.add(load)
-        self._count("failures", 1, reason=error.code)
         self._end(load, outcome(error).state)
 
     def or_fail(self, part: LoadPart, step: Callable[..., None], *arguments: Any) -> None:
@@ -241,11 +239,7 @@ class LoadTable:
         load.state = state
         if load.attempt:
             del self.running[load.request.id]
-        self._count("requests", 1, outcome=state.value)
         self.out.append(effects.Ended(load))
-
-    def _count(self, name: str, amount: int, **labels: str) -> None:
-        self.out.append(Count(name, amount, labels))
 
 
 def accepted(
@@ -273,7 +267,10 @@ def write_request(request: Request, lends: bool = True) -> wire.WriteRequest:
 
 
 def _part(load: Load, peer: PrefillPeer) -> LoadPart:
-    return next(part for part in load.parts if part.peer is peer)
+    for part in load.parts:
+        if part.peer is peer:
+            return part
+    raise KeyError(peer.name)
 
 
 def _expects(engine: KnownEngine, peer: PrefillPeer, demand: Demand) -> Callable[[], int]:

@@ -7,7 +7,7 @@ which ends the quarantine of its blocks. docs/runtime.md has the drawing of TRAN
 
 from __future__ import annotations
 
-from enum import Enum, IntEnum, auto
+from enum import IntEnum, auto
 
 from kvplan.runtime.machine import StateMachine
 from kvplan.runtime.ops.metrics import MessageKind
@@ -31,7 +31,7 @@ class Phase(IntEnum):
     LEFT = auto()
 
 
-class Event(Enum):
+class Event(IntEnum):
     """What happens between a transfer and one prefill worker: its words, and what is done here."""
 
     # Messages.

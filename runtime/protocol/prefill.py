@@ -80,8 +80,7 @@ class PrefillCore:
             acts[type(one)](one)
         if state.leases.past.untold:
             self._report_released()
-        outputs, state.out = state.out, []
-        return outputs
+        return state.take()
 
     def _hold(self, hold: effects.Hold) -> None:
         request, state = hold.request, self.state

@@ -203,11 +203,12 @@ class Note(Output, frozen=True, eq=False):
     counted: bool = False
 
 
-class Warn(Output, frozen=True, eq=False):
-    """Something that an operator should know."""
+class WriteFailed(Output, frozen=True, eq=False):
+    """Something of a write cannot be written. It fails with that if it `ends` now."""
 
-    event: str
-    facts: Mapping[str, Any]
+    key: WriteKey
+    error: KvplanError
+    ends: bool
 
 
 class Rejected(Output, frozen=True, eq=False):

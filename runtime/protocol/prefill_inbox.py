@@ -59,7 +59,7 @@ class PrefillInbox:
             self._readers.unheard(Unheard(heard.reader, unforeseen(message, error), malformed=True))
             return
         if kind is not None:
-            self._state.count("messages", kind=kind)
+            self._state.count(kind)
 
     def stranger(self, said: Stranger) -> None:
         """Ask one who has not said hello to do so."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from kvplan.runtime.control.messages import ClaimAnswer, ClaimAnswers
-from kvplan.runtime.protocol.effects import Count, Output, Send
+from kvplan.runtime.ops.metrics import MessageKind
+from kvplan.runtime.protocol.effects import Counted, Output, Send
 from kvplan.runtime.protocol.leases import Leases
 from kvplan.runtime.protocol.pins import NEVER
 from kvplan.runtime.protocol.readers import Reader, Session
@@ -29,6 +30,7 @@ class PrefillState:
     sources: dict[str, SourceRequest] = field(default_factory=dict)
     sessions: dict[Reader, Session] = field(default_factory=dict)
     out: list[Output] = field(default_factory=list)
+    heard: dict[MessageKind, int] = field(default_factory=dict)
 
     def send(self, reader: Reader, message: msgspec.Struct) -> None:
         """Say a message to a reader, unless it was dropped."""
@@ -39,5 +41,14 @@ class PrefillState:
         """Say what becomes of claims."""
         self.send(session.reader, ClaimAnswers(session.heartbeat, self.lease, answers, self.lends))
 
-    def count(self, name: str, amount: int = 1, **labels: str) -> None:
-        self.out.append(Count(name, amount, labels))
+    def count(self, kind: MessageKind) -> None:
+        """A message of this step was taken for that."""
+        self.heard[kind] = self.heard.get(kind, 0) + 1
+
+    def take(self) -> list[Output]:
+        """What is to be done because of the step, each once."""
+        out, self.out = self.out, []
+        if self.heard:
+            out.append(Counted(self.heard))
+            self.heard = {}
+        return out

@@ -7,7 +7,14 @@ from collections.abc import Iterator
 from kvplan.plan.errors import BadRequestError, KvplanError
 from kvplan.runtime.control.messages import Failed, Stopped, WriteRequest, Written
 from kvplan.runtime.errors import LeaseError, PeerLostError, TransferError, cause_text
-from kvplan.runtime.protocol.prefill_effects import StopWrite, Warn, WriteBroken, WriteKey, WriteMoved, WriteSettled
+from kvplan.runtime.protocol.prefill_effects import (
+    StopWrite,
+    WriteBroken,
+    WriteFailed,
+    WriteKey,
+    WriteMoved,
+    WriteSettled,
+)
 from kvplan.runtime.protocol.prefill_state import PrefillState
 from kvplan.runtime.protocol.readers import Reader
 from kvplan.runtime.protocol.source import SourceRequest
@@ -143,12 +150,10 @@ class RequestWrites:
 
     def _break(self, write: RequestWrite, cause: Exception) -> None:
         error = cause if isinstance(cause, KvplanError) else TransferError(cause_text(cause))
-        facts = {"request": write.request.id, "client": write.reader.key, "error": error}
-        self._state.out.append(Warn("push failed", facts))
+        self._state.out.append(WriteFailed(write.key, error, write.writing))
         if isinstance(cause, PeerLostError):
             self._remember(write.request.id)
         if write.writing:
-            self._state.count("failures", reason=error.code)
             self._fail(write, error)
 
     def _remember(self, request: str) -> None:

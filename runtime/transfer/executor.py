@@ -107,10 +107,7 @@ NOTHING_FORESEEN: Foreseen = (None, (), [])
 
 @dataclass(frozen=True, slots=True)
 class ExecutorContext:
-    """What slices are moved with: shared by all executors of a worker. `numbers` tell their slices apart.
-
-    `ready` are the slices whose turn it is.
-    """
+    """What slices are moved with: shared by all executors of a worker. `numbers` tell their slices apart."""
 
     transport: Transport
     admission: AdmissionQueue[Slice]
@@ -118,7 +115,6 @@ class ExecutorContext:
     slice_bytes: int
     stage: Stage | None = None
     numbers: Iterator[int] = field(default_factory=itertools.count)
-    ready: list[Slice] = field(default_factory=list)
 
     def inspected(self) -> tuple[SliceState, ...]:
         """Every slice that waits or moves."""
@@ -129,15 +125,15 @@ class ExecutorContext:
         """Begin slices that may be: of `slice_bytes` bytes in all, or one, since a post may copy before it returns."""
         if self.stage is not None:
             self.stage.begin()
-        for slice_ in self.admission.admit(self.slice_bytes):
-            slice_.executor.admitted(slice_)
-        self.post()
+        if admitted := self.admission.admit(self.slice_bytes):
+            self.post(admitted)
 
-    def post(self) -> None:
-        """Post the slices whose turn it is."""
-        ready = list(self.ready)
-        self.ready.clear()
-        for group in groups(ready):
+    def post(self, admitted: Sequence[Slice]) -> None:
+        """Post slices that the limits allow, but for those that are not wanted any more."""
+        for slice_ in admitted:
+            if not slice_.executor.has(slice_):
+                self.admission.done(slice_)
+        for group in groups([slice_ for slice_ in admitted if slice_.executor.has(slice_)]):
             self._post([slice_ for slice_ in group if slice_.executor.has(slice_)])
 
     def issue_staged(self, slice_: Slice, staged: StagedMove | LentMove) -> None:
@@ -186,17 +182,20 @@ class ExecutorContext:
         held, cut = shares(handles, len(group)), parts([slice_.size for slice_ in group])
         for slice_, own, part in zip(group, held, cut, strict=True):
             slice_.handles, slice_.part = own, part
-            slice_.executor.count(load, part)
-        for slice_ in group if failure is not None else ():
-            if failure is not None and slice_.executor.has(slice_):
-                slice_.executor.fail(failure)
+            meter = slice_.executor.meter
+            meter.descriptors += part.of(load.descriptors)
+            meter.spans += part.of(load.spans)
+        if failure is not None:
+            for slice_ in group:
+                if slice_.executor.has(slice_):
+                    slice_.executor.fail(failure)
 
 
 class TransferExecutor:
     """Bytes of one request between here and one peer.
 
-    What goes wrong is told to `on_failure`, whose owner calls `stop`: nothing is posted after that. `complete` says
-    that all that there is to move was added. `meter` counts what is moved.
+    A slice that cannot be moved is told to `fail`, whose owner calls `stop`: nothing is posted after that. `complete`
+    says that all that there is to move was added. `meter` counts what is moved.
     """
 
     def __init__(
@@ -209,7 +208,7 @@ class TransferExecutor:
     ) -> None:
         self.request, self.peer, self.meter = request, peer, meter or Meter()
         self.complete = False
-        self._context, self._on_failure = context, on_failure
+        self._context, self.fail = context, on_failure
         self._slices: dict[int, Slice] = {}
         # Which reads were staged then, and the slices.
         self._foreseen: Foreseen = NOTHING_FORESEEN
@@ -262,25 +261,9 @@ class TransferExecutor:
         self._slices[slice_.number] = slice_
         self._context.admission.want(self.peer, self.request, slice_.size, slice_)
 
-    def admitted(self, slice_: Slice) -> None:
-        """The limits allow a slice."""
-        if self._slices.get(slice_.number) is not slice_:
-            self._context.admission.done(slice_)
-        else:
-            self._context.ready.append(slice_)
-
     def has(self, slice_: Slice) -> bool:
         """Whether a slice is still to be moved, or being moved."""
         return self._slices.get(slice_.number) is slice_
-
-    def count(self, load: GatheredSpans, part: TransferPart) -> None:
-        """Count what was posted for a slice, which is a part of the load."""
-        self.meter.descriptors += part.of(load.descriptors)
-        self.meter.spans += part.of(load.spans)
-
-    def fail(self, error: Exception) -> None:
-        """A slice cannot be moved."""
-        self._on_failure(error)
 
     def post_staged(self, slice_: Slice) -> None:
         """Post a slice that goes by way of the stage, if it may be."""
@@ -297,7 +280,8 @@ class TransferExecutor:
                 del self._slices[slice_.number]
                 self.meter.moved += slice_.moved
                 self._count_posted(slice_)
-                self._hand_on()
+                if slice_.staged is not None:
+                    self._hand_on()
 
     def _hand_on(self) -> None:
         """A buffer that came back is the next slice's at once: it is copied to while others are posted from here."""
@@ -334,7 +318,7 @@ class TransferExecutor:
         try:
             return bool(call(*arguments))
         except Exception as error:
-            self._on_failure(error)
+            self.fail(error)
             return False
 
     def _post_ready(self, slice_: Slice) -> None:

@@ -41,7 +41,7 @@ class Limits:
             raise LimitedError(f"{low} is {small}, above {high}, {large}: lower the one or raise the other")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class _Job(Generic[Token]):
     peer: str
     request: str

@@ -86,5 +86,7 @@ WHOLE = TransferPart(0, 1, 1)
 
 def parts(sizes: Sequence[int]) -> list[TransferPart]:
     """The parts of slices of so many bytes each, one or more."""
+    if len(sizes) == 1:
+        return [WHOLE]
     edges = [0, *accumulate(sizes)]
     return [TransferPart(first, end, edges[-1]) for first, end in pairwise(edges)]

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from tests.paths import ROOT
 from tests.runtime.helpers.plans import Shape
-from tests.runtime.helpers.requests import ask, check, filled
+from tests.runtime.helpers.requests import ask, check, filled, looked_at
 from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, answering, world
 from tests.slowness import Patience
@@ -171,7 +171,7 @@ def test_no_failure_ends_the_thread(error: BaseException) -> None:
     found = made(step)
     found.start()
     assert found.call(lambda: 5) == 5
-    assert found.fault == ""
+    assert found.thread.fault == ""
     found.stop()
 
 
@@ -257,6 +257,7 @@ def test_nobody_closes_a_bell_that_another_one_rings() -> None:
 def test_a_descriptor_beyond_the_size_of_select_ends_a_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kvplan.runtime.wakeup.SELECTABLE", 0)
     bell = Bell()
+    bell.listen()
     bell.ring()
     begun = time.monotonic()
     rest([bell.fileno()], SECONDS)
@@ -269,7 +270,7 @@ def test_a_descriptor_beyond_the_size_of_select_ends_a_rest(monkeypatch: pytest.
 def test_a_callback_may_wait_for_another_transfer(pair: World, start: bool) -> None:
     worker, ended = pair.decode[0], list[str]()
     other = worker.submit(ask(pair, (0, 4), name="other"), 1)
-    first = worker.submit(replace(ask(pair, (0, 4), name="first"), decode={}), 1)
+    first = looked_at(worker.submit(replace(ask(pair, (0, 4), name="first"), decode={}), 1))
     assert first.ended
 
     def waits(_: Transfer) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.runtime.helpers.plans import Shape
-from tests.runtime.helpers.requests import ask, check, filled, move
+from tests.runtime.helpers.requests import ask, check, filled, looked_at, move
 from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, world
 
@@ -57,7 +57,7 @@ def test_the_deadline_says_who_does_not_hold_it(pair: World) -> None:
 
 @pytest.mark.parametrize("wait", [-1, "2", float("nan"), True])
 def test_a_wait_that_is_none_is_refused(pair: World, wait: Any) -> None:
-    transfer = pair.decode[0].submit(ask(pair, (0, 45)), 20, wait=wait)
+    transfer = looked_at(pair.decode[0].submit(ask(pair, (0, 45)), 20, wait=wait))
     assert isinstance(transfer.error, errors.BadRequestError)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.runtime.decode.test_worker import freed, freeze, submitted
 from tests.runtime.helpers.plans import Model, Shape
-from tests.runtime.helpers.requests import ask, move
+from tests.runtime.helpers.requests import ask, looked_at, move
 from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, tables, world
 
@@ -90,14 +90,14 @@ HOSTILE: dict[str, Callable[[World, Any], Any]] = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_what_a_request_holds_fails_it_alone(pair: World, name: str) -> None:
-    failed = pair.decode[0].submit(HOSTILE[name](pair, ask(pair, (0, 12))), 5)
+    failed = looked_at(pair.decode[0].submit(HOSTILE[name](pair, ask(pair, (0, 12))), 5))
     assert (failed.state, type(failed.error)) == ("failed", errors.BadRequestError)
     move(pair, ask(pair, (0, 12), name="é" * 128))
 
 
 @pytest.mark.parametrize("timeout", [float("nan"), float("inf"), -1, "5", None, 10**400])
 def test_timeouts(pair: World, timeout: Any) -> None:
-    assert isinstance(pair.decode[0].submit(ask(pair, (0, 12)), timeout).error, errors.BadRequestError)
+    assert isinstance(looked_at(pair.decode[0].submit(ask(pair, (0, 12)), timeout)).error, errors.BadRequestError)
     with pytest.raises(errors.HandshakeError, match="timeout"):
         pair.decode[0].connect(pair.prefill[0].address, timeout)
 
@@ -172,7 +172,7 @@ def test_a_callback_that_asks_again_while_all_ends(pair: World, end: str) -> Non
     running = submitted(pair, ask(pair, (0, 12)))
     running.on_end(lambda _: again.append(worker.submit(ask(pair, (0, 12), name="again"), 5)))
     worker.close() if end == "close" else worker.drop("prefill")
-    assert isinstance(again[0].error, errors.HandleError if end == "close" else errors.HandshakeError)
+    assert isinstance(looked_at(again[0]).error, errors.HandleError if end == "close" else errors.HandshakeError)
     assert worker.peers() == ()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.runtime.decode.test_worker import freed, freeze, submitted
 from tests.runtime.helpers.plans import Model, Shape
-from tests.runtime.helpers.requests import ask, check, clear, filled, move
+from tests.runtime.helpers.requests import ask, check, clear, filled, looked_at, move
 from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import DECODE, World, memory, world
 
@@ -120,7 +120,7 @@ def test_a_decode_worker_sleeps_and_wakes(mode: str) -> None:
     worker = made.decode[0]
     move(made, ask(made, (0, 12), name="before"))
     worker.suspend()
-    refused = worker.submit(ask(made, (0, 12), name="asleep"), 5)
+    refused = looked_at(worker.submit(ask(made, (0, 12), name="asleep"), 5))
     assert isinstance(refused.error, errors.HandleError)
     with pytest.raises(errors.HandleError, match="suspended"):
         worker.connect(made.prefill[0].address, 5)
@@ -177,7 +177,7 @@ def test_an_idle_engine_is_forgotten_and_can_be_met_again() -> None:
     worker.run_once()
     assert worker.peers() == ()
     assert worker.inspect().peers == set()
-    refused = worker.submit(ask(made, (0, 12), name="early"), 5)
+    refused = looked_at(worker.submit(ask(made, (0, 12), name="early"), 5))
     assert "call connect" in str(refused.error)
     worker.connect(made.prefill[0].address, 10)
     move(made, ask(made, (0, 12), name="after"))

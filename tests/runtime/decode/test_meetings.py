@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.runtime.helpers.plans import Shape
-from tests.runtime.helpers.requests import ask, check, filled
+from tests.runtime.helpers.requests import ask, check, filled, looked_at
 from tests.runtime.helpers.worlds import World, world
 
 from kvplan.runtime import DecodeWorker, Limits, Peer, Transfer, errors
@@ -127,6 +127,7 @@ def test_a_fault_ends_one_request_and_the_others_still_wait(apart: World, monkey
     peer = worker.connect_soon(apart.prefill[0].address, SECONDS).result(SECONDS)
     apart.hold("b")
     hit, other = (worker.submit(ask(apart, (0, 45), name=name), SECONDS, peer=mine) for name in "ab")
+    worker.run_once()
 
     def broken(*_: object) -> None:
         monkeypatch.undo()
@@ -143,7 +144,7 @@ def test_a_fault_ends_one_request_and_the_others_still_wait(apart: World, monkey
 def test_a_fault_before_a_request_is_claimed_takes_no_blocks(apart: World, monkeypatch: pytest.MonkeyPatch) -> None:
     worker, mine = apart.decode[0], Future[Any]()
     peer = worker.connect_soon(apart.prefill[0].address, SECONDS).result(SECONDS)
-    hit = worker.submit(ask(apart, (0, 45)), SECONDS, peer=mine)
+    hit = looked_at(worker.submit(ask(apart, (0, 45)), SECONDS, peer=mine))
 
     def broken(*_: object) -> None:
         raise ZeroDivisionError("by zero")
@@ -157,7 +158,7 @@ def test_a_fault_before_a_request_is_claimed_takes_no_blocks(apart: World, monke
 
 @pytest.mark.parametrize("peer", [["x"], 5])
 def test_a_peer_is_a_name_or_a_meeting(apart: World, peer: Any) -> None:
-    failed = apart.decode[0].submit(ask(apart, (0, 45)), SECONDS, peer=peer)
+    failed = looked_at(apart.decode[0].submit(ask(apart, (0, 45)), SECONDS, peer=peer))
     assert isinstance(failed.error, errors.BadRequestError)
 
 
@@ -171,6 +172,7 @@ def test_as_many_wait_as_may_be_under_way(apart: World, silent: str) -> None:
     worker = apart.decode[0]
     worker.connect_soon(silent, SECONDS)
     waiting = [worker.submit(ask(apart, (0, 45), name=str(number)), SECONDS) for number in range(4)]
+    worker.run_once()
     assert [transfer.state for transfer in waiting] == ["running"] * 3 + ["failed"]
     assert isinstance(waiting[-1].error, errors.LimitedError)
     with pytest.raises(errors.HandleError, match="3 requests wait"):
@@ -189,7 +191,7 @@ def test_closing_ends_meetings_and_what_waits(apart: World, silent: str) -> None
 
 
 def test_without_a_meeting_nothing_waits(apart: World) -> None:
-    failed = apart.decode[0].submit(ask(apart, (0, 45)), SECONDS)
+    failed = looked_at(apart.decode[0].submit(ask(apart, (0, 45)), SECONDS))
     assert isinstance(failed.error, errors.HandshakeError)
     with pytest.raises(errors.HandshakeError, match="use auto, pull or push"):
         apart.decode[0].connect_soon("tcp://127.0.0.1:1", SECONDS, mode="relay")

@@ -9,7 +9,7 @@ import pytest
 from tests.runtime.decode.test_worker import freed, submitted
 from tests.runtime.helpers.plan_texts import module_text
 from tests.runtime.helpers.plans import Shape, with_ranges
-from tests.runtime.helpers.requests import ask, check, clear, filled, move
+from tests.runtime.helpers.requests import ask, check, clear, filled, looked_at, move
 from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, world
 
@@ -169,7 +169,7 @@ def test_what_was_confirmed_by_the_plan_before_is_done_where_the_line_breaks() -
     filled(made, request)
     source.hold(request.id, request.prefill)
     made.hub.frozen |= {source.inspect().transport, worker.inspect().transport}
-    moved = worker.submit(request, 50)
+    moved = looked_at(worker.submit(request, 50))
     until(lambda: moved.parts[0].phase is Phase.MOVING, worker.run_once)
     replan(made)
     worker.connect(source.address, 10)

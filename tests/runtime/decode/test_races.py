@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.runtime.helpers.plans import Model, Shape, plan
-from tests.runtime.helpers.requests import ask, check, filled
+from tests.runtime.helpers.requests import ask, check, filled, looked_at
 from tests.runtime.helpers.worlds import DECODE, PREFILL, World, memory
 from tests.runtime.simulation.channels import Line, Net, speak
 
@@ -80,7 +80,7 @@ def writing(made: World) -> Transfer:
     request, (source,), (target,) = held(made), made.prefill, made.decode
     made.hub.frozen.add(target.inspect().transport)
     transfer = target.submit(request, 20)
-    for worker in (source, target, source, source):
+    for worker in (target, source, target, source, source):
         worker.run_once()
     assert any(write.under_way for write in source.inspect().writes)
     return transfer
@@ -163,7 +163,7 @@ def test_what_is_said_together_with_a_last_word_moves_nothing(net: Net) -> None:
     """A worker that does not know this one any more, and keeps a request, in one message."""
     made = pair(net, "pull")
     worker = made.decode[0]
-    transfer = worker.submit(ask(made, (0, 12)), 20)
+    transfer = looked_at(worker.submit(ask(made, (0, 12)), 20))
     (engine,), (part,) = worker.half.engines.live.values(), transfer.parts
     (connection,) = engine.connections.values()
     kept = ClaimAnswers(part.heartbeat, 6.0, (Claimed("r", 7),))

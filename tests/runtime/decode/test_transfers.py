@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.runtime.decode.test_races import elsewhere, held, live, pair, rounds
+from tests.runtime.helpers.requests import looked_at
 from tests.runtime.simulation.channels import Net, speak
 
 from kvplan.runtime.protocol.phases import Phase
@@ -22,7 +23,7 @@ def net(monkeypatch: pytest.MonkeyPatch) -> Net:
 
 def test_who_is_done_has_been_confirmed_by_all(net: Net) -> None:
     made = pair(net, "pull")
-    transfer = made.decode[0].submit(held(made), 20)
+    transfer = looked_at(made.decode[0].submit(held(made), 20))
     (part,) = transfer.parts
     made.prefill[0].run_once()
     while part.phase is not Phase.TOLD:
@@ -44,6 +45,7 @@ def test_what_is_submitted_together_is_asked_for_in_one_message(net: Net) -> Non
     with worker.together():
         transfers = [worker.submit(one, 20) for one in (request, elsewhere(replace(request, id="unheld")))]
         assert len(line.up.queue) == 0
+    worker.inspect()
     assert len(line.words) == 0
     assert len(line.up.queue) == 1
     rounds(made, net)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tests.runtime.helpers.made import instances
 from tests.runtime.helpers.plans import Model, Shape
-from tests.runtime.helpers.requests import ask, clear, filled, move
+from tests.runtime.helpers.requests import ask, clear, filled, looked_at, move
 from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, world
 
@@ -121,7 +121,7 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_request_fails_alone(pair: World, name: str) -> None:
     change, text = BAD[name]
-    failed = pair.decode[0].submit(change(ask(pair, (0, 12))), 5)
+    failed = looked_at(pair.decode[0].submit(change(ask(pair, (0, 12))), 5))
     assert (failed.state, type(failed.error), failed.untrusted) == ("failed", errors.BadRequestError, {})
     with pytest.raises(errors.BadRequestError, match=text):
         failed.wait()
@@ -169,7 +169,7 @@ def test_a_block_under_way_is_not_written_twice(pair: World) -> None:
     freeze(pair)
     first = submitted(pair, ask(pair, (0, 12)))
     second = pair.decode[0].submit(ask(pair, (0, 12), name="other"), 20)
-    same = pair.decode[0].submit(ask(pair, (0, 12)), 20)
+    same = looked_at(pair.decode[0].submit(ask(pair, (0, 12)), 20))
     assert not first.ended
     assert isinstance(second.error, errors.QuarantinedError)
     assert isinstance(same.error, errors.BadRequestError)
@@ -187,7 +187,7 @@ def test_a_frozen_peer_meets_the_deadline_and_its_blocks_the_quarantine(pair: Wo
     assert caught.value.untrusted["kv"] == tuple(sorted(blocks(request.decode["kv"]).ids.tolist()))
     assert worker.quarantined()[0] == caught.value.untrusted["kv"]
     assert worker.counters.snapshot()["quarantined_bytes"] != 0
-    refused = worker.submit(replace(request, id="again"), 5)
+    refused = looked_at(worker.submit(replace(request, id="again"), 5))
     assert isinstance(refused.error, errors.QuarantinedError)
     pair.hub.frozen.clear()
     until(lambda: freed(worker))
@@ -224,7 +224,8 @@ def test_dropping_a_peer_does_not_free_what_may_still_be_written(mode: str) -> N
     assert worker.quarantined()
     assert worker.peers() == ()
     worker.connect(made.prefill[0].address, 10, mode=mode)
-    assert isinstance(worker.submit(ask(made, (0, 12), name="early"), 5).error, errors.QuarantinedError)
+    early = looked_at(worker.submit(ask(made, (0, 12), name="early"), 5))
+    assert isinstance(early.error, errors.QuarantinedError)
     made.hub.frozen.clear()
     until(lambda: freed(worker))
     move(made, ask(made, (0, 12), name="after"))
@@ -250,7 +251,7 @@ def test_a_worker_that_is_closed_is_lost(pair: World) -> None:
     with pytest.raises(errors.TransferError, match=r"(gone|lost): connect again"):
         running.wait()
     until(lambda: pair.decode[0].run_once() or not pair.decode[0].peers())
-    early = pair.decode[0].submit(ask(pair, (0, 12), name="early"), 5)
+    early = looked_at(pair.decode[0].submit(ask(pair, (0, 12), name="early"), 5))
     assert isinstance(early.error, errors.HandshakeError)
 
 
@@ -345,7 +346,8 @@ def test_too_many_requests_are_refused_before_they_move() -> None:
     made = world(Shape(1), Shape(1), d_limits=Limits(requests=1))
     freeze(made)
     first = submitted(made, ask(made, (0, 12)))
-    assert isinstance(made.decode[0].submit(moved_apart(ask(made, (0, 12), name="s")), 5).error, errors.LimitedError)
+    second = looked_at(made.decode[0].submit(moved_apart(ask(made, (0, 12), name="s")), 5))
+    assert isinstance(second.error, errors.LimitedError)
     made.hub.frozen.clear()
     first.wait()
     made.close()

@@ -31,5 +31,5 @@ def end_thread(patch: pytest.MonkeyPatch, thread: threading.Thread) -> None:
     def failing(real: Any) -> Any:
         return lambda *given, **named: 1 / 0 if threading.current_thread() is thread else real(*given, **named)
 
-    patch.setattr("kvplan.runtime.owner.rest", failing(wakeup.rest))
+    patch.setattr("kvplan.runtime.wakeup.rest", failing(wakeup.rest))
     patch.setattr(logs, "failure", failing(logs.failure))

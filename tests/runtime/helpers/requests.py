@@ -40,6 +40,12 @@ def check(made: World, number: int, request: Request, held: int | None = None) -
         np.testing.assert_array_equal(got, want)
 
 
+def looked_at(transfer: Transfer) -> Transfer:
+    """A transfer after its worker's next step, in which it is begun."""
+    transfer.poll()
+    return transfer
+
+
 def move(made: World, request: Request) -> None:
     """Hold a request, have every decode worker fetch it, and compare all that it holds afterwards."""
     filled(made, request)

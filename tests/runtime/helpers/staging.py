@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.runtime.helpers.plans import Model, Shape
-from tests.runtime.helpers.requests import ask, check, clear, filled
+from tests.runtime.helpers.requests import ask, check, clear, filled, looked_at
 from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, world
 
@@ -103,7 +103,7 @@ def begun(made: World, name: str = "r") -> Transfer:
     asked = ask(made, (0, TOKENS), name=name)
     filled(made, asked)
     made.hold(name)
-    return made.decode[0].submit(asked, 20)
+    return looked_at(made.decode[0].submit(asked, 20))
 
 
 def copying(made: World) -> list[PrefillWorker] | list[DecodeWorker]:

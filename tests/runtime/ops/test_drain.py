@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.runtime.decode.test_worker import freed, submitted
 from tests.runtime.helpers.plans import Shape
-from tests.runtime.helpers.requests import ask, check, filled
+from tests.runtime.helpers.requests import ask, check, filled, looked_at
 from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, world
 
@@ -92,7 +92,7 @@ def test_prefill_that_is_closed_once_it_has_drained_has_confirmed_all(pair: Worl
     source.hold(request.id, request.prefill)
     moved = target.submit(request, 50)
     source.drain(60)
-    while not moved.ended and moved.parts[0].phase is not Phase.TOLD:
+    while not moved.poll() and moved.parts[0].phase is not Phase.TOLD:
         target.run_once()
     until(source.drained)
     source.close()
@@ -110,7 +110,7 @@ def test_all_that_was_said_over_a_line_that_is_gone_counts(monkeypatch: pytest.M
         source.hold(request.id, request.prefill)
     moved = [target.submit(request, 50) for request in requests]
     source.drain(60)
-    while not all(one.ended or one.parts[0].phase is Phase.TOLD for one in moved):
+    while not all(one.poll() or one.parts[0].phase is Phase.TOLD for one in moved):
         target.run_once()
     until(source.drained)
     source.close()
@@ -148,7 +148,7 @@ def test_decode_drains(pair: World) -> None:
     assert not target.drained()
     target.drain(60)
     for begin in (target.submit, target.open):
-        refused = begin(ask(pair, (0, 12), name="new"), 50)
+        refused = looked_at(begin(ask(pair, (0, 12), name="new"), 50))
         assert (refused.state, type(refused.error), refused.untrusted) == ("failed", errors.DrainingError, {})
     with pytest.raises(errors.DrainingError, match="decode worker 0 drains"):
         target.connect(pair.prefill[0].address, 5)

@@ -14,7 +14,7 @@ from kvplan.plan.types import Plan
 from kvplan.runtime.control import messages as wire
 from kvplan.runtime.protocol import decode_effects as effects
 from kvplan.runtime.protocol.decode import DecodeCore
-from kvplan.runtime.protocol.effects import Count, Input, Output, Send
+from kvplan.runtime.protocol.effects import Counted, Input, Output, Send
 from kvplan.runtime.protocol.loads import KnownEngine, Load, LoadPart, PairRules, PrefillPeer
 from kvplan.runtime.transfer.demand import DemandRules
 
@@ -68,8 +68,9 @@ class Rig:
     def hear(self, message: Any, worker: int = 0, *, broken: bool = False) -> str:
         """A prefill worker says this; what it is counted as."""
         out = self.feed(effects.Heard(self.engine, self.engine.peers[worker], message, broken))
-        (count,) = [one for one in out if isinstance(one, Count) and one.name == "messages"]
-        return count.labels["kind"]
+        (counted,) = [one for one in out if isinstance(one, Counted)]
+        (kind,) = counted.kinds
+        return kind
 
     def begin(self, asked: Request, seconds: float = 20.0, **facts: Any) -> Load:
         load = Load(asked, self.now + seconds, self.now, **facts)

@@ -12,7 +12,7 @@ from tests.runtime.protocol.prefill_bench import END, HERE, LEASE, THERE, Bench,
 from kvplan.plan.types import Blocks
 from kvplan.runtime import errors
 from kvplan.runtime.control.messages import Bye, Failed, Leave, Stopped, WriteRequest, Written, pack
-from kvplan.runtime.protocol.effects import Count
+from kvplan.runtime.protocol.effects import Counted
 from kvplan.runtime.protocol.prefill_effects import (
     Close,
     Computed,
@@ -26,6 +26,7 @@ from kvplan.runtime.protocol.prefill_effects import (
     StopWrite,
     Stranger,
     WriteBroken,
+    WriteFailed,
     WriteKey,
     WriteMoved,
     WriteSettled,
@@ -106,7 +107,7 @@ def test_what_is_wanted_is_counted_by_what_becomes_of_it(bench: Bench) -> None:
         bench.claim(A) if claimed else None
         bench.outputs.clear()
         bench.want(A)
-        assert [one.labels for one in bench.take(Count)] == [{"kind": kind}]
+        assert [one.kinds for one in bench.take(Counted)] == [{kind: 1}]
 
 
 def test_nothing_is_written_on_when_the_lease_ran_out_meanwhile(bench: Bench) -> None:
@@ -177,7 +178,7 @@ def test_a_chunk_of_other_blocks_fails_its_write(bench: Bench) -> None:
     bench.outputs.clear()
     bench.tell(Computed("r", 1))
     bench.round()
-    assert [one.labels for one in bench.outputs if isinstance(one, Count)] == [{"reason": errors.LeaseError.code}]
+    assert [one.error.code for one in bench.outputs if isinstance(one, WriteFailed)] == [errors.LeaseError.code]
     assert "the hold has other blocks of group 'kv'" in refused(bench)
     assert phases(bench) == [], "nothing of it was begun"
 
@@ -292,7 +293,7 @@ def test_a_write_that_breaks_fails_its_request(bench: Bench, error: Exception) -
     writing(bench)
     bench.tell(WriteBroken(KEY, error), WriteBroken(KEY, error))
     code = error.code if isinstance(error, errors.KvplanError) else errors.TransferError.code
-    assert [one.labels["reason"] for one in bench.outputs if isinstance(one, Count)] == [code]
+    assert [one.error.code for one in bench.outputs if isinstance(one, WriteFailed) and one.ends] == [code]
     assert [one.code for one in bench.said(A)] == [code]
     bench.tell(WriteSettled(KEY, lost=False), ReaderHeard(A, Leave("r")))
     assert bench.said(A) == [Stopped("r", lost=isinstance(error, errors.PeerLostError))]

@@ -186,6 +186,10 @@ class Line:
     def broken(self) -> PeerLostError | None:
         return PeerLostError("the line is cut") if self.gone else None
 
+    @property
+    def error(self) -> PeerLostError | None:
+        return self.broken()
+
     def cut(self) -> None:
         if not self.gone:
             self.gone = True

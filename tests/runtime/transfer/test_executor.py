@@ -87,9 +87,7 @@ class Rig:
 
     def admit(self) -> list[Any]:
         admitted = self.queue.admit()
-        for slice_ in admitted:
-            slice_.executor.admitted(slice_)
-        self.context.post()
+        self.context.post(admitted)
         return admitted
 
     def end(self, *numbers: int) -> None:
@@ -207,7 +205,7 @@ def test_what_was_admitted_when_it_failed_is_not_posted(rig: Rig) -> None:
     rig.add()
     (slice_,) = rig.queue.admit()
     assert rig.executor.stop() == []
-    rig.executor.admitted(slice_)
+    rig.context.post([slice_])
     assert (rig.transport.handles, rig.queue.in_flight()) == ([], 0)
 
 

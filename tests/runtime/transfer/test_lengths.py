@@ -12,6 +12,7 @@ from tests.end_to_end.memory import EMPTY, PADDED, stamp, wrong
 from tests.end_to_end.worlds import World, move, refill, runtime_request, world
 from tests.random_sides.sides import cache, group, side, tensor
 from tests.requests import ask, block_table, plain_ids
+from tests.runtime.helpers.requests import looked_at
 
 from kvplan.compiler.api import compile_bound
 from kvplan.compiler.bound import BoundSide
@@ -158,7 +159,7 @@ def refused(one: World, request: Any, text: str) -> None:
     """Every decode worker refuses `request`, says `text`, and not one byte of it changes."""
     for reader, memory in one.decode:
         refill(memory, EMPTY)
-        failed = reader.submit(request, 5)
+        failed = looked_at(reader.submit(request, 5))
         assert (failed.state, type(failed.error), failed.untrusted) == ("failed", errors.BadRequestError, {})
         with pytest.raises(errors.BadRequestError, match=text):
             failed.wait()

@@ -13,6 +13,7 @@ from tests.end_to_end.memory import EMPTY, PADDED, Bytes, stamp
 from tests.end_to_end.worlds import World, move, refill, runtime_request, world
 from tests.random_sides.sides import cache, group, side, tensor
 from tests.requests import ask, block_table, ring_table
+from tests.runtime.helpers.requests import looked_at
 
 from kvplan.compiler.api import compile_bound
 from kvplan.compiler.bound import BoundSide
@@ -126,7 +127,7 @@ def test_refused_before_bytes_move(made: World, name: str) -> None:
     asked, tables = runtime_request(REQUEST, "r"), {"c": table}
     asked = replace(asked, prefill=tables) if word == "prefill" else replace(asked, decode=tables)
     for reader, memory in made.decode:
-        done = reader.submit(asked, 5)
+        done = looked_at(reader.submit(asked, 5))
         assert done.state == "failed"
         with pytest.raises(errors.BadRequestError, match=text):
             done.wait()
