@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from kvplan.integrations.router.bodies import event_with_first_token, wants_logprobs, with_first_token
+from kvplan.integrations.router.bodies import event_with_first_token, prompt_tokens, wants_logprobs, with_first_token
 from kvplan.integrations.router.engines import RoutedEngine
 from kvplan.integrations.router.errors import RoutingError, UnreachableError
 from kvplan.integrations.shared.legs import Body, EngineLegs, PairedRequest, WorkerAddress
@@ -44,7 +44,9 @@ class Exchange:
     async def carry_out(self, reply: RouterReply) -> None:
         """Ask both engines, and hand decode's answer on. Raises RoutingError, unless all of it was handed on before."""
         legs, other = await self.prefill.legs(self.headers), await self.decode.legs(self.headers)
-        paired = PairedRequest(secrets.randbits(ROOM_BITS), whole=not other.computes_last)
+        tokens = prompt_tokens(self.body)
+        short = other.computes_last and not legs.stops_short and tokens > 1
+        paired = PairedRequest(secrets.randbits(ROOM_BITS), not other.computes_last, short, tokens)
         # Decode has no logprob of a token that prefill computed and did not tell it of.
         lacking = wants_logprobs(self.body) and not (other.computes_last or legs.tells_logprob)
         asked = legs.prefill(self.body, paired)

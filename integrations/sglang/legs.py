@@ -14,6 +14,8 @@ SERVER_INFO, BOOTSTRAP_PORT, RECORD = "/server_info", "disaggregation_bootstrap_
 def prefill(body: Body, paired: PairedRequest) -> Body:
     """Prefill sends the prompt of the room to whoever asks for it; it generates one token whatever is asked."""
     sent = {name: value for name, value in body.items() if name != "stream_options"}
+    if paired.short:
+        sent |= {"prompt": body["prompt"][:-1]}
     return {**sent, "stream": False, ROOM: paired.room}
 
 
@@ -43,6 +45,7 @@ LEGS = EngineLegs(
     fields=frozenset({HOST, PORT, ROOM, "disagg_prefill_dp_rank"}),
     computes_last=False,
     tells_logprob=True,
+    stops_short=False,
     prefill=prefill,
     decode=decode,
     address=address,

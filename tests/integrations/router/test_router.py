@@ -41,7 +41,8 @@ def test_each_engine_is_asked_in_its_own_words(prefill: str, decode: str, path: 
         status, said = await made.said(path, max_tokens=9, min_tokens=4, seed=3)
         assert (status, said["choices"]) == (200, [made.decode.choice])
         (first,), (second,) = made.prefill.asked, made.decode.asked
-        common = {"model": "small", "prompt": [1, 2, 3], "seed": 3}
+        common: dict[str, Any] = {"model": "small", "prompt": [1, 2, 3], "seed": 3}
+        short = (prefill, decode) == (S, V)
         if prefill == V:
             params = first.pop("kv_transfer_params")
             room = params.pop("transfer_id")
@@ -50,10 +51,12 @@ def test_each_engine_is_asked_in_its_own_words(prefill: str, decode: str, path: 
             host, port = HELD["remote_host"], HELD["remote_port"]
         else:
             room = str(first.pop("bootstrap_room"))
-            assert first == {**common, "max_tokens": 9, "min_tokens": 4, "stream": False}
+            prompt = [1, 2] if short else [1, 2, 3]
+            assert first == {**common, "max_tokens": 9, "min_tokens": 4, "stream": False, "prompt": prompt}
             host, port = "10.0.0.2", 7700
         if decode == V:
             where = {"remote_host": host, "remote_port": port, "remote_key": "key"}
+            where |= {"remote_num_tokens": 2} if short else {}
             assert second.pop("kv_transfer_params") == {"do_remote_prefill": True, "transfer_id": room, **where}
         else:
             assert second.pop("bootstrap_host") == f"tcp://{KEY}@{host}"
