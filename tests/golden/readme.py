@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from tests.golden.engines import with_engines
 from tests.paths import DOCS, ROOT
 
 LAYOUT = ROOT / "layouts/models/llama-3.yaml"
@@ -12,11 +13,11 @@ LEFT_OUT = "\n\n# […]\n\n"
 
 
 def fresh(readme: str) -> str:
-    """`readme` with its first yaml block, its first python block and its times written again."""
+    """`readme` with its first yaml block, its first python block, its pairs of engines and its times written again."""
     for language, shown in (("yaml", shortened(LAYOUT.read_text())), ("python", excerpt(PLAN.read_text()))):
         before, fence, rest = readme.partition(f"```{language}\n")
         readme = before + fence + shown + rest[rest.index("\n```") :]
-    return timed(readme, (DOCS / "vllm.md").read_text())
+    return timed(with_engines(readme), (DOCS / "vllm.md").read_text())
 
 
 def shortened(layout: str) -> str:

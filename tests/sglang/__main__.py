@@ -1,6 +1,7 @@
 """`make sglang`: cases of real SGLang engines, and the tables of docs/sglang.md with what came of them.
 
 python -m tests.sglang [WORD…]           cases whose names have one of these words; all of them without
+python -m tests.sglang --mixed [WORD…]   those of a vLLM and an SGLang engine, which take vLLM's environment, too
 python -m tests.sglang --own [WORD…]     the same with SGLang's own NIXL backend, of which nothing is required
 python -m tests.sglang --times           time to first token of both backends, by turns
 """
@@ -10,20 +11,24 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
 from tests.engine_environment import UnavailableError
 from tests.sglang import environment
 from tests.sglang.cases import CASES, MODES, TIMED
+from tests.sglang.mixed import MixedPlayer
+from tests.sglang.mixed_cases import MIXED
 from tests.sglang.run import GOOD, played
-from tests.sglang.table import BACKENDS, KVPLAN, OWN, OWN_TITLE, cell_of, write
+from tests.sglang.table import BACKENDS, GAP, KVPLAN, OWN, OWN_TITLE, cell_of, write
+from tests.vllm import environment as of_vllm
 
 ROUNDS = 5
 
 
 def main(words: Sequence[str]) -> int:
-    own, times = ("--own" in words), ("--times" in words)
+    own, times, mixed = (word in words for word in ("--own", "--times", "--mixed"))
     words = [word for word in words if not word.startswith("--")]
     try:
         python = environment.ready()
@@ -33,6 +38,8 @@ def main(words: Sequence[str]) -> int:
     if times:
         write({}, timed(python))
         return 0
+    if mixed:
+        return mixed_cases(python, words)
     backend = OWN if own else KVPLAN
     chosen = [case for case in CASES if not words or any(word in case.name for word in words)]
     chosen = [case for case in chosen if not own or case.config.get("mode", MODES[0]) == MODES[0]]
@@ -43,6 +50,26 @@ def main(words: Sequence[str]) -> int:
     words_of = {one.case: one.word if one.word in GOOD else f"**{one.word}**" for one in found}
     write({cell_of(case, backend): words_of[case.name] for case in chosen if case.name in words_of})
     return int(not own and sum(one.word in GOOD for one in found) < len(chosen))
+
+
+def mixed_cases(python: Path, words: Sequence[str]) -> int:
+    """Play cases of a vLLM and an SGLang engine. The table has what each came to, at once."""
+    try:
+        vllm = of_vllm.ready()
+    except UnavailableError as reason:
+        print(f"not run: {reason}")
+        return 0
+    chosen, good = [case for case in MIXED if not words or any(word in case.name for word in words)], 0
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="kvplan-mixed-"))
+        player = stack.enter_context(MixedPlayer(vllm, python, Path(folder)))
+        for case in chosen:
+            found = player.play(case)
+            good += found.word in GOOD
+            print(": ".join(filter(None, (found.case, found.word, found.why, found.within))), flush=True)
+            word = found.word if found.word in GOOD else f"**{found.word}**"
+            write({(case.name, KVPLAN): word, (case.name, GAP): found.within or "–"})
+    return int(good < len(chosen))
 
 
 def timed(python: Path) -> list[list[str]]:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from tests.paths import DOCS
 from tests.sglang.cases import CASES, MODES, Case, Fault
+from tests.sglang.mixed_cases import MIXED
 from tests.vllm.table import markdown
 
 PAGE = DOCS / "sglang.md"
-KVPLAN, OWN = "kvplan", "nixl"
+KVPLAN, OWN, GAP = "kvplan", "nixl", "gap"
 BACKENDS = (KVPLAN, OWN)
 OWN_TITLE = "SGLang's NIXL backend"
 TABLE = re.compile(r"(<!-- table: ([\w-]+) -->\n)(.*?)(<!-- end of table -->)", re.DOTALL)
@@ -44,6 +45,7 @@ TABLES = (
     Table("sglang", "case", tuple(case.name for case in CASES if case.fault is None), {KVPLAN: KVPLAN, OWN: OWN_TITLE}),
     Table("sglang-faults", "what happens", tuple(fault.value for fault in Fault),
           {mode: f"kvplan, {mode}" for mode in MODES} | {OWN: OWN_TITLE}),
+    Table("mixed", "prefill → decode", tuple(case.name for case in MIXED), {KVPLAN: KVPLAN, GAP: "logprobs within"}),
 )  # fmt: skip
 
 

@@ -41,18 +41,29 @@ class EngineLost(Exception):
 
 
 class Launcher:
-    """vLLM, imported once; `folder` holds models, logs and sockets."""
+    """An engine's package, imported once by `module`; `folder` holds models, logs and sockets.
 
-    def __init__(self, python: Path, folder: Path, environment: Mapping[str, str] | None = None) -> None:
+    `packages` are folders of Python packages that its environment lacks.
+    """
+
+    def __init__(
+        self,
+        python: Path,
+        folder: Path,
+        environment: Mapping[str, str] | None = None,
+        module: str = "tests.vllm.launcher",
+        packages: Sequence[Path] = (),
+    ) -> None:
         self.folder, self.python, self._engines = folder, python, 0
-        paths = os.pathsep.join(map(str, (ROOT, ROOT / "src", folder)))
+        paths = os.pathsep.join(map(str, (ROOT, ROOT / "src", folder, *packages)))
         installed.describe(folder)
         # vLLM's own cache stays: without it each engine starts another process to look at its model's class.
         kept = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "vllm"
         own = {"PYTHONPATH": paths, "XDG_CACHE_HOME": str(folder / "cache"), "VLLM_CACHE_ROOT": str(kept)}
-        self._log = (folder / "launcher.log").open("w")
+        self._path = folder / f"{module}.log"
+        self._log = self._path.open("w")
         self._process = subprocess.Popen(
-            [str(python), "-m", "tests.vllm.launcher"],
+            [str(python), "-W", "ignore", "-m", module],
             cwd=folder,
             env={**os.environ, **ENVIRONMENT, **(environment or {}), **own},
             stdin=subprocess.PIPE,
@@ -70,7 +81,7 @@ class Launcher:
         line = self._process.stdout.readline()
         timer.cancel()
         if not line:
-            raise EngineLost(f"vLLM was not imported: {tail(self.folder / 'launcher.log')}")
+            raise EngineLost(f"the engine was not imported: {tail(self._path)}")
 
     def __enter__(self) -> Launcher:
         return self

@@ -72,7 +72,7 @@ def test_a_program_ends_with_its_children_when_who_started_it_is_gone(how: signa
 # A child that ignores SIGTERM, and a child of that.
 STARTS = """
 import os, signal, subprocess, sys, time
-from tests.vllm import launcher
+from tests.vllm import forks
 
 def work():
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -81,7 +81,7 @@ def work():
     open(f"{sys.argv[1]}/grandchild", "w").write(str(grandchild.pid))
     time.sleep(600)
 
-launcher.fork(f"{sys.argv[1]}/log", lambda: launcher.ending_together(work, f"{sys.argv[1]}/guard"))
+forks.fork(f"{sys.argv[1]}/log", lambda: forks.ending_together(work, f"{sys.argv[1]}/guard"))
 time.sleep(600)
 """
 

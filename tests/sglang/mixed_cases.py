@@ -1,0 +1,61 @@
+"""Cases of a vLLM and an SGLang engine as one pair, over HTTP and through `kvplan route`, as data."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+VLLM, SGLANG = "vLLM", "SGLang"
+LENGTHS = (200, 37, 128, 300)
+STAGED = {"plan_options": {"strategy": "auto"}}
+
+
+@dataclass(frozen=True, slots=True)
+class MixedCase:
+    """`prefill` is vLLM or SGLang, the other one decodes. vLLM has blocks of `block` tokens, SGLang pages of `page`.
+
+    Answers have `count` tokens; the first `chats` prompts are also sent as a stream, and as a chat. `config` is both
+    connectors', `vllm` are more words of vLLM's command line. With `triton` SGLang's recurrent layers run in Triton's
+    interpreter. With `refused` a request fails, and a log has these words.
+    """
+
+    name: str
+    prefill: str
+    block: int
+    page: int
+    model: str = "qwen3"
+    decode_model: str = ""
+    lengths: tuple[int, ...] = LENGTHS
+    count: int = 16
+    chats: int = 1
+    config: Mapping[str, Any] = field(default_factory=dict)
+    vllm: tuple[str, ...] = ()
+    triton: bool = False
+    refused: str = ""
+
+
+def both_ways(block: int, page: int, what: str, **more: Any) -> Iterator[MixedCase]:
+    """A pair either way round."""
+    yield MixedCase(f"vLLM {block} → SGLang {page}, {what}", VLLM, block, page, **more)
+    yield MixedCase(f"SGLang {page} → vLLM {block}, {what}", SGLANG, block, page, **more)
+
+
+SIZES = ((32, 64), (32, 16), (64, 1))
+MIXED = (
+    *(case for sizes in SIZES for case in both_ways(*sizes, "direct")),
+    *(case for sizes in SIZES for case in both_ways(*sizes, "staged", config=STAGED)),
+    *both_ways(32, 64, "push", config={"mode": "push"}),
+    *both_ways(32, 64, "sliding and full", model="gemma3"),
+    *both_ways(64, 64, "Mamba-2 and attention", model="falcon_h1", lengths=(20, 70), count=4, chats=0,
+               vllm=("--no-enable-prefix-caching",), triton=True),
+    *both_ways(32, 64, "weights that differ", decode_model="qwen3_other", lengths=(37,), chats=0,
+               refused="has revision"),
+)  # fmt: skip
+
+
+def drawn(lengths: Sequence[int]) -> list[list[int]]:
+    """Prompts of these lengths."""
+    dice = random.Random(1)
+    return [[dice.randrange(3, 500) for _ in range(length)] for length in lengths]
