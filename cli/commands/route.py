@@ -32,7 +32,7 @@ def _urls(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> tupl
 @click.option("--connect", type=SECONDS, default=5.0, show_default=True,
               help="Seconds that a connection to an engine may take.")  # fmt: skip
 @click.option("--silence", type=SECONDS, default=600.0, show_default=True,
-              help="Seconds that an engine may say nothing.")  # fmt: skip
+              help="Seconds that an engine may say nothing, or a client not read.")  # fmt: skip
 def command(
     prefill: tuple[str, ...], decode: tuple[str, ...], host: str, port: int, connect: float, silence: float
 ) -> None:

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from kvplan.integrations.router.bodies import client_body, event_of
 from kvplan.integrations.router.engines import MODELS, RoutedEngine, known_legs
-from kvplan.integrations.router.errors import RoutingError
+from kvplan.integrations.router.errors import RoutingError, SlowClientError
 from kvplan.integrations.router.exchange import Exchange
 from kvplan.integrations.shared.legs import Body
 
@@ -29,7 +29,8 @@ EVENTS = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
 class RouterConfig:
     """URLs of prefill and of decode engines, which take turns. Times are seconds.
 
-    `connect` is how long a connection to an engine may take, `silence` how long one that was asked may say nothing.
+    `connect` is how long a connection to an engine may take, `silence` how long an engine that was asked may say
+    nothing, and a client neither send nor read.
     """
 
     prefill: tuple[str, ...]
@@ -91,9 +92,9 @@ class Router:
 
     async def generate(self, request: web.Request) -> web.StreamResponse:
         """A completion or a chat, by a prefill and a decode engine."""
-        reply, turn = ClientReply(request), next(self._turns)
+        reply, turn = ClientReply(request, self._config.silence), next(self._turns)
         try:
-            body = client_body(await request.read(), self._routing)
+            body = client_body(await reply.request_body(), self._routing)
             prefill = self._prefills[turn % len(self._prefills)]
             decode = self._decodes[turn % len(self._decodes)]
             await Exchange(prefill, decode, request.path, body, told_headers(request)).carry_out(reply)
@@ -105,9 +106,17 @@ class Router:
 class ClientReply:
     """What a client is answered: in one piece, or in events that begin with the first one."""
 
-    def __init__(self, request: web.Request) -> None:
-        self._request = request
+    def __init__(self, request: web.Request, patience: float) -> None:
+        self._request, self._patience = request, patience
         self._response: web.StreamResponse = web.Response(status=HTTPStatus.BAD_GATEWAY)
+
+    async def request_body(self) -> bytes:
+        """Raises SlowClientError."""
+        try:
+            async with asyncio.timeout(self._patience):
+                return await self._request.read()
+        except TimeoutError as error:
+            raise SlowClientError("the request's body did not come in time") from error
 
     async def whole(self, answer: Body) -> None:
         self._response = web.json_response(answer)
@@ -116,11 +125,18 @@ class ClientReply:
         if not self._response.prepared:
             self._response = web.StreamResponse(headers=EVENTS)
             await self._response.prepare(self._request)
-        await self._response.write(data)
+        try:
+            async with asyncio.timeout(self._patience):
+                await self._response.write(data)
+        except TimeoutError as error:
+            raise SlowClientError("the client does not read its answer") from error
 
     async def fail(self, error: RoutingError) -> None:
-        """Say what went wrong: by the status, or if events have begun by the last one."""
-        if self._response.prepared:
+        """Say what went wrong: by the status, or if events have begun by the last one. Who does not read is left."""
+        if self._response.prepared and isinstance(error, SlowClientError):
+            if self._request.transport is not None:
+                self._request.transport.abort()
+        elif self._response.prepared:
             await self._response.write(event_of(error.body) + DONE)
         else:
             self._response = web.json_response(error.body, status=error.status)

@@ -38,6 +38,13 @@ class UnreachableError(RoutingError):
         super().__init__(HTTPStatus.BAD_GATEWAY, message, "engine_unreachable")
 
 
+class SlowClientError(RoutingError):
+    """A client does not send its request, or does not read its answer."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(HTTPStatus.REQUEST_TIMEOUT, message, "client_timeout")
+
+
 class SilentError(RoutingError):
     """An engine said nothing for as long as it may be silent."""
 

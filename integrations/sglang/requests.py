@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,7 @@ from kvplan.integrations.sglang.states import RoomState
 from kvplan.integrations.sglang.tables import RequestTables
 from kvplan.integrations.shared.config import ConnectorConfig
 from kvplan.integrations.shared.meetings import PrefillMeetings, trusted
-from kvplan.integrations.shared.names import held_name, prompt_digest, salted
+from kvplan.integrations.shared.names import AGAIN, REMADE, again, held_name, prompt_digest, salted
 from kvplan.integrations.shared.note import read_note
 from kvplan.plan.errors import KvplanError
 from kvplan.plan.request import Request
@@ -257,9 +257,19 @@ class ReceivedRequest:
             return
         if transfer.error is None:
             self._arrive(transfer.note)
-        elif self.settled:
+        elif self.settled and not self._asked_again(transfer):
             self._let_go()
             self._fail(transfer.error)
+
+    def _asked_again(self, failed: Transfer) -> bool:
+        """Whether it was asked for by its second name: an engine that a router names may begin a prompt again."""
+        first = not self._name.endswith(AGAIN) and named_worker(self._where) is not None
+        if not first or not isinstance(failed.error, LeaseError | WithdrawnError):
+            return False
+        self._name = again(self._name)
+        request = replace(failed.request, id=self._name)
+        self._transfer = self._shared.worker.open(request, self._shared.timeout, peer=self._peer(), wait=REMADE)
+        return True
 
     def _arrive(self, note: bytes) -> None:
         try:

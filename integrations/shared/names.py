@@ -11,6 +11,8 @@ import numpy.typing as npt
 # Bytes of what a router calls a request: the runtime takes names of 256.
 LONGEST_TRANSFER = 200
 AGAIN = ".again"
+# Seconds that prefill's workers may take to hold a prompt by its second name, once one of them gave up the first.
+REMADE = 5.0
 
 
 def held_name(request: str, prompt: str) -> str:

@@ -12,7 +12,7 @@ from functools import partial
 from threading import Event
 
 from kvplan.integrations.shared.meetings import PrefillMeetings, trusted
-from kvplan.integrations.shared.names import AGAIN, again
+from kvplan.integrations.shared.names import AGAIN, REMADE, again
 from kvplan.integrations.vllm.clearing import BlockClearing
 from kvplan.integrations.vllm.measures import BYTES, EXPIRED, FAILED, SECONDS, Measures, nothing
 from kvplan.integrations.vllm.metadata import HoldOrder, LoadOrder, RemotePrefill, StepOrders
@@ -52,8 +52,6 @@ class LoadTimes:
 # request is on its way, and would keep the thread that moves it from running. The longer nothing ends the longer, as
 # requests that are held may wait for seconds; as long may a new one wait for its first step.
 SHORTEST_REST, LONGEST_REST = 0.001, 0.004
-# How long prefill's workers may take to hold a prompt anew after the first of them has said that it gave it up.
-REMADE = 5.0
 
 
 @dataclass(slots=True)

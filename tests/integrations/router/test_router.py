@@ -188,6 +188,34 @@ def test_a_client_that_leaves_in_a_stream_ends_it() -> None:
     routed(vllm(), sglang(), scenario)
 
 
+def test_a_client_that_does_not_read_ends_the_request() -> None:
+    """Its answer would stay on decode until somebody reads it."""
+
+    async def scenario(made: Routed) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(made.url.rpartition(":")[2]), limit=1 << 10)
+        data = json.dumps({"prompt": "a", "stream": True}).encode()
+        head = f"POST {PATHS[0]} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n\r\n"
+        writer.write(head.encode() + data)
+        await reader.readuntil(b"\r\n\r\n")
+        made.decode.ready.set()
+        await until(lambda: made.decode.left == 1)
+        writer.close()
+
+    decode = sglang(events=200)
+    decode.choice = {"text": "x" * (1 << 20)}
+    routed(vllm(), decode, scenario, silence=0.5)
+
+
+def test_a_client_that_does_not_send_its_body_is_told_so() -> None:
+    async def scenario(made: Routed) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(made.url.rpartition(":")[2]))
+        writer.write(f"POST {PATHS[0]} HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{{".encode())
+        assert b" 408 " in await asyncio.wait_for(reader.readline(), PATIENCE)
+        writer.close()
+
+    routed(vllm(), sglang(), scenario, silence=0.5)
+
+
 def error_of(said: Any) -> tuple[str, str]:
     return said["error"]["type"], said["error"]["message"]
 

@@ -28,7 +28,7 @@ from kvplan.integrations.sglang.requests import (
 from kvplan.integrations.sglang.states import RoomState
 from kvplan.integrations.sglang.tables import RequestTables
 from kvplan.integrations.shared.config import read_config
-from kvplan.integrations.shared.names import prompt_digest
+from kvplan.integrations.shared.names import again, prompt_digest
 from kvplan.integrations.shared.note import PrefillNote
 from kvplan.plan.block_tables import blocks
 from kvplan.runtime import Slot
@@ -187,6 +187,26 @@ def test_a_first_token_is_taken_from_an_engine_that_keeps_no_rows(pair: Pair) ->
     assert [int.from_bytes(row[n], "little") for n in (0, 1, 3, 5)] == [300, 0, 300, ROOM]
     first = struct.unpack_from("<f", row[2])
     assert all(map(math.isnan, (*first, *struct.unpack("<16f", row[4]))))
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_a_prompt_that_prefill_begins_again_is_asked_for_by_its_second_name(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, held: bool
+) -> None:
+    """vLLM preempts a prompt that it prefills: what it offered first counts no more."""
+    monkeypatch.setattr("kvplan.integrations.sglang.requests.REMADE", 1.0)
+    filled(pair.made, pair.request)
+    for worker in pair.made.prefill:
+        worker.open(NAME, (0, TOKENS))
+    receiver = pair.receiver(pair.made.prefill[0].address)
+    pair.receive(receiver)
+    for worker in pair.made.prefill:
+        worker.withdraw(NAME)
+        if held:
+            worker.hold(again(NAME), pair.request.prefill, tokens=(0, TOKENS), note=PrefillNote(300).encode())
+    assert over(receiver) == [RoomState.SUCCESS if held else RoomState.FAILED]
+    if held:
+        check(pair.made, 0, pair.request)
 
 
 def test_a_first_logprob_is_taken_if_it_is_said(pair: Pair) -> None:
