@@ -1,10 +1,11 @@
-"""Copies made: memory seen as strided arrays, by numpy on the host and by torch on a device."""
+"""Copies made: memory seen as strided arrays, by numpy on the host, by torch and Triton on a device."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,10 +14,13 @@ from kvplan.plan.types import Ints
 from kvplan.runtime.errors import RegisterError
 from kvplan.runtime.memory.device import tensor_at
 from kvplan.runtime.memory.geometry import Geometry
+from kvplan.runtime.ops import logs
 from kvplan.runtime.staging.copies import StridedCopy
 
 # Items by their bytes. Those of 16 are complex numbers for being that wide: they are copied as bits.
 ITEMS = {1: "|u1", 2: "<i2", 4: "<i4", 8: "<i8", 16: "<c16"}
+# Bytes of the widest item on a device: Triton knows no complex numbers.
+WIDEST = 8
 # Bytes of a block from which a call of its own costs little beside its bytes.
 ONE_BY_ONE = 1 << 14
 Index = slice | Ints
@@ -91,25 +95,26 @@ class DeviceCopies:
             self.memory = torch.empty(size, dtype=torch.uint8, device=where)
         # What was freed is lent again while work on it may still be to come: only its own stream waits for that.
         self.finish()
+        self._between = copier(where)
 
     def unpack(self, copy: StridedCopy, stage: StageBlocks, blocks: Index, at: Index) -> None:
         """As the protocol says."""
         with self._cuda.stream(self._stream):
             source, target = self._views(copy, stage)
-            between(source, target, at, blocks)
+            self._between(source, target, at, blocks)
 
     def pack(self, copy: StridedCopy, stage: StageBlocks, blocks: Index, at: Index) -> None:
         """As the protocol says."""
         with self._cuda.stream(self._stream):
             target, source = self._views(copy, stage)
-            between(source, target, blocks, at)
+            self._between(source, target, blocks, at)
 
     def finish(self) -> None:
         """As the protocol says."""
         self._stream.synchronize()
 
     def _views(self, copy: StridedCopy, stage: StageBlocks) -> tuple[Any, Any]:
-        shape, steps, item = facts(copy, stage.count)
+        shape, steps, item = facts(copy, stage.count, WIDEST)
         start = stage.address + copy.row * stage.count + copy.inside
         staged = tensor_at(start, (copy.planes, stage.count, *shape), steps[0], item, self._device)
         return staged, tensor_at(copy.address, (copy.planes, copy.blocks, *shape), steps[1], item, self._device)
@@ -141,9 +146,34 @@ def between(source: Any, target: Any, chosen: Index, place: Index) -> None:
         target.index_copy_(1, torch.from_numpy(place).to(target.device), source)
 
 
-def facts(copy: StridedCopy, count: int) -> tuple[tuple[int, ...], tuple[tuple[int, ...], tuple[int, ...]], str]:
-    """A copy's shape behind its planes and blocks, its strides in a stage of `count` blocks and the pool, its item."""
-    width = copy.width
+def copier(where: str) -> Callable[[Any, Any, Index, Index], None]:
+    """Who copies blocks between torch tensors on the device `where`: `between`, with the kernel where Triton works."""
+    try:
+        from kvplan.runtime.staging import kernel
+
+        if kernel.tried(where):
+            return partial(_with_kernel, kernel)
+    except Exception as error:
+        logs.event(logs.DEBUG, "no Triton kernel for copies", error=error)
+    return between
+
+
+def _with_kernel(kernel: Any, source: Any, target: Any, chosen: Index, place: Index) -> None:
+    """`between`, by the kernel where blocks are in no order."""
+    if (isinstance(chosen, slice) and isinstance(place, slice)) or not kernel.takes(source):
+        between(source, target, chosen, place)
+        return
+    kernel.copy(source, target, _ids(chosen), _ids(place))
+
+
+def facts(
+    copy: StridedCopy, count: int, widest: int = max(ITEMS)
+) -> tuple[tuple[int, ...], tuple[tuple[int, ...], tuple[int, ...]], str]:
+    """A copy's shape behind its planes and blocks, its strides in a stage of `count` blocks and the pool, its item.
+
+    An item has `widest` bytes at most.
+    """
+    width = min(copy.width, widest)
     loops = [*copy.loops, (copy.bytes // width, width, width)]
     stage = (copy.row_step * count, copy.row_bytes, *(loop[1] for loop in loops))
     pool = (copy.address_step, copy.stride, *(loop[2] for loop in loops))
@@ -162,6 +192,12 @@ def index(numbers: Ints) -> Index:
 
 def _numbers(chosen: Index) -> Iterable[int]:
     return range(chosen.start, chosen.stop, chosen.step or 1) if isinstance(chosen, slice) else chosen.tolist()
+
+
+def _ids(chosen: Index) -> Ints:
+    if not isinstance(chosen, slice):
+        return chosen
+    return np.arange(chosen.start, chosen.stop, chosen.step or 1, dtype=np.int64)
 
 
 def _bytes(address: int, size: int) -> Any:

@@ -13,8 +13,8 @@ from tests.paths import CODE, ROOT
 from kvplan.dsl.schema.shapes import Form, FormKeys
 
 PAGE = ROOT / "docs" / "glossary.md"
-# An engine alone can import these.
-FOREIGN = re.compile(r"^(?:from|import) (?:sglang|vllm)\b", re.MULTILINE)
+# An engine alone can import these, or a machine with a GPU.
+FOREIGN = re.compile(r"^(?:from|import) (?:sglang|triton|vllm)\b", re.MULTILINE)
 INDEX = re.compile(r"(<!-- classes -->\n).*?(<!-- end of classes -->)", re.DOTALL)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 from typing import Any
 
 import numpy as np
@@ -33,6 +35,36 @@ class TorchCopies(HostCopies):
         return [torch.from_numpy(view) for view in self.views(copy, stage)]
 
 
+class KernelCopies(TorchCopies):
+    """The device's way of copying blocks in no order, as Triton interprets it."""
+
+    def unpack(self, copy: StridedCopy, stage: StageBlocks, blocks: Index, at: Index) -> None:
+        source, target = self._tensors(copy, stage)
+        interpreted().copy(source, target, numbers(at), numbers(blocks))
+
+    def pack(self, copy: StridedCopy, stage: StageBlocks, blocks: Index, at: Index) -> None:
+        target, source = self._tensors(copy, stage)
+        interpreted().copy(source, target, numbers(blocks), numbers(at))
+
+
+def numbers(chosen: Index) -> Any:
+    return np.arange(10**6)[chosen] if isinstance(chosen, slice) else chosen
+
+
+@functools.cache
+def interpreted() -> Any:
+    """The kernel by Triton's interpreter, as a module of its own: another test may use the compiled one."""
+    pytest.importorskip("triton", reason="triton is not installed")
+    found = importlib.util.find_spec("kvplan.runtime.staging.kernel")
+    assert found
+    assert found.loader
+    module = importlib.util.module_from_spec(found)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_INTERPRET", "1")
+        found.loader.exec_module(module)
+    return module
+
+
 def copied(drawn: Drawn, staged: int, data: Any, apart: int, kind: type[HostCopies]) -> None:
     runs = data.draw(asked(drawn.tokens))
     rows, (memory, geometry) = imaged(drawn, staged), pool(drawn, 1 - staged, apart)
@@ -58,6 +90,15 @@ def test_every_span_is_where_it_is_by_hand(drawn: Drawn, staged: int, apart: int
 @given(nests(), st.integers(0, 1), st.data())
 def test_torch_copies_the_same(drawn: Drawn, staged: int, data: Any) -> None:
     copied(drawn, staged, data, 16, TorchCopies)
+
+
+@settings(max_examples=40, deadline=None)
+@given(nests(), st.integers(0, 1), st.data())
+def test_the_kernel_copies_the_same(drawn: Drawn, staged: int, data: Any) -> None:
+    interpreted()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(views, "facts", functools.partial(views.facts, widest=views.WIDEST))
+        copied(drawn, staged, data, 16, KernelCopies)
 
 
 @settings(max_examples=60, deadline=None)
