@@ -45,8 +45,6 @@ def main(words: Sequence[str]) -> int:
     chosen = [case for case in chosen if not own or case.config.get("mode", MODES[0]) == MODES[0]]
     with tempfile.TemporaryDirectory(prefix="kvplan-sglang-") as folder:
         found = played(python, Path(folder), chosen, backend)
-    for one in found:
-        print(": ".join(filter(None, (one.case, one.word, one.why))))
     words_of = {one.case: one.word if one.word in GOOD else f"**{one.word}**" for one in found}
     write({cell_of(case, backend): words_of[case.name] for case in chosen if case.name in words_of})
     return int(not own and sum(one.word in GOOD for one in found) < len(chosen))
@@ -80,7 +78,6 @@ def timed(python: Path) -> list[list[str]]:
         for _ in range(ROUNDS):
             for backend in BACKENDS:
                 for one in played(python, Path(folder), cases, backend):
-                    print(one, flush=True)
                     seconds.setdefault((one.case, backend), []).extend(one.first)
     medians = {key: median(found) for key, found in seconds.items() if found}
     cells = [_row(case, medians[case, KVPLAN], medians[case, OWN]) for case in TIMED if (case, OWN) in medians]

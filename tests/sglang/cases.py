@@ -44,9 +44,11 @@ class Case:
 
     With `refused` every request has to fail, with these words in its error. With `stopped` an engine does not start,
     and its log has these words. With `fault` something happens to the engines, and the prompts are those of the fault.
-    `config` is the connector's, of both engines. Each answer has `count` tokens. With `triton` layers run in Triton's
-    interpreter, which takes seconds for each token. Both engines share the `gpus` that they want. Without `lengths`
-    engines only start, with weights that are never used: their pools are compared with the derived layout.
+    `config` is the connector's, of both engines; `@` in it is the folder of the run. With `layout` the model's layout
+    is written there first, with these numbers changed, and plans are `compiled` for these pairs of page sizes. Each
+    answer has `count` tokens. With `triton` layers run in Triton's interpreter, which takes seconds for each token.
+    Both engines share the `gpus` that they want. Without `lengths` engines only start, with weights that are never
+    used: their pools are compared with the derived layout.
     """
 
     name: str
@@ -62,6 +64,8 @@ class Case:
     together: bool = False
     refused: str = ""
     stopped: str = ""
+    layout: Mapping[str, int] | None = None
+    compiled: tuple[tuple[str, str], ...] = ()
     fault: Fault | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
     prefill_environment: Mapping[str, str] = field(default_factory=dict)
@@ -74,6 +78,7 @@ def pages(first: int, second: int, **more: Any) -> Case:
 
 
 MODES = ("pull", "push")
+FILES = {"layout": "@/layout.yaml", "plans": "@/plans"}
 # Models whose forward does not run on a CPU: their engines start with weights that nobody made.
 UNUSED = {"load_format": "dummy"}
 POOLS = {
@@ -106,6 +111,11 @@ CASES = (
     Case("sliding and full, 16 → 64", {"page_size": 16}, {"page_size": 64}, model="gemma3"),
     Case("weights that differ, pages of 16", {"page_size": 16}, {"page_size": 16}, decode_model="qwen3_other",
          refused="has revision", lengths=(37,), config={"lease_s": 5}),
+    Case("no plan for the pair", {"page_size": 16}, {"page_size": 64}, layout={}, lengths=(37,),
+         compiled=(("16", "16"), ("64", "64")), config={**FILES, "lease_s": 5}, refused="no plan"),
+    *(Case(f"a layout with another {key}", {"page_size": 16}, {"page_size": 64}, layout={key: number},
+           config={"layout": FILES["layout"]}, stopped="I005: what SGLang allocated")
+      for key, number in (("num_key_value_heads", 8), ("head_dim", 64), ("num_hidden_layers", 5))),
     *(Case(f"Mamba-2 and attention, {first} → {second}", {"page_size": first}, {"page_size": second},
            model="falcon_h1", lengths=(1, 20, 70), count=4, triton=True) for first, second in ((1, 64), (16, 64))),
     *(Case(f"{name}, pools of prefill (tp 1) and decode (tp 2)", {**UNUSED, "page_size": 64},

@@ -36,8 +36,6 @@ def main(words: Sequence[str]) -> int:
     folder = Path(tempfile.mkdtemp(prefix="kvplan-sglang-gpu-"))
     os.environ.update(visible(gpus))
     found = played(python, folder, cases, told={"PYTHONPATH": environment.paths(folder)})
-    for one in found:
-        print(": ".join(filter(None, (one.case, one.word, one.why))))
     good = sum(one.word in GOOD for one in found)
     print(f"logs are in {folder}; {good} of {len(cases)} are as they should be")
     return int(good < len(cases))

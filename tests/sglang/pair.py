@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,6 +22,7 @@ from tests.vllm import models
 
 ANSWER_S, IDLE_S = 120.0, 20.0
 Part = Literal["prefill", "decode"]
+ENGINE = "sglang"
 PARTS: tuple[Part, Part] = ("prefill", "decode")
 Tokens = list[int]
 
@@ -42,6 +45,8 @@ class Pair:
 
     def start(self) -> None:
         """Start both. Raises EngineEndedError, TimeoutError."""
+        if self.case.layout is not None:
+            self._prepare(self.case.layout)
         for part in PARTS:
             self.begin(part)
         for part in PARTS:
@@ -66,7 +71,7 @@ class Pair:
             "port": self.port + (0 if prefills else 1),
         }
         own = case.prefill if prefills else {"disaggregation_decode_retraction_backup": "cpu_tensor", **case.decode}
-        config = {name: str(value).replace("@", str(self.folder)) if name in PATHS else value
+        config = {name: value.replace("@", str(self.folder)) if isinstance(value, str) else value
                   for name, value in case.config.items()}  # fmt: skip
         environment = case.prefill_environment if prefills else case.decode_environment
         model = case.model if prefills else case.decode_model or case.model
@@ -116,16 +121,26 @@ class Pair:
                 return f"{part} has not given back {taken}"
             time.sleep(0.2)
 
+    def _prepare(self, changes: Mapping[str, int]) -> None:
+        """Write the layout of the model, in the elements that engines keep it in, and compile the plans of the case."""
+        layout, plans = self.folder / "layout.yaml", self.folder / "plans"
+        config = json.loads((checkpoint(self.folder, self.case.model) / "config.json").read_text())
+        said = self.folder / "config.json"
+        said.write_text(json.dumps({**config, "dtype": self.machine.options["dtype"], **changes}))
+        layout.unlink(missing_ok=True)
+        kvplan = (sys.executable, "-m", "kvplan.cli")
+        subprocess.run([*kvplan, "new", str(said), "-o", str(layout)], check=True)
+        for sides in self.case.compiled:
+            prefill, decode = (f"engine={ENGINE},tp=1,block={block}" for block in sides)
+            command = ["compile", str(layout), "--prefill", prefill, "--decode", decode, "-o", str(plans)]
+            subprocess.run([*kvplan, *command], check=True)
+
     def _started(self, name: str, model: str, options: Mapping[str, Any], environment: Mapping[str, str]) -> Engine:
         path = {"model_path": str(checkpoint(self.folder, model))}
         log, every = self.folder / f"{options['port']}.log", {**self.machine.options, **path, **options}
         made = Engine(partial(self.machine.start, every, dict(environment), log), log)
         self.engines[name] = made
         return made
-
-
-# Keys of a configuration that are paths; `@` in them is the folder of the run.
-PATHS = ("plans", "layout")
 
 
 # What configurations of SGLang on a CPU need beside those of other engines, by the model's suffix.

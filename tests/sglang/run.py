@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
@@ -42,12 +43,26 @@ def played(
 
 
 def _played(python: Path, folder: Path, cases: list[Case], backend: str, told: Mapping[str, str]) -> list[Found]:
-    done = subprocess.run(
-        [str(python), "-W", "ignore", "-m", "tests.sglang.play", str(folder), backend, *(case.name for case in cases)],
-        env={**os.environ, "XDG_CACHE_HOME": str(folder), **told}, capture_output=True, text=True,
-        timeout=SECONDS_EACH * len(cases),
-    )  # fmt: skip
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    if len(lines) < len(cases):
-        print(done.stderr[-2000:], file=sys.stderr)
-    return [Found(**{**line, "first": tuple(line["first"])}) for line in lines]
+    words = [str(python), "-W", "ignore", "-m", "tests.sglang.play", str(folder), backend, *(one.name for one in cases)]
+    log, found = folder / "play.log", list[Found]()
+    with log.open("w") as file:
+        run = subprocess.Popen(
+            words,
+            env={**os.environ, "XDG_CACHE_HOME": str(folder), **told},
+            stdout=subprocess.PIPE,
+            stderr=file,
+            text=True,
+        )
+        end = threading.Timer(SECONDS_EACH * len(cases), run.kill)
+        end.start()
+        assert run.stdout is not None
+        for line in run.stdout:
+            if line.startswith("{"):
+                said = json.loads(line)
+                found.append(Found(**{**said, "first": tuple(said["first"])}))
+                print(": ".join(filter(None, (found[-1].case, found[-1].word, found[-1].why))), flush=True)
+        run.wait()
+        end.cancel()
+    if len(found) < len(cases):
+        print(log.read_text()[-2000:], file=sys.stderr)
+    return found
