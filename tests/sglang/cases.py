@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -78,6 +78,8 @@ def pages(first: int, second: int, **more: Any) -> Case:
 
 
 MODES = ("pull", "push")
+SMALL: Mapping[str, Any] = {"page_size": 16}
+LARGE: Mapping[str, Any] = {"page_size": 64}
 FILES = {"layout": "@/layout.yaml", "plans": "@/plans"}
 # Models whose forward does not run on a CPU: their engines start with weights that nobody made.
 UNUSED = {"load_format": "dummy"}
@@ -88,6 +90,19 @@ POOLS = {
 }
 # Times in which faults show, and an engine that was lost is looked for again.
 SHORT = {"timeout_s": 8, "lease_s": 5, "connect": 6}
+
+
+# The same for SGLang's own backend, whose pages have to be alike.
+OWN_SHORT = {f"SGLANG_DISAGGREGATION_{name}": number for name, number in (
+    ("BOOTSTRAP_TIMEOUT", "8"), ("WAITING_TIMEOUT", "8"), ("HEARTBEAT_INTERVAL", "1"),
+    ("DEFERRED_DECODE_KV_RELEASE_TIMEOUT", "8"))}  # fmt: skip
+
+
+def of_own(case: Case) -> Case:
+    """A case of a fault as SGLang's own backend can play it."""
+    decode = {**case.decode, **SMALL}
+    alike = replace(case, decode=decode, prefill_environment=OWN_SHORT, decode_environment=OWN_SHORT)
+    return alike if case.fault else case
 
 
 def faults(mode: str, every: Iterable[Fault]) -> Iterator[Case]:
@@ -127,8 +142,6 @@ CASES = (
 TIMED = ("pages 1 → 1", "pages 16 → 16", "pages 64 → 64", "tp 1 → 2, pages of 16")
 
 HND = {"SGLANG_USE_HND_KVCACHE": "1"}
-SMALL: Mapping[str, Any] = {"page_size": 16}
-LARGE: Mapping[str, Any] = {"page_size": 64}
 SECOND, PLAIN, FP8 = {"base_gpu_id": 1}, {"disable_overlap_schedule": True}, {"kv_cache_dtype": "fp8_e4m3"}
 GPU_CASES = (
     Case("memory of a GPU, CUDA graphs and the overlap scheduler, 16 → 64", SMALL, LARGE),

@@ -26,7 +26,7 @@ def suffered(pair: Pair, wanted: Wanted) -> list[str]:
     """What is wrong after the fault of the pair's case; `wanted` are the answers to PROMPTS."""
     assert pair.case.fault is not None
     problems = [*FAULTS[pair.case.fault](pair, wanted)]
-    problems += [f"the next one is {found}" for found in _through(pair, wanted, 1) if found != RIGHT]
+    problems += [f"the next one is {found}: {pair.error}" for found in _through(pair, wanted, 1) if found != RIGHT]
     return [*problems, *(taken for part in PARTS if (taken := pair.idle(part)))]
 
 
@@ -209,7 +209,8 @@ def _unless(
 
 
 def _outcome(pair: Pair, found: Mapping[str, Any], want: Mapping[str, Any] | None) -> str:
-    if found.get("error"):
+    pair.error = str(found.get("error") or "")
+    if pair.error:
         return FAILED
     if want is None or pair.alike(want, found):
         return RIGHT

@@ -41,6 +41,7 @@ class Pair:
     # How requests ended, and seconds until the first token of each that decode answered.
     seen: Counter[str] = field(default_factory=Counter)
     first: list[float] = field(default_factory=list)
+    error: str = ""
     _rooms: int = 1000
 
     def start(self) -> None:

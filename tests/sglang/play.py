@@ -15,11 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.sglang.cases import CASES, GPU_CASES, Case
+from tests.sglang.cases import CASES, GPU_CASES, Case, of_own
 from tests.sglang.engine import EngineEndedError
 from tests.sglang.faults import PROMPTS, suffered
 from tests.sglang.machines import CPU, GPU, Machine, imported
 from tests.sglang.pair import PARTS, Pair, Tokens, alike, drawn
+from tests.sglang.table import OWN
 
 # Ports of a pair: of its engines, one alone, and the bootstrap service; SGLang takes more behind them.
 OFFSETS, PORTS = (0, 1, 2, 10), range(20000, 32000, 40)
@@ -35,7 +36,7 @@ def main(folder: Path, backend: str, names: Sequence[str]) -> None:
         imported()
     with Player(folder, backend, machine) as player:
         for case in chosen:
-            word, why = player.play(case)
+            word, why = player.play(of_own(case) if backend == OWN else case)
             print(json.dumps({"case": case.name, "word": word, "why": why, "first": player.first}), flush=True)
 
 
