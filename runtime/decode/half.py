@@ -193,6 +193,9 @@ class DecodeHalf(Half):
         self.driver.context.begin()
         self.meetings.step(self.driver, self.engines, now)
         self.driver.follow()
+        if self.driver.mover.foreseen:
+            self.say()
+            self.driver.prepare()
         if self.draining.past_deadline(now):
             late = "did not end before the worker had to drain"
             self.driver.fail_all(lambda who: DrainingError(f"{who} {late}"))
@@ -200,6 +203,3 @@ class DecodeHalf(Half):
         self.met.evict(now, self._idle)
         self.driver.tick(now)
         self.met.sweep()
-        if self.driver.mover.foreseen:
-            self.say()
-            self.driver.prepare()
