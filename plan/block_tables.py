@@ -104,20 +104,20 @@ def checked(group: Group, table: object, end: int, pool: int | None, side: str, 
 
     A state stands after exactly so many tokens, or, if not `exact`, after so many or more.
     """
-    where = f"{side} group {group.name!r}"
-    kind, text = _kind(group)
-    if not isinstance(table, kind):
+    if not isinstance(table, _kind(group)):
         stored = "a ring" if group.ring else group.store
-        message = f"{where} holds {stored}: give {text}, not {type(table).__name__}"
+        message = f"{side} group {group.name!r} holds {stored}: give {_given(group)}, not {type(table).__name__}"
         raise BadRequestError(message, RequestFault.OTHER_TABLE)
+    where = f"{side} group {group.name!r}"
+    if isinstance(table, Blocks):
+        first = table.first if type(table.first) is int else whole(table.first, f"{where}: the first position")
+        if not 0 <= first < TOP:
+            raise BadRequestError(f"{where}: the first position is {first}")
+        return Blocks.checked(first, _ids(table.ids, pool, where))
     if isinstance(table, Slot):
         return _slot(table, (end, exact), pool, where)
-    if isinstance(table, Ring):
-        return _ring(group, table, end, pool, side)
-    first = whole(table.first, f"{where}: the first position")
-    if first < 0:
-        raise BadRequestError(f"{where}: the first position is {first}")
-    return Blocks(first, _ids(table.ids, pool, where))
+    assert isinstance(table, Ring)
+    return _ring(group, table, end, pool, side)
 
 
 def own(side: Side, tables: object, pools: Mapping[str, int]) -> dict[str, Table]:
@@ -138,14 +138,18 @@ def check_repeats(word: str, groups: Iterable[Group], tables: Tables) -> None:
 
     Raises BadRequestError.
     """
-    arenas: dict[int, dict[str, list[Group]]] = {}
-    for group in groups:
-        if group.name in tables:
-            arenas.setdefault(group.arena, {}).setdefault(group.table or group.name, []).append(group)
-    for named in arenas.values():
+    for named in arenas(group for group in groups if group.name in tables):
         ids = [_ids_of(word, alike, tables) for alike in named.values()]
         every = ids[0] if len(ids) == 1 else np.concatenate(ids)
         _check_once(word, [group for alike in named.values() for group in alike], every, tables)
+
+
+def arenas(groups: Iterable[Group]) -> list[dict[str, list[Group]]]:
+    """The groups of each arena, those of one table together."""
+    found: dict[int, dict[str, list[Group]]] = {}
+    for group in groups:
+        found.setdefault(group.arena, {}).setdefault(group.table or group.name, []).append(group)
+    return list(found.values())
 
 
 def _ids_of(word: str, alike: Sequence[Group], tables: Tables) -> Ints:
@@ -193,10 +197,16 @@ def _check_kept(group: Group, ring: Ring, rows: int, first: int) -> None:
         raise BlockTableError(f"{held}, asked for {first}", RequestFault.OVERWRITTEN)
 
 
-def _kind(group: Group) -> tuple[type[Table], str]:
+def _kind(group: Group) -> type[Table]:
     if group.ring:
-        return Ring, "a Ring"
-    return (Slot, "a Slot") if group.store == "state" else (Blocks, "Blocks")
+        return Ring
+    return Slot if group.store == "state" else Blocks
+
+
+def _given(group: Group) -> str:
+    """What has to be given for a group."""
+    kind = _kind(group)
+    return "Blocks" if kind is Blocks else f"a {kind.__name__}"
 
 
 def _slot(table: Slot, asked: tuple[int, bool], pool: int | None, where: str) -> Slot:
@@ -230,9 +240,9 @@ def _ids(given: object, pool: int | None, where: str) -> Ints:
     ids = np.array(given) if isinstance(given, np.ndarray) and not isinstance(given, np.ma.MaskedArray) else None
     if ids is None or ids.ndim != 1 or ids.dtype.kind not in "iu":
         raise BadRequestError(f"{where}: block ids are one row of integers, an absent block is -1")
-    least, most = bounds(ids) if ids.size else (0, -1)
-    _check_within(least, most, -1, pool, where)
-    return ids.astype(np.int64, copy=False)
+    if ids.size:
+        _check_within(*bounds(ids), -1, pool, where)
+    return ids if ids.dtype == np.int64 else ids.astype(np.int64)
 
 
 def _check_within(least: int, most: int, lowest: int, pool: int | None, where: str) -> None:

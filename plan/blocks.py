@@ -102,6 +102,14 @@ class Blocks:
         object.__setattr__(self, "first", first)
         object.__setattr__(self, "ids", without_null(row_of(ids), null))
 
+    @classmethod
+    def checked(cls, first: int, ids: Ints) -> Blocks:
+        """A table whose numbers are checked, with nothing to convert."""
+        made = object.__new__(Blocks)
+        object.__setattr__(made, "first", first)
+        object.__setattr__(made, "ids", ids)
+        return made
+
     def at(self, positions: Positions) -> Ints:
         """The block ids at `positions`. Raises BlockTableError where the table has no block there."""
         if not positions.each.size:

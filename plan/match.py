@@ -6,7 +6,7 @@ A plan has no function of its own: all that decides is in its groups and its pai
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 
 import numpy as np
@@ -28,6 +28,23 @@ class MatchRule:
     decode: Group
     needs: Needs = ALL
     rows: int = 1
+    # Rows at whose multiples runs are cut; none of a state.
+    steps: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        state = self.decode.store == "state"
+        steps = () if state else _fewest(_step(self.prefill) // self.rows, _step(self.decode) // self.rows)
+        object.__setattr__(self, "steps", steps)
+        object.__setattr__(self, "_hash", hash((self.prefill, self.decode, self.needs, self.rows)))
+
+    def __hash__(self) -> int:
+        """Taken once: each request asks for it."""
+        return self._hash
+
+    def __reduce__(self) -> tuple[type[MatchRule], tuple[Group, Group, Needs, int]]:
+        """Texts have other hashes in another process."""
+        return MatchRule, (self.prefill, self.decode, self.needs, self.rows)
 
     def runs(self, tokens: Interval, prefill: Blocks, decode: Blocks, shards: tuple[int, int] = (0, 0)) -> Runs:
         """Runs of the rows of `tokens` that are needed. Raises as `runs_of` does."""
@@ -45,8 +62,8 @@ class MatchRule:
             return slots(prefill, decode)
         if not needed:
             return NO_RUNS
-        rows = sum(stop - start for start, stop in needed) // self.rows
-        shape = _kept_shape if rows // min(self.steps) < LONGEST_SHAPE else _shape
+        rows = sum([stop - start for start, stop in needed]) // self.rows
+        shape = _kept_shape if rows // self.steps[0] < LONGEST_SHAPE else _shape
         there, here, count = shape(self, tuple(needed), shards)
         return Runs(there.kernel_blocks(prefill), there.row, here.kernel_blocks(decode), here.row, count)
 
@@ -67,11 +84,6 @@ class MatchRule:
         sides = zip((self.prefill, self.decode), shards, strict=True)
         uneven = [_turns(group, self.rows, shard, first, end) for group, shard in sides if is_uneven(group)]
         return cuts(first, end, *self.steps, *uneven)
-
-    @property
-    def steps(self) -> tuple[int, ...]:
-        """Rows at whose multiples runs are cut."""
-        return _fewest(_step(self.prefill) // self.rows, _step(self.decode) // self.rows)
 
 
 def rule_of(plan: Plan, pair: Pair) -> MatchRule:

@@ -119,13 +119,13 @@ def checked_tables(
         raise BadRequestError(f"the {side} side is a mapping by group, not {type(tables).__name__}")
     for name in tables:
         _check_group(groups, name, side)
-    tokens, lengths = asked
-    return {
-        name: checked(
-            groups[name], table, lengths.get(groups[name].length, tokens)[1], pools.get(name), side, exact=exact
-        )
-        for name, table in tables.items()
-    }
+    (_, end), lengths = asked
+    found = dict[str, Table]()
+    for name, table in tables.items():
+        group = groups[name]
+        ends = lengths[group.length][1] if group.length in lengths else end
+        found[name] = checked(group, table, ends, pools.get(name), side, exact=exact)
+    return found
 
 
 def check_complete(side: str, needed: Set[str], tables: Tables) -> None:
@@ -191,7 +191,7 @@ def checked_range(tokens: object) -> tuple[int, int]:
     """Tokens [first, end) as ints. Raises BadRequestError."""
     if not isinstance(tokens, tuple | list) or len(tokens) != 2:
         raise BadRequestError("tokens are two whole numbers: the first, and the one behind the last")
-    first, end = (whole(token, "a token") for token in tokens)
+    first, end = whole(tokens[0], "a token"), whole(tokens[1], "a token")
     if not 0 <= first <= end:
         raise BadRequestError(f"tokens [{first}, {end}) are no range")
     return first, end
@@ -210,9 +210,9 @@ def checked_lengths(own: Set[str], given: object) -> dict[str, Interval]:
     """The ranges of its own lengths that a request has to give. Raises BadRequestError."""
     if not isinstance(given, Mapping):
         raise BadRequestError(f"lengths are a mapping by name, not {type(given).__name__}")
-    names = set(given)
-    if not (own or names):
+    if not (own or given):
         return {}
+    names = set(given)
     if unlike := sorted(map(str, own ^ names)):
         fault = RequestFault.UNKNOWN_LENGTH if names - own else RequestFault.MISSING_LENGTH
         raise BadRequestError(f"lengths need exactly {sorted(own)}; missing or unknown: {', '.join(unlike)}", fault)

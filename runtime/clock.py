@@ -21,6 +21,8 @@ def now() -> float:
 
 def seconds(timeout: object, error: type[KvplanError]) -> float:
     """A timeout as a number that can be added to the time. Raises `error`."""
+    if type(timeout) is float and 0 <= timeout < LONGEST_TIMEOUT:
+        return timeout
     if isinstance(timeout, Real) and not isinstance(timeout, bool) and not timeout < 0 and timeout < LONGEST_TIMEOUT:
         return float(timeout)
     text = f"a timeout is a number of seconds from 0 to below {LONGEST_TIMEOUT:.0f}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from typing import TypeVar
 
@@ -95,8 +95,9 @@ class Half(ABC):
 
     def raise_exits(self) -> None:
         """Raise what ends a program and came from the caller's code, now that all else was done."""
-        with suppress(IndexError):
-            raise self.exits.popleft()
+        if self.exits:
+            with suppress(IndexError):
+                raise self.exits.popleft()
 
     def check_open(self) -> None:
         """Raises HandleError if the worker is closed or suspended, or nobody carries out its work."""
@@ -239,7 +240,7 @@ class Endpoint:
 
     def _step(self) -> bool:
         """One step of every half. Whether bytes move."""
-        self.under_way = any(_each(half.poll for half in self.halves))
+        self.under_way = any(_each([half.poll for half in self.halves]))
         return self.under_way and any(half.moving() for half in self.halves)
 
     def _look(self) -> tuple[list[int], float]:
@@ -255,7 +256,7 @@ class Endpoint:
             half.say()
 
     def _after(self) -> None:
-        _each(half.after for half in self.halves)
+        _each([half.after for half in self.halves])
 
     def _behind(self) -> bool:
         """Whether a copy of the stage waits that no thread has begun, on a machine of few cores."""
@@ -270,8 +271,10 @@ class Endpoint:
             half.ending()
 
 
-def _each(calls: Iterable[Callable[[], T]]) -> list[T]:
+def _each(calls: Sequence[Callable[[], T]]) -> list[T]:
     """What each of the calls returns. One that raises keeps no other from being made; then the last error is raised."""
+    if len(calls) == 1:
+        return [calls[0]()]
     results, failed = list[T](), None
     for call in calls:
         try:

@@ -27,6 +27,8 @@ from kvplan.runtime.transfer.gather import IndexScratch
 from kvplan.runtime.transfer.limits import AdmissionQueue, Limits
 from kvplan.runtime.transport.base import Transport, is_lost
 
+# Words about buffers of the stage here.
+BUFFERS = wire.AskBuffer, wire.ReturnBuffer
 # Seconds between two questions to the transport whether it has lost a peer.
 PROBE = 0.1
 
@@ -101,18 +103,20 @@ class DecodeDriver:
         """Act upon messages of a prefill worker."""
         broken, heard = connection.control.error is not None, list[Input]()
         for message in messages:
-            if isinstance(message, wire.Lent):
+            kind = type(message)
+            if kind is wire.Lent:
                 known = connection.stage.lent(message.request, message.number, message.address)
                 self._counters.add("messages", kind=MessageKind.LENT if known else MessageKind.DUPLICATE)
                 continue
-            if isinstance(message, wire.ClaimAnswers):
+            if kind is wire.ClaimAnswers:
                 connection.stage.lends = message.lends
             heard.append(effects.Heard(engine.known, connection.known, message, broken))
-            if isinstance(message, wire.AskBuffer | wire.ReturnBuffer):
+            if kind in BUFFERS:
                 # What becomes of a buffer is known before the next word about its request.
                 self.feed(*heard)
                 heard.clear()
-        self.feed(*heard)
+        if heard:
+            self.feed(*heard)
 
     def follow(self) -> None:
         """What came of everything that moves."""
@@ -126,7 +130,8 @@ class DecodeDriver:
 
     def tick(self, now: float) -> None:
         """What it is time for."""
-        self._probe(now)
+        if self.core.loads.quarantine:
+            self._probe(now)
         for step in (self.core.tick, self.core.sweep):
             if outputs := step(now):
                 self.feed(*self._done(outputs))
@@ -233,7 +238,7 @@ class DecodeDriver:
     def _probe(self, now: float) -> None:
         """Look, now and then, for writers that no word reaches, and that the transport has lost: they are gone."""
         quarantine = self.core.loads.quarantine
-        if not quarantine or now < self._probed + PROBE:
+        if now < self._probed + PROBE:
             return
         self._probed = now
         silent = (peer for peer in quarantine.writers() if self._engines.connection(peer).control.broken() is not None)

@@ -171,8 +171,10 @@ class PrefillEngine:
 
     def broken(self) -> KvplanError | None:
         """Why a worker of this engine can no longer be spoken to."""
-        errors = (connection.control.broken() for connection in self.connections.values())
-        return next((error for error in errors if error is not None), None)
+        for connection in self.connections.values():
+            if (error := connection.control.broken()) is not None:
+                return error
+        return None
 
     def release(self) -> None:
         """Give the prepared lists back."""

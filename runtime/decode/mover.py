@@ -109,14 +109,19 @@ class Mover:
         """Follow what moves; what came of it."""
         for part, executor in list(self._reads.items()):
             self._follow(part, executor)
-        for part, (unpacks, connection) in list(self._unpacks.items()) if self._unpacks else ():
+        if self._unpacks or self._left or len(self._sums):
+            self._step_slowly()
+        return self._told()
+
+    def _step_slowly(self) -> None:
+        """What most requests have nothing of: pieces that are unpacked, sums, parts that are stopped."""
+        for part, (unpacks, connection) in list(self._unpacks.items()):
             if part not in self._left:
                 self._unpack(part, unpacks, connection)
         for part in self._sums:
             self._take_sums(part)
         for part in list(self._left):
             self._news += self._settle(part)
-        return self._told()
 
     def close(self) -> None:
         """After everything was stopped: sums end, as the memory may go away."""

@@ -54,7 +54,7 @@ class DecodeCore:
         """What it is time for: deadlines and heartbeats."""
         if now >= self._alarm:
             self._ring(now)
-        for engine in [engine for engine in self.engines if engine.heartbeat_due(now)]:
+        for engine in [engine for engine in self.engines if now >= engine.due and engine.heartbeat_due(now)]:
             for peer in engine.peers:
                 self._renew(engine, peer)
         return self.loads.take()

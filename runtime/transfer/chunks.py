@@ -17,7 +17,7 @@ from kvplan.plan.match import MatchRule, rule_of
 from kvplan.plan.request import Request
 from kvplan.plan.spans import pair_named
 from kvplan.plan.types import CONTEXT, Interval, Pair, Plan, Read, Runs
-from kvplan.runtime.transfer.demand import Demand, written_by
+from kvplan.runtime.transfer.demand import Demand, WrittenBlocks
 from kvplan.runtime.transfer.told import check_told
 
 MOST_LAYERS = 1 << 16
@@ -125,7 +125,7 @@ def part(plan: Plan, decode_worker: int, request: Request, chunk: Chunk, prefill
         same = [read for read in reads if (read.pair, plan.prefill.workers[read.worker].shard) == key]
         moves = any(_touches(read, chunk) for read in same)
         found[key] = _runs(plan, pair_named(plan, key[0]), asked, chunk, (key[1], mine)) if moves else NO_RUNS
-    return Demand(found, written_by(plan, found))
+    return Demand(found, WrittenBlocks(plan).by(found))
 
 
 def final(request: Request, chunk: Chunk) -> bool:

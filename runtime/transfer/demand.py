@@ -40,13 +40,14 @@ class DemandRules:
         self._plan, self._shard = plan, plan.decode.workers[worker].shard
         keys = sorted({(read.pair, plan.prefill.workers[read.worker].shard) for read in plan.reads[worker]})
         self._rules = {key: rule_of(plan, pair_named(plan, key[0])) for key in keys}
+        self._written = WrittenBlocks(plan)
 
     def demand(self, request: Request) -> Demand:
         """The demand of a checked request. Raises BadRequestError for tables that are too short."""
         if request.whole_hit:
             return NOTHING
         runs = {key: requests.runs(rule, request, (key[1], self._shard)) for key, rule in self._rules.items()}
-        return Demand(runs, written_by(self._plan, runs))
+        return Demand(runs, self._written.by(runs))
 
     def foreseen(self, request: Request) -> Demand:
         """The demand of a checked request as far as it does not depend on the prefill tables: their block ids are none.
@@ -70,12 +71,19 @@ def pools(plan: Plan, prefill: Mapping[int, Geometry]) -> dict[str, int]:
     return sizes
 
 
-def written_by(plan: Plan, runs: Mapping[tuple[str, int], Runs]) -> dict[str, Ints]:
-    """The logical decode blocks by group that runs by (pair, prefill shard) write."""
-    ratio = {group.name: group.ratio for group in plan.decode.groups}
-    blocks: dict[str, list[Ints]] = {}
-    for (pair, _), of_pair in runs.items():
-        group = pair_named(plan, pair).decode
-        kernel = of_pair.decode_block
-        blocks.setdefault(group, []).append(kernel if ratio[group] == 1 else kernel // ratio[group])
-    return {group: distinct(ids[0] if len(ids) == 1 else np.concatenate(ids)) for group, ids in blocks.items()}
+class WrittenBlocks:
+    """Which logical decode blocks the runs of a plan write."""
+
+    def __init__(self, plan: Plan) -> None:
+        ratio = {group.name: group.ratio for group in plan.decode.groups}
+        # The decode group of each pair, and its kernel blocks in a logical one.
+        self._groups = {pair.name: (pair.decode, ratio[pair.decode]) for pair in plan.pairs}
+
+    def by(self, runs: Mapping[tuple[str, int], Runs]) -> dict[str, Ints]:
+        """Those of runs by (pair, prefill shard), by group."""
+        blocks: dict[str, list[Ints]] = {}
+        for (pair, _), of_pair in runs.items():
+            group, ratio = self._groups[pair]
+            kernel = of_pair.decode_block
+            blocks.setdefault(group, []).append(kernel if ratio == 1 else kernel // ratio)
+        return {group: distinct(ids[0] if len(ids) == 1 else np.concatenate(ids)) for group, ids in blocks.items()}
