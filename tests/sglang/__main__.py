@@ -3,6 +3,7 @@
 python -m tests.sglang [WORD…]           cases whose names have one of these words; all of them without
 python -m tests.sglang --mixed [WORD…]   those of a vLLM and an SGLang engine, which take vLLM's environment, too
 python -m tests.sglang --own [WORD…]     the same with SGLang's own NIXL backend, of which nothing is required
+python -m tests.sglang --router          two servers over HTTP behind SGLang's own router, installed once, 90 MB
 python -m tests.sglang --times           time to first token of both backends, by turns
 """
 
@@ -20,15 +21,16 @@ from tests.sglang import environment
 from tests.sglang.cases import CASES, MODES, TIMED
 from tests.sglang.mixed import MixedPlayer
 from tests.sglang.mixed_cases import MIXED
+from tests.sglang.routed import routed
 from tests.sglang.run import GOOD, played
-from tests.sglang.table import BACKENDS, GAP, KVPLAN, OWN, OWN_TITLE, cell_of, write
+from tests.sglang.table import BACKENDS, GAP, KVPLAN, OWN, OWN_TITLE, ROUTED, cell_of, write
 from tests.vllm import environment as of_vllm
 
 ROUNDS = 5
 
 
 def main(words: Sequence[str]) -> int:
-    own, times, mixed = (word in words for word in ("--own", "--times", "--mixed"))
+    own, times, mixed, router = (word in words for word in ("--own", "--times", "--mixed", "--router"))
     words = [word for word in words if not word.startswith("--")]
     try:
         python = environment.ready()
@@ -40,6 +42,8 @@ def main(words: Sequence[str]) -> int:
         return 0
     if mixed:
         return mixed_cases(python, words)
+    if router:
+        return routed_case(python)
     backend = OWN if own else KVPLAN
     chosen = [case for case in CASES if not words or any(word in case.name for word in words)]
     chosen = [case for case in chosen if not own or case.config.get("mode", MODES[0]) == MODES[0]]
@@ -68,6 +72,15 @@ def mixed_cases(python: Path, words: Sequence[str]) -> int:
             word = found.word if found.word in GOOD else f"**{found.word}**"
             write({(case.name, KVPLAN): word, (case.name, GAP): found.within or "–"})
     return int(good < len(chosen))
+
+
+def routed_case(python: Path) -> int:
+    """Play the case of servers behind SGLang's router."""
+    with tempfile.TemporaryDirectory(prefix="kvplan-routed-") as folder:
+        word, why = routed(python, Path(folder))
+    print(": ".join(filter(None, (ROUTED, word, why))))
+    write({(ROUTED, KVPLAN): word if word in GOOD else f"**{word}**"})
+    return int(word not in GOOD)
 
 
 def timed(python: Path) -> list[list[str]]:

@@ -17,16 +17,25 @@ METADATA = "Metadata-Version: 2.1\nName: kvplan\nVersion: 0\n"
 ENTRY = "[sglang.srt.plugins]\nkvplan = kvplan.integrations.sglang:register\n"
 SGLANG = EngineEnvironment("SGLang", "sglang", REQUIREMENTS, "KVPLAN_SGLANG_ENV", "1.6 GB, a minute", "make sglang")
 cached, ready = SGLANG.cached, SGLANG.ready
-# For recurrent layers, in a folder of its own: where it is installed, SGLang's other layers would want it, too.
-TRITON = TESTS / "sglang" / "requirements-triton.txt"
+# In folders of their own: if Triton were in the environment, SGLang's other layers would want it, too.
+TRITON, ROUTER = (TESTS / "sglang" / f"requirements-{name}.txt" for name in ("triton", "router"))
 
 
 def triton() -> Path:
     """The folder that has Triton, installed once: 1 GB."""
-    folder, pip = place_of("triton", TRITON), (str(ready()), "-m", "pip", "install", "--quiet")
+    return _beside("triton", TRITON)
+
+
+def router() -> Path:
+    """The folder that has SGLang's router, installed once: 90 MB."""
+    return _beside("sglang-router", ROUTER)
+
+
+def _beside(word: str, requirements: Path) -> Path:
+    folder, pip = place_of(word, requirements), (str(ready()), "-m", "pip", "install", "--quiet")
     if not complete(folder).exists():
-        print(f"installing Triton in {folder}: 1 GB", flush=True)
-        do(*pip, "--no-deps", "--no-compile", "--upgrade", "--target", str(folder), "-r", str(TRITON))
+        print(f"installing {word} in {folder}", flush=True)
+        do(*pip, "--no-deps", "--no-compile", "--upgrade", "--target", str(folder), "-r", str(requirements))
         complete(folder).touch()
     return folder
 

@@ -19,7 +19,7 @@ from tests.sglang.cases import CASES, GPU_CASES, Case, of_own
 from tests.sglang.engine import EngineEndedError
 from tests.sglang.faults import PROMPTS, suffered
 from tests.sglang.machines import CPU, GPU, Machine, imported
-from tests.sglang.pair import PARTS, Pair, Tokens, alike, drawn
+from tests.sglang.pair import Pair, Tokens, alike, drawn
 from tests.sglang.table import OWN
 
 # Ports of a pair: of its engines, one alone, and the bootstrap service; SGLang takes more behind them.
@@ -142,8 +142,9 @@ def stopped(pair: Pair) -> Outcome:
 
 def warm(pair: Pair) -> None:
     """One prompt before all others, which compiles the plan, and for which the engines meet."""
-    for part, number in zip(PARTS, pair.both(drawn([20], seed=3)[0]), strict=True):
-        pair.answers(part, number)
+    first, second = pair.both(drawn([20], seed=3)[0])
+    pair.answers("decode", second)
+    pair.answers("prefill", first)
     pair.first.clear()
 
 
