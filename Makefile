@@ -118,7 +118,6 @@ goldens: $(VENV)/.dev  ## write again what is generated: plans, digests, excerpt
 	$(BIN)/python -m tests.golden.gallery.write
 	$(BIN)/python -m tests.golden.figures
 	$(BIN)/python -m tests.runtime.page
-	$(BIN)/python -m tests.docs.glossary
 	git status --short examples layouts/architectures.json README.md docs
 
 fmt: $(VENV)/.dev  ## format and sort imports
