@@ -7,7 +7,7 @@ import json
 import pkgutil
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from functools import cache
+from functools import cache, partial
 from http import HTTPStatus
 from importlib.util import find_spec
 from typing import Any
@@ -47,19 +47,22 @@ class RoutedEngine:
     async def legs(self, headers: Mapping[str, str]) -> EngineLegs:
         """How it is asked, by the owner of its models. Raises RoutingError."""
         if self._legs is None:
-            models = (await self.get(MODELS, headers)).get("data") or [{}]
-            owner = str(models[0].get("owned_by"))
+            owner = owner_of(await self.get(MODELS, headers))
             if owner not in known_legs():
                 have = " or ".join(sorted(known_legs()))
                 raise UnreachableError(f"{self.name} says that its models belong to {owner!r}, not to {have}")
             self._legs = known_legs()[owner]
         return self._legs
 
-    async def recorded(self, legs: EngineLegs) -> WorkerAddress | None:
+    async def recorded(self, legs: EngineLegs, headers: Mapping[str, str]) -> WorkerAddress | None:
         """Where its workers answer by its record; None if only its answers say so. Raises RoutingError."""
         if legs.record is None:
             return None
-        self._record = self._record or await legs.record(self.url, self._get)
+        if not self._record:
+            try:
+                self._record = await legs.record(self.url, partial(self._get, headers=headers))
+            except (KeyError, TypeError) as error:
+                raise UnreachableError(f"{self.name} does not say where its workers are recorded") from error
         address = legs.address(await self._get(self._record))
         if address is None:
             raise UnreachableError(f"{self.name} has no record of a worker at {self._record}: does it run kvplan?")
@@ -70,8 +73,10 @@ class RoutedEngine:
         return await self._get(self.url + path, headers)
 
     async def healthy(self) -> bool:
+        """Whether it says so in as long as a connection may take."""
+        soon = aiohttp.ClientTimeout(total=self._session.timeout.sock_connect)
         try:
-            async with self._asked("GET", self.url + HEALTH):
+            async with self._asked("GET", self.url + HEALTH, timeout=soon):
                 return True
         except RoutingError:
             return False
@@ -138,6 +143,14 @@ class RoutedEngine:
             body = None
         text = data.decode(errors="replace")[:SHOWN]
         return EngineAnswerError(response.status, f"{self.name} answers {response.status}: {text}", body)
+
+
+def owner_of(models: Any) -> str:
+    """Who owns the first model that `/v1/models` lists; empty if it lists none."""
+    try:
+        return str(models["data"][0]["owned_by"])
+    except (IndexError, KeyError, TypeError):
+        return ""
 
 
 @contextmanager

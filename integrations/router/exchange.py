@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+import aiohttp
+
 from kvplan.integrations.router.bodies import event_with_first_token, prompt_tokens, wants_logprobs, with_first_token
 from kvplan.integrations.router.engines import RoutedEngine
 from kvplan.integrations.router.errors import RoutingError, UnreachableError
@@ -32,6 +34,16 @@ class RouterReply(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class PairedLegs:
+    """How the two engines of a request are asked, and whether decode lacks the logprob of the first token."""
+
+    prefill: EngineLegs
+    decode: EngineLegs
+    request: PairedRequest
+    lacking: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Exchange:
     """A client's request `body` for `path`, with the `headers` that both engines get."""
 
@@ -43,47 +55,55 @@ class Exchange:
 
     async def carry_out(self, reply: RouterReply) -> None:
         """Ask both engines, and hand decode's answer on. Raises RoutingError, unless all of it was handed on before."""
-        legs, other = await self.prefill.legs(self.headers), await self.decode.legs(self.headers)
-        tokens = prompt_tokens(self.body)
-        short = other.computes_last and not legs.stops_short and tokens > 1
-        paired = PairedRequest(secrets.randbits(ROOM_BITS), not other.computes_last, short, tokens)
-        # Decode has no logprob of a token that prefill computed and did not tell it of.
-        lacking = wants_logprobs(self.body) and not (other.computes_last or legs.tells_logprob)
-        asked = legs.prefill(self.body, paired)
+        pair = await self._pair()
+        asked = pair.prefill.prefill(self.body, pair.request)
         try:
             async with asyncio.TaskGroup() as group:
                 first = group.create_task(self.prefill.whole(self.path, asked, self.headers))
-                second = group.create_task(self._decode(legs, other, paired, first, reply, lacking=lacking))
+                second = group.create_task(self._decode(pair, first, reply))
         except* RoutingError as errors:
             if second.cancelled() or second.exception() is not None:
                 raise errors.exceptions[0] from None
 
-    async def _decode(
-        self,
-        legs: EngineLegs,
-        other: EngineLegs,
-        paired: PairedRequest,
-        first: asyncio.Task[Body],
-        reply: RouterReply,
-        *,
-        lacking: bool,
-    ) -> None:
-        asked = other.decode(self.body, paired, await self._address(legs, first))
+    async def _pair(self) -> PairedLegs:
+        """Raises RoutingError."""
+        prefill, decode = await self.prefill.legs(self.headers), await self.decode.legs(self.headers)
+        tokens = prompt_tokens(self.body)
+        short = decode.computes_last and not prefill.stops_short and tokens > 1
+        request = PairedRequest(secrets.randbits(ROOM_BITS), not decode.computes_last, short, tokens)
+        told = decode.computes_last or prefill.tells_logprob
+        return PairedLegs(prefill, decode, request, wants_logprobs(self.body) and not told)
+
+    async def _decode(self, pair: PairedLegs, first: asyncio.Task[Body], reply: RouterReply) -> None:
+        asked = pair.decode.decode(self.body, pair.request, await self._address(pair.prefill, first))
         async with self.decode.answering(self.path, asked, self.headers) as response:
-            if not self.body.get("stream"):
-                answer = await self.decode.read(response)
-                if lacking:
-                    with_first_token(answer, await first)
-                await reply.whole(answer)
-                return
-            async for event in self.decode.events(response):
-                changed = event_with_first_token(event, await first) if lacking else None
-                lacking = lacking and changed is None
-                await reply.event(changed or event)
+            hand_on = self._stream if self.body.get("stream") else self._whole
+            await hand_on(response, first if pair.lacking else None, reply)
+
+    async def _whole(
+        self, response: aiohttp.ClientResponse, known: asyncio.Task[Body] | None, reply: RouterReply
+    ) -> None:
+        """Hand an answer on, with the first token's logprobs of the one that is `known`."""
+        answer = await self.decode.read(response)
+        if known is not None:
+            with_first_token(answer, await known)
+        await reply.whole(answer)
+
+    async def _stream(
+        self, response: aiohttp.ClientResponse, known: asyncio.Task[Body] | None, reply: RouterReply
+    ) -> None:
+        """The same in events."""
+        event = b""
+        async for event in self.decode.events(response):
+            changed = event_with_first_token(event, await known) if known is not None else None
+            known = known if changed is None else None
+            await reply.event(changed or event)
+        if not event:
+            raise UnreachableError(f"{self.decode.name} ended its answer before it began")
 
     async def _address(self, legs: EngineLegs, first: asyncio.Task[Body]) -> WorkerAddress:
         """Where prefill's workers answer. Raises RoutingError."""
-        address = await self.prefill.recorded(legs) or legs.address(await first)
+        address = await self.prefill.recorded(legs, self.headers) or legs.address(await first)
         if address is None:
             raise UnreachableError(f"{self.prefill.name} kept nothing of the request: is it started to prefill?")
         return address

@@ -38,7 +38,7 @@ class Identity:
     scales: str = ""
     model: str = ""
     model_digest: str = ""
-    settings: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         for what in ("name", "run", "revision", "scales", "model", "model_digest"):

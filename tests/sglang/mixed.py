@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +22,7 @@ from tests.sglang.mixed_cases import VLLM, MixedCase, drawn
 from tests.vllm.models import word
 from tests.vllm.pair import PORTS
 from tests.vllm.process import EngineLost, Launcher, tail, wait_until
+from tests.vllm.requests import MEETINGS
 from tests.vllm.serve import CHATS, COMPLETIONS, read
 from tests.vllm.servers import Server, describe
 from tests.vllm.web import Body, HttpError, get, post, stream
@@ -119,6 +120,8 @@ class MixedPair:
 
     def played(self) -> MixedOutcome:
         """All prompts through the router, and alone."""
+        if not self.case.refused:
+            self._meet()
         try:
             gaps = list(self._gaps())
         except HttpError as error:
@@ -129,6 +132,13 @@ class MixedPair:
             return MixedOutcome(self.case.name, WRONG, "nothing was refused")
         wrong = [why for why, _ in gaps if why]
         return MixedOutcome(self.case.name, WRONG if wrong else RIGHT, "; ".join(wrong), max(gap for _, gap in gaps))
+
+    def _meet(self) -> None:
+        """First requests, which do not count: both engines may compile the plan for longer than meeting may take."""
+        for _ in range(MEETINGS):
+            with suppress(HttpError):
+                post(self.port, COMPLETIONS, self._completion(drawn((20,), seed=2)[0]))
+                break
 
     def _gaps(self) -> Iterator[tuple[str, float]]:
         """What is wrong with each answer, empty if nothing is, and by how much its logprobs are off."""
@@ -166,7 +176,7 @@ class MixedPair:
         transfer = {"kv_connector": "KvplanConnector", "kv_role": "kv_both", "kv_connector_extra_config": connector}
         flags = {
             "--port": self.vllm_port, "--block-size": case.block, "--dtype": "float32", "--max-model-len": 1024,
-            "--num-gpu-blocks-override": 64, "--kv-transfer-config": json.dumps(transfer),
+            "--num-gpu-blocks-override": 256, "--kv-transfer-config": json.dumps(transfer),
         }  # fmt: skip
         words = [*case.vllm, *(str(part) for flag in flags.items() for part in flag)]
         model = self._model(decodes=case.prefill != VLLM)

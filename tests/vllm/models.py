@@ -77,6 +77,8 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
 }  # fmt: skip
 CONFIGS = {
     **CONFIGS,
+    # SGLang has one matrix for embeddings and logits, whatever the checkpoint says.
+    "gemma3_tied": {**CONFIGS["gemma3"], "tie_word_embeddings": True},
     "qwen3_next_mtp": {**CONFIGS["qwen3_next"], "num_nextn_predict_layers": 1},
     "deepseek_mtp": {
         **CONFIGS["deepseek"], "first_k_dense_replace": 3, "num_nextn_predict_layers": 1, "topk_method": "noaux_tc",
@@ -156,6 +158,8 @@ def make(name: str, folder: str) -> None:
     generator = torch.Generator().manual_seed(1234)
     values = sorted(with_draft(name, model.state_dict()).items())
     weights = {key: draw(name, key, value, generator) for key, value in values}
+    if CONFIGS[name]["tie_word_embeddings"]:
+        del weights["lm_head.weight"]
     save_file(weights, path / "model.safetensors", metadata={"format": "pt"})
     (path / "generation_config.json").write_text(json.dumps({"bos_token_id": 1, "eos_token_id": 2}))
     tokenizer(path)

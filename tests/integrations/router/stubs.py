@@ -35,10 +35,14 @@ class StubEngine:
     status: int = 200
     error: Any = None
     health: int = 200
+    health_s: float = 0.0
+    models: Any = None
+    info: Any = None
     record: Any = field(default_factory=lambda: dict(RECORD))
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     asked: list[Body] = field(default_factory=list)
     headers: list[Any] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
     left: int = 0
     url: str = ""
 
@@ -53,13 +57,15 @@ class StubEngine:
         return app
 
     async def _health(self, request: web.Request) -> web.Response:
+        await asyncio.sleep(self.health_s)
         return web.Response(status=self.health)
 
     async def _models(self, request: web.Request) -> web.Response:
-        return web.json_response({"data": [{"id": "small", "owned_by": self.owner}]})
+        return web.json_response(self.models or {"data": [{"id": "small", "owned_by": self.owner}]})
 
     async def _info(self, request: web.Request) -> web.Response:
-        return web.json_response({"disaggregation_bootstrap_port": int(self.url.rpartition(":")[2])})
+        self.told.append(request.headers.get("Authorization", ""))
+        return web.json_response(self.info or {"disaggregation_bootstrap_port": int(self.url.rpartition(":")[2])})
 
     async def _record(self, request: web.Request) -> web.Response:
         return web.json_response(self.record)
@@ -88,7 +94,8 @@ class StubEngine:
             if number == 0:
                 self.ready.clear()
                 await self.ready.wait()
-        await response.write(b"data: [DONE]\n\n")
+        if self.events:
+            await response.write(b"data: [DONE]\n\n")
         await response.write_eof()
         return response
 

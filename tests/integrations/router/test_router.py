@@ -92,8 +92,18 @@ def test_headers_by_which_engines_know_a_client_go_to_both() -> None:
         for engine in (made.prefill, made.decode):
             (heard,) = engine.headers
             assert (heard["Authorization"], heard["X-Request-Id"], heard.get("Cookie")) == ("Bearer x", "r", None)
+        assert made.prefill.told == ["Bearer x"], "it says where its workers answer to those that it knows"
 
-    routed(vllm(), sglang(), scenario)
+    routed(sglang(), vllm(), scenario)
+
+
+def test_a_stream_that_ends_before_it_began_is_an_error() -> None:
+    async def scenario(made: Routed) -> None:
+        status, said = await made.said(stream=True)
+        assert status == 502
+        assert "ended its answer before it began" in error_of(said)[1]
+
+    routed(vllm(), sglang(events=0), scenario)
 
 
 @pytest.mark.parametrize("prefill", [V, S])
@@ -307,7 +317,11 @@ def test_prefill_that_fails_after_decode_has_answered_changes_nothing() -> None:
         (StubEngine(V), "kept nothing of the request: is it started to prefill?"),
         (StubEngine(V, extra={"kv_transfer_params": {"remote_host": "x"}}), "kept nothing of the request"),
         (StubEngine(S, record={"no": "record"}), "has no record of a worker at http://127.0.0.1"),
+        (StubEngine(S, info={"no": "port"}), "does not say where its workers are recorded"),
+        (StubEngine(S, info=["no"]), "does not say where its workers are recorded"),
         (StubEngine("openai"), "says that its models belong to 'openai', not to sglang or vllm"),
+        (StubEngine(V, models=[1]), "says that its models belong to '', not to sglang or vllm"),
+        (StubEngine(V, models={"data": []}), "says that its models belong to ''"),
     ],
 )
 def test_a_prefill_engine_that_cannot_be_paired_is_named(prefill: StubEngine, text: str) -> None:
@@ -357,12 +371,17 @@ def test_models_are_decode_s_and_health_is_that_of_all() -> None:
             assert (await response.json())["data"][0]["owned_by"] == S
         async with made.client.get(made.url + "/health") as response:
             assert (response.status, await response.json()) == (200, {"unhealthy": []})
+        made.decode.health_s = 60
+        async with made.client.get(made.url + "/health") as response:
+            assert response.status == 503
+            assert (await response.json())["unhealthy"] == [f"the decode engine at {made.decode.url}"]
+        made.decode.health_s = 0
         made.prefill.health = 503
         async with made.client.get(made.url + "/health") as response:
             assert response.status == 503
             assert (await response.json())["unhealthy"] == [f"the prefill engine at {made.prefill.url}"]
 
-    routed(vllm(), sglang(), scenario)
+    routed(vllm(), sglang(), scenario, connect=1.0)
 
 
 def test_a_body_of_another_path_is_not_routed() -> None:
