@@ -132,8 +132,9 @@ class Endpoint:
         self.stage: Stage
         self.metadata = b""
         self._stage_bytes = stage_bytes
-        duties = Duties(self._step, self._look, self._say, self._after, self._behind, self._help, self._ending)
-        self.owner = Owner(name, duties)
+        # On a machine of few cores, a copy of the stage may wait that no thread has begun.
+        help_ = (lambda: self.stage.behind), (lambda: self.stage.help())
+        self.owner = Owner(name, Duties(self._step, self._look, self._say, self._after, *help_, self._ending))
 
     def listen(self, bind: str) -> ControlServer:
         """Answer peers at `bind`. Raises HandshakeError or KeysError."""
@@ -226,9 +227,14 @@ class Endpoint:
         """The connections with peers, of both halves; none where there is no server."""
         return () if self.server is None else self.server.connections()
 
-    def needs(self, peer: str) -> bool:
-        """Whether any half needs the transport to know a peer."""
-        return any(half.uses(peer) for half in self.halves)
+    def forget(self, peer: str) -> None:
+        """Have the transport forget a peer, unless a half needs it to know that."""
+        if any(half.uses(peer) for half in self.halves):
+            return
+        try:
+            self.transport.remove_peer(peer)
+        except TransportError as error:
+            logs.event(logs.WARNING, "removal failed", peer=peer, error=error)
 
     def progress(self, who: str) -> int:
         """Let the transport make progress: how many messages came through it, which nobody sends."""
@@ -257,14 +263,6 @@ class Endpoint:
 
     def _after(self) -> None:
         _each([half.after for half in self.halves])
-
-    def _behind(self) -> bool:
-        """Whether a copy of the stage waits that no thread has begun, on a machine of few cores."""
-        return self.stage.behind
-
-    def _help(self) -> None:
-        """Make such a copy."""
-        self.stage.help()
 
     def _ending(self) -> None:
         for half in self.halves:

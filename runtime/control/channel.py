@@ -123,9 +123,9 @@ class ControlServer:
         self._gone.clear()
         return gone
 
-    def behind(self, identity: bytes) -> bool:
-        """Whether something waits until this peer takes it."""
-        return identity in self._outboxes and self._outboxes[identity].full
+    def behind(self) -> list[bytes]:
+        """The peers for whom something waits until they take it."""
+        return [identity for identity, outbox in self._outboxes.items() if outbox.full]
 
     def meet(self, identity: bytes, hello: Hello) -> None:
         """The prefill half has met who says hello: the decode half may ask it over the same connection."""

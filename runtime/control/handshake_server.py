@@ -22,7 +22,10 @@ CHOICE = "have both engines choose plans by the same options, of one layout and 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefillFace:
-    """One prefill worker as peers see it now. `addresses` are those of all workers, none before they are announced."""
+    """One prefill worker as peers see it now. `addresses` are those of all workers, none before they are announced.
+
+    One that is `asleep` has no memory for now.
+    """
 
     identity: Identity
     side: Side
@@ -33,6 +36,7 @@ class PrefillFace:
     geometry: Geometry
     metadata: bytes
     fabrics: frozenset[str] = frozenset()
+    asleep: bool = False
 
 
 def answer_hello(hello: Hello, face: PrefillFace) -> EngineCard | WorkerCard | Refusal:

@@ -20,6 +20,7 @@ from kvplan.runtime.protocol.decode import DecodeCore
 from kvplan.runtime.protocol.effects import Counted, Input, Output, Send, Unsent
 from kvplan.runtime.protocol.load_table import accepted, write_request
 from kvplan.runtime.protocol.loads import KnownEngine, Load
+from kvplan.runtime.protocol.phases import Phase
 from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.transfer import executor
 from kvplan.runtime.transfer.executor import ExecutorContext, Slice
@@ -54,22 +55,18 @@ class DecodeDriver:
         self.core = DecodeCore(pool.side, pool.worker, pool.blocks, limits.requests, transport.lingers)
         self.admission = AdmissionQueue[Slice](limits)
         self.context = ExecutorContext(transport, self.admission, IndexScratch(), limits.slice_bytes, stage)
-        self.mover, self.ended = Mover(pool, self.context, counters), ended
-        self._transport, self._counters, self._engines = transport, counters, engines
+        self.mover, self.ended = Mover(pool, self.context, counters, engines.connection), ended
+        self._transport, self._counters, self.engines = transport, counters, engines
         self._clock, self._lost, self._blocks = clock, lost, pool.blocks
         self._block_bytes, self._probed = block_bytes(pool), float("-inf")
         self._losing = deque[effects.EngineLost]()
         self._carry: dict[type[Output], Callable[[Any], Iterable[Input]]] = {
             Send: self._send,
             Counted: self._count,
-            effects.Foresee: self._foresee,
-            effects.Move: self._move,
             effects.AskWrite: self._ask_write,
-            effects.Buffer: self._buffer,
-            effects.Sum: self._sum,
-            effects.Stop: lambda stop: self.mover.stop(stop.part),
             effects.Ended: self._end,
             effects.EngineLost: self._lose,
+            **self.mover.acts,
         }
 
     def feed(self, *inputs: Input) -> None:
@@ -87,16 +84,12 @@ class DecodeDriver:
         try:
             engine.reach()
         except RequestError as error:
-            self.feed(effects.Refuse(load, error))
+            self.fail(load, error)
         else:
             self.feed(effects.Begin(load, engine.known))
 
-    def refuse(self, load: Load, error: KvplanError) -> None:
-        """End a request of which nothing has moved."""
-        self.feed(effects.Refuse(load, error))
-
-    def fail(self, load: Load, error: RequestError) -> None:
-        """End a request, whatever moves."""
+    def fail(self, load: Load, error: KvplanError) -> None:
+        """End a request, whatever moves, or before it was begun."""
         self.feed(effects.Fail(load, error))
 
     def hear(self, engine: PrefillEngine, connection: PrefillConnection, messages: Iterable[Any]) -> None:
@@ -123,13 +116,10 @@ class DecodeDriver:
         if news := self.mover.step():
             self.feed(*news)
 
-    def prepare(self) -> None:
-        """Prepare what will probably move."""
-        if news := self.mover.prepare():
-            self.feed(*news)
-
     def tick(self, now: float) -> None:
-        """What it is time for."""
+        """What it is time for, now that all is said."""
+        if self.mover.foreseen and (news := self.mover.prepare()):
+            self.feed(*news)
         if self.core.loads.quarantine:
             self._probe(now)
         for step in (self.core.tick, self.core.sweep):
@@ -172,7 +162,8 @@ class DecodeDriver:
         """Whether bytes may be on their way here."""
         # Only of engines that push anything is written: most decode workers need not look at every request.
         pushed = any(engine.push for engine in self.core.engines)
-        return self.mover.touching or (pushed and self.core.loads.writing)
+        parts = (part for load in self.core.loads.running.values() for part in load.parts) if pushed else ()
+        return self.mover.touching or any(part.writes and part.phase is Phase.MOVING for part in parts)
 
     def _done(self, outputs: Iterable[Output]) -> list[Input]:
         """Carry outputs out; what came of it."""
@@ -182,7 +173,7 @@ class DecodeDriver:
         return news
 
     def _send(self, send: Send) -> Iterable[Input]:
-        control = self._engines.connection(send.peer).control
+        control = self.engines.connection(send.peer).control
         if send.droppable and control.behind:
             return ()
         say = control.send if send.droppable else control.say
@@ -197,27 +188,10 @@ class DecodeDriver:
             self._counters.add("messages", count, kind=kind)
         return ()
 
-    def _foresee(self, foresee: effects.Foresee) -> Iterable[Input]:
-        self.mover.foresee(foresee, self._engines.connection(foresee.part.peer))
-        return ()
-
-    def _move(self, move: effects.Move) -> Iterable[Input]:
-        return self.mover.move(move, self._engines.connection(move.part.peer))
-
     def _ask_write(self, ask: effects.AskWrite) -> Iterable[Input]:
         peer, stage = ask.part.peer, self.context.stage
         lends = stage is not None and not stage.stuck(peer.name)
         return self._send(Send(peer, write_request(ask.load.request, lends)))
-
-    def _buffer(self, buffer: effects.Buffer) -> Iterable[Input]:
-        part, message = buffer.part, buffer.message
-        if isinstance(message, wire.ReturnBuffer):
-            return self.mover.give_back(part, message.number, message.moved)
-        return self.mover.ask(buffer.load, part, message, self._engines.connection(part.peer))
-
-    def _sum(self, sum_: effects.Sum) -> Iterable[Input]:
-        self.mover.sum(sum_.load, sum_.part)
-        return ()
 
     def _end(self, ended: effects.Ended) -> Iterable[Input]:
         load, counters = ended.load, self._counters
@@ -241,7 +215,7 @@ class DecodeDriver:
         if now < self._probed + PROBE:
             return
         self._probed = now
-        silent = (peer for peer in quarantine.writers() if self._engines.connection(peer).control.broken() is not None)
+        silent = (peer for peer in quarantine.writers() if self.engines.connection(peer).control.broken() is not None)
         if gone := frozenset(peer for peer in silent if is_lost(self._transport, peer.name)):
             self.feed(effects.PeersGone(gone))
 

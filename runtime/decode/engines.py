@@ -14,7 +14,7 @@ from kvplan.plan.types import Plan, Runs
 from kvplan.runtime.control.card import EngineCard, WorkerCard, geometry
 from kvplan.runtime.control.handshake import MetEngine
 from kvplan.runtime.control.lines import PrefillLine
-from kvplan.runtime.errors import HandshakeError, NotBegunError, TransferError, TransportError
+from kvplan.runtime.errors import HandshakeError, NotBegunError, TransferError
 from kvplan.runtime.memory import geometry as shape
 from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.memory.register import Pool
@@ -190,16 +190,16 @@ class PrefillEngine:
 class PrefillEngines:
     """Engines by name, `live`; those `replanned`, whose requests end by the plan before; and those `retired`.
 
-    Retired engines are dropped, and something may still be under way from them. `needed` says whether something else
-    needs the transport to know a peer.
+    Retired engines are dropped, and something may still be under way from them. `forget` has the transport forget a
+    peer, unless something else needs it.
     """
 
     def __init__(
         self,
         pool: Pool,
         transport: Transport,
-        stage: Stage | None = None,
-        needed: Callable[[str], bool] = lambda peer: False,
+        stage: Stage | None,
+        forget: Callable[[str], None],
     ) -> None:
         self.live: dict[str, PrefillEngine] = {}
         # Those that are live, by name, for any thread.
@@ -211,7 +211,7 @@ class PrefillEngines:
         self.replanned: list[PrefillEngine] = []
         self.retired: list[PrefillEngine] = []
         self._pool, self._transport, self._stage = pool, transport, stage
-        self._peers, self._needed = set[str](), needed
+        self._peers, self._forget = set[str](), forget
         self._connections: dict[PrefillPeer, PrefillConnection] = {}
 
     @property
@@ -306,16 +306,8 @@ class PrefillEngines:
         self._publish()
         used = {peer for engine in self.every for peer in engine.peers}
         for peer in sorted(self._peers - used - under_way):
+            self._peers.discard(peer)
             self._forget(peer)
-
-    def _forget(self, peer: str) -> None:
-        self._peers.discard(peer)
-        if self._needed(peer):
-            return
-        try:
-            self._transport.remove_peer(peer)
-        except TransportError as error:
-            logs.event(logs.WARNING, "removal failed", peer=peer, error=error)
 
 
 def _none(runs: Mapping[str, Runs]) -> int:

@@ -7,18 +7,18 @@ from collections import deque
 from concurrent.futures import Future
 from contextlib import suppress
 
-from kvplan.plan.errors import BadRequestError, KvplanError, RequestError
+from kvplan.plan.errors import BadRequestError, KvplanError
 from kvplan.runtime import owner
 from kvplan.runtime.checksum.checksum import Sample
 from kvplan.runtime.clock import seconds
 from kvplan.runtime.decode.driver import DecodeDriver
 from kvplan.runtime.decode.engines import PrefillEngines
 from kvplan.runtime.decode.inspection import inspected
-from kvplan.runtime.decode.meetings import Meetings, WaitingRequest, WantedPeer
+from kvplan.runtime.decode.meetings import Meetings, WantedPeer
 from kvplan.runtime.decode.met import MetEngines
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.endpoint import Endpoint, Half
-from kvplan.runtime.errors import DrainingError, HandleError, LimitedError, RegisterError, TransferError, cause_text
+from kvplan.runtime.errors import DrainingError, HandleError, RegisterError, TransferError, cause_text
 from kvplan.runtime.inspection import Inspection
 from kvplan.runtime.memory.device import enter
 from kvplan.runtime.memory.register import Pool
@@ -71,16 +71,12 @@ class DecodeHalf(Half):
             if wait is not None:
                 transfer.held_by = transfer.began + seconds(wait, BadRequestError)
             if not transfer.ended:
-                self._begin(WaitingRequest(transfer, peer, self.meetings.under_way()))
+                self.meetings.ask(transfer, peer, self.driver, self.limits.requests)
         except KvplanError as error:
-            self.driver.refuse(transfer, error)
+            self.driver.fail(transfer, error)
         except Exception as error:
             logs.failure("request not begun", worker=self.name)
             self.driver.fail(transfer, TransferError(f"the request was not begun: {cause_text(error)}"))
-
-    def cancel(self, transfer: Transfer, error: RequestError) -> None:
-        """End a running transfer with `error`. Any thread may call it."""
-        self.owner.call(lambda: self.driver.fail(transfer, error))
 
     def accept(self, pool: Pool) -> None:
         pool.check(self.endpoint.worker, self._side, self.name)
@@ -90,7 +86,7 @@ class DecodeHalf(Half):
     def begin(self) -> None:
         endpoint = self.endpoint
         transport, stage = endpoint.transport, endpoint.stage
-        self.engines = PrefillEngines(endpoint.pool, transport, stage, endpoint.needs)
+        self.engines = PrefillEngines(endpoint.pool, transport, stage, endpoint.forget)
         self.driver = DecodeDriver(
             endpoint.pool,
             transport,
@@ -159,7 +155,7 @@ class DecodeHalf(Half):
         self.met.drop_all(f"{self.name} {why}")
         self.driver.follow()
         self.driver.fail_all(lambda who: TransferError(f"{who}: {self.name} {why}"))
-        self.driver.mover.close()
+        self.driver.mover.sums.close()
         self.met.settle()
 
     def end(self) -> None:
@@ -175,14 +171,6 @@ class DecodeHalf(Half):
         facts = self.name, self.clock(), endpoint.transport, endpoint.stage
         return inspected(*facts, self.driver, self.engines, endpoint.connections())
 
-    def _begin(self, request: WaitingRequest) -> None:
-        if (engine := request.engine(self.engines)) is not None:
-            self.driver.begin(request.transfer, engine)
-        elif self.running() < self.limits.requests:
-            self.meetings.wait(request)
-        else:
-            raise LimitedError(f"{self.running()} requests are under way or wait: wait for some")
-
     def _round(self, now: float) -> None:
         """What was said, what is posted and what it is time for, for everybody once."""
         # Claims go before all else: who asked waits for the answer.
@@ -191,11 +179,8 @@ class DecodeHalf(Half):
             self.counters.add("messages", stray, kind=MessageKind.STRAY)
         self.met.listen()
         self.driver.context.begin()
-        self.meetings.step(self.driver, self.engines, now)
+        self.meetings.step(self.driver, now)
         self.driver.follow()
-        if self.driver.mover.foreseen:
-            self.say()
-            self.driver.prepare()
         if self.draining.past_deadline(now):
             late = "did not end before the worker had to drain"
             self.driver.fail_all(lambda who: DrainingError(f"{who} {late}"))

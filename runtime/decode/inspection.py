@@ -41,7 +41,7 @@ def inspected(
         peer_stages=tuple(_peer_stages(engines)),
         bytes_in_flight=driver.admission.in_flight(),
         slices=driver.context.inspected(),
-        checksums=driver.mover.summing,
+        checksums=len(driver.mover.sums),
         engines=tuple(_engines(engines)),
         requests=tuple(_request(load, driver) for load in loads.running.values()),
         failed=tuple(_request(load, driver) for load in loads.quarantine),

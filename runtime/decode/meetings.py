@@ -96,23 +96,32 @@ class Meetings:
     def under_way(self) -> tuple[Future[Peer], ...]:
         return tuple(meeting.peer for meeting in self._under_way if not meeting.peer.done())
 
-    def wait(self, request: WaitingRequest) -> None:
-        """Keep a request until its engine is met, or cannot be."""
-        self._waiting.append(request)
+    def ask(self, transfer: Transfer, peer: WantedPeer, driver: DecodeDriver, most: int) -> None:
+        """Begin a request, or keep it until its engine is met. Raises why that cannot be, or LimitedError.
 
-    def step(self, driver: DecodeDriver, engines: PrefillEngines, now: float) -> None:
+        That is where `most` requests are under way, or wait.
+        """
+        request, running = WaitingRequest(transfer, peer, self.under_way()), len(driver.core.loads.running) + len(self)
+        if (engine := request.engine(driver.engines)) is not None:
+            driver.begin(transfer, engine)
+        elif running < most:
+            self._waiting.append(request)
+        else:
+            raise LimitedError(f"{running} requests are under way or wait: wait for some")
+
+    def step(self, driver: DecodeDriver, now: float) -> None:
         """Begin the requests whose engine is there, refuse those that it will not come for, or not in time."""
         # One at a time: a fault of kvplan's own ends one request here, and the others still wait.
         for request in tuple(self._waiting):
             over = request.transfer.ended or request.transfer.attempt > 0
-            if over or _begun(request, driver, engines, now):
+            if over or _begun(request, driver, now):
                 self._waiting.remove(request)
 
     def refuse(self, driver: DecodeDriver, reason: Callable[[str], RequestError]) -> None:
         """Fail all that waits. `reason` makes the error for a request's name."""
         waiting, self._waiting = self._waiting, deque()
         for transfer in (request.transfer for request in waiting if not request.transfer.ended):
-            driver.refuse(transfer, reason(f"request {transfer.request.id}"))
+            driver.fail(transfer, reason(f"request {transfer.request.id}"))
 
     def close(self) -> list[threading.Thread]:
         """Give all meetings up; the threads are to be joined outside of a turn."""
@@ -122,18 +131,18 @@ class Meetings:
         return [thread for thread in threads if thread is not threading.current_thread()]
 
 
-def _begun(request: WaitingRequest, driver: DecodeDriver, engines: PrefillEngines, now: float) -> bool:
+def _begun(request: WaitingRequest, driver: DecodeDriver, now: float) -> bool:
     """Whether a request waits no more: it was begun, or refused."""
     transfer = request.transfer
     try:
-        engine = request.engine(engines)
+        engine = request.engine(driver.engines)
         if engine is None and now <= transfer.deadline:
             return False
         if engine is None:
             raise _late(transfer)
         driver.begin(transfer, engine)
     except KvplanError as error:
-        driver.refuse(transfer, error)
+        driver.fail(transfer, error)
     except Exception as error:
         driver.fail(transfer, TransferError(f"request {transfer.request.id}: {type(error).__name__}: {error}"))
         raise

@@ -5,6 +5,9 @@ It carries out what the protocol core asks for, and reports what came of it as t
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from typing import Any
+
 from kvplan.runtime.checksum.background import ChecksumThread
 from kvplan.runtime.checksum.checksum import EVERY, of_read
 from kvplan.runtime.control.messages import AskBuffer, Sums
@@ -14,8 +17,8 @@ from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops.metrics import Counters
 from kvplan.runtime.protocol import decode_effects as effects
 from kvplan.runtime.protocol.decode_effects import PartFailed, PartPlaced, PartRead, PartSettled, PartSummed, Returned
-from kvplan.runtime.protocol.effects import Input
-from kvplan.runtime.protocol.loads import Load, LoadPart
+from kvplan.runtime.protocol.effects import Input, Output
+from kvplan.runtime.protocol.loads import Load, LoadPart, PrefillPeer
 from kvplan.runtime.transfer.executor import ExecutorContext, Slice, TransferExecutor, close_settled
 from kvplan.runtime.transfer.meter import Meter
 
@@ -23,22 +26,31 @@ from kvplan.runtime.transfer.meter import Meter
 class Mover:
     """Reads of loads, pieces that writers write by way of the stage here, and checksums. For its owner."""
 
-    def __init__(self, pool: Pool, context: ExecutorContext, counters: Counters) -> None:
-        self._pool, self._context, self._counters = pool, context, counters
+    def __init__(
+        self,
+        pool: Pool,
+        context: ExecutorContext,
+        counters: Counters,
+        connection: Callable[[PrefillPeer], PrefillConnection],
+    ) -> None:
+        self._pool, self._context, self._counters, self._connection = pool, context, counters, connection
         self._reads: dict[LoadPart, TransferExecutor] = {}
         self._unpacks: dict[LoadPart, tuple[PageUnpacks, PrefillConnection]] = {}
         # What was under way of parts that are stopped.
         self._left: dict[LoadPart, list[Slice]] = {}
         self._read: set[LoadPart] = set()
         # What will probably be read.
-        self.foreseen: dict[LoadPart, tuple[effects.Foresee, PrefillConnection]] = {}
-        self._sums = ChecksumThread[LoadPart, Sums]()
+        self.foreseen: dict[LoadPart, effects.Foresee] = {}
+        # Checksums that are being computed, or wait for that. They are to be closed when everything was stopped.
+        self.sums = ChecksumThread[LoadPart, Sums]()
         self._news: list[Input] = []
-
-    @property
-    def summing(self) -> int:
-        """How many checksums are being computed, or wait for that."""
-        return len(self._sums)
+        self.acts: dict[type[Output], Callable[[Any], Iterable[Input]]] = {
+            effects.Foresee: self.foresee,
+            effects.Move: self.move,
+            effects.Buffer: self.buffer,
+            effects.Sum: self.sum,
+            effects.Stop: self.stop,
+        }
 
     @property
     def touching(self) -> bool:
@@ -51,65 +63,65 @@ class Mover:
         """Slices of a part that was stopped that may still move."""
         return len(self._left.get(part, ()))
 
-    def foresee(self, output: effects.Foresee, connection: PrefillConnection) -> None:
+    def foresee(self, foresee: effects.Foresee) -> Iterable[Input]:
         """Have `prepare` prepare what will be read, unless it is asked for before."""
-        self.foreseen[output.part] = output, connection
+        self.foreseen[foresee.part] = foresee
+        return ()
 
     def prepare(self) -> list[Input]:
         """Prepare what was foreseen; what came of it. It is for when all else is said."""
         foreseen, self.foreseen = self.foreseen, {}
-        for part, (output, connection) in foreseen.items():
+        for part, one in foreseen.items():
             try:
-                self._executor(part).foresee(connection.links.of(None), output.runs)
+                self._executor(part).foresee(self._connection(part.peer).links.of(None), one.runs)
             except Exception as error:
                 self._fail(part, error)
         return self._told()
 
-    def move(self, move: effects.Move, connection: PrefillConnection) -> list[Input]:
+    def move(self, move: effects.Move) -> Iterable[Input]:
         """Read what a part takes."""
-        self.foreseen.pop(move.part, None)
-        executor = self._executor(move.part)
+        part = move.part
+        self.foreseen.pop(part, None)
+        executor = self._executor(part)
         try:
             if move.runs:
-                executor.add(connection.links.of(move.layers), move.runs)
+                executor.add(self._connection(part.peer).links.of(move.layers), move.runs)
         except Exception as error:
-            self._fail(move.part, error)
+            self._fail(part, error)
         executor.complete = move.last
         return self._told()
 
-    def ask(self, load: Load, part: LoadPart, asked: AskBuffer, connection: PrefillConnection) -> list[Input]:
-        """A writer asks for a buffer for a piece."""
-        unpacks, _ = self._unpacks.setdefault(part, (PageUnpacks(self._context.stage, part.peer.name), connection))
-        try:
-            unpacks.want(connection.images, load.demand, part.peer.shard, asked, connection.control)
-        except Exception as error:
-            self._fail(part, error)
-        return self._told()
-
-    def give_back(self, part: LoadPart, number: int, moved: bool) -> list[Input]:
-        """A writer returns a buffer."""
+    def buffer(self, buffer: effects.Buffer) -> Iterable[Input]:
+        """A writer asks for a buffer for a piece, or returns one."""
+        part, message = buffer.part, buffer.message
+        if isinstance(message, AskBuffer):
+            self._ask(buffer.load, part, message)
+            return self._told()
         if part not in self._unpacks:
-            return []
-        return [Returned(part, number, self._unpacks[part][0].give_back(number, moved))]
+            return ()
+        moved = self._unpacks[part][0].give_back(message.number, message.moved)
+        return (Returned(part, message.number, moved),)
 
-    def sum(self, load: Load, part: LoadPart) -> None:
+    def sum(self, asked: effects.Sum) -> Iterable[Input]:
         """Compute the checksums of what came from a prefill worker, on a thread."""
+        load, part = asked.load, asked.part
         plan, sample = load.engine.pair.plan, load.sample or EVERY
         arguments = plan, part.worker, self._pool.worker, "decode", self._pool, load.request, sample
-        self._sums.start(part, lambda: tuple((*of, value) for of, value in sorted(of_read(*arguments).items())))
+        self.sums.start(part, lambda: tuple((*of, value) for of, value in sorted(of_read(*arguments).items())))
+        return ()
 
-    def stop(self, part: LoadPart) -> list[Input]:
+    def stop(self, stop: effects.Stop) -> Iterable[Input]:
         """Post nothing more of a part."""
-        self._sums.drop(part)
-        self.foreseen.pop(part, None)
-        self._abandon(part)
-        return self._settle(part)
+        self.sums.drop(stop.part)
+        self.foreseen.pop(stop.part, None)
+        self._abandon(stop.part)
+        return self._settle(stop.part)
 
     def step(self) -> list[Input]:
         """Follow what moves; what came of it."""
         for part, executor in list(self._reads.items()):
             self._follow(part, executor)
-        if self._unpacks or self._left or len(self._sums):
+        if self._unpacks or self._left or len(self.sums):
             self._step_slowly()
         return self._told()
 
@@ -118,14 +130,23 @@ class Mover:
         for part, (unpacks, connection) in list(self._unpacks.items()):
             if part not in self._left:
                 self._unpack(part, unpacks, connection)
-        for part in self._sums:
-            self._take_sums(part)
+        for part in self.sums:
+            try:
+                sums = self.sums.take(part)
+            except Exception as error:
+                self._news.append(PartFailed(part, error))
+                continue
+            self._news += [] if sums is None else [PartSummed(part, sums)]
         for part in list(self._left):
             self._news += self._settle(part)
 
-    def close(self) -> None:
-        """After everything was stopped: sums end, as the memory may go away."""
-        self._sums.close()
+    def _ask(self, load: Load, part: LoadPart, asked: AskBuffer) -> None:
+        connection = self._connection(part.peer)
+        unpacks, _ = self._unpacks.setdefault(part, (PageUnpacks(self._context.stage, part.peer.name), connection))
+        try:
+            unpacks.want(connection.images, load.demand, part.peer.shard, asked, connection.control)
+        except Exception as error:
+            self._fail(part, error)
 
     def _executor(self, part: LoadPart) -> TransferExecutor:
         """What moves a part's bytes, made when first asked for."""
@@ -166,15 +187,6 @@ class Mover:
         if not unpacks:
             self._unpacks.pop(part, None)
             self._news.append(PartPlaced(part))
-
-    def _take_sums(self, part: LoadPart) -> None:
-        try:
-            sums = self._sums.take(part)
-        except Exception as error:
-            self._news.append(PartFailed(part, error))
-            return
-        if sums is not None:
-            self._news.append(PartSummed(part, sums))
 
     def _fail(self, part: LoadPart, error: Exception) -> None:
         """Post nothing more of a part, at once."""

@@ -9,11 +9,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-from kvplan.plan.errors import RequestError
+from kvplan.plan.errors import KvplanError
 from kvplan.runtime.errors import EXITS, CancelledTransferError, HandleError
 from kvplan.runtime.ops import logs
 from kvplan.runtime.owner import Owner
 from kvplan.runtime.protocol.loads import Load
+
+
+class TransferDriver(Protocol):
+    """What carries out the work of a transfer, in its owner's turns."""
+
+    def fail(self, load: Load, error: KvplanError) -> None: ...
 
 
 class TransferWorker(Protocol):
@@ -24,7 +30,8 @@ class TransferWorker(Protocol):
     @property
     def owner(self) -> Owner: ...
 
-    def cancel(self, transfer: Transfer, error: RequestError) -> None: ...
+    @property
+    def driver(self) -> TransferDriver: ...
 
 
 def _running() -> Future[None]:
@@ -90,7 +97,8 @@ class Transfer(Load):
 
     def cancel(self) -> None:
         """Give the request up. Its blocks stay in quarantine while a write may still land."""
-        self.worker.cancel(self, CancelledTransferError(f"request {self.request.id} was cancelled"))
+        error = CancelledTransferError(f"request {self.request.id} was cancelled")
+        self.worker.owner.call(lambda: self.worker.driver.fail(self, error))
 
     def _result(self) -> Transfer:
         if self.error is not None:

@@ -42,7 +42,8 @@ MOST_EVENTS = 1 << 14
 class PrefillDriver:
     """The I/O of one prefill worker, with one registration of its memory. Its worker's owner alone calls it.
 
-    `free` takes what is released. `needed` says whether something else needs the transport to know a peer.
+    `free` takes what is released. `forget` has the transport forget a peer, unless something else needs it.
+    Peers are shown `face`.
     """
 
     def __init__(
@@ -52,17 +53,22 @@ class PrefillDriver:
         context: ExecutorContext,
         server: ControlServer,
         counters: Counters,
+        clock: Callable[[], float],
         free: Callable[[Released], None],
-        needed: Callable[[str], bool] = lambda peer: False,
+        forget: Callable[[str], None],
+        face: Callable[[], PrefillFace],
     ) -> None:
         self.core, self.events = core, deque[LeaseEvent](maxlen=MOST_EVENTS)
-        self.peers = ReaderPeers(pool, context.transport, self.send, self._flush, context.stage, needed)
+        # What came of outputs: the core hears it in this turn.
+        self._came = list[Input]()
+        self.peers = ReaderPeers(pool, context.transport, self.send, self._flush, context.stage, forget)
         self.packs = PagePacks(pool, context.stage, context.transport, self.send)
-        self.mover = WriteMover(context, counters, self.peers.links, self._tell)
-        self.watched, self._greeter = WatchedRequests(), Greeter(pool, self.peers, self.packs, self._turn)
-        self._pool, self._server, self._counters, self._now = pool, server, counters, 0.0
+        self.mover = WriteMover(context, counters, self.peers.links, self._came.append)
+        self.watched, self._greeter = WatchedRequests(), Greeter(pool, self.peers, self.packs, self._turn, face)
+        self._pool, self._server, self._counters = pool, server, counters
+        self._clock, self._now = clock, 0.0
         self._comparisons = ChecksumThread[tuple[Reader, str], effects.ChecksumsCompared]()
-        self._came, self._unsaid = list[Input](), set[tuple[Reader, str | None]]()
+        self._unsaid = set[tuple[Reader, str | None]]()
         self._rejected: KvplanError | None = None
         self._acts: dict[type[Output], Callable[[Any], object]] = {
             Counted: self._count,
@@ -72,7 +78,7 @@ class PrefillDriver:
             effects.WriteFailed: self._write_failed,
             effects.MoveWrite: self.mover.move,
             effects.StopWrite: self.mover.stop,
-            effects.Pass: BufferMessages(self.packs, self.peers, counters, self._tell).act,
+            effects.Pass: BufferMessages(self.packs, self.peers, counters, self._came.append).act,
             effects.LeaveBuffers: lambda output: self.packs.leave(output.reader, output.request),
             effects.Compare: self._compare,
             effects.StopComparing: lambda output: self._comparisons.drop((output.reader, output.request)),
@@ -87,20 +93,20 @@ class PrefillDriver:
         """Whether anything is under way: an event that is waited for, a claim, a write or a comparison."""
         return bool(self.core.busy or self.watched.pending() or len(self.packs))
 
-    def command(self, now: float, *commands: Input) -> None:
+    def command(self, *commands: Input) -> None:
         """Have the core carry out a caller's commands. Raises what the core says against one."""
-        self._now, self._rejected = now, None
+        self._now, self._rejected = self._clock(), None
         self._turn(*commands)
         if self._rejected is not None:
             raise self._rejected
 
-    def hear(self, identity: bytes, message: Any, face: Callable[[], PrefillFace], now: float) -> None:
-        """Act upon one message; who says hello is shown `face`. Nothing that it says can raise."""
+    def hear(self, identity: bytes, message: Any, now: float) -> None:
+        """Act upon one message; who says hello is shown the face. Nothing that it says can raise."""
         self._now, reader = now, self.peers.get(identity)
         if isinstance(message, CardError):
             self.note(LeaseEvent(MessageKind.MALFORMED, text=str(message)))
         elif isinstance(message, Hello):
-            answer = self._greeter.greet(identity, message, face())
+            answer = self._greeter.greet(identity, message)
             if isinstance(answer, WorkerCard):
                 self._server.meet(identity, message)
             self._server.send(identity, answer)
@@ -114,7 +120,7 @@ class PrefillDriver:
         """One round: announce what is there, write, answer those whose checksums were compared. Leases may `expire`."""
         self._now = now
         self._came.extend(self.watched.inputs(completed))
-        behind = {reader for reader in self.peers if self._server.behind(reader.identity)}
+        behind = {reader for identity in self._server.behind() if (reader := self.peers.get(identity)) is not None}
         self._came.append(effects.Round(behind, self.packs.borrowers(), not self.packs.stuck))
         if expire:
             self._came.append(effects.Expire())
@@ -141,11 +147,11 @@ class PrefillDriver:
         except CardError as error:
             logs.event(logs.WARNING, "message too large", client=reader.key, error=error)
             self._unsaid.add((reader, request))
-            self._tell(Unsent(reader, message, error))
+            self._came.append(Unsent(reader, message, error))
             return
         if not sent:
             self._unsaid.add((reader, None))
-            self._tell(Unsent(reader, message, PeerLostError("its line is broken, or has been full for long")))
+            self._came.append(Unsent(reader, message, PeerLostError("its line is broken, or has been full for long")))
 
     def say(self) -> None:
         """Say what was sent in this round, to each reader in one message."""
@@ -164,16 +170,12 @@ class PrefillDriver:
         self._comparisons.close()
         self.peers.sweep(self.mover.busy)
 
-    def _tell(self, came: Input) -> None:
-        """Something came of an output. The core hears it in this turn."""
-        self._came.append(came)
-
     def _turn(self, *inputs: Input) -> None:
         """Tell the core what happened, and what comes of that, until nothing more does."""
-        if inputs:
-            self._came.extend(inputs)
-        while came := self._came:
-            self._came = []
+        self._came.extend(inputs)
+        while self._came:
+            came = list(self._came)
+            self._came.clear()
             outputs = self.core.step(self._now, came)
             # What could not be said is said no more of, until the core has heard that.
             self._unsaid.clear()
@@ -183,7 +185,7 @@ class PrefillDriver:
     def _flush(self) -> None:
         for identity in self._server.flush():
             if (reader := self.peers.get(identity)) is not None:
-                self._tell(effects.Unheard(reader, "its line is broken"))
+                self._came.append(effects.Unheard(reader, "its line is broken"))
 
     def _reach(self, reader: Reader, message: wire.WriteRequest) -> KvplanError | None:
         """Why a reader that wants to be written to cannot be reached, if its connection has broken."""

@@ -9,7 +9,7 @@ import msgspec
 from kvplan.plan.errors import KvplanError
 from kvplan.runtime.control.card import Hello, Refusal, WorkerCard
 from kvplan.runtime.control.handshake_server import PrefillFace, answer_hello, served_plan
-from kvplan.runtime.errors import LeaseError
+from kvplan.runtime.errors import HandshakeError, LeaseError
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
 from kvplan.runtime.prefill.packs import PagePacks
@@ -19,15 +19,25 @@ from kvplan.runtime.protocol.prefill_effects import Introduce, Met, Unheard
 
 
 class Greeter:
-    """Answers hellos. `turn` tells the core what happened, and carries out what comes of it."""
+    """Answers hellos as `face` says now. `turn` tells the core what happened, and carries out what comes of it."""
 
-    def __init__(self, pool: Pool, peers: ReaderPeers, packs: PagePacks, turn: Callable[[Input], object]) -> None:
-        self._pool, self._peers, self._packs, self._turn = pool, peers, packs, turn
+    def __init__(
+        self,
+        pool: Pool,
+        peers: ReaderPeers,
+        packs: PagePacks,
+        turn: Callable[[Input], object],
+        face: Callable[[], PrefillFace],
+    ) -> None:
+        self._pool, self._peers, self._packs, self._turn, self._face = pool, peers, packs, turn, face
 
-    def greet(self, identity: bytes, hello: Hello, face: PrefillFace) -> msgspec.Struct:
+    def greet(self, identity: bytes, hello: Hello) -> msgspec.Struct:
         """The card that was asked for, or why there is none. Raises nothing."""
+        face, name = self._face(), f"prefill worker {self._pool.worker}"
+        if face.asleep:
+            return Refusal(HandshakeError.code, f"{name} is suspended", True, hello.nonce)
         if self._peers.full():
-            text = f"prefill worker {self._pool.worker} has {len(self._peers)} connections, the most that it takes"
+            text = f"{name} has {len(self._peers)} connections, the most that it takes"
             return Refusal(LeaseError.code, text, True, hello.nonce)
         answer = answer_hello(hello, face)
         if isinstance(answer, WorkerCard):

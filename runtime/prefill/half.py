@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
-from kvplan.plan.block_tables import Tables, own
 from kvplan.plan.types import Side
 from kvplan.runtime.clock import ListeningClock
-from kvplan.runtime.control.card import Hello, Refusal
 from kvplan.runtime.control.channel import ControlServer
 from kvplan.runtime.control.handshake_server import PrefillFace
 from kvplan.runtime.control.identity import Identity
 from kvplan.runtime.endpoint import Endpoint, Half
-from kvplan.runtime.errors import EXITS, HandleError, HandshakeError, WithdrawnError
+from kvplan.runtime.errors import EXITS, HandleError, WithdrawnError
 from kvplan.runtime.inspection import Inspection
 from kvplan.runtime.memory.device import enter
 from kvplan.runtime.memory.register import Pool
@@ -26,7 +24,6 @@ from kvplan.runtime.prefill.events import Completed, ask_events
 from kvplan.runtime.prefill.inspection import inspected
 from kvplan.runtime.prefill.released import ReleasedRequests
 from kvplan.runtime.protocol import prefill_effects as effects
-from kvplan.runtime.protocol.effects import Input
 from kvplan.runtime.protocol.leases import LeaseEvent, Released
 from kvplan.runtime.protocol.prefill import PrefillCore
 from kvplan.runtime.transfer.executor import ExecutorContext, Slice
@@ -67,17 +64,9 @@ class PrefillHalf(Half):
         self._server, self._identity, self._plans, self._side = server, identity, plans, side
         self._lease, self._limits, self._counters = lease, limits, counters
 
-    def command(self, *inputs: Input) -> None:
-        """Have the core carry commands of the caller out. Raises why it does not."""
-        self.driver.command(self.lease_clock(), *inputs)
-
     def give_up(self, request: str) -> None:
         """Withdraw a request."""
-        self.command(effects.Withdraw(request, WithdrawnError("the prefill engine gave the request up")))
-
-    def named(self, tables: Tables | None) -> Tables | None:
-        """The caller's tables, checked and copied."""
-        return None if tables is None else own(self._side, tables, self.endpoint.pool.blocks)
+        self.driver.command(effects.Withdraw(request, WithdrawnError("the prefill engine gave the request up")))
 
     def accept(self, pool: Pool) -> None:
         pool.check(self.endpoint.worker, self._side.digest, self.name)
@@ -86,9 +75,8 @@ class PrefillHalf(Half):
         endpoint, self.slices = self.endpoint, AdmissionQueue[Slice](self._limits)
         most = self._limits.slice_bytes
         self._context = ExecutorContext(endpoint.transport, self.slices, IndexScratch(), most, endpoint.stage)
-        self.driver = PrefillDriver(
-            self.core, endpoint.pool, self._context, self._server, self._counters, self._free, endpoint.needs
-        )
+        own = self.core, endpoint.pool, self._context, self._server, self._counters, self.lease_clock
+        self.driver = PrefillDriver(*own, self._free, endpoint.forget, self._face)
         self.draining, self._all_heard = Drain(self.name), self.lease_clock()
 
     def poll(self) -> bool:
@@ -96,14 +84,15 @@ class PrefillHalf(Half):
         enter(self.endpoint.pool.geometry)
         now = self.lease_clock.listen()
         if messages := self._server.receive():
-            self._hear(messages, now)
+            for identity, message in messages:
+                self.driver.hear(identity, message, now)
             # Answers go before all else is looked after: who asked waits for nothing but them.
             self.say()
         completed, expire = self._completed(), self._may_expire(now)
         if not self.endpoint.asleep:
             self._round(now, completed, expire)
         elif expire:
-            self.driver.command(now, effects.Expire())
+            self.driver.command(effects.Expire())
         for request in list(self.core.state.sources) if self.draining.past_deadline(self.clock()) else ():
             self.give_up(request)
         self.exits.extend(what for _, what in completed if isinstance(what, EXITS))
@@ -147,7 +136,7 @@ class PrefillHalf(Half):
 
     def inspected(self) -> Inspection:
         now, endpoint = self.lease_clock(), self.endpoint
-        self.driver.command(now, *self.released.reported())
+        self.driver.command(*self.released.reported())
         return inspected(self.name, now, self._context, endpoint.stage, self.driver, endpoint.connections())
 
     def _completed(self) -> Completed:
@@ -166,14 +155,6 @@ class PrefillHalf(Half):
             self._all_heard = now
             return True
         return now - self._all_heard > self._lease
-
-    def _hear(self, messages: Iterable[tuple[bytes, object]], now: float) -> None:
-        for identity, message in messages:
-            if self.endpoint.asleep and isinstance(message, Hello):
-                text = f"{self.name} is suspended"
-                self._server.send(identity, Refusal(HandshakeError.code, text, True, message.nonce))
-            else:
-                self.driver.hear(identity, message, self._face, now)
 
     def _round(self, now: float, completed: Completed, expire: bool) -> None:
         """One round after all messages were heard."""
@@ -200,4 +181,5 @@ class PrefillHalf(Half):
             geometry=endpoint.pool.geometry,
             metadata=endpoint.metadata,
             fabrics=endpoint.transport.fabrics,
+            asleep=endpoint.asleep,
         )

@@ -19,7 +19,7 @@ from kvplan.runtime.protocol.prefill_effects import (
 from kvplan.runtime.protocol.readers import Reader
 from kvplan.runtime.transfer.executor import ExecutorContext, Slice, TransferExecutor, close_settled
 from kvplan.runtime.transfer.posts import over
-from kvplan.runtime.transport.base import TransferHandle
+from kvplan.runtime.transport.base import TransferHandle, is_lost
 
 
 @dataclass(slots=True, eq=False)
@@ -65,7 +65,7 @@ class MovedWrite:
         A post that failed is over once its peer is lost, which nobody knows any more when that was met again.
         """
         failed = any(handle is None or handle.failed for slice_ in self.slices for handle in slice_.handles)
-        return failed or (not self.slices and self.executor.lost(self.peer))
+        return failed or (not self.slices and is_lost(self.executor.transport, self.peer))
 
 
 class WriteMover:

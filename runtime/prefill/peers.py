@@ -11,7 +11,6 @@ from kvplan.plan.request import RequestRules
 from kvplan.plan.types import Plan
 from kvplan.runtime.control.card import Hello, WorkerCard, geometry
 from kvplan.runtime.control.handshake_checks import contacts
-from kvplan.runtime.errors import TransportError
 from kvplan.runtime.inspection import PeerStageState
 from kvplan.runtime.memory import geometry as shape
 from kvplan.runtime.memory.geometry import Geometry
@@ -63,7 +62,7 @@ class ReaderControl:
 class ReaderPeers:
     """All readers by ZeroMQ identity. `send` tells one of them something, which `flush` says before the round ends.
 
-    `needed` says whether something else needs the transport to know a peer.
+    `forget` has the transport forget a peer, unless something else needs it.
     """
 
     def __init__(
@@ -72,14 +71,14 @@ class ReaderPeers:
         transport: Transport,
         send: Send,
         flush: Callable[[], None],
-        stage: Stage | None = None,
-        needed: Callable[[str], bool] = lambda peer: False,
+        stage: Stage | None,
+        forget: Callable[[str], None],
     ) -> None:
         self._pool, self._transport, self._stage = pool, transport, stage
         self._send, self._flush = send, flush
         self._all: dict[bytes, Reader] = {}
         self._links: dict[Reader, PushLinks] = {}
-        self._left, self._needed = set[str](), needed
+        self._left, self._forget = set[str](), forget
 
     def __iter__(self) -> Iterator[Reader]:
         return iter(list(self._all.values()))
@@ -150,12 +149,7 @@ class ReaderPeers:
         needed = busy()
         for peer in sorted(self._left - needed - self._linked()):
             self._left.discard(peer)
-            if self._needed(peer):
-                continue
-            try:
-                self._transport.remove_peer(peer)
-            except TransportError as error:
-                logs.event(logs.WARNING, "removal failed", peer=peer, error=error)
+            self._forget(peer)
         self._left &= needed
 
     def _linked(self) -> set[str]:

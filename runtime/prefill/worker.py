@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from kvplan.plan.block_tables import Tables
+from kvplan.plan.block_tables import Tables, own
 from kvplan.plan.request import check_id
 from kvplan.runtime import clock as clocks
 from kvplan.runtime.control.identity import Identity, identified
@@ -154,8 +154,8 @@ class PrefillWorker(OwnedWorker):
         self.half.check_open()
         if self._unread:
             return
-        offered = chunk(request, tokens, self.half.named(tables) or {}, layers, last)
-        self.half.command(effects.OfferChunk(request, offered, checked_note(request, note)))
+        offered = chunk(request, tokens, self._named(tables) or {}, layers, last)
+        self.half.driver.command(effects.OfferChunk(request, offered, checked_note(request, note)))
         self.half.driver.watched.add(request, after)
 
     @owned
@@ -180,7 +180,7 @@ class PrefillWorker(OwnedWorker):
         """
         self.half.check_open()
         try:
-            self.half.command(effects.DropReaders(engine, dead))
+            self.half.driver.command(effects.DropReaders(engine, dead))
         finally:
             self.half.driver.follow()
 
@@ -216,9 +216,15 @@ class PrefillWorker(OwnedWorker):
         half.draining.check()
         reported = half.released.reported()
         if self._unread:
-            half.command(*reported, effects.PassBy(request))
+            half.driver.command(*reported, effects.PassBy(request))
         else:
-            half.command(*reported, effects.Hold(request, tokens, half.named(tables), after is None, attached, whole))
+            half.driver.command(
+                *reported, effects.Hold(request, tokens, self._named(tables), after is None, attached, whole)
+            )
         half.spans.begin(request, began)
         if after is not None and not self._unread:
             half.driver.watched.add(request, after)
+
+    def _named(self, tables: Tables | None) -> Tables | None:
+        """The caller's tables, checked and copied."""
+        return None if tables is None else own(self._side, tables, self._endpoint.pool.blocks)

@@ -163,7 +163,6 @@ class DecodeCore:
 _HANDLERS: dict[type[Input], Callable[[DecodeCore, Any, float], None]] = {
     effects.EngineMet: DecodeCore._met,
     effects.Begin: DecodeCore._begin,
-    effects.Refuse: lambda core, one, _: core.loads.refuse(one.load, one.error),
     effects.Fail: lambda core, one, _: core.loads.fail(one.load, one.error),
     effects.DropEngine: DecodeCore._drop,
     effects.FollowEngine: lambda core, one, _: core.loads.quarantine.follow(one.engine),

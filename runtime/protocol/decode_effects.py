@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kvplan.plan.errors import KvplanError, RequestError
+from kvplan.plan.errors import KvplanError
 from kvplan.plan.layers import Layers
 from kvplan.plan.types import Runs
 from kvplan.runtime.control.messages import AskBuffer, ReturnBuffer, Sums
@@ -29,18 +29,11 @@ class Begin(Input, frozen=True, eq=False):
     engine: KnownEngine
 
 
-class Refuse(Input, frozen=True, eq=False):
-    """End a request of which nothing has moved. One that has ended stays as it is."""
+class Fail(Input, frozen=True, eq=False):
+    """End a request with an error, whatever moves, or before it was begun. One that has ended stays as it is."""
 
     load: Load
     error: KvplanError
-
-
-class Fail(Input, frozen=True, eq=False):
-    """End a request with an error, whatever moves."""
-
-    load: Load
-    error: RequestError
 
 
 class DropEngine(Input, frozen=True, eq=False):

@@ -37,12 +37,6 @@ class LoadTable:
         self._worker, self._blocks, self._most = worker, blocks, most
         self._attempts = 0
 
-    @property
-    def writing(self) -> bool:
-        """Whether prefill workers write what was asked of them."""
-        parts = (part for load in self.running.values() for part in load.parts)
-        return any(part.writes and part.phase is Phase.MOVING for part in parts)
-
     def take(self) -> list[Output]:
         """What is to be done, each once."""
         out, self.out = self.out, []
@@ -68,7 +62,7 @@ class LoadTable:
         try:
             self._take(load, engine)
         except KvplanError as error:
-            self.refuse(load, error)
+            self.fail(load, error)
             return False
         for part in load.parts:
             if not load.ended:
@@ -78,13 +72,6 @@ class LoadTable:
                 part.begun = True
                 self.out.append(effects.Foresee(part, load.runs(part)))
         return not load.ended
-
-    def refuse(self, load: Load, error: KvplanError) -> None:
-        """End a load of which nothing has moved. One that has ended stays as it is: its blocks may be untrusted."""
-        if load.ended:
-            return
-        load.error = error
-        self._end(load, outcome(error).state)
 
     def claims(self, engine: KnownEngine, peer: PrefillPeer) -> tuple[tuple[str, ...], frozenset[str]]:
         """Requests that a worker must go on keeping, and those of them that need not be whole.
@@ -177,22 +164,28 @@ class LoadTable:
         error.__cause__ = cause
         self.fail(load, error)
 
-    def fail(self, load: Load, error: RequestError) -> None:
-        """End a load with `error`; its blocks are free only when nothing can write them any more."""
+    def fail(self, load: Load, error: KvplanError) -> None:
+        """End a load with `error`; its blocks are free only when nothing can write them any more.
+
+        One that has ended stays as it is: its blocks may be untrusted. Of one that was not begun nothing has moved.
+        """
         if load.ended:
             return
-        if not load.attempt:
-            self.refuse(load, error)
-            return
-        error.untrusted = {group: tuple(ids.tolist()) for group, ids in load.written.items()}
         load.error = error
+        if load.attempt:
+            self._give_up(load, error)
+        self._end(load, outcome(error).state)
+
+    def _give_up(self, load: Load, error: KvplanError) -> None:
+        """Tell all workers that a load is given up, and wait for what may still be written."""
+        if isinstance(error, RequestError):
+            error.untrusted = {group: tuple(ids.tolist()) for group, ids in load.written.items()}
         for part in load.parts:
             part.on(Event.FAILED)
             part.settled = not part.begun
             self.out += [effects.Stop(part)] if part.begun or part.summing else []
             self.out.append(Send(part.peer, wire.Leave(load.request.id)))
         self.quarantine.add(load)
-        self._end(load, outcome(error).state)
 
     def or_fail(self, part: LoadPart, step: Callable[..., None], *arguments: Any) -> None:
         """Take a step of a load with one prefill worker; what goes wrong ends the load."""

@@ -88,7 +88,7 @@ class Slice:
         """Whether a slice that was left can touch nothing any more: done, or its connection is gone."""
         peer = self.link.peer
         self.handles = [handle for handle in self.handles if not over(peer, handle)]
-        if self.handles and not self.link.push and self.executor.lost(peer):
+        if self.handles and not self.link.push and is_lost(self.executor.transport, peer):
             self.handles = [handle for handle in self.handles if not ended(peer, handle)]
         return not self.touching
 
@@ -279,7 +279,7 @@ class TransferExecutor:
                 self.close(slice_)
                 del self._slices[slice_.number]
                 self.meter.moved += slice_.moved
-                self._count_posted(slice_)
+                self.meter.count_posted(None if slice_.posted is None else slice_.part.of(slice_.posted))
                 if slice_.staged is not None:
                     self._hand_on()
 
@@ -303,9 +303,9 @@ class TransferExecutor:
         self._foreseen = NOTHING_FORESEEN
         return left
 
-    def lost(self, peer: str) -> bool:
-        """Whether the transport has lost a peer."""
-        return is_lost(self._context.transport, peer)
+    @property
+    def transport(self) -> Transport:
+        return self._context.transport
 
     def close(self, slice_: Slice) -> None:
         """A slice is over: its bytes are in flight no more, its buffer goes back."""
@@ -333,7 +333,7 @@ class TransferExecutor:
 
     def _over(self, slice_: Slice) -> bool:
         for handle in list(slice_.handles):
-            if handle is None or not self._poll(slice_, handle):
+            if handle is None or not _poll(slice_, handle):
                 return False
             count = handle.descriptors()
             slice_.posted = None if count is None or slice_.posted is None else slice_.posted + count
@@ -341,18 +341,14 @@ class TransferExecutor:
             handle.release()
         return slice_.staged is None or slice_.staged.arrived()
 
-    def _count_posted(self, slice_: Slice) -> None:
-        if self.meter.posted is not None:
-            added = None if slice_.posted is None else slice_.part.of(slice_.posted)
-            self.meter.posted = None if added is None else self.meter.posted + added
 
-    def _poll(self, slice_: Slice, handle: TransferHandle) -> bool:
-        try:
-            return handle.poll()
-        except PeerLostError:
-            slice_.handles.remove(handle)
-            release(slice_.link.peer, handle)
-            raise
+def _poll(slice_: Slice, handle: TransferHandle) -> bool:
+    try:
+        return handle.poll()
+    except PeerLostError:
+        slice_.handles.remove(handle)
+        release(slice_.link.peer, handle)
+        raise
 
 
 def groups(ready: Iterable[Slice]) -> list[list[Slice]]:

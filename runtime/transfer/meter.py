@@ -18,3 +18,7 @@ class Meter:
     descriptors: int = 0
     spans: int = 0
     posted: int | None = 0
+
+    def count_posted(self, count: int | None) -> None:
+        """So many more descriptors, None where the transport did not count them."""
+        self.posted = None if count is None or self.posted is None else self.posted + count

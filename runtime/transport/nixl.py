@@ -26,6 +26,7 @@ from kvplan.runtime.transport import guard
 from kvplan.runtime.transport.base import Index, Op, PreparedList, check_op
 from kvplan.runtime.transport.fabrics import fabrics
 from kvplan.runtime.transport.nixl_handles import NixlList, NixlTransfer, attempt, errors
+from kvplan.runtime.transport.nixl_peers import NixlPeers
 
 MODULES = ("nixl._api", "nixl_cu13._api", "nixl_cu12._api", "nixl_rocm._api", "rixl._api")
 OLDEST = (1, 5)
@@ -34,14 +35,9 @@ OLDEST = (1, 5)
 QUIET = {"NIXL_LOG_LEVEL": "FATAL", "UCX_LOG_LEVEL": "error", "UCX_LOG_FILE": "stderr"}
 # The network devices of an agent whose peers are on this machine: shared memory and a GPU's are no network devices.
 LOOPBACK = {"UCX_NET_DEVICES": "lo"}
-# Seconds between two empty messages that ask whether a peer's connection still stands.
-PROBE = 0.2
 # Of a write over TCP of which one connection breaks, others were seen to bring bytes for a while. What TCP sends again
 # three times (RFC 6298: after 0.2, 0.4 and 0.8 s, as Linux has it) comes within this.
 LINGERS = 2.0
-# Peers that are forgotten and stay connected: NIXL leaves a connection open, on both sides, where it removes an agent
-# that lives, and makes another one when that is met again. One that has died has closed it.
-KEPT = 1024
 UNSHARED = "it is of expandable segments, or of an engine that can sleep: within this host it goes over TCP, or RDMA"
 # Its wheels ask for torch and CUDA, gigabytes which an engine has already and nothing else needs.
 INSTALL = "pip install --no-deps nixl nixl-cu12"
@@ -136,7 +132,7 @@ class Nixl:
     ) -> None:
         module = api()
         self.bindings = module.nixlBind
-        self.telemetry, self.peers, self.closed = telemetry, set[str](), False
+        self.telemetry, self.closed = telemetry, False
         self._word, self._clock, self._module = name, clock, module
         self._loopback, self.lingers = loopback, LINGERS
         self.fabrics = fabrics() - {"rdma"} if loopback else fabrics()
@@ -157,9 +153,8 @@ class Nixl:
         self.name = f"{self._word}-{uuid.uuid4().hex}"
         self._registered: list[Any] = []
         self._given: weakref.WeakSet[NixlList | NixlTransfer] = weakref.WeakSet()
-        self._met: dict[bytes, str] = {}
-        self._lost: set[str] = set()
-        self._asked: dict[str, float] = {}
+        self._peers = NixlPeers(self, self._given, self._clock)
+        self.peers = self._peers.met
         try:
             with errors(self.bindings), _only(LOOPBACK if self._loopback else {}):
                 self._agent = self._module.nixl_agent(self.name, self._config)
@@ -202,99 +197,25 @@ class Nixl:
             return bytes(self.agent.get_agent_metadata())
 
     def add_peer(self, metadata: bytes) -> str:
-        known = self._met.get(metadata)
-        if known in self.peers and known not in self._lost:
-            return known
-        peer = self._added(metadata) if known is None or known in self._lost else known
-        if peer in self._kept():
-            self._probe(self.agent, peer)
-        if peer in self._lost:
-            self._renew(peer, metadata)
-        self.peers.add(peer)
-        self._met[metadata] = peer
-        return peer
-
-    def _kept(self) -> list[str]:
-        """The peers that are forgotten and stay connected, those first that have been for longest."""
-        return [name for name in dict.fromkeys(self._met.values()) if name not in self.peers]
-
-    def _renew(self, peer: str, metadata: bytes) -> None:
-        """Meet a peer anew whose connection broke. Raises NotBegunError where a transfer with it is under way."""
-        transfers = [one for one in self._given if isinstance(one, NixlTransfer) and one.peer == peer and one.open]
-        if under_way := sum(not one.failed for one in transfers):
-            text = f"the connection to {peer} broke, and {under_way} transfers by it have not ended"
-            raise NotBegunError(f"{text}: ask again when they have")
-        for failed in transfers:
-            failed.cut()
-        used = peer in self.peers
-        self.remove_peer(peer) if used else self._disconnect(peer)
-        try:
-            self._added(metadata)
-        except TransportError:
-            if used:
-                self.peers.add(peer)
-                self._lost.add(peer)
-                self._met[metadata] = peer
-            raise
-
-    def _added(self, metadata: bytes) -> str:
-        with errors(self.bindings):
-            name = self.agent.add_remote_agent(metadata)
-        return name.decode() if isinstance(name, bytes) else str(name)
+        return self._peers.add(metadata)
 
     def remove_peer(self, peer: str) -> None:
-        if peer not in self.peers:
-            return
-        for given in list(self._given):
-            if isinstance(given, NixlList) and given.peer == peer:
-                given.cut()
-        self.peers.discard(peer)
-        self._asked.pop(peer, None)
-        self._met = dict(sorted(self._met.items(), key=lambda met: met[1] == peer))
-        for gone in [peer] if peer in self._lost else self._kept()[:-KEPT]:
-            self._disconnect(gone)
-
-    def _disconnect(self, peer: str) -> None:
-        """Have NIXL remove a peer's agent."""
-        self._lost.discard(peer)
-        self._met = {data: name for data, name in self._met.items() if name != peer}
-        with errors(self.bindings):
-            self.agent.remove_remote_agent(peer)
+        self._peers.remove(peer)
 
     def lost(self, peer: str) -> bool:
         """As the protocol says. Sends an empty message, seldom: nothing else tells of a process that is dead."""
-        agent = self.agent
-        if peer in self.peers and peer not in self._lost and self._due(peer):
-            self._probe(agent, peer)
-        return self.broken(peer)
-
-    def _probe(self, agent: Any, peer: str) -> None:
-        try:
-            with errors(self.bindings):
-                agent.send_notif(peer, b"")
-        except PeerLostError:
-            self.found_lost(peer)
-        except TransportError as error:
-            logs.event(logs.DEBUG, "probe failed", peer=peer, error=error)
+        return self._peers.lost(peer)
 
     def broken(self, peer: str) -> bool:
-        return peer in self._lost and peer in self.peers
+        return self._peers.broken(peer)
 
     def found_lost(self, peer: str) -> None:
         """A call has shown that the connection to a peer is broken."""
-        if peer in self.peers or peer in self._met.values():
-            self._lost.add(peer)
-
-    def _due(self, peer: str) -> bool:
-        time = self._clock()
-        if time - self._asked.get(peer, -PROBE) < PROBE:
-            return False
-        self._asked[peer] = time
-        return True
+        self._peers.found_lost(peer)
 
     def prepare(self, peer: str | None, rows: Ints, mem_type: str) -> NixlList:
         guard.check_rows(rows)
-        self._check_met(peer)
+        self._peers.check_met(peer)
         with errors(self.bindings):
             value = self.agent.prep_xfer_dlist(peer or "NIXL_INIT_AGENT", _rows(rows), mem_type)
         made = NixlList(self, peer, value)
@@ -325,17 +246,12 @@ class Nixl:
         check_op(op)
         guard.check_spans(local)
         guard.check_spans(remote)
-        self._check_met(peer)
+        self._peers.check_met(peer)
         with errors(self.bindings, NotBegunError):
             mine = self.agent.get_xfer_descs(_rows(local), local_type)
             theirs = self.agent.get_xfer_descs(_rows(remote), remote_type)
             value = self.agent.initialize_xfer(op, mine, theirs, peer)
         return self._post(peer, value)
-
-    def _check_met(self, peer: str | None) -> None:
-        """NIXL may still know who was forgotten. Raises PeerLostError."""
-        if self._agent is not None and peer is not None and peer not in self.peers:
-            raise PeerLostError(f"peer {peer} is not met, or was forgotten: connect again")
 
     def _post(self, peer: str, value: Any) -> NixlTransfer:
         handle = NixlTransfer(self, peer, value)
@@ -365,15 +281,14 @@ class Nixl:
         try:
             for given in list(self._given):
                 given.cut()
-            for peer in sorted(self.peers.union(self._met.values())):
+            for peer in self._peers.known():
                 attempt(f"removal of {peer}", self._agent.remove_remote_agent, peer)
             for registered in self._registered:
                 attempt("deregistration", self._agent.deregister_memory, registered)
         finally:
-            self._agent, self._registered, self._met = None, [], {}
+            self._agent, self._registered = None, []
             self._given.clear()
-            self.peers.clear()
-            self._lost.clear()
+            self._peers.clear()
 
 
 def _rows(rows: Ints) -> Ints:

@@ -125,8 +125,8 @@ class Desk:
         """Never: `receive` takes all that came."""
         return False
 
-    def behind(self, identity: bytes) -> bool:
-        return self.guests[identity].answers.full
+    def behind(self) -> list[bytes]:
+        return [identity for identity, line in self.guests.items() if line.answers.full]
 
     def forget(self, identity: bytes) -> None:
         line = self.guests[identity]

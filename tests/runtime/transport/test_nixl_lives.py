@@ -243,7 +243,7 @@ def test_nothing_reaches_who_was_forgotten(two: Two) -> None:
 
 
 def test_of_many_who_were_forgotten_the_last_ones_stay_connected(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kvplan.runtime.transport.nixl.KEPT", 2)
+    monkeypatch.setattr("kvplan.runtime.transport.nixl_peers.KEPT", 2)
     owners, removed = [Nixl("other") for _ in range(3)], removals(two, monkeypatch)
     peers = [two.reader.add_peer(owner.metadata()) for owner in owners]
     two.reader.remove_peer(peers[0])

@@ -1,0 +1,137 @@
+"""Peers of a NIXL agent: who is met, whose connection is lost, and who is forgotten and stays connected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakSet
+
+from kvplan.runtime.errors import NotBegunError, PeerLostError, TransportError
+from kvplan.runtime.ops import logs
+from kvplan.runtime.transport.nixl_handles import AgentOwner, NixlList, NixlTransfer, errors
+
+# Seconds between two empty messages that ask whether a peer's connection still stands.
+PROBE = 0.2
+# Peers that are forgotten and stay connected: NIXL leaves a connection open, on both sides, where it removes an agent
+# that lives, and makes another one when that is met again. One that has died has closed it.
+KEPT = 1024
+
+
+class NixlPeers:
+    """The peers of the agent of `owner`, which has `given` lists and transfers out. `met` are their names."""
+
+    def __init__(self, owner: AgentOwner, given: WeakSet[NixlList | NixlTransfer], clock: Callable[[], float]) -> None:
+        self._owner, self._given, self._clock = owner, given, clock
+        self.met = set[str]()
+        self._names: dict[bytes, str] = {}
+        self._lost: set[str] = set()
+        self._asked: dict[str, float] = {}
+
+    def known(self) -> list[str]:
+        """All that NIXL knows."""
+        return sorted(self.met.union(self._names.values()))
+
+    def clear(self) -> None:
+        """The agent is gone."""
+        self.met.clear()
+        self._names.clear()
+        self._lost.clear()
+
+    def add(self, metadata: bytes) -> str:
+        """As the transport's `add_peer`."""
+        known = self._names.get(metadata)
+        if known in self.met and known not in self._lost:
+            return known
+        peer = self._added(metadata) if known is None or known in self._lost else known
+        if peer in self._kept():
+            self._probe(self._owner.agent, peer)
+        if peer in self._lost:
+            self._renew(peer, metadata)
+        self.met.add(peer)
+        self._names[metadata] = peer
+        return peer
+
+    def remove(self, peer: str) -> None:
+        """As the transport's `remove_peer`."""
+        if peer not in self.met:
+            return
+        for given in list(self._given):
+            if isinstance(given, NixlList) and given.peer == peer:
+                given.cut()
+        self.met.discard(peer)
+        self._asked.pop(peer, None)
+        self._names = dict(sorted(self._names.items(), key=lambda met: met[1] == peer))
+        for gone in [peer] if peer in self._lost else self._kept()[:-KEPT]:
+            self._disconnect(gone)
+
+    def lost(self, peer: str) -> bool:
+        """As the transport's. Sends an empty message, seldom: nothing else tells of a process that is dead."""
+        agent = self._owner.agent
+        if peer in self.met and peer not in self._lost and self._due(peer):
+            self._probe(agent, peer)
+        return self.broken(peer)
+
+    def broken(self, peer: str) -> bool:
+        """As the transport's."""
+        return peer in self._lost and peer in self.met
+
+    def found_lost(self, peer: str) -> None:
+        """A call has shown that the connection to a peer is broken."""
+        if peer in self.met or peer in self._names.values():
+            self._lost.add(peer)
+
+    def check_met(self, peer: str | None) -> None:
+        """NIXL may still know who was forgotten. Raises PeerLostError."""
+        if not self._owner.closed and peer is not None and peer not in self.met:
+            raise PeerLostError(f"peer {peer} is not met, or was forgotten: connect again")
+
+    def _kept(self) -> list[str]:
+        """The peers that are forgotten and stay connected, those first that have been for longest."""
+        return [name for name in dict.fromkeys(self._names.values()) if name not in self.met]
+
+    def _renew(self, peer: str, metadata: bytes) -> None:
+        """Meet a peer anew whose connection broke. Raises NotBegunError where a transfer with it is under way."""
+        transfers = [one for one in self._given if isinstance(one, NixlTransfer) and one.peer == peer and one.open]
+        if under_way := sum(not one.failed for one in transfers):
+            text = f"the connection to {peer} broke, and {under_way} transfers by it have not ended"
+            raise NotBegunError(f"{text}: ask again when they have")
+        for failed in transfers:
+            failed.cut()
+        used = peer in self.met
+        self.remove(peer) if used else self._disconnect(peer)
+        try:
+            self._added(metadata)
+        except TransportError:
+            if used:
+                self.met.add(peer)
+                self._lost.add(peer)
+                self._names[metadata] = peer
+            raise
+
+    def _added(self, metadata: bytes) -> str:
+        with errors(self._owner.bindings):
+            name = self._owner.agent.add_remote_agent(metadata)
+        return name.decode() if isinstance(name, bytes) else str(name)
+
+    def _disconnect(self, peer: str) -> None:
+        """Have NIXL remove a peer's agent."""
+        self._lost.discard(peer)
+        self._names = {data: name for data, name in self._names.items() if name != peer}
+        with errors(self._owner.bindings):
+            self._owner.agent.remove_remote_agent(peer)
+
+    def _probe(self, agent: Any, peer: str) -> None:
+        try:
+            with errors(self._owner.bindings):
+                agent.send_notif(peer, b"")
+        except PeerLostError:
+            self.found_lost(peer)
+        except TransportError as error:
+            logs.event(logs.DEBUG, "probe failed", peer=peer, error=error)
+
+    def _due(self, peer: str) -> bool:
+        time = self._clock()
+        if time - self._asked.get(peer, -PROBE) < PROBE:
+            return False
+        self._asked[peer] = time
+        return True
