@@ -17,7 +17,21 @@ from tests.paths import CODE, ROOT
 
 PACKAGES = (*CODE, "layouts")
 # Words of an architecture's or engine's family that no file's name shows; their numbered forms are caught, too.
-FAMILIES = ("llama", "deepseek", "gemma", "nemotron", "qwen", "mamba", "jamba", "granite", "kimi", "sglang", "gaudi")
+FAMILIES = (
+    "llama",
+    "deepseek",
+    "gemma",
+    "nemotron",
+    "qwen",
+    "mamba",
+    "jamba",
+    "granite",
+    "kimi",
+    "sglang",
+    "gaudi",
+    "ascend",
+    "rbln",
+)
 TEXT = {".py", ".j2", ".lark"}
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from tests.paths import DOCS, ROOT
 
 from kvplan.compiler.explain.matrix import MatrixCell, PairCost, matrix
+from kvplan.compiler.pair.elect import AUTO, DIRECT
 from kvplan.dsl.library import load
 
 BEGIN, END = "<!-- table: compatibility -->\n", "<!-- end of table -->"
@@ -58,6 +59,16 @@ KINDS = (
     ModelKind("Hybrid SSM", "nemotron-3-nano-30b", (1056, 2112), (YES, NO, NO, NO, NO, NO, NO)),
     ModelKind("Multimodal", "mistral-small-3.1-24b", (16, 32), (OPEN,) * len(WAYS)),
     ModelKind("Encoder–decoder", "whisper-large-v3", (16, 32), (NO,) * len(WAYS)),
+)
+# Pairs with engines of other vendors: the model and the two sides.
+VENDORS = (
+    ("llama-3.1-8b", "engine=ascend,tp=2", "tp=2"),
+    ("llama-3.1-8b", "engine=ascend,order=nz,tp=2", "tp=2"),
+    ("deepseek-v3", "engine=ascend,tp=8", "tp=8"),
+    ("deepseek-v3", "tp=8", "engine=ascend,order=nz,tp=8"),
+    ("llama-3.1-8b", "engine=rbln,block=1024,tp=2", "tp=2"),
+    ("deepseek-v3", "engine=rbln,block=1024,tp=8", "tp=8"),
+    ("llama-3.1-8b", "engine=gaudi,tp=2", "tp=2"),
 )
 
 
@@ -107,6 +118,22 @@ def _cost(found: MatrixCell) -> str:
     return f"{found.outcome.descriptors:,} | {found.outcome.bytes / 2**20:,.1f}"
 
 
+def vendors() -> str:
+    """A row for each pair across vendors: its descriptors by either strategy, and the command that says more."""
+    lines = ["| model | prefill | decode | direct | staged | command |", "|---|---|---|---|---|---|"]
+    for model, prefill, decode in VENDORS:
+        costs = [_descriptors(model, prefill, decode, strategy) for strategy in (DIRECT, AUTO)]
+        command = f"kvplan advise {model} --prefill {prefill} --decode {decode}"
+        lines.append(f"| {model} | `{prefill}` | `{decode}` | {' | '.join(costs)} | `{command}` |")
+    return "\n".join(lines) + "\n"
+
+
+def _descriptors(model: str, prefill: str, decode: str, strategy: str) -> str:
+    (found,) = matrix(load(), model, [prefill], [decode], {"strategy": strategy})
+    assert isinstance(found.outcome, PairCost), found.outcome
+    return f"{found.outcome.descriptors:,}"
+
+
 def front() -> str:
     """README's: the kinds of model that differ most in what is asked of a connector."""
     return table([kind for kind in KINDS if kind.name in ("Dense", "Sliding windows", "MLA", "Hybrid SSM")])
@@ -114,7 +141,7 @@ def front() -> str:
 
 MADE: dict[Path, tuple[Callable[[], str], ...]] = {
     ROOT / "README.md": (front,),
-    DOCS / "compatibility.md": (table, commands),
+    DOCS / "compatibility.md": (table, vendors, commands),
 }
 
 

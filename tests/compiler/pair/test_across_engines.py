@@ -26,6 +26,13 @@ SIDES = {
     "sglang": "engine=sglang,block=1",
     "hnd": "engine=sglang,order=hnd,block=64",
 }
+LATENT = {
+    **{name: SIDES[name] for name in ("vllm", "pages", "gaudi", "sglang")},
+    "ascend": "engine=ascend",
+    "tiles": "engine=ascend,order=nz",
+    "rbln": "engine=rbln,block=48",
+}
+TILES = {**LATENT, "hnd": SIDES["hnd"]}
 CUSTOM = "custom,order=k-then-v,latent=LBHNC,form=by_retention"
 HYBRID = {
     **{name: SIDES[name] for name in ("vllm", "pages", "sglang")},
@@ -48,7 +55,8 @@ MODELS = {
     "toy-heads": SIDES,
     "toy-unlike": UNLIKE,
     "toy-windows": SIDES,
-    "toy-latent": SIDES,
+    "toy-tiles": TILES,
+    "toy-latent": LATENT,
     "toy-sparse": SPARSE,
     "toy-mamba2": HYBRID,
     "toy-delta": HYBRID,
@@ -73,7 +81,10 @@ NOW = [c for n, c in enumerate(CROSSINGS) if sum(c[1:] == before[1:] for before 
 def test_every_pair_of_engines(library: Library, model: str, prefill: str, decode: str) -> None:
     sides = MODELS[model]
     made = compile_pair(library, model, f"{sides[prefill]},tp=2", f"{sides[decode]},tp=4")
-    request = sample_request(made.prefill, made.decode, (5, 117), seed=5)
+    longest = max(
+        group.tokens for side in (made.prefill, made.decode) for group in side.groups if group.store == "tokens"
+    )
+    request = sample_request(made.prefill, made.decode, (5, max(117, 2 * longest + 21)), seed=5)
     report = simulate(made.plan, made.prefill, made.decode, copies(made.plan, request), request)
     assert report.right, report.text()
     assert report.bytes
@@ -135,6 +146,16 @@ def test_what_is_stored_decides_not_the_word_for_it(library: Library, model: str
         ("toy-heads", "", "engine=vllm-legacy,kv_dtype=fp8_per_token_head,backend=planes", "C110", "Triton"),
         ("toy-heads", "", "engine=vllm-legacy,tp=3", "C110", "tp=3"),
         ("whisper-large-v3", "", "engine=sglang", "C110", "encoder"),
+        ("toy-heads", "", "engine=ascend,order=nz", "C110", "tiles of 16"),
+        ("toy-heads", "", "engine=ascend,block=64", "C110", "pages of 128 tokens"),
+        ("toy-heads", "kv_dtype=fp8", "engine=ascend,kv_dtype=fp8", "S009", "kv_dtype"),
+        ("toy-sparse", "block=64", "engine=ascend", "C110", "record=bf16"),
+        ("toy-mamba2", "", "engine=ascend", "C110", "share one allocation"),
+        ("minimax-m3", "block=128", "engine=ascend", "C110", "choose tokens"),
+        ("toy-windows", "", "engine=rbln", "C110", "within one block"),
+        ("toy-mamba2", "", "engine=rbln", "C110", "states"),
+        ("toy-unlike", "", "engine=rbln", "C110", "one shape"),
+        ("toy-heads", "kv_dtype=f16", "engine=rbln,kv_dtype=f16", "C110", "leave kv_dtype out"),
     ],
 )
 def test_what_an_engine_does_not_have_is_refused(

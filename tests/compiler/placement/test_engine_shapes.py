@@ -126,6 +126,68 @@ def test_gaudi_keys_and_values(library: Library) -> None:
         assert page.stride == case["k"][0] // case["blocks"] * strides[0]
 
 
+def test_ascend_keys_and_values_by_token(library: Library) -> None:
+    shape = SHAPES["ascend"][0]["shape"][1:]  # of K, and of V
+    _, found = bound(library, "engine=ascend,tp=2", "toy-tiles")
+    strides = laid(shape, [0, 1, 2, 3], 2)
+    for name in ("k", "v"):
+        (page, *others) = [p for p in found if any(f.tensor.name == name for f in p.fields)]
+        assert len(page.fields) == 1
+        assert len(others) == 2
+        got = offsets(page, name, ("layer", "token", "head", "dim")).reshape(shape[1:])
+        assert (got == addresses(tuple(shape[1:]), strides[1:])).all()
+        assert page.stride == page.page == strides[0]
+
+
+def test_ascend_keys_and_values_in_tiles(library: Library) -> None:
+    blocks, tiles, tokens, elements = SHAPES["ascend"][1]["shape"][1:]
+    _, found = bound(library, "engine=ascend,order=nz,tp=2", "toy-tiles")
+    strides = laid([blocks, tiles, tokens, elements], [0, 1, 2, 3], 2)
+    want = addresses((tiles, tokens, elements), strides[1:]).reshape(2, tiles // 2, tokens, elements)
+    for name in ("k", "v"):
+        page = next(p for p in found if any(f.tensor.name == name for f in p.fields))
+        got = offsets(page, name, ("layer", "head", "token", "dim")).reshape(2, tokens, -1)
+        assert (got == want.transpose(0, 2, 1, 3).reshape(got.shape)).all()
+        assert page.stride == page.page == strides[0]
+
+
+@pytest.mark.parametrize("order", ["nd", "nz"])
+def test_ascend_latents(library: Library, order: str) -> None:
+    """Latent and rotary key have allocations of their own, of one shape but for the last axis."""
+    _, tokens, _, both = SHAPES["ascend"][2]["shape"]
+    _, found = bound(library, f"engine=ascend,order={order},tp=2", "toy-latent")
+    sizes = {"latent": 512, "rope": both - 512}
+    for name, elements in sizes.items():
+        page = next(p for p in found if any(f.tensor.name == name for f in p.fields))
+        got = offsets(page, name, ("layer", "token", "dim", "turn")).reshape(tokens, elements)
+        token, element = np.arange(tokens)[:, None], np.arange(elements)
+        tiled = (element // 16 * tokens + token) * 16 + element % 16
+        assert (got == 2 * (tiled if order == "nz" else token * elements + element)).all()
+        assert page.stride == page.page == 2 * tokens * elements
+
+
+def test_rbln_keys_and_values(library: Library) -> None:
+    _, heads, one, tokens, elements = SHAPES["rbln"][0]["shape"][1:]
+    _, found = bound(library, "engine=rbln,block=32,tp=2", "toy-tiles")
+    strides = laid([heads, one, tokens, elements], [0, 1, 2, 3], 2)
+    for name in ("k", "v"):
+        page = next(p for p in found if any(f.tensor.name == name for f in p.fields))
+        got = offsets(page, name, ("layer", "head", "token", "dim")).reshape(heads, one, tokens, elements)
+        assert (got == addresses((heads, one, tokens, elements), strides)).all()
+        assert page.stride == page.page == heads * strides[0]
+
+
+def test_rbln_latents(library: Library) -> None:
+    _, tokens, both = SHAPES["rbln"][1]["shape"]
+    _, found = bound(library, "engine=rbln,block=32,tp=2", "toy-latent")
+    page = found[0]
+    assert page.stride == page.page == 2 * tokens * both
+    for name, begin in (("latent", 0), ("rope", 512)):
+        got = offsets(page, name, ("layer", "token", "dim", "turn")).reshape(tokens, -1)
+        want = 2 * (np.arange(tokens)[:, None] * both + begin + np.arange(got.shape[1]))
+        assert (got == want).all()
+
+
 def state(case: Case, folder: Path) -> list[OraclePlane]:
     """The pages of a state of its own on the first worker."""
     params = STATES[case["kind"]].format(groups=case.get("groups"))

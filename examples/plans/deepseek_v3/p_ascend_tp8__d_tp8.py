@@ -1,0 +1,126 @@
+"""DeepSeek-V3: prefill engine=ascend,tp=8 -> decode tp=8.
+
+Emitted by kvplan from deepseek-v3, do not edit. To make it again:
+    kvplan compile deepseek-v3 --prefill engine=ascend,tp=8 --decode tp=8 --strategy auto
+
+attention, a page of the first worker that has one:
+    prefill latent |                             latent                            |     131,072 B
+             128 tokens; a KV cache tensor for each of 61 layers
+             latent 131,072 B (128 token x 512 dim x bf16)
+    prefill rope |  rope |                                                              16,384 B
+             128 tokens; a KV cache tensor for each of 61 layers
+             rope 16,384 B (128 token x 64 turn x bf16)
+    decode   |0|1|2| … |                                                            18,432 B
+             16 tokens; a KV cache tensor for each of 61 layers
+             16 tokens, 1,152 B each: latent 1,024 B (512 dim x bf16) | rope 128 B (64 turn x bf16)
+
+What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
+span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
+    decode workers 0-7, attention: 71,958,528 B in 124,928 descriptors; 1 read, 122 spans per run of tokens; with
+        unpack 71,958,528 B in 976 descriptors, predicted to take 25.09 ms instead of 127.27 ms; with pack
+        71,958,528 B in 3,904 descriptors, predicted to take 27.81 ms instead of 127.27 ms
+
+Layers: 61, of which all store attention.
+Strategy: auto on xeon-2-cores-shared-memory: with `unpack`, ranges of prefill pages are moved whole and decode
+copies them into place; with `pack`, prefill first copies into the order of decode pages; if a table has both, pull
+uses `unpack` and push uses `pack`; all other spans are copied straight to their place. Of a request, exactly the
+tokens that decode needs are written; a state is written whole.
+Both sides: draft is stored only when draft_tokens > 0, which is false here.
+Prefill: the page layout of attention comes from ascend's engine file; not yet verified on a running engine.
+Decode: the page layout of attention comes from vllm's engine file; not yet verified on a running engine.
+Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 61
+layers x 1,152 B per token, coordinates (layer, token, dim, turn).
+"""
+
+# fmt: off
+from kvplan.plan.types import Group, Loop, Nest, PageRange, Pair, Plan, Planes, Read, Side, Table, View, Worker
+
+
+# Who reads what: for each decode worker the prefill workers it reads from, with layers and intervals of split axes. A
+# table counts planes from `first` and bytes of a page from `offset`, both (in prefill, in decode).
+def reads() -> tuple[tuple[Read, ...], ...]:
+    return (
+        # decode worker 0
+        (Read(worker=0, pair="attention", layers=tuple(range(61)), table=ATTENTION),),
+        # decode worker 1
+        (Read(worker=1, pair="attention", layers=tuple(range(61)), table=ATTENTION),),
+        # decode worker 2
+        (Read(worker=2, pair="attention", layers=tuple(range(61)), table=ATTENTION),),
+        # decode worker 3
+        (Read(worker=3, pair="attention", layers=tuple(range(61)), table=ATTENTION),),
+        # decode worker 4
+        (Read(worker=4, pair="attention", layers=tuple(range(61)), table=ATTENTION),),
+        # decode worker 5
+        (Read(worker=5, pair="attention", layers=tuple(range(61)), table=ATTENTION),),
+        # decode worker 6
+        (Read(worker=6, pair="attention", layers=tuple(range(61)), table=ATTENTION),),
+        # decode worker 7
+        (Read(worker=7, pair="attention", layers=tuple(range(61)), table=ATTENTION),),
+    )
+
+# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
+# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). A
+# staged read moves ranges of pages whole: of prefill pages, from which decode copies (`unpack`), or of decode pages,
+# into which prefill copies (`pack`).
+EACH_61_LAYERS = (Loop("layer", count=61, prefill=(1, 0), decode=(1, 0)),)
+ATTENTION = Table(token=(
+    Nest(("latent",), bytes=1024, loops=EACH_61_LAYERS, token=(1024, 1152)),
+    Nest(("rope",), prefill=(61, 0), decode=(0, 1024), bytes=128, loops=EACH_61_LAYERS, token=(128, 1152)),
+), unpack=(PageRange(plane=61, bytes=16_384, planes=61), PageRange(bytes=131_072, planes=61)), pack=(
+    PageRange(bytes=18_432, planes=61),
+))
+
+# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
+# attention: token t at t % 128 of block t // 128 of prefill, at t % 16 of block t // 16 of decode; runs end at
+#   multiples of 16.
+PAIRS = (Pair("attention"),)
+
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
+def prefill() -> Side:
+    return Side(key="engine=ascend,tp=8", digest="f57e0df635026c03566862c280bf02f2", groups=(
+        Group("attention", "tokens", tokens=128, kernel=128),
+    ), workers=(
+        Worker(PREFILL_PLANES),
+        Worker(PREFILL_PLANES),
+        Worker(PREFILL_PLANES),
+        Worker(PREFILL_PLANES),
+        Worker(PREFILL_PLANES),
+        Worker(PREFILL_PLANES),
+        Worker(PREFILL_PLANES),
+        Worker(PREFILL_PLANES),
+    ))
+
+def decode() -> Side:
+    return Side(key="tp=8", digest="8e5bcedf2e7580003925304d7e7738af", groups=(
+        Group("attention", "tokens", tokens=16, kernel=16),
+    ), workers=(
+        Worker(DECODE_PLANES),
+        Worker(DECODE_PLANES),
+        Worker(DECODE_PLANES),
+        Worker(DECODE_PLANES),
+        Worker(DECODE_PLANES),
+        Worker(DECODE_PLANES),
+        Worker(DECODE_PLANES),
+        Worker(DECODE_PLANES),
+    ))
+
+# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
+PREFILL_PLANES = (
+    Planes(
+        "attention", part="latent", loops=(("layer", tuple(range(61)), 1),), page=131_072,
+        views=(View("latent", "bf16", axes=(("token", 128, 1024), ("dim", 512, 2))),),
+    ),
+    Planes(
+        "attention", part="rope", first=61, loops=(("layer", tuple(range(61)), 1),), page=16_384,
+        views=(View("rope", "bf16", axes=(("token", 128, 128), ("turn", 64, 2))),),
+    ),
+)
+DECODE_PLANES = (Planes("attention", loops=(("layer", tuple(range(61)), 1),), page=18_432, views=(
+    View("latent", "bf16", axes=(("token", 16, 1152), ("dim", 512, 2))),
+    View("rope", "bf16", offset=1024, axes=(("token", 16, 1152), ("turn", 64, 2))),
+)),)
+
+PLAN = Plan(format=2, title="DeepSeek-V3", model="deepseek-v3", model_digest="274f4f09cbd5aa1458294b67f412a7fc",
+            digest="0b098a37d516b1ee7981074f8d7a5f85", options=(("elect", "one"), ("strategy", "auto")),
+            prefill=prefill(), decode=decode(), pairs=PAIRS, reads=reads())

@@ -1,0 +1,95 @@
+"""Llama 3.1 8B: prefill engine=ascend,tp=2,order=nz -> decode tp=2.
+
+Emitted by kvplan from llama-3.1-8b, do not edit. To make it again:
+    kvplan compile llama-3.1-8b --prefill engine=ascend,tp=2,order=nz --decode tp=2
+
+attention, a page of the first worker that has one:
+    prefill k |                               k                               |     131,072 B
+             128 tokens; a KV cache tensor for each of 32 layers
+             k 131,072 B (4 head x 8 dim/16 x 128 token x 16 dim x bf16)
+    prefill v |                               v                               |     131,072 B
+             128 tokens; a KV cache tensor for each of 32 layers
+             v 131,072 B (4 head x 8 dim/16 x 128 token x 16 dim x bf16)
+    decode   | 0 | 1 | 2 | 3 |                                                      32,768 B
+             16 tokens; a KV cache tensor for each of 32 layers
+             4 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
+
+What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
+span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
+    decode workers 0-1, attention: 67,108,864 B in 2,097,152 descriptors; 1 read, 2,048 spans per run of tokens
+
+Layers: 32, of which all store attention.
+Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
+that decode needs are written; a state is written whole.
+Prefill: the page layout of attention comes from ascend's engine file; not yet verified on a running engine.
+Decode: the page layout of attention comes from vllm's engine file; not yet verified on a running engine.
+Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 32
+layers x 4,096 B per token, coordinates (layer, head, token, dim).
+"""
+
+# fmt: off
+from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
+
+
+# Who reads what: for each decode worker the prefill workers it reads from, with layers and intervals of split axes. A
+# table counts planes from `first` and bytes of a page from `offset`, both (in prefill, in decode).
+def reads() -> tuple[tuple[Read, ...], ...]:
+    return (
+        # decode worker 0
+        (Read(worker=0, pair="attention", layers=tuple(range(32)), holds=(("head", (0, 4)),), table=ATTENTION),),
+        # decode worker 1
+        (Read(worker=1, pair="attention", layers=tuple(range(32)), holds=(("head", (4, 8)),), table=ATTENTION),),
+    )
+
+# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
+# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
+EACH_32_LAYERS_4_HEADS_8_DIMS = (Loop("layer", count=32, prefill=(1, 0), decode=(1, 0)),
+                                 Loop("head", count=4, prefill=(0, 32_768), decode=(0, 8192)),
+                                 Loop("dim", count=8, prefill=(0, 4096), decode=(0, 32)))
+ATTENTION = Table(token=(
+    Nest(("k",), bytes=32, loops=EACH_32_LAYERS_4_HEADS_8_DIMS, token=(32, 512)),
+    Nest(("v",), prefill=(32, 0), decode=(0, 256), bytes=32, loops=EACH_32_LAYERS_4_HEADS_8_DIMS, token=(32, 512)),
+))
+
+# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
+# attention: token t at t % 128 of block t // 128 of prefill, at t % 16 of block t // 16 of decode; runs end at
+#   multiples of 16.
+PAIRS = (Pair("attention"),)
+
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
+def prefill() -> Side:
+    return Side(key="engine=ascend,tp=2,order=nz", digest="68387caf3601de6f815e3c9e067c776e", groups=(
+        Group("attention", "tokens", tokens=128, kernel=128),
+    ), workers=(
+        Worker(PREFILL_PLANES, holds=(("attention", "head", (0, 4)),)),
+        Worker(PREFILL_PLANES, holds=(("attention", "head", (4, 8)),)),
+    ))
+
+def decode() -> Side:
+    return Side(key="tp=2", digest="d496b9f4676a5dfa34130acba521eadd", groups=(
+        Group("attention", "tokens", tokens=16, kernel=16),
+    ), workers=(
+        Worker(DECODE_PLANES, holds=(("attention", "head", (0, 4)),)),
+        Worker(DECODE_PLANES, holds=(("attention", "head", (4, 8)),)),
+    ))
+
+# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
+PREFILL_PLANES = (
+    Planes(
+        "attention", part="k", loops=(("layer", tuple(range(32)), 1),), page=131_072,
+        views=(View("k", "bf16", axes=(("head", 4, 32_768), ("dim/16", 8, 4096), ("token", 128, 32), ("dim", 16, 2))),),
+    ),
+    Planes(
+        "attention", part="v", first=32, loops=(("layer", tuple(range(32)), 1),), page=131_072,
+        views=(View("v", "bf16", axes=(("head", 4, 32_768), ("dim/16", 8, 4096), ("token", 128, 32), ("dim", 16, 2))),),
+    ),
+)
+DECODE_PLANES = (Planes("attention", loops=(("layer", tuple(range(32)), 1),), page=32_768, views=(
+    View("k", "bf16", axes=(("head", 4, 8192), ("token", 16, 512), ("dim", 128, 2))),
+    View("v", "bf16", offset=256, axes=(("head", 4, 8192), ("token", 16, 512), ("dim", 128, 2))),
+)),)
+
+PLAN = Plan(format=2, title="Llama 3.1 8B", model="llama-3.1-8b", model_digest="e82edc6ce7f867ee14dce2f0a8baed9e",
+            digest="81b12ad4982900449c364aa5c6ac3b38", options=(("elect", "one"), ("strategy", "direct")),
+            prefill=prefill(), decode=decode(), pairs=PAIRS, reads=reads())
