@@ -244,6 +244,8 @@ def compared(found: Mapping[str, Any], wanted: Mapping[str, Any], count: int) ->
     """What is wrong with an answer, empty if its tokens are right, and by how much the worst of its logprobs is off."""
     if found["text"] != wanted["text"] or len(wanted["logprobs"]) != count:
         return f"{found['text'][:12]}… instead of {wanted['text'][:12]}…", 0.0
+    if not any(wanted["logprobs"]):
+        return "the model is certain of every token, whatever it read", 0.0
     pairs = zip(found["logprobs"], wanted["logprobs"], strict=True)
     gap = max(abs(one - other) for one, other in pairs)
     return (f"a logprob is off by {gap:.1e}" if gap > GAP else ""), gap

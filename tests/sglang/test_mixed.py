@@ -49,6 +49,8 @@ def test_other_text_other_logprobs_and_too_few_are_not_right() -> None:
     assert "instead of" in compared({**wanted, "text": "aab"}, wanted, 2)[0]
     assert "instead of" in compared(wanted, wanted, 3)[0]
     assert compared({**wanted, "logprobs": [-0.5, -1.1]}, wanted, 2)[0] == "a logprob is off by 1.0e-01"
+    certain = {**wanted, "logprobs": [0.0, 0.0]}
+    assert "is certain of every token" in compared(certain, certain, 2)[0], "it would say the same of other caches"
 
 
 @pytest.mark.parametrize(("gap", "text"), [(None, ""), (0.0, "0e+00"), (6.4e-6, "7e-06"), (1e-5, "1e-05")])

@@ -49,6 +49,8 @@ def test_other_tokens_and_other_logprobs_are_not_right() -> None:
     assert not alike(ANSWER, {"tokens": [1, 3], "logprobs": [-0.5, -0.25]}, 1e-3)
     assert not alike(ANSWER, {"tokens": [1, 2], "logprobs": [-0.5, -0.26]}, 1e-3)
     assert not alike(ANSWER, {"error": "no answer"}, 1e-3)
+    certain = {"tokens": [1, 2], "logprobs": [0.0, 0.0]}
+    assert not alike(certain, certain, 1e-3), "it would say the same of other caches"
 
 
 def test_a_case_is_right_only_if_all_of_it_is() -> None:

@@ -224,7 +224,7 @@ def draw(model: str, name: str, value: Any, generator: Any) -> Any:
     if "conv" in name.lower() and value.ndim >= 2:
         weight = 0.5 * noise
     elif value.ndim >= 2:
-        weight = noise * scale(name) / (1.0 if "embed" in name else value.shape[-1] ** 0.5)
+        weight = noise * scale(model, name) / (1.0 if "embed" in name else value.shape[-1] ** 0.5)
     elif "norm" in name.lower():
         weight = norm_base(model, name) + 0.1 * noise
     else:
@@ -232,9 +232,10 @@ def draw(model: str, name: str, value: Any, generator: Any) -> Any:
     return weight.to(torch.bfloat16).contiguous()
 
 
-def scale(name: str) -> float:
+def scale(model: str, name: str) -> float:
     if "embed" in name:
-        return 1.0
+        # Logits of the same matrix would else be of the last token alone, whatever stands in a cache.
+        return 0.03 if CONFIGS[model]["tie_word_embeddings"] else 1.0
     return 2.0 if "lm_head" in name else 1.6
 
 
