@@ -11,7 +11,7 @@ import click
 
 from kvplan.cli.options import format_option, layouts_option
 from kvplan.cli.terminal import say
-from kvplan.dsl.configs.architectures import architectures
+from kvplan.dsl.configs.architectures import Architecture, architectures
 from kvplan.dsl.library import Library, load
 from kvplan.dsl.model import Engine, Kind, MachineProfile, Model
 from kvplan.dsl.text.diagnostics import DslError
@@ -32,7 +32,7 @@ def command(words: tuple[str, ...], architecture: bool, layouts: tuple[Path, ...
 
     With WORDs only those that have all of them in a name or a title, upper or lower case, or in the name of a kind
     that a model has. With --architectures, list the architectures that engines serve: whether the layouts that `new`
-    writes are as an engine's own code has the caches.
+    writes are as an engine's own code has the caches. WORDs are their names, or words that all are in a row.
     """
     if architecture:
         _list_architectures(words, form)
@@ -61,14 +61,22 @@ def command(words: tuple[str, ...], architecture: bool, layouts: tuple[Path, ...
 
 
 def _list_architectures(words: Sequence[str], form: str) -> None:
-    rows = [row for row in architectures() if _meant(words, row.name, row.engine, row.verdict, *row.kinds, *row.models)]
+    names = {word.casefold() for word in words}
+    rows = [row for row in architectures() if row.name.casefold() in names or _about(words, row)]
     if form == "json":
         click.echo(json.dumps([asdict(row) for row in rows], indent=2))
         return
     from kvplan.compiler.words import columns
 
+    if not rows:
+        say(f"no architecture that engines serve has {' and '.join(words)} in its name, verdict, kinds or layouts")
+        return
     cells = [(r.name, r.verdict, r.evidence, ", ".join(r.kinds), ", ".join(r.models)) for r in rows]
     say("\n".join(columns(("architecture", "verdict", "evidence", "kinds", "layouts"), cells)))
+
+
+def _about(words: Sequence[str], row: Architecture) -> bool:
+    return _meant(words, row.name, row.engine, row.verdict, *row.kinds, *row.models)
 
 
 def _meant(words: Sequence[str], *about: str) -> bool:

@@ -14,6 +14,7 @@ from kvplan.cli.options import format_option, layouts_option
 from kvplan.cli.terminal import say
 from kvplan.cli.transformers_config import completed
 from kvplan.compiler.words import columns
+from kvplan.dsl.configs.architectures import RIGHT
 from kvplan.dsl.configs.new_model import NewModel, described, read_config
 from kvplan.dsl.lang.foreign_json import parse_foreign
 from kvplan.dsl.library import Library, load
@@ -66,7 +67,7 @@ def command(
     if wanted and not out:
         click.echo(new.text, nl=False)
     told = _same(library, new) if wanted else _known(library, new, new.command(str(config), *layouts, out=out))
-    say("\n".join([*told, *([f"wrote {written}"] if written else []), *_unsure(new, wanted), *_tested(new)]), err=True)
+    say("\n".join([*told, *([f"wrote {written}"] if written else []), *_unsure(new), *_tested(new)]), err=True)
 
 
 def _from_stdin() -> tuple[Mapping[str, object], SourceSpan]:
@@ -100,9 +101,11 @@ def _named(library: Library, new: NewModel) -> str:
 
 
 def _tested(new: NewModel) -> list[str]:
-    """How layouts of this architecture compare with engines, and what to do if they were not found right."""
-    lines = (f"{row.name}: {row.verdict} ({row.evidence})" for row in new.tested)
-    settled = all(row.right == row.configurations for row in new.tested)
+    """What is known of layouts of this architecture, the wrong ones first, and what to do unless they were found right."""
+    rows = sorted(new.tested, key=lambda row: not row.wrong)
+    lines = [f"{row.name} on {row.engine}: {row.verdict} ({row.evidence})" for row in rows]
+    lines += [] if rows or new.known else ["no engine was asked for the caches of this architecture"]
+    settled = not new.doubts and (rows or new.known) and all(row.verdict == RIGHT for row in rows)
     return [*lines, *([] if settled else ["compare the layout with your engine: kvplan from-cache DUMP.json"])]
 
 
@@ -110,6 +113,8 @@ def _compile(model: str) -> str:
     return f"kvplan compile {model} --prefill SIDE --decode SIDE"
 
 
-def _unsure(new: NewModel, wanted: bool) -> list[str]:
-    notes = [f"  {note}" for note in new.notes]
-    return [f"{len(notes)} not sure:", *notes] if notes else ["nothing in doubt"] if wanted else []
+def _unsure(new: NewModel) -> list[str]:
+    """The numbers that may be wrong, which somebody accepted, then what is noted besides."""
+    noted = [note for note in new.notes if note not in new.doubts]
+    parts = (("may be wrong:", new.doubts), ("noted:", noted))
+    return [line for head, notes in parts if notes for line in (head, *(f"  {note}" for note in notes))]

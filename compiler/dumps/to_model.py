@@ -47,7 +47,8 @@ def _found(rules: DumpRules, kinds: Mapping[str, Kind], layer: DumpedLayer, fact
     if rule is None:
         shown = ", ".join(f"{name} {value}" for name, value in layer.spec.items() if isinstance(value, str | int))
         doubts = f"; {'; '.join(said)}" if said else ""
-        help = "add a rule to the engine's `dump`, or a kind that stores it"
+        file = rules.caches[0].span.path if rules.caches else "the engine's file"
+        help = f"add a rule for it to `dump` in {file}, with a kind that stores it (docs/from-cache.md)"
         raise BadInput("D012", f"no rule says what layer {layer.name!r} stores: {shown[:300]}{doubts}", help)
     params = kinds[rule.kind].params
     found = apply(rule, facts, params)

@@ -12,6 +12,8 @@ from functools import cache
 from importlib.resources import files
 
 TABLE = "architectures.json"
+# The verdict on layouts that are as the engine has the caches, and in which nothing is in doubt.
+RIGHT = "right"
 
 
 @dataclass(frozen=True, slots=True)

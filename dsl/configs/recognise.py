@@ -23,7 +23,7 @@ from kvplan.dsl.text.grouped import grouped
 from kvplan.dsl.text.source import SourceSpan
 
 NOTHING = "nothing is known to be stored"
-UNKNOWN = "no model is known that matches it: kinds and layers are read off its keys, compare them with an engine"
+UNKNOWN = "no layout that comes with kvplan is for it: kinds and layers are read off its keys"
 NEW = "write the model file by hand, docs/add-a-model.md, or give a kind rules for its keys, docs/new-model.md"
 # Words that a config file gives a meaning to, and that are asked for here.
 BARE, LAYER_IS = "bare", "layer_is"

@@ -381,7 +381,7 @@ def test_ones_own_file_that_stores_otherwise_is_named(tmp_path: Path) -> None:
             "give both sides kv_dtype=fp8",
         ),
         ({"torch_dtype": None}, "bfloat16 is assumed"),
-        ({"architectures": ["NobodyKnowsForCausalLM"]}, "no model is known that matches it"),
+        ({"architectures": ["NobodyKnowsForCausalLM"]}, "no layout that comes with kvplan is for it"),
     ],
 )
 def test_what_is_not_sure_is_said_of_a_model_with_a_file_too(
