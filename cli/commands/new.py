@@ -101,7 +101,7 @@ def _named(library: Library, new: NewModel) -> str:
 
 
 def _tested(new: NewModel) -> list[str]:
-    """What is known of layouts of this architecture, the wrong ones first, and what to do unless they were found right."""
+    """What is known of layouts of this architecture, wrong ones first, and what to do unless they were found right."""
     rows = sorted(new.tested, key=lambda row: not row.wrong)
     lines = [f"{row.name} on {row.engine}: {row.verdict} ({row.evidence})" for row in rows]
     lines += [] if rows or new.known else ["no engine was asked for the caches of this architecture"]
