@@ -38,9 +38,11 @@ def nested(config: Mapping[str, object], inside: tuple[str, ...]) -> tuple[Mappi
 def facts_of(config: FilledConfig, words: tuple[tuple[str, Expr], ...]) -> ForeignValues:
     """Every key of a configuration, inner ones first unless they are null, and the words that are not about one layer.
 
-    Two facts more are `class_known`, and `class_open`: the keys that its class works out from others.
+    Three facts more are `class_known`; `class_open`, the keys that its class works out from others; and `served_as`, the
+    `architectures` of the outermost configuration that has some.
     """
-    values: dict[str, object] = {"class_known": config.known, "class_open": config.open}
+    served_as = next((named for mapping in config.chain if (named := mapping.get("architectures"))), None)
+    values: dict[str, object] = {"class_known": config.known, "class_open": config.open, "served_as": served_as}
     for mapping in config.chain:
         values |= {key: value for key, value in mapping.items() if value is not None}
     origins = {key: (f"{key} {BY_DEFAULT}",) for key in config.defaulted}

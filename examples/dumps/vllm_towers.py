@@ -68,7 +68,7 @@ def stand_in(module):
         try:
             return kind.__getattr__(self, name)
         except AttributeError:
-            if name.startswith("__"):
+            if name.startswith("_"):
                 raise
             return vllm_stand_ins.anything(name)
 
