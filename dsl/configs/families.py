@@ -38,8 +38,8 @@ def nested(config: Mapping[str, object], inside: tuple[str, ...]) -> tuple[Mappi
 def facts_of(config: FilledConfig, words: tuple[tuple[str, Expr], ...]) -> ForeignValues:
     """Every key of a configuration, inner ones first unless they are null, and the words that are not about one layer.
 
-    Three facts more are `class_known`; `class_open`, the keys that its class works out from others; and `served_as`, the
-    `architectures` of the outermost configuration that has some.
+    Three facts more are `class_known`, `class_open`, which are the keys that its class works out from others, and
+    `served_as`, the `architectures` of the outermost configuration that has some.
     """
     served_as = next((named for mapping in config.chain if (named := mapping.get("architectures"))), None)
     values: dict[str, object] = {"class_known": config.known, "class_open": config.open, "served_as": served_as}
