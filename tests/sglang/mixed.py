@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from tests.paths import ROOT
 from tests.sglang import environment
+from tests.sglang.cases import THREADS
 from tests.sglang.mixed_cases import VLLM, MixedCase, drawn
 from tests.vllm.models import word
 from tests.vllm.pair import PORTS
@@ -190,8 +191,10 @@ class MixedPair:
             "model_path": self._model(decodes), "served_model_name": self._model(), "port": self.sglang_port,
             "page_size": case.page, "disaggregation_mode": "decode" if decodes else "prefill",
             "disaggregation_transfer_backend": "kvplan", "disaggregation_bootstrap_port": self.sglang_port + 10, **own,
+            **case.sglang,
         }  # fmt: skip
-        said = {"options": options, "environment": {"KVPLAN_CONFIG": json.dumps(dict(case.config))}}
+        threads = THREADS if "tp_size" in case.sglang else {}
+        said = {"options": options, "environment": {"KVPLAN_CONFIG": json.dumps(dict(case.config)), **threads}}
         return self._server(self._player.sglang(case.triton), "sglang", ["sglang", json.dumps(said)], self.sglang_port)
 
     def _server(self, launcher: Launcher, name: str, words: Sequence[str], port: int) -> Server:

@@ -17,8 +17,8 @@ class MixedCase:
     """`prefill` is vLLM or SGLang, the other one decodes. vLLM has blocks of `block` tokens, SGLang pages of `page`.
 
     Answers have `count` tokens; the first `chats` prompts are also sent as a stream, and as a chat. `config` is both
-    connectors', `vllm` are more words of vLLM's command line. With `triton` SGLang's recurrent layers run in Triton's
-    interpreter. With `refused` a request fails, and a log has these words.
+    connectors', `vllm` are more words of vLLM's command line, `sglang` more options of SGLang's. With `triton` SGLang's
+    recurrent layers run in Triton's interpreter. With `refused` a request fails, and a log has these words.
     """
 
     name: str
@@ -32,6 +32,7 @@ class MixedCase:
     chats: int = 1
     config: Mapping[str, Any] = field(default_factory=dict)
     vllm: tuple[str, ...] = ()
+    sglang: Mapping[str, Any] = field(default_factory=dict)
     triton: bool = False
     refused: str = ""
 
@@ -47,6 +48,7 @@ MIXED = (
     *(case for sizes in SIZES for case in both_ways(*sizes, "direct")),
     *(case for sizes in SIZES for case in both_ways(*sizes, "staged", config=STAGED)),
     *both_ways(32, 64, "push", config={"mode": "push"}),
+    *both_ways(32, 64, "tp 2 on SGLang's side", sglang={"tp_size": 2}),
     *both_ways(32, 64, "sliding and full", model="gemma3_tied"),
     *both_ways(64, 64, "Mamba-2 and attention", model="falcon_h1", lengths=(20, 70), count=4, chats=0,
                vllm=("--no-enable-prefix-caching",), triton=True),
