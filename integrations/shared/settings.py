@@ -47,7 +47,7 @@ def rotary(config: Mapping[str, Any]) -> str:
     """How a configuration rotates positions, the same text for the same rotation; `none` if it says nothing."""
     found = {name: config[name] for name in KEYS if config.get(name) is not None}
     for name in TABLES:
-        found |= _table(config.get(name) or {})
+        found |= _table(_mapping(config.get(name)))
     if found.get(KIND) not in SCALED_BY_LIMIT:
         found.pop(LIMIT, None)
     return " ".join(f"{name}={_value(found[name])}" for name in sorted(found)) or "none"
@@ -71,11 +71,17 @@ def _elements(cache: BoundCache) -> str:
 
 def _config(facts: EngineFacts) -> Mapping[str, Any]:
     """The text model's configuration as it is served; empty if there is no such file."""
-    config: dict[str, Any] = {}
+    read: object = None
     with suppress(OSError, ValueError):
-        config = json.loads(Path(facts.config).read_text(encoding="utf-8"))
+        read = json.loads(Path(facts.config).read_text(encoding="utf-8"))
+    config = _mapping(read)
     given = (config, config.get(TEXT), facts.overrides, facts.overrides.get(TEXT))
-    return {name: value for one in given for name, value in (one or {}).items()}
+    return {name: value for one in given for name, value in _mapping(one).items()}
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    """What a configuration has where a table is meant; an empty one if it has none."""
+    return value if isinstance(value, Mapping) else {}
 
 
 def _value(value: Any) -> str:

@@ -27,7 +27,7 @@ NONCE = 16
 MOST_WORKERS = 1 << 16
 MOST_PLANES = 1 << 16
 MOST_FABRICS = 16
-MOST_SETTINGS = 64
+MOST_SETTINGS = 4096
 MOST_TOGETHER = 1 << 10
 # How msgpack begins an array of up to 65,535, which nothing else here does.
 ARRAY, ARRAY_TAG = struct.Struct(">BH"), b"\xdc"

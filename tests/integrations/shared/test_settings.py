@@ -72,7 +72,7 @@ def test_a_configuration_counts_as_it_is_served(tmp_path: Path) -> None:
     assert settings(bound, facts(tmp_path, nested, text_config={"rope_theta": 7}))[ROTARY] == "rope_theta=7"
 
 
-@pytest.mark.parametrize("config", ["", "{"])
+@pytest.mark.parametrize("config", ["", "{", "[]", '{"rope_scaling": "none"}', '{"text_config": 5}'])
 def test_a_checkpoint_without_a_configuration_rotates_nothing_that_is_known(tmp_path: Path, config: str) -> None:
     assert settings(side("tp=1"), facts(tmp_path, config))[ROTARY] == "none"
     assert settings(side("tp=1"), replace(FACTS, config=str(tmp_path / "none")))[ROTARY] == "none"
