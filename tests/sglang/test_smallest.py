@@ -1,4 +1,7 @@
-"""The smallest real pair of SGLang engines, if SGLang is installed already; and the table that a run writes."""
+"""The smallest real pair of SGLang engines, if SGLang is installed already; and the tables that a run writes.
+
+`make test` runs it, too: it takes half a minute, and a minute on cores that seven programs want each.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,7 @@ from tests.sglang.run import played
 from tests.sglang.table import OWN, PAGE, TABLE, TABLES, cell_of
 
 
-@pytest.mark.vllm
-@pytest.mark.xdist_group("vllm")
+@pytest.mark.xdist_group("engines")
 def test_tokens_of_a_pair_are_those_of_one_engine(tmp_path: Path) -> None:
     try:
         python = environment.cached()
