@@ -16,6 +16,7 @@ from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.errors import Refused
 from kvplan.compiler.side.keys import check_pool, side_words
 from kvplan.compiler.side.text import parse_side
+from kvplan.dsl.files.engines import DECODES
 from kvplan.dsl.lang.evaluate import evaluate, filled
 from kvplan.dsl.model import Engine, Model
 from kvplan.dsl.schema.engine import Serve, Setting
@@ -82,7 +83,7 @@ def unsupported(side: ExaminedSide, part: str) -> str:
         return f"one engine of {side.engine.name} either prefills or decodes"
     given = parse_side(side.text)
     given.pop("engine", None)
-    env = option_values(side.library, side.engine, side.model, given)
+    env = {**option_values(side.library, side.engine, side.model, given), DECODES: part != "prefill"}
     said = [filled(rule.say, env) for rule in serve.require if evaluate(rule.that, env) is not True]
     return "; ".join(said)
 

@@ -42,6 +42,8 @@ Kinds = Mapping[str, Kind]
 # Without these every name in an engine's file would be unknown.
 NAMING = ("mesh", "options", "derive")
 # What is replaced in the commands of `serve`.
+# Beside options and mesh axes, what a condition of `serve` may ask: whether the engine decodes.
+DECODES = "decodes"
 STARTED, ROUTED = ("model", "host", "port", "role"), ("port", "prefill", "prefill_port", "decode", "decode_port")
 
 
@@ -72,7 +74,7 @@ def parse_engine(sink: Sink, root: YamlTable, name: str, kinds: Kinds) -> Engine
     serve = keys.serve if keys.serve.tree is not None else None
     _check_serve(sink, keys.serve, (*axes, *options))
     for each in keys.serve.require:
-        _check_requirement(sink, each, {*axes, *options}, kinds, measured=())
+        _check_requirement(sink, each, {*axes, *options, DECODES}, kinds, measured=())
     for kind in keys.probed.kinds:
         described(sink, "kind", kind, kinds)
     for each in keys.require:

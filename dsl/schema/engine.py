@@ -217,7 +217,9 @@ class Serve(FormKeys):
         TEXT, "the engine's releases that the connector is for, as `>=0.31,<0.34`; by default every one"
     )
     require: tuple[Requirement, ...] = key(
-        ListShape(REQUIRE), "conditions over options and mesh axes without which the connector stops the engine"
+        ListShape(REQUIRE),
+        "conditions over options, mesh axes and `decodes`, which says whether the engine decodes; without them the"
+        " connector stops it",
     )
     connector: Named[str] = key(MapShape(TEXT), "what that JSON has to say in any case")
     role: str = key(TEXT, "its key for the part that an engine plays, if that stands there")

@@ -10,7 +10,6 @@ import torch
 from sglang.srt.disaggregation.base import BaseKVBootstrapServer, BaseKVManager, BaseKVReceiver, BaseKVSender
 from sglang.srt.disaggregation.base.conn import KVTransferDestination, KVTransferMetric
 from sglang.srt.disaggregation.utils import DisaggregationMode
-from sglang.srt.distributed import get_tp_group
 from sglang.srt.runtime_context import get_disagg, get_parallel
 
 from kvplan.integrations.sglang import bootstrap
@@ -40,6 +39,7 @@ class KvplanManager(BaseKVManager):  # type: ignore[misc]
     def __init__(self, args: Any, disaggregation_mode: Any, server_args: Any, *_: object) -> None:
         """Raises what stops the engine: ConnectorError, KvplanError."""
         self.kv_args, self.server_args = args, server_args
+        self.on_device = server_args.device != "cpu"
         # SGLang asks these; a prefill engine is one group of workers, whose topology the handshake compares.
         self.prefill_info_table: dict[str, Any] = {}
         self.transfer_infos: dict[int, Any] = {}
@@ -146,6 +146,8 @@ class KvplanReceiver(BaseKVReceiver):  # type: ignore[misc]
         self.bootstrap_infos: list[Any] = []
         self.request = ReceivedRequest(mgr.receiving, bootstrap_addr, self.bootstrap_room)
         self.tell_prompt = self.request.tell_prompt
+        # The stream of SGLang's forwards, which the plugin sets. On a CPU a forward has ended when it returns.
+        self.forwards: Any = None
 
     @property
     def conclude_state(self) -> int | None:
@@ -165,7 +167,11 @@ class KvplanReceiver(BaseKVReceiver):  # type: ignore[misc]
         destination: Any = KVTransferDestination.DEVICE,
     ) -> None:
         self.kv_mgr.receivers[self.bootstrap_room] = self
-        self.request.receive(kv_indices, state_indices, decode_prefix_len or 0, aux_index or 0)
+        after = None
+        if self.forwards is not None and self.kv_mgr.on_device:
+            after = torch.cuda.Event()
+            after.record(self.forwards)
+        self.request.receive(kv_indices, state_indices, decode_prefix_len or 0, aux_index or 0, after)
 
     def poll(self) -> int:
         return int(self.request.poll())
@@ -200,9 +206,9 @@ class KvplanBootstrapServer(BaseKVBootstrapServer):  # type: ignore[misc]
 
 def _gathered(record: PrefillRecord) -> list[PrefillRecord]:
     """The records of all workers of this engine, by rank."""
-    count = get_parallel().attn_tp_size
-    records: list[Any] = [None] * count
-    torch.distributed.all_gather_object(records, record, group=get_tp_group().cpu_group)
+    world = get_parallel().world_group
+    records: list[Any] = [None] * world.world_size
+    torch.distributed.all_gather_object(records, record, group=world.cpu_group)
     return records
 
 

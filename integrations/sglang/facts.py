@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 import sglang
+import torch
 from sglang.srt.configs.mamba_utils import mamba2_state_dtype
 from sglang.srt.configs.model_config import ModelConfig
 from sglang.srt.environ import envs
@@ -36,7 +37,7 @@ def engine_facts(arguments: Any, kv: Any) -> EngineFacts:
     dtype = plain_word(model.dtype)
     said = {
         "block": kv.page_size,
-        "order": kv.kv_layout or ("hnd" if envs.SGLANG_USE_HND_KVCACHE.get() else "nhd"),
+        "order": kv.kv_layout or _order(),
         "kv_dtype": dtype if kv.kv_cache_dtype_str == AUTO else kv.kv_cache_dtype_str,
         "recurrent": recurrent,
         "convolution": convolution,
@@ -77,6 +78,14 @@ def engine_run(kind: str, port: int) -> str:
     return f"sglang-{kind}-{port}.{os.getppid()}"
 
 
+def _order() -> str:
+    """How elements lie in a page of keys. KVArgs does not say it, and pages of every order have one size."""
+    if envs.SGLANG_USE_HND_KVCACHE.get():
+        return "hnd"
+    aiter = torch.version.hip is not None and envs.SGLANG_USE_AITER.get()
+    return str(envs.SGLANG_AITER_KV_CACHE_LAYOUT.get()).lower() if aiter else "nhd"
+
+
 def _components(kv: Any) -> tuple[str, ...]:
     return tuple(str(getattr(kind, "value", kind)) for kind in kv.state_types)
 
@@ -88,8 +97,10 @@ def _buffers(addresses: Any, sizes: Any, items: Any, layers: Any) -> Buffers:
 def _check(arguments: Any, kv: Any, parallel: Any) -> None:
     """Raises ConnectorError (I012) for what the connector does not move, or was never seen to move right."""
     check_components(_components(kv))
+    decodes = arguments.disaggregation_mode == "decode"
     wrong = {
-        "pipeline parallel workers (--pp-size)": parallel.pp_size > 1,
+        # One of them may fail a request that arrives on the others, and SGLang's stages would run different batches.
+        "pipeline parallel workers that decode (--pp-size)": decodes and parallel.pp_size > 1,
         "data parallel workers (--dp-size)": arguments.dp_size > 1,
         "context parallel workers": parallel.attn_cp_size > 1 or getattr(arguments, "dcp_size", 1) > 1,
         "draft layers (--speculative-algorithm)": kv.num_draft_entries > 0,

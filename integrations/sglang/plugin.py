@@ -37,6 +37,8 @@ def install() -> None:
 STATES = ("Failed", "Bootstrapping", "WaitingForInput", "Transferring", "Success")
 # Attributes of SGLang's queue of transfers: whether it keeps pages that another worker may be written, for how long.
 DEFERRED = {"enable_deferred_kv_release": True, "deferred_kv_release_timeout": math.inf}
+# The scheduler's stream on which forwards run: what it frees, the forward that runs yet may still write.
+FORWARDS = "forward_stream"
 HELP = "install SGLang 0.5.23, or a release of kvplan that is made for yours"
 
 
@@ -84,9 +86,12 @@ def sender_created(result: Any, queue: Any, req: Any, *_: Any, **__: Any) -> Non
 
 
 def receiver_created(result: Any, queue: Any, req: Any, *_: Any, **__: Any) -> None:
-    """Tell our receiver the prompt of its request, and have SGLang keep pages that may still be written."""
+    """Tell our receiver the prompt of its request and the stream of forwards, and have SGLang keep written pages."""
     if _tell(result.kv_receiver, req):
         keep_until_settled(queue.transfer_queue)
+        if not hasattr(queue.scheduler, FORWARDS):
+            raise ConnectorError("I011", f"this release of SGLang's scheduler lacks {FORWARDS}", HELP)
+        result.kv_receiver.forwards = getattr(queue.scheduler, FORWARDS)
 
 
 def keep_until_settled(transfers: Any) -> None:

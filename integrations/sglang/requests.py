@@ -193,6 +193,8 @@ class ReceivedRequest:
         self._shared, self._where, self._room, self._name = shared, where, room, str(room)
         self._meeting: Future[Peer] | None = None
         self._transfer: Transfer | None = None
+        self._asked: Request | None = None
+        self._after: ComputeEvent | None = None
         self._row, self._tokens = 0, 0
         self.state, self.error = RoomState.BOOTSTRAPPING, None
 
@@ -204,13 +206,18 @@ class ReceivedRequest:
         """Meet the prefill engine."""
         self._meeting = self._shared.engines.meeting(self._where)
 
-    def receive(self, pages: npt.ArrayLike, components: Components, prefix: int, row: int) -> None:
-        """Have the request moved, behind a prefix of tokens that are here. Its auxiliary data goes to `row`."""
+    def receive(
+        self, pages: npt.ArrayLike, components: Components, prefix: int, row: int, after: ComputeEvent | None = None
+    ) -> None:
+        """Have the request moved, behind a prefix of tokens that are here, once `after` has completed.
+
+        Its auxiliary data goes to `row`. A step that runs yet may still write the pages for who had them before.
+        """
         self._row, tables, whole = row, self._shared.tables, (prefix, self._tokens)
         ours = tables.chunk(whole, pages) | tables.states(components, self._tokens)
-        request = Request(self._name, whole, {}, ours)
-        self._transfer = self._shared.worker.open(request, self._shared.timeout, peer=self._peer())
+        self._asked, self._after = Request(self._name, whole, {}, ours), after
         self.state = RoomState.TRANSFERRING
+        self._open()
 
     def poll(self) -> RoomState:
         if self.state is RoomState.BOOTSTRAPPING:
@@ -250,10 +257,16 @@ class ReceivedRequest:
         else:
             self._fail(error)
 
+    def _open(self) -> None:
+        """Ask for the request, unless the device has not come to it."""
+        if self._asked is not None and (self._after is None or self._after.query()):
+            self._transfer = self._shared.worker.open(self._asked, self._shared.timeout, peer=self._peer())
+            self._asked = self._after = None
+
     def _move(self) -> None:
+        self._open()
         transfer = self._transfer
-        assert transfer is not None
-        if not transfer.ended:
+        if transfer is None or not transfer.ended:
             return
         if transfer.error is None:
             self._arrive(transfer.note)

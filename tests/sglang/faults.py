@@ -15,7 +15,7 @@ from tests.sglang.pair import PARTS, Pair, Part, drawn
 
 LENGTHS = (600, 64, 37)
 PROMPTS = drawn(LENGTHS, seed=2)
-RIGHT, FAILED = "right", "failed"
+RIGHT, FAILED, WRONG_TOKENS = "right", "failed", "other tokens"
 EITHER = (RIGHT, FAILED)
 # Seconds between asking and what happens, from before a chunk is computed to after the last token.
 STAGES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4)
@@ -214,4 +214,4 @@ def _outcome(pair: Pair, found: Mapping[str, Any], want: Mapping[str, Any] | Non
         return FAILED
     if want is None or pair.alike(want, found):
         return RIGHT
-    return "partial" if found.get("tokens") == want["tokens"][: len(found.get("tokens") or [])] else "WRONG"
+    return "partial" if found.get("tokens") == want["tokens"][: len(found.get("tokens") or [])] else WRONG_TOKENS

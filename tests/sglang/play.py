@@ -17,13 +17,14 @@ from typing import Any
 
 from tests.sglang.cases import CASES, GPU_CASES, Case, of_own
 from tests.sglang.engine import EngineEndedError
-from tests.sglang.faults import PROMPTS, suffered
+from tests.sglang.faults import PROMPTS, WRONG_TOKENS, suffered
 from tests.sglang.machines import CPU, GPU, Machine, imported
 from tests.sglang.pair import Pair, Tokens, alike, drawn
 from tests.sglang.table import OWN
 
 # Ports of a pair: of its engines, one alone, and the bootstrap service; SGLang takes more behind them.
 OFFSETS, PORTS = (0, 1, 2, 10), range(20000, 32000, 40)
+UNRECOVERED = "does not recover"
 COMPARED = "pools are as derived"
 RIGHT, REFUSED, FAILED, WRONG, CRASHED, HANGS = "right", "refused", "failed", "wrong", "engine ended", "hangs"
 Outcome = tuple[str, str]
@@ -86,7 +87,8 @@ class Player:
             warm(pair)
         if case.fault is not None:
             wrong = suffered(pair, expected)
-            return (WRONG if wrong else RIGHT), "; ".join([*wrong, ", ".join(f"{n} {w}" for w, n in pair.seen.items())])
+            word = RIGHT if not wrong else WRONG if any(WRONG_TOKENS in why for why in wrong) else UNRECOVERED
+            return word, "; ".join([*wrong, ", ".join(f"{n} {w}" for w, n in pair.seen.items())])
         return judged(case, expected * case.times, list(through(pair, prompts)), self._machine.gap)
 
     def _fitting(self, case: Case) -> Pair:

@@ -273,7 +273,9 @@ def test_beyond_one_machine_the_variable_has_the_whole_configuration() -> None:
     ("words", "text"),
     [
         (("--direction", "both"), "one engine of sglang either prefills or decodes"),
-        (("--pp", "2"), "pipeline parallel workers (--pp-size) are not supported"),
+        (("--peer-pp", "2"), "pipeline parallel workers that decode (--pp-size) are not supported"),
+        (("--options", "block=16,order=hnd"), "SGLang moves no HND pools to other engines"),
+        (("--options", "draft_tokens=2"), "draft layers (--speculative-algorithm) are not supported"),
     ],
 )
 def test_what_a_connector_does_not_support_is_refused(words: tuple[str, ...], text: str) -> None:

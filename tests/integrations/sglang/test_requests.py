@@ -33,6 +33,7 @@ from kvplan.integrations.shared.note import PrefillNote
 from kvplan.plan.block_tables import blocks
 from kvplan.runtime import Slot
 from kvplan.runtime.errors import NoteError, WithdrawnError
+from kvplan.runtime.prefill.events import ComputeEvent
 
 TOKENS, ROOM, PAGE = 45, 77, 4
 PROMPT = range(TOKENS)
@@ -76,10 +77,12 @@ class Pair:
             last = end == TOKENS
             sender.offer(pages, [[slot(self.request.prefill)]] if last else None, end - first, last=last)
 
-    def receive(self, receiver: ReceivedRequest, prefix: int = 0, row: int = 5) -> None:
+    def receive(
+        self, receiver: ReceivedRequest, prefix: int = 0, row: int = 5, after: ComputeEvent | None = None
+    ) -> None:
         until(lambda: receiver.poll() is RoomState.WAITING)
         pages = blocks(self.request.decode["kv"]).ids[prefix // PAGE :]
-        receiver.receive(pages, [[slot(self.request.decode)]], prefix, row)
+        receiver.receive(pages, [[slot(self.request.decode)]], prefix, row, after)
 
 
 def slot(tables: object) -> int:
@@ -132,6 +135,40 @@ def test_a_prefix_that_decode_has_is_left_alone(pair: Pair) -> None:
     pair.send(senders, 0, TOKENS)
     assert over(receiver, *senders) == [RoomState.SUCCESS] * 3
     check(pair.made, 0, replace(pair.request, tokens=(16, TOKENS)))
+
+
+class Step:
+    """A step of the engine that runs on a device, until it is `done`."""
+
+    def __init__(self) -> None:
+        self.done = False
+
+    def query(self) -> bool:
+        return self.done
+
+
+def test_pages_are_written_once_the_device_has_come_to_them(pair: Pair) -> None:
+    """A step that runs yet may write pages for the request that had them before."""
+    filled(pair.made, pair.request)
+    receiver, senders, step = pair.receiver(), pair.senders(), Step()
+    pair.receive(receiver, after=step)
+    pair.send(senders, 0, TOKENS)
+    for _ in range(50):
+        assert receiver.poll() is RoomState.TRANSFERRING
+        assert not pair.made.decode[0].running()
+    step.done = True
+    assert over(receiver, *senders) == [RoomState.SUCCESS] * 3
+    check(pair.made, 0, pair.request)
+
+
+def test_a_request_that_waits_for_the_device_can_be_aborted(pair: Pair) -> None:
+    receiver, step = pair.receiver(), Step()
+    pair.senders()
+    pair.receive(receiver, after=step)
+    receiver.abort()
+    step.done = True
+    assert over(receiver) == [RoomState.FAILED]
+    assert receiver.settled
 
 
 def test_a_request_that_prefill_aborts_fails_on_both_sides(pair: Pair) -> None:

@@ -156,14 +156,18 @@ def test_only_an_engine_that_is_asked_for_kvplan_is_stopped(
 def test_pages_of_a_failed_request_are_kept_until_nothing_writes_to_them() -> None:
     """SGLang frees them after 30 s, which proves nothing."""
     transfers = SimpleNamespace(enable_deferred_kv_release=False, deferred_kv_release_timeout=30.0)
-    queue, told = SimpleNamespace(transfer_queue=transfers), list[object]()
+    queue, told = SimpleNamespace(transfer_queue=transfers, scheduler=SimpleNamespace(forward_stream=7)), list[object]()
     req = SimpleNamespace(origin_input_ids=[1, 2])
     plugin.receiver_created(SimpleNamespace(kv_receiver=SimpleNamespace()), queue, req)
     assert transfers.deferred_kv_release_timeout == 30.0, "another backend's receiver"
     ours = SimpleNamespace(tell_prompt=lambda ids, salt: told.append((ids, salt)))
     plugin.receiver_created(SimpleNamespace(kv_receiver=ours), queue, req)
     assert (transfers.enable_deferred_kv_release, transfers.deferred_kv_release_timeout) == (True, math.inf)
-    assert told == [([1, 2], "")]
+    assert (told, ours.forwards) == ([([1, 2], "")], 7)
+    with pytest.raises(ConnectorError, match="I011"):
+        plugin.receiver_created(
+            SimpleNamespace(kv_receiver=ours), SimpleNamespace(transfer_queue=transfers, scheduler=object()), req
+        )
     with pytest.raises(ConnectorError, match="I011"):
         plugin.keep_until_settled(SimpleNamespace())
 
