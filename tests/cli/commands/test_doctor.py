@@ -274,12 +274,12 @@ def test_beyond_one_machine_the_variable_has_the_whole_configuration() -> None:
     [
         (("--direction", "both"), "one engine of sglang either prefills or decodes"),
         (("--peer-pp", "2"), "pipeline parallel workers that decode (--pp-size) are not supported"),
-        (("--options", "block=16,order=hnd"), "SGLang moves no HND pools to other engines"),
+        (("--options", "order=hnd"), "SGLang moves no HND pools to other engines"),
         (("--options", "draft_tokens=2"), "draft layers (--speculative-algorithm) are not supported"),
     ],
 )
 def test_what_a_connector_does_not_support_is_refused(words: tuple[str, ...], text: str) -> None:
-    said = run("llama-3.1-8b.json", *SGLANG, *words)
+    said = run("llama-3.1-8b.json", "--engine", "sglang", *words)
     assert said.exit_code == 3
     assert f"error[I012]: {text}" in said.stdout
     assert "TO DO" not in said.stdout
