@@ -176,6 +176,7 @@ def test_a_layout_is_found_compared_and_mapped(engine: FakeEngine) -> None:
     addresses = [tensor.data_ptr() for tensor in registered.values()]
     assert [layout.memory[f"attention.{layer}"].base for layer in range(4)] == addresses
     assert views(layout.side, 0, layout.memory).blocks == {"attention": 6}
+    assert layout.settings.keys() == {"elements of attention", "rotary embedding"}
 
 
 def test_what_an_engine_says_of_a_model_of_a_family_is_sent(engine: FakeEngine) -> None:

@@ -59,6 +59,11 @@ def test_an_engine_says_which_weights_it_has(plans: Path) -> None:
     assert (known.name, known.revision, known.model) == ("e", "9f2e1c7", MODEL)
 
 
+def test_an_engine_says_what_its_peers_have_to_have_alike(plans: Path) -> None:
+    served = replace(layout("tp=1"), settings={"rotary embedding": "rope_theta=5"})
+    assert identity(Catalog(plans), served, ROLES.identity, "decode").settings == {"rotary embedding": "rope_theta=5"}
+
+
 def test_an_engine_whose_plans_are_another_name_s_keeps_its_own(plans: Path) -> None:
     """By its own name the other engine's plans are made from the file that this one has."""
     renamed = replace(layout("tp=1"), model="mine")
