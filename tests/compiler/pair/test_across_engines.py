@@ -152,6 +152,7 @@ def test_what_is_stored_decides_not_the_word_for_it(library: Library, model: str
         ("toy-sparse", "block=64", "engine=ascend", "C110", "record=bf16"),
         ("toy-mamba2", "", "engine=ascend", "C110", "share one allocation"),
         ("minimax-m3", "block=128", "engine=ascend", "C110", "choose tokens"),
+        ("toy-heads", "", "engine=rbln", "C110", "not 8"),
         ("toy-windows", "", "engine=rbln", "C110", "within one block"),
         ("toy-mamba2", "", "engine=rbln", "C110", "states"),
         ("toy-unlike", "", "engine=rbln", "C110", "one shape"),
