@@ -43,7 +43,8 @@ class Case:
     """Two engines with these options, prompts of these lengths, sent `times` times, one by one or `together`.
 
     With `refused` every request has to fail, with these words in its error. With `stopped` an engine does not start,
-    and its log has these words. With `fault` something happens to the engines, and the prompts are those of the fault.
+    and its log has these words. Those of `logged` decode has to log. With `fault` something happens to the engines, and
+    the prompts are those of the fault.
     `config` is the connector's, of both engines; `@` in it is the folder of the run. With `layout` the model's layout
     is written there first, with these numbers changed, and plans are `compiled` for these pairs of page sizes. Each
     answer has `count` tokens. With `triton` layers run in Triton's interpreter, which takes seconds for each token.
@@ -64,6 +65,7 @@ class Case:
     together: bool = False
     refused: str = ""
     stopped: str = ""
+    logged: str = ""
     layout: Mapping[str, int] | None = None
     compiled: tuple[tuple[str, str], ...] = ()
     fault: Fault | None = None
@@ -88,6 +90,8 @@ POOLS = {
     "Gated delta net and attention": "qwen3_next",
     "Mamba-2, attention and MLP layers": "nemotron_h",
 }
+# A decode engine that begins more requests than its pages last for.
+TIGHT = {"max_total_tokens": 1024, "num_reserved_decode_tokens": 1}
 # Times in which faults show, and an engine that was lost is looked for again.
 SHORT = {"timeout_s": 8, "lease_s": 5, "connect": 6}
 
@@ -128,6 +132,8 @@ CASES = (
          lengths=MANY, together=True, prefill_environment=THREADS),
     Case("pp 2 that decodes", SMALL, {**LARGE, "pp_size": 2}, decode_environment=THREADS,
          stopped="pipeline parallel workers that decode"),
+    Case("decode runs out of pages and retracts, 8 at once", SMALL, {**LARGE, **TIGHT},
+         lengths=(70, 80, 90, 100) * 2, count=96, together=True, logged="Retract requests"),
     Case("sliding and full, 16 → 64", {"page_size": 16}, {"page_size": 64}, model="gemma3_tied"),
     Case("weights that differ, pages of 16", {"page_size": 16}, {"page_size": 16}, decode_model="qwen3_other",
          refused="has revision", lengths=(37,), config={"lease_s": 5}),

@@ -89,7 +89,9 @@ class Player:
             wrong = suffered(pair, expected)
             word = RIGHT if not wrong else WRONG if any(WRONG_TOKENS in why for why in wrong) else UNRECOVERED
             return word, "; ".join([*wrong, ", ".join(f"{n} {w}" for w, n in pair.seen.items())])
-        return judged(case, expected * case.times, list(through(pair, prompts)), self._machine.gap)
+        word, why = judged(case, expected * case.times, list(through(pair, prompts)), self._machine.gap)
+        unsaid = case.logged not in pair.engines["decode"].log.read_text(errors="replace")
+        return (WRONG, f"decode has not logged {case.logged!r}") if word == RIGHT and unsaid else (word, why)
 
     def _fitting(self, case: Case) -> Pair:
         """The pair that runs already, or a new one, which is not started."""
