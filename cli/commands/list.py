@@ -71,8 +71,8 @@ def _list_architectures(words: Sequence[str], form: str) -> None:
     if not rows:
         say(f"no architecture that engines serve has {' and '.join(words)} in its name, verdict, kinds or layouts")
         return
-    cells = [(r.name, r.verdict, r.evidence, ", ".join(r.kinds), ", ".join(r.models)) for r in rows]
-    say("\n".join(columns(("architecture", "verdict", "evidence", "kinds", "layouts"), cells)))
+    cells = [(r.name, r.engine, r.verdict, r.evidence, ", ".join(r.kinds), ", ".join(r.models)) for r in rows]
+    say("\n".join(columns(("architecture", "engine", "verdict", "evidence", "kinds", "layouts"), cells)))
 
 
 def _about(words: Sequence[str], row: Architecture) -> bool:

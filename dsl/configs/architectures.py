@@ -43,9 +43,9 @@ class Architecture:
     def evidence(self) -> str:
         """What the verdict rests on, in words."""
         if not self.dumps:
-            return f"{self.engine} gave no dump"
+            return "it gave no dump"
         count = f"{self.right} of {self.configurations} configuration{'s' if self.configurations > 1 else ''} right"
-        return f"{count}, {self.dumps} dump{'s' if self.dumps > 1 else ''} of {self.engine}"
+        return f"{count}, {self.dumps} dump{'s' if self.dumps > 1 else ''}"
 
 
 FIELDS = tuple(field.name for field in fields(Architecture))

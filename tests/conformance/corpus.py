@@ -1,7 +1,8 @@
 """The corpus: configurations, what an engine's own code says of their caches, and the verdict that is expected.
 
 `configurations/*.jsonl` has a configuration in a line, `facts/ENGINE-RELEASE.jsonl` all dumps of one in a line,
-`verdicts/ENGINE-RELEASE.tsv` what kvplan made of it when that was last accepted.
+`verdicts/ENGINE-RELEASE.tsv` what kvplan made of it when that was last accepted. Some engines give dumps, others the
+pools that they register.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.conformance.packed import Json, packed, unpacked
+from tests.conformance.packed import Json, packed, packed_pool, unpacked, unpacked_pool
 
 FOLDER = Path(__file__).parent
 CONFIGURATIONS, FACTS, VERDICTS = (FOLDER / name for name in ("configurations", "facts", "verdicts"))
@@ -30,11 +31,12 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a release said of one configuration: dumps, or why it gave none."""
+    """What a release said of one configuration: dumps, or pools, or why it gave none."""
 
     key: str
     dumps: tuple[dict[str, Any], ...]
     none: str = ""
+    pools: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,12 @@ def facts_line(key: str, dumps: Iterable[Json], none: str = "", about: Json | No
     return _line({**found, **(about or {})})
 
 
+def pools_line(key: str, pools: Iterable[Json], none: str) -> str:
+    """A line of a file of facts: the pools that an engine registers, or why there are `none`."""
+    rows = [packed_pool(pool) for pool in pools]
+    return _line({"key": key, "pools": rows} if rows else {"key": key, "none": none})
+
+
 def configuration_line(found: Configuration) -> str:
     about = {"key": found.key, "architecture": found.architecture, "origin": found.origin}
     return _line({**about, "config": dict(sorted(found.config.items()))})
@@ -87,7 +95,8 @@ def _facts(line: str, release: Release) -> Facts:
     found = json.loads(line)
     rows = found.get("dumps", ())
     dumps = (unpacked(row, found["specs"], release.engine, release.version) for row in rows)
-    return Facts(found["key"], tuple(dumps), found.get("none", ""))
+    pools = tuple(map(unpacked_pool, found.get("pools", ())))
+    return Facts(found["key"], tuple(dumps), found.get("none", ""), pools)
 
 
 def lines(path: Path) -> list[str]:

@@ -1,7 +1,9 @@
-"""Ask a release of vLLM for the caches of every configuration: `python -m tests.conformance.facts RELEASE [WORD…]`.
+"""Ask a release for the caches of every configuration: `python -m tests.conformance.facts RELEASE [WORD…]`.
 
-Architectures that are new get the defaults of their class as a configuration. Writes the facts of the release, then
-lists what came and went, and what `kvplan new` accepts without a warning and gets wrong. WORDs: keys with one of them.
+A RELEASE of vLLM gives dumps. Architectures that are new get the defaults of their class as a configuration. `sglang`,
+the release that `make sglang` installs, gives its pools, for a configuration of each architecture that it serves.
+Writes the facts of the release, then lists what came and went, and what `kvplan new` accepts without a warning and gets
+wrong. WORDs: keys with one of them.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,14 +20,20 @@ from typing import Any
 from tests.conformance import environment
 from tests.conformance.corpus import (
     CONFIGURATIONS,
+    FOLDER,
     Configuration,
     Release,
     configuration_line,
     configurations,
+    facts,
     facts_line,
     lines,
+    pools_line,
+    releases,
 )
 from tests.conformance.judge import WRONG, judged_release
+from tests.paths import ROOT
+from tests.sglang import environment as sglang_environment
 
 from kvplan.dsl.text.grouped import grouped
 
@@ -47,6 +56,9 @@ ATTEMPTS = (
     ("--v2", "--device", "cpu"),
     ("--language-model-only",),
 )
+# What SGLang is asked for: pages of one token, and of several.
+POOLS = ({"page_size": 1}, {"page_size": 16})
+NO_CLASS = "SGLang has no class for it"
 VARIANTS = (
     (("--tp", "2"), ("LBHNC", "BLHNC", "BHLNC")),
     (("--pp", "2", "--stage", "1"), FEW),
@@ -57,6 +69,8 @@ VARIANTS = (
 
 def main(arguments: Sequence[str]) -> int:
     options = read(arguments)
+    if options.release == "sglang":
+        return of_sglang(options.words)
     release = Release("vllm", options.release)
     known = configurations()
     registry = asked(release, [str(REGISTRY)])[0]
@@ -68,16 +82,57 @@ def main(arguments: Sequence[str]) -> int:
     write(release, grouped((answer["key"], answer) for answer in answers), whole=not options.words)
     for what, names in told.items():
         print(f"{what} in {release}: {', '.join(names) or 'none'}")
-    wrong = [v for v in judged_release(known, release, options.words) if v.word == WRONG]
+    tell_wrong(known, release, options.words)
+    return 0
+
+
+def of_sglang(words: Sequence[str]) -> int:
+    """Ask SGLang. What it has no class for is no fact about it."""
+    release, known = Release("sglang", sglang_version()), configurations()
+    wanted = [c for c in known.values() if any(word in c.key for word in words)] if words else first_of_each(known)
+    given = ({"key": one.key, "config": one.config, "options": POOLS} for one in wanted)
+    text = "".join(f"{json.dumps(one)}\n" for one in given)
+    command = ["nice", "-n", "5", str(sglang_environment.ready()), str(FOLDER / "sglang_pools.py")]
+    surroundings = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT / "src", ROOT)))}
+    done = subprocess.run(command, input=text, env=surroundings, stdout=subprocess.PIPE, text=True, check=True)
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    fresh = {one["key"]: pools_line(one["key"], one["pools"], one["error"]) for one in answers if served(one)}
+    keep(release, fresh, whole=not words)
+    tell_wrong(known, release, words)
+    return 0
+
+
+def first_of_each(known: Mapping[str, Configuration]) -> list[Configuration]:
+    """The models that come with kvplan, and of each other architecture the first one that vLLM's code built."""
+    (vllm, *_) = (release for release in reversed(releases()) if release.engine == "vllm")
+    built = {found.key for found in facts(vllm).values() if found.dumps}
+    shipped = [found for key, found in known.items() if key.startswith(("fixture--", "tiny--"))]
+    others = {found.architecture: found for key, found in reversed([*known.items()]) if key in built}
+    here = {found.architecture for found in shipped}
+    return [*shipped, *(found for name, found in sorted(others.items()) if name not in here)]
+
+
+def served(answer: Mapping[str, Any]) -> bool:
+    return bool(answer["pools"]) or NO_CLASS not in answer["error"]
+
+
+def sglang_version() -> str:
+    """The release that `make sglang` installs."""
+    found = re.search(r"^sglang==(\S+)", sglang_environment.REQUIREMENTS.read_text(), re.MULTILINE)
+    assert found, "the requirements name no release of SGLang"
+    return found[1]
+
+
+def tell_wrong(known: Mapping[str, Configuration], release: Release, words: Sequence[str]) -> None:
+    wrong = [v for v in judged_release(known, release, words) if v.word == WRONG]
     print(f"accepted without a warning, and wrong: {len(wrong)}")
     for verdict in wrong:
         print(f"  {verdict.key}: {verdict.why}")
-    return 0
 
 
 def read(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m tests.conformance.facts", description=__doc__)
-    parser.add_argument("release", help="a release of vLLM, 0.33.0")
+    parser.add_argument("release", help="a release of vLLM, 0.33.0, or sglang")
     parser.add_argument("words", nargs="*", help="ask for the configurations whose keys have one of them")
     return parser.parse_args(arguments)
 
@@ -127,8 +182,12 @@ def requests(wanted: Sequence[Configuration]) -> Iterator[dict[str, object]]:
 
 def write(release: Release, answers: Mapping[str, Sequence[Mapping[str, Any]]], whole: bool) -> None:
     """Write the facts; of a part of the corpus, beside the others."""
+    keep(release, {key: line_of(key, answers[key]) for key in answers}, whole)
+
+
+def keep(release: Release, fresh: Mapping[str, str], whole: bool) -> None:
+    """Write lines by key; of a part of the corpus, beside the others."""
     kept = {} if whole else {json.loads(line)["key"]: line for line in lines(release.facts_file)}
-    fresh = {key: line_of(key, answers[key]) for key in answers}
     release.facts_file.write_text("".join(f"{line}\n" for _, line in sorted({**kept, **fresh}.items())))
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tests.conformance.corpus import Configuration, Facts, Release, facts
+from tests.conformance.pools import as_served, differences
+from tests.conformance.pools import side_text as pool_side
 
 from kvplan.compiler.api import compile_pair
 from kvplan.compiler.bind.bind import bind
@@ -59,20 +61,28 @@ class _Answer:
 def judged_release(known: Mapping[str, Configuration], release: Release, words: Sequence[str] = ()) -> list[Verdict]:
     """The verdicts of a release, all or those of configurations whose keys have one of the words."""
     wanted = [f for f in facts(release).values() if not words or any(w.lower() in f.key.lower() for w in words)]
-    return list(judged(load((), ()), ((known[found.key], found) for found in wanted)))
+    return list(judged(load((), ()), ((known[found.key], found) for found in wanted), release.engine))
 
 
-def judged(library: Library, every: Iterable[tuple[Configuration, Facts]]) -> Iterator[Verdict]:
+def judged(library: Library, every: Iterable[tuple[Configuration, Facts]], engine: str = "vllm") -> Iterator[Verdict]:
     """The verdict of each configuration. All models that `kvplan new` writes are files of one library."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        cases = [(asked, _new(library, found, folder / f"case-{n}.yaml")) for n, (found, asked) in enumerate(every)]
+        cases = [
+            (asked, _new(library, _served(found, asked), folder / f"case-{n}.yaml"))
+            for n, (found, asked) in enumerate(every)
+        ]
         texts = {folder / f"{new.name}.yaml": new.text for _, new in cases if isinstance(new, NewModel)}
         for path, text in texts.items():
             path.write_text(text)
         known = load([*texts], ())
         for asked, new in cases:
-            yield _verdict(known, asked, new)
+            yield _verdict(known, asked, new, engine)
+
+
+def _served(found: Configuration, asked: Facts) -> Configuration:
+    """The configuration as the engine served it."""
+    return replace(found, config=as_served(found.config, asked.pools[0])) if asked.pools else found
 
 
 def _new(library: Library, configuration: Configuration, out: Path) -> NewModel | str:
@@ -86,18 +96,20 @@ def _new(library: Library, configuration: Configuration, out: Path) -> NewModel 
         return f"{first.code} {'; '.join((first.message, *first.notes))}"
 
 
-def _verdict(library: Library, asked: Facts, new: NewModel | str) -> Verdict:
+def _verdict(library: Library, asked: Facts, new: NewModel | str, engine: str) -> Verdict:
+    of = len(asked.dumps) + len(asked.pools)
     if isinstance(new, str):
-        return Verdict(asked.key, REFUSED, of=len(asked.dumps), why=new)
+        return Verdict(asked.key, REFUSED, of=of, why=new)
     warning = f"warns: {new.doubts[0]}" if new.doubts else ""
     kinds = tuple(sorted({cache.kind for cache in library.model(new.name).caches.values()}))
-    if not asked.dumps:
+    if not of:
         return Verdict(asked.key, UNJUDGED_WARNED if warning else UNJUDGED, why=warning or asked.none, kinds=kinds)
     answers = [_answer(library, new.name, dump, compiled=not n) for n, dump in enumerate(asked.dumps)]
+    answers += [_pool_answer(library, new.name, engine, pool) for pool in asked.pools]
     differs, refused = ([a for a in (getattr(x, w) for x in answers) if a] for w in ("differs", "refused"))
     word = _word(bool(warning), bool(differs), bool(refused))
     why = next(iter([*differs, *refused, warning]))
-    return Verdict(asked.key, word, len(answers) - len(differs) - len(refused), len(refused), len(answers), why, kinds)
+    return Verdict(asked.key, word, of - len(differs) - len(refused), len(refused), of, why, kinds)
 
 
 def _word(warned: bool, differs: bool, refused: bool) -> str:
@@ -121,6 +133,17 @@ def _answer(library: Library, model: str, printed: Mapping[str, Any], compiled: 
     first = found[0]
     what = f"{first.what} of {first.cache or 'no cache'}, {first.layers[0]}"
     return _Answer(differs=f"{where}: {what}: engine {first.dump}, layout {first.layout}")
+
+
+def _pool_answer(library: Library, model: str, engine: str, pool: Mapping[str, Any]) -> _Answer:
+    """One pool, compared, and a plan from its side to itself."""
+    side = pool_side(engine, pool)
+    try:
+        found = next(differences(library, model, engine, pool), "")
+        _ = compile_pair(library, model, side, side)
+    except (CompileError, DslError) as error:
+        return _Answer(refused=f"{side}: refused, {' '.join(str(error).split())}")
+    return _Answer(differs=f"{side}: {found}" if found else "")
 
 
 def at(dump: Dump) -> str:

@@ -71,6 +71,23 @@ def unpacked(fact: Json, specs: Sequence[Json], engine: str, release: str) -> di
     }
 
 
+def packed_pool(pool: Json) -> Json:
+    """A pool whose lists of numbers are runs."""
+    return {**pool, "pages": _runs_of(pool["pages"]), "states": {n: _runs_of(b) for n, b in pool["states"].items()}}
+
+
+def unpacked_pool(row: Json) -> dict[str, Any]:
+    return {**row, "pages": _buffers(row["pages"]), "states": {name: _buffers(b) for name, b in row["states"].items()}}
+
+
+def _runs_of(buffers: Json) -> Json:
+    return {word: runs(numbers) for word, numbers in buffers.items()}
+
+
+def _buffers(row: Json) -> dict[str, list[int]]:
+    return {word: numbers_of(text) for word, text in row.items()}
+
+
 def _numbered(spec: Json, specs: list[Json]) -> int:
     if spec not in specs:
         specs.append(spec)

@@ -117,10 +117,11 @@ def counts(found: Sequence[Architecture]) -> str:
 
 
 def table(found: Sequence[Architecture]) -> str:
-    head = ["architecture", "verdict", "evidence", "kinds of caches", "layout", "command"]
+    head = ["architecture", "engine", "verdict", "evidence", "kinds of caches", "layout", "command"]
     body = [
         [
             f"`{row.name}`",
+            row.engine,
             row.verdict,
             row.evidence,
             ", ".join(row.kinds),
@@ -143,7 +144,7 @@ def reasons() -> str:
     said = []
     for release in releases():
         every = grouped((known[f["key"]].architecture, f) for f in map(json.loads, lines(release.facts_file)))
-        none = {name: own for name, own in every.items() if not any("dumps" in f for f in own)}
+        none = {name: own for name, own in every.items() if all("none" in f for f in own)}
         said += [[f"`{name}`", str(release), _reason(none[name][0]["none"])] for name in sorted(none, key=str.lower)]
     return _markdown([["architecture", "release", "why"], ["---"] * 3, *said])
 

@@ -52,7 +52,8 @@ def _pool_of(bound: BoundSide, plane: Plane, pool: Json) -> str:
         return STATES
     if cache.kind == "indexer":
         return INDEXES
-    return WINDOWS if cache.needs.keep is not None and WINDOWS in pool["states"] else PAGES
+    some = cache.needs.keep is not None or cache.needs.chunk is not None
+    return WINDOWS if some and WINDOWS in pool["states"] else PAGES
 
 
 def _in_order(every: Sequence[Plane]) -> list[Plane]:

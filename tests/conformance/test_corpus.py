@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import copy
+import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.conformance.corpus import Configuration, Facts, Release, configurations, facts, facts_line, releases
 from tests.conformance.judge import REFUSED, RIGHT, UNJUDGED, WARNED, WRONG, WRONG_WARNED, Verdict, judged
-from tests.conformance.packed import numbers_of, packed, runs, unpacked
+from tests.conformance.packed import numbers_of, packed, packed_pool, runs, unpacked, unpacked_pool
 from tests.conformance.verdicts import changes, of_architectures, read_verdicts, written
 from tests.shares import share, with_rest
 
+from kvplan.compiler.dumps.dump import read_dump
+from kvplan.compiler.dumps.to_model import recognised
 from kvplan.dsl.library import load
 
 SHARE = 12  # of so many configurations one is judged by `make test`
@@ -28,7 +31,7 @@ PLAIN = {
 def test_the_verdict_of_each_configuration_is_the_one_that_was_accepted(release: Release, rest: bool) -> None:
     """`make conformance ARGS=--accept` accepts what is better."""
     some = share(facts(release).values(), 0, SHARE, rest)
-    found = judged(load((), ()), ((KNOWN[one.key], one) for one in some))
+    found = judged(load((), ()), ((KNOWN[one.key], one) for one in some), release.engine)
     told = "\n".join(map(str, changes(read_verdicts(release.verdicts_file), found)))
     assert not told, f"{release}:\n{told}"
 
@@ -130,3 +133,38 @@ def test_a_dump_is_read_back_from_its_line() -> None:
     assert unpacked(line, specs, "vllm", "0") == whole
     assert specs == whole["specs"]
     assert facts_line("x", [whole, whole]).count("FullAttentionSpec") == 1
+
+
+def pool(**other: object) -> dict[str, Any]:
+    """What SGLang registers of PLAIN with pages of 16 tokens."""
+    pages = {"items": [16 * 4 * 128 * 2] * 8, "layers": [*range(4), *range(4)]}
+    return {"side": {"block": 16}, "class": "MHATokenToKVPool", "pages": pages, "states": {}, **other}
+
+
+@pytest.mark.parametrize(
+    ("found", "word"),
+    [
+        (pool(), RIGHT),
+        (pool(pages={"items": [8192] * 8, "layers": []}), WRONG),
+        (pool(pages={"items": [16384] * 6, "layers": []}), WRONG),
+        (pool(pages={"items": [16384] * 8, "layers": [0, 0, 1, 1, 2, 2, 3, 3]}), WRONG),
+        (pool(states={"swa": {"items": [16384], "layers": []}}), WRONG),
+        (pool(side={"block": 0}), REFUSED),
+    ],
+)
+def test_pools_are_compared_by_bytes_counts_and_layers(found: dict[str, Any], word: str) -> None:
+    configuration = Configuration("x", "X", "by hand", PLAIN)
+    (verdict,) = judged(load((), ()), [(configuration, Facts("x", (), "", (found,)))], "sglang")
+    assert verdict.word == word, verdict.why
+
+
+def test_a_pool_is_read_back_from_its_line() -> None:
+    assert unpacked_pool(packed_pool(pool())) == pool()
+
+
+def test_from_cache_knows_every_cache_class_of_a_release() -> None:
+    """Without a layout, too: each layer of each dump is of a kind."""
+    library, vllm = load((), ()), releases()[-1]
+    for one in share(facts(vllm).values(), 1, SHARE, False):
+        for printed in one.dumps[:1]:
+            assert recognised(read_dump(json.dumps(printed)), library.engine("vllm"), library.kinds).caches

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 from tests.conformance import facts
-from tests.conformance.corpus import Configuration
+from tests.conformance.corpus import Configuration, configurations
 from tests.conformance.environment import DUMPS
 from tests.conformance.facts import FEW, ORDERS, VARIANTS, came_and_went, line_of, requests
 
@@ -81,3 +81,17 @@ def test_only_widths_that_no_cache_depends_on_become_smaller() -> None:
 
 def test_a_configuration_inside_another_is_filled_too() -> None:
     assert CONFIGS.filled({"a": 1, "text_config": {"b": 2}}, {"b": 0}) == {"a": 1, "b": 0, "text_config": {"b": 2}}
+
+
+@pytest.mark.parametrize(
+    ("pools", "error", "kept"), [([{}], "", True), ([], "ValueError: no", True), ([], facts.NO_CLASS, False)]
+)
+def test_what_sglang_has_no_class_for_is_no_fact_of_it(pools: list[object], error: str, kept: bool) -> None:
+    assert facts.served({"pools": pools, "error": error}) is kept
+
+
+def test_sglang_is_asked_for_each_architecture_once() -> None:
+    asked = facts.first_of_each(configurations())
+    assert asked[0].key.startswith("fixture--")
+    others = [found.architecture for found in asked if not found.key.startswith(("fixture--", "tiny--"))]
+    assert len(others) == len({*others})

@@ -21,7 +21,7 @@ def test_the_table_and_the_pages_are_those_of_the_verdicts() -> None:
 def test_a_table_is_read_back() -> None:
     found = (row_of("A", "engine 1.0", [Verdict("a", RIGHT, 2, 0, 2, "", ("gqa",))], ["a-7b"]),)
     assert parsed_table(table_text(found)) == found
-    assert found[0].evidence == "1 of 1 configuration right, 2 dumps of engine 1.0"
+    assert found[0].evidence == "1 of 1 configuration right, 2 dumps"
 
 
 def test_every_word_is_explained() -> None:

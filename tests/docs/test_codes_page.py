@@ -30,6 +30,11 @@ def test_docs_list_every_code() -> None:
     assert fresh == PAGE.read_text()
 
 
+def test_texts_fit_a_terminal() -> None:
+    """A longer line would be wrapped by itself, which tears its paragraph."""
+    assert not [line for said in all_codes().values() for line in said.text.splitlines() if len(line) > 120]
+
+
 def codes_page() -> str:
     """Every code below the heading of its letter as Markdown."""
     return "\n".join(_family(letter, *said) for letter, said in families().items())
