@@ -12,6 +12,8 @@ Plain = Mapping[str, Any]
 PLANS = "plans"
 ANYWHERE = "any machine"
 LOCAL = "localhost"
+# Speaks to engines of different kinds.
+ROUTE = "kvplan route --port {port} --prefill http://{prefill}:{prefill_port} --decode http://{decode}:{decode_port}"
 ROUTER_PORT = 8192
 
 
@@ -116,13 +118,13 @@ def _set(values: Mapping[str, str], between: str) -> Iterable[str]:
 
 
 def _router(answer: Plain, places: Mapping[str, EnginePlace]) -> Iterator[Step]:
-    """What sends requests, if one router speaks to both engines: prompts to who prefills, then to who decodes."""
-    routers = [side["start"]["router"] if side["start"] else "" for side in answer["sides"].values()]
-    if len({*routers}) > 1 or not routers[0]:
+    """What sends requests: the engines' own router, or kvplan's if they differ; nothing if one has no connector."""
+    routers = {side["start"]["router"] if side["start"] else "" for side in answer["sides"].values()}
+    if not all(routers):
         return
     prefill, decode = (places[name] for name in (answer["ways"][0]["from"], answer["ways"][0]["to"]))
     hosts = [shlex.quote(place.host or LOCAL) for place in (prefill, decode)]
-    line = routers[0].format(
+    line = (ROUTE if len(routers) > 1 else next(iter(routers))).format(
         port=ROUTER_PORT, prefill=hosts[0], prefill_port=prefill.http, decode=hosts[1], decode_port=decode.http
     )
     yield Step(ANYWHERE if prefill.host else prefill.label, "start a router, this one or yours", line)

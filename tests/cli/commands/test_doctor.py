@@ -285,9 +285,10 @@ def test_what_a_connector_does_not_support_is_refused(words: tuple[str, ...], te
     assert "TO DO" not in said.stdout
 
 
-def test_two_engines_of_different_packages_have_no_router_and_releases_of_their_own() -> None:
+def test_two_engines_of_different_packages_have_kvplan_s_router_and_releases_of_their_own() -> None:
     told = answer("llama-3.1-8b.json", "--release", "0.33.0", "--peer-engine", "sglang")
-    assert [step["run"].split()[1] for step in told["steps"]] == ["vllm", "sglang"]
+    assert [step["run"].split()[1] for step in told["steps"]] == ["vllm", "sglang", "route"]
+    assert told["steps"][-1]["run"].endswith("--prefill http://localhost:8100 --decode http://localhost:8200")
     assert told["works"]
 
 
