@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from typing import TypeVar
 
-from kvplan.runtime.control.channel import PROBE, ControlServer
+from kvplan.runtime.control.channel import ControlServer
 from kvplan.runtime.control.keys import Keys, Plain
+from kvplan.runtime.control.shared import PROBE
 from kvplan.runtime.errors import HandleError, TransportError
 from kvplan.runtime.inspection import ConnectionState, Inspection
 from kvplan.runtime.memory.register import Pool
@@ -225,7 +226,7 @@ class Endpoint:
 
     def connections(self) -> tuple[ConnectionState, ...]:
         """The connections with peers, of both halves; none where there is no server."""
-        return () if self.server is None else self.server.connections()
+        return () if self.server is None else self.server.lines.connections()
 
     def forget(self, peer: str) -> None:
         """Have the transport forget a peer, unless a half needs it to know that."""
@@ -253,7 +254,7 @@ class Endpoint:
         if self.closed:
             return [], QUIET
         seen = [half.look() for half in self.halves]
-        if self.server is not None and self.server.doubts:
+        if self.server is not None and self.server.lines.doubts:
             seen.append(([], PROBE))
         return [one for wakers, _ in seen for one in wakers], min((seconds for _, seconds in seen), default=QUIET)
 

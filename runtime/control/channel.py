@@ -11,26 +11,27 @@ them.
 from __future__ import annotations
 
 import os
-import time
 import weakref
 from collections import deque
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from kvplan.plan.errors import KvplanError
 from kvplan.runtime.control.addresses import check_address, is_loopback
-from kvplan.runtime.control.card import BACK, MAGIC, Hello, Refusal, encode, seal, together, together_back, unseal
+from kvplan.runtime.control.card import BACK, Hello, Refusal, encode, seal, together, together_back
 from kvplan.runtime.control.keys import Keys, Plain, server, text
-from kvplan.runtime.control.lines import MOST, LinePeer, PrefillLine
+from kvplan.runtime.control.lines import MOST, PrefillLine, opened
 from kvplan.runtime.control.messages import Bye, ToDecode, ToPrefill
 from kvplan.runtime.control.outbox import LineState, Outbox
+from kvplan.runtime.control.shared import SharedLines
 from kvplan.runtime.control.sockets import (
     LINGER,
     Guard,
     client_context,
     descriptors,
+    disconnected,
     end,
     key_of,
     milliseconds,
@@ -42,13 +43,10 @@ from kvplan.runtime.control.sockets import (
     waits,
     watch_client,
 )
-from kvplan.runtime.errors import CardError, HandshakeError, KeysError, PeerLostError, ProtocolError
-from kvplan.runtime.inspection import ConnectionState
+from kvplan.runtime.errors import HandshakeError, KeysError, PeerLostError, ProtocolError
 from kvplan.runtime.ops import logs
 
 FAILURES = 4
-# Seconds: after some connection of a server has ended, so long and so often it is tried which of its lines that was.
-DOUBT, PROBE = 1.0, 0.02
 
 
 class ControlServer:
@@ -62,14 +60,7 @@ class ControlServer:
         context, self._closed, self._keys = new_context(), False, keys
         self._outboxes: dict[bytes, Outbox] = {}
         self._unread, self._gathers = deque[tuple[bytes, Any]](), False
-        # Who said hello in the last messages, by what key; the peers that the prefill half has met.
-        self._knocked: dict[bytes, bytes] = {}
-        self._met: dict[bytes, LinePeer] = {}
-        # What the decode half may use, or does: connections that peers have made, and those that were made from here.
-        self._accepted: dict[bytes, AcceptedLine] = {}
-        self._dialed: dict[bytes, ControlClient] = {}
-        self._gone = set[bytes]()
-        self._doubt = float("-inf")
+        self.lines = SharedLines(self.hand_over, self._watch)
         self._socket = socket(context, zmq.ROUTER, bind)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         guard = Guard()
@@ -79,7 +70,10 @@ class ControlServer:
         self._finalize()
         try:
             guard.admit(self._socket, keys)
-            self._listen(bind)
+            self._socket.bind(bind)
+        except zmq.ZMQError as error:
+            self.close()
+            raise HandshakeError(f"cannot listen at {bind}: {error}") from error
         except HandshakeError:
             self.close()
             raise
@@ -91,16 +85,17 @@ class ControlServer:
 
     def receive(self, most: int = MOST) -> list[tuple[bytes, Any]]:
         """What came since the last call, at most `most`: who sent it, and a ToPrefill struct or a CardError."""
-        self._gone.update(self._flush_all())
+        self.lines.gone.update(self._flush_all())
         # Asked once, for connections of either maker: those that are read first leave the others their turn.
         room = not self._closed and len(self._unread) < most
         if room:
             self._read(most)
-        for key, line in list(self._dialed.items()):
-            self._hear_back(key, line, room)
-        for accepted in self._accepted.values():
-            if not accepted.taken:
-                accepted.flush()
+        for line in list(self.lines.dialed.values()):
+            self.lines.hear(line)
+            # The line reads no more until this is taken.
+            if line.back and room:
+                self._hear_back(line)
+        self.lines.flush()
         return [self._unread.popleft() for _ in range(min(most, len(self._unread)))]
 
     def send(self, identity: bytes, message: msgspec.Struct) -> bool:
@@ -110,7 +105,10 @@ class ControlServer:
             return False
         outbox = self._outboxes.get(identity)
         if outbox is None:
-            outbox = self._outboxes[identity] = self._outbox(identity)
+            # One in which nothing waits is false.
+            dialed = self.lines.outbox(identity)
+            outbox = Outbox(partial(self.hand_over, identity), together) if dialed is None else dialed
+            self._outboxes[identity] = outbox
         return outbox.put(data) and ((self._gathers and not outbox.ample) or self._flush(identity))
 
     def gather(self) -> None:
@@ -119,90 +117,30 @@ class ControlServer:
 
     def flush(self) -> list[bytes]:
         """Say what is to be said, as far as it is taken; returns those who are gone."""
-        gone = [*self._gone, *self._flush_all()]
-        self._gone.clear()
+        gone = [*self.lines.gone, *self._flush_all()]
+        self.lines.gone.clear()
         return gone
 
     def behind(self) -> list[bytes]:
         """The peers for whom something waits until they take it."""
         return [identity for identity, outbox in self._outboxes.items() if outbox.full]
 
-    def meet(self, identity: bytes, hello: Hello) -> None:
-        """The prefill half has met who says hello: the decode half may ask it over the same connection."""
-        dialed = self._dialed.get(identity)
-        key = self._knocked.get(identity, b"") if dialed is None else dialed.server_key
-        peer = LinePeer(hello.name, hello.run, hello.worker, hello.answers, key)
-        self._met[identity] = peer
-        if dialed is None and peer.answers and identity not in self._accepted:
-            self._accepted[identity] = AcceptedLine(self, identity, peer)
-
     def forget(self, identity: bytes) -> None:
         """The prefill half has dropped this peer: what waits for it is not said."""
         self._outboxes.pop(identity, None)
-        self._met.pop(identity, None)
-        if (line := self._accepted.get(identity)) is not None and not line.taken:
-            del self._accepted[identity]
-        if (dialed := self._dialed.get(identity)) is not None and not dialed.taken:
-            dialed.close()
-
-    def attach(self, line: ControlClient, peer: LinePeer) -> None:
-        """The decode half has met a worker over a line that was made from here: it may speak to the prefill half."""
-        if line.server is self:
-            return
-        # A peer may choose what ZeroMQ calls it: not this.
-        line.server, line.name, line.peer = self, b"dialed" + os.urandom(8), peer
-        self._dialed[line.name] = line
-
-    def detach(self, line: ControlClient) -> None:
-        """A line that was made from here has ended, for both halves."""
-        self._dialed.pop(line.name, None)
-        self._gone.add(line.name)
-
-    def serves(self, identity: bytes) -> bool:
-        """Whether the prefill half has met the peer of a connection."""
-        return identity in self._met
-
-    def take(self, wanted: Callable[[LinePeer], bool], key: bytes) -> PrefillLine | None:
-        """The newest line that the decode half does not use yet, to a peer that is wanted and has that public key.
-
-        None if there is none. It is taken until it is left.
-        """
-        lines = [*self._dialed.values(), *self._accepted.values()]
-        fit = (one for one in reversed(lines) if not one.taken and wanted(one.peer) and one.peer.key == key)
-        line = next((one for one in fit if one.broken() is None), None)
-        if line is None:
-            return None
-        if isinstance(line, AcceptedLine):
-            self._watch()
-        line.begin()
-        return line
-
-    def connections(self) -> tuple[ConnectionState, ...]:
-        """The connections with peers, whoever made them."""
-        peers = {**{key: line.peer for key, line in {**self._accepted, **self._dialed}.items()}, **self._met}
-        return tuple(self._state(key, peer) for key, peer in peers.items())
-
-    def _state(self, key: bytes, peer: LinePeer) -> ConnectionState:
-        line = self._dialed.get(key) or self._accepted.get(key)
-        asks = line is not None and line.taken
-        return ConnectionState(peer.engine, peer.run, peer.worker, key in self._dialed, asks, key in self._met)
+        self.lines.forget(identity)
 
     def filenos(self) -> list[int]:
         """Descriptors that may become readable when a message comes: hints, for any thread."""
         own = [self._socket] if self._monitor is None else [self._socket, self._monitor]
-        return [*descriptors(*own), *(one for line in self._idle() for one in line.filenos())]
+        return [*descriptors(*own), *(one for line in self.lines.idle() for one in line.filenos())]
 
     def pending(self) -> bool:
         """Whether a message can be received, of which `filenos` may not tell any more."""
         if self._closed:
             return False
-        read = len(self._unread) > 0 or any(line.back for line in self._dialed.values())
-        return read or waits(self._socket) or any(line.pending() for line in self._idle())
-
-    @property
-    def doubts(self) -> bool:
-        """Whether a connection has ended a moment ago: it is tried which one that was."""
-        return time.monotonic() < self._doubt
+        read = len(self._unread) > 0 or any(line.back for line in self.lines.dialed.values())
+        return read or waits(self._socket) or any(line.pending() for line in self.lines.idle())
 
     def hand_over(self, identity: bytes, message: bytes) -> LineState:
         """Hand a sealed message to a connection that a peer has made."""
@@ -219,24 +157,11 @@ class ControlServer:
             return
         self._flush_all()
         self._closed = True
-        for line in list(self._dialed.values()):
+        for line in list(self.lines.dialed.values()):
             line.close()
         # The last words may be those that a request has ended well.
         self._socket.linger = LINGER
         self._end()
-
-    def end_accepted(self, identity: bytes) -> None:
-        """The decode half does not use a peer's connection any more."""
-        if identity not in self._met:
-            self._accepted.pop(identity, None)
-
-    def lost(self, identity: bytes) -> None:
-        """A peer's connection has ended: neither half is heard over it any more."""
-        self._gone.add(identity)
-
-    def _idle(self) -> list[ControlClient]:
-        """The lines made from here that no engine of the decode half reads."""
-        return [line for line in self._dialed.values() if not line.asked]
 
     def _finalize(self) -> None:
         self._end = weakref.finalize(self, end, os.getpid(), self._socket, self._monitor, *self._rest)
@@ -250,69 +175,35 @@ class ControlServer:
             self._monitor = watch_client(self._socket)
             self._finalize()
 
-    def _listen(self, bind: str) -> None:
-        import zmq
-
-        try:
-            self._socket.bind(bind)
-        except zmq.ZMQError as error:
-            raise HandshakeError(f"cannot listen at {bind}: {error}") from error
-
     def _read(self, most: int) -> None:
-        self._look_after()
+        if self._monitor is not None and disconnected(self._monitor, MOST):
+            self.lines.doubt()
         keyed = [(key_of(frames), [frame.bytes for frame in frames]) for frames in received_frames(self._socket, most)]
         allowed = self._keys.allowed() if keyed and isinstance(self._keys, Keys) else {key for key, _ in keyed}
         if keyed:
             unread = {identity for identity, _ in self._unread}
-            self._knocked = {identity: key for identity, key in self._knocked.items() if identity in unread}
+            self.lines.forget_knocks(unread)
         for key, (identity, *frames) in keyed:
             # A peer may choose what ZeroMQ calls it.
-            if identity in self._dialed:
+            if identity in self.lines.dialed:
                 continue
             if key not in allowed:
                 self._unread.append((identity, self._bar(identity)))
             elif frames and frames[0].startswith(BACK):
-                self._accepted_hears(identity, frames)
+                self.lines.hear_accepted(identity, frames)
             else:
                 messages = self._open(identity, frames)
                 if any(isinstance(message, Hello) for message in messages):
-                    self._knocked[identity] = key
+                    self.lines.knock(identity, key)
                 self._unread.extend((identity, message) for message in messages)
 
-    def _look_after(self) -> None:
-        if self._monitor is not None and waits(self._monitor):
-            import zmq
-            from zmq.utils.monitor import parse_monitor_message
-
-            events = {int(parse_monitor_message(frames)["event"]) for frames in received(self._monitor, MOST)}
-            if zmq.EVENT_DISCONNECTED in events:
-                self._doubt = time.monotonic() + DOUBT
-
-    def _accepted_hears(self, identity: bytes, frames: list[bytes]) -> None:
-        """A message for the decode half. Late ones, for a line that it does not use any more, are nobody's."""
-        line = self._accepted.get(identity)
-        if line is not None and line.taken and frames != [BACK]:
-            line.unread.extend(_opened(frames, ToDecode, BACK))
-
-    def _hear_back(self, identity: bytes, line: ControlClient, room: bool) -> None:
+    def _hear_back(self, line: ControlClient) -> None:
         """What came for the prefill half over a line that was made from here."""
-        if not line.asked:
-            line.flush()
-            line.read()
-            if line.broken() is not None:
-                self._gone.add(identity)
-        # The line reads no more until this is taken.
-        if not (line.back and room):
-            return
         messages, line.back = list(line.back), deque()
         if isinstance(self._keys, Keys) and line.server_key not in self._keys.allowed():
-            messages = [self._bar(identity)]
-        self._unread.extend((identity, message) for message in messages)
-
-    def _outbox(self, identity: bytes) -> Outbox:
-        if (line := self._dialed.get(identity)) is not None:
-            return Outbox(line.hand_over, together_back)
-        return Outbox(lambda waiting: self.hand_over(identity, waiting), together)
+            line.hand_over(together_back([encode(_barred())]))
+            messages = [Bye()]
+        self._unread.extend((line.name, message) for message in messages)
 
     def _flush_all(self) -> list[bytes]:
         return [] if self._closed else [identity for identity in list(self._outboxes) if not self._flush(identity)]
@@ -323,88 +214,29 @@ class ControlServer:
         listens = outbox.flush()
         if not len(outbox):
             del self._outboxes[identity]
-        if not listens and identity in self._accepted:
-            self._accepted[identity].lose_connection()
+        if not listens and (line := self.lines.accepted(identity)) is not None:
+            line.lose_connection()
         return listens
 
     def _bar(self, identity: bytes) -> Bye:
         """Tell one whose key was taken back since it connected; its words count as a goodbye, in both halves."""
-        refusal, line = Refusal(KeysError.code, "its key was taken back", False, b""), self._dialed.get(identity)
-        if line is not None:
-            line.hand_over(together_back([encode(refusal)]))
-            return Bye()
-        sent(self._socket, [identity], seal(refusal))
-        if identity in self._accepted:
-            self._accepted[identity].lose(KeysError(f"the key of {self._accepted[identity].address} was taken back"))
+        sent(self._socket, [identity], seal(_barred()))
+        if (line := self.lines.accepted(identity)) is not None:
+            line.lose(KeysError(f"the key of {line.address} was taken back"))
         return Bye()
 
     def _open(self, identity: bytes, frames: list[bytes]) -> list[Any]:
         """The structs of a message, or why there is none. Another release is told."""
-        messages = _opened(frames, ToPrefill)
+        messages = opened(frames, ToPrefill)
         if isinstance(messages[0], ProtocolError):
             sent(self._socket, [identity], seal(Refusal(messages[0].code, str(messages[0]), False, b"")))
         return messages
 
 
-class AcceptedLine(PrefillLine):
-    """A connection that a peer's decode half made to the server here, over which its prefill half is asked."""
-
-    def __init__(self, server: ControlServer, identity: bytes, peer: LinePeer) -> None:
-        address = peer.answers[min(peer.worker, len(peer.answers) - 1)]
-        super().__init__(address, Outbox(self._hand_over, together_back), peer)
-        self._server, self._identity = server, identity
-        self.taken, self._probed = False, float("-inf")
-
-    def broken(self) -> KvplanError | None:
-        """As the base says. Which connection of a server has ended is found by trying all of them."""
-        if self.error is None and self._server.doubts and time.monotonic() - self._probed > PROBE:
-            self._probed = time.monotonic()
-            self._hand_over(BACK)
-        return self.error
-
-    def lose(self, error: KvplanError) -> None:
-        """Nothing more is said or heard."""
-        self.error = self.error or error
-
-    def lose_connection(self) -> None:
-        self.lose(PeerLostError(f"the connection of {self.address} is lost: connect again"))
-
-    def read(self, most: int = MOST) -> None:
-        """The server has read it."""
-
-    def receive(self, most: int = MOST) -> list[Any]:
-        """All that the server has read: it reads no more than it is asked to at once."""
-        return super().receive(max(most, len(self.unread)))
-
-    def wait(self, seconds: float) -> None:
-        """As `read`: who drives the server waits."""
-
-    def close(self) -> None:
-        self.lose(PeerLostError(f"the connection of {self.address} is closed"))
-        self.end()
-
-    def filenos(self) -> list[int]:
-        return []
-
-    def pending(self) -> bool:
-        return len(self.unread) > 0
-
-    def end(self) -> None:
-        self.taken = False
-        self._server.end_accepted(self._identity)
-
-    def _hand_over(self, waiting: bytes) -> LineState:
-        state = self._server.hand_over(self._identity, waiting)
-        if state is LineState.GONE:
-            self.lose_connection()
-            self._server.lost(self._identity)
-        return state
-
-
 class ControlClient(PrefillLine):
     """A decode worker's connection to one prefill worker. With keys, the server must have `server_key`.
 
-    If a `server` here knows it, as `name`, the peer's decode half may ask over it: `back` is what it said.
+    If `shared` lines here know it, as `name`, the peer's decode half may ask over it: `back` is what it said.
     """
 
     def __init__(self, address: str, keys: Keys | Plain, server_key: bytes | None = None) -> None:
@@ -416,7 +248,7 @@ class ControlClient(PrefillLine):
             raise KeysError(f"{address}: a server's key was given, {text(server_key)}, but no keys of our own")
         super().__init__(address, Outbox(self.hand_over, together))
         self._closed = False
-        self.server: ControlServer | None = None
+        self.shared: SharedLines | None = None
         self.name, self.back = b"", deque[Any]()
         self._own_key = keys.public if isinstance(keys, Keys) else b""
         self.server_key = server(keys, server_key) if isinstance(keys, Keys) else b""
@@ -449,9 +281,9 @@ class ControlClient(PrefillLine):
         for frames in received(self._socket, most):
             if not frames[0].startswith(BACK):
                 if self.taken:
-                    self.unread.extend(_opened(frames, ToDecode))
+                    self.unread.extend(opened(frames, ToDecode))
             elif frames != [BACK]:
-                self.back.extend(_opened(frames, ToPrefill, BACK))
+                self.back.extend(opened(frames, ToPrefill, BACK))
 
     def filenos(self) -> list[int]:
         """Descriptors that may become readable when something comes, or a connection changes: hints, for any thread."""
@@ -485,7 +317,7 @@ class ControlClient(PrefillLine):
     def end(self) -> None:
         """As the base says: the prefill half may have met the peer of this connection, too."""
         self.taken = False
-        if self.server is None or self.error is not None or not self.server.serves(self.name):
+        if self.shared is None or self.error is not None or not self.shared.serves(self.name):
             self.close()
 
     def close(self) -> None:
@@ -493,8 +325,8 @@ class ControlClient(PrefillLine):
         if self._closed:
             return
         self._closed = True
-        if self.server is not None:
-            self.server.detach(self)
+        if self.shared is not None:
+            self.shared.detach(self.name)
         self.error = self.error or PeerLostError(f"the connection to {self.address} is closed")
         self._socket.linger = LINGER
         self._end()
@@ -535,9 +367,5 @@ def _check(address: str, keys: Keys | Plain) -> None:
         raise KeysError(f"{address} is not on this machine, and there are no keys: make some with `kvplan keys`")
 
 
-def _opened(frames: list[bytes], kind: Any, magic: bytes = MAGIC) -> list[Any]:
-    """The structs of a message, or why there is none."""
-    try:
-        return unseal(frames[0] if len(frames) == 1 else b"".join(frames), kind, magic)
-    except CardError as error:
-        return [error]
+def _barred() -> Refusal:
+    return Refusal(KeysError.code, "its key was taken back", False, b"")

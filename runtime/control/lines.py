@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 
 from kvplan.plan.errors import KvplanError
-from kvplan.runtime.control.card import encode
+from kvplan.runtime.control.card import MAGIC, encode, unseal
 from kvplan.runtime.control.messages import Bye
 from kvplan.runtime.control.outbox import Outbox
-from kvplan.runtime.errors import PeerLostError
+from kvplan.runtime.errors import CardError, PeerLostError
 
 # Messages of a line that are received at once, or wait until they are.
 MOST = 256
@@ -127,3 +127,11 @@ class PrefillLine(ABC):
         self.send(Bye())
         self.flush()
         self.end()
+
+
+def opened(frames: list[bytes], kind: Any, magic: bytes = MAGIC) -> list[Any]:
+    """The structs of a message, or why there is none."""
+    try:
+        return unseal(frames[0] if len(frames) == 1 else b"".join(frames), kind, magic)
+    except CardError as error:
+        return [error]

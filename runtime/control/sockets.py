@@ -120,6 +120,15 @@ def watch_client(socket: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
     return monitor
 
 
+def disconnected(monitor: zmq.Socket[bytes], most: int) -> bool:
+    """Whether a monitor has told since it was last asked that a connection has ended."""
+    import zmq
+    from zmq.utils.monitor import parse_monitor_message
+
+    told = received(monitor, most) if waits(monitor) else []
+    return any(parse_monitor_message(frames)["event"] == zmq.EVENT_DISCONNECTED for frames in told)
+
+
 class Guard:
     """Who lets only those into a server's socket whom its keys allow, in a thread, until it is stopped."""
 

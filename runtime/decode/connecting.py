@@ -102,7 +102,7 @@ class Connector:
         if listener is None:
             return None
         public = server(keys, key) if isinstance(keys, Keys) else b""
-        line = self._owner.call(lambda: listener.take(wanted, public))
+        line = self._owner.call(lambda: listener.lines.take(wanted, public))
         return None if line is None else BorrowedLine(line, self._owner)
 
     def _helping(self, met: MetEngine) -> list[int]:

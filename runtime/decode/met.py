@@ -126,7 +126,7 @@ class MetEngines:
         for card, line in met.workers if server is not None else ():
             if server is not None and isinstance(line, ControlClient):
                 peer = LinePeer(engine.name, engine.card.run, card.worker, engine.card.addresses, line.server_key)
-                server.attach(line, peer)
+                server.lines.attach(line, peer)
         return engine
 
     def _replan(self, before: PrefillEngine, met: MetEngine) -> PrefillEngine:

@@ -108,7 +108,7 @@ class PrefillDriver:
         elif isinstance(message, Hello):
             answer = self._greeter.greet(identity, message)
             if isinstance(answer, WorkerCard):
-                self._server.meet(identity, message)
+                self._server.lines.meet(identity, message)
             self._server.send(identity, answer)
         elif reader is None:
             self._turn(effects.Stranger(identity, message))

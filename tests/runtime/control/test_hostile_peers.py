@@ -165,7 +165,8 @@ def test_who_takes_no_more_is_told_when_it_does(worker: Any, caller: Caller, mon
     names, full = [f"late {number}" for number in range(50)], True
     caller.hello(name="slow", run="slow")
     caller.ask(Claim(1, tuple(names), tuple(names)))
-    monkeypatch.setattr(ControlServer, "behind", lambda _, identity: full)
+    readers = worker.half.core.state.sessions
+    monkeypatch.setattr(ControlServer, "behind", lambda _: [reader.identity for reader in readers] if full else [])
     for name in names:
         worker.hold(name)
     assert caller.hear(0.2) is None

@@ -118,6 +118,11 @@ class Desk:
 
     doubts = False
 
+    @property
+    def lines(self) -> Desk:
+        """What both halves may use: nothing is shared."""
+        return self
+
     def connections(self) -> tuple[()]:
         return ()
 
