@@ -54,6 +54,8 @@ MIXED = (
                vllm=("--no-enable-prefix-caching",), triton=True),
     *both_ways(32, 64, "weights that differ", decode_model="qwen3_other", lengths=(37,), chats=0,
                refused="has revision"),
+    *both_ways(32, 64, "rotary embeddings that differ", vllm=("--hf-overrides", '{"rope_theta": 20000}'), lengths=(37,),
+               chats=0, refused="has rotary embedding"),
 )  # fmt: skip
 
 
