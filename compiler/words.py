@@ -36,7 +36,9 @@ def needed(needs: Needs) -> str:
     late = [f"the last {many(needs.keep, 'token')}"] if needs.keep is not None else []
     late += [f"those from the last multiple of {needs.chunk:,} on"] if needs.chunk is not None else []
     early = [f"the first {many(needs.sink, 'token')}"] if late and needs.sink else []
-    return " and ".join([*early, *late])
+    whole = f"those in whole blocks of {needs.whole:,}" if needs.whole > 1 else ""
+    of = f", of {whole}" if early or late else whole
+    return " and ".join([*early, *late]) + (of if whole else "")
 
 
 def reading(plan: Plan, pair: Pair) -> str:

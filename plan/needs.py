@@ -13,14 +13,20 @@ class Needs:
     """Which tokens of a range that ends behind token `end` a reader must have: all, unless `keep` or `chunk` is given.
 
     `keep`: the last `keep` tokens; `chunk`: those from the last multiple of `chunk` on; and the first `sink` tokens.
+    With `whole` the range ends at a multiple of so many tokens: those behind it are computed again by the reader.
     """
 
     keep: int | None = None
     chunk: int | None = None
     sink: int = 0
+    whole: int = 1
+
+    def stop(self, end: int) -> int:
+        """Where the range ends that a reader has, of one that ends behind token `end`."""
+        return end // self.whole * self.whole
 
     def low(self, end: int) -> int:
-        """The first token before `end` that is needed, sinks set aside; 0 or less where none is left out."""
+        """The first token that is needed of a range that stops at `end`, sinks set aside; 0 or less for all."""
         window = 0 if self.keep is None else end - self.keep
         return max(window, 0 if self.chunk is None else end // self.chunk * self.chunk)
 
@@ -29,6 +35,7 @@ class Needs:
 
         Rows of `rows` tokens are whole: one that is not full at `end` is nobody's, one with a sink is needed whole.
         """
+        end = self.stop(end)
         if self.keep is None and self.chunk is None:
             start, stop = first // rows * rows, end // rows * rows
             return [(start, stop)] if start < stop else []
@@ -50,9 +57,10 @@ def oldest(at: int, ring: int, rows: int = 1) -> int:
 def room(needs: Needs, rows: int = 1) -> int | None:
     """The tokens that a ring must have room for, with rows of `rows` tokens; None where no ring is large enough.
 
-    A row that is not full yet takes the place of a whole one, unless the needed rows begin with a chunk.
+    A row that is not full yet takes the place of a whole one, unless the needed rows begin with a chunk; and so do
+    tokens behind the last whole block.
     """
     most = [needs.keep + rows - 1] if needs.keep is not None else []
     if needs.chunk is not None:
         most.append(needs.chunk - 1 if needs.chunk % rows == 0 else needs.chunk + rows - 2)
-    return min(most) if most else None
+    return min(most) + needs.whole - 1 if most else None

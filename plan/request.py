@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -138,17 +138,17 @@ def check_complete(side: str, needed: Set[str], tables: Tables) -> None:
         )
 
 
-def runs(rule: MatchRule, request: Request, shards: tuple[int, int], tokens: Interval | None = None) -> Runs:
-    """The runs of one pair of groups, of `tokens` only where they are given.
+def runs(rule: MatchRule, request: Request, shards: tuple[int, int], some: Sequence[Interval] | None = None) -> Runs:
+    """The runs of one pair of groups; of `some` of the tokens that it needs, in whole rows, where they are given.
 
     Raises BadRequestError where a table is missing, short, or null where tokens are.
     """
     theirs, ours = rule.prefill, rule.decode
-    first, end = tokens or request.range_of(ours)
+    first, end = request.range_of(ours)
     if first >= end:
         return NO_RUNS
     state = ours.store == "state"
-    needed = () if state else rule.needs.ranges(first, end, rule.rows)
+    needed = () if state else rule.needs.ranges(first, end, rule.rows) if some is None else some
     if not (state or needed):
         return NO_RUNS
     tables = _table(request.prefill, "prefill", theirs.name), _table(request.decode, "decode", ours.name)

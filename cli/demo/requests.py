@@ -60,7 +60,8 @@ def _context(least: int, caches: Iterable[BoundCache]) -> tuple[int, int]:
     # The longest chunk begins in the middle of the range, unless one does already.
     shift = -(-length // 2 // longest) * longest - length // 2 if longest >= length else 0
     rows = {tensor.tokens_per_row for cache in caches for tensor in cache.tensors}
-    return FIRST + shift, _inside(length + shift, chunks | rows)
+    wholes = {cache.needs.whole for cache in caches}
+    return FIRST + shift, _inside(length + shift, chunks | rows | wholes)
 
 
 def _inside(end: int, cuts: Collection[int]) -> int:

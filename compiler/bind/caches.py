@@ -141,14 +141,14 @@ def _check_split_axes(cache: str, tensors: tuple[BoundTensor, ...]) -> None:
 def _needs(cache: str, needs: NeedsRule | None, env: Env) -> Needed:
     if needs is None:
         return ALL
-    exprs = {"window": needs.window, "retain": needs.retain, "chunk": needs.chunk, "sink": needs.sink}
-    window, retain, chunk, sink = (_tokens(cache, word, evaluate(e, env) if e else 0) for word, e in exprs.items())
+    given = {word: _tokens(cache, word, evaluate(expr, env)) for word, expr in needs.limits}
+    window, retain, chunk, sink, whole = (given.get(word, 0) for word in ("window", "retain", "chunk", "sink", "whole"))
     if window and chunk:
         said = f"cache {cache!r} needs a window of {window} and a chunk of {chunk} tokens"
         raise BadInput("S018", said, "give one of them")
     if not window and not chunk:
-        return ALL
-    return Needed(window - 1 + retain if window else None, chunk or None, sink)
+        return Needed(whole=max(1, whole))
+    return Needed(window - 1 + retain if window else None, chunk or None, sink, max(1, whole))
 
 
 def _tokens(cache: str, word: str, value: Value | SizeSet) -> int:

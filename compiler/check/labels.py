@@ -48,12 +48,13 @@ class NeededTokens:
 
     def test(self, token: Labels, rows: int = 1) -> Mask:
         """Which tokens those are; with `rows`, which rows of so many tokens, given by their last ones."""
-        inside: Mask = (token >= self.first) & (token < self.end)
+        end = self.end - self.end % self.needs.whole
+        inside: Mask = (token >= self.first) & (token < end)
         if self.needs.keep is None and self.needs.chunk is None:
             return inside
         late = np.ones(token.shape, np.bool_)
-        late &= True if self.needs.keep is None else token >= self.end - self.needs.keep
-        late &= True if self.needs.chunk is None else token // self.needs.chunk == self.end // self.needs.chunk
+        late &= True if self.needs.keep is None else token >= end - self.needs.keep
+        late &= True if self.needs.chunk is None else token // self.needs.chunk == end // self.needs.chunk
         return inside & (late | (token - rows + 1 < self.needs.sink))
 
 

@@ -47,7 +47,8 @@ def sample_range(prefill: BoundSide, decode: BoundSide) -> tuple[int, int]:
     chunks = [n.chunk for n in needs if n.chunk is not None]
     far = max((chunk for chunk in chunks if chunk > SHORT), default=0)
     shift = max(0, -(-end // 2 // far) * far - end // 2) if far else 0
-    inside = (n for n in range(LEAST) if all((end + shift + n) % chunk for chunk in chunks))
+    ragged = [*chunks, *(n.whole for n in needs if n.whole > 1)]
+    inside = (n for n in range(LEAST) if all((end + shift + n) % each for each in ragged))
     end += next(inside, 0)
     return FIRST + shift, end + shift
 

@@ -48,13 +48,16 @@ def _place(group: Group, rows: int) -> str:
 
 def _needed(needs: Needs) -> str:
     """Which tokens of those before `end` are read, unless all are."""
-    lowest = [f"end - {flat(needs.keep)}"] if needs.keep is not None else []
-    lowest += [f"end // {flat(needs.chunk)} * {flat(needs.chunk)}"] if needs.chunk is not None else []
+    end, whole = "end", ""
+    if needs.whole > 1:
+        end, whole = "stop", f", those before stop = end // {flat(needs.whole)} * {flat(needs.whole)}"
+    lowest = [f"{end} - {flat(needs.keep)}"] if needs.keep is not None else []
+    lowest += [f"{end} // {flat(needs.chunk)} * {flat(needs.chunk)}"] if needs.chunk is not None else []
     if not lowest:
-        return ""
+        return whole
     first = f" the first {flat(needs.sink)} and" if needs.sink else ""
     low = lowest[0] if len(lowest) == 1 else f"max({', '.join(lowest)})"
-    return f",{first} from {low} on"
+    return f"{whole},{first} from {low} on"
 
 
 def _ends(rule: MatchRule) -> str:

@@ -116,7 +116,7 @@ def _needs(cache: Cache, kind: Kind, env: Env) -> object:
     """`all`, or the limits by name, less those that are 0; None for a state, which is read whole."""
     needs = cache.needs or kind.needs
     found = {name: _said(expr, env) for name, expr in (needs.limits if needs else ())}
-    limited = any(found.get(name, 0) != 0 for name in ("window", "chunk"))
+    limited = any(found.get(name, 0) != 0 for name in ("window", "chunk", "whole"))
     if kind.store == "state":
         return None
     return {name: value for name, value in found.items() if value != 0} if limited else "all"

@@ -108,10 +108,11 @@ def _in_common(prefill: BoundSide, decode: BoundSide) -> str:
 def _check_needs(prefill: BoundCache, decode: BoundCache) -> None:
     """Prefill keeps every token that decode needs, whatever the range."""
     kept, needed = prefill.needs, decode.needs
-    all_kept = kept.keep is None and kept.chunk is None
+    all_kept = kept.keep is None and kept.chunk is None and needed.whole % kept.whole == 0
     window = kept.keep is not None and needed.keep is not None and needed.keep <= kept.keep
     chunk = kept.chunk is not None and needed.chunk == kept.chunk
-    if not all_kept and not (needed.sink <= kept.sink and (window or chunk)):
+    alike = needed.whole == kept.whole and needed.sink <= kept.sink
+    if not all_kept and not (alike and (window or chunk)):
         said = f"decode needs {_tokens(needed)} of {decode.name!r}, prefill keeps {_tokens(kept)}"
         raise Refused("C137", said, "give both sides the options that the window, what it retains and sinks depend on")
 

@@ -42,10 +42,13 @@ def at_once(limits: Sequence[Value | SizeSet | None], place: SourceSpan, note: s
 
 
 def _check_limits(sink: Sink, tree: YamlTable, keys: NeedsRule) -> None:
-    """Report what has nothing to add to (K002): `retain` goes with a window, `sink` with a window or a chunk."""
+    """Report what has nothing to add to (K002): `retain` goes with a window, `sink` with a window or a chunk.
+
+    `whole` stands by itself.
+    """
     if "retain" in keys.given and "window" not in keys.given:
         sink.add("K002", "needs has 'retain' but lacks 'window'", tree.span, help="retained tokens lie before a window")
-    elif "window" not in keys.given and "chunk" not in keys.given:
+    elif not {"window", "chunk"} & {*keys.given} and {*keys.given} != {"whole"}:
         sink.add("K002", "needs lacks 'window' or 'chunk'", tree.span, help="where every token is needed: needs: all")
 
 

@@ -58,6 +58,7 @@ class NeedsRule(FormKeys):
     """The tokens of [first, end) that a reader must have: all, unless `window` or `chunk` is more than 0.
 
     Then those of the last `window` - 1 + `retain` tokens, or from `end // chunk * chunk` on, and of the first `sink`.
+    With `whole`, `end` is a multiple of that first.
     """
 
     window: Expr | None = key(
@@ -68,11 +69,21 @@ class NeedsRule(FormKeys):
         EXPRESSION, "those in the chunk of `end`, from `end // chunk * chunk` on; none where `end` begins a chunk"
     )
     sink: Expr | None = key(EXPRESSION, "the first tokens of the whole request, besides those of the window or chunk")
+    whole: Expr | None = key(
+        EXPRESSION,
+        "those in whole blocks of so many tokens: for all of the above, `end` is `end // whole * whole`",
+    )
 
     @property
     def limits(self) -> tuple[tuple[str, Expr], ...]:
         """What is given, by name."""
-        exprs = {"window": self.window, "retain": self.retain, "chunk": self.chunk, "sink": self.sink}
+        exprs = {
+            "window": self.window,
+            "retain": self.retain,
+            "chunk": self.chunk,
+            "sink": self.sink,
+            "whole": self.whole,
+        }
         return tuple((name, expr) for name, expr in exprs.items() if expr is not None)
 
 

@@ -217,6 +217,7 @@ def _checked_group(group: Group) -> Group:
 
 
 def _check_needs(needs: Needs) -> None:
+    _check_counts("tokens of a whole block", needs.whole)
     if needs.chunk is not None:
         _check_counts("tokens of a chunk", needs.chunk)
     # A window of one token keeps none of those before.

@@ -58,7 +58,7 @@ class SampledTokens:
 
 def needed(tokens: Interval, needs: Needs, per_row: int) -> Ints:
     """The rows that a reader of tokens [first, end) must have."""
-    first, end = tokens
+    first, end = tokens[0], tokens[1] - tokens[1] % needs.whole
     row = np.arange(first // per_row, max(end // per_row, first // per_row), dtype=np.int64)
     last, late = row * per_row + per_row - 1, np.ones(row.shape, np.bool_)
     if needs.keep is None and needs.chunk is None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, replace
-
-import numpy as np
 
 from kvplan.plan import layers as of_layers
 from kvplan.plan import request as requests
@@ -148,25 +146,17 @@ def _runs(plan: Plan, pair: Pair, request: Request, chunk: Chunk, shards: tuple[
     rule = rule_of(plan, pair)
     if _uncut(rule):
         return requests.runs(rule, request, shards) if final(request, chunk) else NO_RUNS
-    # A match asked for these alone leaves none out: its own window, counted from an earlier end, begins
-    # no later.
-    first, end = chunk.tokens
+    # A row moves with the chunk in which it ends.
+    first, end = (token // pair.rows * pair.rows for token in chunk.tokens)
     needed = pair.needs.ranges(*request.tokens, pair.rows)
     cut = [(max(start, first), min(stop, end)) for start, stop in needed]
-    return _together([requests.runs(rule, request, shards, tokens) for tokens in cut])
+    return requests.runs(rule, request, shards, [each for each in cut if each[0] < each[1]])
 
 
 def _uncut(rule: MatchRule) -> bool:
     """Whether the runs of a pair do not follow the tokens of the context: they move whole."""
     theirs, ours = rule.prefill, rule.decode
     return ours.store == "state" or ours.length != CONTEXT or bool(theirs.ring or ours.ring)
-
-
-def _together(parts: Sequence[Runs]) -> Runs:
-    some = [runs for runs in parts if len(runs.count)]
-    if len(some) < 2:
-        return some[0] if some else NO_RUNS
-    return Runs(*(np.concatenate(columns) for columns in zip(*some, strict=True)))
 
 
 def _layers(given: object) -> Layers | None:

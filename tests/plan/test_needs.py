@@ -23,7 +23,8 @@ MOST = 60
 def drawn(random: Random) -> tuple[Needs, int]:
     keep = random.choice([None, random.randint(0, MOST)])
     chunk = random.choice([None, random.randint(1, MOST // 2)])
-    return Needs(keep, chunk, random.choice([0, random.randint(1, 9)])), random.choice([1, 1, 2, 4])
+    sink, whole = random.choice([0, random.randint(1, 9)]), random.choice([1, 1, random.randint(2, MOST // 2)])
+    return Needs(keep, chunk, sink, whole), random.choice([1, 1, 2, 4])
 
 
 def in_rows(needs: Needs, rows: int, first: int, end: int) -> list[int]:
@@ -35,7 +36,7 @@ def test_four_statements_of_the_rule_agree(seed: int) -> None:
     random = Random(seed)
     needs, rows = drawn(random)
     if needs.keep is None and needs.chunk is None:
-        needs = Needs()
+        needs = Needs(whole=needs.whole)
     group = Group("a", "tokens", 8 * rows, 8 * rows, 1, 0)
     rule, table = MatchRule(group, group, needs, rows), Blocks(0, np.arange(MOST))
     for _ in range(30):
@@ -79,6 +80,15 @@ def test_ranges_that_meet_are_one_and_none_is_empty() -> None:
     assert Needs(keep=3, sink=4).ranges(4, 8) == [(5, 8)]
     assert Needs(keep=0).ranges(0, 8) == Needs().ranges(3, 3) == Needs().ranges(1, 3, 4) == []
     assert Needs().ranges(1, 9, 4) == [(0, 8)]
+
+
+def test_tokens_behind_the_last_whole_block_are_not_needed() -> None:
+    assert Needs(whole=32).ranges(0, 100) == [(0, 96)]
+    assert Needs(whole=32).ranges(96, 100) == Needs(whole=32).ranges(0, 31) == []
+    assert Needs(keep=10, whole=32).ranges(0, 100) == [(86, 96)]
+    assert Needs(chunk=64, sink=4, whole=32).ranges(0, 100) == [(0, 4), (64, 96)]
+    assert Needs(whole=6).ranges(0, 17, 4) == [(0, 12)]
+    assert room(Needs(keep=10, whole=32)) == 41
 
 
 def test_a_row_is_one_token_unless_it_is_said() -> None:

@@ -116,10 +116,10 @@ def kind(random: Random, name: str, depth: int, tokens: bool) -> Kind:
 
 
 def needs(random: Random) -> Needs:
-    """All tokens mostly; a window or a chunk, with sinks or without."""
+    """All tokens mostly; a window or a chunk, with sinks or without; sometimes those of whole blocks only."""
     sink = random.choice((0, 0, random.randint(1, 9)))
     choices = (ALL, ALL, Needs(keep=random.randint(0, 30), sink=sink), Needs(chunk=random.randint(1, 20), sink=sink))
-    return random.choice(choices)
+    return replace(random.choice(choices), whole=random.choice((1, 1, 1, random.randint(2, 12))))
 
 
 def bound(random: Random, kinds: Sequence[Kind], depth: int, whole: bool, texts: list[str]) -> BoundSide:

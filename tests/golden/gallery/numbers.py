@@ -87,7 +87,7 @@ def _whole(expr: Expr, env: Env) -> int:
 def _limits(kind: Kind, cache: Cache, env: Env) -> dict[str, int]:
     needs = cache.needs or kind.needs
     found = {name: _whole(expr, env) for name, expr in (needs.limits if needs else ())}
-    reach = found.get("window") or found.get("chunk")
+    reach = found.get("window") or found.get("chunk") or found.get("whole")
     return {name: value for name, value in found.items() if value} if reach else {}
 
 
@@ -96,5 +96,6 @@ def _count(kind: Kind, limits: Mapping[str, int], rows: int) -> int:
     if kind.store == "state":
         return 1
     window, chunk = limits.get("window", 0), limits.get("chunk", 0)
-    needs = Needs(window - 1 + limits.get("retain", 0) if window else None, chunk or None, limits.get("sink", 0))
+    keep = window - 1 + limits.get("retain", 0) if window else None
+    needs = Needs(keep, chunk or None, limits.get("sink", 0), limits.get("whole", 1))
     return sum((end - first) // rows for first, end in needs.ranges(0, TOKENS, rows))
