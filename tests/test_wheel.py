@@ -41,6 +41,9 @@ EXTRAS = {
     "requests",
     "simpy",
     "matplotlib",
+    "aiohttp",
+    # Comes with torch for CUDA.
+    "triton",
 }
 
 

@@ -383,7 +383,6 @@ def test_ones_own_file_that_stores_otherwise_is_named(tmp_path: Path) -> None:
             {"quantization_config": {"kv_cache_scheme": {"num_bits": 8, "type": "float"}}},
             "give both sides kv_dtype=fp8",
         ),
-        ({"torch_dtype": None}, "bfloat16 is assumed"),
         ({"architectures": ["NobodyKnowsForCausalLM"]}, "no layout that comes with kvplan is for it"),
     ],
 )

@@ -31,7 +31,13 @@ def numbers(cache: Cache) -> dict[str, str]:
 
 
 def test_every_run_of_a_stack_has_its_cache(tmp_path: Path) -> None:
-    looped = {"model_type": "hrm_text", "num_layers_per_stack": 16, "H_cycles": 2, "L_cycles": 3}
+    looped = {
+        "model_type": "hrm_text",
+        "num_layers_per_stack": 16,
+        "H_cycles": 2,
+        "L_cycles": 3,
+        "num_hidden_layers": 128,
+    }
     found = caches(tmp_path, {**PLAIN, **looped})
     assert list(found) == ["attention", *(f"attention-{n}" for n in range(2, 9))]
     assert all(cache.layers == tuple(range(16)) for cache in found.values())

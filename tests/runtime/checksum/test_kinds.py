@@ -34,6 +34,7 @@ PAIRS = [
     ("minimax-text-01", "tp=4", "tp=2"),
     ("lfm2-1.2b", "tp=1", "tp=2"),
     ("whisper-large-v3", "tp=1", "tp=2"),
+    ("streams", "engine=custom,tp=2", "engine=custom,tp=1"),
     ("rings", "engine=custom,tp=2", "engine=custom,tp=1,draft_tokens=3,order=BLHNC"),
 ]
 

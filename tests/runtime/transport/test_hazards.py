@@ -291,8 +291,9 @@ NAMED = re.compile(r"`([\w/]+\.py)::(\w+)`")
 
 
 def rows() -> list[list[str]]:
-    """The rows of every table of the page, cell by cell, without the heads."""
-    lines = [line for line in PAGE.read_text().splitlines() if line.startswith("|")]
+    """The rows of every table of the page that names tests, cell by cell, without the heads."""
+    tables = re.findall(r"^\|.*\| test \|\n(?:\|.*\n)+", PAGE.read_text(), re.MULTILINE)
+    lines = [line for table in tables for line in table.splitlines()]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return [row for row in cells if not set("".join(row)) <= set("-") and row[0] != "hazard"]
 
