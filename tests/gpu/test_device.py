@@ -43,6 +43,7 @@ def test_other_processes_can_map_the_memory(kind: CalibratedMemory) -> None:
     assert shareable(pool.ctypes.data if kind.mem_type == "DRAM" else pool.data_ptr())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", ["pull", "push"])
 @pytest.mark.parametrize("strategy", ["direct", "unpack", "pack"])
 def test_every_token_is_right(kind: CalibratedMemory, mode: str, strategy: str, tmp_path: Path) -> None:
@@ -50,6 +51,7 @@ def test_every_token_is_right(kind: CalibratedMemory, mode: str, strategy: str, 
         worker.submit(wanted, SECONDS, checksum=Sample(every=1)).wait()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", ["pull", "push"])
 def test_equal_pages_are_the_same_bytes(kind: CalibratedMemory, mode: str, tmp_path: Path) -> None:
     with met(kind, tmp_path, TOKENS, "direct", mode) as (worker, wanted, memory):
