@@ -12,7 +12,7 @@ from kvplan.runtime.transport import nixl
 
 
 @needs_nixl
-@pytest.mark.parametrize("mode", ["pull", "push"])
+@pytest.mark.parametrize("mode", [pytest.param("pull", marks=pytest.mark.full), "push"])
 def test_all_of_it_runs_in_the_memory_of_the_host(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if mode == "push":  # As a GPU's memory, which is read by RDMA alone.
         monkeypatch.setattr(nixl, "fabrics", lambda _="DRAM": frozenset())
@@ -24,6 +24,7 @@ def test_all_of_it_runs_in_the_memory_of_the_host(mode: str, monkeypatch: pytest
     assert all(row.spread and row.pairs == 2 for row in found)
 
 
+@pytest.mark.full
 @needs_nixl
 def test_wrong_bytes_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HostCopies, "unpack", lambda *_: None)
