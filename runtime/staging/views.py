@@ -93,9 +93,10 @@ class DeviceCopies:
         self._cuda, self._device, self._stream = torch.cuda, device, torch.cuda.Stream(where)
         with self._cuda.stream(self._stream):
             self.memory = torch.empty(size, dtype=torch.uint8, device=where)
+            # On this device: a kernel runs on the one that the thread speaks of.
+            self._between = copier(where)
         # What was freed is lent again while work on it may still be to come: only its own stream waits for that.
         self.finish()
-        self._between = copier(where)
 
     def unpack(self, copy: StridedCopy, stage: StageBlocks, blocks: Index, at: Index) -> None:
         """As the protocol says."""

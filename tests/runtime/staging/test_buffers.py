@@ -15,7 +15,7 @@ import pytest
 from kvplan.runtime.clock import LONGEST_ROUND
 from kvplan.runtime.errors import LimitedError, RegisterError
 from kvplan.runtime.memory.geometry import Geometry
-from kvplan.runtime.staging import buffers
+from kvplan.runtime.staging import buffers, views
 from kvplan.runtime.staging.buffers import BUFFERS, SHARE, THREADS, Stage
 
 SIZE = BUFFERS * 4096
@@ -160,6 +160,15 @@ def test_memory_of_a_device_is_of_the_stage_s_own_stream_and_waited_for(monkeypa
     stage, transport = on_device()
     assert torch.did == ["stream of cuda:2", "begin", "memory of cuda:2", "end", "wait"]
     assert [(regions[0, 2], mem_type) for regions, mem_type in transport.registered] == [(2, "VRAM")]
+    stage.close()
+
+
+def test_a_kernel_is_tried_on_the_device_of_the_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = FakeCuda()
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setattr(views, "copier", lambda where: torch.did.append(f"kernel on {where}"))
+    stage, _ = on_device()
+    assert torch.did[1:-1] == ["begin", "memory of cuda:2", "kernel on cuda:2", "end"]
     stage.close()
 
 
