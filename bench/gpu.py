@@ -1,4 +1,4 @@
-"""Caches in a GPU's memory: moved to another process, straight and by way of a stage, beside what NIXL itself takes."""
+"""Caches in a GPU's memory, moved to another process, direct and through a stage; and what NIXL takes by itself."""
 
 from __future__ import annotations
 
