@@ -60,20 +60,17 @@ class DecodeInbox:
             return self._answers(heard, message)
         if (act := self._about.get(type(message))) is not None:
             found = self._loads.find(heard.engine, heard.peer, message.request)
-            self._count(act(*found, message) if found else MessageKind.UNKNOWN)
+            self._loads.count(act(*found, message) if found else MessageKind.UNKNOWN)
             return found[:1] if found else ()
         if isinstance(message, CardError):
-            self._count(MessageKind.MALFORMED)
+            self._loads.count(MessageKind.MALFORMED)
         elif isinstance(message, wire.Stopped):
             lost = message.lost or heard.broken
             known = self._loads.quarantine.stopped(message.request, heard.peer, lost)
-            self._count(MessageKind.STOPPED if known else MessageKind.UNKNOWN)
+            self._loads.count(MessageKind.STOPPED if known else MessageKind.UNKNOWN)
         else:
             self._loads.out.append(effects.EngineLost(heard.engine, _forgotten(heard)))
         return ()
-
-    def _count(self, kind: MessageKind) -> None:
-        self._loads.heard[kind] = self._loads.heard.get(kind, 0) + 1
 
     def _answers(self, heard: Heard, message: wire.ClaimAnswers) -> list[Load]:
         about = list[Load]()
@@ -83,7 +80,7 @@ class DecodeInbox:
             if found is not None and message.heartbeat >= found[1].heartbeat:
                 self._answer(*found, answer)
                 about.append(found[0])
-        self._count(MessageKind.ANSWERED)
+        self._loads.count(MessageKind.ANSWERED)
         return about
 
     def _answer(self, load: Load, part: LoadPart, answer: wire.ClaimAnswer) -> None:

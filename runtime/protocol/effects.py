@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -26,6 +27,26 @@ class Counted(Output, frozen=True, eq=False):
     """What the messages of a step were taken for, and how many of each kind there were."""
 
     kinds: Mapping[MessageKind, int]
+
+
+@dataclass(slots=True, eq=False)
+class StepOutputs:
+    """What a core's state collects during a step: what is to be done, and what messages were taken for."""
+
+    out: list[Output] = field(default_factory=list, init=False)
+    heard: dict[MessageKind, int] = field(default_factory=dict, init=False)
+
+    def count(self, kind: MessageKind) -> None:
+        """A message of this step was taken for that."""
+        self.heard[kind] = self.heard.get(kind, 0) + 1
+
+    def take(self) -> list[Output]:
+        """What is to be done because of the step, each once."""
+        out, self.out = self.out, []
+        if self.heard:
+            out.append(Counted(self.heard))
+            self.heard = {}
+        return out
 
 
 class Send(Output, frozen=True, eq=False):

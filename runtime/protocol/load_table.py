@@ -11,9 +11,8 @@ from kvplan.plan.request import Request
 from kvplan.plan.types import Runs, Side
 from kvplan.runtime.control import messages as wire
 from kvplan.runtime.errors import EXITS, LeaseError, LimitedError, QuarantinedError, TransferError, cause_text
-from kvplan.runtime.ops.metrics import MessageKind
 from kvplan.runtime.protocol import decode_effects as effects
-from kvplan.runtime.protocol.effects import Counted, Output, Send
+from kvplan.runtime.protocol.effects import Send, StepOutputs
 from kvplan.runtime.protocol.ledger import BlockLedger
 from kvplan.runtime.protocol.loads import KnownEngine, Load, LoadPart, PrefillPeer
 from kvplan.runtime.protocol.outcome import TransferState, outcome
@@ -24,26 +23,16 @@ from kvplan.runtime.transfer.chunks import Chunk, ChunkCover
 from kvplan.runtime.transfer.demand import Demand
 
 
-class LoadTable:
+class LoadTable(StepOutputs):
     """All requests of one decode worker by name. `out` is what is to be done because of them."""
 
     def __init__(self, side: Side, worker: int, blocks: Mapping[str, int], most: int, lingers: float) -> None:
+        super().__init__()
         self.running: dict[str, Load] = {}
         self.ledger = BlockLedger(side, blocks)
         self.quarantine = Quarantine(self.ledger, lingers)
-        self.out: list[Output] = []
-        # What the messages of this step were taken for.
-        self.heard = dict[MessageKind, int]()
         self._worker, self._blocks, self._most = worker, blocks, most
         self._attempts = 0
-
-    def take(self) -> list[Output]:
-        """What is to be done, each once."""
-        out, self.out = self.out, []
-        if self.heard:
-            out.append(Counted(self.heard))
-            self.heard = {}
-        return out
 
     def of(self, part: LoadPart) -> Load | None:
         """The running load of a part."""
