@@ -26,7 +26,7 @@ from tests.vllm.process import EngineLost, Launcher, tail, wait_until
 from tests.vllm.requests import MEETINGS
 from tests.vllm.serve import CHATS, COMPLETIONS, read
 from tests.vllm.servers import Server, describe
-from tests.vllm.web import Body, HttpError, get, post, stream
+from tests.vllm.web import Body, HttpError, answers, post, stream
 
 START_S = 60.0
 # How much a logprob may be off: what float32 loses where other kernels add in another order.
@@ -214,7 +214,7 @@ class MixedPair:
         )  # fmt: skip
         self._stack.callback(process.wait)
         self._stack.callback(process.kill)
-        if not wait_until(lambda: healthy(self.port), START_S):
+        if not wait_until(lambda: answers(self.port, "/health"), START_S):
             raise EngineLost(f"the router is not healthy: {tail(self._player.folder / 'router.log')}")
 
     def _logs(self) -> list[str]:
@@ -227,14 +227,6 @@ def change(weights: Path) -> None:
     begin = 8 + int.from_bytes(data[:8].tobytes(), "little")
     data[begin::2] ^= 1
     data.tofile(weights)
-
-
-def healthy(port: int) -> bool:
-    try:
-        get(port, "/health")
-    except (OSError, HttpError):
-        return False
-    return True
 
 
 def answer_of(choices: Sequence[Body]) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ from tests.sglang.mixed_cases import drawn
 from tests.vllm.pair import PORTS
 from tests.vllm.process import EngineLost, Launcher, tail, wait_until
 from tests.vllm.servers import Server
-from tests.vllm.web import Body, HttpError, get, post
+from tests.vllm.web import Body, HttpError, answers, post
 
 LENGTHS, COUNT = (200, 37, 128, 300), 16
 START_S, MADE_S = 60.0, 300.0
@@ -78,16 +78,8 @@ def start_router(stack: ExitStack, python: Path, folder: Path, ports: Mapping[st
     )
     stack.callback(process.wait)
     stack.callback(process.kill)
-    if not wait_until(lambda: answers(ports["router"]), START_S):
+    if not wait_until(lambda: answers(ports["router"], "/readiness"), START_S):
         raise EngineLost(f"the router is not ready: {tail(folder / 'router.log')}")
-
-
-def answers(port: int) -> bool:
-    try:
-        get(port, "/readiness")
-    except (OSError, HttpError):
-        return False
-    return True
 
 
 def compared(ports: Mapping[str, int], ids: list[int]) -> str:

@@ -15,7 +15,7 @@ from tests.vllm import environment
 from tests.vllm.cases import Setup, Side
 from tests.vllm.pair import PORTS, ROLES
 from tests.vllm.process import START_S, EngineLost, Launcher, Program, tail, wait_until
-from tests.vllm.web import HttpError, get
+from tests.vllm.web import answers, get
 
 USAGE = "vllm:kv_cache_usage_perc"
 SERVED = {
@@ -33,7 +33,9 @@ class Server:
 
     def wait_ready(self, path: str) -> None:
         """Raises EngineLost."""
-        if not wait_until(lambda: self._answers(path) or not self._program.runs, START_S) or not self._answers(path):
+        if not wait_until(lambda: answers(self.port, path) or not self._program.runs, START_S) or not answers(
+            self.port, path
+        ):
             raise EngineLost(f"{self._program.name} did not start: {tail(self._program.log)}")
 
     def metrics(self) -> dict[str, float]:
@@ -44,13 +46,6 @@ class Server:
                 name, value = line.partition("{")[0], line.rpartition(" ")[2]
                 values[name] = values.get(name, 0.0) + float(value)
         return values
-
-    def _answers(self, path: str) -> bool:
-        try:
-            get(self.port, path)
-        except (OSError, HttpError):
-            return False
-        return True
 
 
 class ServedPair:

@@ -25,6 +25,15 @@ def get(port: int, path: str) -> str:
         return _read(connection.getresponse())
 
 
+def answers(port: int, path: str) -> bool:
+    """Whether a server answers a path, and not with an error."""
+    try:
+        get(port, path)
+    except (OSError, HttpError):
+        return False
+    return True
+
+
 def post(port: int, path: str, body: Body, headers: Mapping[str, str] = AUTHORIZATION) -> Body:
     """An answer that comes whole. Raises OSError, HttpError."""
     with closing(_asked(port, path, body, headers)) as connection:
