@@ -6,9 +6,9 @@ from kvplan.plan.errors import KvplanError
 
 
 class FleetError(KvplanError):
-    """Engines of a fleet cannot be asked for, or what is kept of one is no record.
+    """The engines of a fleet cannot be read, or a record of one is invalid.
 
-    Engines that have met go on. Is etcd up, and do its URLs and certificates fit?
+    Connected engines go on. Check that etcd is up and that its URLs and certificates are right.
     """
 
     code = "R070"

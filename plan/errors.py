@@ -25,7 +25,7 @@ class RequestFault(StrEnum):
 class KvplanError(Exception):
     """Base of all runtime errors. `code` is permanent and listed in docs/errors.md.
 
-    `again` says that asking once more, later, may help by itself.
+    `again` says that asking again later may help.
     """
 
     code = "R000"
@@ -33,18 +33,18 @@ class KvplanError(Exception):
 
 
 class PlanFormatError(KvplanError):
-    """A plan is of another format version, not of the closed form, or was changed: a digest or a number is wrong.
+    """The plan has another format version, was edited, or a digest or number in it is wrong.
 
-    Compile the plan again with the release of kvplan that the engines run, and do not edit plans by hand.
+    Compile it with the release of kvplan that the engines run. Do not edit plans by hand.
     """
 
     code = "R001"
 
 
 class BlockTableError(KvplanError):
-    """A block table does not hold what a request needs: too short, null where tokens are, or out of range.
+    """A block table lacks what a request needs: it is too short, null where tokens are, or out of range.
 
-    Correct the caller: each position whose tokens are needed has a block id, and ids lie inside the pool.
+    Correct the caller: each position with needed tokens has a block id inside the pool.
     """
 
     code = "R002"
@@ -55,38 +55,38 @@ class BlockTableError(KvplanError):
 
 
 class PlanLoadError(KvplanError):
-    """A file is no Python file, or cannot be read.
+    """A plan file is not Python or cannot be read.
 
-    Check the path and its permissions; the file has to be a plan as `kvplan compile` wrote it.
+    Check the path and its permissions. The file must be a plan as `kvplan compile` wrote it.
     """
 
     code = "R003"
 
 
 class DigestError(KvplanError):
-    """Two peers, or a peer and a plan, do not mean the same model, side or plan.
+    """Two peers, or a peer and a plan, have different models, sides or plans.
 
-    Give both engines the same plans directory. While a new index is being rolled out, connect again later. If it stays,
-    the engines run plans of unlike layouts, sides or options: compile them from the same files.
+    Give both engines the same plans directory, compiled from the same layout files. During a rollout of plans,
+    connect again later.
     """
 
     code = "R004"
 
 
 class PlanMissingError(DigestError):
-    """No plan for this pair of sides is in the plans directory; the message has the command that makes it.
+    """The plans directory has no plan for this pair of sides. The message has the command that makes it.
 
-    Run that command where both engines read their plans, then connect again, or start the engine that has stopped.
-    `Jit` of a catalog, or `"jit": true` of a connector, runs it by itself.
+    Run it where both engines read their plans, then connect again, or start the engine that stopped. `Jit` of a
+    catalog, or a connector without `plans`, compiles plans by itself.
     """
 
     code = "R005"
 
 
 class PlanIndexError(KvplanError):
-    """The index of a plans directory is missing, damaged, not to be written, or pins another text than a plan has.
+    """The index of a plans directory is missing, damaged or not writable, or a plan differs from it.
 
-    Find out who wrote in the directory, then compile the plans again, or pull them.
+    Find out who wrote to the directory, then compile or pull the plans again.
     """
 
     code = "R006"
@@ -100,20 +100,20 @@ class PlanPendingError(PlanMissingError):
 
 
 class PlanSignatureError(KvplanError):
-    """Plans at a URL are not what a trusted key signed for it: altered, of another key or place, or an older index.
+    """Plans at a URL are altered, older than before, or signed by another key or for another place.
 
-    Find out who wrote to the URL, or whether the signing key was changed; then push again. For a mirror, give the place
-    that the index was signed for. Engines that run go on with the plans that they have.
+    Find out who wrote to the URL, or whether the signing key changed; then push again. For a mirror, give the place
+    that the index was signed for. Running engines keep the plans that they have.
     """
 
     code = "R008"
 
 
 class PlanRemoteError(KvplanError):
-    """A URL of plans does not answer, refuses, has not what its index names, or its protocol is not installed.
+    """A URL of plans does not answer, refuses, lacks a file of its index, or its protocol is not installed.
 
-    What was pulled before is used meanwhile. Check the URL, its credentials and the network, or install what the
-    message names.
+    Engines use what they pulled before. Check the URL, its credentials and the network, or install what the message
+    names.
     """
 
     code = "R009"
@@ -131,9 +131,9 @@ class RequestError(KvplanError):
 
 
 class BadRequestError(RequestError):
-    """The request does not fit the plan: unknown or missing group, ids out of range or repeated, unlike states.
+    """The request does not fit the plan: unknown or missing groups, wrong or repeated ids, or different states.
 
-    Correct the caller; the message names the group, and what of it does not fit.
+    Correct the caller. The message names the group and the reason.
     """
 
     code = "R041"

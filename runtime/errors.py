@@ -41,29 +41,29 @@ def without_credentials(text: str) -> str:
 
 
 class CacheMemoryError(KvplanError):
-    """Cache memory cannot be used as it is: no address, strides that cannot be read, read-only where it is written.
+    """Cache memory has no address, strides that cannot be read, or is read-only where it is written.
 
-    Pass memory of one of the forms that docs/runtime.md lists under Memory.
+    Pass memory in one of the forms that docs/runtime.md lists under Memory.
     """
 
     code = "R010"
 
 
 class RegisterError(KvplanError):
-    """Cache memory is not as the plan's side says: a plane is missing, or its shape or stride differs.
+    """Cache memory differs from the plan's side: a KV cache tensor is missing, or its shape or stride differs.
 
-    The message has both values. It also says which order an array's axes seem to have, if their extents show it, and
-    which planes there are. Correct the engine's flags or the side's options, or compile the side that the engine has.
+    The message has both values, and the order that the array's axes seem to have. Correct the engine's flags or the
+    side's options, or compile the side that the engine has.
     """
 
     code = "R011"
 
 
 class AddressError(KvplanError):
-    """An address or a length would leave its registered memory or the address space.
+    """An address or a length lies outside registered memory or the address space.
 
-    Nothing was moved. Where the message does not say what to do, it is a fault of kvplan or a hostile peer: report it,
-    and find out who the peer is.
+    Nothing was moved. If the message does not say what to do, this is a fault of kvplan or a hostile peer: report
+    it, and find out who the peer is.
     """
 
     code = "R012"
@@ -79,9 +79,9 @@ class LimitError(KvplanError):
 
 
 class CardError(KvplanError):
-    """What a peer sent is truncated, corrupt, too large, or not of this protocol.
+    """A peer sent something truncated, corrupt, too large, or of another protocol.
 
-    Look for what else speaks to this port, or answers at that address.
+    Find out what else speaks to this port, or answers at that address.
     """
 
     code = "R020"
@@ -90,24 +90,25 @@ class CardError(KvplanError):
 class HandshakeError(KvplanError):
     """A peer did not answer before the deadline, or is not the worker that the plan names.
 
-    Is the engine up, and does its address (`host` and `port` of a connector) reach it? Then connect again, and retry.
+    Check that the engine is up and that its address (`host` and `port` of a connector) is reachable. Then connect
+    again.
     """
 
     code = "R021"
 
 
 class KeysError(KvplanError):
-    """Keys cannot be used, or a peer does not have, or does not accept, the key that was given.
+    """Keys cannot be read, or one of two peers lacks or refuses the other's key.
 
-    Both engines need keys, or neither: put each one's NAME.key into the other's folder. The log has `key refused` and
-    `key file ignored`.
+    Both engines need keys, or neither: put each one's NAME.key into the other's folder. The log has `key refused`
+    and `key file ignored`.
     """
 
     code = "R022"
 
 
 class OwnCardError(HandshakeError):
-    """An engine was asked to meet itself.
+    """An engine was asked to connect to itself.
 
     Give the address of the other engine.
     """
@@ -116,48 +117,48 @@ class OwnCardError(HandshakeError):
 
 
 class ReplayError(CardError):
-    """A card answers another question than the one that was asked: it was recorded, or belongs to someone else.
+    """A peer answered another question than the one asked: the answer was recorded, or is someone else's.
 
-    Look for who else answers at that address.
+    Find out who else answers at that address.
     """
 
     code = "R024"
 
 
 class StalePeerError(HandshakeError):
-    """A peer has restarted, or its registration has changed, since it was met.
+    """A peer has restarted, or has registered other memory, since this engine connected to it.
 
-    After a restart connect again, and retry. If it comes back, two engines have one name, or the workers of one engine
-    were given unlike `run`.
+    Connect again, and retry. If the error returns, two engines have one name, or workers of one engine have
+    different `run` values.
     """
 
     code = "R025"
 
 
 class UnlikeError(HandshakeError):
-    """Two engines run different models, revisions, per-tensor scales, or settings that have to be equal.
+    """Two engines have different models, revisions, per-tensor scales, or settings that must be equal.
 
-    The message has both values. Start both engines with the same model, the same revision of its weights and the same
-    settings, such as those of rotary embeddings and the elements of caches.
+    The message has both values. Start both engines with the same model, revision and settings, such as those of
+    rotary embeddings and cache elements.
     """
 
     code = "R026"
 
 
 class ProtocolError(CardError):
-    """A peer speaks another version of the protocol; the message has both numbers.
+    """A peer speaks another version of the protocol. The message has both numbers.
 
-    Update the older side: both sides of a pair run releases with the same protocol.
+    Update the older side: both sides of a pair need the same protocol.
     """
 
     code = "R027"
 
 
 class NixlMissingError(KvplanError):
-    """No usable NIXL could be imported; the message lists what was tried.
+    """NIXL could not be imported. The message lists what was tried.
 
-    Install it with `pip install --no-deps nixl nixl-cu12` (nixl-cu13 for CUDA 13). Without `--no-deps` pip also brings
-    torch and CUDA, 6 GB, unless they are there.
+    Run `pip install --no-deps nixl nixl-cu12` (nixl-cu13 for CUDA 13). Without `--no-deps` pip also installs torch
+    and CUDA, 6 GB.
     """
 
     code = "R030"
@@ -166,47 +167,47 @@ class NixlMissingError(KvplanError):
 class TransportError(KvplanError):
     """The transport refused or failed an operation.
 
-    Look at the peer and the network, connect again where the peer is not connected any more, and retry.
+    Check the peer and the network, connect again if the peer is no longer connected, and retry.
     """
 
     code = "R031"
 
 
 class PeerLostError(TransportError):
-    """The connection to a peer is gone: connect again, its memory must be met anew.
+    """The connection to a peer is lost.
 
-    Look at whether its process has ended.
+    Check whether its process has ended, and connect again.
     """
 
     code = "R032"
 
 
 class HandleError(TransportError):
-    """A transfer handle is used after its release, twice, or with another agent than its own.
+    """A handle or a worker is used after its release, twice, or in the wrong order.
 
-    Correct the caller: the message says what has to come first, such as `resume`, or that requests are still held.
+    Correct the caller. The message says what must come first, such as `resume`, or that requests are still held.
     """
 
     code = "R033"
 
 
 class NotBegunError(HandleError):
-    """The transport refused a read before it began: nothing of it moves, and its blocks are free.
+    """The transport refused a read before it began: nothing moves, and its blocks are free.
 
-    Retry the request. NIXL says why only if NIXL_LOG_LEVEL=WARN was set before it was imported.
+    Retry the request. For NIXL's reason set NIXL_LOG_LEVEL=WARN before it is imported.
     """
 
     code = "R034"
 
 
 class MetricsMissingError(KvplanError):
-    """prometheus-client cannot be imported; the message has the command that installs it."""
+    """prometheus-client cannot be imported. The message has the command that installs it."""
 
     code = "R035"
 
 
 class MetricsAddressError(KvplanError):
-    """The address for metrics and health is taken, or is none of this machine.
+    """The address for metrics and health is in use, or not of this machine.
 
     Choose another port or host.
     """
@@ -215,7 +216,7 @@ class MetricsAddressError(KvplanError):
 
 
 class QuarantinedError(RequestError):
-    """A block of the request may still be written by another transfer.
+    """Another transfer may still write a block of the request.
 
     Use other blocks, or retry later. If a peer hangs, end its processes, then call `drop(peer, dead=True)`.
     """
@@ -226,19 +227,18 @@ class QuarantinedError(RequestError):
 class DeadlineError(RequestError):
     """The transfer did not end before its deadline.
 
-    The message says what was missing of each prefill worker. If it has not confirmed that it holds all of the request,
-    its tokens are not computed yet: give slow prefill more time. If bytes are still on their way, look at the network.
-    A retry is safe.
+    The message says what each prefill worker still owed. If one has not confirmed that it holds all of the request,
+    the tokens are not computed yet: give slow prefill more time. If bytes are still on their way, check the
+    network. A retry is safe.
     """
 
     code = "R043"
 
 
 class TransferError(RequestError):
-    """A read of the transfer failed; the cause is chained.
+    """A read or write of the transfer failed; the cause is chained.
 
-    Look at the peer and the network, connect again where the peer is not connected any more, and retry: a retry is
-    safe.
+    Check the peer and the network, and connect again if the peer is no longer connected. A retry is safe.
     """
 
     code = "R044"
@@ -254,27 +254,27 @@ class CancelledTransferError(RequestError):
 
 
 class LeaseError(RequestError):
-    """A prefill worker did not hold the request's blocks from before the first read until after the last.
+    """A prefill worker did not hold the request's blocks until after the last read.
 
     Decode asked after the lease had ended, was silent for a lease, or named another hold of this id. Make the lease
-    (`lease`, or `lease_s` of a connector) longer than the longest wait in decode's queue, poll decode workers all the
-    time, and look for requests that a router drops. Then hold the request anew and retry.
+    (`lease`, or `lease_s` of a connector) longer than the longest wait in decode's queue, poll decode workers all
+    the time, and look for requests that a router drops. Then hold the request again and retry.
     """
 
     code = "R046"
 
 
 class ChecksumError(RequestError):
-    """What arrived differs from what the prefill worker holds; the first layer that differs is named.
+    """The bytes that arrived differ from those that prefill holds. The message names the first such layer.
 
-    Bytes are wrong: serve none of this request, stop the pair, keep the log, and report it.
+    Serve nothing of this request, stop the pair, keep the log, and report it.
     """
 
     code = "R047"
 
 
 class WithdrawnError(RequestError):
-    """The prefill engine gave the request up.
+    """The prefill engine withdrew the request.
 
     Ask another engine, or compute the request on decode.
     """
@@ -283,17 +283,17 @@ class WithdrawnError(RequestError):
 
 
 class LimitedError(RequestError):
-    """More requests are under way than the worker's limits allow.
+    """More requests are in progress than the worker's limits allow.
 
-    Wait until some have ended, or raise `Limits.requests`. On prefill, take `released()` in each step: what was not
-    taken counts, too.
+    Wait until some have ended, or raise `Limits.requests`. On prefill call `released()` in each step: what it has
+    not returned yet counts.
     """
 
     code = "R049"
 
 
 class PhaseError(RequestError):
-    """Something happened to a transfer, a pin or a write that has no place in its phase: a fault of kvplan's own.
+    """A transfer, a hold or a write received an event that is impossible in its phase: a fault of kvplan.
 
     Report it, with the log.
     """
@@ -302,7 +302,7 @@ class PhaseError(RequestError):
 
 
 class DrainingError(RequestError):
-    """The worker drains before it is stopped: it takes nothing new, and has ended what lasted beyond the deadline.
+    """The worker drains before it is stopped: it accepts nothing new, and ends what outlasts the deadline.
 
     Ask another engine, or compute the request on decode.
     """
@@ -311,7 +311,7 @@ class DrainingError(RequestError):
 
 
 class NoteError(RequestError):
-    """A request arrived without a note that decode can read, so that its first token is not known.
+    """A request arrived without a readable note, so decode lacks its first token.
 
     Install one release of kvplan on both engines. If both have it, report it, with the log.
     """

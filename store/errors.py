@@ -12,13 +12,13 @@ class StoreError(KvplanError):
 
 
 class DamagedObjectError(StoreError):
-    """An object of a store is not as it was written: cut off, or with other bytes. It is never loaded; remove it."""
+    """An object of a store is truncated or has wrong bytes. It is never loaded; remove it."""
 
     code = "R061"
 
 
 class ForeignObjectError(StoreError):
-    """A file among a store's objects is none of them, or another one than its name says. It is never loaded.
+    """A file among a store's objects is not the object that its name says. It is never loaded.
 
     Find out who else writes to the store's folder.
     """
@@ -27,7 +27,7 @@ class ForeignObjectError(StoreError):
 
 
 class MissingObjectError(StoreError):
-    """A block is not in the store, or not with all the tokens that are needed: it was not saved, or it was evicted.
+    """The store lacks a block, or some of its tokens: it was not saved, or was evicted.
 
     Compute these tokens.
     """
@@ -36,16 +36,16 @@ class MissingObjectError(StoreError):
 
 
 class StoreSideError(StoreError):
-    """Neither side of a plan, or not the one that is asked for, can be stored.
+    """Neither side of the plan, or not the requested one, can be stored.
 
-    Give a plan of which one side is made to be stored: docs/store.md has one, and says which other sides can be.
+    Give a plan with one side made for the store. docs/store.md has one, and lists the sides that can load it.
     """
 
     code = "R064"
 
 
 class StoreKeyError(StoreError):
-    """A key is none, or keys do not fit a request.
+    """A key of a block is invalid, or the keys do not fit the request.
 
     Make keys with `block_keys`, one for each block of the stored side, and give a `revision` that is not empty.
     """
@@ -56,17 +56,17 @@ class StoreKeyError(StoreError):
 class StoreIndexError(StoreError):
     """The index of a store cannot be opened or written.
 
-    Make room on the disk, or check the folder's permissions. The index may be removed while nobody has the store open.
+    Free space on the disk, or check the folder's permissions. You may remove the index while nobody has the store
+    open.
     """
 
     code = "R066"
 
 
 class StoreFileError(StoreError):
-    """A store's file cannot be opened, read or written: the disk is full, it is another's, too many are open, or the
-    place at its URL refuses or does not answer.
+    """A store's file cannot be opened, read or written, or its URL refuses or does not answer.
 
-    The message has what the system says: correct that, and retry.
+    The message has the system's reason, such as a full disk or too many open files. Correct that, and retry.
     """
 
     code = "R067"
