@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import replace
@@ -26,10 +26,8 @@ from kvplan.runtime.plans.catalog import Pinned, Role
 
 
 @pytest.fixture(params=["pull", "push"])
-def made(request: pytest.FixtureRequest) -> Iterator[World]:
-    found = world(Shape(1), Shape(1), mode=request.param)
-    yield found
-    found.close()
+def made(request: pytest.FixtureRequest) -> World:
+    return world(Shape(1), Shape(1), mode=request.param)
 
 
 def calls(made: World) -> bool:
@@ -94,7 +92,6 @@ def test_an_event_may_poll_a_worker_whose_callbacks_ask_this_one(made: World) ->
     on = relay.decode[0].submit(ask(relay, (0, 12), name="on"), 10)
     on.wait()
     assert held == [True]
-    relay.close()
 
 
 def test_an_event_does_not_fail_for_what_a_callback_raises(made: World) -> None:

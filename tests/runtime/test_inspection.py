@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import FrozenInstanceError
 
 import pytest
 from tests.runtime.decode.test_races import held, live, pair, rounds, writing
 from tests.runtime.helpers.requests import ask
 from tests.runtime.helpers.worlds import World
-from tests.runtime.simulation.channels import Net, speak
+from tests.runtime.simulation.channels import Net
 from tests.runtime.simulation.invariants import empty, rested
 
 from kvplan.runtime import Blocks, Request, Slot
 from kvplan.runtime.inspection import Inspection
-
-
-@pytest.fixture
-def net(monkeypatch: pytest.MonkeyPatch) -> Net:
-    made = Net(random.Random(0), slow=0)
-    speak(made, monkeypatch)
-    return made
 
 
 def pages(request: Request) -> set[tuple[int, int]]:

@@ -72,10 +72,8 @@ def given(monkeypatch: pytest.MonkeyPatch) -> Given:
 
 
 @pytest.fixture
-def pair() -> Iterator[World]:
-    made = world(Shape(1), Shape(1), start=False)
-    yield made
-    made.close()
+def pair() -> World:
+    return world(Shape(1), Shape(1), start=False)
 
 
 def moved(pair: World, given: Given, begin: Callable[[], list[Transfer]]) -> None:

@@ -176,10 +176,8 @@ def test_no_failure_ends_the_thread(error: BaseException) -> None:
 
 
 @pytest.fixture(params=["pull", "push"])
-def pair(request: pytest.FixtureRequest) -> Iterator[World]:
-    found = world(Shape(2), Shape(1), mode=request.param, start=False)
-    yield found
-    found.close()
+def pair(request: pytest.FixtureRequest) -> World:
+    return world(Shape(2), Shape(1), mode=request.param, start=False)
 
 
 def everybody(made: World) -> list[PrefillWorker | DecodeWorker]:

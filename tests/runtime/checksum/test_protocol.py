@@ -57,7 +57,6 @@ def test_one_bit_is_seen_and_its_layer_named(
     assert f"layer {layer} of cache {plane.partition('.')[0]!r} differs" in str(failed.error)
     assert failed.untrusted["kv"]
     until(lambda: freed(made.decode[0]))
-    made.close()
 
 
 @pytest.mark.parametrize("mode", ["pull", "push"])
@@ -72,7 +71,6 @@ def test_what_is_alike_is_done(shapes: tuple[Shape, Shape], mode: str) -> None:
         made.hold(request.id)
         for worker in made.decode:
             assert worker.submit(request, 20, checksum=sample).wait().state == "done"
-    made.close()
 
 
 def test_a_request_that_is_unlike_may_be_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,14 +82,12 @@ def test_a_request_that_is_unlike_may_be_tried_again(monkeypatch: pytest.MonkeyP
     until(lambda: freed(made.decode[0]))
     assert made.decode[0].submit(ask(made, (0, 45)), 20).wait().state == "done"
     assert made.released() == {("r", "finished")}
-    made.close()
 
 
 def test_a_whole_hit_has_nothing_to_sum() -> None:
     made = world(Shape(1), Shape(1))
     made.hold("r")
     assert made.decode[0].submit(ask(made, (8, 8)), 20, checksum=Sample()).wait().state == "done"
-    made.close()
 
 
 def test_other_requests_go_on_while_one_is_summed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,4 +106,3 @@ def test_other_requests_go_on_while_one_is_summed(monkeypatch: pytest.MonkeyPatc
     assert not slowly.ended
     summed.set()
     assert slowly.wait().state == "done"
-    made.close()

@@ -88,7 +88,6 @@ def test_requests_over_ipv6(mode: str) -> None:
     made = world(Shape(2), Shape(1), mode=mode, bind="tcp://[::1]:*", keys=keys, d_keys=d_keys)
     assert all(source.address.startswith("tcp://[::1]:") for source in made.prefill)
     move(made, ask(made, (0, 12)))
-    made.close()
 
 
 @needs_ipv6

@@ -20,7 +20,7 @@ from tests.paths import ROOT
 from tests.runtime.control.test_channel import descriptors
 from tests.runtime.control.test_hostile_peers import MIB, answered, good, resident, spin
 from tests.runtime.helpers import control
-from tests.runtime.prefill.test_worker import ONE, Caller, caller, clock, worker
+from tests.runtime.helpers.callers import ONE, Caller
 from tests.slowness import Patience
 
 from kvplan.runtime import errors
@@ -31,7 +31,7 @@ from kvplan.runtime.control.messages import Claim
 from kvplan.runtime.control.outbox import LineState
 from kvplan.runtime.control.sockets import sent
 
-__all__ = ["caller", "clock", "good", "worker"]
+__all__ = ["good"]
 
 
 @contextmanager

@@ -20,12 +20,12 @@ import pytest
 from msgspec.structs import replace
 from tests.runtime.control.test_channel import descriptors
 from tests.runtime.helpers import control
+from tests.runtime.helpers.callers import Caller
 from tests.runtime.helpers.made import instances
 from tests.runtime.helpers.plans import Shape
 from tests.runtime.helpers.requests import ask, check, filled
 from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, world
-from tests.runtime.prefill.test_worker import Caller, caller, clock, worker
 from tests.slowness import Patience
 
 from kvplan.runtime.control.channel import ControlClient, ControlServer
@@ -42,8 +42,6 @@ from kvplan.runtime.control.messages import (
 from kvplan.runtime.control.sockets import ENOUGH
 from kvplan.runtime.ops.metrics import MessageKind
 from kvplan.runtime.protocol.writes import RequestWrites
-
-__all__ = ["caller", "clock", "worker"]
 
 MIB = 1 << 20
 # What one peer may have waiting for it is bounded, and memory that was used once is kept by the allocator.

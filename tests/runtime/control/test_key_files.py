@@ -184,4 +184,3 @@ def test_an_engine_whose_key_goes_is_dropped_and_let_in_again(tmp_path: Path, mo
     target.connect(source.address, 10, mode=mode)
     clear(made)
     move(made, ask(made, (0, 12), name="again"))
-    made.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -13,11 +12,11 @@ import pytest
 import zmq
 from tests.paths import ROOT
 from tests.runtime.helpers import control
+from tests.runtime.helpers.callers import ONE, Caller, pin
 from tests.runtime.helpers.made import instances
 from tests.runtime.helpers.plans import Model, Shape
 from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, memory, world
-from tests.runtime.prefill.test_worker import ONE, Caller, caller, clock, pin, worker
 from tests.runtime.transport.test_hazards import NAMED, functions
 from zmq.auth.thread import AuthenticationThread
 
@@ -46,15 +45,12 @@ from kvplan.runtime.prefill.driver import MOST_EVENTS
 from kvplan.runtime.transfer.prepare import PreparedLinks
 from kvplan.runtime.transport.inmemory import Hub, InMemory
 
-__all__ = ["caller", "clock", "worker"]
 PAGE = ROOT / "docs" / "security.md"
 
 
 @pytest.fixture
-def pair() -> Iterator[World]:
-    made = world(Shape(1), Shape(1))
-    yield made
-    made.close()
+def pair() -> World:
+    return world(Shape(1), Shape(1))
 
 
 def test_a_guard_that_died_lets_nobody_in(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,10 +17,8 @@ MODES = ["pull", "push"]
 
 
 @pytest.fixture(params=MODES)
-def pair(request: pytest.FixtureRequest) -> Any:
-    made = world(Shape(2), Shape(1), mode=request.param)
-    yield made
-    made.close()
+def pair(request: pytest.FixtureRequest) -> World:
+    return world(Shape(2), Shape(1), mode=request.param)
 
 
 def heard(made: World, transfer: Transfer) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -21,10 +21,8 @@ DTYPES = ["int64", "int32", "uint32", "uint64", "int16", "uint8", "int8", ">i4"]
 
 
 @pytest.fixture
-def pair() -> Iterator[World]:
-    made = world(Shape(2), Shape(1))
-    yield made
-    made.close()
+def pair() -> World:
+    return world(Shape(2), Shape(1))
 
 
 @pytest.mark.parametrize("ours", DTYPES)
@@ -33,7 +31,6 @@ def test_ids_of_every_dtype(theirs: str, ours: str) -> None:
     made = world(Shape(1, ratio=8), Shape(1, ratio=8), Model(state=False))
     sides = {"kv": Blocks(0, np.array([30, 31, 7], theirs))}, {"kv": Blocks(0, np.array([35, 36, 5], ours))}
     move(made, Request("r", (0, 96), *sides))
-    made.close()
 
 
 def kv(request: Request, first: Any, ids: Any) -> Request:
@@ -162,7 +159,6 @@ def test_no_sibling_is_posted_after_a_failure(monkeypatch: pytest.MonkeyPatch) -
         made.decode[0].run_once()
     assert (failed.state, len(posted)) == ("failed", 2)
     assert made.decode[0].quarantined(), "the transport may have begun what it raised for"
-    made.close()
 
 
 @pytest.mark.parametrize("end", ["close", "drop"])

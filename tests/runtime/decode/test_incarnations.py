@@ -9,18 +9,11 @@ import pytest
 from tests.runtime.decode.test_worker import freed, freeze, submitted
 from tests.runtime.helpers.plans import Model, Shape
 from tests.runtime.helpers.requests import ask, check, clear, filled, looked_at, move
+from tests.runtime.helpers.steered import Clock
 from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import DECODE, World, memory, world
 
 from kvplan.runtime import DecodeWorker, Identity, InMemory, Plain, PrefillWorker, Sample, errors, views
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.time = 1000.0
-
-    def __call__(self) -> float:
-        return self.time
 
 
 def restarted(made: World, number: int, run: str) -> PrefillWorker:
@@ -52,7 +45,6 @@ def test_a_restarted_prefill_engine_replaces_its_predecessor(mode: str) -> None:
     until(lambda: freed(worker))
     assert old not in worker.inspect().peers
     move(made, ask(made, (0, 12), name="after"))
-    made.close()
 
 
 def test_a_run_that_is_met_under_a_running_one_replaces_it() -> None:
@@ -67,8 +59,6 @@ def test_a_run_that_is_met_under_a_running_one_replaces_it() -> None:
     assert made.decode[0].quarantined(), "the old run is frozen, not dead"
     made.hub.frozen.clear()
     until(lambda: freed(made.decode[0]))
-    made.close()
-    other.close()
 
 
 @pytest.mark.parametrize("mode", ["pull", "push"])
@@ -90,7 +80,6 @@ def test_a_restarted_decode_worker_replaces_its_predecessor(mode: str) -> None:
     assert after.submit(ask(made, (0, 12)), 5).wait().state == "done"
     check(made, 0, ask(made, (0, 12)))
     before.close()
-    made.close()
 
 
 @pytest.mark.parametrize("mode", ["pull", "push"])
@@ -111,7 +100,6 @@ def test_a_pool_that_is_resized_is_met_anew(mode: str) -> None:
     worker.connect(source.address, 10, mode=mode)
     clear(made)
     move(made, ask(made, (0, 12), name="after"))
-    made.close()
 
 
 @pytest.mark.parametrize("mode", ["pull", "push"])
@@ -133,7 +121,6 @@ def test_a_decode_worker_sleeps_and_wakes(mode: str) -> None:
     filled(made, request)
     made.hold("after")
     assert worker.submit(request, 5).wait().state == "done"
-    made.close()
 
 
 def test_memory_in_use_is_not_given_back() -> None:
@@ -146,7 +133,6 @@ def test_memory_in_use_is_not_given_back() -> None:
     running.cancel()
     with pytest.raises(errors.HandleError, match="in quarantine"):
         made.decode[0].suspend()
-    made.close()
 
 
 def test_the_same_cards_twice_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +148,6 @@ def test_the_same_cards_twice_change_nothing(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.undo()
     made.hub.frozen.clear()
     assert running.wait().state == "done"
-    made.close()
 
 
 def test_an_idle_engine_is_forgotten_and_can_be_met_again() -> None:
@@ -181,7 +166,6 @@ def test_an_idle_engine_is_forgotten_and_can_be_met_again() -> None:
     assert "call connect" in str(refused.error)
     worker.connect(made.prefill[0].address, 10)
     move(made, ask(made, (0, 12), name="after"))
-    made.close()
 
 
 def test_two_engines_at_once_and_neither_blocks_the_other() -> None:
@@ -208,8 +192,6 @@ def test_two_engines_at_once_and_neither_blocks_the_other() -> None:
     one.hub.frozen.clear()
     assert slow.wait().state == "done"
     both.close()
-    one.close()
-    other.close()
 
 
 def apart(made: World) -> Any:
@@ -226,7 +208,6 @@ def test_workers_of_two_runs_are_no_engine() -> None:
     made.prefill[0].announce([source.address for source in made.prefill])
     with pytest.raises(errors.StalePeerError, match="'p2'"):
         made.decode[0].connect(made.prefill[0].address, 10)
-    made.close()
 
 
 def test_unlike_models_revisions_and_scales_do_not_meet() -> None:
@@ -239,7 +220,6 @@ def test_unlike_models_revisions_and_scales_do_not_meet() -> None:
         with pytest.raises(errors.UnlikeError, match=text):
             other.connect(made.prefill[0].address, 10)
         other.close()
-    made.close()
 
 
 @pytest.mark.parametrize("mine", [{}, {"rotary embedding": "rope_theta=10000"}, {"elements": "bf16"}])
@@ -257,4 +237,3 @@ def test_settings_that_both_name_have_to_be_equal(mine: dict[str, str]) -> None:
     else:
         assert other.connect(made.prefill[0].address, 10).name == "prefill"
     other.close()
-    made.close()

@@ -39,7 +39,6 @@ def test_one_worker_without_a_fabric_in_common_is_enough_to_push(first: set[str]
     assert met(made) == mode
     assert [peer.mode for peer in made.decode[0].peers()] == [mode]
     move(made, ask(made, (0, 45)))
-    made.close()
 
 
 def test_who_says_so_decides(caplog: pytest.LogCaptureFixture) -> None:
@@ -54,4 +53,3 @@ def test_who_says_so_decides(caplog: pytest.LogCaptureFixture) -> None:
     assert [record.getMessage() for record in caplog.records if "push chosen" in record.getMessage()]
     with pytest.raises(errors.HandshakeError, match="use auto, pull or push"):
         met(made, "relay")
-    made.close()

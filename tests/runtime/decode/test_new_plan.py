@@ -10,6 +10,7 @@ from tests.runtime.decode.test_worker import freed, submitted
 from tests.runtime.helpers.plan_texts import module_text
 from tests.runtime.helpers.plans import Shape, with_ranges
 from tests.runtime.helpers.requests import ask, check, clear, filled, looked_at, move
+from tests.runtime.helpers.steered import Clock
 from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, world
 
@@ -49,7 +50,6 @@ def test_blocks_that_are_written_by_the_plan_before_stay_in_quarantine(replanned
         worker.rest(0.001)
     made.hub.frozen.clear()
     until(lambda: freed(worker))
-    made.close()
 
 
 def test_a_plan_by_which_prefill_packs_takes_the_place_of_one_by_which_it_does_not() -> None:
@@ -65,18 +65,10 @@ def test_a_plan_by_which_prefill_packs_takes_the_place_of_one_by_which_it_does_n
     clear(made)
     move(made, ask(made, (0, 40), name="after"))
     assert all(source.inspect().stage.open for source in made.prefill)
-    made.close()
 
 
 def replanned(worker: DecodeWorker) -> list[PrefillEngineState]:
     return [engine for engine in worker.inspect().engines if engine.status == "replanned"]
-
-
-class Clock:
-    time = 1000.0
-
-    def __call__(self) -> float:
-        return self.time
 
 
 def renewed(made: World, request: str, clock: Clock) -> bool:
@@ -110,7 +102,6 @@ def test_what_is_under_way_ends_by_the_plan_that_it_began_with(mode: str) -> Non
     clear(made)
     move(made, ask(made, (0, 12), name="after"))
     assert [[client.plan for client in source.inspect().clients] for source in made.prefill] == [[new]] * 2
-    made.close()
 
 
 @pytest.mark.parametrize("mode", ["pull", "push"])
@@ -127,7 +118,6 @@ def test_dropping_an_engine_ends_what_is_under_way_by_the_plan_before(mode: str)
     made.hub.frozen.clear()
     until(lambda: freed(worker))
     assert worker.inspect().engines == ()
-    made.close()
 
 
 def test_both_sides_take_a_plan_from_a_changed_index(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -143,7 +133,6 @@ def test_both_sides_take_a_plan_from_a_changed_index(tmp_path: Path, caplog: pyt
         clear(made)
         move(made, ask(made, (0, 12), name=str(number)))
     assert sum(record.getMessage().startswith("plans changed") for record in caplog.records) == 2
-    made.close()
 
 
 def volume(folder: Path, number: int, text: str) -> str:

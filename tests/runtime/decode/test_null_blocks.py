@@ -34,7 +34,6 @@ def _table(tables: Tables, number: int, null: int | None) -> Blocks:
 def test_null_blocks_are_neither_read_nor_written(mode: str) -> None:
     made = world(Shape(2), Shape(1), mode=mode)
     move(made, with_nulls(ask(made, (4 * FIRST, 45)), **NULLS))
-    made.close()
 
 
 def test_null_blocks_where_tokens_are_needed_are_refused() -> None:
@@ -42,7 +41,6 @@ def test_null_blocks_where_tokens_are_needed_are_refused() -> None:
     failed = made.decode[0].submit(with_nulls(ask(made, (0, 45)), **NULLS), 5)
     with pytest.raises(errors.BadRequestError, match="no block at position"):
         failed.wait()
-    made.close()
 
 
 def test_a_null_block_that_nobody_named_is_a_block_named_twice() -> None:
@@ -50,7 +48,6 @@ def test_a_null_block_that_nobody_named_is_a_block_named_twice() -> None:
     failed = made.decode[0].submit(with_nulls(ask(made, (4 * FIRST, 45)), prefill=NULLS["prefill"]), 5)
     with pytest.raises(errors.BadRequestError, match="block 0 is named twice"):
         failed.wait()
-    made.close()
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint32, np.uint64])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from dataclasses import replace
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 from tests.runtime.helpers.plans import Model, Shape, plan
 from tests.runtime.helpers.requests import ask, check, filled, looked_at
 from tests.runtime.helpers.worlds import DECODE, PREFILL, World, memory
-from tests.runtime.simulation.channels import Line, Net, speak
+from tests.runtime.simulation.channels import Line, Net
 
 from kvplan.plan.request import blocks
 from kvplan.plan.types import Blocks
@@ -21,13 +20,6 @@ from kvplan.runtime.control.messages import ClaimAnswers, Claimed
 from kvplan.runtime.transport.inmemory import Hub
 
 SHAPE, MODEL = Shape(1), Model()
-
-
-@pytest.fixture
-def net(monkeypatch: pytest.MonkeyPatch) -> Net:
-    made = Net(random.Random(0), slow=0)
-    speak(made, monkeypatch)
-    return made
 
 
 def pair(net: Net, mode: str, **options: Any) -> World:

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from tests.runtime.decode.test_races import elsewhere, held, live, pair, rounds
 from tests.runtime.helpers.requests import looked_at
-from tests.runtime.simulation.channels import Net, speak
+from tests.runtime.simulation.channels import Net
 
 from kvplan.runtime.protocol.phases import Phase
-
-
-@pytest.fixture
-def net(monkeypatch: pytest.MonkeyPatch) -> Net:
-    made = Net(random.Random(0), slow=0)
-    speak(made, monkeypatch)
-    return made
 
 
 def test_who_is_done_has_been_confirmed_by_all(net: Net) -> None:

@@ -4,14 +4,13 @@ computed."""
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from tests.runtime.helpers.plans import Shape
 from tests.runtime.helpers.requests import ask, fed
+from tests.runtime.helpers.steered import Flag
 from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, world
-from tests.runtime.prefill.test_worker import Flag
 
 from kvplan.runtime import Request, Transfer
 
@@ -20,10 +19,8 @@ END = 8
 
 
 @pytest.fixture(params=["pull", "push"])
-def pair(request: pytest.FixtureRequest) -> Any:
-    made = world(Shape(2), Shape(1), mode=request.param)
-    yield made
-    made.close()
+def pair(request: pytest.FixtureRequest) -> World:
+    return world(Shape(2), Shape(1), mode=request.param)
 
 
 def hit(made: World) -> Request:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -38,10 +37,8 @@ TOKENS = [(0, 48), (0, 45), (5, 45), (4, 44), (13, 14), (0, 3)]
 
 
 @pytest.fixture
-def pair() -> Iterator[World]:
-    made = world(Shape(2), Shape(1))
-    yield made
-    made.close()
+def pair() -> World:
+    return world(Shape(2), Shape(1))
 
 
 @pytest.mark.parametrize("mode", ["pull", "push"])
@@ -49,18 +46,14 @@ def pair() -> Iterator[World]:
 @pytest.mark.parametrize(("prefill", "decode", "model"), PAIRS)
 def test_every_byte(prefill: Shape, decode: Shape, model: Model, order: str, mode: str) -> None:
     made = world(prefill, decode, model, mode=mode)
-    try:
-        for number, tokens in enumerate(TOKENS):
-            clear(made)
-            move(made, ask(made, tokens, order, name=str(number)))
-    finally:
-        made.close()
+    for number, tokens in enumerate(TOKENS):
+        clear(made)
+        move(made, ask(made, tokens, order, name=str(number)))
 
 
 def test_neighbouring_blocks_are_one_request_per_plane() -> None:
     made = world(Shape(1), Shape(1), Model(heads=1, state=False))
     assert made.decode[0].predict(ask(made, (0, 45), "rising")) == {0: 2}
-    made.close()
 
 
 def test_padding_is_bridged_only_where_it_faces_padding() -> None:
@@ -68,8 +61,6 @@ def test_padding_is_bridged_only_where_it_faces_padding() -> None:
     unlike = world(Shape(1, tail=16), Shape(1, tail=32), Model(state=False))
     assert bridged.decode[0].predict(ask(bridged, (0, 48), "rising")) == {0: 2}
     assert unlike.decode[0].predict(ask(unlike, (0, 48), "rising")) == {0: 24}
-    bridged.close()
-    unlike.close()
 
 
 def test_a_whole_hit_moves_nothing_and_tells_everyone(pair: World) -> None:
@@ -139,7 +130,6 @@ def test_one_id_in_two_overlaid_groups_is_repeated() -> None:
     request = replace(request, decode={"kv": Blocks(0, np.array([4, 9])), "state": Slot(9, 8)})
     with pytest.raises(errors.BadRequestError, match="block 9 is named twice"):
         check(replace(made.plan, decode=decode), request, {}, {})
-    made.close()
 
 
 def submitted(made: World, request: Request, timeout: float = 20) -> Transfer:
@@ -229,7 +219,6 @@ def test_dropping_a_peer_does_not_free_what_may_still_be_written(mode: str) -> N
     made.hub.frozen.clear()
     until(lambda: freed(worker))
     move(made, ask(made, (0, 12), name="after"))
-    made.close()
 
 
 def test_a_dead_peer_fails_the_request_and_the_others_go_on(pair: World) -> None:
@@ -306,7 +295,6 @@ def test_connect_without_blocking_the_loop() -> None:
     peer = asyncio.run(made.decode[0].meet(made.prefill[0].address, 10))
     assert (peer.name, peer.run, peer.plan.digest) == ("prefill", "p1", made.plan.digest)
     assert made.decode[0].peers() == (peer,)
-    made.close()
 
 
 def test_a_callback_that_raises_disturbs_nobody(pair: World, caplog: pytest.LogCaptureFixture) -> None:
@@ -331,7 +319,6 @@ def test_lists_beyond_an_int32_go_by_address(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("kvplan.runtime.transfer.prepare.INT32", 3)
     made = world(Shape(2), Shape(1))
     move(made, ask(made, (0, 45)))
-    made.close()
 
 
 def test_slices_are_small_and_move_the_same_bytes() -> None:
@@ -350,7 +337,6 @@ def test_too_many_requests_are_refused_before_they_move() -> None:
     assert isinstance(second.error, errors.LimitedError)
     made.hub.frozen.clear()
     first.wait()
-    made.close()
 
 
 def test_closed(pair: World) -> None:
@@ -378,7 +364,6 @@ def test_how_much_a_request_was_is_told_when_its_engine_is_gone(held: bool, end:
     {"drop": lambda: worker.drop("prefill"), "suspend": worker.suspend, "close": worker.close}[end]()
     assert (moved.total > 0, moved.progress) == (True, 1.0 if held else 0.0)
     assert moved.total == (moved.bytes if held else moved.total)
-    made.close()
 
 
 def test_a_worker_whose_connection_broke_is_met_anew_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -413,7 +398,6 @@ def test_a_worker_whose_connection_broke_is_met_anew_before_it_is_read(monkeypat
             list_.release()
     move(made, ask(made, (0, 12), name="after"))
     assert added == [source.metadata()]
-    made.close()
 
 
 def lost_when_posted(*_: object) -> None:
@@ -450,7 +434,6 @@ def test_who_was_lost_may_be_vouched_for(monkeypatch: pytest.MonkeyPatch) -> Non
     worker.drop("prefill", dead=True)
     until(lambda: freed(worker))
     assert worker.settled(failed)
-    made.close()
 
 
 @pytest.mark.parametrize("when", ["posted", "polled"])
@@ -476,4 +459,3 @@ def test_a_read_that_failed_is_over_once_its_peer_is(when: str, monkeypatch: pyt
     assert worker.quarantined()
     source.close()
     until(lambda: freed(worker))
-    made.close()

@@ -141,6 +141,8 @@ class World:
 
 
 PREFILL, DECODE = Identity("prefill", "p1"), Identity("decode", "d1")
+# What the test that runs has made, which is closed at its end; None in a program that is no test.
+opened: list[World] | None = None
 
 
 def world(
@@ -173,7 +175,10 @@ def world(
         targets.append(DecodeWorker(made, number, pool, transport(f"d{number}"), **given))
         with answering(*sources) if options.get("start") is False else nullcontext():
             targets[-1].connect(sources[0].address, 10, mode=mode)
-    return World(made, (prefill, decode), model, sources, targets, p_memory, d_memory, hub, mode)
+    found = World(made, (prefill, decode), model, sources, targets, p_memory, d_memory, hub, mode)
+    if opened is not None:
+        opened.append(found)
+    return found
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tests.runtime.decode.test_races import pair
 from tests.runtime.helpers.requests import ask, fed
+from tests.runtime.helpers.steered import Flag
 from tests.runtime.helpers.worlds import World, tables
 from tests.runtime.simulation.channels import Net, Pipe, speak
 
@@ -17,13 +18,6 @@ from kvplan.runtime.control.outbox import LineState
 
 MODES = pytest.mark.parametrize("mode", ["pull", "push"])
 ROOM = 4
-
-
-class Flag:
-    done = False
-
-    def query(self) -> bool:
-        return self.done
 
 
 @pytest.fixture

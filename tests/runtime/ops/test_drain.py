@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from tests.runtime.decode.test_worker import freed, submitted
 from tests.runtime.helpers.plans import Shape
 from tests.runtime.helpers.requests import ask, check, filled, looked_at
+from tests.runtime.helpers.steered import Clock, Flag
 from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, world
 
@@ -17,32 +17,9 @@ from kvplan.runtime.control.channel import ControlClient
 from kvplan.runtime.protocol.phases import Phase
 
 
-class Clock:
-    time = 1000.0
-
-    def __call__(self) -> float:
-        return self.time
-
-
-class Flag:
-    """An event that completes when it is told to."""
-
-    done = False
-
-    def query(self) -> bool:
-        return self.done
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
 @pytest.fixture(params=["pull", "push"])
-def pair(request: pytest.FixtureRequest, clock: Clock) -> Iterator[World]:
-    made = world(Shape(1), Shape(1), mode=request.param, clock=clock, d_clock=clock, lease=30)
-    yield made
-    made.close()
+def pair(request: pytest.FixtureRequest, clock: Clock) -> World:
+    return world(Shape(1), Shape(1), mode=request.param, clock=clock, d_clock=clock, lease=30)
 
 
 def workers(pair: World) -> list[PrefillWorker | DecodeWorker]:
@@ -118,7 +95,6 @@ def test_all_that_was_said_over_a_line_that_is_gone_counts(monkeypatch: pytest.M
     monkeypatch.setattr(ControlClient, "receive", lambda line, most=1: usual(line, min(most, 1)))
     until(lambda: all(one.poll() for one in moved))
     assert [(one.state, one.error) for one in moved] == [("done", None)] * len(some)
-    made.close()
 
 
 def _tables(block: int) -> dict[str, Blocks | Slot]:

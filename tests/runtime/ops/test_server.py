@@ -22,10 +22,8 @@ from kvplan.runtime.transport.inmemory import Hub
 
 
 @pytest.fixture
-def pair() -> Iterator[World]:
-    made = world(Shape(1), Shape(1))
-    yield made
-    made.close()
+def pair() -> World:
+    return world(Shape(1), Shape(1))
 
 
 @pytest.fixture

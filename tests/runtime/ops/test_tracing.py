@@ -47,10 +47,8 @@ def named(exported: Any, name: str) -> list[Any]:
 
 
 @pytest.fixture(params=["pull", "push"])
-def pair(request: pytest.FixtureRequest) -> Iterator[World]:
-    made = world(Shape(2), Shape(1), mode=request.param)
-    yield made
-    made.close()
+def pair(request: pytest.FixtureRequest) -> World:
+    return world(Shape(2), Shape(1), mode=request.param)
 
 
 def test_a_span_a_transfer_and_one_a_hold(pair: World, exported: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from typing import Any
 
@@ -12,16 +11,9 @@ from tests.runtime.helpers.plans import Shape
 from tests.runtime.helpers.requests import ask, check, filled
 from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import world
-from tests.runtime.simulation.channels import Net, speak
+from tests.runtime.simulation.channels import Net
 
 from kvplan.runtime import Limits, Sample, errors
-
-
-@pytest.fixture
-def net(monkeypatch: pytest.MonkeyPatch) -> Net:
-    made = Net(random.Random(0), slow=0)
-    speak(made, monkeypatch)
-    return made
 
 
 @pytest.mark.parametrize("mode", ["pull", "push"])
@@ -72,7 +64,6 @@ def test_connecting_again_and_again_leaves_nobody_behind() -> None:
         made.decode[0].connect(made.prefill[0].address, 10)
     until(lambda: len(made.prefill[0].inspect().clients) == 1, made.prefill[0].run_once)
     assert made.decode[0].peers()
-    made.close()
 
 
 @pytest.mark.parametrize("mode", ["pull", "push"])

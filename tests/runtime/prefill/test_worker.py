@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import time
-from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -13,21 +10,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from msgspec.structs import replace
 from tests.runtime.decode.test_races import pair, rounds
+from tests.runtime.helpers.callers import ONE, Caller, pin
 from tests.runtime.helpers.plans import Model, Shape, plan
 from tests.runtime.helpers.requests import ask, fed
+from tests.runtime.helpers.steered import Clock
 from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import PREFILL, memory
 from tests.runtime.simulation.channels import Net, speak
-from tests.slowness import Patience
 
 from kvplan.compiler.api import compile_pair
 from kvplan.dsl.library import load
 from kvplan.runtime import Blocks, InMemory, Plain, PrefillWorker, Slot, errors, views
 from kvplan.runtime.clock import ListeningClock
-from kvplan.runtime.control.card import MAGIC, PROTOCOL, Hello, checksum, seal
-from kvplan.runtime.control.channel import ControlClient, ControlServer
+from kvplan.runtime.control.card import MAGIC, checksum, seal
+from kvplan.runtime.control.channel import ControlServer
 from kvplan.runtime.control.messages import (
     LONGEST_NOTE,
     Claim,
@@ -43,80 +40,9 @@ from kvplan.runtime.prefill.half import LISTENING
 from kvplan.runtime.prefill.peers import expected
 from kvplan.runtime.transport.inmemory import Hub
 
-ONE, WIDE = plan(Shape(1), Shape(1)), plan(Shape(1), Shape(2))
+WIDE = plan(Shape(1), Shape(2))
 NESTED = b"\x85\xa4type\xa4done\xa7request\xa1r\xa4plan\xa1x\xa6worker\x00\xa1z" + b"\x91" * 3500 + b"\x00"
 NO_TEXT = b"\x84\xa4type\xa4done\xa7request\xa2\xff\xfe\xa4plan\xa1x\xa6worker\x00"
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.time = 1000.0
-
-    def __call__(self) -> float:
-        return self.time
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def worker(clock: Clock) -> Iterator[PrefillWorker]:
-    pool = views(ONE.prefill, 0, memory(Shape(1), Model(), 0))
-    made = PrefillWorker(
-        ONE, 0, pool, InMemory(Hub()), identity=PREFILL, keys=Plain(), clock=clock, lease=10, start=False
-    )
-    made.announce([made.address])
-    yield made
-    made.close()
-
-
-class Caller:
-    """A decode worker by hand: it says what a test wants it to say."""
-
-    def __init__(self, worker: PrefillWorker, run: str = "d1") -> None:
-        self.worker, self.run = worker, run
-        self.line = ControlClient(worker.address, Plain())
-
-    def hello(self, want: str = "worker", **other: Any) -> Any:
-        side = ONE.decode.digest
-        hello = Hello(want, os.urandom(16), "decode", self.run, 0, "md", "", "", side, "d", ONE.digest, None, PROTOCOL)
-        return self.ask(replace(hello, **other))
-
-    def ask(self, message: Any) -> Any:
-        """What comes back, None where nothing does."""
-        self.line.send(message)
-        return self.hear()
-
-    def silence(self, message: Any) -> bool:
-        """Whether nothing comes back, for a while."""
-        self.line.send(message)
-        return self.hear(0.2) is None
-
-    def hear(self, seconds: float = 20) -> Any:
-        patience = Patience(seconds)
-        while patience.lasts():
-            self.worker.run_once()
-            if found := self.line.receive(1):
-                return found[0]
-            time.sleep(0.001)
-        return None
-
-
-@pytest.fixture
-def caller(worker: PrefillWorker) -> Iterator[Caller]:
-    made = Caller(worker)
-    yield made
-    made.line.close()
-
-
-def pin(caller: Caller, request: str) -> int:
-    """The number of the pin by which a request is kept for a caller that claims it."""
-    (answer,) = caller.ask(Claim(1, (request,))).answers
-    assert isinstance(answer, Claimed)
-    assert answer.request == request
-    return answer.pin
 
 
 def kinds(worker: PrefillWorker) -> list[str]:
@@ -197,16 +123,6 @@ def test_no_lease_runs_out_while_its_renewal_may_lie_unheard(
     clock.time += 1
     worker.run_once()
     assert [(one.request, one.why) for one in worker.released()] == [("r", "expired")]
-
-
-class Flag:
-    """An event that completes when it is told to."""
-
-    def __init__(self) -> None:
-        self.done = False
-
-    def query(self) -> bool:
-        return self.done
 
 
 def test_an_event_that_fails_withdraws_its_request(worker: PrefillWorker, caller: Caller) -> None:

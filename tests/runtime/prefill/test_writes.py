@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import pytest
 from tests.runtime.decode.test_races import held, live, pair, rounds, writing
 from tests.runtime.helpers.requests import ask
 from tests.runtime.helpers.worlds import World
-from tests.runtime.simulation.channels import Net, opened, speak
+from tests.runtime.simulation.channels import Net, opened
 
 from kvplan.runtime import InMemory, PrefillWorker, errors
 from kvplan.runtime.control.messages import Stopped, ToDecode
 from kvplan.runtime.transport.handles import HandleState
-
-
-@pytest.fixture
-def net(monkeypatch: pytest.MonkeyPatch) -> Net:
-    made = Net(random.Random(0), slow=0)
-    speak(made, monkeypatch)
-    return made
 
 
 def stopped(net: Net) -> list[Stopped]:

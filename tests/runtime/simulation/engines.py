@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from tests.runtime.helpers.plans import Bytes, Model, Shape, plan, with_ranges
+from tests.runtime.helpers.steered import Flag
 from tests.runtime.helpers.worlds import Truth, memory
 from tests.runtime.simulation.channels import Net, Transport
 from tests.runtime.simulation.invariants import right
@@ -26,16 +27,6 @@ ROOM = 40
 # What goes by way of a stage, and the bytes of a buffer: 64 are a page of a layer, or a state.
 STAGED = [(), (), ("unpack",), ("pack",), ("unpack", "pack")]
 BUFFER = [0, 64, 64, 128, 1024]
-
-
-class Flag:
-    """An event."""
-
-    def __init__(self) -> None:
-        self.done = False
-
-    def query(self) -> bool:
-        return self.done
 
 
 @dataclass(eq=False)

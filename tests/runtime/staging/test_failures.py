@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -37,10 +36,8 @@ from kvplan.runtime.staging.views import HostCopies
 
 
 @pytest.fixture(params=["pull", "push", "lent"])
-def made(request: pytest.FixtureRequest, counters: Counters) -> Iterator[World]:
-    found = crowded(request.param, counters)
-    yield found
-    found.close()
+def made(request: pytest.FixtureRequest, counters: Counters) -> World:
+    return crowded(request.param, counters)
 
 
 every_way = pytest.mark.parametrize("made", WAYS, indirect=True)
@@ -151,23 +148,20 @@ def test_who_waits_for_buffers_of_a_request_that_was_given_up_waits_a_while(
     """They come back when the wire is done with them: only from a peer that is frozen they do not."""
     monkeypatch.setattr(staged, "PATIENCE", patience)
     found = staging(way, Shape(1), Shape(1), size=2 * SMALL[way], lease=600)
-    try:
-        given_up, waiting = apart(found, "a", 0), apart(found, "b", 10)
-        for request in (given_up, waiting):
-            filled(found, request)
-        found.hold("a", "b")
-        found.hub.frozen.update(frozen_posts(found))
-        first = found.decode[0].submit(given_up, 20)
-        run(found, lambda: slices_at(found, "a").count("posted") == SHARE)
-        second = found.decode[0].submit(waiting, 20)
-        run(found, lambda: "staged" in slices_at(found, "b"))
-        first.cancel()
-        run(found, lambda: second.ended if patience < 0 else stuck(found))
-        found.hub.frozen.clear()
-        run(found, lambda: second.ended and unused(found))
-        assert second.error is None if patience > 0 else "every buffer of the stage" in str(second.error)
-    finally:
-        found.close()
+    given_up, waiting = apart(found, "a", 0), apart(found, "b", 10)
+    for request in (given_up, waiting):
+        filled(found, request)
+    found.hold("a", "b")
+    found.hub.frozen.update(frozen_posts(found))
+    first = found.decode[0].submit(given_up, 20)
+    run(found, lambda: slices_at(found, "a").count("posted") == SHARE)
+    second = found.decode[0].submit(waiting, 20)
+    run(found, lambda: "staged" in slices_at(found, "b"))
+    first.cancel()
+    run(found, lambda: second.ended if patience < 0 else stuck(found))
+    found.hub.frozen.clear()
+    run(found, lambda: second.ended and unused(found))
+    assert second.error is None if patience > 0 else "every buffer of the stage" in str(second.error)
 
 
 def slices_at(made: World, request: str) -> list[str]:
@@ -200,18 +194,15 @@ def test_waiting_for_a_buffer_ends_at_the_deadline(made: World, gate: Gate) -> N
 @pytest.mark.parametrize("way", WAYS)
 def test_a_stage_is_taken_anew_after_a_suspension(way: str) -> None:
     found = staging(way, Shape(1), Shape(1), size=SMALL[way])
-    try:
-        move(found, ask(found, (0, TOKENS), name="before"))
-        (worker,) = copying(found)
-        worker.suspend()
-        assert not worker.inspect().stage.open
-        worker.resume(found.pool(worker))
-        found.decode[0].connect(found.prefill[0].address, 10, mode=found.mode)
-        clear(found)
-        move(found, ask(found, (0, TOKENS), name="after"))
-        assert len(worker.inspect().stage.free) == BUFFERS
-    finally:
-        found.close()
+    move(found, ask(found, (0, TOKENS), name="before"))
+    (worker,) = copying(found)
+    worker.suspend()
+    assert not worker.inspect().stage.open
+    worker.resume(found.pool(worker))
+    found.decode[0].connect(found.prefill[0].address, 10, mode=found.mode)
+    clear(found)
+    move(found, ask(found, (0, TOKENS), name="after"))
+    assert len(worker.inspect().stage.free) == BUFFERS
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -232,9 +223,6 @@ def test_closing_ends_what_is_being_copied(way: str, gate: Gate) -> None:
 @pytest.mark.parametrize("times", [1, 8, 0])
 def test_moves_of_unlike_pages(way: str, shapes: tuple[Shape, Shape], times: int) -> None:
     found = staging(way, *shapes, size=times * SMALL[way])
-    try:
-        for number, tokens in enumerate([(0, TOKENS), (7, 33), (5, 6)]):
-            clear(found)
-            move(found, ask(found, tokens, name=f"r{number}"))
-    finally:
-        found.close()
+    for number, tokens in enumerate([(0, TOKENS), (7, 33), (5, 6)]):
+        clear(found)
+        move(found, ask(found, tokens, name=f"r{number}"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -46,10 +45,8 @@ from kvplan.runtime.staging.lent import LentMove, PeerStage, StageControl
 
 
 @pytest.fixture
-def made(counters: Counters) -> Iterator[World]:
-    found = crowded("lent", counters)
-    yield found
-    found.close()
+def made(counters: Counters) -> World:
+    return crowded("lent", counters)
 
 
 def frozen(made: World) -> Transfer:
@@ -82,18 +79,15 @@ def test_a_worker_without_memory_for_a_stage_cannot_be_written_to_by_a_plan_that
     def full(*_: object) -> None:
         raise MemoryError("Unable to allocate 1.00 KiB")
 
-    try:
-        with monkeypatch.context() as patch:
-            patch.setattr(buffers, "HostCopies", full)
-            with pytest.raises(RegisterError, match="smaller stage_bytes"):
-                found.decode[0].connect(found.prefill[0].address, 5, mode="push")
-        assert found.decode[0].peers() == before
-        move(found, ask(found, (0, TOKENS)))
-        found.decode[0].connect(found.prefill[0].address, 5, mode="push")
-        assert found.decode[0].inspect().stage.open
-        move(found, ask(found, (0, TOKENS), name="staged"))
-    finally:
-        found.close()
+    with monkeypatch.context() as patch:
+        patch.setattr(buffers, "HostCopies", full)
+        with pytest.raises(RegisterError, match="smaller stage_bytes"):
+            found.decode[0].connect(found.prefill[0].address, 5, mode="push")
+    assert found.decode[0].peers() == before
+    move(found, ask(found, (0, TOKENS)))
+    found.decode[0].connect(found.prefill[0].address, 5, mode="push")
+    assert found.decode[0].inspect().stage.open
+    move(found, ask(found, (0, TOKENS), name="staged"))
 
 
 def test_a_buffer_is_lent_to_nobody_before_its_writer_has_stopped(made: World) -> None:
@@ -215,11 +209,8 @@ def test_a_writer_has_a_bounded_number_of_pieces(made: World, monkeypatch: pytes
 def test_chunks_of_layers_are_unpacked_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = asked_layers(monkeypatch)
     found = staging("lent", Shape(2), Shape(1), size=SMALL["lent"])
-    try:
-        moved_layer_by_layer(found)
-        assert asked == {(layer,) for layer in found.model.layers}
-    finally:
-        found.close()
+    moved_layer_by_layer(found)
+    assert asked == {(layer,) for layer in found.model.layers}
 
 
 def test_a_buffer_that_is_lent_to_another_request_is_not_taken() -> None:

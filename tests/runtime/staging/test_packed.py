@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -52,10 +51,8 @@ ROOM = SMALL["packed"]
 
 
 @pytest.fixture
-def made(counters: Counters) -> Iterator[World]:
-    found = crowded("packed", counters)
-    yield found
-    found.close()
+def made(counters: Counters) -> World:
+    return crowded("packed", counters)
 
 
 @pytest.fixture
@@ -104,13 +101,10 @@ def test_no_memory_of_the_reader_is_taken(made: World) -> None:
 
 def test_a_stage_that_is_registered_for_one_reader_leaves_the_others_connected() -> None:
     found = staging("packed", Shape(2), Shape(1), size=ROOM)
-    try:
-        before = found.decode[0].peers()
-        found.decode[0].connect(found.prefill[0].address, 10)
-        assert found.decode[0].peers() == before
-        assert {engine.status for engine in found.decode[0].inspect().engines} == {"connected"}
-    finally:
-        found.close()
+    before = found.decode[0].peers()
+    found.decode[0].connect(found.prefill[0].address, 10)
+    assert found.decode[0].peers() == before
+    assert {engine.status for engine in found.decode[0].inspect().engines} == {"connected"}
 
 
 def test_a_worker_without_memory_to_pack_into_refuses_who_needs_that_and_serves_the_others(
@@ -125,16 +119,13 @@ def test_a_worker_without_memory_to_pack_into_refuses_who_needs_that_and_serves_
     def full(*_: object) -> None:
         raise MemoryError("Unable to allocate 1.00 KiB")
 
-    try:
-        with monkeypatch.context() as patch:
-            patch.setattr(buffers, "HostCopies", full)
-            with pytest.raises(RegisterError, match="smaller stage_bytes"):
-                found.decode[0].connect(found.prefill[0].address, 5)
-        assert len(found.prefill[0].inspect().clients) == 1
-        assert found.decode[0].peers() == before
-        move(found, ask(found, (0, TOKENS)))
-    finally:
-        found.close()
+    with monkeypatch.context() as patch:
+        patch.setattr(buffers, "HostCopies", full)
+        with pytest.raises(RegisterError, match="smaller stage_bytes"):
+            found.decode[0].connect(found.prefill[0].address, 5)
+    assert len(found.prefill[0].inspect().clients) == 1
+    assert found.decode[0].peers() == before
+    move(found, ask(found, (0, TOKENS)))
 
 
 def test_a_request_that_is_given_up_while_it_is_packed_is_written_nowhere(made: World, gate: Gate) -> None:
@@ -153,28 +144,25 @@ def test_a_request_that_is_given_up_while_it_is_packed_is_written_nowhere(made: 
 def test_who_asks_while_what_was_given_up_is_on_its_way_back_is_packed_for(counters: Counters) -> None:
     """One round hears what the second request asks for, and behind that which buffers the first one gives back."""
     found = staging("packed", Shape(1), Shape(1), size=SMALL["packed"], lease=600)
-    try:
-        first = ask(found, (0, TOKENS), name="first")
-        filled(found, first)
-        kv = first.decode["kv"]
-        assert isinstance(kv, Blocks)
-        others = np.setdiff1d(np.arange(40), kv.ids)[: len(kv.ids)]
-        tables = {**first.decode, "kv": Blocks(kv.first, others), "state": Slot(9, TOKENS)}
-        second = replace(first, id="second", decode=tables)
-        found.hold("first", "second")
-        worker = found.decode[0]
-        found.hub.frozen.update(one.inspect().transport for one in found.prefill)
-        given_up = worker.submit(first, 20)
-        run(found, lambda: [peer.asked for peer in peer_stages(found)] == [MOST_ASKED] and lent(found) == [SHARE])
-        moved = worker.submit(second, 20)
-        run(found, lambda: "second" in {of.request for of in worker.inspect().slices})
-        given_up.cancel()
-        until(lambda: kept(found) == [SHARE])
-        found.hub.frozen.clear()
-        run(found, lambda: moved.ended)
-        assert moved.error is None
-    finally:
-        found.close()
+    first = ask(found, (0, TOKENS), name="first")
+    filled(found, first)
+    kv = first.decode["kv"]
+    assert isinstance(kv, Blocks)
+    others = np.setdiff1d(np.arange(40), kv.ids)[: len(kv.ids)]
+    tables = {**first.decode, "kv": Blocks(kv.first, others), "state": Slot(9, TOKENS)}
+    second = replace(first, id="second", decode=tables)
+    found.hold("first", "second")
+    worker = found.decode[0]
+    found.hub.frozen.update(one.inspect().transport for one in found.prefill)
+    given_up = worker.submit(first, 20)
+    run(found, lambda: [peer.asked for peer in peer_stages(found)] == [MOST_ASKED] and lent(found) == [SHARE])
+    moved = worker.submit(second, 20)
+    run(found, lambda: "second" in {of.request for of in worker.inspect().slices})
+    given_up.cancel()
+    until(lambda: kept(found) == [SHARE])
+    found.hub.frozen.clear()
+    run(found, lambda: moved.ended)
+    assert moved.error is None
 
 
 def test_a_buffer_that_is_read_is_not_lent_again_before_the_read_has_ended(made: World) -> None:
@@ -252,78 +240,69 @@ def test_a_request_that_is_withdrawn_is_packed_no_more(made: World, gate: Gate) 
 
 def test_a_frozen_reader_leaves_half_of_the_buffers_to_others() -> None:
     found = staging("packed", Shape(1), Shape(2), size=ROOM, lease=600)
-    try:
-        asked = ask(found, (0, TOKENS))
-        filled(found, asked)
-        found.hold("r")
-        slow_worker, quick_worker = found.decode
-        slow, quick = slow_worker.submit(asked, 20), quick_worker.submit(asked, 20)
+    asked = ask(found, (0, TOKENS))
+    filled(found, asked)
+    found.hold("r")
+    slow_worker, quick_worker = found.decode
+    slow, quick = slow_worker.submit(asked, 20), quick_worker.submit(asked, 20)
 
-        def step() -> None:
-            # The first one asks, and stops being polled as soon as it has been lent anything.
-            if not found.prefill[0].inspect().stage.lent:
-                slow_worker.run_once()
-            quick_worker.run_once()
+    def step() -> None:
+        # The first one asks, and stops being polled as soon as it has been lent anything.
+        if not found.prefill[0].inspect().stage.lent:
+            slow_worker.run_once()
+        quick_worker.run_once()
 
-        until(lambda: quick.ended, step)
-        assert quick.error is None
-        check(found, 1, asked)
-        assert not slow.ended
-        run(found, lambda: slow.ended and unused(found))
-        check(found, 0, asked)
-    finally:
-        found.close()
+    until(lambda: quick.ended, step)
+    assert quick.error is None
+    check(found, 1, asked)
+    assert not slow.ended
+    run(found, lambda: slow.ended and unused(found))
+    check(found, 0, asked)
 
 
 def test_buffers_of_readers_that_died_without_a_word_go_to_those_who_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kvplan.runtime.protocol.reader_table.PROBE", 0.01)
     lines = instances(monkeypatch, ControlClient)
     found = staging("packed", Shape(1), Shape(4), size=ROOM, lease=600)
-    try:
-        asked = ask(found, (0, TOKENS))
-        filled(found, asked)
-        found.hold("r")
-        found.hub.frozen.add(found.prefill[0].inspect().transport)
-        for worker in found.decode[:2]:
-            worker.submit(asked, 600)
-        poll(found.decode[:2], lambda: lent(found) == [BUFFERS])
-        for line in [line for line in lines if line.asked][:2]:
-            line.close()
-        found.hub.frozen.clear()
-        late = found.decode[2].submit(asked, 15)
-        poll([found.decode[2]], lambda: late.ended)
-        assert late.error is None
-        check(found, 2, asked)
-    finally:
-        found.close()
+    asked = ask(found, (0, TOKENS))
+    filled(found, asked)
+    found.hold("r")
+    found.hub.frozen.add(found.prefill[0].inspect().transport)
+    for worker in found.decode[:2]:
+        worker.submit(asked, 600)
+    poll(found.decode[:2], lambda: lent(found) == [BUFFERS])
+    for line in [line for line in lines if line.asked][:2]:
+        line.close()
+    found.hub.frozen.clear()
+    late = found.decode[2].submit(asked, 15)
+    poll([found.decode[2]], lambda: late.ended)
+    assert late.error is None
+    check(found, 2, asked)
 
 
 def test_while_others_keep_all_buffers_what_is_asked_for_goes_straight() -> None:
     found = staging("packed", Shape(1), Shape(4), size=ROOM, lease=600)
-    try:
-        asked = ask(found, (0, TOKENS))
-        filled(found, asked)
-        found.hold("r")
-        found.hub.frozen.add(found.prefill[0].inspect().transport)
-        slow = [worker.submit(asked, 600) for worker in found.decode[:2]]
-        poll(found.decode[:2], lambda: [peer.ready for peer in peer_stages(found)[:2]] == [SHARE] * 2)
-        for transfer in slow:
-            transfer.cancel()
-        poll(found.decode[:2], lambda: kept(found) == [BUFFERS])
-        straight = found.decode[2].submit(asked, 15)
-        poll([found.decode[2]], lambda: found.decode[2].inspect().slices)
-        found.hub.frozen.clear()
-        poll([found.decode[2]], lambda: straight.ended)
-        assert straight.error is None
-        check(found, 2, asked)
-        run(found, lambda: unused(found))
-        packed_again = found.decode[3].submit(asked, 15)
-        poll([found.decode[3]], lambda: packed_again.ended)
-        assert packed_again.error is None
-        assert not staged_bytes(straight)
-        assert staged_bytes(packed_again)
-    finally:
-        found.close()
+    asked = ask(found, (0, TOKENS))
+    filled(found, asked)
+    found.hold("r")
+    found.hub.frozen.add(found.prefill[0].inspect().transport)
+    slow = [worker.submit(asked, 600) for worker in found.decode[:2]]
+    poll(found.decode[:2], lambda: [peer.ready for peer in peer_stages(found)[:2]] == [SHARE] * 2)
+    for transfer in slow:
+        transfer.cancel()
+    poll(found.decode[:2], lambda: kept(found) == [BUFFERS])
+    straight = found.decode[2].submit(asked, 15)
+    poll([found.decode[2]], lambda: found.decode[2].inspect().slices)
+    found.hub.frozen.clear()
+    poll([found.decode[2]], lambda: straight.ended)
+    assert straight.error is None
+    check(found, 2, asked)
+    run(found, lambda: unused(found))
+    packed_again = found.decode[3].submit(asked, 15)
+    poll([found.decode[3]], lambda: packed_again.ended)
+    assert packed_again.error is None
+    assert not staged_bytes(straight)
+    assert staged_bytes(packed_again)
 
 
 def test_a_lease_that_ran_out_makes_a_request_fail_whatever_was_read(
@@ -345,11 +324,8 @@ def test_a_lease_that_ran_out_makes_a_request_fail_whatever_was_read(
 def test_chunks_of_layers_are_packed_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = asked_layers(monkeypatch)
     found = staging("packed", Shape(2), Shape(1), size=ROOM)
-    try:
-        moved_layer_by_layer(found)
-        assert asked == {(layer,) for layer in found.model.layers}
-    finally:
-        found.close()
+    moved_layer_by_layer(found)
+    assert asked == {(layer,) for layer in found.model.layers}
 
 
 @pytest.mark.parametrize("foreign", FOREIGN)

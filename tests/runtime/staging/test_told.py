@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 from weakref import WeakSet
 
@@ -32,11 +31,9 @@ def stages(monkeypatch: pytest.MonkeyPatch) -> list[Stage]:
 
 
 @pytest.fixture(params=["pull", "lent"])
-def made(request: pytest.FixtureRequest, stages: list[Stage]) -> Iterator[World]:
+def made(request: pytest.FixtureRequest, stages: list[Stage]) -> World:
     """Two prefill workers and a decode worker with room for a whole request in what one of them may have of it."""
-    found = staging(request.param, Shape(2), Shape(1), size=16 * SMALL[request.param], lease=600)
-    yield found
-    found.close()
+    return staging(request.param, Shape(2), Shape(1), size=16 * SMALL[request.param], lease=600)
 
 
 def confirmed(transfer: Transfer) -> bool:

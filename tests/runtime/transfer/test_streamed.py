@@ -12,6 +12,7 @@ import pytest
 from tests.runtime.helpers.plans import Model, Shape
 from tests.runtime.helpers.requests import ask, check, clear, fed, filled
 from tests.runtime.helpers.staging import untouched
+from tests.runtime.helpers.steered import Flag
 from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, world
 
@@ -22,16 +23,6 @@ from kvplan.runtime.protocol.phases import Phase
 Chunks = list[tuple[tuple[int, int], tuple[int, ...] | None]]
 LAYERS = (3, 7)
 SHAPES = [(Shape(2), Shape(1)), (Shape(1), Shape(2)), (Shape(2, kernel=6), Shape(1, ratio=2))]
-
-
-class Flag:
-    """An event that completes when it is told to."""
-
-    def __init__(self, done: bool = False) -> None:
-        self.done = done
-
-    def query(self) -> bool:
-        return self.done
 
 
 def polled(made: World, met: Callable[[], bool]) -> None:
@@ -74,7 +65,6 @@ def test_every_byte_in_chunks(shapes: tuple[Shape, Shape], mode: str, seed: int)
         assert (transfer.state, transfer.progress) == ("done", 1.0), transfer.error
         check(made, number, request)
     assert made.released() == {("r", "finished")}
-    made.close()
 
 
 def started(made: World, request: Request, call: str = "open", opened: tuple[int, int] | None = None) -> Transfer:
@@ -103,7 +93,6 @@ def test_nothing_moves_before_its_event(mode: str) -> None:
     polled(made, transfer.poll)
     check(made, 0, request)
     assert transfer.query()
-    made.close()
 
 
 def test_a_transfer_is_an_event_itself() -> None:
@@ -120,8 +109,6 @@ def test_a_transfer_is_an_event_itself() -> None:
     offer(made, request, [((0, 12), None)])
     polled(made, lambda: transfer.poll() and there.poll())
     assert there.state == "done"
-    made.close()
-    further.close()
 
 
 @pytest.mark.parametrize("mode", ["pull", "push"])
@@ -139,7 +126,6 @@ def test_decode_may_open_a_request_first(mode: str) -> None:
     polled(made, transfer.poll)
     assert transfer.state == "done", transfer.error
     check(made, 0, request)
-    made.close()
 
 
 def test_what_is_held_as_a_whole_may_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +137,6 @@ def test_what_is_held_as_a_whole_may_be_opened(monkeypatch: pytest.MonkeyPatch) 
     polled(made, transfer.poll)
     assert transfer.state == "done", transfer.error
     check(made, 0, request)
-    made.close()
 
 
 @pytest.mark.parametrize("mode", ["pull", "push"])
@@ -173,7 +158,6 @@ def test_what_is_opened_may_be_asked_for_as_a_whole(mode: str) -> None:
     assert transfer.state == "done", transfer.error
     if mode == "pull":
         check(made, 0, request)
-    made.close()
 
 
 WRONG: dict[str, tuple[Chunks, str]] = {
@@ -204,7 +188,6 @@ def test_chunks_that_do_not_make_the_request_fail_it(mode: str, call: str, name:
     for worker in made.prefill:
         worker.withdraw("r")
     assert made.released() == {("r", "withdrawn")}
-    made.close()
 
 
 @pytest.mark.parametrize("mode", ["pull", "push"])
@@ -220,7 +203,6 @@ def test_other_tokens_than_were_opened_fail_the_request(mode: str, call: str, op
     if (call, mode) != ("open", "pull"):  # there each chunk is looked at as it comes
         assert f"was opened for {opened}, wanted are (0, 12)" in str(transfer.error)
     assert untouched(made)
-    made.close()
 
 
 STATELESS = Model(state=False)
@@ -256,7 +238,6 @@ def test_decode_may_ask_for_fewer_tokens_than_prefill_has(
     assert transfer.state == "done", transfer.error
     check(made, 0, fewer, held=45)
     assert made.released() == {("r", "finished")}
-    made.close()
 
 
 @pytest.mark.parametrize("mode", ["pull", "push"])
@@ -273,7 +254,6 @@ def test_more_tokens_than_are_held_fail_the_request(mode: str, call: str) -> Non
     if (call, mode) != ("open", "pull"):
         assert "was opened for (0, 44), wanted are (0, 45)" in str(transfer.error)
         assert untouched(made)
-    made.close()
 
 
 @pytest.mark.parametrize("mode", ["pull", "push"])
@@ -287,7 +267,6 @@ def test_a_state_stands_behind_all_tokens_and_is_not_taken_for_fewer(mode: str, 
     polled(made, transfer.poll)
     assert isinstance(transfer.error, errors.BadRequestError | errors.LeaseError)
     assert untouched(made)
-    made.close()
 
 
 @pytest.mark.parametrize("mode", ["pull", "push"])
@@ -302,7 +281,6 @@ def test_prefill_may_feed_what_decode_lacks_alone(mode: str, call: str) -> None:
     polled(made, transfer.poll)
     assert transfer.state == "done", transfer.error
     check(made, 0, hit)
-    made.close()
 
 
 @pytest.mark.parametrize("mode", ["pull", "push"])
@@ -320,7 +298,6 @@ def test_who_needs_nothing_lets_go_of_what_is_fed(mode: str, chunks: Chunks, ear
     polled(made, transfer.poll)
     assert transfer.state == "done", transfer.error
     assert made.released() == {("r", "finished")}
-    made.close()
 
 
 @pytest.mark.parametrize("mode", ["pull", "push"])
@@ -338,7 +315,6 @@ def test_what_is_declined_is_withdrawn(mode: str, early: bool) -> None:
     assert isinstance(transfer.error, errors.RequestError)
     assert "was opened for" not in str(transfer.error)
     assert made.released() == {("r", "withdrawn")}
-    made.close()
 
 
 @pytest.mark.parametrize("mode", ["pull", "push"])
@@ -355,7 +331,6 @@ def test_decode_has_a_prefix_that_prefill_does_not_know_of(first: int, mode: str
     polled(made, transfer.poll)
     assert transfer.state == "done", transfer.error
     check(made, 0, hit)
-    made.close()
 
 
 @pytest.mark.parametrize("mode", ["pull", "push"])
@@ -368,4 +343,3 @@ def test_a_request_that_is_withdrawn_fails(mode: str) -> None:
     polled(made, transfer.poll)
     assert isinstance(transfer.error, errors.WithdrawnError)
     polled(made, lambda: not made.decode[0].quarantined())
-    made.close()

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.runtime.helpers.agents import has_nixl
-from tests.runtime.transport.test_nixl import Two, index, region
+from tests.runtime.helpers.agents import Two, has_nixl, index, region
 
 from kvplan.runtime import Nixl, errors
 from kvplan.runtime.transport.handles import HandleState
@@ -22,7 +21,7 @@ if not has_nixl():
 
 @pytest.fixture
 def two() -> Iterator[Two]:
-    made = Two()
+    made = Two("nixl")
     yield made
     made.close()
 
@@ -67,7 +66,7 @@ def test_what_was_given_back_is_met_again_by_another_name(two: Two) -> None:
     assert (two.owner.name != old, two.owner.metadata() != metadata) == (True, True)
     assert two.reader.peers == set()
     two.peer = two.reader.add_peer(two.owner.metadata())
-    two.until_done(two.read(index(2)))
+    two.finish(two.post(2))
     np.testing.assert_array_equal(two.mine[128:192], two.theirs[128:192])
 
 
@@ -79,19 +78,19 @@ def test_a_poisoned_name_blocks_no_other(two: Two) -> None:
             two.reader.add_peer(bad.metadata()[:-9])
     with pytest.raises(errors.TransportError):
         two.reader.add_peer(bad.metadata())
-    two.until_done(two.read(index(1)))
+    two.finish(two.post(1))
     # What poisoned it was one name: the worker meets again after it has taken another.
     bad.deregister()
     bad.register(region(two.theirs), "DRAM")
     two.peer = two.reader.add_peer(bad.metadata())
     two.owner = bad
-    two.until_done(two.read(index(4)))
+    two.finish(two.post(4))
     np.testing.assert_array_equal(two.mine[256:320], two.theirs[256:320])
 
 
 def test_a_failing_release_of_a_read_that_ended_is_logged(two: Two, caplog: pytest.LogCaptureFixture) -> None:
-    handle = two.read(index(1))
-    two.until_done(handle)
+    handle = two.post(1)
+    two.finish(handle)
     real, handle.value = handle.value, SimpleNamespace(release=lambda: 1 / 0)
     handle.release()
     assert handle.state == "released"
@@ -100,8 +99,8 @@ def test_a_failing_release_of_a_read_that_ended_is_logged(two: Two, caplog: pyte
 
 
 def test_close_tries_every_step(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
-    handle, calls = two.read(index(1)), list[str]()
-    two.until_done(handle)
+    handle, calls = two.post(1), list[str]()
+    two.finish(handle)
     handle.release()
 
     def fail(name: str) -> Callable[..., None]:
@@ -147,20 +146,20 @@ def test_a_peer_whose_connection_broke_is_met_anew(two: Two) -> None:
     assert not two.reader.lost(two.peer)
     with pytest.raises(errors.HandleError, match="after its release"):
         two.reader.post("READ", two.peer, before, index(0), remote, index(0))
-    two.until_done(two.read(index(2)))
+    two.finish(two.post(2))
     np.testing.assert_array_equal(two.mine[128:192], two.theirs[128:192])
 
 
 def test_a_peer_is_not_met_anew_while_a_transfer_with_it_may_move_bytes(
     two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    handle = two.read(index(1))
+    handle = two.post(1)
     monkeypatch.setattr(handle, "state", HandleState.POSTED)
     two.reader.found_lost(two.peer)
     with pytest.raises(errors.NotBegunError, match="1 transfers by it have not ended: ask again"):
         two.reader.add_peer(two.owner.metadata())
     assert two.reader.lost(two.peer)
-    two.until_done(handle)
+    two.finish(handle)
     handle.release()
     assert two.reader.add_peer(two.owner.metadata()) == two.peer
 
@@ -178,13 +177,13 @@ def test_a_post_that_finds_the_connection_broken_leaves_nothing_under_way(
     with monkeypatch.context() as patch:
         patch.setattr(two.reader.agent, "transfer", raise_)
         try:
-            two.read(index(1))
+            two.post(1)
         except errors.PeerLostError as error:
             kept.append(error)
     assert (len(kept), two.reader.broken(two.peer)) == (1, True)
     assert two.reader.add_peer(two.owner.metadata()) == two.peer
     assert not two.reader.broken(two.peer)
-    two.until_done(two.read(index(2)))
+    two.finish(two.post(2))
 
 
 def test_a_peer_that_cannot_be_met_anew_stays_lost(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,20 +215,20 @@ def sockets() -> int:
 
 
 def test_a_living_peer_that_is_forgotten_and_met_again_and_again_has_one_connection(two: Two) -> None:
-    two.until_done(two.read(index(1)))
+    two.finish(two.post(1))
     before = sockets()
     for _ in range(10):
         two.reader.remove_peer(two.peer)
         assert two.reader.peers == set()
         assert two.reader.add_peer(two.owner.metadata()) == two.peer
-        two.until_done(two.read(index(2)))
+        two.finish(two.post(2))
     assert sockets() == before
 
 
 def test_nothing_reaches_who_was_forgotten(two: Two) -> None:
     """Its connection stays; what was prepared is no good, now and once it is met again."""
     (local, remote), spans = two.lists(), (region(two.mine), region(two.theirs))
-    two.until_done(two.read(index(1)))
+    two.finish(two.post(1))
     two.reader.remove_peer(two.peer)
     with pytest.raises(errors.PeerLostError, match="forgotten"):
         two.reader.post_spans("READ", two.peer, spans[0], "DRAM", spans[1], "DRAM")
@@ -239,7 +238,7 @@ def test_nothing_reaches_who_was_forgotten(two: Two) -> None:
         with pytest.raises(errors.HandleError, match="after its release"):
             two.reader.post("READ", two.peer, local, index(0), remote, index(0))
         two.reader.add_peer(two.owner.metadata())
-    two.until_done(two.read(index(2)))
+    two.finish(two.post(2))
 
 
 def test_of_many_who_were_forgotten_the_last_ones_stay_connected(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,7 +252,7 @@ def test_of_many_who_were_forgotten_the_last_ones_stay_connected(two: Two, monke
     assert removed == []
     two.reader.remove_peer(peers[2])
     assert removed == [peers[1]]
-    two.until_done(two.read(index(2)))
+    two.finish(two.post(2))
     two.reader.close()
     assert sorted(removed[1:]) == sorted({two.peer, peers[0], peers[2]})
     for owner in owners:
@@ -273,12 +272,12 @@ def test_who_was_forgotten_and_whose_connection_broke_is_connected_anew(
         patch.setattr(two.reader.agent, "send_notif", raise_)
         assert two.reader.add_peer(two.owner.metadata()) == two.peer
     assert (removed, two.reader.broken(two.peer)) == ([two.peer], False)
-    two.until_done(two.read(index(2)))
+    two.finish(two.post(2))
 
 
 def test_what_a_read_finds_of_who_was_forgotten_is_remembered(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is met anew once that read is given back; a connection that was found broken is not kept at all."""
-    removed, handle = removals(two, monkeypatch), two.read(index(1))
+    removed, handle = removals(two, monkeypatch), two.post(1)
     monkeypatch.setattr(handle, "state", HandleState.POSTED)
     two.reader.remove_peer(two.peer)
     two.reader.found_lost(two.peer)
@@ -286,7 +285,7 @@ def test_what_a_read_finds_of_who_was_forgotten_is_remembered(two: Two, monkeypa
     with pytest.raises(errors.NotBegunError, match="1 transfers by it have not ended"):
         two.reader.add_peer(two.owner.metadata())
     assert two.reader.peers == set()
-    two.until_done(handle)
+    two.finish(handle)
     handle.release()
     assert two.reader.add_peer(two.owner.metadata()) == two.peer
     assert (removed, two.reader.broken(two.peer)) == ([two.peer], False)
@@ -295,7 +294,7 @@ def test_what_a_read_finds_of_who_was_forgotten_is_remembered(two: Two, monkeypa
     assert removed == [two.peer] * 2
     two.reader.found_lost(two.peer)
     two.peer = two.reader.add_peer(two.owner.metadata())
-    two.until_done(two.read(index(2)))
+    two.finish(two.post(2))
 
 
 def removals(two: Two, monkeypatch: pytest.MonkeyPatch) -> list[str]:
