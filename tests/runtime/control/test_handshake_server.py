@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.runtime.helpers.control import ABSURD, HELLO, OWN, PLAN, Known, absurd, changed, lie, local, unsealed
 
+from kvplan.runtime import errors
 from kvplan.runtime.control.card import EngineCard, Hello, Refusal, describe, seal
+from kvplan.runtime.control.handshake_checks import check_like
 from kvplan.runtime.control.handshake_server import answer_hello, served_plan
+from kvplan.runtime.control.identity import Identity, scales
 
 
 def refused(hello: Hello, **me: Any) -> str:
@@ -72,3 +76,22 @@ def test_what_greet_says_can_always_be_sent() -> None:
     long = changed(HELLO, key="k" * 4096, side="s" * 256)
     answer = answer_hello(long, local(plans=Known(())))
     assert unsealed(seal(answer), Refusal) == answer
+
+
+def like(**change: Any) -> Identity:
+    return replace(Identity("p", model_digest="m", revision="r1", scales=scales({"k": 1.0})), **change)
+
+
+@pytest.mark.parametrize("change", [
+    {"revision": "r2"}, {"revision": ""}, {"scales": scales({"k": math.nextafter(1.0, 2)})}, {"scales": ""},
+    {"scales": scales({"k": 1.0, "v": 1.0})}, {"scales": scales({"v": 1.0})},
+])  # fmt: skip
+def test_engines_of_unlike_scales_or_revisions_are_refused_both_ways(change: dict[str, str]) -> None:
+    mine, theirs = like(), like(**change)
+    for one, other in ((mine, theirs), (theirs, mine)):
+        with pytest.raises(errors.UnlikeError) as caught:
+            check_like(one, other, "peer")
+        for what in change:
+            assert repr(getattr(one, what)) in str(caught.value)
+            assert repr(getattr(other, what)) in str(caught.value)
+    check_like(like(), like(), "peer")

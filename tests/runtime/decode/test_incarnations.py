@@ -210,18 +210,6 @@ def test_workers_of_two_runs_are_no_engine() -> None:
         made.decode[0].connect(made.prefill[0].address, 10)
 
 
-def test_unlike_models_revisions_and_scales_do_not_meet() -> None:
-    theirs = Identity("prefill", "p1", revision="abc", scales="5")
-    made = world(Shape(1), Shape(1), Model(), identity=theirs, d_identity=replace(theirs, name="decode", run="d1"))
-    pool = made.pool(made.decode[0])
-    for revision, scale, text in (("abd", "5", "'abc'"), ("abc", "", "'5'"), ("", "5", "'abc'")):
-        me = Identity("decode", "d1", revision=revision, scales=scale)
-        other = DecodeWorker(made.plan, 0, pool, InMemory(made.hub, "d"), identity=me, keys=Plain())
-        with pytest.raises(errors.UnlikeError, match=text):
-            other.connect(made.prefill[0].address, 10)
-        other.close()
-
-
 @pytest.mark.parametrize("mine", [{}, {"rotary embedding": "rope_theta=10000"}, {"elements": "bf16"}])
 def test_settings_that_both_name_have_to_be_equal(mine: dict[str, str]) -> None:
     """What one side alone names cannot be compared: a runtime without a connector names nothing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,11 @@ from hypothesis import strategies as st
 from tests.runtime.helpers.plans import ROW, Model, Shape, matched, plan
 
 from kvplan.plan.blocks import chains
+from kvplan.plan.types import Plan, Table
 from kvplan.runtime import Memory, errors, views
 from kvplan.runtime.transfer import prepare
 from kvplan.runtime.transfer.gather import IndexScratch, by_decode, gather, merge
-from kvplan.runtime.transfer.prepare import PreparedLink
+from kvplan.runtime.transfer.prepare import INT32, PreparedLink
 from kvplan.runtime.transport.inmemory import Hub, InMemory
 
 BLOCKS, BASE = 30, 1 << 40
@@ -22,16 +24,21 @@ MODEL = Model(state=False)
 
 
 def link(
-    prefill: Shape, decode: Shape, blocks: int = BLOCKS, push: bool = False, devices: tuple[int, int] = (0, 0)
+    prefill: Shape,
+    decode: Shape,
+    blocks: int | tuple[int, int] = BLOCKS,
+    push: bool = False,
+    devices: tuple[int, int] = (0, 0),
+    made: Plan | None = None,
 ) -> PreparedLink:
-    """Planes side by side in one allocation per side, which nothing touches."""
-    made, hub = plan(prefill, decode, MODEL), Hub()
-    pools = []
-    for side, base, device in ((made.prefill, BASE, devices[0]), (made.decode, BASE << 1, devices[1])):
+    """Planes side by side in one allocation per side, which nothing touches; as many blocks on both, or on either."""
+    made, hub = made or plan(prefill, decode, MODEL), Hub()
+    pools, counts = [], (blocks, blocks) if isinstance(blocks, int) else blocks
+    for side, base, device, count in zip((made.prefill, made.decode), (BASE, BASE << 1), devices, counts, strict=True):
         stride = side.workers[0].planes[0].stride
-        size = stride * blocks
+        size = stride * count
         given = {
-            f"kv.{layer}": Memory(base + n * size, stride, blocks, size, device=device, allocation=(base, 2 * size))
+            f"kv.{layer}": Memory(base + n * size, stride, count, size, device=device, allocation=(base, 2 * size))
             for n, layer in enumerate(MODEL.layers)
         }
         pools.append(views(side, 0, given))
@@ -175,3 +182,48 @@ def test_a_scratch_that_grows_keeps_what_was_handed_out() -> None:
     second = scratch.table(200, 10, np.arange(3, dtype=np.int32))
     assert first.tolist() == [0, 1, 2, 10, 11, 12]
     assert (len(second), second[-1]) == (600, 1992)
+
+
+def addresses(one: PreparedLink, p: list[int], d: list[int]) -> set[tuple[int, int, int]]:
+    """(prefill address, decode address, bytes) of all that goes by address."""
+    tokens = 0, 4 * len(p)
+    runs = {"kv": matched(tokens, p, d)}
+    load = gather(one, runs, IndexScratch())
+    assert not load.banks
+    rows = zip(load.remote_spans.tolist(), load.local_spans[:, 0].tolist(), strict=True)
+    return {(there[0], here, there[1]) for there, here in rows}
+
+
+FAR = 1 << 33
+
+
+@pytest.mark.parametrize(
+    ("p", "d"),
+    [([7], [9]), ([FAR - 1], [9]), ([7], [FAR - 1]), ([(1 << 32) + 1, 3], [1, FAR - 1]), ([1 << 31, 1 << 32], [5, 4])],
+)
+def test_blocks_beyond_an_int32_go_by_address(p: list[int], d: list[int]) -> None:
+    """Indices that overflowed moved no byte at all elsewhere, and said so to nobody."""
+    one = link(Shape(1), Shape(1), FAR)
+    page = 2 * 4 * ROW
+    size = page * FAR
+    wanted = {
+        (BASE + layer * size + source * page, (BASE << 1) + layer * size + target * page, page)
+        for layer in range(2)
+        for source, target in zip(p, d, strict=True)
+    }
+    assert addresses(one, p, d) == wanted
+
+
+@pytest.mark.parametrize("blocks", [(30, 30), (INT32 // 2, 30), (INT32, INT32), (INT32 + 1, 30), (30, 1 << 33)])
+def test_no_index_of_a_prepared_list_leaves_an_int32(blocks: tuple[int, int]) -> None:
+    one = link(Shape(1), Shape(1), blocks)
+    for entry in one.entries:
+        assert all(bank.rows * max(blocks) <= INT32 for bank in entry.banks)
+        assert bool(entry.banks) == (max(blocks) <= INT32)
+
+
+def test_a_read_that_moves_nothing_is_refused() -> None:
+    made = plan(Shape(1), Shape(1), MODEL)
+    empty = replace(made, reads=((replace(made.reads[0][0], table=Table(())),),))
+    with pytest.raises(errors.AddressError, match="moves nothing"):
+        link(Shape(1), Shape(1), made=empty)
