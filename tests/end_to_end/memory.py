@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from kvplan.compiler.bound import BoundSide
-from kvplan.compiler.check.labels import Atlas, Labels, NeededTokens, TableBlocks, paged, paint, table_of
+from kvplan.compiler.check.labels import Atlas, Labels, NeededTokens, TableBlocks, atlas, paged, paint, table_of
 from kvplan.compiler.check.oracle import OraclePlane, planes
-from kvplan.plan.block_tables import Table, blocks
+from kvplan.plan.block_tables import Ring, Table, blocks
 from kvplan.plan.request import Request
+from kvplan.plan.types import Blocks
 
 Bytes = npt.NDArray[np.uint8]
 # No byte of a cache has these values.
@@ -147,3 +148,24 @@ def _pages(memory: Memory, tables: Mapping[str, Table]) -> list[tuple[OraclePlan
 def _wanted(side: BoundSide, plane: OraclePlane, request: Request) -> NeededTokens:
     c = next(c for c in side.caches if c.name == plane.cache)
     return NeededTokens(c.needs, *request.range_of(c))
+
+
+def regions_of(sides: tuple[BoundSide, BoundSide], requests: Sequence[Request]) -> Atlas:
+    """Labels for every byte that any table of the requests has room for."""
+    ends = [
+        _room(side, getattr(r, word)) for r in requests for side, word in zip(sides, ("prefill", "decode"), strict=True)
+    ]
+    return atlas(sides[1], max(*ends, *(end for r in requests for _, end in r.ranges())))
+
+
+def _room(side: BoundSide, tables: Mapping[str, Table]) -> int:
+    groups = {g.name: g for g in side.groups}
+    held = [(t.first + len(t.ids)) * groups[n].tokens for n, t in tables.items() if isinstance(t, Blocks)]
+    rings = [t.at for t in tables.values() if isinstance(t, Ring)]
+    return max(max(held, default=0) * side.token_shards + side.token_shards * side.interleave_tokens, *rings, 0)
+
+
+def refill(memory: Memory, value: int) -> None:
+    """All bytes of a worker's memory the same."""
+    for allocation in memory.allocations:
+        allocation[:] = value

@@ -13,8 +13,8 @@ import time
 from tests.end_to_end.asking import requests
 from tests.end_to_end.build import compiled, sides
 from tests.end_to_end.hardest import HARDEST
-from tests.end_to_end.memory import PADDED, ids_of, stamp
-from tests.end_to_end.worlds import SECONDS, STAGE, ended, holds, refill, regions_of, source
+from tests.end_to_end.memory import PADDED, ids_of, refill, regions_of, stamp
+from tests.end_to_end.worlds import SECONDS, STAGE, ended, holds, source
 
 from kvplan.runtime import Nixl, PrefillWorker
 

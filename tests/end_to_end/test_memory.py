@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.end_to_end.memory import EMPTY, PADDED, Memory, allocate, content, stamp, wrong
-from tests.end_to_end.worlds import regions_of
+from tests.end_to_end.memory import EMPTY, PADDED, Memory, allocate, content, regions_of, stamp, wrong
 from tests.random_sides.sides import cache, group, side, tensor
 from tests.requests import ask, block_table
 

@@ -12,8 +12,8 @@ import pytest
 from tests.end_to_end.asking import requests
 from tests.end_to_end.build import compiled, sides
 from tests.end_to_end.hardest import HARDEST
-from tests.end_to_end.memory import EMPTY, ids_of, wrong
-from tests.end_to_end.worlds import SECONDS, STAGE, refill, regions_of, runtime_request, target
+from tests.end_to_end.memory import EMPTY, ids_of, refill, regions_of, wrong
+from tests.end_to_end.worlds import SECONDS, STAGE, runtime_request, target
 from tests.paths import ROOT
 from tests.shares import later
 

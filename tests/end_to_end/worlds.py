@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tests.end_to_end.memory import EMPTY, PADDED, Memory, allocate, ids_of, stamp, wrong
+from tests.end_to_end.memory import EMPTY, PADDED, Memory, allocate, ids_of, refill, regions_of, stamp, wrong
 
 from kvplan.compiler.bound import BoundSide
-from kvplan.compiler.check.labels import Atlas, atlas
-from kvplan.plan.block_tables import Ring, Table
+from kvplan.compiler.check.labels import Atlas
 from kvplan.plan.request import Request
-from kvplan.runtime import Blocks, DecodeWorker, Identity, InMemory, Nixl, Plain, Plan, PrefillWorker, views
+from kvplan.runtime import DecodeWorker, Identity, InMemory, Nixl, Plain, Plan, PrefillWorker, views
 from kvplan.runtime.transport.inmemory import Hub
 
 Transports = Callable[[str], InMemory | Nixl]
@@ -49,21 +48,6 @@ def ended(worker: PrefillWorker) -> tuple[str, ...]:
 def holds(memory: Memory, plan: Plan) -> bool:
     """Whether a worker stores anything that the plan moves, padding aside."""
     return any(f.offset.size for p in memory.stored.values() if p.cache not in plan.skipped for f in p.fields)
-
-
-def regions_of(sides: tuple[BoundSide, BoundSide], requests: Sequence[Request]) -> Atlas:
-    """Labels for every byte that any table of the requests has room for."""
-    ends = [
-        _room(side, getattr(r, word)) for r in requests for side, word in zip(sides, ("prefill", "decode"), strict=True)
-    ]
-    return atlas(sides[1], max(*ends, *(end for r in requests for _, end in r.ranges())))
-
-
-def _room(side: BoundSide, tables: Mapping[str, Table]) -> int:
-    groups = {g.name: g for g in side.groups}
-    ends = [(t.first + len(t.ids)) * groups[n].tokens for n, t in tables.items() if isinstance(t, Blocks)]
-    rings = [t.at for t in tables.values() if isinstance(t, Ring)]
-    return max(max(ends, default=0) * side.token_shards + side.token_shards * side.interleave_tokens, *rings, 0)
 
 
 @contextmanager
@@ -133,12 +117,6 @@ def move(made: World, request: Request, name: str) -> None:
         assert (done.state, done.descriptors) == ("done", predicted if made.mode == "pull" else 0)
         found = wrong(memory, made.regions, request, made.plan.skipped)
         assert not found, f"decode worker {number}, tokens {request.tokens} {dict(request.lengths)}: {found}"
-
-
-def refill(memory: Memory, value: int) -> None:
-    """All bytes of a worker's memory the same."""
-    for allocation in memory.allocations:
-        allocation[:] = value
 
 
 def runtime_request(request: Request, name: str) -> Request:

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.helpers.s3 import BUCKET, SERVERS, s3_server
 from tests.runtime.plans.test_catalog import find, stored, text
+from tests.store.s3 import BUCKET, SERVERS, s3_server
 
 from kvplan.plan.errors import (
     PlanIndexError,

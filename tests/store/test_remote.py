@@ -12,9 +12,9 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.runtime.helpers.agents import has_nixl
-from tests.runtime.helpers.s3 import BUCKET, SERVERS, s3_server
 from tests.store.engines import empty, full, keys_of, load_into, save
 from tests.store.killed import LENGTH, MODEL, REMOTE_STEPS, ended
+from tests.store.s3 import BUCKET, SERVERS, s3_server
 
 from kvplan.remote.folder import RemoteFolder
 from kvplan.runtime.errors import TransportError

@@ -8,14 +8,13 @@ from itertools import repeat
 from math import prod
 
 import numpy as np
-from tests.end_to_end.memory import Memory, allocate, ids_of, stamp
+from tests.end_to_end.memory import Memory, allocate, ids_of, regions_of, stamp
 
 from kvplan.compiler.bound import BoundSide
-from kvplan.compiler.check.labels import Atlas, Labels, NeededTokens, atlas, paged, paint, table_of
+from kvplan.compiler.check.labels import Atlas, Labels, NeededTokens, paged, paint, table_of
 from kvplan.compiler.check.oracle import OraclePlane
-from kvplan.plan.block_tables import Ring, Table
 from kvplan.plan.request import Request
-from kvplan.plan.types import Blocks, Needs, Plan
+from kvplan.plan.types import Needs, Plan
 from kvplan.runtime.checksum import checksum
 from kvplan.runtime.checksum.checksum import Sample, Sums
 from kvplan.runtime.memory.register import Pool, views
@@ -60,7 +59,7 @@ def needs_of(plan: Plan) -> dict[str, Needs]:
 
 def engines(plan: Plan, sides: tuple[BoundSide, BoundSide], request: Request) -> Engines:
     """Both engines with the content of `request` in its tables on either side, and something else elsewhere."""
-    regions = regions_of(sides, request)
+    regions = regions_of(sides, [request])
     memory: dict[str, list[Memory]] = {}
     pools: dict[str, list[Pool]] = {}
     for role, side, garbage in zip(ROLES, sides, (0x33, 0x77), strict=True):
@@ -70,19 +69,6 @@ def engines(plan: Plan, sides: tuple[BoundSide, BoundSide], request: Request) ->
             stamp(each, regions, tables)
         pools[role] = [views(getattr(plan, role), n, each.planes) for n, each in enumerate(memory[role])]
     return Engines(plan, request, asked(request), memory, pools)
-
-
-def regions_of(sides: tuple[BoundSide, BoundSide], request: Request) -> Atlas:
-    """Labels for every byte that any table of the request has room for."""
-    ends = [_room(side, getattr(request, role)) for side, role in zip(sides, ROLES, strict=True)]
-    return atlas(sides[1], max(*ends, *(end for _, end in request.ranges())))
-
-
-def _room(side: BoundSide, tables: Mapping[str, Table]) -> int:
-    groups = {g.name: g for g in side.groups}
-    ends = [(t.first + len(t.ids)) * groups[n].tokens for n, t in tables.items() if isinstance(t, Blocks)]
-    rings = [t.at for t in tables.values() if isinstance(t, Ring)]
-    return max(max(ends, default=0) * side.token_shards + side.token_shards * side.interleave_tokens, *rings, 0)
 
 
 def asked(request: Request) -> Request:
@@ -105,7 +91,7 @@ class Spot:
 def spots(made: Engines, sides: tuple[BoundSide, BoundSide], role: str, worker: int) -> list[Spot]:
     """One byte that a request needs of every tensor of every plane and block."""
     found = []
-    regions = regions_of(sides, made.request)
+    regions = regions_of(sides, [made.request])
     for plane, block, labels in _pages(made, role, worker, regions):
         for region in (r for r in regions.values() if r.cache == plane.cache):
             inside = np.flatnonzero((labels >= region.base) & (labels < region.base + prod(region.shape)))
@@ -119,7 +105,7 @@ def spots(made: Engines, sides: tuple[BoundSide, BoundSide], role: str, worker: 
 
 def unneeded(made: Engines, sides: tuple[BoundSide, BoundSide], role: str, worker: int) -> list[Labels]:
     """By allocation of a worker's memory, where a request needs nothing."""
-    memory, regions = made.memory[role][worker], regions_of(sides, made.request)
+    memory, regions = made.memory[role][worker], regions_of(sides, [made.request])
     marked = allocate(memory.side, worker, memory.ids, 0)
     for plane, block, labels in _pages(made, role, worker, regions):
         marked.planes[plane.name][block] |= labels >= 0

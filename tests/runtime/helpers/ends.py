@@ -12,11 +12,9 @@ from tests.runtime.helpers.agents import progressed
 from tests.slowness import Patience
 
 from kvplan.compiler.bound import BoundSide
-from kvplan.compiler.check.labels import Atlas, atlas
-from kvplan.plan.block_tables import Table
 from kvplan.plan.request import Request
 from kvplan.plan.types import Plan, Runs
-from kvplan.runtime import Blocks, InMemory, Ring, views
+from kvplan.runtime import InMemory, views
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.staging.lent import PeerStage
@@ -152,21 +150,3 @@ def ends(
         found.append((memories, agents, pools))
     theirs, ours = found
     return Ends(plan, theirs[0], ours[0], (theirs[1], ours[1]), (theirs[2], ours[2]))
-
-
-def regions_of(sides: tuple[BoundSide, BoundSide], request: Request) -> Atlas:
-    """Labels for every byte that any table of the request has room for."""
-    found = [_room(side, getattr(request, word)) for side, word in zip(sides, ("prefill", "decode"), strict=True)]
-    return atlas(sides[1], max(*found, *(end for _, end in request.ranges())))
-
-
-def _room(side: BoundSide, tables: Mapping[str, Table]) -> int:
-    groups = {g.name: g for g in side.groups}
-    held = [(t.first + len(t.ids)) * groups[n].tokens for n, t in tables.items() if isinstance(t, Blocks)]
-    rings = [t.at for t in tables.values() if isinstance(t, Ring)]
-    return max(max(held, default=0) * side.token_shards + side.token_shards * side.interleave_tokens, *rings, 0)
-
-
-def refill(memory: Memory, value: int) -> None:
-    for allocation in memory.allocations:
-        allocation[:] = value

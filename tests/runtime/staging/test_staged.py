@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, note, settings
 from hypothesis import strategies as st
-from tests.end_to_end.memory import EMPTY, stamp, wrong
+from tests.end_to_end.memory import EMPTY, refill, regions_of, stamp, wrong
 from tests.random_sides.draw import case
 from tests.random_sides.sides import cache, side, tensor
 from tests.runtime.helpers.drawn import fed, whole
-from tests.runtime.helpers.ends import Ends, ends, refill, regions_of
+from tests.runtime.helpers.ends import Ends, ends
 from tests.runtime.helpers.packing import LendingPeer, PackingPeer
 from tests.runtime.transfer.test_chunks import shared
 
@@ -78,7 +78,7 @@ def test_every_byte_arrives(way: str, seed: int, size: int, threads: bool, fores
     made = compile_bound(*sides, {"elect": drawn.elect, "strategy": WAYS[way][0]}).plan
     # Workers without a head have no planes, and the memory of these tests does.
     assume(all(low < high for holds in shares(made) for _, _, (low, high) in holds))
-    world, regions = ends(made, sides, drawn.request), regions_of(sides, drawn.request)
+    world, regions = ends(made, sides, drawn.request), regions_of(sides, [drawn.request])
     for memory in world.prefill:
         stamp(memory, regions, drawn.request.prefill)
     with pytest.MonkeyPatch.context() as patch:

@@ -8,8 +8,8 @@ from functools import cache as once
 from typing import Any
 
 import pytest
-from tests.end_to_end.memory import EMPTY, PADDED, stamp, wrong
-from tests.end_to_end.worlds import World, move, refill, runtime_request, world
+from tests.end_to_end.memory import EMPTY, PADDED, refill, stamp, wrong
+from tests.end_to_end.worlds import World, move, runtime_request, world
 from tests.random_sides.sides import cache, group, side, tensor
 from tests.requests import ask, block_table, plain_ids
 from tests.runtime.helpers.requests import looked_at

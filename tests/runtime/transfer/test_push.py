@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import example, given, note, settings
 from hypothesis import strategies as st
-from tests.end_to_end.memory import EMPTY, stamp, wrong
+from tests.end_to_end.memory import EMPTY, refill, regions_of, stamp, wrong
 from tests.random_sides.draw import Case, case
 from tests.random_sides.sides import cache, side, tensor
 from tests.runtime.helpers.drawn import fed, whole
-from tests.runtime.helpers.ends import Ends, ends, refill, regions_of
+from tests.runtime.helpers.ends import Ends, ends
 from tests.runtime.transfer.test_chunks import shared
 
 from kvplan.compiler.api import compile_bound
@@ -43,7 +43,7 @@ def test_every_byte_arrives_either_way(seed: int, split: bool, most: int) -> Non
     note("\n".join(drawn.texts))
     sides = drawn.prefill, drawn.decode
     made = compile_bound(*sides, {"elect": drawn.elect}).plan
-    world, regions = ends(made, sides, drawn.request), regions_of(sides, drawn.request)
+    world, regions = ends(made, sides, drawn.request), regions_of(sides, [drawn.request])
     for memory in world.prefill:
         stamp(memory, regions, drawn.request.prefill)
     for push in (False, True):

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.end_to_end.memory import EMPTY, PADDED, Bytes, stamp
-from tests.end_to_end.worlds import World, move, refill, runtime_request, world
+from tests.end_to_end.memory import EMPTY, PADDED, Bytes, refill, stamp
+from tests.end_to_end.worlds import World, move, runtime_request, world
 from tests.random_sides.sides import cache, group, side, tensor
 from tests.requests import ask, block_table, ring_table
 from tests.runtime.helpers.requests import looked_at

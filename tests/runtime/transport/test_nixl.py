@@ -11,10 +11,10 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from tests.end_to_end.memory import stamp, wrong
+from tests.end_to_end.memory import regions_of, stamp, wrong
 from tests.random_sides.draw import Case, case
 from tests.runtime.helpers.agents import Two, index, region
-from tests.runtime.helpers.ends import asked, ends, regions_of
+from tests.runtime.helpers.ends import asked, ends
 
 from kvplan.compiler.api import compile_bound
 from kvplan.plan.request import check
@@ -69,7 +69,7 @@ def every_byte(drawn: Case, push: bool) -> int:
     sides = drawn.prefill, drawn.decode
     made = compile_bound(*sides).plan
     world = ends(made, sides, drawn.request, lambda name: Nixl(name, telemetry=True))
-    regions, checked = regions_of(sides, drawn.request), check(made, asked(drawn.request), {}, {})
+    regions, checked = regions_of(sides, [drawn.request]), check(made, asked(drawn.request), {}, {})
     for memory in world.prefill:
         stamp(memory, regions, drawn.request.prefill)
     moved = 0
