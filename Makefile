@@ -37,7 +37,6 @@ lint: $(TEST_SETS)  ## linters, type checks and the documentation only
 
 types:
 	$(BIN)/mypy
-	cd examples/plans && ../../$(BIN)/mypy --config-file ../../pyproject.toml .
 
 ruff:
 	$(BIN)/ruff check .
