@@ -23,12 +23,17 @@ LEGEND = (
     "time is that of the slowest decode worker; descriptors and bytes are those of all workers;",
     f"with --strategy {AUTO} decode unpacks if it reads whole pages; otherwise prefill packs",
 )
+UNNAMED = (
+    "No --machine is given: here are the times on each machine that kvplan has a profile of, with one setting for each",
+    "number of changes. Yours differs: `kvplan calibrate -o profiles/NAME.yaml` measures it, and",
+    "`--machine NAME --layouts profiles` predicts by it, with all settings that are as fast.",
+)
 
 
 @click.command("advise")
 @click.argument("model", shell_complete=complete.models)
 @side_options(required=True)
-@click.option("--machine", metavar="NAME", help="Predict times by this machine's profile.")
+@click.option("--machine", metavar="NAME", help="Predict times by this machine's profile, not by every known one.")
 @click.option("--all", "every", is_flag=True, help="Show every setting that was tried, not only faster ones.")
 @layouts_option
 @format_option("text", "json")
@@ -38,48 +43,61 @@ def command(
     """Say which engine settings would move caches faster.
 
     For each engine, and for both together, it tries each order, block size and similar option, with every strategy,
-    and predicts from the machine's profile how long one request of 1024 tokens takes. Settings have the engine's own
-    names. It does not predict whether a kernel accepts a block size, or how fast it then computes. `kvplan calibrate`
-    writes a profile of a machine; --layouts DIR finds it.
+    and predicts how long one request of 1024 tokens takes. Times depend on the wire, so they are predicted from a
+    machine's profile; without --machine, from each one that is known. Settings have the engine's own names. It does
+    not predict whether a kernel accepts a block size, or how fast it then computes. `kvplan calibrate` writes a profile
+    of a machine; --layouts DIR finds it.
     """
     layout_files, name = library(model, layouts)
-    profile = layout_files.machine(machine or layout_files.default_machine)
-    advice = advise(layout_files, name, prefill, decode, profile, lambda pairs: jobs.watched(pairs, _step))
+    names = [machine] if machine else list(layout_files.machines)
+    found = {
+        profile: advise(layout_files, name, prefill, decode, profile, lambda pairs: jobs.watched(pairs, _step))
+        for profile in map(layout_files.machine, names)
+    }
     if form == "json":
-        click.echo(json.dumps(answer(name, profile, advice), indent=2))
+        told = [answer(profile, advice) for profile, advice in found.items()]
+        click.echo(json.dumps({"model": model, "tokens": TOKENS, "machines": told}, indent=2))
         return
-    say(text(name, profile, advice, advice.others if every else worth(advice)))
+    now = next(iter(found.values())).now
+    say(f"{model}, one request of {TOKENS:,} tokens: {now.prefill} -> {now.decode}")
+    for profile, advice in found.items():
+        title = [f"{profile.title} ({profile.name})", *([fitted(profile.says, width())] if machine else [])]
+        say(text(title, profile, advice, _shown(advice, bool(machine), every)))
+    say("\n".join(["", *LEGEND, *(() if machine else ("", *UNNAMED))]))
 
 
 def _step(sides: Sides) -> str:
     return " -> ".join(side.text for side in sides)
 
 
-def answer(model: str, profile: MachineProfile, advice: Advice) -> dict[str, object]:
-    """Everything that was compared, the fastest first."""
+def _shown(advice: Advice, alone: bool, every: bool) -> Sequence[AdvisedPair]:
+    """What a table has; beside tables of other machines, one setting for each number of changes."""
+    if every:
+        return advice.others
+    best = worth(advice)
+    return best if alone else list({len(each.changes): each for each in reversed(best)}.values())[::-1]
+
+
+def answer(profile: MachineProfile, advice: Advice) -> dict[str, object]:
+    """Everything that was compared on one machine, the fastest first."""
     machine = {"name": profile.name, "says": profile.says}
-    told = dataclasses.asdict(advice)
     best = [dataclasses.asdict(each) for each in worth(advice)]
-    return {"model": model, "tokens": TOKENS, "machine": machine, **told, "worth": best}
+    return {"machine": machine, **dataclasses.asdict(advice), "worth": best}
 
 
-def text(model: str, profile: MachineProfile, advice: Advice, shown: Sequence[AdvisedPair]) -> str:
-    now = advice.now
-    head = [
-        f"{model}, one request of {TOKENS:,} tokens: {now.prefill} -> {now.decode}",
-        fitted(f"times by {profile.name}: {profile.says}", width()),
-        "",
-    ]
-    rows = [_row(each, now) for each in (now, *shown)]
+def text(title: Sequence[str], profile: MachineProfile, advice: Advice, shown: Sequence[AdvisedPair]) -> str:
+    """A table of one machine, under its title."""
+    head = ["", *title, ""]
+    rows = [_row(each, advice.now, profile) for each in (advice.now, *shown)]
     lines = table(("     time", "of now", "descriptors", "bytes", "strategy", "change"), rows)
     refused = [f"{advice.refused} combinations are refused, as `kvplan matrix` says it"] if advice.refused else []
-    nothing = [] if shown else ["", "no setting of these engines is faster"]
-    return "\n".join([*head, *lines, *nothing, "", *LEGEND, *refused])
+    nothing = [] if shown else ["no setting of these engines is faster"]
+    return "\n".join([*head, *lines, *nothing, *refused])
 
 
-def _row(each: AdvisedPair, now: AdvisedPair) -> tuple[object, ...]:
-    alone = "as it is" if each.strategy == DIRECT else f"kvplan compile --strategy {AUTO}"
-    change = "; ".join(map(_told, each.changes)) or alone
+def _row(each: AdvisedPair, now: AdvisedPair, profile: MachineProfile) -> tuple[object, ...]:
+    auto = f"kvplan compile --strategy {AUTO} --machine {profile.name}"
+    change = "; ".join(map(_told, each.changes)) or ("as it is" if each.strategy == DIRECT else auto)
     time, part = f"{each.us / 1000:9,.2f} ms", f"{100 * each.us / now.us:4.0f} %"
     return time, part, each.descriptors, size(each.bytes), each.strategy, change
 

@@ -12,6 +12,7 @@ from kvplan.cli import jobs
 from kvplan.dsl.schema.fields import LABEL
 
 UNNAMED = "this-machine"
+WIRE = "this is the wire between two processes of this machine; between hosts, a network card takes other times"
 
 
 @click.command("calibrate")
@@ -31,7 +32,8 @@ UNNAMED = "this-machine"
 def command(out: Path | None, memory: str, rounds: int, mib: int) -> None:
     """Measure what transfers and copies cost on this machine.
 
-    Transfers are between two processes over NIXL; UCX_TLS and the like count as in an engine. It takes seconds.
+    Transfers are between two processes of this machine over NIXL, not over a network card; UCX_TLS and the like count as
+    in an engine. It takes seconds.
     `kvplan advise --machine NAME --layouts DIR` predicts by what is measured. A busy machine gives times of a busy
     machine, and the file says how busy it was.
     """
@@ -55,10 +57,12 @@ def command(out: Path | None, memory: str, rounds: int, mib: int) -> None:
     text = machine_text(out.stem if out else UNNAMED, calibration, memory.upper(), how)
     if not out:
         click.echo(text, nl=False)
+        click.echo(WIRE, err=True)
         return
     with out.open("x", encoding="utf-8") as file:
         file.write(text)
     click.echo(f"wrote {out}")
+    click.echo(WIRE, err=True)
 
 
 def _watched(turns: Iterable[int]) -> Iterator[int]:

@@ -12,6 +12,7 @@ from kvplan.cli.main import main
 from kvplan.dsl.library import load
 
 PAIR = ("--prefill", "tp=4", "--decode", "tp=2,order=nhd")
+XEON = ("--machine", "xeon-2-cores-shared-memory")
 
 
 @cache
@@ -22,22 +23,45 @@ def run(*words: str) -> str:
 
 
 def test_text_has_the_pair_as_it_is_and_the_setting_to_change() -> None:
-    lines = run("qwen3-0.6b", *PAIR).splitlines()
+    lines = run("qwen3-0.6b", *PAIR, *XEON).splitlines()
     assert lines[0] == "qwen3-0.6b, one request of 1,024 tokens: tp=4 -> tp=2,order=nhd"
-    assert load().default_machine in lines[1]
+    assert lines[2] == f"Two cores of an Intel Xeon, shared memory ({XEON[1]})"
+    assert lines[3].startswith("Intel Xeon (Sapphire Rapids), 2 cores of a virtual machine; NIXL 1.5.1, UCX 1.23")
     rows = [re.split(r"  +", line.strip()) for line in lines if " ms " in line]
     assert rows[0][1:2] + rows[0][4:] == ["100 %", "direct", "as it is"]
     assert ["direct", "decode: VLLM_KV_CACHE_LAYOUT=LBHNC (now LBNHC)"] in [row[4:] for row in rows]
 
 
+def test_without_a_machine_no_wire_is_taken_for_granted() -> None:
+    text = run("qwen3-0.6b", *PAIR)
+    places = [text.index(f"({name})") for name in load().machines]
+    assert len(places) > 1
+    assert places == sorted(places)
+    assert text.count("as it is") == len(places)
+    assert "No --machine is given" in text
+    assert "No --machine is given" not in run("qwen3-0.6b", *PAIR, *XEON)
+
+
 def test_json_has_all_and_what_is_worth_it() -> None:
     told = json.loads(run("qwen3-0.6b", *PAIR, "--format", "json"))
-    assert list(told) == ["model", "tokens", "machine", "now", "others", "refused", "worth"]
-    assert told["now"]["changes"] == []
-    assert all(each in told["others"] for each in told["worth"])
-    assert len(told["worth"]) < len(told["others"])
+    assert list(told) == ["model", "tokens", "machines"]
+    assert [one["machine"]["name"] for one in told["machines"]] == list(load().machines)
+    for one in told["machines"]:
+        assert list(one) == ["machine", "now", "others", "refused", "worth"]
+        assert one["now"]["changes"] == []
+        assert all(each in one["others"] for each in one["worth"])
+        assert len(one["worth"]) < len(one["others"])
+
+
+def test_the_wire_decides_what_is_worth_it() -> None:
+    """Staged reads win more where each descriptor is a copy that a GPU is asked for."""
+    staged = {}
+    for one in json.loads(run("qwen3-0.6b", *PAIR, "--format", "json"))["machines"]:
+        as_it_is = [each for each in one["others"] if not each["changes"] and each["strategy"] == "unpack"]
+        staged[one["machine"]["name"]] = as_it_is[0]["us"] / one["now"]["us"]
+    assert staged["h200-one-gpu"] < staged["rdma-400g"] < staged[XEON[1]]
 
 
 def test_all_has_what_wins_nothing_too() -> None:
-    shown, every = run("qwen3-0.6b", *PAIR).splitlines(), run("qwen3-0.6b", *PAIR, "--all").splitlines()
+    shown, every = run("qwen3-0.6b", *PAIR, *XEON).splitlines(), run("qwen3-0.6b", *PAIR, *XEON, "--all").splitlines()
     assert {*shown} < {*every}

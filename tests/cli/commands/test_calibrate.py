@@ -33,6 +33,8 @@ def test_a_machine_is_measured_and_read_back(tmp_path: Path) -> None:
     found = load([path]).machine("ours")
     assert min(found.wire, *(rate for _, rate in found.copies)) > 0
     assert "medians of 1 rounds of 1 MiB" in found.says
+    assert "two processes of one machine" in found.says
+    assert "between hosts, a network card takes other times" in output
 
 
 def test_no_file_is_overwritten(tmp_path: Path) -> None:
