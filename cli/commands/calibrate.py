@@ -32,10 +32,9 @@ WIRE = "this is the wire between two processes of this machine; between hosts, a
 def command(out: Path | None, memory: str, rounds: int, mib: int) -> None:
     """Measure what transfers and copies cost on this machine.
 
-    Transfers are between two processes of this machine over NIXL, not over a network card; UCX_TLS and the like count as
-    in an engine. It takes seconds.
-    `kvplan advise --machine NAME --layouts DIR` predicts by what is measured. A busy machine gives times of a busy
-    machine, and the file says how busy it was.
+    Transfers are between two processes of this machine over NIXL, not over a network card. UCX_TLS and the like count
+    as in an engine. It takes seconds. `kvplan advise --machine NAME --layouts DIR` predicts by what is measured. A
+    busy machine gives times of a busy machine, and the file says how busy it was.
     """
     from kvplan.cli.calibrate.machine_text import machine_text
     from kvplan.cli.calibrate.measure import calibrated
