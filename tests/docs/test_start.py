@@ -1,4 +1,4 @@
-"""docs/index.md, followed literally."""
+"""Pages that begin with a command, followed literally: it prints what they show."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from tests.docs.tutorial import agrees, followed
 from tests.paths import DOCS
 
 
-def test_its_commands_print_what_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("page", ["cli", "design", "errors", "index"])
+def test_commands_print_what_the_page_shows(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    steps = list(followed((DOCS / "index.md").read_text()))
+    steps = list(followed((DOCS / f"{page}.md").read_text()))
     assert steps
     for step in steps:
         assert step.code == 0
