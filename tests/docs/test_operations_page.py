@@ -116,7 +116,7 @@ def test_numbers_in_sentences_are_those_of_the_code() -> None:
 
 
 def test_its_example_of_a_block_is_what_a_side_has() -> None:
-    assert "Llama 3.1 8B with `tp=2,block=32` has 32 planes of 65,536 B: 2 MiB a block" in " ".join(PAGE.split())
+    assert "Llama 3.1 8B with `tp=2,block=32` has 32 tensors of 65,536 B: 2 MiB per block" in " ".join(PAGE.split())
     side = compile_pair(load(), "llama-3.1-8b", "tp=4", "tp=2,block=32").plan.decode
     strides = [plane.stride for plane in planes(side.workers[0])]
     assert strides == [65_536] * 32
