@@ -142,6 +142,11 @@ class BoundSide:
         """The layers that share blocks: the engine's own groups (`stored`), whatever its tables are named."""
         return self.stored or tuple(group.members for group in self.groups)
 
+    @property
+    def windowed(self) -> bool:
+        """Whether readers of some cache need only some of a request's tokens."""
+        return any(cache.needs != ALL for cache in self.caches)
+
     def at(self, rank: Mapping[str, int]) -> BoundWorker | None:
         """The worker whose coordinate on every mesh axis is that of `rank`, or 0 if `rank` lacks the axis."""
         fits = (worker for worker in self.workers if all(rank.get(axis, 0) == number for axis, number in worker.at))

@@ -71,7 +71,7 @@ def forbidden() -> re.Pattern[str]:
 
 
 # Words of an engine's own interface, which its connector has to say: SGLang's for its pool of recurrent states.
-INTERFACE = {"sglang": ("mamba", "mamba2")}
+INTERFACE = {"sglang": ("mamba", "mamba2", "custom")}
 
 
 @pytest.mark.parametrize("path", CODE_FILES)

@@ -22,19 +22,19 @@ def check_requirements(
     engine: Engine, model: Model, caches: Sequence[BoundCache], env: Env, derived: Mapping[str, Env] = NONE
 ) -> None:
     """Check every condition whose names `env`, and `derived` for a cache, know by now. Raises Refused (C110)."""
-    every = _known(engine, caches, env, derived)
+    every = applied(engine.require, caches, env, derived)
     for rule, known in every:
         if evaluate(rule.that, known) is not True:
             said = f"{model.name} on {engine.name}: {filled(rule.say, known)}"
             raise Refused("C110", said, _help(engine, every, rule, known))
 
 
-def _known(
-    engine: Engine, caches: Sequence[BoundCache], env: Env, derived: Mapping[str, Env]
+def applied(
+    rules: Sequence[Requirement], caches: Sequence[BoundCache], env: Env, derived: Mapping[str, Env] = NONE
 ) -> list[tuple[Requirement, Env]]:
     """Every condition with the values that it is about, once for each cache of its kinds or stores."""
     found: list[tuple[Requirement, Env]] = []
-    for rule in engine.require:
+    for rule in rules:
         mine = [cache for cache in caches if {cache.kind, cache.store} & {*rule.kinds}]
         about = [{**derived.get(c.name, env), **c.env} for c in mine] if rule.kinds else [env]
         found += [(rule, known) for known in about if rule.that.names <= known.keys()]

@@ -12,6 +12,7 @@ from kvplan.compiler.api import compile_bound, path, side_of
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.bind.mesh import mesh_sizes
 from kvplan.compiler.bind.options import option_values
+from kvplan.compiler.bind.require import applied
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.errors import Refused
 from kvplan.compiler.side.keys import check_pool, side_words
@@ -84,8 +85,10 @@ def unsupported(side: ExaminedSide, part: str) -> str:
     given = parse_side(side.text)
     given.pop("engine", None)
     env = {**option_values(side.library, side.engine, side.model, given), DECODES: part != "prefill"}
-    said = [filled(rule.say, env) for rule in serve.require if evaluate(rule.that, env) is not True]
-    return "; ".join(said)
+    rules = applied(serve.require, side.bound.caches, env)
+    return "; ".join(
+        dict.fromkeys(filled(rule.say, known) for rule, known in rules if evaluate(rule.that, known) is not True)
+    )
 
 
 def describe_way(prefill: ExaminedSide, decode: ExaminedSide) -> Plain:
@@ -126,7 +129,7 @@ def _start(side: ExaminedSide, serve: Serve, part: str, bound: BoundSide) -> Pla
         "variables": {setting.variable: word for setting, word in told if setting.variable},
         "flags": {setting.flag: word for setting, word in told if setting.flag},
         "options": {name: value for name, value in given.items() if name not in known},
-        "command": str(serve.command),
+        "command": f"{serve.command} {serve.windows}".rstrip() if bound.windowed else str(serve.command),
         "devices": serve.devices,
         "router": str(serve.router),
         "workers": len(bound.workers),

@@ -243,6 +243,9 @@ class Serve(FormKeys):
         SETTING,
         "how it is told the interleave, where workers take turns of tokens; by itself it may have another",
     )
+    windows: str = key(
+        TEXT, "the flag with which layers with windows share pools with the others, if the connector moves no others"
+    )
 
 
 @dataclass(frozen=True, slots=True)

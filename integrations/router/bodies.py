@@ -37,12 +37,6 @@ def client_body(text: bytes, routing: Iterable[str]) -> Body:
     return {name: value for name, value in body.items() if name not in set(routing)}
 
 
-def prompt_tokens(body: Body) -> int:
-    """How many tokens a prompt has, 0 if it is text."""
-    prompt = body.get("prompt")
-    return len(prompt) if isinstance(prompt, list) else 0
-
-
 def wants_logprobs(body: Body) -> bool:
     """Whether a client asks for logprobs: a number in completions, which may be 0, and true in chats."""
     return _given(body.get("logprobs"))

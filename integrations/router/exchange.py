@@ -14,7 +14,7 @@ from typing import Protocol
 
 import aiohttp
 
-from kvplan.integrations.router.bodies import event_with_first_token, prompt_tokens, wants_logprobs, with_first_token
+from kvplan.integrations.router.bodies import event_with_first_token, wants_logprobs, with_first_token
 from kvplan.integrations.router.engines import RoutedEngine
 from kvplan.integrations.router.errors import RoutingError, UnreachableError
 from kvplan.integrations.shared.legs import Body, EngineLegs, PairedRequest, WorkerAddress
@@ -68,9 +68,7 @@ class Exchange:
     async def _pair(self) -> PairedLegs:
         """Raises RoutingError."""
         prefill, decode = await self.prefill.legs(self.headers), await self.decode.legs(self.headers)
-        tokens = prompt_tokens(self.body)
-        short = decode.computes_last and not prefill.stops_short and tokens > 1
-        request = PairedRequest(secrets.randbits(ROOM_BITS), not decode.computes_last, short, tokens)
+        request = PairedRequest(secrets.randbits(ROOM_BITS), not decode.computes_last)
         told = decode.computes_last or prefill.tells_logprob
         return PairedLegs(prefill, decode, request, wants_logprobs(self.body) and not told)
 

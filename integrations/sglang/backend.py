@@ -56,6 +56,7 @@ class KvplanManager(BaseKVManager):  # type: ignore[misc]
         kind, port = ("prefill" if prefills else "decode"), server_args.port
         engine = Identity(f"sglang-{kind}-{port}", engine_run(kind, port), revision)
         if prefills:
+            self._keys = config.secrets()
             self.held, self._record = prefill_requests(config, layout, engine, aux_rows(args), _gathered)
             if layout.worker == 0:
                 self.register_to_bootstrap()
@@ -70,7 +71,7 @@ class KvplanManager(BaseKVManager):  # type: ignore[misc]
         host = LOCAL.get(self.server_args.host, self.server_args.host)
         where = f"{host}:{get_disagg().disaggregation_bootstrap_port}"
         try:
-            bootstrap.register(where, self._record, SERVED_S)
+            bootstrap.register(where, self._record, SERVED_S, self._keys)
         except KvplanError as error:
             logs.event(logs.WARNING, "prefill not registered", error=error)
 
@@ -106,7 +107,7 @@ class KvplanSender(BaseKVSender):  # type: ignore[misc]
     ) -> None:
         self.kv_mgr, self._last = mgr, False
         self.request = SentRequest(mgr.held, bootstrap_room)
-        self.tell_prompt = self.request.tell_prompt
+        self.tell_prompt, self.tell_length = self.request.tell_prompt, self.request.tell_length
 
     def init(self, num_kv_indices: int, aux_index: int | None = None) -> None:
         self.request.begin(aux_index or 0)
@@ -201,7 +202,7 @@ class KvplanBootstrapServer(BaseKVBootstrapServer):  # type: ignore[misc]
     """Tells decode engines where this prefill engine answers."""
 
     def __init__(self, host: str, port: int) -> None:
-        self._service = bootstrap.Bootstrap(host, port)
+        self._service = bootstrap.Bootstrap(host, port, given_config().secrets())
 
 
 def _gathered(record: PrefillRecord) -> list[PrefillRecord]:

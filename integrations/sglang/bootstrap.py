@@ -1,28 +1,35 @@
 """Where a prefill engine's workers answer, at the address that SGLang's router names: a small HTTP service.
 
 The first prefill worker puts its record there, decode workers get it. It holds no secret: with keys, decode compares
-the public key with those that it trusts. Only a process of the same machine can put a record, since SGLang starts the
-service beside its first worker.
+the public key with those that it trusts. SGLang starts the service beside its first worker, so only a process of the
+same machine can put a record, and with keys only one that has the engine's secret key.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import http.client
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import MappingProxyType
 from typing import Any
 
+from kvplan.runtime.control.keys import Keys, Plain
 from kvplan.runtime.errors import HandshakeError
 
 PATH = "/kvplan"
+# The header with which a worker proves that it has the engine's secret key.
+PROOF = "X-Kvplan-Proof"
 SCHEME = "tcp://"
 LARGEST = 1 << 12
 # Seconds of one HTTP request, and between two attempts.
 REQUEST_S, RETRY_S = 5.0, 0.25
+NONE: Mapping[str, str] = MappingProxyType({})
 # Connections that are served at once, each by a thread.
 MOST = 64
 
@@ -51,10 +58,13 @@ def named_worker(where: str) -> PrefillRecord | None:
 
 
 class Bootstrap:
-    """The service, on a thread of its own, until `close`. Raises OSError if its port is taken."""
+    """The service, on a thread of its own, until `close`. Raises OSError if its port is taken.
 
-    def __init__(self, host: str, port: int) -> None:
-        made: Any = type("Handler", (_Handler,), {"record": b"", "timeout": REQUEST_S})
+    `keys` are the engine's: a record needs a proof by them.
+    """
+
+    def __init__(self, host: str, port: int, keys: Keys | Plain) -> None:
+        made: Any = type("Handler", (_Handler,), {"record": b"", "keys": keys, "timeout": REQUEST_S})
         self._server = _Server((host, port), made)
         self.port: int = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, name="kvplan-bootstrap", daemon=True).start()
@@ -88,6 +98,7 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     record: bytes
+    keys: Keys | Plain
 
     def do_GET(self) -> None:
         record = type(self).record
@@ -96,8 +107,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_PUT(self) -> None:
         size = int(self.headers.get("Content-Length") or 0)
         body = self.rfile.read(size) if 0 < size <= LARGEST else b""
-        # A process of this machine connects from the address that it connects to.
-        if self.client_address[0] != self.connection.getsockname()[0]:
+        if not self._believes(body):
             self._answer(403, b"")
             return
         if self.path != PATH or _record(body) is None:
@@ -105,6 +115,13 @@ class _Handler(BaseHTTPRequestHandler):
             return
         type(self).record = body
         self._answer(200, b"")
+
+    def _believes(self, body: bytes) -> bool:
+        """Whether a record has its proof, and its sender is on this machine: it connects from where it connects to."""
+        near = self.client_address[0] == self.connection.getsockname()[0]
+        return near and hmac.compare_digest(
+            (self.headers.get(PROOF) or "").encode(), proof(type(self).keys, body).encode()
+        )
 
     def _answer(self, status: int, body: bytes) -> None:
         self.send_response(status)
@@ -116,14 +133,15 @@ class _Handler(BaseHTTPRequestHandler):
         """Nothing: the runtime logs who meets whom."""
 
 
-def register(where: str, record: PrefillRecord, seconds: float) -> None:
-    """Put a record at HOST:PORT, within so many seconds. Raises HandshakeError."""
+def register(where: str, record: PrefillRecord, seconds: float, keys: Keys | Plain) -> None:
+    """Put a record at HOST:PORT, within so many seconds, with a proof by the engine's keys. Raises HandshakeError."""
     body = json.dumps(asdict(record)).encode()
 
     def put(left: float) -> bool:
-        status, _ = _ask(where, "PUT", body, left)
+        status, _ = _ask(where, "PUT", body, left, {PROOF: proof(keys, body)})
         if status == 403:
-            raise HandshakeError(f"the bootstrap service at {where} takes this worker for one of another machine")
+            what = f"the bootstrap service at {where} takes this worker for one of another machine, or of other keys"
+            raise HandshakeError(f"{what}: start one engine at this port, with one KVPLAN_CONFIG")
         return status == 200
 
     _until(seconds, put, f"no bootstrap service takes it at {where}")
@@ -155,11 +173,19 @@ def _until(seconds: float, attempt: Callable[[float], bool], what: str) -> None:
     raise HandshakeError(f"{what} within {seconds:g} s{why}")
 
 
-def _ask(where: str, method: str, body: bytes | None, seconds: float) -> tuple[int, bytes]:
+def proof(keys: Keys | Plain, body: bytes) -> str:
+    """What only those can say of a body who have the secret key; without keys anybody can."""
+    secret = keys.secret if isinstance(keys, Keys) else b""
+    return hmac.new(secret, PATH.encode() + body, hashlib.sha256).hexdigest()
+
+
+def _ask(
+    where: str, method: str, body: bytes | None, seconds: float, headers: Mapping[str, str] = NONE
+) -> tuple[int, bytes]:
     host, _, port = where.rpartition(":")
     connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=seconds)
     try:
-        connection.request(method, PATH, body)
+        connection.request(method, PATH, body, dict(headers))
         answer = connection.getresponse()
         return answer.status, answer.read(LARGEST)
     finally:

@@ -16,8 +16,7 @@ from transformers.utils import cached_file
 
 from kvplan.integrations.sglang.aux import AuxRows
 from kvplan.integrations.sglang.layout import Buffers, EngineBuffers
-from kvplan.integrations.sglang.tables import STATES, check_components
-from kvplan.integrations.shared.errors import ConnectorError
+from kvplan.integrations.sglang.limits import STATES, check, components
 from kvplan.integrations.shared.facts import EngineFacts, plain_word
 
 NAME, AUTO = "sglang", "auto"
@@ -29,9 +28,9 @@ def engine_facts(arguments: Any, kv: Any) -> EngineFacts:
     Raises ConnectorError (I012) for settings that the connector does not support.
     """
     parallel = get_parallel()
-    _check(arguments, kv, parallel)
+    check(arguments, kv, parallel)
     model = ModelConfig.from_server_args(arguments)
-    states = mamba2_state_dtype(model.hf_text_config) if STATES in _components(kv) else None
+    states = mamba2_state_dtype(model.hf_text_config) if STATES in components(kv) else None
     recurrent = plain_word(states.temporal) if states else ""
     convolution = plain_word(states.conv) if states else ""
     dtype = plain_word(model.dtype)
@@ -61,7 +60,7 @@ def engine_buffers(arguments: Any, kv: Any) -> EngineBuffers:
     """The buffers that SGLang registers, by KVArgs."""
     pages = _buffers(kv.kv_data_ptrs, kv.kv_data_lens, kv.kv_item_lens, kv.kv_layer_ids)
     lists = zip(kv.state_data_ptrs, kv.state_data_lens, kv.state_item_lens, kv.state_layer_ids, strict=True)
-    states = dict(zip(_components(kv), (_buffers(*each) for each in lists), strict=True))
+    states = dict(zip(components(kv), (_buffers(*each) for each in lists), strict=True))
     if arguments.device == "cpu":
         return EngineBuffers(pages, states)
     return EngineBuffers(pages, states, "VRAM", kv.gpu_id)
@@ -86,27 +85,5 @@ def _order() -> str:
     return str(envs.SGLANG_AITER_KV_CACHE_LAYOUT.get()).lower() if aiter else "nhd"
 
 
-def _components(kv: Any) -> tuple[str, ...]:
-    return tuple(str(getattr(kind, "value", kind)) for kind in kv.state_types)
-
-
 def _buffers(addresses: Any, sizes: Any, items: Any, layers: Any) -> Buffers:
     return Buffers(tuple(addresses), tuple(sizes), tuple(items), tuple(layers or ()))
-
-
-def _check(arguments: Any, kv: Any, parallel: Any) -> None:
-    """Raises ConnectorError (I012) for what the connector does not move, or was never seen to move right."""
-    check_components(_components(kv))
-    decodes = arguments.disaggregation_mode == "decode"
-    wrong = {
-        # One of them may fail a request that arrives on the others, and SGLang's stages would run different batches.
-        "pipeline parallel workers that decode (--pp-size)": decodes and parallel.pp_size > 1,
-        "data parallel workers (--dp-size)": arguments.dp_size > 1,
-        "context parallel workers": parallel.attn_cp_size > 1 or getattr(arguments, "dcp_size", 1) > 1,
-        "draft layers (--speculative-algorithm)": kv.num_draft_entries > 0,
-        "role switches (--enable-pd-role-switch)": getattr(arguments, "enable_pd_role_switch", False),
-        "hierarchical sparse attention (--enable-hisparse)": getattr(arguments, "enable_hisparse", False),
-    }
-    if named := [what for what, given in wrong.items() if given]:
-        help = "leave them out, or use another transfer backend: docs/sglang.md lists what is supported"
-        raise ConnectorError("I012", f"SGLang is started with {', '.join(named)}, which kvplan does not support", help)

@@ -9,13 +9,13 @@ from pathlib import Path
 from kvplan.compiler.api import side_of
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.bound import BoundSide
-from kvplan.integrations.sglang.tables import STATES, RequestTables
+from kvplan.integrations.sglang.limits import STATES
+from kvplan.integrations.sglang.tables import RequestTables
 from kvplan.integrations.shared.config import ConnectorConfig
 from kvplan.integrations.shared.errors import ConnectorError
 from kvplan.integrations.shared.facts import EngineFacts
 from kvplan.integrations.shared.served import SHOWN, another_layout, engine_layout, model_layout, side_options
 from kvplan.integrations.shared.settings import settings
-from kvplan.plan.needs import ALL
 from kvplan.plan.planes import Plane, planes
 from kvplan.plan.types import Side
 from kvplan.runtime.memory.arrays import Memory
@@ -78,8 +78,8 @@ def worker_layout(config: ConnectorConfig, facts: EngineFacts, buffers: EngineBu
     worker = _worker(bound, facts.rank)
     memory = memory_of(side, worker, buffers)
     tables = RequestTables(side, tuple(buffers.states))
-    windows = any(cache.needs != ALL for cache in bound.caches)
-    return ServedLayout(side, bound.model, digest, worker, memory, tables, windows, cache, settings(bound, facts))
+    about = settings(bound, facts)
+    return ServedLayout(side, bound.model, digest, worker, memory, tables, bound.windowed, cache, about)
 
 
 def _worker(bound: BoundSide, rank: Mapping[str, int]) -> int:

@@ -7,16 +7,21 @@ from urllib.parse import urlsplit
 
 from kvplan.integrations.shared.legs import Body, EngineLegs, Get, PairedRequest, WorkerAddress, host_and_port
 
-HOST, PORT, ROOM = "bootstrap_host", "bootstrap_port", "bootstrap_room"
+HOST, PORT, ROOM, PARAMETERS = "bootstrap_host", "bootstrap_port", "bootstrap_room", "custom_params"
+# Whether decode computes no token of a prompt, among the parameters that SGLang hands to plugins.
+WHOLE_PROMPT = "whole_prompt"
 SERVER_INFO, BOOTSTRAP_PORT, RECORD = "/server_info", "disaggregation_bootstrap_port", "/kvplan"
 
 
 def prefill(body: Body, paired: PairedRequest) -> Body:
-    """Prefill sends the prompt of the room to whoever asks for it; it generates one token whatever is asked."""
+    """Prefill sends the prompt of the room to whoever asks for it; it generates one token whatever is asked.
+
+    kvplan's plugin has it leave out the last token if decode computes that.
+    """
     sent = {name: value for name, value in body.items() if name != "stream_options"}
-    if paired.short:
-        sent |= {"prompt": body["prompt"][:-1]}
-    return {**sent, "stream": False, ROOM: paired.room}
+    given = body.get(PARAMETERS)
+    own = given if isinstance(given, dict) else {}
+    return {**sent, "stream": False, ROOM: paired.room, PARAMETERS: {**own, WHOLE_PROMPT: paired.whole}}
 
 
 def decode(body: Body, paired: PairedRequest, at: WorkerAddress) -> Body:
@@ -45,7 +50,6 @@ LEGS = EngineLegs(
     fields=frozenset({HOST, PORT, ROOM, "disagg_prefill_dp_rank"}),
     computes_last=False,
     tells_logprob=True,
-    stops_short=False,
     prefill=prefill,
     decode=decode,
     address=address,

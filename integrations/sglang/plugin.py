@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kvplan.integrations.sglang.legs import WHOLE_PROMPT
 from kvplan.integrations.sglang.states import RoomState
 from kvplan.integrations.shared.errors import ConnectorError
 from kvplan.runtime.ops import logs
@@ -81,8 +82,23 @@ def kv_class(original: Callable[..., Any], transfer_backend: Any, class_type: An
 
 
 def sender_created(result: Any, queue: Any, req: Any, *_: Any, **__: Any) -> None:
-    """Tell our sender the prompt of its request."""
-    _tell(req.disagg_kv_sender, req)
+    """Tell our sender the prompt of its request, which is computed without its last token if decode computes that."""
+    if _tell(req.disagg_kv_sender, req) and not wants_whole(req):
+        leave_out_last(req)
+
+
+def wants_whole(req: Any) -> bool:
+    """Whether decode computes no token of the prompt, as SGLang's does. Only a router of mixed pairs says otherwise."""
+    given = req.sampling_params.custom_params
+    return not isinstance(given, dict) or given.get(WHOLE_PROMPT) is not False
+
+
+def leave_out_last(req: Any) -> None:
+    """Have SGLang compute a prompt without its last token, unless it is the only one, and hold that."""
+    if len(req.origin_input_ids) > 1:
+        req.origin_input_ids = req.origin_input_ids[:-1]
+        req.logprob_start_len = min(req.logprob_start_len, len(req.origin_input_ids))
+        req.disagg_kv_sender.tell_length(len(req.origin_input_ids))
 
 
 def receiver_created(result: Any, queue: Any, req: Any, *_: Any, **__: Any) -> None:

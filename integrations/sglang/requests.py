@@ -74,6 +74,10 @@ class SentRequest:
         """What the prompt is: SGLang's own interface counts pages only."""
         self._tokens, self._name = len(tokens), room_name(self._room, tokens, salt)
 
+    def tell_length(self, tokens: int) -> None:
+        """How many tokens of the prompt are computed here. The request keeps the name of the whole prompt."""
+        self._tokens = tokens
+
     def begin(self, row: int) -> None:
         """Open the request. `row` is that of its auxiliary data."""
         self._row, self.state = row, RoomState.TRANSFERRING

@@ -8,12 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kvplan.integrations.shared.errors import ConnectorError
+from kvplan.integrations.sglang.limits import STATES
 from kvplan.plan.block_tables import Slot, Table
 from kvplan.plan.types import Blocks, Interval, Side
-
-# SGLang's word for the component of recurrent states.
-STATES = "mamba"
 
 
 class RequestTables:
@@ -23,12 +20,10 @@ class RequestTables:
     """
 
     def __init__(self, side: Side, components: Sequence[str]) -> None:
-        """Raises ConnectorError (I012) if the engine has states that the layout does not place."""
         self._paged = tuple(group.name for group in side.groups if group.store == "tokens")
         self._states = tuple(group.name for group in side.groups if group.store == "state")
         self._component = components.index(STATES) if STATES in components else None
         self._page = next((group.tokens for group in side.groups if group.store == "tokens"), 1)
-        check_components(components)
 
     def chunk(self, tokens: Interval, pages: npt.ArrayLike) -> dict[str, Table]:
         """The pages of tokens [first, end), of which the first one begins a page. Trailing pages are left out."""
@@ -43,11 +38,3 @@ class RequestTables:
             return {}
         slots = components[self._component]
         return {} if slots is None else {name: Slot(int(slots[0]), tokens) for name in self._states}
-
-
-def check_components(components: Sequence[str]) -> None:
-    """Raises ConnectorError (I012) for a state component that the connector does not move."""
-    unknown = [name for name in components if name != STATES]
-    if unknown:
-        help = "use a model or settings without it, or another transfer backend"
-        raise ConnectorError("I012", f"SGLang keeps {', '.join(unknown)} beside its pages, which is not moved", help)

@@ -24,14 +24,11 @@ class WorkerAddress:
 class PairedRequest:
     """A request that two engines are asked at once. With `whole` decode computes no token of its prompt.
 
-    With `short` prefill leaves out the last token of its `tokens`, which decode computes: a state then stands where
-    decode goes on.
+    Otherwise prefill leaves out the last token, which decode computes: a state then stands where decode goes on.
     """
 
     room: int
     whole: bool
-    short: bool = False
-    tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +37,7 @@ class EngineLegs:
 
     `fields` are those of a body that only a router sets. A decode engine that `computes_last` computes the end of a
     prompt itself, and so the first token; others take that from prefill. Prefill `tells_logprob` if what it hands on
-    has the first token's logprob, and `stops_short` by itself of what decode computes.
+    has the first token's logprob.
     `prefill` and `decode` make the two bodies of a client's one. `record` finds the URL at which a prefill engine says
     where its workers answer; None if each of its answers does. `address` is what such a record, or such an answer,
     says; None if it says nothing.
@@ -50,7 +47,6 @@ class EngineLegs:
     fields: frozenset[str]
     computes_last: bool
     tells_logprob: bool
-    stops_short: bool
     prefill: Callable[[Body, PairedRequest], Body]
     decode: Callable[[Body, PairedRequest, WorkerAddress], Body]
     address: Callable[[Any], WorkerAddress | None]

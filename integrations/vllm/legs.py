@@ -17,10 +17,8 @@ def prefill(body: Body, paired: PairedRequest) -> Body:
 
 def decode(body: Body, paired: PairedRequest, at: WorkerAddress) -> Body:
     """Decode loads the prompt of the room from that worker's engine."""
-    said = {"remote_host": at.host, "remote_port": at.port, "remote_key": at.key}
-    if paired.short:
-        said |= {"remote_num_tokens": paired.tokens - 1}
-    return {**body, PARAMS: {"do_remote_prefill": True, "transfer_id": str(paired.room), **said}}
+    where = {"remote_host": at.host, "remote_port": at.port, "remote_key": at.key}
+    return {**body, PARAMS: {"do_remote_prefill": True, "transfer_id": str(paired.room), **where}}
 
 
 def address(answer: Any) -> WorkerAddress | None:
@@ -37,7 +35,6 @@ LEGS = EngineLegs(
     fields=frozenset({PARAMS}),
     computes_last=True,
     tells_logprob=False,
-    stops_short=True,
     prefill=prefill,
     decode=decode,
     address=address,

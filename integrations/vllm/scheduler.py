@@ -306,10 +306,7 @@ class ConnectorScheduler:
         """A prompt that prefill may be computing, named by what both engines know of it."""
         if not transfer_id(params) or not _loadable(request):
             return None
-        given, tokens = params.get("remote_num_tokens"), request.num_prompt_tokens
-        if isinstance(given, int) and 0 < given < tokens:
-            # Prefill was asked for the beginning of the prompt.
-            tokens = given
+        tokens = request.num_prompt_tokens
         return early_prefill(params, self._digest(request, tokens), tokens)
 
     def _shared(self, prompt: OfferedPrompt, computed: int) -> str:

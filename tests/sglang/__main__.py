@@ -4,7 +4,7 @@ python -m tests.sglang [WORD…]           cases whose names have one of these w
 python -m tests.sglang --mixed [WORD…]   those of a vLLM and an SGLang engine, which take vLLM's environment, too
 python -m tests.sglang --own [WORD…]     the same with SGLang's own NIXL backend, of which nothing is required
 python -m tests.sglang --router          two servers over HTTP behind SGLang's own router, installed once, 90 MB
-python -m tests.sglang --times           time to first token of both backends, by turns
+python -m tests.sglang --times [WORD…]   time to first token of both backends, by turns, and of mixed pairs
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from tests.engine_environment import UnavailableError
 from tests.sglang import environment
 from tests.sglang.cases import CASES, MODES, TIMED
 from tests.sglang.mixed import MixedPlayer
-from tests.sglang.mixed_cases import MIXED
+from tests.sglang.mixed_cases import MIXED, TIMED_MIXED
 from tests.sglang.routed import routed
 from tests.sglang.run import GOOD, played
-from tests.sglang.table import BACKENDS, GAP, KVPLAN, OWN, OWN_TITLE, ROUTED, cell_of, write
+from tests.sglang.table import BACKENDS, GAP, KVPLAN, OWN, RATIO, ROUTED, Cell, cell_of, over_http, write
 from tests.vllm import environment as of_vllm
 
 ROUNDS = 5
+ONE_ENGINE = "SGLang only"
 
 
 def main(words: Sequence[str]) -> int:
@@ -38,8 +39,7 @@ def main(words: Sequence[str]) -> int:
         print(f"not run: {reason}")
         return 0
     if times:
-        write({}, timed(python))
-        return 0
+        return timed(python, words)
     if mixed:
         return mixed_cases(python, words)
     if router:
@@ -83,22 +83,40 @@ def routed_case(python: Path) -> int:
     return int(word not in GOOD)
 
 
-def timed(python: Path) -> list[list[str]]:
-    """Medians of seconds until the first token of a pair of engines, by turns with either backend, and their ratio."""
-    seconds: dict[tuple[str, str], list[float]] = {}
-    cases = [case for case in CASES if case.name in TIMED]
+def timed(python: Path, words: Sequence[str]) -> int:
+    """Write medians of seconds until the first token of pairs of engines, with either backend by turns."""
+    named = [name for name in TIMED if not words or any(word in name for word in words)]
+    seconds: dict[Cell, list[float]] = {}
     with tempfile.TemporaryDirectory(prefix="kvplan-sglang-") as folder:
-        for _ in range(ROUNDS):
+        for _ in range(ROUNDS if named else 0):
             for backend in BACKENDS:
-                for one in played(python, Path(folder), cases, backend):
+                for one in played(python, Path(folder), [case for case in CASES if case.name in named], backend):
                     seconds.setdefault((one.case, backend), []).extend(one.first)
-    medians = {key: median(found) for key, found in seconds.items() if found}
-    cells = [_row(case, medians[case, KVPLAN], medians[case, OWN]) for case in TIMED if (case, OWN) in medians]
-    return [["case", KVPLAN, OWN_TITLE, "ratio"], *cells]
+    medians = {cell: median(found) for cell, found in seconds.items() if found}
+    ratios = {
+        (name, RATIO): f"{medians[name, KVPLAN] / medians[name, OWN]:.2f}" for name in named if (name, OWN) in medians
+    }
+    write({cell: _milliseconds(found) for cell, found in medians.items()} | ratios, times=True)
+    return timed_mixed(python, words)
 
 
-def _row(case: str, ours: float, theirs: float) -> list[str]:
-    return [case, f"{1e3 * ours:.0f} ms", f"{1e3 * theirs:.0f} ms", f"{ours / theirs:.2f}"]
+def timed_mixed(python: Path, words: Sequence[str]) -> int:
+    """Write the same of mixed pairs, over HTTP."""
+    named = [name for name in TIMED_MIXED if not words or any(word in name for word in words)]
+    if not named:
+        return 0
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="kvplan-mixed-"))
+        player = stack.enter_context(MixedPlayer(of_vllm.ready(), python, Path(folder)))
+        for case in (case for case in MIXED if case.name in named):
+            row = over_http(case.name)
+            found = _milliseconds(median(player.first(case, ROUNDS)))
+            write({(row, KVPLAN): found, (row, OWN): ONE_ENGINE, (row, RATIO): "–"}, times=True)
+    return 0
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1e3 * seconds:.0f} ms"
 
 
 if __name__ == "__main__":

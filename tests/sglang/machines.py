@@ -39,6 +39,9 @@ ON_CPU = {
 }
 # With the overlap scheduler, CUDA graphs, and the attention that SGLang chooses; two engines share a GPU.
 ON_GPU = {**COMMON, "device": "cuda", "dtype": "bfloat16", "mem_fraction_static": 0.3}
+# How a server is started: what looks for other types of models imports packages for GPUs. Tokens come as text.
+SERVE = ("sglang", "serve", "--model-type", "llm")
+SERVED = {**ON_CPU, "skip_tokenizer_init": False}
 CPU_ENVIRONMENT = {
     "SGLANG_USE_CPU_ENGINE": "1",
     "HF_HUB_OFFLINE": "1",
@@ -49,6 +52,12 @@ CPU_ENVIRONMENT = {
     "TORCHDYNAMO_DISABLE": "1",
 }
 ANSWERS = "KVPLAN_TEST_ANSWERS"
+
+
+def flags(options: Options) -> list[str]:
+    """Options of an engine as a command line has them."""
+    given = {f"--{name.replace('_', '-')}": value for name, value in options.items() if value is not False}
+    return [word for name, value in given.items() for word in ((name,) if value is True else (name, str(value)))]
 
 
 @dataclass(frozen=True, slots=True)

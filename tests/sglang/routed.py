@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.sglang import environment
+from tests.sglang.machines import SERVE, SERVED, flags
 from tests.sglang.mixed_cases import drawn
 from tests.vllm.pair import PORTS
 from tests.vllm.process import EngineLost, Launcher, tail, wait_until
@@ -57,8 +57,8 @@ def served(stack: ExitStack, launcher: Launcher, name: str, model: Path, ports: 
                "disaggregation_bootstrap_port": ports["prefill"] + 10}  # fmt: skip
     if name == "decode":
         own["disaggregation_decode_retraction_backup"] = "cpu_tensor"
-    said = {"options": {"model_path": str(model), "port": ports[name], **own}, "environment": {}}
-    server = Server(launcher, name, ["sglang", json.dumps(said)], ports[name])
+    words = [*SERVE, str(model), *flags({**SERVED, "port": ports[name], **own})]
+    server = Server(launcher, name, words, ports[name], {})
     stack.callback(server.close)
     server.wait_ready("/health")
 

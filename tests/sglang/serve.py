@@ -1,7 +1,7 @@
 """The launcher of SGLang's servers: imports SGLang once, then forks itself for each, as lines of JSON on stdin ask.
 
-Runs in SGLang's environment. Orders are those of vLLM's launcher; a program's words are `sglang`, and JSON of the
-server's options and environment.
+Runs in SGLang's environment. Orders are those of vLLM's launcher; a program's words are its command line, which begins
+with `sglang`.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from tests.sglang.machines import ON_CPU, imported
+from tests.sglang.machines import imported
 from tests.vllm.forks import die_with_parent, ending_together, fork
 
 
@@ -24,6 +24,9 @@ def main() -> None:
     os.dup2(2, 1)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     imported()
+    import sglang.cli.main
+    import sglang.cli.serve
+    import sglang.launch_server
     import sglang.srt.entrypoints.http_server  # noqa: F401
 
     answers.write("imported\n")
@@ -34,19 +37,16 @@ def main() -> None:
 
 
 def run_program(order: Mapping[str, Any]) -> None:
-    ending_together(partial(program, json.loads(order["words"][1])), order["pid"])
+    os.environ.update(order["environment"])
+    ending_together(partial(program, order["words"]), order["pid"])
 
 
-def program(said: Mapping[str, Any]) -> None:
-    """One server."""
-    from sglang.srt.entrypoints.http_server import launch_server
-    from sglang.srt.plugins import load_plugins
-    from sglang.srt.server_args import ServerArgs
+def program(words: Sequence[str]) -> None:
+    """The command `sglang`."""
+    from sglang.cli.main import main as command
 
-    os.environ.update(said["environment"])
-    # The plugin adds a choice of an argument.
-    load_plugins()
-    launch_server(ServerArgs(**{**ON_CPU, "skip_tokenizer_init": False, **said["options"]}))
+    sys.argv = list(words)
+    command()
 
 
 if __name__ == "__main__":

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tests.paths import DOCS
-from tests.sglang.cases import CASES, MODES, Case, Fault
-from tests.sglang.mixed_cases import MIXED
+from tests.sglang.cases import CASES, MODES, TIMED, Case, Fault
+from tests.sglang.mixed_cases import MIXED, TIMED_MIXED
 from tests.vllm.table import markdown
 
 PAGE = DOCS / "sglang.md"
-KVPLAN, OWN, GAP = "kvplan", "nixl", "gap"
+KVPLAN, OWN, GAP, RATIO = "kvplan", "nixl", "gap", "ratio"
 BACKENDS = (KVPLAN, OWN)
 OWN_TITLE = "SGLang's NIXL backend"
 TABLE = re.compile(r"(<!-- table: ([\w-]+) -->\n)(.*?)(<!-- end of table -->)", re.DOTALL)
-NOT_RUN = "not run"
+NOT_RUN, TIMES = "not run", "sglang-times"
 ROUTED = "pages 16 → 64, two servers over HTTP behind `sglang-router`"
 Cell = tuple[str, str]
 
@@ -42,12 +42,19 @@ class Table:
         return {(row, column): cell for row, cells in pairs.items() for column, cell in cells}
 
 
+def over_http(case: str) -> str:
+    """The row of a case whose time to first token was taken over HTTP, behind the router."""
+    return f"{case}, over HTTP"
+
+
 TABLES = (
     Table("sglang", "case", (*(case.name for case in CASES if case.fault is None), ROUTED),
           {KVPLAN: KVPLAN, OWN: OWN_TITLE}),
     Table("sglang-faults", "what happens", tuple(fault.value for fault in Fault),
           {mode: f"kvplan, {mode}" for mode in MODES} | {OWN: OWN_TITLE}),
     Table("mixed", "prefill → decode", tuple(case.name for case in MIXED), {KVPLAN: KVPLAN, GAP: "logprobs within"}),
+    Table(TIMES, "case", (*TIMED, *map(over_http, TIMED_MIXED)),
+          {KVPLAN: KVPLAN, OWN: OWN_TITLE, RATIO: "ratio"}),
 )  # fmt: skip
 
 
@@ -58,13 +65,12 @@ def cell_of(case: Case, backend: str) -> Cell:
     return case.fault.value, backend if backend == OWN else str(case.config["mode"])
 
 
-def write(cells: Mapping[Cell, str], times: Sequence[Sequence[str]] = ()) -> None:
-    """Write `cells`, and `times` if there are any, into the page; other cells stay as they are."""
+def write(cells: Mapping[Cell, str], times: bool = False) -> None:
+    """Write `cells` into the tables of outcomes, or of `times`; other cells stay as they are."""
+    tables = {table.word: table for table in TABLES if (table.word == TIMES) == times}
 
     def text(hit: re.Match[str]) -> str:
-        table = next((table for table in TABLES if table.word == hit[2]), None)
-        if table is not None:
-            return f"{hit[1]}\n{table.drawn({**table.read(hit[3]), **cells})}\n{hit[4]}"
-        return f"{hit[1]}\n{markdown(times)}\n{hit[4]}" if times else hit[0]
+        table = tables.get(hit[2])
+        return f"{hit[1]}\n{table.drawn({**table.read(hit[3]), **cells})}\n{hit[4]}" if table else hit[0]
 
     PAGE.write_text(TABLE.sub(text, PAGE.read_text()))

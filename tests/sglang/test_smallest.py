@@ -1,6 +1,6 @@
-"""The smallest real pair of SGLang engines, if SGLang is installed already; and the tables that a run writes.
+"""The smallest real pairs with SGLang engines, if these are installed already; and the tables that a run writes.
 
-`make test` runs it, too: it takes half a minute, and a minute on cores that seven programs want each.
+`make test` runs them, too, with one prefill engine for both: it takes half a minute of two cores.
 """
 
 from __future__ import annotations
@@ -8,23 +8,39 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.engine_environment import UnavailableError
+from tests.engine_environment import EngineEnvironment, UnavailableError
 from tests.sglang import environment
 from tests.sglang.cases import CASES, MODES, Fault
+from tests.sglang.mixed import MixedPlayer
+from tests.sglang.mixed_cases import SMALLEST
 from tests.sglang.pair import alike
 from tests.sglang.play import judged
 from tests.sglang.run import played
 from tests.sglang.table import OWN, PAGE, TABLE, TABLES, cell_of
+from tests.vllm.environment import VLLM
+
+
+def installed(engine: EngineEnvironment) -> Path | None:
+    """The Python of an engine's environment; None if there is none."""
+    try:
+        return engine.cached()
+    except UnavailableError:
+        return None
 
 
 @pytest.mark.xdist_group("engines")
-def test_tokens_of_a_pair_are_those_of_one_engine(tmp_path: Path) -> None:
-    try:
-        python = environment.cached()
-    except UnavailableError as reason:
-        pytest.skip(str(reason))
-    (found,) = played(python, tmp_path, CASES[:1])
-    assert (found.case, found.word) == (CASES[0].name, "right"), found.why
+def test_tokens_of_two_pairs_are_those_of_one_engine(tmp_path: Path) -> None:
+    """SGLang prefills, vLLM and SGLang decode. Without vLLM there is SGLang's pair alone."""
+    python, vllm = installed(environment.SGLANG), installed(VLLM)
+    if python is None:
+        pytest.skip("SGLang is not installed: `make sglang` installs it")
+    if vllm is None:
+        (found,) = played(python, tmp_path, CASES[:1])
+        assert (found.case, found.word) == (CASES[0].name, "right"), found.why
+        return
+    with MixedPlayer(vllm, python, tmp_path) as player:
+        outcome = player.play(SMALLEST)
+    assert outcome.word == "right", outcome.why
 
 
 def test_the_page_has_the_cells_of_every_case() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,8 @@ from tests.vllm.process import Engine, Launcher, wait_until
 TIMEOUT_S = 30
 LAYOUTS = Path(__file__).parent / "layouts"
 ROLES = {"prefill": "kv_producer", "decode": "kv_consumer"}
-PORTS = itertools.count(18000, 40)
+# First ports of engines; runs beside each other begin anywhere.
+PORTS = itertools.count(random.randrange(18000, 28000, 40), 40)
 # On cores a later stage has no place for what comes to it (`assert self.intermediate_tensors is not None`) unless the
 # model was run for compilation; mode 1 compiles nothing here, as TORCHDYNAMO_DISABLE is set.
 PIPELINE = {"enforce_eager": False, "compilation_config": 1}

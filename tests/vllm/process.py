@@ -43,7 +43,8 @@ class EngineLost(Exception):
 class Launcher:
     """An engine's package, imported once by `module`; `folder` holds models, logs and sockets.
 
-    `packages` are folders of Python packages that its environment lacks.
+    The first order waits for the import, so that two launchers import at once. `packages` are folders of Python
+    packages that its environment lacks.
     """
 
     def __init__(
@@ -72,9 +73,10 @@ class Launcher:
             text=True,
             start_new_session=True,
         )
-        self._wait_for_import()
+        self._imported = False
 
     def _wait_for_import(self) -> None:
+        """Raises EngineLost."""
         assert self._process.stdout is not None
         timer = threading.Timer(START_S, self._process.kill)
         timer.start()
@@ -82,6 +84,7 @@ class Launcher:
         timer.cancel()
         if not line:
             raise EngineLost(f"the engine was not imported: {tail(self._path)}")
+        self._imported = True
 
     def __enter__(self) -> Launcher:
         return self
@@ -94,6 +97,9 @@ class Launcher:
         self._log.close()
 
     def order(self, **order: Any) -> None:
+        """Raises EngineLost."""
+        if not self._imported:
+            self._wait_for_import()
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()

@@ -27,8 +27,10 @@ SERVED = {
 class Server:
     """A program that answers at a port of this machine."""
 
-    def __init__(self, launcher: Launcher, name: str, words: Sequence[str], port: int) -> None:
-        self.port, self._program = port, Program(launcher, name, words, SERVED)
+    def __init__(
+        self, launcher: Launcher, name: str, words: Sequence[str], port: int, environment: Mapping[str, str] = SERVED
+    ) -> None:
+        self.port, self._program = port, Program(launcher, name, words, environment)
         self.close = self._program.close
 
     def wait_ready(self, path: str) -> None:

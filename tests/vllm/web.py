@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from typing import Any
@@ -52,9 +53,11 @@ def stream(port: int, path: str, body: Body, headers: Mapping[str, str] = AUTHOR
                 yield json.loads(data)
 
 
-def leave(port: int, path: str, body: Body) -> None:
-    """Ask, and be gone before there is an answer."""
-    _asked(port, path, body, AUTHORIZATION).close()
+def leave(port: int, path: str, body: Body, seconds: float = 0.0) -> None:
+    """Ask, and be gone so many seconds later, or before there is an answer."""
+    connection = _asked(port, path, body, AUTHORIZATION)
+    time.sleep(seconds)
+    connection.close()
 
 
 def _asked(port: int, path: str, body: Body, headers: Mapping[str, str]) -> http.client.HTTPConnection:

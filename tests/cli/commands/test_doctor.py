@@ -285,6 +285,20 @@ def test_what_a_connector_does_not_support_is_refused(words: tuple[str, ...], te
     assert "TO DO" not in said.stdout
 
 
+def test_a_cache_that_a_connector_does_not_move_is_refused_once() -> None:
+    said = run("deepseek-v3.2.json", "--engine", "sglang", "--options", "block=64")
+    assert said.exit_code == 3
+    assert said.stdout.count("error[I012]: the keys of a sparse attention's indexer are not moved: use") == 2, (
+        "once a side"
+    )
+
+
+@pytest.mark.parametrize(("config", "flag"), [("gpt-oss-20b.json", True), ("llama-3.1-8b.json", False)])
+def test_layers_with_windows_are_told_to_share_pools_that_the_connector_moves(config: str, flag: bool) -> None:
+    lines = [step["run"] for step in answer(config, *SGLANG)["steps"] if " serve " in step["run"]]
+    assert [("--disable-hybrid-swa-memory" in line.split()) for line in lines] == [flag, flag]
+
+
 def test_two_engines_of_different_packages_have_kvplan_s_router_and_releases_of_their_own() -> None:
     told = answer("llama-3.1-8b.json", "--release", "0.33.0", "--peer-engine", "sglang")
     assert [step["run"].split()[1] for step in told["steps"]] == ["vllm", "sglang", "route"]

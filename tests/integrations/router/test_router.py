@@ -42,7 +42,6 @@ def test_each_engine_is_asked_in_its_own_words(prefill: str, decode: str, path: 
         assert (status, said["choices"]) == (200, [made.decode.choice])
         (first,), (second,) = made.prefill.asked, made.decode.asked
         common: dict[str, Any] = {"model": "small", "prompt": [1, 2, 3], "seed": 3}
-        short = (prefill, decode) == (S, V)
         if prefill == V:
             params = first.pop("kv_transfer_params")
             room = params.pop("transfer_id")
@@ -51,12 +50,11 @@ def test_each_engine_is_asked_in_its_own_words(prefill: str, decode: str, path: 
             host, port = HELD["remote_host"], HELD["remote_port"]
         else:
             room = str(first.pop("bootstrap_room"))
-            prompt = [1, 2] if short else [1, 2, 3]
-            assert first == {**common, "max_tokens": 9, "min_tokens": 4, "stream": False, "prompt": prompt}
+            assert first.pop("custom_params") == {"whole_prompt": decode == S}
+            assert first == {**common, "max_tokens": 9, "min_tokens": 4, "stream": False}
             host, port = "10.0.0.2", 7700
         if decode == V:
             where = {"remote_host": host, "remote_port": port, "remote_key": "key"}
-            where |= {"remote_num_tokens": 2} if short else {}
             assert second.pop("kv_transfer_params") == {"do_remote_prefill": True, "transfer_id": room, **where}
         else:
             assert second.pop("bootstrap_host") == f"tcp://{KEY}@{host}"
@@ -72,6 +70,16 @@ def test_each_request_has_a_room_of_its_own_and_an_engine_is_looked_up_once() ->
         rooms = {body["bootstrap_room"] for body in made.prefill.asked}
         assert len(rooms) == 20
         assert {int(body["kv_transfer_params"]["transfer_id"]) for body in made.decode.asked} == rooms
+
+    routed(sglang(), vllm(), scenario)
+
+
+def test_a_client_s_own_parameters_go_with_what_the_router_says() -> None:
+    async def scenario(made: Routed) -> None:
+        await made.said(custom_params={"budget": 7, "whole_prompt": True})
+        assert made.prefill.asked[0]["custom_params"] == {"budget": 7, "whole_prompt": False}
+        await made.said(custom_params=[1])
+        assert made.prefill.asked[1]["custom_params"] == {"whole_prompt": False}
 
     routed(sglang(), vllm(), scenario)
 

@@ -32,6 +32,7 @@ from kvplan.integrations.shared.names import again, prompt_digest
 from kvplan.integrations.shared.note import PrefillNote
 from kvplan.plan.block_tables import blocks
 from kvplan.runtime import Slot
+from kvplan.runtime.control.keys import Plain
 from kvplan.runtime.errors import NoteError, WithdrawnError
 from kvplan.runtime.prefill.events import ComputeEvent
 
@@ -46,7 +47,7 @@ class Pair:
 
     def __init__(self, made: World, service: Bootstrap, timeout: float) -> None:
         self.made, self.where = made, f"127.0.0.1:{service.port}"
-        register(self.where, PrefillRecord(made.prefill[0].address), 5)
+        register(self.where, PrefillRecord(made.prefill[0].address), 5, Plain(True))
         self.rows = [[np.zeros((8, size), np.uint8) for size in SIZES] for _ in range(3)]
         aux = [AuxRows(tuple(buffer.ctypes.data for buffer in rows), SIZES, 5) for rows in self.rows]
         tables = [RequestTables(side, ("mamba",)) for side in (made.plan.prefill, made.plan.decode)]
@@ -101,7 +102,7 @@ def over(*requests: SentRequest | ReceivedRequest) -> list[RoomState]:
 def pairs(mode: str, timeout: float = 20, lease: float = 5) -> Iterator[Pair]:
     with ExitStack() as stack:
         made = stack.enter_context(closing(world(Shape(2), Shape(1), mode=mode, lease=lease)))
-        service = stack.enter_context(closing(Bootstrap("127.0.0.1", 0)))
+        service = stack.enter_context(closing(Bootstrap("127.0.0.1", 0, Plain(True))))
         pair = Pair(made, service, timeout)
         stack.callback(pair.threads.shutdown)
         yield pair
@@ -126,6 +127,26 @@ def test_a_request_arrives_with_its_auxiliary_row_and_each_side_says_so(pair: Pa
     for buffer, size in zip(pair.rows[2], SIZES, strict=True):
         assert buffer[5].tolist() == [9] * size
         assert buffer.sum() == 9 * size
+
+
+def test_a_prompt_without_its_last_token_arrives_by_the_name_of_the_whole_prompt(pair: Pair) -> None:
+    """Decode computes that token, as vLLM's does, and goes on from the state before it."""
+    filled(pair.made, pair.request)
+    senders, end = [SentRequest(held, ROOM) for held in pair.held], TOKENS - 1
+    for sender in senders:
+        sender.tell_prompt(PROMPT)
+        sender.tell_length(end)
+        sender.begin(3)
+    pages = blocks(pair.request.prefill["kv"]).ids[: -(-end // PAGE)]
+    for sender in senders:
+        sender.offer(pages, [[slot(pair.request.prefill)]], end, last=True)
+    peer = pair.shared.engines.meeting(pair.where).result(10)
+    states = {"state": Slot(slot(pair.request.decode), end)}
+    request = replace(pair.request, tokens=(0, end), prefill={}, decode={**pair.request.decode, **states})
+    transfer = pair.made.decode[0].open(request, 20, peer=peer.name)
+    until(lambda: transfer.ended)
+    assert transfer.error is None
+    assert over(*senders) == [RoomState.SUCCESS] * 2
 
 
 def test_a_prefix_that_decode_has_is_left_alone(pair: Pair) -> None:

@@ -8,21 +8,26 @@ import math
 import socket
 import subprocess
 import sys
+from array import array
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
+import zmq
 
 from kvplan.integrations.sglang import bootstrap, plugin
-from kvplan.integrations.sglang.bootstrap import LARGEST, MOST, PATH, Bootstrap, PrefillRecord, lookup, register
+from kvplan.integrations.sglang.bootstrap import LARGEST, MOST, PATH, PROOF, Bootstrap, PrefillRecord, lookup, register
 from kvplan.integrations.sglang.setup import PLACE, given_config
 from kvplan.integrations.shared.config import ConnectorConfig
 from kvplan.integrations.shared.errors import ConnectorError
+from kvplan.runtime.control.keys import Keys, Plain
 from kvplan.runtime.errors import HandshakeError
 
 RECORD = PrefillRecord("tcp://127.0.0.1:4711", "key")
+OPEN = Plain(True)
 
 
 def test_nothing_is_needed_on_one_machine() -> None:
@@ -78,7 +83,7 @@ def test_strict_is_said_for_a_whole_fleet() -> None:
 
 @pytest.fixture
 def service() -> Iterator[Bootstrap]:
-    with closing(Bootstrap("127.0.0.1", 0)) as made:
+    with closing(Bootstrap("127.0.0.1", 0, OPEN)) as made:
         yield made
 
 
@@ -86,16 +91,38 @@ def test_decode_learns_where_prefill_answers(service: Bootstrap) -> None:
     where = f"127.0.0.1:{service.port}"
     with pytest.raises(HandshakeError, match=rf"no prefill engine with kvplan answers at {where} within 0.3 s"):
         lookup(where, 0.3)
-    register(where, RECORD, 5)
+    register(where, RECORD, 5, OPEN)
     assert lookup(where, 5) == RECORD
-    register(where, PrefillRecord("tcp://127.0.0.1:9"), 5)
+    register(where, PrefillRecord("tcp://127.0.0.1:9"), 5, OPEN)
     assert lookup(where, 5).address == "tcp://127.0.0.1:9", "an engine that was restarted answers elsewhere"
+
+
+def pair_of_keys() -> Keys:
+    public, secret = zmq.curve_keypair()
+    return Keys(public, secret)
+
+
+def test_a_record_needs_a_proof_by_the_engine_s_keys() -> None:
+    ours = pair_of_keys()
+    with closing(Bootstrap("127.0.0.1", 0, ours)) as service:
+        where = f"127.0.0.1:{service.port}"
+        register(where, RECORD, 5, Keys(ours.public, ours.secret))
+        other = PrefillRecord("tcp://127.0.0.1:666", RECORD.key)
+        for keys in (OPEN, pair_of_keys()):
+            with pytest.raises(HandshakeError, match="or of other keys: start one engine at this port"):
+                register(where, other, 5, keys)
+        for proof in ("", "\xff", "0" * 64):
+            with closing(http.client.HTTPConnection("127.0.0.1", service.port, timeout=5)) as connection:
+                connection.request("PUT", PATH, json.dumps(asdict(other)), {PROOF: proof})
+                assert connection.getresponse().status == 403
+        assert lookup(where, 5) == RECORD
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"address": 1, "key": ""}', b"x" * (LARGEST + 1)])
 def test_what_is_no_record_is_not_kept(service: Bootstrap, body: bytes) -> None:
     with closing(http.client.HTTPConnection("127.0.0.1", service.port, timeout=5)) as connection:
-        connection.request("PUT", PATH, body)
+        kept = body if len(body) <= LARGEST else b""
+        connection.request("PUT", PATH, body, {PROOF: bootstrap.proof(OPEN, kept)})
         assert connection.getresponse().status == 400
     with pytest.raises(HandshakeError):
         lookup(f"127.0.0.1:{service.port}", 0.2)
@@ -104,7 +131,7 @@ def test_what_is_no_record_is_not_kept(service: Bootstrap, body: bytes) -> None:
 def test_a_record_of_another_machine_is_refused(service: Bootstrap) -> None:
     """127.0.0.2 is this machine, too, but no process connects from it by itself."""
     where = f"127.0.0.1:{service.port}"
-    register(where, RECORD, 5)
+    register(where, RECORD, 5, OPEN)
     with closing(http.client.HTTPConnection("127.0.0.1", service.port, 5, ("127.0.0.2", 0))) as connection:
         connection.request("PUT", PATH, json.dumps({"address": "tcp://10.0.0.9:1", "key": ""}))
         assert connection.getresponse().status == 403
@@ -115,9 +142,9 @@ def test_connections_beyond_a_number_are_closed_and_others_answered_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(bootstrap, "REQUEST_S", 120)
-    with ExitStack() as stack, closing(Bootstrap("127.0.0.1", 0)) as service:
+    with ExitStack() as stack, closing(Bootstrap("127.0.0.1", 0, OPEN)) as service:
         where = f"127.0.0.1:{service.port}"
-        register(where, RECORD, 5)
+        register(where, RECORD, 5, OPEN)
         for _ in range(MOST):
             stack.enter_context(closing(socket.create_connection(("127.0.0.1", service.port), 5)))
         with pytest.raises(HandshakeError):
@@ -128,7 +155,7 @@ def test_connections_beyond_a_number_are_closed_and_others_answered_later(
 
 def test_a_service_that_is_not_there_is_waited_for_no_longer_than_told() -> None:
     with pytest.raises(HandshakeError, match=r"no bootstrap service takes it at 127\.0\.0\.1:1 within 0\.2 s: "):
-        register("127.0.0.1:1", RECORD, 0.2)
+        register("127.0.0.1:1", RECORD, 0.2, OPEN)
 
 
 @pytest.mark.parametrize(
@@ -170,6 +197,43 @@ def test_pages_of_a_failed_request_are_kept_until_nothing_writes_to_them() -> No
         )
     with pytest.raises(ConnectorError, match="I011"):
         plugin.keep_until_settled(SimpleNamespace())
+
+
+class Prefilled:
+    """A request of SGLang's, as a prefill engine has it when its sender is made."""
+
+    def __init__(self, tokens: int, custom: object) -> None:
+        self.origin_input_ids, self.logprob_start_len = array("q", range(tokens)), tokens
+        self.sampling_params = SimpleNamespace(custom_params=custom)
+        self.told: list[object] = []
+        self.disagg_kv_sender: object = SimpleNamespace(
+            tell_prompt=lambda ids, salt: self.told.append(list(ids)), tell_length=self.told.append
+        )
+
+
+@pytest.mark.parametrize(
+    ("tokens", "custom", "left"),
+    [
+        (3, {"whole_prompt": False}, 2),
+        (1, {"whole_prompt": False}, 1),
+        (3, {"whole_prompt": True}, 3),
+        (3, {}, 3),
+        (3, None, 3),
+    ],
+)
+def test_prefill_leaves_out_the_token_that_decode_computes(tokens: int, custom: object, left: int) -> None:
+    """The request keeps the name of its whole prompt, by which decode asks for it."""
+    req = Prefilled(tokens, custom)
+    plugin.sender_created(True, object(), req)
+    assert (list(req.origin_input_ids), req.logprob_start_len) == ([*range(left)], left)
+    assert req.told == [[*range(tokens)], *([left] if left < tokens else [])]
+
+
+def test_a_request_of_another_backend_stays_whole() -> None:
+    req = Prefilled(3, {"whole_prompt": False})
+    req.disagg_kv_sender = SimpleNamespace()
+    plugin.sender_created(True, object(), req)
+    assert len(req.origin_input_ids) == 3
 
 
 REGISTERED = """

@@ -58,12 +58,6 @@ def test_a_state_is_the_slot_that_its_component_names() -> None:
     assert RequestTables(WINDOWS, ()).states([], 20) == {}
 
 
-def test_a_component_that_is_not_moved_stops_the_engine() -> None:
-    with pytest.raises(ConnectorError, match="SGLang keeps dsa beside its pages") as error:
-        RequestTables(HYBRID, ("mamba", "dsa"))
-    assert error.value.code == "I012"
-
-
 def rows(*shapes: tuple[int, int]) -> tuple[AuxRows, list[np.ndarray]]:
     arrays = [np.zeros(shape, np.uint8) for shape in shapes]
     places, sizes = (tuple(values) for values in zip(*((one.ctypes.data, one.shape[1]) for one in arrays), strict=True))

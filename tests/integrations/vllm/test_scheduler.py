@@ -522,25 +522,6 @@ def test_decode_asks_for_what_its_own_prompt_is_called() -> None:
     assert (order.remote.engine, order.remote.address, order.remote.key) == ("", "tcp://127.0.0.1:7600", "")
 
 
-def test_decode_asks_for_the_beginning_that_prefill_was_asked_for() -> None:
-    """An engine that does not stop short by itself is asked for a prompt without its last token."""
-    made, request = scheduler(), asked_early("d", remote_num_tokens=39)
-    made.arrived(request)
-    assert made.matched(request, 16) == 23
-    made.allocated(request, [[5, 6, 7]], 23)
-    (order,) = told(made).loads
-    assert order.remote.held_name == f"t#{prompt_digest(range(39))}"
-
-
-@pytest.mark.parametrize("given", [0, -1, 41, "39", None, 39.0])
-def test_a_beginning_that_is_none_is_the_whole_prompt(given: object) -> None:
-    made, request = scheduler(), asked_early("d", remote_num_tokens=given)
-    made.arrived(request)
-    made.allocated(request, [[5, 6, 7]], made.matched(request, 16))
-    (order,) = told(made).loads
-    assert order.remote.held_name == NAME
-
-
 def test_both_engines_have_one_name_where_prefill_stops_short() -> None:
     prefill, request = scheduler(FULL, SLOTS), sent_to_both("r")
     prefill.registered([facts(groups=(TOKENS, STATE))])
