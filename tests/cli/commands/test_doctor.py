@@ -306,6 +306,16 @@ def test_two_engines_of_different_packages_have_kvplan_s_router_and_releases_of_
     assert told["works"]
 
 
+@pytest.mark.parametrize(("direction", "role"), [("to-peer", "kv_producer"), ("from-peer", "kv_consumer")])
+def test_each_engine_of_a_mixed_pair_is_told_its_own_part(direction: str, role: str) -> None:
+    """`make sglang ARGS="--mixed doctor"` runs these lines with real engines."""
+    words = ("--release", "0.33.0", "--peer-engine", "sglang", "--direction", direction)
+    vllm, sglang = (shlex.split(step["run"]) for step in answer("llama-3.1-8b.json", *words)["steps"][:2])
+    assert json.loads(vllm[vllm.index("--kv-transfer-config") + 1])["kv_role"] == role
+    part = "decode" if role == "kv_producer" else "prefill"
+    assert dict(pairwise(sglang))["--disaggregation-mode"] == part
+
+
 def test_an_architecture_that_is_known_wrong_ends_with_a_status_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     row = Architecture("LlamaForCausalLM", "vllm 0.33.0", "WRONG", 0, 1, 9, ("gqa",), ())
     monkeypatch.setattr(new_model, "of_words", lambda words: (row,))
