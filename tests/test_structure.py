@@ -43,8 +43,8 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-CODE_FILES = [pytest.param(path, id=name_of(path)) for folder in CODE for path in sources(folder)]
-PYTHON_FILES = [pytest.param(p, id=name_of(p)) for folder in PACKAGES for p in sources(folder, {".py"})]
+CODE_FILES = [path for folder in CODE for path in sources(folder)]
+PYTHON_FILES = [path for folder in PACKAGES for path in sources(folder, {".py"})]
 
 
 def test_every_package_is_linked() -> None:
@@ -74,14 +74,19 @@ def forbidden() -> re.Pattern[str]:
 INTERFACE = {"sglang": ("mamba", "mamba2", "custom")}
 
 
-@pytest.mark.parametrize("path", CODE_FILES)
-def test_code_names_no_model_kind_or_engine(path: Path) -> None:
-    """A connector may name its own engine, whose folder it is in, and nothing else."""
+def named(path: Path) -> Iterator[str]:
+    """The models, kinds and engines that a file names, with their lines, but for a connector's own engine."""
     own = path.parent.name if path.parent.parent.name == "integrations" else ""
-    lines = enumerate(path.read_text().splitlines(), 1)
-    hits = [(number, hit[0]) for number, line in lines for hit in forbidden().finditer(line)]
     allowed = {own, *INTERFACE.get(own, ())}
-    assert not [f"{number}: {word}" for number, word in hits if word.lower().strip("-_.") not in allowed]
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        for hit in forbidden().finditer(line):
+            if hit[0].lower().strip("-_.") not in allowed:
+                yield f"{name_of(path)}:{number}: {hit[0]}"
+
+
+def test_code_names_no_model_kind_or_engine() -> None:
+    assert len(CODE_FILES) > 400
+    assert [hit for path in CODE_FILES for hit in named(path)] == []
 
 
 @pytest.mark.parametrize(
@@ -91,9 +96,9 @@ def test_the_search_for_names_can_fail(name: str) -> None:
     assert forbidden().search(f"if engine == '{name}':")
 
 
-@pytest.mark.parametrize("path", PYTHON_FILES)
-def test_no_promises_left(path: Path) -> None:
-    assert not re.search(r"\b(TODO|FIXME|XXX|NotImplementedError)\b", path.read_text())
+def test_no_promises_left() -> None:
+    promise = re.compile(r"\b(TODO|FIXME|XXX|NotImplementedError)\b")
+    assert [name_of(path) for path in PYTHON_FILES if promise.search(path.read_text())] == []
 
 
 def test_no_path_of_a_machine_in_tracked_files() -> None:

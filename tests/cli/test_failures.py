@@ -257,7 +257,7 @@ def test_options_of_a_deployment_are_checked_together(tmp_path: Path, options: s
     ("words", "told"),
     [
         (["--tokens", "0:99999999999"], "is more than is simulated (16,777,216)"),
-        (["--tokens", "0:16000000"], "a plane of 15,625 MiB is more than is simulated (256 MiB)"),
+        (["--tokens", "0:1000000"], "a plane of 976 MiB is more than is simulated (256 MiB)"),
     ],
 )
 def test_a_simulation_has_a_bound(words: list[str], told: str) -> None:

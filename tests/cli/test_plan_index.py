@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
+import resource
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -19,25 +25,30 @@ from kvplan.plan.files.module import read
 from kvplan.runtime.plans.catalog import Catalog
 
 MODEL = "qwen3-0.6b"
-WRITE = """
-import sys
-from kvplan.cli.main import main
-{before}
-main(["compile", "qwen3-0.6b", "--prefill", sys.argv[1], "--decode", sys.argv[2], "-o", sys.argv[3]])
-"""
-KILLED = """
-import os, pathlib
-left = [{after}]
-def dying(real):
-    def call(*given):
-        left[0] -= 1
-        if not left[0]:
-            os.kill(os.getpid(), 9)
-        return real(*given)
-    return call
-os.fsync, pathlib.Path.replace = dying(os.fsync), dying(pathlib.Path.replace)
-"""
-LIMITED = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({0}, {0}))"
+
+
+def killed(after: int) -> Callable[[], None]:
+    """Have this process killed at its write to the disk number `after`."""
+
+    def patch() -> None:
+        left = itertools.count(1)
+
+        def dying(real: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*given: Any) -> Any:
+                if next(left) == after:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return real(*given)
+
+            return call
+
+        os.fsync, Path.replace = dying(os.fsync), dying(Path.replace)  # type: ignore[method-assign]
+
+    return patch
+
+
+def limited(size: int) -> Callable[[], None]:
+    """Let this process write no file that is larger."""
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
 def run(out: Path, prefill: str = "tp=1", decode: str = "tp=2", *words: str) -> Result:
@@ -46,9 +57,33 @@ def run(out: Path, prefill: str = "tp=1", decode: str = "tp=2", *words: str) -> 
     )
 
 
-def process(out: Path, before: str = "", prefill: str = "tp=1", decode: str = "tp=2") -> subprocess.Popen[str]:
-    argv = [sys.executable, "-c", WRITE.format(before=before), prefill, decode, str(out)]
-    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+class Compile:
+    """A compile in a process of its own, which is forked off: it has imported all that it needs."""
+
+    def __init__(self, out: Path, prefill: str, decode: str, before: Callable[[], None] = lambda: None) -> None:
+        ours, theirs = os.pipe()
+        self.said, self.child = os.fdopen(ours), os.fork()
+        if not self.child:
+            signal.alarm(60)
+            sys.stdout = sys.stderr = os.fdopen(theirs, "w", 1)
+            code = 1
+            try:
+                before()
+                words = ["--prefill", prefill, "--decode", decode, "-o", str(out)]
+                code = main(["compile", MODEL, *words], standalone_mode=True) or 0
+            except SystemExit as error:
+                code = int(error.code or 0)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(code)
+        os.close(theirs)
+
+    def end(self) -> tuple[int, str]:
+        """Its exit code, and what it said."""
+        with self.said:
+            said = self.said.read()
+        return os.waitstatus_to_exitcode(os.waitpid(self.child, 0)[1]), said
 
 
 def entries(out: Path) -> dict[str, IndexEntry]:
@@ -233,9 +268,8 @@ def test_a_file_system_that_is_read_only(small: Path) -> None:
 def test_a_limit_of_the_size_of_files(tmp_path: Path, size: int) -> None:
     run(tmp_path)
     before = everything(tmp_path)
-    worker = process(tmp_path, LIMITED.format(size), "tp=2", "tp=2")
-    _, said = worker.communicate(timeout=60)
-    assert (worker.returncode, "error[R006]" in said, "Traceback" in said) == (2, True, False)
+    code, said = Compile(tmp_path, "tp=2", "tp=2", limited(size)).end()
+    assert (code, "error[R006]" in said, "Traceback" in said) == (2, True, False)
     assert everything(tmp_path) == before
 
 
@@ -252,29 +286,26 @@ def test_a_compile_that_is_killed(tmp_path: Path) -> None:
             whole[NAME].replace(pinned(current.encode()).encode(), pinned(old.encode()).encode())
         )
         assert sound(tmp_path) == 1
-        worker = process(tmp_path, KILLED.format(after=after))
-        worker.communicate(timeout=60)
+        code, _ = Compile(tmp_path, "tp=1", "tp=2", killed(after)).end()
         if pinned(path.read_bytes()) == entries(tmp_path)["tp=1 -> tp=2"].sha256:
             assert sound(tmp_path) == 1
         else:
             with pytest.raises(PlanIndexError, match=pinned(path.read_bytes())):
                 sound(tmp_path)
         assert path.read_text() in (old, current)
-        if worker.returncode == 0:
+        if code == 0:
             break
-        assert worker.returncode == -9
+        assert code == -signal.SIGKILL
         assert run(tmp_path).exit_code == 0
         assert everything(tmp_path) == whole
-    assert worker.returncode == 0
+    assert code == 0
     assert after > 4
 
 
 def test_compiles_side_by_side(tmp_path: Path) -> None:
     pairs = [("tp=1", "tp=2"), ("tp=2", "tp=1"), ("tp=1", "tp=1"), ("tp=2", "tp=2")]
-    workers = [process(tmp_path, "", *pair) for pair in pairs]
-    for worker in workers:
-        worker.communicate(timeout=120)
-    assert [worker.returncode for worker in workers] == [0] * 4
+    compiles = [Compile(tmp_path, *pair) for pair in pairs]
+    assert [one.end()[0] for one in compiles] == [0] * 4
     assert sound(tmp_path) == 4
     assert len(everything(tmp_path)) == 5
 

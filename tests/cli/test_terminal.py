@@ -56,9 +56,7 @@ def test_colours_on_a_terminal_only() -> None:
     assert ESCAPE not in CliRunner().invoke(main, REFUSED).output
 
 
-@pytest.mark.parametrize(
-    ("words", "environment"), [([], {"NO_COLOR": "1"}), (["--no-color"], {}), (["--no-color"], {"NO_COLOR": ""})]
-)
+@pytest.mark.parametrize(("words", "environment"), [([], {"NO_COLOR": "1"}), (["--no-color"], {"NO_COLOR": ""})])
 def test_no_colours_for_who_wants_none(words: list[str], environment: dict[str, str]) -> None:
     seen = on_terminal(*words, *REFUSED, environment=environment)
     assert "error[C110]" in seen

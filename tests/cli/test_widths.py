@@ -45,7 +45,7 @@ def lines(columns: int, *words: str) -> list[str]:
     return said.output.splitlines()
 
 
-@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("columns", [80, pytest.param(120, marks=pytest.mark.full)])
 @pytest.mark.parametrize("name", COMMANDS)
 def test_answers_fit(name: str, columns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

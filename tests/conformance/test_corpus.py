@@ -18,7 +18,7 @@ from kvplan.compiler.dumps.dump import read_dump
 from kvplan.compiler.dumps.to_model import recognised
 from kvplan.dsl.library import load
 
-SHARE = 12  # of so many configurations one is judged by `make test`
+SHARE = 24  # of so many configurations one is judged by `make test`
 KNOWN = configurations()
 PLAIN = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "dtype": "bfloat16", "hidden_size": 2048,

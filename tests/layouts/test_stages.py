@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 from tests.layouts.sweep import library
+from tests.shares import share, with_rest
 
 from kvplan.compiler.api import compile_pair
 from kvplan.compiler.errors import CompileError
@@ -13,11 +14,12 @@ STAGES = ((1, 2), (3, 1), (2, 3), (4, 2))
 MODELS = sorted(library().models)
 
 
+@with_rest("half")
 @pytest.mark.parametrize("model", MODELS)
-def test_stages_of_unlike_number_have_plans(model: str) -> None:
+def test_stages_of_unlike_number_have_plans(model: str, rest: bool) -> None:
     """A pair that has none is refused by the compiler, with its reason: who reads plans raises another error."""
     made = 0
-    for number, (theirs, ours) in enumerate(STAGES):
+    for number, (theirs, ours) in share(enumerate(STAGES), MODELS.index(model), 2, rest):
         tp, options = 2 if number % 2 else 1, ",order=BLHNC,block=256" if model.startswith("deepseek-v4") else ""
         try:
             compile_pair(library(), model, f"tp={tp},pp={theirs}{options}", f"tp={tp},pp={ours}{options}")

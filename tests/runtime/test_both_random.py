@@ -8,6 +8,7 @@ from contextlib import suppress
 import pytest
 from tests.runtime.helpers.both import Both, Engines, check, engines, hold, move, request, submit
 from tests.runtime.helpers.plans import Shape
+from tests.shares import later
 
 from kvplan.plan.errors import KvplanError
 from kvplan.runtime import Transfer
@@ -84,7 +85,7 @@ def arrived(transfer: Transfer) -> bool:
     return transfer.error is None
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 1, *later([2, 3])])
 def test_bytes_are_right_and_both_meet_again(seed: int) -> None:
     chance = random.Random(seed)
     with engines(*chance.choice(((), ("pack", "unpack")))) as made:

@@ -20,6 +20,7 @@ from tests.runtime.helpers.plans import Shape
 from tests.runtime.helpers.requests import ask, check, filled, looked_at
 from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, answering, world
+from tests.shares import later
 from tests.slowness import Patience
 
 from kvplan.runtime import DecodeWorker, PrefillWorker, Transfer, errors, owner
@@ -364,7 +365,7 @@ ENDINGS = Path(__file__).parent / "endings"
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in ENDINGS.glob("*.py")))
-@pytest.mark.parametrize("transport", ["memory", "nixl"])
+@pytest.mark.parametrize("transport", ["nixl", *later(["memory"])])
 def test_however_a_process_ends_or_forks_it_ends_well(name: str, transport: str) -> None:
     """These programs aborted (134), or hung, before there was one owner."""
     if transport == "nixl":

@@ -77,19 +77,19 @@ def test_every_shipped_engine_is_here(library: Library) -> None:
     assert {*SIDES} == {*library.engines}
 
 
-@with_rest("quarter")
+@with_rest("eighth")
 @pytest.mark.parametrize(("engine", "side", "model"), CASES)
 def test_what_is_given_moves_something_or_is_refused(
     library: Library, engine: str, side: str, model: str, rest: bool
 ) -> None:
-    """Every fourth value, another one first from case to case; the others in `make test-all`."""
+    """Every eighth value, another one first from case to case; the others in `make test-all`."""
     text, begin = f"engine={engine},{side}", CASES.index((engine, side, model))
     plain = bound(library, model, text)
     if isinstance(plain, Refused):
         assert plain.code in ("C110", "C121", "C118")
         return
     where = laid_out(plain)
-    for name, value in product(library.engine(engine).derive, share(VALUES, begin, 4, rest)):
+    for name, value in product(library.engine(engine).derive, share(VALUES, begin, 8, rest)):
         given = bound(library, model, f"{text},{name}={value}")
         if isinstance(given, Refused):
             assert given.code in ("C104", "C107", "C110", "C113", "C114", "C116", "C118", "C138", "C139"), (name, value)

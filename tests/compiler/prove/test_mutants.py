@@ -10,7 +10,7 @@ import pytest
 from tests.compiler.prove.mutants.copies import by_tokens, traced
 from tests.compiler.prove.mutants.pairs import PAIRS
 from tests.compiler.prove.mutants.plans import DAMAGES
-from tests.shares import share, with_rest
+from tests.shares import later, share, with_rest
 
 from kvplan.compiler.api import Compiled, compile_bound
 from kvplan.compiler.check.audit.audit import Survey, unchecked_survey
@@ -61,6 +61,8 @@ def mutants(name: str) -> Iterator[tuple[str, Plan]]:
             yield damage, found
 
 
+# The pairs whose damages `make test` simulates and writes out; it proves those of all.
+SOME = [*PAIRS][::2]
 # Of the damages of a pair, every third, from another one on from pair to pair; the others in `make test-all`.
 THIRD = with_rest("third")
 
@@ -99,7 +101,7 @@ def test_the_proof_refuses_every_damage(name: str, rest: bool) -> None:
 
 
 @THIRD
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("name", [*SOME, *later(name for name in PAIRS if name not in SOME)])
 def test_the_simulator_sees_every_damage_that_changes_a_copy(name: str, rest: bool) -> None:
     found = [(damage, plan, traced(plan, whole(name)[3])) for damage, plan in drawn(name, rest) if not by_tokens(plan)]
     unlike = [(damage, plan, moves) for damage, plan, moves in found if moves is not None and moves != right(name)]
@@ -113,7 +115,7 @@ def test_every_damage_is_done_to_some_plan_and_most_to_many() -> None:
     assert sum(count > len(PAIRS) // 2 for count in done.values()) > len(DAMAGES) * 3 // 4
 
 
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("name", [*SOME, *later(name for name in PAIRS if name not in SOME)])
 def test_the_text_of_a_damaged_plan_is_refused_by_its_digest_and_once_sealed_by_its_numbers_or_the_proof(
     name: str,
 ) -> None:

@@ -23,7 +23,7 @@ from kvplan.plan.types import Plan
 SEEDS, TRIES = 30, 8
 
 
-@pytest.mark.parametrize("first", [0, SEEDS, *later(range(2 * SEEDS, 150, SEEDS))])
+@pytest.mark.parametrize("first", [0, *later(range(SEEDS, 150, SEEDS))])
 def test_random_damage_is_refused_or_copies_the_same_bytes(first: int) -> None:
     verdicts = {seed: verdict(seed) for seed in range(first, first + SEEDS)}
     assert {seed: found for seed, found in verdicts.items() if found not in ("refused", "the same", "none")} == {}

@@ -35,7 +35,7 @@ def chunk_by_chunk(world: Ends, drawn: Case, push: bool, split: bool) -> None:
         link.release()
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(st.integers(0, 10**6), st.booleans(), st.integers(1, 3000))
 @example(497, False, 1)  # workers that hold nothing of a cache whose pages are padded
 def test_every_byte_arrives_either_way(seed: int, split: bool, most: int) -> None:
