@@ -19,6 +19,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @needs_nixl
+@pytest.mark.full  # four processes, each with an agent: `demo` and `cluster` start the same in `make test`.
 @pytest.mark.usefixtures("few")
 def test_all_requests_of_a_real_fleet_arrive(tmp_path: Path) -> None:
     made = simulating.compiled(str(tmp_path))

@@ -11,7 +11,7 @@ from tests.shares import later
 from tests.soak.figures import Figures
 from tests.soak.rounds import Round, cluster, draw
 
-SECONDS = 4.0
+SECONDS = 2.5
 
 
 @pytest.mark.parametrize("seed", [1, *later([2, 3])])

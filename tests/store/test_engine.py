@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.runtime.helpers.agents import has_nixl
+from tests.shares import later
 from tests.store.engines import empty, full, keys_of, load_into, save
 
 from kvplan.runtime.transport.nixl import Nixl
@@ -29,7 +30,7 @@ PAIRS = [(model, *pair) for model, sides in SIDES.items() for pair in product(si
 LENGTH = 7
 
 
-@pytest.mark.parametrize(("model", "saves", "loads"), PAIRS)
+@pytest.mark.parametrize(("model", "saves", "loads"), [*PAIRS[::2], *later(PAIRS[1::2])])
 def test_any_mesh_loads_what_any_mesh_saved(model: str, saves: str, loads: str) -> None:
     block, keys = (64, keys_of(LENGTH, 64)) if model == "toy-sparse" else (16, keys_of(LENGTH))
     store = Store()
@@ -54,7 +55,7 @@ ENGINES = st.one_of(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     model=st.sampled_from(["toy-heads", "toy-windows"]),
     sides=st.tuples(ENGINES, ENGINES),

@@ -403,14 +403,15 @@ def test_a_plan_that_was_compiled_for_a_machine_is_found_by_it(tmp_path: Path) -
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """Every command that is run."""
+    """Every command that is run, which this process does itself."""
     seen: list[list[str]] = []
-    real = subprocess.run
 
-    def counted(argv: list[str], **rest: Any) -> object:
+    def counted(argv: list[str], **rest: Any) -> subprocess.CompletedProcess[bytes]:
         assert "shell" not in rest
+        assert argv[:4] == [sys.executable, "-P", "-m", "kvplan.cli"]
         seen.append(argv)
-        return real(argv, **rest)
+        done = CliRunner().invoke(main, argv[4:])
+        return subprocess.CompletedProcess(argv, done.exit_code, done.stdout_bytes, done.stderr_bytes)
 
     monkeypatch.setattr(subprocess, "run", counted)
     return seen
