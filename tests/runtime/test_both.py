@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -60,46 +59,6 @@ def test_both_ways_over_one_connection(modes: tuple[str, str], ways: tuple[str, 
             move(a, b, f"ab{seed}", seed)
             move(b, a, f"ba{seed}", seed + 3)
         assert len(a.connections()) == len(b.connections()) == 1
-
-
-def test_many_workers_on_either_side() -> None:
-    with engines() as made:
-        a, b = pair(made, (Shape(2), Shape(1, 2)))
-        meet(a, b)
-        meet(b, a)
-        move(a, b, "ab", 0)
-        move(b, a, "ba", 1)
-        assert {(one.worker, one.made_here, one.asks, one.answers) for one in b.connections()} == {
-            (0, False, True, True),
-            (1, False, True, True),
-        }
-
-
-def test_both_ways_at_once() -> None:
-    with engines() as made:
-        a, b = pair(made)
-        meet(a, b)
-        meet(b, a)
-        asked = [
-            (request((way[0].shape, way[1].shape), f"r{seed}", seed), way, seed)
-            for seed, way in enumerate(((a, b), (b, a)))
-        ]
-        for one, way, seed in asked:
-            hold(way[0], one, seed)
-        running = [(submit(way[1], one, way[0].name), one, way, seed) for one, way, seed in asked]
-        for transfers, one, way, seed in running:
-            assert [transfer.wait().state for transfer in transfers] == ["done"]
-            check(way[1], one, seed)
-
-
-def test_both_connect_at_the_same_moment() -> None:
-    with engines() as made, ThreadPoolExecutor(2) as threads:
-        a, b = pair(made)
-        for met in [threads.submit(meet, a, b), threads.submit(meet, b, a)]:
-            met.result(30)
-        move(a, b, "ab", 0)
-        move(b, a, "ba", 1)
-        assert sum(one.asks for one in a.connections()) == sum(one.answers for one in a.connections()) == 1
 
 
 def test_with_keys_a_line_is_used_if_the_peer_has_the_key_that_is_expected() -> None:
@@ -164,22 +123,6 @@ def phases(one: Both) -> set[str]:
     return {part.phase for asked in one.decode[0].inspect().requests for part in asked.parts}
 
 
-def test_an_engine_that_drops_the_other_goes_on_answering_it() -> None:
-    with engines() as made:
-        a, b = pair(made)
-        meet(a, b)
-        meet(b, a)
-        a.decode[0].drop("b")
-        move(a, b, "ab", 0)
-        assert a.connections() == {ConnectionState("b", "b1", 0, True, False, True)}
-        meet(a, b)
-        move(b, a, "ba", 1)
-        assert a.connections() == {ConnectionState("b", "b1", 0, True, True, True)}
-        b.decode[0].drop("a")
-        a.decode[0].drop("b")
-        until(lambda: not a.connections() and not b.connections())
-
-
 def test_it_is_not_suspended_while_the_other_way_is_in_use() -> None:
     with engines() as made:
         a, b = pair(made)
@@ -219,18 +162,6 @@ def test_a_worker_drains_with_both_halves() -> None:
         with pytest.raises(DrainingError, match="drains"):
             a.prefill[0].hold("r")
         assert a.prefill[0].drained()
-
-
-def test_a_worker_is_drained_when_neither_half_has_anything_left() -> None:
-    with engines() as made:
-        a, b = pair(made)
-        meet(a, b)
-        waiting = submit(a, request((b.shape, a.shape), "ba", 1), "b", 60)
-        a.prefill[0].drain(60)
-        assert not a.prefill[0].drained()
-        waiting[0].cancel()
-        until(a.prefill[0].drained)
-        assert a.decode[0].drained()
 
 
 def test_an_engine_whose_line_is_silent_is_met_by_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,18 +94,6 @@ def test_an_event_may_poll_a_worker_whose_callbacks_ask_this_one(made: World) ->
     assert held == [True]
 
 
-def test_an_event_does_not_fail_for_what_a_callback_raises(made: World) -> None:
-    """An event may carry out the step in which a callback ends the program: that is for who drives the worker."""
-    made.prefill[0].hold("r", after=SimpleNamespace(query=lambda: False))
-    worker, transfer = made.decode[0], made.decode[0].submit(ask(made, (0, 4)), 5)
-    transfer.on_end(leave(SystemExit(3)))
-    made.prefill[0].withdraw("r")
-    with pytest.raises((errors.WithdrawnError, errors.LeaseError)):
-        until(transfer.query)
-    with pytest.raises(SystemExit):
-        worker.run_once()
-
-
 def leave(error: BaseException) -> Callable[[Transfer], None]:
     def callback(_: Transfer) -> None:
         raise error

@@ -9,7 +9,6 @@ from tests.runtime.decode.test_races import held, live, pair, rounds, writing
 from tests.runtime.helpers.requests import ask
 from tests.runtime.helpers.worlds import World
 from tests.runtime.simulation.channels import Net
-from tests.runtime.simulation.invariants import empty, rested
 
 from kvplan.runtime import Blocks, Request, Slot
 from kvplan.runtime.inspection import Inspection
@@ -56,29 +55,6 @@ def test_a_request_that_is_being_written_is_seen_on_both_sides(net: Net) -> None
     assert target.peers == {source.transport}
 
 
-def test_blocks_of_a_failed_request_are_in_quarantine_until_its_writer_has_stopped(net: Net) -> None:
-    made = pair(net, "push")
-    writing(made).cancel()
-    target = made.decode[0].inspect()
-    (failed,) = target.failed
-    assert (failed.request, failed.parts[0].phase, failed.parts[0].writes) == ("r", "leaving", True)
-    assert (target.requests, target.written) == ((), frozenset())
-    assert target.quarantined == pages(ask(made, (0, 12)))
-    made.hub.frozen.clear()
-    rounds(made, net)
-    assert (made.decode[0].inspect().failed, made.decode[0].inspect().quarantined) == ((), frozenset())
-
-
-def test_what_is_released_is_seen_until_it_is_taken(net: Net) -> None:
-    made = pair(net, "pull")
-    made.decode[0].submit(held(made), 20)
-    rounds(made, net)
-    assert made.prefill[0].inspect().untaken == ("r",)
-    assert [one.why for one in made.prefill[0].released()] == ["finished"]
-    rested(made.decode[0])
-    empty(made.prefill[0])
-
-
 def test_an_inspection_moves_nothing_and_does_not_change(net: Net) -> None:
     made = pair(net, "pull")
     made.decode[0].submit(held(made), 20)
@@ -90,20 +66,3 @@ def test_an_inspection_moves_nothing_and_does_not_change(net: Net) -> None:
     assert [part.phase for part in before[1].requests[0].parts] == ["claiming"]
     with pytest.raises(FrozenInstanceError):
         before[1].name = "another"  # type: ignore[misc]
-
-
-def test_a_dropped_engine_is_retired_while_it_may_still_write(net: Net) -> None:
-    made = pair(net, "push")
-    writing(made)
-    made.decode[0].drop("prefill")
-    seen = made.decode[0].inspect()
-    assert [engine.status for engine in seen.engines] == ["retired"]
-    assert seen.met == seen.peers == {made.prefill[0].inspect().transport}
-
-
-def test_a_closed_worker_has_nothing(net: Net) -> None:
-    made = pair(net, "push")
-    writing(made)
-    made.close()
-    assert (made.decode[0].inspect().requests, made.decode[0].inspect().peers) == ((), frozenset())
-    assert (made.prefill[0].inspect().clients, made.prefill[0].inspect().peers) == ((), frozenset())

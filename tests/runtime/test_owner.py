@@ -50,13 +50,6 @@ def threads(word: str) -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith(word)]
 
 
-def test_a_thread_carries_out_what_others_ask_for(threaded: Owner) -> None:
-    name = threaded.call(lambda: threading.current_thread().name)
-    assert name == "kvplan-worker 0"
-    with pytest.raises(ZeroDivisionError):
-        threaded.call(lambda: 1 // 0)
-
-
 def test_without_a_thread_the_caller_carries_it_out_alone() -> None:
     found, inside, most = made(), [0], list[int]()
 

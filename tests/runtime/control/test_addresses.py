@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from tests.runtime.control.test_channel import ipv6, talk
 from tests.runtime.helpers.control import pair
@@ -58,13 +56,6 @@ def test_without_keys_no_socket_of_loopback_listens_or_connects_beyond(address: 
             make(address, Plain(loopback=True))
 
 
-def test_without_keys_loopback_is_talked_over() -> None:
-    server = ControlServer("tcp://127.0.0.1:*", Plain(loopback=True))
-    client = ControlClient(server.address, Plain(loopback=True))
-    client.close()
-    server.close()
-
-
 @pytest.mark.parametrize("address", ["tcp://::1:5555", "tcp://fe80::1%eth0:5555", "tcp://2001:db8::1", "tcp://:::*"])
 def test_ipv6_without_brackets_is_told_so(address: str) -> None:
     keys, _ = pair()
@@ -100,24 +91,4 @@ def test_a_server_of_both_families() -> None:
         line = ControlClient(f"tcp://{host}:{port}", other)
         talk(desk, line)
         line.close()
-    desk.close()
-
-
-@needs_ipv6
-def test_a_name_in_brackets_is_looked_up() -> None:
-    one, other = pair()
-    desk = ControlServer("tcp://[::]:*", one)
-    line = ControlClient(f"tcp://[localhost]:{desk.address.rpartition(':')[2]}", other)
-    talk(desk, line)
-    line.close()
-    desk.close()
-
-
-def test_paths_may_hold_anything(tmp_path: Path) -> None:
-    one, other = pair()
-    desk = ControlServer(f"ipc://{tmp_path}/[::]", one)
-    assert not is_ipv6(desk.address)
-    line = ControlClient(desk.address, other)
-    talk(desk, line)
-    line.close()
     desk.close()

@@ -17,7 +17,6 @@ from kvplan.runtime.control.card import (
     EngineCard,
     Hello,
     Refusal,
-    WorkerCard,
     checksum,
     describe,
     encode,
@@ -97,17 +96,6 @@ def fields(card: msgspec.Struct) -> dict:
 @pytest.mark.parametrize("card", [ENGINE, WORKER, REFUSAL])
 def test_cards_survive(card: msgspec.Struct) -> None:
     assert unsealed(seal(card), ToDecode) == card
-
-
-def test_a_hello_survives_with_the_card_of_one_that_is_pushed_to() -> None:
-    hello = msgspec.structs.replace(HELLO, card=WORKER)
-    assert unsealed(seal(hello), ToPrefill) == hello
-
-
-def test_a_geometry_survives() -> None:
-    there = geometry(unsealed(seal(WORKER), WorkerCard))
-    assert there.base.tolist() == lie(PLAN.prefill, 0).base.tolist()
-    assert there.regions.tolist() == lie(PLAN.prefill, 0).regions.tolist()
 
 
 @pytest.mark.parametrize("cut", [0, 5, 8, 20, -1])

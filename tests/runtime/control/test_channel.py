@@ -26,7 +26,6 @@ from kvplan.runtime.control.channel import FAILURES, ControlClient, ControlServe
 from kvplan.runtime.control.keys import Keys, Plain
 from kvplan.runtime.control.lines import LinePeer
 from kvplan.runtime.control.messages import Claim, ClaimAnswers, Claimed, Leave, LossReason, Lost, Stopped
-from kvplan.runtime.control.outbox import TOGETHER
 from kvplan.runtime.control.sockets import FRAME, OVERHEAD, QUEUE, REFUSED, _Peers
 
 # Descriptors that a server takes, with its guard, and some.
@@ -127,16 +126,6 @@ def test_what_is_gathered_is_one_message_each_way_and_keeps_its_order() -> None:
     desk.close()
 
 
-def test_much_is_said_before_the_round_is_over() -> None:
-    desk = ControlServer(BIND, Plain())
-    line = ControlClient(desk.address, Plain())
-    line.gather()
-    assert all(line.send(CLAIM) for _ in range(TOGETHER))
-    assert until(desk.wait, desk.receive)
-    line.close()
-    desk.close()
-
-
 def broken(line: ControlClient) -> errors.KvplanError:
     found = until(line.wait, line.broken)
     assert not line.send(CLAIM)
@@ -218,20 +207,6 @@ def test_a_peer_that_goes_is_noticed_on_both_sides() -> None:
     assert isinstance(broken(line), errors.PeerLostError)
 
 
-def test_a_line_that_was_lost_stays_lost() -> None:
-    desk = ControlServer(BIND, Plain())
-    line = ControlClient(desk.address, Plain())
-    talk(desk, line)
-    desk.close()
-    assert isinstance(until(line.wait, line.broken), errors.PeerLostError)
-    again = ControlServer(desk.address, Plain())
-    again.wait(0.3)
-    assert not line.send(CLAIM)
-    assert again.receive() == []
-    line.close()
-    again.close()
-
-
 @pytest.mark.parametrize("count", [1, 5_000])
 @pytest.mark.parametrize("secure", [False, True])
 def test_the_last_words_of_a_server_that_is_closed_are_heard(secure: bool, count: int) -> None:
@@ -248,19 +223,6 @@ def test_the_last_words_of_a_server_that_is_closed_are_heard(secure: bool, count
     assert isinstance(until(line.wait, line.broken), errors.PeerLostError)
     assert line.receive() == [last]
     line.close()
-
-
-def test_a_server_that_comes_later_is_met() -> None:
-    desk = ControlServer(BIND, Plain())
-    desk.close()
-    line = ControlClient(desk.address, Plain())
-    assert line.send(CLAIM)
-    line.wait(0.1)
-    assert line.broken() is None
-    again = ControlServer(desk.address, Plain())
-    assert [message for _, message in until(again.wait, again.receive)] == [CLAIM]
-    line.close()
-    again.close()
 
 
 def test_queues_are_bounded_and_sending_never_blocks() -> None:
@@ -302,13 +264,6 @@ def test_after_close_nothing_happens() -> None:
     assert not desk.send(b"i", HELD)
     assert not line.send(CLAIM)
     assert "is closed" in str(line.broken())
-
-
-@pytest.mark.parametrize("seconds", [0, -1, float("nan"), 1e-9])
-def test_short_waits(seconds: float) -> None:
-    desk = ControlServer(BIND, Plain())
-    desk.wait(seconds)
-    desk.close()
 
 
 def test_frames_that_are_no_message() -> None:

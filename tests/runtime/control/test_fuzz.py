@@ -19,7 +19,6 @@ from tests.runtime.helpers.control import BIND, HELLO, OWN, PLAN, changed, lie, 
 
 from kvplan.plan.errors import KvplanError
 from kvplan.runtime.control.card import (
-    CHECKSUM,
     MAGIC,
     EngineCard,
     Hello,
@@ -235,13 +234,6 @@ def drain(desk: ControlServer) -> int:
             desk.send(identity, answer_hello(message, ME))
         assert isinstance(message, CardError | msgspec.Struct)
     return len(messages)
-
-
-def test_garbage_behind_a_right_head() -> None:
-    chance = random.Random(10)
-    for size in range(2_000):
-        with pytest.raises(CardError):
-            unsealed(MAGIC + chance.randbytes(CHECKSUM + size % 99), ToPrefill)
 
 
 def test_a_geometry_that_lies_right_is_the_one_that_is_served() -> None:

@@ -10,14 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import zmq
-from tests.runtime.control.test_card import FIRST
 from tests.runtime.helpers.control import (  # fmt: skip
     ABSURD,
     BIND,
     CARD,
-    HELLO,
-    LONG,
     OWN,
     PLAN,
     Known,
@@ -34,13 +30,12 @@ from tests.runtime.helpers.plans import Shape, plan
 
 from kvplan.runtime import errors
 from kvplan.runtime.clock import now
-from kvplan.runtime.control.card import MAGIC, PROTOCOL, Hello, Refusal
+from kvplan.runtime.control.card import PROTOCOL, Hello, Refusal
 from kvplan.runtime.control.channel import ControlClient, ControlServer
 from kvplan.runtime.control.handshake_checks import contacts
 from kvplan.runtime.control.handshake_server import answer_hello
 from kvplan.runtime.control.identity import Identity
 from kvplan.runtime.control.keys import Plain
-from kvplan.runtime.control.messages import Claim
 
 SHORT = 0.2
 
@@ -76,31 +71,6 @@ def test_all_named_workers_are_met(secure: bool) -> None:
     assert met.plan is PLAN
     assert (met.engine.name, met.engine.run, met.engine.generation) == ("prefill-0", "run-p", 3)
     assert met.engine.protocol == PROTOCOL
-
-
-def test_lines_stay_open_for_what_follows() -> None:
-    seen: list = []
-
-    def alter(worker: int, hello: Any, card: Any) -> Any:
-        seen.append((worker, hello))
-        return card
-
-    with engine(alter=alter) as desks:
-        met = connect(desks[0].address)
-        for card, line in met.workers:
-            assert line.broken() is None
-            assert line.send(changed(HELLO, nonce=b"later"))
-            line.wait(LONG)
-            assert line.receive() == [changed(card, nonce=b"later")]
-    close(met)
-    assert [worker for worker, _ in seen] == [0, 0, 1, 0, 1]
-    assert len({hello.nonce for _, hello in seen[:3]}) == 3
-
-
-def test_named_looks_at_a_plan_once_and_takes_no_other_for_it() -> None:
-    other = replace(PLAN, notify=((0, 1),), reads=((),))
-    assert contacts(other, 0) == (0, 1)
-    assert contacts(replace(other, notify=((1,),)), 0) == (1,)
 
 
 def test_peers_wait_until_all_workers_are_up() -> None:
@@ -188,12 +158,6 @@ def test_nobody_there() -> None:
         connect(desk.address, deadline=now() + SHORT)
 
 
-def test_the_deadline_is_in_the_time_of_the_clock() -> None:
-    clock = iter([0.0, 1.0, 2.0, 99.0, 101.0, 102.0])
-    with silent() as address, pytest.raises(errors.HandshakeError, match="before the deadline"):
-        connect(address, deadline=100.0, clock=lambda: next(clock))
-
-
 @pytest.mark.parametrize("deadline", [float("nan"), float("inf")])
 def test_deadlines_that_are_none(deadline: float) -> None:
     with pytest.raises(errors.HandshakeError, match="a deadline in"):
@@ -264,24 +228,9 @@ def test_decode_refuses_an_unlike_engine(mine: dict, theirs: dict, text: str) ->
     assert text.format(other, ours, none) in str(caught.value)
 
 
-def test_unlike_models() -> None:
-    with engine() as desks, pytest.raises(errors.UnlikeError, match="has model digest 'other', ours is 'md'"):
-        connect(desks[0].address, model_digest="other")
-    with (
-        engine(alter=lambda worker, hello, card: changed(CARD, nonce=hello.nonce)) as desks,
-        pytest.raises(errors.UnlikeError, match="has model digest 'md', ours is 'other'"),
-    ):
-        connect(desks[0].address, model_digest="other")
-
-
 def test_a_pair_without_a_plan() -> None:
     with engine() as desks, pytest.raises(errors.PlanMissingError, match="kvplan compile m --prefill p --decode d"):
         connect(desks[0].address, plans=Known(()))
-
-
-def test_a_pair_without_a_plan_on_the_other_side() -> None:
-    with engine(plans=Known(())) as desks, pytest.raises(errors.PlanMissingError, match="refuses: kvplan compile"):
-        connect(desks[0].address)
 
 
 @pytest.mark.parametrize(
@@ -371,12 +320,6 @@ def test_absurd_numbers_of_a_worker(column: str, value: Any) -> None:
         connect(desks[0].address)
 
 
-@pytest.mark.parametrize("answer", [Claim(1, ()), OWN, HELLO])
-def test_another_message_than_a_card(answer: Any) -> None:
-    with engine(alter=lambda worker, hello, card: answer) as desks, pytest.raises(errors.CardError):
-        connect(desks[0].address)
-
-
 @pytest.mark.parametrize("want", ["engine", "worker"])
 def test_an_engine_or_a_worker_of_another_protocol(want: str) -> None:
     def alter(worker: int, hello: Any, card: Any) -> Any:
@@ -387,26 +330,6 @@ def test_an_engine_or_a_worker_of_another_protocol(want: str) -> None:
         pytest.raises(errors.ProtocolError, match=f"speaks protocol 2, this release {PROTOCOL}: update that side"),
     ):
         connect(desks[0].address)
-
-
-@pytest.mark.parametrize("name", ["engine", "refusal"])
-def test_an_engine_of_the_first_release(name: str) -> None:
-    over = threading.Event()
-    with zmq.Context() as context, context.socket(zmq.ROUTER) as raw:
-        raw.linger = 0
-        raw.bind(BIND)
-
-        def speak() -> None:
-            while not over.is_set():
-                if raw.poll(20):
-                    raw.send_multipart([raw.recv_multipart()[0], MAGIC + FIRST[name]])
-
-        thread = threading.Thread(target=speak)
-        thread.start()
-        with pytest.raises(errors.CardError, match=f"type {name} lacks the field `nonce`"):
-            connect(raw.getsockopt_string(zmq.LAST_ENDPOINT))
-        over.set()
-        thread.join()
 
 
 @pytest.mark.parametrize(
@@ -425,14 +348,6 @@ def test_a_refusal_carries_its_error_over(code: str, kind: type) -> None:
     ):
         connect(desks[0].address)
     assert type(caught.value) is kind
-
-
-def test_a_question_that_could_not_be_read_is_refused_without_a_nonce() -> None:
-    with (
-        engine(alter=lambda worker, hello, card: Refusal("R020", "truncated", False, b"")) as desks,
-        pytest.raises(errors.CardError, match="refuses: truncated"),
-    ):
-        connect(desks[0].address)
 
 
 def test_a_worker_that_goes_while_it_is_met() -> None:

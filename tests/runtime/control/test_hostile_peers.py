@@ -11,7 +11,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace as replaced
 from random import Random
 from typing import Any
 
@@ -23,7 +22,7 @@ from tests.runtime.helpers import control
 from tests.runtime.helpers.callers import Caller
 from tests.runtime.helpers.made import instances
 from tests.runtime.helpers.plans import Shape
-from tests.runtime.helpers.requests import ask, check, filled
+from tests.runtime.helpers.requests import ask, filled
 from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, world
 from tests.slowness import Patience
@@ -288,17 +287,3 @@ def refused(made: World) -> int:
     """How often the decode worker was told that a request of which it knows nothing has failed."""
     found: Any = made.decode[0].counters.snapshot()
     return int(found.get("messages", {}).get("unknown", 0))
-
-
-def test_foreign_blocks_go_to_who_names_them_and_nowhere_else(polled: World) -> None:
-    """Who may read all memory is written what it names, into its own memory; whose blocks they are loses nothing."""
-    other, mine = ask(polled, (0, 8), "rising", "other"), ask(polled, (0, 8), "edges", "mine")
-    filled(polled, other)
-    polled.hold("other", "mine")
-    before = {plane: array.copy() for plane, array in polled.prefill_memory[0].items()}
-    stolen = replaced(mine, prefill=other.prefill)
-    assert polled.decode[0].submit(stolen, 20).wait().state == "done"
-    check(polled, 0, stolen)
-    assert all(np.array_equal(array, before[plane]) for plane, array in polled.prefill_memory[0].items())
-    assert "other" not in {name for name, _ in polled.released()}
-    polled.prefill[0].withdraw("other")

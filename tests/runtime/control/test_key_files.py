@@ -106,16 +106,6 @@ def test_a_folder_that_is_gone_lets_nobody_in(tmp_path: Path) -> None:
         server(keys, None)
 
 
-def test_a_folder_behind_a_link_that_is_turned_over(tmp_path: Path) -> None:
-    """As mounted secrets change."""
-    make(tmp_path, "prefill", "a", "b")
-    (tmp_path / "peers").symlink_to("a")
-    keys = Keys.load(tmp_path / "prefill/prefill.key_secret", tmp_path / "peers")
-    (tmp_path / "next").symlink_to("b")
-    (tmp_path / "next").rename(tmp_path / "peers")
-    assert keys.allowed() == {public(tmp_path, "b")}
-
-
 def test_however_many_ask_files_are_looked_at_once_in_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make(tmp_path, "prefill", "a")
     trust(tmp_path, "prefill", "a")
@@ -125,16 +115,6 @@ def test_however_many_ask_files_are_looked_at_once_in_a_while(tmp_path: Path, mo
     for _ in range(100):
         keys.allowed()
     assert len(looks) == 1
-
-
-def test_keys_that_were_given_as_bytes_stay(tmp_path: Path) -> None:
-    make(tmp_path, "prefill", "a")
-    trust(tmp_path, "prefill", "a")
-    loaded = Keys.load(tmp_path / "prefill")
-    given = Keys(loaded.public, loaded.secret, loaded.peers)
-    assert given == loaded
-    shutil.rmtree(tmp_path)
-    assert given.allowed() == given.peers
 
 
 def refused(desk: ControlServer, line: ControlClient) -> Any:

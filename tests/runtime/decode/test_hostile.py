@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.runtime.decode.test_worker import freed, freeze, submitted
+from tests.runtime.decode.test_worker import freeze, submitted
 from tests.runtime.helpers.plans import Model, Shape
 from tests.runtime.helpers.requests import ask, looked_at, move
 from tests.runtime.helpers.waiting import until
@@ -91,48 +91,18 @@ def test_what_a_request_holds_fails_it_alone(pair: World, name: str) -> None:
     move(pair, ask(pair, (0, 12), name="é" * 128))
 
 
+@pytest.mark.parametrize("wait", [-1, "2", float("nan"), True])
+def test_a_wait_that_is_none_is_refused(pair: World, wait: Any) -> None:
+    """How long a request waits until it is held."""
+    transfer = looked_at(pair.decode[0].submit(ask(pair, (0, 45)), 20, wait=wait))
+    assert isinstance(transfer.error, errors.BadRequestError)
+
+
 @pytest.mark.parametrize("timeout", [float("nan"), float("inf"), -1, "5", None, 10**400])
 def test_timeouts(pair: World, timeout: Any) -> None:
     assert isinstance(looked_at(pair.decode[0].submit(ask(pair, (0, 12)), timeout)).error, errors.BadRequestError)
     with pytest.raises(errors.HandshakeError, match="timeout"):
         pair.decode[0].connect(pair.prefill[0].address, timeout)
-
-
-@pytest.mark.parametrize("cancel", [False, True])
-def test_nobody_is_told_of_a_request_that_fails(pair: World, cancel: bool) -> None:
-    pair.hub.frozen.add(pair.prefill[1].inspect().transport)
-    late = submitted(pair, ask(pair, (0, 12)), 0.2)
-    if cancel:
-        late.cancel()
-    with pytest.raises(errors.RequestError):
-        late.wait()
-    pair.hub.frozen.clear()
-    until(lambda: freed(pair.decode[0]))
-    assert [worker.released() for worker in pair.prefill] == [[], []]
-    kinds = [set[str]() for _ in pair.prefill]
-    until(lambda: heard(pair, kinds) == [{"left"}, {"left"}])
-    assert pair.decode[0].submit(ask(pair, (0, 12)), 20).wait().state == "done"
-    assert pair.released() == {("r", "finished")}
-
-
-def heard(made: World, kinds: list[set[str]]) -> list[set[str]]:
-    """What sorts of events there were at every prefill worker, with those that have come since."""
-    for mine, worker in zip(kinds, made.prefill, strict=True):
-        mine |= {event.kind for event in worker.events()}
-    return kinds
-
-
-def test_an_error_while_posting_fails_the_request(pair: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: object) -> None:
-        raise MemoryError("no room")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("kvplan.runtime.transfer.executor.gather", fails)
-        failed = submitted(pair, ask(pair, (0, 12)))
-        until(failed.poll)
-    assert isinstance(failed.error, errors.TransferError)
-    assert pair.decode[0].quarantined() == {}
-    assert [worker.released() for worker in pair.prefill] == [[], []]
 
 
 def test_no_sibling_is_posted_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,17 +139,3 @@ def test_a_callback_that_asks_again_while_all_ends(pair: World, end: str) -> Non
     worker.close() if end == "close" else worker.drop("prefill")
     assert isinstance(looked_at(again[0]).error, errors.HandleError if end == "close" else errors.HandshakeError)
     assert worker.peers() == ()
-
-
-def test_a_peer_is_kept_while_anything_reads_from_it(pair: World) -> None:
-    freeze(pair)
-    worker, transport = pair.decode[0], pair.transport(pair.decode[0])
-    names = {source.inspect().transport for source in pair.prefill}
-    for number in range(2):
-        ids: dict[str, Blocks | Slot] = {"kv": Blocks(0, IDS + 4 * number), "state": Slot(number, 12)}
-        submitted(pair, replace(ask(pair, (0, 12), name=str(number)), decode=ids), 5)
-    worker.drop("prefill")
-    assert transport.peers == names
-    pair.hub.frozen.clear()
-    until(lambda: freed(worker))
-    assert transport.peers == set()

@@ -29,24 +29,6 @@ def restarted(made: World, number: int, run: str) -> PrefillWorker:
     return made.prefill[number]
 
 
-@pytest.mark.parametrize("mode", ["pull", "push"])
-def test_a_restarted_prefill_engine_replaces_its_predecessor(mode: str) -> None:
-    made = world(Shape(1), Shape(1), mode=mode)
-    worker = made.decode[0]
-    freeze(made)
-    made.hub.frozen.add(worker.inspect().transport)
-    running = submitted(made, ask(made, (0, 12)))
-    old = made.prefill[0].inspect().transport
-    restarted(made, 0, "p2")
-    made.hub.frozen.clear()
-    assert worker.connect(made.prefill[0].address, 10, mode=mode).run == "p2"
-    until(running.poll)
-    assert isinstance(running.error, errors.TransferError)
-    until(lambda: freed(worker))
-    assert old not in worker.inspect().peers
-    move(made, ask(made, (0, 12), name="after"))
-
-
 def test_a_run_that_is_met_under_a_running_one_replaces_it() -> None:
     made = world(Shape(1), Shape(1))
     freeze(made)
@@ -100,54 +82,6 @@ def test_a_pool_that_is_resized_is_met_anew(mode: str) -> None:
     worker.connect(source.address, 10, mode=mode)
     clear(made)
     move(made, ask(made, (0, 12), name="after"))
-
-
-@pytest.mark.parametrize("mode", ["pull", "push"])
-def test_a_decode_worker_sleeps_and_wakes(mode: str) -> None:
-    made = world(Shape(1), Shape(1), mode=mode)
-    worker = made.decode[0]
-    move(made, ask(made, (0, 12), name="before"))
-    worker.suspend()
-    refused = looked_at(worker.submit(ask(made, (0, 12), name="asleep"), 5))
-    assert isinstance(refused.error, errors.HandleError)
-    with pytest.raises(errors.HandleError, match="suspended"):
-        worker.connect(made.prefill[0].address, 5)
-    arrays = memory(made.shapes[1], made.model, 0, logical=60)
-    worker.resume(views(made.plan.decode, 0, arrays))
-    made.decode_memory = [arrays]
-    assert worker.peers() == ()
-    worker.connect(made.prefill[0].address, 10, mode=mode)
-    request = ask(made, (0, 12), name="after")
-    filled(made, request)
-    made.hold("after")
-    assert worker.submit(request, 5).wait().state == "done"
-
-
-def test_memory_in_use_is_not_given_back() -> None:
-    made = world(Shape(1), Shape(1))
-    freeze(made)
-    running = submitted(made, ask(made, (0, 12)))
-    for one, text in ((made.decode[0], "1 requests are under way"), (made.prefill[0], "holds 1 requests")):
-        with pytest.raises(errors.HandleError, match=text):
-            one.suspend()
-    running.cancel()
-    with pytest.raises(errors.HandleError, match="in quarantine"):
-        made.decode[0].suspend()
-
-
-def test_the_same_cards_twice_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = world(Shape(2), Shape(1))
-    worker = made.decode[0]
-    before = worker.inspect().engines
-    transport = made.transport(worker)
-    monkeypatch.setattr(transport, "remove_peer", lambda peer: pytest.fail("the peer is forgotten"))
-    freeze(made)
-    running = submitted(made, ask(made, (0, 12)))
-    worker.connect(made.prefill[1].address, 10)
-    assert worker.inspect().engines == before
-    monkeypatch.undo()
-    made.hub.frozen.clear()
-    assert running.wait().state == "done"
 
 
 def test_an_idle_engine_is_forgotten_and_can_be_met_again() -> None:

@@ -17,7 +17,7 @@ from tests.runtime.helpers.worlds import World, world
 from kvplan.plan import digest
 from kvplan.plan.files import index
 from kvplan.plan.files.loader import load_plan
-from kvplan.runtime import Catalog, DecodeWorker, PrefillWorker, errors
+from kvplan.runtime import Catalog, DecodeWorker, PrefillWorker
 from kvplan.runtime.inspection import PrefillEngineState
 from kvplan.runtime.plans.catalog import FixedPlans
 from kvplan.runtime.protocol.phases import Phase
@@ -102,22 +102,6 @@ def test_what_is_under_way_ends_by_the_plan_that_it_began_with(mode: str) -> Non
     clear(made)
     move(made, ask(made, (0, 12), name="after"))
     assert [[client.plan for client in source.inspect().clients] for source in made.prefill] == [[new]] * 2
-
-
-@pytest.mark.parametrize("mode", ["pull", "push"])
-def test_dropping_an_engine_ends_what_is_under_way_by_the_plan_before(mode: str) -> None:
-    made = world(Shape(1), Shape(1), mode=mode)
-    worker = made.decode[0]
-    made.hub.frozen |= {made.prefill[0].inspect().transport, worker.inspect().transport}
-    running = submitted(made, ask(made, (0, 12)))
-    replan(made)
-    worker.connect(made.prefill[0].address, 10, mode=mode)
-    worker.drop("prefill")
-    assert isinstance(running.error, errors.TransferError)
-    assert worker.quarantined()
-    made.hub.frozen.clear()
-    until(lambda: freed(worker))
-    assert worker.inspect().engines == ()
 
 
 def test_both_sides_take_a_plan_from_a_changed_index(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -43,13 +43,6 @@ def test_null_blocks_where_tokens_are_needed_are_refused() -> None:
         failed.wait()
 
 
-def test_a_null_block_that_nobody_named_is_a_block_named_twice() -> None:
-    made = world(Shape(2), Shape(1))
-    failed = made.decode[0].submit(with_nulls(ask(made, (4 * FIRST, 45)), prefill=NULLS["prefill"]), 5)
-    with pytest.raises(errors.BadRequestError, match="block 0 is named twice"):
-        failed.wait()
-
-
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint32, np.uint64])
 def test_any_integers(dtype: Any) -> None:
     given: Any = np.array([0, 7, 0, 9], dtype)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.runtime.helpers.plans import Model, Shape, plan
-from tests.runtime.helpers.requests import ask, check, filled, looked_at
+from tests.runtime.helpers.requests import ask, check, filled
 from tests.runtime.helpers.worlds import DECODE, PREFILL, World, memory
 from tests.runtime.simulation.channels import Line, Net
 
 from kvplan.plan.request import blocks
 from kvplan.plan.types import Blocks
 from kvplan.runtime import DecodeWorker, InMemory, Plain, PrefillWorker, Request, Slot, Transfer, views
-from kvplan.runtime.control.card import Refusal
-from kvplan.runtime.control.messages import ClaimAnswers, Claimed
 from kvplan.runtime.transport.inmemory import Hub
 
 SHAPE, MODEL = Shape(1), Model()
@@ -98,39 +95,6 @@ def test_what_was_wanted_through_a_lost_line_is_not_written_after_another_said_t
     again(made, net, request)
 
 
-def test_a_peer_is_forgotten_when_nothing_is_written_to_it_any_more(net: Net) -> None:
-    made = pair(net, "push", lease=0.1)
-    writing(made)
-    source = made.prefill[0]
-    net.time += 1
-    source.run_once()
-    assert (len(source.inspect().clients), len(source.inspect().peers)) == (0, 1)
-    assert not source.released()
-    made.hub.frozen.clear()
-    net.time += 1
-    source.run_once()
-    source.run_once()
-    assert not source.inspect().peers
-    assert [one.why for one in source.released()] == ["expired"]
-
-
-def test_callbacks_hold_no_lock(net: Net) -> None:
-    """A prefill worker's thread may ask this worker for an event while a callback asks that prefill worker."""
-    made = pair(net, "pull")
-    seen: list[bool] = []
-
-    def callback(_: Transfer) -> None:
-        other = threading.Thread(target=made.decode[0].peers, daemon=True)
-        other.start()
-        other.join(5)
-        seen.append(not other.is_alive())
-
-    transfer = made.decode[0].submit(held(made), 20)
-    transfer.on_end(callback)
-    rounds(made, net)
-    assert (transfer.state, seen) == ("done", [True])
-
-
 def test_a_writer_is_gone_that_the_transport_has_lost_and_that_cannot_be_spoken_to(
     net: Net, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,18 +115,15 @@ def test_a_writer_is_gone_that_the_transport_has_lost_and_that_cannot_be_spoken_
     assert worker.settled(transfer)
 
 
-def test_what_is_said_together_with_a_last_word_moves_nothing(net: Net) -> None:
-    """A worker that does not know this one any more, and keeps a request, in one message."""
+def test_what_is_submitted_together_is_asked_for_in_one_message(net: Net) -> None:
     made = pair(net, "pull")
-    worker = made.decode[0]
-    transfer = looked_at(worker.submit(ask(made, (0, 12)), 20))
-    (engine,), (part,) = worker.half.engines.live.values(), transfer.parts
-    (connection,) = engine.connections.values()
-    kept = ClaimAnswers(part.heartbeat, 6.0, (Claimed("r", 7),))
-    worker.half.driver.hear(engine, connection, [Refusal("R042", "who are you?", False, b""), kept])
-    assert "does not know this worker any more" in str(transfer.error)
-    for _ in range(4):
-        worker.run_once()
-    assert worker.settled(transfer)
-    seen = worker.inspect()
-    assert (transfer.bytes, seen.slices, seen.bytes_in_flight, worker.half.moving()) == (0, (), 0, False)
+    worker, request = made.decode[0], held(made)
+    line: Any = live(net)
+    with worker.together():
+        transfers = [worker.submit(one, 20) for one in (request, elsewhere(replace(request, id="unheld")))]
+        assert len(line.up.queue) == 0
+    worker.inspect()
+    assert len(line.words) == 0
+    assert len(line.up.queue) == 1
+    rounds(made, net)
+    assert transfers[0].state == "done", transfers[0].error

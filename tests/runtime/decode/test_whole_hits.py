@@ -70,10 +70,3 @@ def test_a_fed_one_is_free_behind_its_last_chunk(pair: World, streamed: bool) ->
     for worker in pair.prefill:
         worker.offer("r", (4, END), request.prefill, last=True)
     ended_and_free(pair, transfer)
-
-
-def test_one_that_comes_before_the_hold(pair: World) -> None:
-    transfer = pair.decode[0].submit(HIT, 20)
-    until(lambda: transfer.poll() or all(part.unheld for part in transfer.parts))
-    pair.hold("r")
-    ended_and_free(pair, transfer)

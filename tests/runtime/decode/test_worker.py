@@ -62,17 +62,6 @@ def test_padding_is_bridged_only_where_it_faces_padding() -> None:
     assert unlike.decode[0].predict(ask(unlike, (0, 48), "rising")) == {0: 24}
 
 
-def test_a_whole_hit_moves_nothing_and_tells_everyone(pair: World) -> None:
-    request = replace(ask(pair, (8, 8)), tokens=(8, 8))
-    pair.hold("r")
-    assert pair.decode[0].submit(request, 5).wait().descriptors == 0
-    assert pair.released() == {("r", "finished")}
-
-
-def test_tokens_before_the_first_are_never_written(pair: World) -> None:
-    move(pair, ask(pair, (5, 9)))
-
-
 BAD = {
     "unknown group": (
         lambda r: replace(r, decode={**r.decode, "stats": Blocks(0, np.arange(3))}),
@@ -231,18 +220,6 @@ def test_a_dead_peer_fails_the_request_and_the_others_go_on(pair: World) -> None
     until(lambda: freed(worker))
 
 
-def test_a_worker_that_is_closed_is_lost(pair: World) -> None:
-    freeze(pair)
-    running = submitted(pair, ask(pair, (0, 12)))
-    pair.prefill[1].close()
-    # Whichever is noticed first: that its memory is gone, or the connection.
-    with pytest.raises(errors.TransferError, match=r"(gone|lost): connect again"):
-        running.wait()
-    until(lambda: pair.decode[0].run_once() or not pair.decode[0].peers())
-    early = looked_at(pair.decode[0].submit(ask(pair, (0, 12), name="early"), 5))
-    assert isinstance(early.error, errors.HandshakeError)
-
-
 def test_await_and_callback(pair: World) -> None:
     seen: list[str] = []
     pair.decode[0].start()
@@ -296,15 +273,6 @@ def test_connect_without_blocking_the_loop() -> None:
     assert made.decode[0].peers() == (peer,)
 
 
-def test_a_callback_that_raises_disturbs_nobody(pair: World, caplog: pytest.LogCaptureFixture) -> None:
-    freeze(pair)
-    transfer = submitted(pair, ask(pair, (0, 12)))
-    transfer.on_end(lambda _: 1 / 0)  # type: ignore[arg-type, return-value]
-    pair.hub.frozen.clear()
-    assert transfer.wait().state == "done"
-    assert "callback failed" in caplog.text
-
-
 def test_descriptors_beyond_an_int32_are_refused(pair: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kvplan.runtime.transfer.gather.INT32", 3)
     failed = submitted(pair, ask(pair, (0, 45)))
@@ -312,20 +280,6 @@ def test_descriptors_beyond_an_int32_are_refused(pair: World, monkeypatch: pytes
     assert isinstance(failed.error, errors.TransferError)
     assert isinstance(failed.error.__cause__, errors.LimitError)
     assert pair.decode[0].quarantined() == {}
-
-
-def test_lists_beyond_an_int32_go_by_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kvplan.runtime.transfer.prepare.INT32", 3)
-    made = world(Shape(2), Shape(1))
-    move(made, ask(made, (0, 45)))
-
-
-def test_slices_are_small_and_move_the_same_bytes() -> None:
-    small = Limits(bytes_per_peer=512, bytes_total=512, slice_bytes=256)
-    for mode in ("pull", "push"):
-        made = world(Shape(2), Shape(1), mode=mode, limits=small, d_limits=small)
-        move(made, ask(made, (0, 45)))
-        made.close()
 
 
 def test_too_many_requests_are_refused_before_they_move() -> None:
@@ -336,13 +290,6 @@ def test_too_many_requests_are_refused_before_they_move() -> None:
     assert isinstance(second.error, errors.LimitedError)
     made.hub.frozen.clear()
     first.wait()
-
-
-def test_closed(pair: World) -> None:
-    pair.decode[0].close()
-    pair.decode[0].close()
-    assert isinstance(pair.decode[0].submit(ask(pair, (0, 12)), 5).error, errors.HandleError)
-    assert not pair.decode[0].run_once()
 
 
 @pytest.mark.parametrize("end", ["drop", "suspend", "close"])

@@ -13,7 +13,7 @@ from tests.runtime.helpers.worlds import World, tables
 from tests.runtime.simulation.channels import Net, Pipe, speak
 
 from kvplan.plan.types import Blocks
-from kvplan.runtime import Limits, Request, Transfer
+from kvplan.runtime import Request, Transfer
 from kvplan.runtime.control.outbox import LineState
 
 MODES = pytest.mark.parametrize("mode", ["pull", "push"])
@@ -104,12 +104,3 @@ def test_more_requests_than_a_claim_names(net: Net, monkeypatch: pytest.MonkeyPa
         ended(made, net, transfers)
     event.done = True
     assert ended(made, net, transfers) == {"done"}
-
-
-def test_a_worker_that_holds_many_takes_as_many_claims(monkeypatch: pytest.MonkeyPatch, net: Net) -> None:
-    monkeypatch.setattr("kvplan.runtime.protocol.announcing.MOST_CLAIMS", 5)
-    made = pair(net, "pull", limits=Limits(requests=30))
-    requests = small(made, 30)
-    for request in requests:
-        made.prefill[0].hold(request.id, request.prefill)
-    assert ended(made, net, [made.decode[0].submit(request, 60) for request in requests]) == {"done"}

@@ -51,18 +51,6 @@ def test_who_was_told_of_an_earlier_hold_is_refused(model: Protocol, streamed: b
 
 
 @MODES
-@pytest.mark.parametrize("streamed", [False, True])
-@pytest.mark.parametrize("fed", [False, True])
-def test_who_was_told_of_this_hold_has_its_bytes(model: Protocol, streamed: bool, fed: bool) -> None:
-    lapsed(model)
-    ask = model.ask(held(model, fed), streamed)
-    assert ask is not None
-    model.rounds()
-    assert ask.transfer.state == "done", ask.transfer.error
-    model.rest()
-
-
-@MODES
 @pytest.mark.parametrize("told", [False, True])
 def test_a_name_that_is_fed_again_brings_every_table(model: Protocol, told: bool) -> None:
     """Blocks of groups that no chunk names could only be those that decode was told of before."""
@@ -74,21 +62,6 @@ def test_a_name_that_is_fed_again_brings_every_table(model: Protocol, told: bool
     with pytest.raises(errors.RequestError, match="group 'state' of the prefill side is missing"):
         ask.transfer.wait()
     model.rest()
-
-
-@MODES
-def test_a_name_that_is_fed_for_the_first_time_need_not(model: Protocol) -> None:
-    ask = model.ask(held(model, streamed=True, groups=("kv",)), streamed=True)
-    assert ask is not None
-    model.rounds()
-    assert ask.transfer.state == "done", ask.transfer.error
-
-
-@MODES
-def test_tables_of_no_group_name_nothing_that_decode_knows_better(model: Protocol) -> None:
-    early = lapsed(model)
-    held(model, groups=())
-    refused(model, model.ask(early))
 
 
 @pytest.mark.parametrize("mode", ["pull"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.runtime.decode.test_worker import freed, submitted
 from tests.runtime.helpers.plans import Shape
 from tests.runtime.helpers.requests import ask, check, filled, looked_at
 from tests.runtime.helpers.steered import Clock, Flag
@@ -60,22 +59,6 @@ def test_prefill_drains(pair: World) -> None:
     pair.poll()
     assert source.drained()
     assert {(one.request, one.why) for one in source.released()} == {("before", "finished"), ("fed", "withdrawn")}
-
-
-def test_prefill_that_is_closed_once_it_has_drained_has_confirmed_all(pair: World) -> None:
-    """Decode hears of it later: the line is gone by then, and the last word that came over it counts."""
-    source, target, request = pair.prefill[0], pair.decode[0], ask(pair, (0, 12))
-    filled(pair, request)
-    source.hold(request.id, request.prefill)
-    moved = target.submit(request, 50)
-    source.drain(60)
-    while not moved.poll() and moved.parts[0].phase is not Phase.TOLD:
-        target.run_once()
-    until(source.drained)
-    source.close()
-    until(moved.poll)
-    assert (moved.state, moved.error) == ("done", None)
-    check(pair, 0, request)
 
 
 def test_all_that_was_said_over_a_line_that_is_gone_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,19 +135,6 @@ def test_what_decode_has_under_way_at_the_deadline_fails(pair: World, clock: Clo
     assert waiting.untrusted
     assert ended == [waiting]
     until(target.drained, pair.poll, target.run_once)
-
-
-def test_decode_has_not_drained_while_blocks_are_in_quarantine(pair: World) -> None:
-    target = pair.decode[0]
-    pair.hub.frozen |= {target.inspect().transport, pair.prefill[0].inspect().transport}
-    failed = submitted(pair, ask(pair, (0, 12)))
-    target.drain(0)
-    until(lambda: failed.poll() and pair.prefill[0].run_once() is not None)
-    assert target.quarantined()
-    assert not target.drained()
-    pair.hub.frozen.clear()
-    until(lambda: freed(target))
-    assert target.drained()
 
 
 def test_the_deadline_can_be_moved(pair: World, clock: Clock) -> None:

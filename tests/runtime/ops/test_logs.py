@@ -73,16 +73,6 @@ def test_the_record_has_the_facts_and_the_caller(caplog: pytest.LogCaptureFixtur
     assert Path(record.pathname).name == "test_logs.py"
 
 
-def test_what_is_not_logged_is_not_written_out(caplog: pytest.LogCaptureFixture) -> None:
-    class Costly:
-        def __str__(self) -> str:
-            raise AssertionError
-
-    with caplog.at_level(logging.WARNING, logger="kvplan.runtime"):
-        event(logging.INFO, "peer", value=Costly())
-    assert not caplog.records
-
-
 def test_json_lines(stream: io.StringIO) -> None:
     event(logging.WARNING, "refused", peer="x\ny", size=7, rate=float("nan"), path=Path("/a"), time=1)
     event(logging.INFO, "met", peer="\udc80", text="z" * 10_000)

@@ -35,12 +35,6 @@ def test_a_snapshot_is_whole_ordered_and_json() -> None:
     assert (found["posts"], found["merge_ratio"]) == (4, 2.5)
 
 
-def test_no_ratio_where_nothing_was_posted() -> None:
-    counters = Counters()
-    counters.add("spans", 10)
-    assert counters.snapshot()["merge_ratio"] is None
-
-
 def test_a_peer_cannot_make_the_set_of_numbers_grow() -> None:
     counters = Counters()
     before = shape(counters.snapshot())

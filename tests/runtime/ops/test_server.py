@@ -9,7 +9,6 @@ import urllib.request
 from collections.abc import Iterator
 
 import pytest
-from tests.runtime.control.test_channel import ipv6
 from tests.runtime.helpers.made import end_thread
 from tests.runtime.helpers.plans import Model, Shape, plan
 from tests.runtime.helpers.worlds import PREFILL, World, memory, world
@@ -76,24 +75,10 @@ def test_other_paths(served: OpsServer) -> None:
         assert (status, "/readyz" in text) == (404, True)
 
 
-@pytest.mark.skipif(not ipv6(), reason="this machine has no IPv6")
-def test_over_ipv6() -> None:
-    served = serve(host="::1")
-    assert get(served, "/healthz", "[::1]") == (200, "ok\n")
-    served.close()
-
-
 def test_a_worker_that_drains_is_healthy_and_not_ready(pair: World, served: OpsServer) -> None:
     pair.decode[0].drain(10)
     assert get(served, "/healthz") == (200, "ok\n")
     assert get(served, "/readyz") == (503, "decode worker 0 drains\n")
-
-
-def test_suspended_workers_are_healthy_and_not_ready(pair: World, served: OpsServer) -> None:
-    pair.prefill[0].suspend()
-    pair.decode[0].suspend()
-    assert get(served, "/healthz") == (200, "ok\n")
-    assert get(served, "/readyz") == (503, "prefill worker 0 is suspended\ndecode worker 0 is suspended\n")
 
 
 def test_closed_workers_are_neither(pair: World, served: OpsServer) -> None:

@@ -156,19 +156,6 @@ def test_of_plans_alike_the_lowest_digest_is_taken(tmp_path: Path) -> None:
         assert find(Catalog(tmp_path), entries[0]).digest == lowest
 
 
-def test_a_new_index_is_seen(tmp_path: Path) -> None:
-    first = stored(tmp_path, text(2, 1))[0]
-    catalog = Catalog(tmp_path)
-    find(catalog, first)
-    second = stored(tmp_path, text(1, 2))[0]
-    assert find(catalog, second).digest == second.plan
-    with pytest.raises(PlanMissingError):
-        find(catalog, first)
-    (tmp_path / index.NAME).unlink()
-    with pytest.raises(PlanMissingError):
-        find(catalog, second)
-
-
 def test_plans_that_an_index_names_no_more_are_not_kept(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path)
     (one,) = stored(tmp_path, text(1))
@@ -252,15 +239,6 @@ def test_an_index_that_is_no_json(tmp_path: Path, data: bytes) -> None:
     (tmp_path / index.NAME).write_bytes(data)
     with pytest.raises(PlanIndexError, match="is no JSON"):
         find(Catalog(tmp_path), one)
-
-
-def test_every_truncation_of_an_index_is_refused(tmp_path: Path) -> None:
-    stored(tmp_path, text())
-    whole = (tmp_path / index.NAME).read_bytes()
-    assert index.parse(whole, "")
-    for size in range(len(whole.rstrip())):
-        with pytest.raises(PlanIndexError):
-            index.parse(whole[:size], "")
 
 
 def test_an_index_of_a_newer_format(tmp_path: Path) -> None:

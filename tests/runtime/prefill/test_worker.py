@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -10,14 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.runtime.decode.test_races import pair, rounds
 from tests.runtime.helpers.callers import ONE, Caller, pin
 from tests.runtime.helpers.plans import Model, Shape, plan
-from tests.runtime.helpers.requests import ask, fed
 from tests.runtime.helpers.steered import Clock
-from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import PREFILL, memory
-from tests.runtime.simulation.channels import Net, speak
 
 from kvplan.compiler.api import compile_pair
 from kvplan.dsl.library import load
@@ -30,14 +25,9 @@ from kvplan.runtime.control.messages import (
     Claim,
     ClaimAnswers,
     Claimed,
-    Confirmed,
     Done,
-    LossReason,
-    Lost,
-    NotYet,
 )
 from kvplan.runtime.prefill.half import LISTENING
-from kvplan.runtime.prefill.peers import expected
 from kvplan.runtime.transport.inmemory import Hub
 
 WIDE = plan(Shape(1), Shape(2))
@@ -63,24 +53,6 @@ def test_the_longest_note_arrives(worker: PrefillWorker, caller: Caller) -> None
     worker.hold("r", note=bytes(LONGEST_NOTE))
     (kept,) = caller.ask(Claim(1, ("r",))).answers
     assert caller.ask(Done("r", kept.pin, 1)).note == bytes(LONGEST_NOTE)
-
-
-def test_the_plan_says_who_tells_whom() -> None:
-    assert expected(WIDE, 0) == {0, 1}
-    copies = plan(Shape(4), Shape(2))
-    assert [sorted(expected(copies, worker)) for worker in range(4)] == [[0, 1]] * 4
-
-
-def test_a_request_from_claim_to_release(worker: PrefillWorker, caller: Caller) -> None:
-    caller.hello()
-    worker.hold("r")
-    answer = caller.ask(Claim(1, ("r", "s")))
-    kept, other = answer.answers
-    assert (answer.heartbeat, answer.lease, kept) == (1, 10, Claimed("r", kept.pin))
-    assert other == NotYet("s", held=False)
-    assert caller.ask(Done("r", kept.pin, 1)) == Confirmed("r", 1)
-    assert [(one.request, one.why) for one in worker.released()] == [("r", "finished")]
-    assert kinds(worker) == ["counted"]
 
 
 @pytest.fixture
@@ -125,25 +97,6 @@ def test_no_lease_runs_out_while_its_renewal_may_lie_unheard(
     assert [(one.request, one.why) for one in worker.released()] == [("r", "expired")]
 
 
-def test_an_event_that_fails_withdraws_its_request(worker: PrefillWorker, caller: Caller) -> None:
-    class Broken:
-        error: RuntimeError | None = None
-
-        def query(self) -> bool:
-            if self.error is not None:
-                raise self.error
-            return False
-
-    caller.hello()
-    event = Broken()
-    worker.hold("r", after=event)
-    caller.ask(Claim(1, ("r",)))
-    event.error = RuntimeError("the device is lost")
-    assert "the device is lost" in caller.hear().message
-    (answer,) = caller.ask(Claim(2, ("r",))).answers
-    assert answer == Lost("r", LossReason.WITHDRAWN, answer.text)
-
-
 def test_garbage_is_counted_and_harmless(worker: PrefillWorker, caller: Caller) -> None:
     caller.hello()
     for body in (b"", NESTED, NO_TEXT, seal(Done("r", 1, 1))[:-1]):
@@ -175,29 +128,6 @@ def test_a_worker_that_nobody_reads_takes_the_calls_that_others_take(tmp_path: P
         worker.offer("fed", (0, 4), last=True)
         worker.withdraw("fed")
         assert [(one.request, one.why) for one in worker.released()] == [("whole", "finished"), ("fed", "finished")]
-
-
-def test_a_failing_round_does_not_end_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    pool = views(ONE.prefill, 0, memory(Shape(1), Model(), 0))
-    worker = PrefillWorker(ONE, 0, pool, InMemory(Hub()), identity=PREFILL, keys=Plain())
-    rounds: list[int] = []
-
-    def fails(_: ControlServer) -> None:
-        rounds.append(1)
-        raise ValueError("hostile")
-
-    monkeypatch.setattr(ControlServer, "receive", fails)
-    until(lambda: len(rounds) >= 3)
-    worker.close()
-
-
-def test_closed_twice_and_then_nothing(worker: PrefillWorker) -> None:
-    worker.close()
-    worker.close()
-    calls: list[Any] = [worker.run_once, lambda: worker.hold("r"), worker.suspend]
-    for call in calls:
-        with pytest.raises(errors.HandleError, match="is closed"):
-            call()
 
 
 def test_the_wrong_order(worker: PrefillWorker) -> None:
@@ -270,21 +200,3 @@ def test_an_event_can_be_asked(worker: PrefillWorker) -> None:
 def test_one_address_for_each_worker(worker: PrefillWorker, addresses: Any) -> None:
     with pytest.raises(errors.HandshakeError, match="this side has 1 workers"):
         worker.announce(addresses)
-
-
-def test_after_an_offer_that_no_message_holds_its_request_is_said_to_fail_and_nothing_else(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A later offer would tell decode that one is missing, instead of why."""
-    net = Net(random.Random(0), slow=0)
-    speak(net, monkeypatch)
-    made = pair(net, "pull")
-    monkeypatch.setattr("kvplan.runtime.control.card.LARGEST", 6000)
-    request, (source,) = ask(made, (0, 12)), made.prefill
-    transfer = made.decode[0].open(fed(request), 20)
-    source.open("r", (0, 12))
-    source.offer("r", (0, 4), {"kv": Blocks(0, np.full(900, 3))})
-    source.offer("r", (4, 12), request.prefill, last=True)
-    rounds(made, net)
-    assert transfer.error is not None
-    assert "a message" in str(transfer.error)

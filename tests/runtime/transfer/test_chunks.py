@@ -23,7 +23,7 @@ from kvplan.plan import layers, spans
 from kvplan.plan import planes as names
 from kvplan.plan import request as requests
 from kvplan.plan.request import Request
-from kvplan.plan.types import Ints, Pair, Plan, Read
+from kvplan.plan.types import Ints, Plan, Read
 from kvplan.runtime import Blocks, Ring, Slot, errors
 from kvplan.runtime.transfer import chunks
 from kvplan.runtime.transfer.chunks import Chunk, ChunkCover
@@ -94,10 +94,6 @@ def grid(random: Random, plan: Plan, request: Request, split: bool) -> list[Chun
     random.shuffle(found)
     whole = [replace(one, tables=narrowed(plan, request, one.tokens)) for one in found]
     return [*whole[:-1], replace(whole[-1], last=True)]
-
-
-def ringed(plan: Plan, pair: Pair) -> bool:
-    return bool(spans.group_named(plan.decode, pair.decode).ring)
 
 
 def shared(error: Exception) -> bool:
@@ -200,11 +196,6 @@ def test_states_move_with_the_chunk_that_ends_the_request_and_an_empty_last_one_
     assert [ids.tolist() for ids in found[0].written.values()] == [[2, 7], []]
 
 
-def test_a_whole_hit_moves_nothing() -> None:
-    hit = replace(REQUEST, tokens=(14, 14))
-    assert chunks.part(PLAN, 0, hit, chunk(14, 14, last=True)) == Demand({}, {})
-
-
 def test_one_prefill_worker_needs_only_its_own_tables() -> None:
     apart = plan(Shape(2), Shape(1))
     only = chunks.part(apart, 0, REQUEST, chunk(2, 14), 1)
@@ -264,11 +255,3 @@ def test_a_fed_request_needs_no_prefill_tables_and_another_does() -> None:
         requests.check(PLAN, replace(bare, prefill={"kv": Blocks(0, np.array([40]))}), {"kv": 40}, {}, fed=True)
     with pytest.raises(errors.BadRequestError, match="'state' of the decode side is missing"):
         requests.check(PLAN, replace(bare, decode={"kv": SIDES["kv"]}), {}, {}, fed=True)
-
-
-def test_written_blocks_are_known_before_any_table() -> None:
-    bare = replace(REQUEST, prefill={})
-    whole = demand(PLAN, 0, replace(REQUEST, prefill=SIDES))
-    found = DemandRules(PLAN, 0).foreseen(bare).written
-    assert {group: ids.tolist() for group, ids in found.items()} == {"kv": [2, 7, 9], "state": [3]}
-    assert {group: ids.tolist() for group, ids in whole.written.items()} == {"kv": [2, 7, 9], "state": [3]}

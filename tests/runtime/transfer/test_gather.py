@@ -107,12 +107,6 @@ def test_bytes_and_spans_are_counted_before_neighbours_are_joined() -> None:
     assert load.descriptors < load.spans
 
 
-def test_a_block_is_joined_with_the_part_of_the_next_one() -> None:
-    found = posted(link(Shape(1), Shape(1)), [5, 6], [7, 8], (0, 6))
-    # Of either layer: a whole block with the first head's two tokens of the next, and the other head's.
-    assert [size for *_, size in found] == [2 * 4 * ROW + 2 * ROW, 2 * ROW] * 2
-
-
 @pytest.mark.parametrize("push", [False, True])
 def test_spans_name_the_device_of_either_side(push: bool) -> None:
     one = link(Shape(1), Shape(1), push=push, devices=(3, 5))
@@ -121,13 +115,6 @@ def test_spans_name_the_device_of_either_side(push: bool) -> None:
     prefill, decode = (load.local_spans, load.remote_spans) if push else (load.remote_spans, load.local_spans)
     assert set(prefill[:, 2].tolist()) == {3}
     assert set(decode[:, 2].tolist()) == {5}
-
-
-def test_random_blocks_all_go_by_index() -> None:
-    one = link(Shape(1), Shape(1))
-    p, d = list(range(2, 28, 2)), list(range(27, 1, -2))
-    assert len(posted(one, p, d, (0, 52))) == 26
-    assert sum(size for *_, size in posted(one, p, d, (0, 52))) == 26 * 2 * 4 * ROW
 
 
 def test_a_full_pool_is_one_request_even_from_plane_to_plane() -> None:

@@ -16,7 +16,7 @@ from tests.runtime.helpers.requests import looked_at
 
 from kvplan.compiler.api import compile_bound
 from kvplan.compiler.bound import BoundSide
-from kvplan.plan.block_tables import Slot, Table
+from kvplan.plan.block_tables import Slot
 from kvplan.plan.request import Request
 from kvplan.plan.types import Needs, Plan
 from kvplan.runtime import Sample, errors
@@ -130,12 +130,6 @@ def test_a_group_of_which_nothing_is_needed_need_not_be_named(sample: Sample | N
             assert (memory.planes["x.1"] < EMPTY).any()
 
 
-def test_a_longer_range_than_the_context(every: World) -> None:
-    theirs: dict[str, Table] = {"a": block_table(0, (7, 3)), "x": FRAMES, "s": Slot(11, 5)}
-    mine: dict[str, Table] = {"a": block_table(0, (6,)), "x": block_table(0, (1, 2, 7)), "s": Slot(5, 5)}
-    move(every, ask((2, 5), theirs, mine, {"frames": (0, 16)}), "r")
-
-
 BAD: dict[str, tuple[Any, str]] = {
     "missing": ({}, "frames"),
     "unknown": ({"frames": (3, 15), "seconds": (0, 3)}, "seconds"),
@@ -205,23 +199,6 @@ def test_a_needed_block_that_lacks_is_refused_before_bytes_move(name: str) -> No
             asked = replace(REQUEST, prefill={**REQUEST.prefill, "a": kept})
             refused(one, runtime_request(asked, "r"), "the block table holds positions")
         move(one, REQUEST, "next")
-
-
-@pytest.mark.parametrize("gone", range(4))
-def test_a_block_of_the_other_length_that_lacks_is_refused(every: World, gone: int) -> None:
-    kept = block_table(0, (None if n == gone else block for n, block in enumerate(plain_ids(FRAMES.ids))))
-    asked = replace(REQUEST, prefill={**REQUEST.prefill, "x": kept})
-    refused(every, runtime_request(asked, "r"), f"no block at position {gone}")
-    # A range that does not reach it is served.
-    move(every, replace(asked, lengths={"frames": (4 * gone + 4, 15) if gone < 2 else (0, 4 * gone)}), "next")
-
-
-def test_all_of_a_window_may_be_hit(every: World) -> None:
-    """Tokens before the range are not needed, sinks and windows or not."""
-    for needs in NEEDS.values():
-        with made(needs) as one:
-            move(one, replace(REQUEST, tokens=(20, 21)), "last")
-            move(one, replace(REQUEST, tokens=(2, 21)), "within the sinks")
 
 
 def test_what_is_not_needed_is_not_written() -> None:

@@ -27,12 +27,6 @@ def gate(*jobs: tuple[str, str, int, int], limits: Limits = SMALL) -> AdmissionQ
     return made
 
 
-def test_the_defaults_are_limits() -> None:
-    limits = Limits()
-    assert 0 < limits.slice_bytes <= limits.bytes_per_peer <= limits.bytes_total
-    assert limits.requests > 0
-
-
 @pytest.mark.parametrize("name", ["bytes_per_peer", "bytes_total", "slice_bytes", "requests"])
 @pytest.mark.parametrize("value", [0, -1, 1.5, True, "7", None])
 def test_what_is_no_limit_is_refused(name: str, value: object) -> None:
@@ -52,11 +46,6 @@ def test_the_requests_of_a_peer_take_turns() -> None:
     assert gate(*jobs).admit() == [0, 4, 6, 1, 5, 2, 3]
 
 
-def test_peers_take_turns_however_many_requests_they_have() -> None:
-    jobs = [("p", f"r{n}", 1, n) for n in range(4)] + [("q", "r", 1, n) for n in range(4, 8)]
-    assert gate(*jobs).admit() == [0, 4, 1, 5, 2, 6, 3, 7]
-
-
 def test_a_peer_at_its_limit_does_not_hold_up_others() -> None:
     made = gate(("p", "a", 8, 0), ("p", "a", 8, 1), ("q", "b", 7, 2), ("q", "b", 1, 3))
     assert made.admit() == [0, 2, 3]
@@ -71,28 +60,11 @@ def test_limits_may_be_used_up() -> None:
     assert (made.in_flight("p"), made.in_flight()) == (10, 25)
 
 
-def test_small_jobs_do_not_overtake_a_large_one_for_ever() -> None:
-    made = gate(("p", "small", 4, 0), ("p", "large", 9, 1), ("p", "small", 4, 2))
-    assert made.admit() == [0]
-    made.done(0)
-    assert made.admit() == [1]
-
-
 def test_a_job_above_the_limit_of_a_peer_goes_alone_there() -> None:
     made = gate(("p", "a", 1, 0), ("p", "a", 12, 1), ("p", "a", 1, 2), ("q", "b", 5, 3))
     assert made.admit() == [0, 3]
     made.done(0)
     assert made.admit() == [1]
-    made.done(1)
-    assert made.admit() == [2]
-
-
-def test_a_job_above_the_total_goes_alone() -> None:
-    made = gate(("q", "b", 5, 0), ("p", "a", 30, 1), ("q", "b", 5, 2))
-    assert made.admit() == [0]
-    made.done(0)
-    assert made.admit() == [1]
-    assert made.admit() == []
     made.done(1)
     assert made.admit() == [2]
 
@@ -123,13 +95,6 @@ def test_a_dropped_request_keeps_what_is_in_flight() -> None:
     assert made.drop_request("a") == []
     assert (made.in_flight("p"), made.waiting("p"), made.waiting()) == (10, 1, 1)
     made.done(0)
-    assert made.admit() == [2]
-
-
-def test_a_dropped_request_lets_the_next_one_through() -> None:
-    made = gate(("p", "a", 6, 0), ("p", "large", 9, 1), ("p", "small", 2, 2))
-    assert made.admit() == [0]
-    made.drop_request("large")
     assert made.admit() == [2]
 
 
@@ -247,23 +212,6 @@ def test_no_job_starves_while_others_keep_asking(seed: int, peers: int, requests
         waited += 1
         # Each turn of p0 takes one job of every peer, and each of ours one of every request of p0; 25 may be in flight.
         assert waited <= 25 + (ahead + 2) * requests * (peers * 25), "starved"
-
-
-@given(st.integers(0, 1 << 64), st.integers(2, 6))
-@settings(max_examples=30)
-def test_requests_that_always_want_get_as_many_turns(seed: int, count: int) -> None:
-    chance, made = Random(seed), AdmissionQueue[tuple[str, int]](SMALL)
-    for name in range(count):
-        for n in range(200):
-            made.want("p", str(name), chance.randint(1, 12), (str(name), n))
-    turns: Counter[str] = Counter({str(name): 0 for name in range(count)})
-    flying: list[tuple[str, int]] = []
-    while turns.total() < 100 * count:
-        admitted = made.admit()
-        turns.update(name for name, _ in admitted)
-        flying += admitted
-        assert max(turns.values()) - min(turns.values()) <= 1
-        made.done(flying.pop(chance.randrange(len(flying))))
 
 
 def test_peers_that_always_want_get_as_many_turns() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import example, given, note, settings
 from hypothesis import strategies as st
@@ -16,7 +15,6 @@ from tests.runtime.transfer.test_chunks import shared
 from kvplan.compiler.api import compile_bound
 from kvplan.runtime import errors
 from kvplan.runtime.transfer import slices
-from kvplan.runtime.transfer.gather import gather
 
 
 def at_once(world: Ends, drawn: Case, push: bool, most: int) -> None:
@@ -61,21 +59,6 @@ def test_every_byte_arrives_either_way(seed: int, split: bool, most: int) -> Non
                 raise
             for memory in world.decode:
                 assert wrong(memory, regions, drawn.request, made.skipped) == []
-
-
-@settings(max_examples=20)
-@given(st.integers(0, 10**6))
-def test_a_push_posts_what_a_pull_posts(seed: int) -> None:
-    drawn = case(seed)
-    sides = drawn.prefill, drawn.decode
-    made = compile_bound(*sides).plan
-    world = ends(made, sides, drawn.request)
-    for theirs, worker, runs, _ in whole(made, drawn):
-        links = [world.link(theirs, worker, push) for push in (False, True)]
-        pull, push = (gather(link, runs, world.scratch) for link in links)
-        assert (pull.descriptors, pull.bytes, pull.spans) == (push.descriptors, push.bytes, push.spans)
-        np.testing.assert_array_equal(pull.local_spans, push.remote_spans)
-        np.testing.assert_array_equal(pull.remote_spans, push.local_spans)
 
 
 def test_layers_of_one_page_are_fed_together_and_nothing_stays_prepared() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.end_to_end.memory import EMPTY, PADDED, Bytes, refill, stamp
+from tests.end_to_end.memory import EMPTY
 from tests.end_to_end.worlds import World, move, runtime_request, world
 from tests.random_sides.sides import cache, group, side, tensor
 from tests.requests import ask, block_table, ring_table
@@ -57,28 +57,9 @@ def test_every_end(made: World, end: int) -> None:
                                decode={"c": ring_table((4,), end)}), f"{first}.{late}")  # fmt: skip
 
 
-def test_what_is_there_already_stays(made: World) -> None:
-    """A prefix hit writes the rows of its own tokens, and no other of the ring's."""
-    for _, memory in made.prefill:
-        refill(memory, PADDED)
-        stamp(memory, made.regions, REQUEST.prefill)
-    before = [content(memory.planes) for _, memory in made.decode]
-    held(made, "r")
-    for reader, _ in made.decode:
-        reader.submit(runtime_request(replace(REQUEST, tokens=(27, 30)), "r"), 5).wait()
-    for (_, memory), was in zip(made.decode, before, strict=True):
-        for plane, old in was.items():
-            rows = (memory.planes[plane] != old).reshape(-1, 8, 2).any(axis=2)
-            assert {(int(b), int(r)) for b, r in np.argwhere(rows)} == {(4, 27 % 8), (4, 28 % 8), (4, 29 % 8)}
-
-
 def held(made: World, name: str) -> None:
     for worker, _ in made.prefill:
         worker.hold(name)
-
-
-def content(planes: Any) -> dict[str, Bytes]:
-    return {name: plane.copy() for name, plane in planes.items()}
 
 
 def test_the_context_may_be_long(made: World) -> None:
@@ -156,13 +137,3 @@ def test_a_block_belongs_to_one_ring() -> None:
         asked = replace(runtime_request(request, "s"), decode={"c": ring(0, 1, at=9), "d": ring(1, 3, at=9)})
         with pytest.raises(errors.BadRequestError, match="block 1 is named twice"):
             made.decode[0][0].submit(asked, 5).wait()
-
-
-def test_blocks_that_were_written_are_named() -> None:
-    from kvplan.runtime.transfer.demand import demand
-
-    asked = runtime_request(REQUEST, "r")
-    found = demand(plan(), 0, asked)
-    assert {name: ids.tolist() for name, ids in found.written.items()} == {"c": [4]}
-    (runs,) = found.runs.values()
-    assert sum(runs.count.tolist()) == 7

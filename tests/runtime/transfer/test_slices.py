@@ -71,11 +71,6 @@ def test_neighbours_stay_together(order: str) -> None:
     assert [gather(one, piece, IndexScratch()).descriptors for piece, _ in pieces] == [2] * 4
 
 
-def test_a_run_larger_than_a_slice_is_one_by_itself() -> None:
-    one = link(Shape(1), Shape(1))
-    assert len(slices.cut(one, matched([5, 3], [2, 9], (0, 8)), 1)) == 2
-
-
 @settings(max_examples=30)
 @given(st.integers(0, 10**6), st.integers(1, 2000))
 def test_sizes_of_any_plan_are_what_is_posted(seed: int, most: int) -> None:

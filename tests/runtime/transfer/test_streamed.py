@@ -95,71 +95,6 @@ def test_nothing_moves_before_its_event(mode: str) -> None:
     assert transfer.query()
 
 
-def test_a_transfer_is_an_event_itself() -> None:
-    """What arrived here is offered on: the worker in the middle decodes from one engine and prefills for another."""
-    made, further = world(Shape(1), Shape(1)), world(Shape(1), Shape(1))
-    request = ask(made, (0, 12))
-    transfer = started(made, request)
-    further.prefill[0].hold("s", after=transfer)
-    there = further.decode[0].submit(replace(request, id="s"), 20)
-    for _ in range(5):
-        there.poll()
-    assert [part.phase for part in there.parts] == [Phase.CLAIMING]
-    filled(made, request)
-    offer(made, request, [((0, 12), None)])
-    polled(made, lambda: transfer.poll() and there.poll())
-    assert there.state == "done"
-
-
-@pytest.mark.parametrize("mode", ["pull", "push"])
-def test_decode_may_open_a_request_first(mode: str) -> None:
-    made = world(Shape(2), Shape(1), mode=mode)
-    request = ask(made, (0, 12))
-    filled(made, request)
-    transfer = made.decode[0].open(fed(request), 20)
-    for _ in range(20):
-        transfer.poll()
-        time.sleep(0.001)
-    for worker in made.prefill:
-        worker.open("r", (0, 12))
-    offer(made, request, [((0, 5), None), ((5, 12), None)])
-    polled(made, transfer.poll)
-    assert transfer.state == "done", transfer.error
-    check(made, 0, request)
-
-
-def test_what_is_held_as_a_whole_may_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = world(Shape(2), Shape(1))
-    request = ask(made, (0, 12))
-    filled(made, request)
-    made.hold("r")
-    transfer = made.decode[0].open(request, 20)
-    polled(made, transfer.poll)
-    assert transfer.state == "done", transfer.error
-    check(made, 0, request)
-
-
-@pytest.mark.parametrize("mode", ["pull", "push"])
-def test_what_is_opened_may_be_asked_for_as_a_whole(mode: str) -> None:
-    made = world(Shape(2), Shape(1), mode=mode)
-    request = ask(made, (0, 12))
-    for worker in made.prefill:
-        worker.open("r", (0, 12))
-    transfer = made.decode[0].submit(request, 20)
-    offer(made, request, [((0, 5), None)], more=True)
-    for _ in range(20):
-        transfer.poll()
-        time.sleep(0.001)
-    assert not transfer.ended
-    filled(made, request)
-    for worker in made.prefill:
-        worker.offer("r", (5, 12), request.prefill, last=True)
-    polled(made, transfer.poll)
-    assert transfer.state == "done", transfer.error
-    if mode == "pull":
-        check(made, 0, request)
-
-
 WRONG: dict[str, tuple[Chunks, str]] = {
     "overlap": ([((0, 8), None), ((4, 12), None)], "overlap"),
     "gap": ([((0, 4), None), ((8, 12), None)], "gaps"),
@@ -270,37 +205,6 @@ def test_a_state_stands_behind_all_tokens_and_is_not_taken_for_fewer(mode: str, 
 
 
 @pytest.mark.parametrize("mode", ["pull", "push"])
-@pytest.mark.parametrize("call", ["open", "submit"])
-def test_prefill_may_feed_what_decode_lacks_alone(mode: str, call: str) -> None:
-    made = world(Shape(2), Shape(1), mode=mode)
-    whole = ask(made, (0, 45))
-    filled(made, whole)
-    hit = replace(whole, tokens=(20, 45))
-    transfer = started(made, hit, call, (0, 45))
-    offer(made, whole, [((20, 32), None), ((32, 45), None)])
-    polled(made, transfer.poll)
-    assert transfer.state == "done", transfer.error
-    check(made, 0, hit)
-
-
-@pytest.mark.parametrize("mode", ["pull", "push"])
-@pytest.mark.parametrize("chunks", [[((0, 8), None), ((8, 12), None)], [((8, 12), None)]], ids=["whole", "with a gap"])
-@pytest.mark.parametrize("early", [False, True], ids=["asked late", "asked early"])
-def test_who_needs_nothing_lets_go_of_what_is_fed(mode: str, chunks: Chunks, early: bool) -> None:
-    """A load of no tokens says that the blocks are not needed, whatever was opened and fed."""
-    made = world(Shape(2), Shape(1), mode=mode)
-    request, nothing = ask(made, (0, 12)), Request("r", (0, 0), {}, {})
-    asked = [made.decode[0].submit(nothing, 20)] if early else []
-    for worker in made.prefill:
-        worker.open("r", (0, 12))
-    offer(made, request, chunks)
-    [transfer] = asked or [made.decode[0].submit(nothing, 20)]
-    polled(made, transfer.poll)
-    assert transfer.state == "done", transfer.error
-    assert made.released() == {("r", "finished")}
-
-
-@pytest.mark.parametrize("mode", ["pull", "push"])
 @pytest.mark.parametrize("early", [False, True], ids=["asked late", "asked early"])
 def test_what_is_declined_is_withdrawn(mode: str, early: bool) -> None:
     """Who asked before hears of it at once, and never that the request is there."""
@@ -315,31 +219,3 @@ def test_what_is_declined_is_withdrawn(mode: str, early: bool) -> None:
     assert isinstance(transfer.error, errors.RequestError)
     assert "was opened for" not in str(transfer.error)
     assert made.released() == {("r", "withdrawn")}
-
-
-@pytest.mark.parametrize("mode", ["pull", "push"])
-@pytest.mark.parametrize("first", [3, 20, 44, 45])
-def test_decode_has_a_prefix_that_prefill_does_not_know_of(first: int, mode: str) -> None:
-    made = world(Shape(2), Shape(1), mode=mode)
-    whole = ask(made, (0, 45))
-    filled(made, whole)
-    for worker in made.prefill:
-        worker.open("r", (0, 45))
-    hit = replace(whole, tokens=(first, 45))
-    transfer = made.decode[0].open(fed(hit), 20)
-    offer(made, whole, [((0, 10), None), ((10, 30), None), ((30, 45), None)])
-    polled(made, transfer.poll)
-    assert transfer.state == "done", transfer.error
-    check(made, 0, hit)
-
-
-@pytest.mark.parametrize("mode", ["pull", "push"])
-def test_a_request_that_is_withdrawn_fails(mode: str) -> None:
-    made = world(Shape(2), Shape(1), mode=mode)
-    request = ask(made, (0, 12))
-    transfer = started(made, request)
-    offer(made, request, [((0, 4), None)], more=True)
-    made.prefill[1].withdraw("r")
-    polled(made, transfer.poll)
-    assert isinstance(transfer.error, errors.WithdrawnError)
-    polled(made, lambda: not made.decode[0].quarantined())

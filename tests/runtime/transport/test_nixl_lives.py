@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -40,19 +39,6 @@ def test_a_probe_is_sent_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     owner.close()
 
 
-def test_a_lost_peer_stays_lost_until_it_is_met_again(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = two.reader.bindings.nixlRemoteDisconnectError
-
-    def raise_(peer: str, message: bytes) -> None:
-        raise broken("gone")
-
-    monkeypatch.setattr(two.reader.agent, "send_notif", raise_)
-    assert two.reader.lost(two.peer)
-    assert two.reader.lost(two.peer)
-    two.reader.remove_peer(two.peer)
-    assert not two.reader.lost(two.peer)
-
-
 def test_what_was_given_back_is_met_again_by_another_name(two: Two) -> None:
     """The lists of before, and the old name, are no good; the new metadata is."""
     old, metadata, (local, remote) = two.owner.name, two.owner.metadata(), two.lists()
@@ -68,34 +54,6 @@ def test_what_was_given_back_is_met_again_by_another_name(two: Two) -> None:
     two.peer = two.reader.add_peer(two.owner.metadata())
     two.finish(two.post(2))
     np.testing.assert_array_equal(two.mine[128:192], two.theirs[128:192])
-
-
-def test_a_poisoned_name_blocks_no_other(two: Two) -> None:
-    bad = Nixl("owner")
-    bad.register(region(two.theirs), "DRAM")
-    for _ in range(2):
-        with pytest.raises(errors.TransportError):
-            two.reader.add_peer(bad.metadata()[:-9])
-    with pytest.raises(errors.TransportError):
-        two.reader.add_peer(bad.metadata())
-    two.finish(two.post(1))
-    # What poisoned it was one name: the worker meets again after it has taken another.
-    bad.deregister()
-    bad.register(region(two.theirs), "DRAM")
-    two.peer = two.reader.add_peer(bad.metadata())
-    two.owner = bad
-    two.finish(two.post(4))
-    np.testing.assert_array_equal(two.mine[256:320], two.theirs[256:320])
-
-
-def test_a_failing_release_of_a_read_that_ended_is_logged(two: Two, caplog: pytest.LogCaptureFixture) -> None:
-    handle = two.post(1)
-    two.finish(handle)
-    real, handle.value = handle.value, SimpleNamespace(release=lambda: 1 / 0)
-    handle.release()
-    assert handle.state == "released"
-    assert "release failed" in caplog.text
-    real.release()
 
 
 def test_close_tries_every_step(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
