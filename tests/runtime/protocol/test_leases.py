@@ -89,13 +89,6 @@ def test_another_reader_keeps_a_finished_hold(end: str) -> None:
     assert freed(leases) == [Released("r", "finished")]
 
 
-def test_leaving_what_has_lapsed_is_late() -> None:
-    leases, _ = claimed(A0)
-    event = leases.leave("r", A0, LEASE)
-    assert event.kind == "late"
-    assert "is over, expired:" in event.text
-
-
 def test_each_strange_done_has_its_name() -> None:
     leases, number = claimed(A0)
     kinds = [
@@ -145,31 +138,6 @@ def test_a_run_that_has_finished_makes_no_room() -> None:
     assert reason(leases.claim("r", Claimant("more", "plan", 0), one, 2)) is LossReason.CROWDED
 
 
-def test_a_run_that_is_met_again_begins_anew() -> None:
-    leases, number = claimed(A0, A1)
-    finish(leases, number, A0)
-    leases.forget("a", 2)
-    assert [leases.claim("r", who, TWO, 3) for who in (A0, A1)] == [Claimed("r", number)] * 2
-    finish(leases, number, A1, at=4)
-    leases.leave("r", A0, 5)
-    leases.expire(LEASE + 2)
-    assert leases.held() == 1
-    assert finish(leases, number, A0, at=LEASE + 2) == [""]
-    assert freed(leases) == [Released("r", "finished")]
-
-
-def test_of_forgotten_runs_the_longest_promise_is_kept() -> None:
-    leases, _ = claimed(B0)
-    leases.claim("r", A0, TWO, 10)
-    leases.forget("a", 11)
-    leases.forget("b", 11)
-    leases.withdraw("r", 12)
-    leases.expire(39)
-    assert leases.held() == 1
-    leases.expire(40)
-    assert leases.held() == 0
-
-
 def test_a_pinned_hold_ends_when_it_is_unpinned() -> None:
     leases, number = claimed(A0)
     leases.begin_write("r")
@@ -190,32 +158,6 @@ def test_a_pinned_hold_ends_when_it_is_unpinned() -> None:
     assert freed(leases) == [Released("r", "expired")]
     with pytest.raises(HandleError, match="not being written"):
         leases.end_write("r")
-
-
-def test_withdrawn_when_nobody_reads() -> None:
-    leases, _ = claimed()
-    leases.withdraw("r", 1)
-    assert freed(leases) == [Released("r", "withdrawn")]
-    leases.withdraw("r", 2)
-    with pytest.raises(HandleError, match="other cannot be withdrawn: request other is not held"):
-        leases.withdraw("other", 2)
-
-
-def test_withdrawn_waits_for_readers_or_their_promise() -> None:
-    leases, number = claimed(A0, A1)
-    leases.withdraw("r", 1)
-    assert finish(leases, number, A0) == [""]
-    assert leases.held() == 1
-    leases.leave("r", A1, 2)
-    assert freed(leases) == [Released("r", "withdrawn")]
-    leases.pin("r", 10)
-    leases.claim("r", A0, TWO, 20)
-    leases.withdraw("r", 21)
-    leases.forget("a", 22)
-    leases.expire(49)
-    assert leases.held() == 1
-    leases.expire(50)
-    assert freed(leases) == [Released("r", "withdrawn")]
 
 
 def test_held_again_only_when_the_release_was_reported() -> None:
@@ -283,15 +225,6 @@ def test_a_clock_that_steps_back_extends_no_lease_by_more_than_the_step() -> Non
     assert leases.held() == 1
     leases.expire(5 + 20)
     assert freed(leases) == [Released("r", "expired")]
-
-
-def test_a_time_read_a_little_earlier_counts_no_time_twice() -> None:
-    leases = Leases(LEASE)
-    leases.pin("r", 100)
-    for _ in range(50):
-        leases.expire(110)
-        leases.expire(109)
-    assert leases.held() == 1
 
 
 @pytest.mark.parametrize("now", [math.nan, math.inf, -math.inf])

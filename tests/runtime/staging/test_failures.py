@@ -15,11 +15,13 @@ from tests.runtime.helpers.staging import (
     TOKENS,
     WAYS,
     Gate,
+    asked_layers,
     begun,
     copying,
     crowded,
     exhausted,
     kept,
+    moved_layer_by_layer,
     run,
     staging,
     stopped,
@@ -29,7 +31,7 @@ from tests.runtime.helpers.staging import (
 from tests.runtime.helpers.worlds import World
 
 from kvplan.runtime import Blocks, Counters, Request, Slot
-from kvplan.runtime.errors import DeadlineError, TransferError
+from kvplan.runtime.errors import DeadlineError, TransferError, WithdrawnError
 from kvplan.runtime.staging import staged
 from kvplan.runtime.staging.buffers import BUFFERS, SHARE, THREADS
 from kvplan.runtime.staging.views import HostCopies
@@ -43,6 +45,7 @@ def made(request: pytest.FixtureRequest, counters: Counters) -> World:
 every_way = pytest.mark.parametrize("made", WAYS, indirect=True)
 
 
+@every_way
 def test_more_slices_than_buffers_wait_for_their_turn(made: World, gate: Gate, counters: Counters) -> None:
     transfer = begun(made)
     run(made, lambda: exhausted(made))
@@ -226,3 +229,34 @@ def test_moves_of_unlike_pages(way: str, shapes: tuple[Shape, Shape], times: int
     for number, tokens in enumerate([(0, TOKENS), (7, 33), (5, 6)]):
         clear(found)
         move(found, ask(found, tokens, name=f"r{number}"))
+
+
+@every_way
+def test_a_request_that_is_withdrawn_is_copied_no_more(made: World, gate: Gate) -> None:
+    transfer = begun(made)
+    run(made, lambda: stopped(made, gate))
+    for worker in made.prefill:
+        worker.withdraw("r")
+    # A copy that prefill has begun ends first; decode's ends by itself, and its blocks are free after it.
+    if copying(made) == made.decode:
+        run(made, lambda: transfer.ended)
+    gate.go.set()
+    run(made, lambda: transfer.ended and unused(made) and made.decode[0].settled(transfer))
+    assert isinstance(transfer.error, WithdrawnError)
+    assert made.decode[0].quarantined() == {}
+
+
+@pytest.mark.parametrize("way", ["packed", "lent"])
+def test_who_copies_takes_memory_and_its_peer_takes_none(way: str) -> None:
+    found = staging(way, Shape(2), Shape(1), size=SMALL[way])
+    whole(found)
+    others = found.prefill if way == "lent" else found.decode
+    assert not any(worker.inspect().stage.open for worker in others)
+
+
+@pytest.mark.parametrize("way", ["packed", "lent"])
+def test_chunks_of_layers_are_copied_by_themselves(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = asked_layers(monkeypatch)
+    found = staging(way, Shape(2), Shape(1), size=SMALL[way])
+    moved_layer_by_layer(found)
+    assert asked == {(layer,) for layer in found.model.layers}

@@ -15,17 +15,12 @@ from tests.runtime.helpers.requests import ask, check, filled, move
 from tests.runtime.helpers.staging import (
     SMALL,
     TOKENS,
-    Gate,
-    asked_layers,
     begun,
     crowded,
     kept,
     lent,
-    moved_layer_by_layer,
     peer_stages,
     run,
-    staging,
-    stopped,
     untouched,
     unused,
     whole,
@@ -36,7 +31,7 @@ from kvplan.runtime import Counters, DecodeWorker, PrefillWorker, Slot
 from kvplan.runtime.control.messages import Done
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.decode.unpacks import PageUnpacks
-from kvplan.runtime.errors import LeaseError, RegisterError, TransferError, WithdrawnError
+from kvplan.runtime.errors import LeaseError, RegisterError, TransferError
 from kvplan.runtime.plans.catalog import FixedPlans
 from kvplan.runtime.protocol.load_table import LoadTable
 from kvplan.runtime.staging import buffers
@@ -60,11 +55,6 @@ def frozen(made: World) -> Transfer:
 def posted(made: World) -> int:
     """How many pieces are being written."""
     return sum(of.stage == "posted" for worker in made.prefill for of in worker.inspect().slices)
-
-
-def test_no_memory_of_the_writer_is_taken(made: World) -> None:
-    whole(made)
-    assert all(not worker.inspect().stage.open for worker in made.prefill)
 
 
 def test_a_worker_without_memory_for_a_stage_cannot_be_written_to_by_a_plan_that_needs_one(
@@ -134,18 +124,6 @@ def test_buffers_of_a_writer_that_is_gone_come_back(made: World) -> None:
     assert lent(made) == [0]
 
 
-def test_a_request_that_is_withdrawn_is_copied_no_more(made: World, gate: Gate) -> None:
-    transfer = begun(made)
-    run(made, lambda: stopped(made, gate))
-    for worker in made.prefill:
-        worker.withdraw("r")
-    run(made, lambda: transfer.ended)
-    assert isinstance(transfer.error, WithdrawnError)
-    gate.go.set()
-    run(made, lambda: made.decode[0].settled(transfer) and unused(made))
-    assert made.decode[0].quarantined() == {}
-
-
 def test_what_is_given_back_unwritten_is_not_taken_for_written(made: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer that says that all is written, and has given pieces back."""
     give_back = PeerStage.give_back
@@ -204,13 +182,6 @@ def test_a_writer_has_a_bounded_number_of_pieces(made: World, monkeypatch: pytes
     run(made, lambda: transfer.ended)
     assert "2 pieces are asked for: give some back" in str(transfer.error)
     run(made, lambda: made.decode[0].settled(transfer) and unused(made))
-
-
-def test_chunks_of_layers_are_unpacked_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = asked_layers(monkeypatch)
-    found = staging("lent", Shape(2), Shape(1), size=SMALL["lent"])
-    moved_layer_by_layer(found)
-    assert asked == {(layer,) for layer in found.model.layers}
 
 
 def test_a_buffer_that_is_lent_to_another_request_is_not_taken() -> None:

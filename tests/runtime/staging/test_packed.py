@@ -16,13 +16,11 @@ from tests.runtime.helpers.staging import (
     SMALL,
     TOKENS,
     Gate,
-    asked_layers,
     begun,
     crowded,
     exhausted,
     kept,
     lent,
-    moved_layer_by_layer,
     peer_stages,
     poll,
     run,
@@ -39,9 +37,9 @@ from kvplan.runtime import Blocks, Counters, DecodeWorker, PrefillWorker, Slot
 from kvplan.runtime.clock import ListeningClock
 from kvplan.runtime.control.channel import ControlClient
 from kvplan.runtime.control.lines import PrefillLine
-from kvplan.runtime.control.messages import AskBuffer, ReturnBuffer, WirePart
+from kvplan.runtime.control.messages import AskBuffer, ReturnBuffer
 from kvplan.runtime.decode.transfer import Transfer
-from kvplan.runtime.errors import LeaseError, RegisterError, TransferError, WithdrawnError
+from kvplan.runtime.errors import LeaseError, RegisterError, TransferError
 from kvplan.runtime.plans.catalog import FixedPlans
 from kvplan.runtime.staging import buffers
 from kvplan.runtime.staging.buffers import BUFFERS, SHARE, THREADS
@@ -81,22 +79,6 @@ def frozen(made: World) -> Transfer:
         lambda: all(peer.ready == SHARE for peer in peer_stages(made)),
     )
     return asked
-
-
-def test_more_pieces_than_buffers_wait_for_their_turn(made: World, counters: Counters) -> None:
-    transfer = begun(made)
-    run(made, lambda: transfer.ended)
-    assert transfer.error is None
-    check(made, 0, ask(made, (0, TOKENS)))
-    snapshot: Any = counters.snapshot()
-    assert snapshot["staged_bytes"]["read"] == 10 * 4 * 8 * 2 * 2 + 2 * 2 * 24
-    assert snapshot["messages"]["lent"] == 12
-    run(made, lambda: unused(made))
-
-
-def test_no_memory_of_the_reader_is_taken(made: World) -> None:
-    whole(made)
-    assert all(not worker.inspect().stage.open for worker in made.decode)
 
 
 def test_a_stage_that_is_registered_for_one_reader_leaves_the_others_connected() -> None:
@@ -180,25 +162,6 @@ def test_a_buffer_that_is_read_is_not_lent_again_before_the_read_has_ended(made:
     whole(made)
 
 
-def test_what_comes_while_all_that_a_reader_may_have_is_kept_goes_straight(made: World, counters: Counters) -> None:
-    first = begun(made, "first")
-    run(made, lambda: first.ended)
-    transfer = frozen(made)
-    transfer.cancel()
-    run(made, lambda: all(peer.kept == SHARE for peer in peer_stages(made)))
-    before: Any = counters.snapshot()["staged_bytes"]
-    asked = replace(ask(made, (0, 12), "edges", name="next"))
-    asked = replace(asked, decode={**asked.decode, "state": Slot(9, 12)})
-    filled(made, asked)
-    made.hold("next")
-    straight = made.decode[0].submit(asked, 20)
-    run(made, lambda: ("next", "posted") in {(of.request, of.stage) for of in made.decode[0].inspect().slices})
-    made.hub.frozen.clear()
-    run(made, lambda: straight.ended and unused(made))
-    assert straight.error is None
-    assert counters.snapshot()["staged_bytes"] == before
-
-
 def test_a_reader_that_is_dropped_is_never_told_that_it_is_right(made: World) -> None:
     transfer = frozen(made)
     for worker in made.prefill:
@@ -225,17 +188,6 @@ def test_a_reader_that_goes_while_it_is_packed_for_gives_its_buffer_back_after_t
     assert lent(made) == [THREADS, THREADS]
     gate.go.set()
     until(lambda: lent(made) == [0, 0])
-
-
-def test_a_request_that_is_withdrawn_is_packed_no_more(made: World, gate: Gate) -> None:
-    transfer = begun(made)
-    run(made, lambda: stopped(made, gate))
-    for worker in made.prefill:
-        worker.withdraw("r")
-    gate.go.set()
-    run(made, lambda: transfer.ended and unused(made))
-    assert isinstance(transfer.error, WithdrawnError)
-    assert untouched(made)
 
 
 def test_a_frozen_reader_leaves_half_of_the_buffers_to_others() -> None:
@@ -321,13 +273,6 @@ def test_a_lease_that_ran_out_makes_a_request_fail_whatever_was_read(
     run(made, lambda: unused(made))
 
 
-def test_chunks_of_layers_are_packed_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = asked_layers(monkeypatch)
-    found = staging("packed", Shape(2), Shape(1), size=ROOM)
-    moved_layer_by_layer(found)
-    assert asked == {(layer,) for layer in found.model.layers}
-
-
 @pytest.mark.parametrize("foreign", FOREIGN)
 def test_what_cannot_be_packed_is_refused_and_nobody_else_is_harmed(
     made: World, foreign: str, monkeypatch: pytest.MonkeyPatch
@@ -368,8 +313,3 @@ def test_what_is_given_back_twice_is_counted(made: World, said: list[tuple[Prefi
     said[0][0].send(ReturnBuffer("r", 700, True))
     snapshot: Any = made.prefill[0].counters.snapshot
     run(made, lambda: snapshot()["messages"]["duplicate"] == 1)
-
-
-def test_a_part_is_named_as_the_reader_numbers_it() -> None:
-    part = WirePart(3, 1, 64, (b"",) * 5)
-    assert (part.read, part.part, part.size) == (3, 1, 64)
