@@ -18,6 +18,7 @@ from tests.runtime.control.test_channel import descriptors, talk, until
 from tests.runtime.helpers.control import BIND, HELLO, OWN, PLAN, changed, lie, local, pair, unsealed
 
 from kvplan.plan.errors import KvplanError
+from kvplan.runtime.control import messages as wire
 from kvplan.runtime.control.card import (
     MAGIC,
     EngineCard,
@@ -31,38 +32,25 @@ from kvplan.runtime.control.card import (
 from kvplan.runtime.control.channel import ControlClient, ControlServer
 from kvplan.runtime.control.handshake_server import answer_hello
 from kvplan.runtime.control.keys import Keys, Plain
-from kvplan.runtime.control.messages import (
-    Claim,
-    ClaimAnswers,
-    Claimed,
-    Done,
-    Leave,
-    LossReason,
-    Lost,
-    NotYet,
-    Offer,
-    ToDecode,
-    ToPrefill,
-    WireTable,
-    WriteRequest,
-)
 from kvplan.runtime.errors import CardError
 from kvplan.runtime.memory.geometry import check
 
 CASES, SOCKETS = 100_000, 2_000
-TABLE = {"kv": WireTable("blocks", 0, bytes(16))}
+TABLE = {"kv": wire.WireTable("blocks", 0, bytes(16))}
 SENT = (
     HELLO,
     changed(HELLO, want="engine", plan=""),
     changed(HELLO, card=changed(OWN, nonce=HELLO.nonce)),
-    Claim(1, ("a", "b")),
-    WriteRequest("a", (0, 9), {"context": (0, 9)}, TABLE, TABLE),
-    Done("a", 1, 2, (("kv", 0, 7),), (4, 9)),
-    Leave("a"),
+    wire.Claim(1, ("a", "b")),
+    wire.WriteRequest("a", (0, 9), {"context": (0, 9)}, TABLE, TABLE),
+    wire.Done("a", 1, 2, (("kv", 0, 7),), (4, 9)),
+    wire.Leave("a"),
     ENGINE,
     WORKER,
-    ClaimAnswers(1, 30.0, (Claimed("a", 7), NotYet("c"), Lost("b", LossReason.EXPIRED, "why"))),
-    Offer("a", 1, 0, (0, 9), (1, 2), TABLE, True),
+    wire.ClaimAnswers(
+        1, 30.0, (wire.Claimed("a", 7), wire.NotYet("c"), wire.Lost("b", wire.LossReason.EXPIRED, "why"))
+    ),
+    wire.Offer("a", 1, 0, (0, 9), (1, 2), TABLE, True),
 )
 ODD: tuple[Any, ...] = (
     None, True, -1, 0, 1 << 62, (1 << 64) - 1, -(1 << 63), 1e300, float("nan"), "", "x" * 300, b"", bytes(70),
@@ -117,7 +105,7 @@ def field(chance: random.Random, fields: list[dict]) -> bytes:
 def outcome(data: bytes) -> str:
     """What becomes of a message at whom it is for. Raises whatever is no error of a card's."""
     try:
-        value = unsealed(data, ToPrefill | ToDecode)
+        value = unsealed(data, wire.ToPrefill | wire.ToDecode)
     except CardError:
         return "refused card"
     if isinstance(value, Hello):

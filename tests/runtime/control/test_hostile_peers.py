@@ -27,17 +27,9 @@ from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, world
 from tests.slowness import Patience
 
+from kvplan.runtime.control import messages as wire
 from kvplan.runtime.control.channel import ControlClient, ControlServer
 from kvplan.runtime.control.keys import Plain
-from kvplan.runtime.control.messages import (
-    Claim,
-    ClaimAnswers,
-    Claimed,
-    Done,
-    Leave,
-    WireTable,
-    WriteRequest,
-)
 from kvplan.runtime.control.sockets import ENOUGH
 from kvplan.runtime.ops.metrics import MessageKind
 from kvplan.runtime.protocol.writes import RequestWrites
@@ -54,24 +46,24 @@ def resident() -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def table(dice: Random) -> dict[str, WireTable]:
+def table(dice: Random) -> dict[str, wire.WireTable]:
     """Tables of any group, kind and length, of ids at the edges of int64."""
     names, kinds = ("kv", "state", "", "x" * 300), ("blocks", "slot", "ring", "", "file")
     ids = np.array([dice.choice(EDGES[:6] + EDGES[8:]) for _ in range(dice.choice((0, 1, 4, 900)))], np.int64)
     raw = ids.tobytes()[: dice.choice((None, None, 3))]
-    return {dice.choice(names): WireTable(dice.choice(kinds), dice.choice(EDGES), raw) for _ in range(2)}
+    return {dice.choice(names): wire.WireTable(dice.choice(kinds), dice.choice(EDGES), raw) for _ in range(2)}
 
 
-def want(dice: Random, name: str) -> WriteRequest:
+def want(dice: Random, name: str) -> wire.WriteRequest:
     tokens = dice.choice(EDGES), dice.choice(EDGES)
-    return WriteRequest(name, tokens, {dice.choice(("context", "")): tokens}, table(dice), table(dice))
+    return wire.WriteRequest(name, tokens, {dice.choice(("context", "")): tokens}, table(dice), table(dice))
 
 
-def done(dice: Random, name: str) -> Done:
+def done(dice: Random, name: str) -> wire.Done:
     sums = tuple(("kv", dice.choice(EDGES), dice.choice(EDGES)) for _ in range(dice.choice((0, 2, 50))))
     sample = dice.choice((None, (dice.choice(EDGES), dice.choice(EDGES))))
     asked = want(dice, name) if dice.random() < 0.5 else None
-    return Done(name, dice.choice(EDGES), dice.choice(EDGES), sums, sample, asked)
+    return wire.Done(name, dice.choice(EDGES), dice.choice(EDGES), sums, sample, asked)
 
 
 def hello(dice: Random, name: str) -> Any:
@@ -86,10 +78,10 @@ def hello(dice: Random, name: str) -> Any:
 
 KINDS: dict[str, Callable[[Random, str], Any]] = {
     "hellos": hello,
-    "claims": lambda dice, name: Claim(dice.choice(EDGES), (name,) * dice.choice((0, 1, 40)), (name,)),
+    "claims": lambda dice, name: wire.Claim(dice.choice(EDGES), (name,) * dice.choice((0, 1, 40)), (name,)),
     "wants": want,
     "dones": done,
-    "leaves": lambda dice, name: Leave(name),
+    "leaves": lambda dice, name: wire.Leave(name),
     "all": lambda dice, name: KINDS[dice.choice([kind for kind in KINDS if kind != "all"])](dice, name),
 }
 
@@ -106,12 +98,12 @@ def good(worker: Any) -> Iterator[Caller]:
 
 def answered(good: Caller) -> None:
     """A good peer's claim is answered."""
-    good.line.send(Claim(7, ("r",)))
+    good.line.send(wire.Claim(7, ("r",)))
     patience = Patience(20)
     while patience.lasts():
         said = good.hear()
-        if isinstance(said, ClaimAnswers) and said.heartbeat == 7:
-            assert [(type(answer), answer.request) for answer in said.answers] == [(Claimed, "r")]
+        if isinstance(said, wire.ClaimAnswers) and said.heartbeat == 7:
+            assert [(type(answer), answer.request) for answer in said.answers] == [(wire.Claimed, "r")]
             return
     raise AssertionError("a good peer was not answered")
 
@@ -152,7 +144,7 @@ def test_a_flood_harms_nobody_else(worker: Any, caller: Caller, good: Caller, ki
 def test_one_message_that_asks_for_too_much_ends_its_sender_alone(worker: Any, caller: Caller, good: Caller) -> None:
     """Its answer would be larger than a message may be; who is heard in the same round is answered all the same."""
     caller.hello(name="evil", run="evil")
-    caller.line.send(Claim(1, tuple(f"x{number}" for number in range(200_000))))
+    caller.line.send(wire.Claim(1, tuple(f"x{number}" for number in range(200_000))))
     time.sleep(0.3)
     answered(good)
     assert worker.released() == []
@@ -161,7 +153,7 @@ def test_one_message_that_asks_for_too_much_ends_its_sender_alone(worker: Any, c
 def test_who_takes_no_more_is_told_when_it_does(worker: Any, caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     names, full = [f"late {number}" for number in range(50)], True
     caller.hello(name="slow", run="slow")
-    caller.ask(Claim(1, tuple(names), tuple(names)))
+    caller.ask(wire.Claim(1, tuple(names), tuple(names)))
     readers = worker.half.core.state.sessions
     monkeypatch.setattr(ControlServer, "behind", lambda _: [reader.identity for reader in readers] if full else [])
     for name in names:
@@ -170,14 +162,14 @@ def test_who_takes_no_more_is_told_when_it_does(worker: Any, caller: Caller, mon
     full, answers = False, list[str]()
     # As long as it takes for all, and then whatever comes besides.
     while said := caller.hear(20 if len(answers) < len(names) else 0.2):
-        answers += [answer.request for answer in said.answers] if isinstance(said, ClaimAnswers) else []
+        answers += [answer.request for answer in said.answers] if isinstance(said, wire.ClaimAnswers) else []
     assert sorted(answers) == sorted(names)
 
 
 def test_who_is_dropped_is_told_nothing_more(worker: Any, caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     names, told = [f"late {number}" for number in range(50)], list[object]()
     caller.hello(name="slow", run="slow")
-    caller.ask(Claim(1, tuple(names), tuple(names)))
+    caller.ask(wire.Claim(1, tuple(names), tuple(names)))
 
     def full(_: ControlServer, identity: bytes, message: object) -> bool:
         told.append(message)
@@ -195,8 +187,8 @@ def test_blocks_where_no_context_reaches_end_in_a_refusal(
     worker: Any, caller: Caller, good: Caller, first: int
 ) -> None:
     caller.hello(name="evil", run="evil")
-    told = {"r": {"kv": WireTable("blocks", first, np.array([0, 1], "<i8").tobytes())}}
-    sent(caller, Claim(1, ("r",), (), told))
+    told = {"r": {"kv": wire.WireTable("blocks", first, np.array([0, 1], "<i8").tobytes())}}
+    sent(caller, wire.Claim(1, ("r",), (), told))
     answered(good)
     assert worker.released() == []
 
@@ -209,7 +201,7 @@ def test_a_number_that_nothing_foresaw_ends_its_sender_alone(
 
     caller.hello(name="evil", run="evil")
     monkeypatch.setattr(RequestWrites, "leave", unforeseen)
-    sent(caller, Leave("r"))
+    sent(caller, wire.Leave("r"))
     spin(worker, lambda: len(worker.inspect().clients) == 1)
     answered(good)
     assert worker.released() == []
@@ -218,7 +210,7 @@ def test_a_number_that_nothing_foresaw_ends_its_sender_alone(
 def test_a_round_of_large_messages_is_short() -> None:
     desk = ControlServer(control.BIND, Plain())
     line = ControlClient(desk.address, Plain())
-    large = Claim(1, ("x" * ENOUGH,))
+    large = wire.Claim(1, ("x" * ENOUGH,))
     for _ in range(10):
         assert line.send(large)
     found = list[int]()
@@ -270,14 +262,17 @@ def test_blocks_that_cannot_be_are_not_moved(
     filled(polled, request)
     polled.hold(request.id)
     first, bad = BAD[name]
-    kv = WireTable("blocks", first, np.array([bad, bad], "<i8").tobytes())
-    good = {"kv": WireTable("blocks", 0, np.arange(2, dtype="<i8").tobytes()), "state": WireTable("slot", 8, bytes(8))}
+    kv = wire.WireTable("blocks", first, np.array([bad, bad], "<i8").tobytes())
+    good = {
+        "kv": wire.WireTable("blocks", 0, np.arange(2, dtype="<i8").tobytes()),
+        "state": wire.WireTable("slot", 8, bytes(8)),
+    }
     sides = {"prefill": good, "decode": good, whose: {**good, "kv": kv}}
     before = {plane: array.copy() for plane, array in polled.decode_memory[0].items()}
     told = refused(polled)
     (line,) = polled_lines
-    line.send(Claim(1, (request.id,), (request.id,)))
-    line.send(WriteRequest(request.id, (0, 8), {}, sides["prefill"], sides["decode"]))
+    line.send(wire.Claim(1, (request.id,), (request.id,)))
+    line.send(wire.WriteRequest(request.id, (0, 8), {}, sides["prefill"], sides["decode"]))
     spin(polled.decode[0], lambda: refused(polled) > told)
     assert all(np.array_equal(array, before[plane]) for plane, array in polled.decode_memory[0].items())
     polled.prefill[0].withdraw(request.id)

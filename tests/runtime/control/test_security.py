@@ -23,21 +23,10 @@ from zmq.auth.thread import AuthenticationThread
 from kvplan.plan.request import LONGEST_ID
 from kvplan.runtime import Blocks, Jit, errors, views
 from kvplan.runtime.control import channel, sockets
+from kvplan.runtime.control import messages as wire
 from kvplan.runtime.control.card import LARGEST, Refusal
 from kvplan.runtime.control.channel import ControlClient, ControlServer
 from kvplan.runtime.control.keys import Keys
-from kvplan.runtime.control.messages import (
-    MOST_GROUPS,
-    Claim,
-    ClaimAnswers,
-    Confirmed,
-    Done,
-    Failed,
-    Leave,
-    WireTable,
-    WriteRequest,
-    unpack,
-)
 from kvplan.runtime.control.sockets import QUEUE
 from kvplan.runtime.plans.async_catalog import AsyncCatalog
 from kvplan.runtime.plans.catalog import Catalog
@@ -60,7 +49,7 @@ def test_a_guard_that_died_lets_nobody_in(monkeypatch: pytest.MonkeyPatch) -> No
     desk = ControlServer(control.BIND, keys)
     guards[0].stop()
     line = ControlClient(desk.address, Keys(*stranger, frozenset({keys.public})))
-    line.send(Claim(1, ()))
+    line.send(wire.Claim(1, ()))
     desk.wait(1.0)
     found = desk.receive()
     line.close()
@@ -89,12 +78,12 @@ LONG = "x" * (LONGEST_ID + 1)
 @pytest.mark.parametrize(
     "said",
     [
-        Leave(LONG),
-        Claim(1, (LONG,)),
-        Claim(1, ("r",), (), {LONG: {}}),
-        Claim(1, ("r",), (), {}, {LONG: (0, 1)}),
-        Done(LONG, 1, 1),
-        WriteRequest(LONG, (0, 1), {}, {}, {}),
+        wire.Leave(LONG),
+        wire.Claim(1, (LONG,)),
+        wire.Claim(1, ("r",), (), {LONG: {}}),
+        wire.Claim(1, ("r",), (), {}, {LONG: (0, 1)}),
+        wire.Done(LONG, 1, 1),
+        wire.WriteRequest(LONG, (0, 1), {}, {}, {}),
     ],
     ids=lambda said: type(said).__name__,
 )
@@ -144,14 +133,14 @@ def test_a_peer_that_speaks_for_another_makes_it_fail_and_never_done(worker: Any
     number = pin(caller, "r")
     other = Caller(worker, run=caller.run)
     other.hello()
-    assert other.ask(Done("r", number, 1)) == Confirmed("r", 1)
+    assert other.ask(wire.Done("r", number, 1)) == wire.Confirmed("r", 1)
     assert [one.request for one in worker.released()] == ["r"]
     worker.hold("r", {"kv": Blocks(0, np.array([7]))})
-    told = [caller.ask(Done("r", number, 1)), caller.hear(0.1)]
-    problems = [one.message for one in told if isinstance(one, Failed) and one.attempt == 1]
+    told = [caller.ask(wire.Done("r", number, 1)), caller.hear(0.1)]
+    problems = [one.message for one in told if isinstance(one, wire.Failed) and one.attempt == 1]
     assert len(problems) == 1
     assert "read again" in problems[0]
-    assert not any(isinstance(one, Confirmed) for one in told)
+    assert not any(isinstance(one, wire.Confirmed) for one in told)
     other.line.close()
 
 
@@ -163,7 +152,7 @@ def test_connections_are_bounded(worker: Any, caller: Caller, monkeypatch: pytes
     assert isinstance(answer, Refusal)
     assert answer.again
     assert "the most that it takes" in answer.message
-    assert isinstance(caller.ask(Claim(1, ())), ClaimAnswers)
+    assert isinstance(caller.ask(wire.Claim(1, ())), wire.ClaimAnswers)
     late.line.close()
 
 
@@ -173,7 +162,7 @@ def test_events_are_bounded(worker: Any, caller: Caller, monkeypatch: pytest.Mon
     worker.suspend()
     worker.resume(views(ONE.prefill, 0, memory(Shape(1), Model(), 0)))
     for name in "abc":
-        caller.ask(Done(name, 1, 1))
+        caller.ask(wire.Done(name, 1, 1))
     assert [event.request for event in worker.events()] == ["b", "c"]
 
 
@@ -189,9 +178,9 @@ def test_unlike_sets_of_layers_are_bounded() -> None:
 
 
 def test_groups_of_a_message_are_bounded() -> None:
-    table = WireTable("blocks", 0, b"")
+    table = wire.WireTable("blocks", 0, b"")
     with pytest.raises(errors.CardError):
-        unpack({str(number): table for number in range(MOST_GROUPS + 1)})
+        wire.unpack({str(number): table for number in range(wire.MOST_GROUPS + 1)})
 
 
 def test_plans_that_are_asked_for_at_once_are_bounded(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,7 +234,12 @@ def test_every_test_that_the_page_names_exists() -> None:
 
 @pytest.mark.parametrize(
     ("text", "number"),
-    [("16 MiB", LARGEST >> 20), ("256 messages", QUEUE), ("4,096 groups", MOST_GROUPS), ("256 commands", Jit(1).most)],
+    [
+        ("16 MiB", LARGEST >> 20),
+        ("256 messages", QUEUE),
+        ("4,096 groups", wire.MOST_GROUPS),
+        ("256 commands", Jit(1).most),
+    ],
 )
 def test_numbers_on_the_page_are_those_of_the_code(text: str, number: int) -> None:
     assert text in PAGE.read_text()

@@ -18,15 +18,9 @@ from kvplan.compiler.api import compile_pair
 from kvplan.dsl.library import load
 from kvplan.runtime import Blocks, InMemory, Plain, PrefillWorker, Slot, errors, views
 from kvplan.runtime.clock import ListeningClock
+from kvplan.runtime.control import messages as wire
 from kvplan.runtime.control.card import MAGIC, checksum, seal
 from kvplan.runtime.control.channel import ControlServer
-from kvplan.runtime.control.messages import (
-    LONGEST_NOTE,
-    Claim,
-    ClaimAnswers,
-    Claimed,
-    Done,
-)
 from kvplan.runtime.prefill.half import LISTENING
 from kvplan.runtime.transport.inmemory import Hub
 
@@ -39,7 +33,9 @@ def kinds(worker: PrefillWorker) -> list[str]:
     return [event.kind for event in worker.events()]
 
 
-@pytest.mark.parametrize(("note", "text"), [("text", "a note is bytes, not str"), (bytes(LONGEST_NOTE + 1), "at most")])
+@pytest.mark.parametrize(
+    ("note", "text"), [("text", "a note is bytes, not str"), (bytes(wire.LONGEST_NOTE + 1), "at most")]
+)
 def test_a_note_is_bytes_and_bounded(worker: PrefillWorker, note: Any, text: str) -> None:
     with pytest.raises(errors.BadRequestError, match=text):
         worker.hold("r", note=note)
@@ -50,9 +46,9 @@ def test_a_note_is_bytes_and_bounded(worker: PrefillWorker, note: Any, text: str
 
 def test_the_longest_note_arrives(worker: PrefillWorker, caller: Caller) -> None:
     caller.hello()
-    worker.hold("r", note=bytes(LONGEST_NOTE))
-    (kept,) = caller.ask(Claim(1, ("r",))).answers
-    assert caller.ask(Done("r", kept.pin, 1)).note == bytes(LONGEST_NOTE)
+    worker.hold("r", note=bytes(wire.LONGEST_NOTE))
+    (kept,) = caller.ask(wire.Claim(1, ("r",))).answers
+    assert caller.ask(wire.Done("r", kept.pin, 1)).note == bytes(wire.LONGEST_NOTE)
 
 
 @pytest.fixture
@@ -67,9 +63,9 @@ def test_no_lease_runs_out_while_nobody_polls(clock: Clock, worker: PrefillWorke
     caller.hello()
     worker.hold("r")
     number = pin(caller, "r")
-    caller.line.send(Claim(2, ("r",)))
+    caller.line.send(wire.Claim(2, ("r",)))
     clock.time += 40
-    assert caller.hear().answers == (Claimed("r", number),)
+    assert caller.hear().answers == (wire.Claimed("r", number),)
     clock.time += 40
     worker.run_once()
     for _ in range(8):
@@ -99,9 +95,9 @@ def test_no_lease_runs_out_while_its_renewal_may_lie_unheard(
 
 def test_garbage_is_counted_and_harmless(worker: PrefillWorker, caller: Caller) -> None:
     caller.hello()
-    for body in (b"", NESTED, NO_TEXT, seal(Done("r", 1, 1))[:-1]):
+    for body in (b"", NESTED, NO_TEXT, seal(wire.Done("r", 1, 1))[:-1]):
         caller.line.hand_over(body if body.startswith(MAGIC) else MAGIC + checksum(body) + body)
-    assert caller.ask(Claim(1, ())) == ClaimAnswers(1, 10, ())
+    assert caller.ask(wire.Claim(1, ())) == wire.ClaimAnswers(1, 10, ())
     assert kinds(worker) == ["malformed"] * 4
 
 

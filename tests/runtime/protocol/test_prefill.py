@@ -13,52 +13,11 @@ from tests.runtime.protocol.prefill_bench import END, HERE, LEASE, THERE, Bench,
 
 from kvplan.plan.types import Blocks
 from kvplan.runtime import Slot, errors
+from kvplan.runtime.control import messages as wire
 from kvplan.runtime.control.card import Refusal
-from kvplan.runtime.control.messages import (
-    AskBuffer,
-    Bye,
-    Claim,
-    ClaimAnswers,
-    Claimed,
-    Confirmed,
-    Done,
-    Failed,
-    Leave,
-    LossReason,
-    Lost,
-    NotYet,
-    Offer,
-    ReturnBuffer,
-    Stopped,
-    WriteRequest,
-    pack,
-)
+from kvplan.runtime.protocol import prefill_effects as effects
 from kvplan.runtime.protocol.effects import Counted, Send, Unsent
 from kvplan.runtime.protocol.leases import Released
-from kvplan.runtime.protocol.prefill_effects import (
-    ChecksumsCompared,
-    Compare,
-    Computed,
-    Drop,
-    DropReaders,
-    Expire,
-    Free,
-    Hold,
-    Introduce,
-    LeaveBuffers,
-    Note,
-    OfferChunk,
-    Pass,
-    PassBy,
-    ReaderHeard,
-    Rejected,
-    Reply,
-    Round,
-    StopComparing,
-    Stranger,
-    Taken,
-    Unheard,
-)
 from kvplan.runtime.transfer.chunks import Chunk
 
 A, B = reader(0), reader(1)
@@ -72,8 +31,8 @@ def bench() -> Bench:
     return made
 
 
-def lost(answer: object, reason: LossReason) -> str:
-    assert isinstance(answer, Lost)
+def lost(answer: object, reason: wire.LossReason) -> str:
+    assert isinstance(answer, wire.Lost)
     assert answer.reason is reason
     return answer.text
 
@@ -83,15 +42,15 @@ def lost(answer: object, reason: LossReason) -> str:
 
 def test_a_request_from_claim_to_release(bench: Bench) -> None:
     pin = bench.hold()
-    (answers,) = bench.hear(A, Claim(7, ("r", "s")))
-    assert answers == ClaimAnswers(7, LEASE, (Claimed("r", pin), NotYet("s", held=False)))
-    assert bench.claim(B) == Claimed("r", pin)
-    assert [bench.hear(who, Done("r", pin, 1)) for who in (A, B)] == [[Confirmed("r", 1)]] * 2
-    assert [one.released for one in bench.take(Free)] == [Released("r", "finished")]
+    (answers,) = bench.hear(A, wire.Claim(7, ("r", "s")))
+    assert answers == wire.ClaimAnswers(7, LEASE, (wire.Claimed("r", pin), wire.NotYet("s", held=False)))
+    assert bench.claim(B) == wire.Claimed("r", pin)
+    assert [bench.hear(who, wire.Done("r", pin, 1)) for who in (A, B)] == [[wire.Confirmed("r", 1)]] * 2
+    assert [one.released for one in bench.take(effects.Free)] == [Released("r", "finished")]
 
 
 def test_a_claim_before_the_hold_is_a_name_and_no_more(bench: Bench) -> None:
-    assert bench.claim(A, told=HERE) == NotYet("r", held=False)
+    assert bench.claim(A, told=HERE) == wire.NotYet("r", held=False)
     assert bench.core.state.sessions[A].claims["r"].told is None
 
 
@@ -101,19 +60,19 @@ def test_who_claimed_before_the_hold_names_its_blocks_once_it_is_held(bench: Ben
     pin = bench.hold(tables=HERE)
     bench.outputs.clear()
     bench.round()
-    assert bench.said(A) == [ClaimAnswers(1, LEASE, (NotYet("r"),))]
-    assert bench.claim(A) == NotYet("r")
-    assert bench.claim(A, told=HERE) == Claimed("r", pin)
+    assert bench.said(A) == [wire.ClaimAnswers(1, LEASE, (wire.NotYet("r"),))]
+    assert bench.claim(A) == wire.NotYet("r")
+    assert bench.claim(A, told=HERE) == wire.Claimed("r", pin)
 
 
 def test_a_request_is_claimed_once_it_is_computed(bench: Bench) -> None:
     pin = bench.hold(ready=False)
-    assert bench.claim(A) == NotYet("r")
+    assert bench.claim(A) == wire.NotYet("r")
     bench.round()
-    bench.tell(Computed("r", 1))
+    bench.tell(effects.Computed("r", 1))
     bench.outputs.clear()
     bench.round()
-    assert bench.said(A) == [ClaimAnswers(1, LEASE, (Claimed("r", pin),))]
+    assert bench.said(A) == [wire.ClaimAnswers(1, LEASE, (wire.Claimed("r", pin),))]
     bench.round()
     assert bench.said(A) == []
 
@@ -126,41 +85,41 @@ def test_blocks_that_decode_names_are_those_that_are_held(bench: Bench) -> None:
         (blocks(4, 5, 6, 7), "kv"),
         ({"kv": Slot(4, END)}, "kv"),
     ):
-        assert f"other blocks of group {group!r}" in lost(bench.claim(A, told=named), LossReason.UNLIKE)
-    assert "claimed for another hold" in lost(bench.claim(A), LossReason.UNLIKE)
+        assert f"other blocks of group {group!r}" in lost(bench.claim(A, told=named), wire.LossReason.UNLIKE)
+    assert "claimed for another hold" in lost(bench.claim(A), wire.LossReason.UNLIKE)
     for named in (HERE, {"kv": Blocks(1, np.array([5, -1]))}):
-        assert bench.claim(A, told=named) == Claimed("r", pin)
-    assert bench.claim(A) == Claimed("r", pin), "it was named for this hold"
+        assert bench.claim(A, told=named) == wire.Claimed("r", pin)
+    assert bench.claim(A) == wire.Claimed("r", pin), "it was named for this hold"
 
 
 def test_a_name_is_not_held_again_for_other_blocks(bench: Bench) -> None:
     """A decode worker that comes late names the blocks of the hold before: it never reads those of the new one."""
     bench.hold()
     bench.withdraw()
-    bench.tell(Taken(("r",)))
-    (rejected,) = bench.tell(Hold("r", None, None, ready=True))
-    assert isinstance(rejected, Rejected)
+    bench.tell(effects.Taken(("r",)))
+    (rejected,) = bench.tell(effects.Hold("r", None, None, ready=True))
+    assert isinstance(rejected, effects.Rejected)
     assert "may still name its old blocks" in str(rejected.error)
     bench.hold(tables=blocks(6, 7, 8))
-    assert "has other blocks" in lost(bench.claim(A, told=HERE), LossReason.UNLIKE)
+    assert "has other blocks" in lost(bench.claim(A, told=HERE), wire.LossReason.UNLIKE)
 
 
 def test_chunks_that_leave_a_gap_are_not_read_whole(bench: Bench) -> None:
     bench.open()
     bench.offer((0, 4))
     bench.offer((8, END), last=True)
-    bench.tell(Computed("r", 2))
-    (answers,) = bench.hear(A, Claim(1, ("r",), (), {"r": pack(HERE)}, {"r": (0, END)}))
-    assert "leaves gaps" in lost(answers.answers[0], LossReason.UNTILED)
+    bench.tell(effects.Computed("r", 2))
+    (answers,) = bench.hear(A, wire.Claim(1, ("r",), (), {"r": wire.pack(HERE)}, {"r": (0, END)}))
+    assert "leaves gaps" in lost(answers.answers[0], wire.LossReason.UNTILED)
 
 
 def test_claims_of_a_connection_are_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kvplan.runtime.protocol.announcing.MOST_CLAIMS", 2)
     few = Bench(most=1)
     few.meet(A)
-    (answers,) = few.hear(A, Claim(1, ("a", "b", "c")))
-    assert answers.answers[:2] == (NotYet("a", held=False), NotYet("b", held=False))
-    lost(answers.answers[2], LossReason.TOO_MANY)
+    (answers,) = few.hear(A, wire.Claim(1, ("a", "b", "c")))
+    assert answers.answers[:2] == (wire.NotYet("a", held=False), wire.NotYet("b", held=False))
+    lost(answers.answers[2], wire.LossReason.TOO_MANY)
 
 
 # Offers
@@ -168,11 +127,11 @@ def test_claims_of_a_connection_are_bounded(bench: Bench, monkeypatch: pytest.Mo
 
 def test_chunks_are_offered_in_order_as_they_are_computed(bench: Bench) -> None:
     pin = bench.open()
-    assert bench.claim(A, streamed=True) == Claimed("r", pin)
+    assert bench.claim(A, streamed=True) == wire.Claimed("r", pin)
     bench.offer((0, 4), {"kv": HERE["kv"]})
     bench.offer((4, END), last=True)
     for computed, want in ((0, []), (1, [(0, (0, 4), False)]), (2, [(1, (4, END), True)])):
-        bench.tell(Computed("r", computed))
+        bench.tell(effects.Computed("r", computed))
         bench.outputs.clear()
         bench.round()
         assert [(one.number, one.tokens, one.last) for one in bench.said(A)] == want
@@ -183,29 +142,29 @@ def test_a_whole_request_is_one_offer_to_who_streams(bench: Bench) -> None:
     bench.claim(A, streamed=True)
     bench.outputs.clear()
     bench.round()
-    assert bench.said(A) == [Offer("r", pin, 0, None, None, pack(HERE), True, True)]
+    assert bench.said(A) == [wire.Offer("r", pin, 0, None, None, wire.pack(HERE), True, True)]
 
 
 def test_a_whole_request_is_offered_once_and_when_it_is_computed(bench: Bench) -> None:
     bench.hold(ready=False)
     bench.claim(A, streamed=True)
     for computed, offers in ((0, 0), (1, 1), (1, 0)):
-        bench.tell(Computed("r", computed))
+        bench.tell(effects.Computed("r", computed))
         bench.outputs.clear()
         bench.claim(A, streamed=True)
         bench.round()
-        assert sum(isinstance(one, Offer) for one in bench.said(A)) == offers
+        assert sum(isinstance(one, wire.Offer) for one in bench.said(A)) == offers
 
 
 def test_a_request_that_is_fed_is_read_whole_when_all_of_it_is_there(bench: Bench) -> None:
     pin = bench.open()
     bench.offer((0, END), last=True)
-    (answers,) = bench.hear(A, Claim(1, ("r",), (), {"r": pack(HERE)}, {"r": (0, END)}))
-    assert answers.answers == (NotYet("r"),)
-    bench.tell(Computed("r", 1))
+    (answers,) = bench.hear(A, wire.Claim(1, ("r",), (), {"r": wire.pack(HERE)}, {"r": (0, END)}))
+    assert answers.answers == (wire.NotYet("r"),)
+    bench.tell(effects.Computed("r", 1))
     bench.outputs.clear()
     bench.round()
-    assert [one.answers for one in bench.said(A)] == [(Claimed("r", pin),)]
+    assert [one.answers for one in bench.said(A)] == [(wire.Claimed("r", pin),)]
 
 
 @pytest.mark.parametrize(("tokens", "text"), [((0, END + 1), "was opened for tokens"), ((4, 8), "after the last one")])
@@ -214,14 +173,14 @@ def test_a_chunk_that_does_not_fit_is_rejected(bench: Bench, tokens: tuple[int, 
     if tokens == (4, 8):
         bench.offer((0, END), last=True)
     (rejected,) = bench.offer(tokens)
-    assert isinstance(rejected, Rejected)
+    assert isinstance(rejected, effects.Rejected)
     assert text in str(rejected.error)
 
 
 def test_a_chunk_of_a_name_that_was_held_before_names_its_blocks(bench: Bench) -> None:
     bench.open()
     bench.withdraw()
-    bench.tell(Taken(("r",)))
+    bench.tell(effects.Taken(("r",)))
     bench.open()
     (rejected,) = bench.offer((0, END), {}, last=True)
     assert "give tables" in str(getattr(rejected, "error", ""))
@@ -245,7 +204,7 @@ def test_a_round_tells_a_reader_as_much_as_a_line_may_take_and_the_next_one_the_
     bench.claim(A, streamed=True)
     for number in range(3000):
         bench.offer((number, number + 1), {})
-    bench.tell(Computed("r", 3000))
+    bench.tell(effects.Computed("r", 3000))
     numbers: list[int] = []
     while bench.core.announcer.changed or bench.core.state.sessions[A].untold:
         bench.outputs.clear()
@@ -260,110 +219,117 @@ def test_a_round_tells_a_reader_as_much_as_a_line_may_take_and_the_next_one_the_
 
 
 def test_a_new_run_takes_the_place_of_the_one_before(bench: Bench) -> None:
-    bench.tell(Introduce(b"new", "decode", "run"))
-    assert not bench.take(Drop), "a second connection of one run"
-    bench.tell(Introduce(b"new", "decode", "run 2"))
-    assert {one.reader for one in bench.take(Drop)} == {A, B}
+    bench.tell(effects.Introduce(b"new", "decode", "run"))
+    assert not bench.take(effects.Drop), "a second connection of one run"
+    bench.tell(effects.Introduce(b"new", "decode", "run 2"))
+    assert {one.reader for one in bench.take(effects.Drop)} == {A, B}
 
 
 def test_who_says_hello_again_through_a_connection_begins_again(bench: Bench) -> None:
-    bench.tell(Introduce(A.identity, "decode", "run"))
-    assert [one.reader for one in bench.take(Drop)] == [A]
+    bench.tell(effects.Introduce(A.identity, "decode", "run"))
+    assert [one.reader for one in bench.take(effects.Drop)] == [A]
 
 
 def test_a_silent_reader_is_forgotten(bench: Bench) -> None:
     bench.now = 3 * LEASE
-    bench.hear(B, Claim(1, ()))
+    bench.hear(B, wire.Claim(1, ()))
     bench.round()
-    assert not bench.take(Drop)
+    assert not bench.take(effects.Drop)
     bench.now += 1
     bench.round()
-    (drop,) = bench.take(Drop)
+    (drop,) = bench.take(effects.Drop)
     assert (drop.reader, drop.why) == (A, "it was silent for 31 s")
-    assert bench.hear(A, Claim(1, ())) == []
+    assert bench.hear(A, wire.Claim(1, ())) == []
 
 
 def test_a_silent_reader_that_was_lent_a_buffer_is_spoken_to(bench: Bench) -> None:
     bench.now = 5.0
-    bench.hear(A, Claim(1, ()))
+    bench.hear(A, wire.Claim(1, ()))
     bench.outputs.clear()
     for now, said in ((5.5, 0), (6.0, 0), (6.5, 1), (7.0, 0), (7.5, 1)):
         bench.now = now
-        bench.tell(Round(frozenset(), frozenset({A}), lends=False))
+        bench.tell(effects.Round(frozenset(), frozenset({A}), lends=False))
         words = bench.said(A)
         assert len(words) == said
         assert all(not word.lends for word in words)
 
 
 def test_a_stranger_is_asked_to_say_hello(bench: Bench) -> None:
-    for message, count in ((Claim(1, ("r",)), 1), (Done("r", 1, 1), 1), (Leave("r"), 2), (Bye(), 0)):
-        bench.tell(Stranger(b"x", message))
-        replies = [one.message for one in bench.outputs if isinstance(one, Reply)]
-        assert [(note.event.kind, note.counted) for note in bench.take(Note)] == [("stranger", True)] * min(count, 1)
+    for message, count in (
+        (wire.Claim(1, ("r",)), 1),
+        (wire.Done("r", 1, 1), 1),
+        (wire.Leave("r"), 2),
+        (wire.Bye(), 0),
+    ):
+        bench.tell(effects.Stranger(b"x", message))
+        replies = [one.message for one in bench.outputs if isinstance(one, effects.Reply)]
+        assert [(note.event.kind, note.counted) for note in bench.take(effects.Note)] == [("stranger", True)] * min(
+            count, 1
+        )
         assert len(replies) == count
-        assert count < 2 or replies[0] == Stopped("r", lost=True), "nobody is written anything of it"
+        assert count < 2 or replies[0] == wire.Stopped("r", lost=True), "nobody is written anything of it"
         assert all(isinstance(one, Refusal) and one.code == errors.StalePeerError.code for one in replies[-1:])
 
 
 @pytest.mark.parametrize("error", [errors.PeerLostError("broken"), errors.CardError("too large")])
 def test_who_cannot_be_told_is_dropped(bench: Bench, error: errors.KvplanError) -> None:
-    bench.tell(Unsent(A, ClaimAnswers(1, LEASE, ()), error))
-    assert [one.reader for one in bench.take(Drop)] == [A]
+    bench.tell(Unsent(A, wire.ClaimAnswers(1, LEASE, ()), error))
+    assert [one.reader for one in bench.take(effects.Drop)] == [A]
 
 
 def test_an_offer_that_no_message_can_hold_ends_its_request(bench: Bench) -> None:
     pin = bench.open()
     bench.claim(A, streamed=True)
     error = errors.CardError("too large")
-    bench.tell(Unsent(A, Offer("r", pin, 0, None, None, {}, True), error))
-    assert bench.said(A)[-1] == Failed("r", error.code, "too large")
-    assert not bench.take(Drop)
+    bench.tell(Unsent(A, wire.Offer("r", pin, 0, None, None, {}, True), error))
+    assert bench.said(A)[-1] == wire.Failed("r", error.code, "too large")
+    assert not bench.take(effects.Drop)
 
 
 def test_numbers_that_nothing_foresaw_end_one_connection(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kvplan.runtime.protocol.announcing.wire.NotYet", lambda *_, **__: 1 // 0)
-    bench.tell(ReaderHeard(A, Claim(1, ("r",))))
-    assert [one.event.kind for one in bench.outputs if isinstance(one, Note)] == ["malformed"]
-    assert [one.reader for one in bench.take(Drop)] == [A]
+    bench.tell(effects.ReaderHeard(A, wire.Claim(1, ("r",))))
+    assert [one.event.kind for one in bench.outputs if isinstance(one, effects.Note)] == ["malformed"]
+    assert [one.reader for one in bench.take(effects.Drop)] == [A]
 
 
 def test_a_goodbye_keeps_what_was_promised(bench: Bench) -> None:
     bench.hold()
     bench.claim(A)
-    bench.tell(ReaderHeard(A, Bye()))
+    bench.tell(effects.ReaderHeard(A, wire.Bye()))
     bench.withdraw()
-    assert not bench.take(Free)
+    assert not bench.take(effects.Free)
     bench.now = LEASE
-    bench.tell(Expire())
-    assert [one.released.why for one in bench.take(Free)] == ["withdrawn"]
+    bench.tell(effects.Expire())
+    assert [one.released.why for one in bench.take(effects.Free)] == ["withdrawn"]
 
 
 def test_an_engine_that_is_not_connected_cannot_be_dropped(bench: Bench) -> None:
-    bench.tell(DropReaders("decode", dead=False))
-    assert {one.reader for one in bench.take(Drop)} == {A, B}
-    (rejected,) = bench.tell(DropReaders("decode", dead=False))
-    assert isinstance(rejected, Rejected)
+    bench.tell(effects.DropReaders("decode", dead=False))
+    assert {one.reader for one in bench.take(effects.Drop)} == {A, B}
+    (rejected,) = bench.tell(effects.DropReaders("decode", dead=False))
+    assert isinstance(rejected, effects.Rejected)
     assert "is not connected" in str(rejected.error)
 
 
 def test_buffers_are_for_requests_that_are_held_and_claimed(bench: Bench) -> None:
-    asked, returned = AskBuffer("r", 0, None, ()), ReturnBuffer("r", 0, moved=True)
+    asked, returned = wire.AskBuffer("r", 0, None, ()), wire.ReturnBuffer("r", 0, moved=True)
     for claim, passed in ((False, 0), (True, 1)):
         if claim:
             bench.hold()
             bench.claim(A)
         bench.outputs.clear()
         assert len(bench.hear(A, asked)) == 1 - passed
-        assert len(bench.take(Pass)) == passed
+        assert len(bench.take(effects.Pass)) == passed
     bench.hear(A, returned)
-    assert [one.message for one in bench.take(Pass)] == [returned]
-    bench.hear(A, Leave("r"))
-    assert [one.request for one in bench.take(LeaveBuffers)] == ["r"]
+    assert [one.message for one in bench.take(effects.Pass)] == [returned]
+    bench.hear(A, wire.Leave("r"))
+    assert [one.request for one in bench.take(effects.LeaveBuffers)] == ["r"]
 
 
 def test_a_request_is_not_written_to_whom_did_not_claim_it(bench: Bench) -> None:
     bench.hold()
-    (failed,) = bench.hear(A, WriteRequest("r", (0, END), {}, {}, pack(THERE)))
+    (failed,) = bench.hear(A, wire.WriteRequest("r", (0, END), {}, {}, wire.pack(THERE)))
     assert (failed.code, "claim it first" in failed.message) == (errors.LeaseError.code, True)
 
 
@@ -376,9 +342,9 @@ def test_what_is_withdrawn_is_told_and_released_when_nobody_reads(bench: Bench) 
     bench.outputs.clear()
     bench.withdraw()
     assert [one.code for one in bench.said(A)] == [errors.WithdrawnError.code]
-    lost(bench.claim(B), LossReason.WITHDRAWN)
-    bench.hear(A, Leave("r"))
-    assert [one.released.why for one in bench.take(Free)] == ["withdrawn"]
+    lost(bench.claim(B), wire.LossReason.WITHDRAWN)
+    bench.hear(A, wire.Leave("r"))
+    assert [one.released.why for one in bench.take(effects.Free)] == ["withdrawn"]
 
 
 def test_a_lease_that_nobody_renews_runs_out(bench: Bench) -> None:
@@ -387,57 +353,57 @@ def test_a_lease_that_nobody_renews_runs_out(bench: Bench) -> None:
     bench.now = 9
     bench.claim(A)
     bench.now = 18
-    bench.tell(Expire())
-    assert not bench.take(Free)
+    bench.tell(effects.Expire())
+    assert not bench.take(effects.Free)
     bench.now = 19
-    bench.tell(Expire())
+    bench.tell(effects.Expire())
     said: list[Any] = [one.message for one in bench.outputs if isinstance(one, Send)]
     assert [one.code for one in said] == [errors.LeaseError.code]
-    assert [one.released.why for one in bench.take(Free)] == ["expired"]
-    (failed,) = bench.hear(A, Done("r", pin, 1))
-    assert (type(failed), failed.attempt) == (Failed, 1)
+    assert [one.released.why for one in bench.take(effects.Free)] == ["expired"]
+    (failed,) = bench.hear(A, wire.Done("r", pin, 1))
+    assert (type(failed), failed.attempt) == (wire.Failed, 1)
 
 
 def test_a_hold_of_another_number_is_not_the_same(bench: Bench) -> None:
     pin = bench.hold()
     bench.claim(A)
-    (failed,) = bench.hear(A, Done("r", pin + 1, 1))
+    (failed,) = bench.hear(A, wire.Done("r", pin + 1, 1))
     assert (failed.code, failed.attempt) == (errors.LeaseError.code, 1)
-    assert not bench.take(Free)
+    assert not bench.take(effects.Free)
 
 
 def test_a_request_that_nobody_reads_is_free_at_once(bench: Bench) -> None:
-    bench.tell(PassBy("r"))
-    assert [one.released for one in bench.take(Free)] == [Released("r", "finished")]
-    (rejected,) = bench.tell(PassBy("r"))
-    assert isinstance(rejected, Rejected)
+    bench.tell(effects.PassBy("r"))
+    assert [one.released for one in bench.take(effects.Free)] == [Released("r", "finished")]
+    (rejected,) = bench.tell(effects.PassBy("r"))
+    assert isinstance(rejected, effects.Rejected)
 
 
 # Notes
 
 
 def test_every_reader_is_given_the_note_when_the_request_has_arrived(bench: Bench) -> None:
-    bench.tell(Hold("r", None, None, ready=True, note=b"first token"))
+    bench.tell(effects.Hold("r", None, None, ready=True, note=b"first token"))
     pin = bench.core.state.sources["r"].pin
-    assert [bench.claim(who) for who in (A, B)] == [Claimed("r", pin)] * 2
-    assert [bench.hear(who, Done("r", pin, 1)) for who in (A, B)] == [[Confirmed("r", 1, b"first token")]] * 2
+    assert [bench.claim(who) for who in (A, B)] == [wire.Claimed("r", pin)] * 2
+    assert [bench.hear(who, wire.Done("r", pin, 1)) for who in (A, B)] == [[wire.Confirmed("r", 1, b"first token")]] * 2
 
 
 def test_the_last_chunk_has_the_note(bench: Bench) -> None:
     pin = bench.open()
     bench.claim(A, streamed=True)
-    (rejected,) = bench.tell(OfferChunk("r", Chunk((0, 4), False, None, HERE), b"early"))
-    assert isinstance(rejected, Rejected)
+    (rejected,) = bench.tell(effects.OfferChunk("r", Chunk((0, 4), False, None, HERE), b"early"))
+    assert isinstance(rejected, effects.Rejected)
     assert "a note comes with the last chunk" in str(rejected.error)
-    bench.tell(OfferChunk("r", Chunk((0, END), True, None, HERE), b"late"))
-    assert bench.hear(A, Done("r", pin, 1)) == [Confirmed("r", 1, b"late")]
+    bench.tell(effects.OfferChunk("r", Chunk((0, END), True, None, HERE), b"late"))
+    assert bench.hear(A, wire.Done("r", pin, 1)) == [wire.Confirmed("r", 1, b"late")]
 
 
 def test_who_is_not_confirmed_is_given_no_note(bench: Bench) -> None:
-    bench.tell(Hold("r", None, None, ready=True, note=b"secret"))
+    bench.tell(effects.Hold("r", None, None, ready=True, note=b"secret"))
     pin = bench.core.state.sources["r"].pin
-    (answer,) = bench.hear(A, Done("r", pin, 1))
-    assert isinstance(answer, Failed)
+    (answer,) = bench.hear(A, wire.Done("r", pin, 1))
+    assert isinstance(answer, wire.Failed)
 
 
 # Checksums
@@ -447,45 +413,45 @@ def test_who_is_not_confirmed_is_given_no_note(bench: Bench) -> None:
 def test_a_done_with_checksums_is_confirmed_once_they_were_compared(bench: Bench, given: dict[str, Any]) -> None:
     pin = bench.hold(tables=HERE)
     bench.claim(A, told=HERE)
-    done = Done("r", pin, 1, **given)
+    done = wire.Done("r", pin, 1, **given)
     assert bench.hear(A, done) == []
-    (asked,) = bench.take(Compare)
+    (asked,) = bench.take(effects.Compare)
     assert (asked.reader, asked.done, asked.named) == (A, done, HERE)
-    bench.tell(ChecksumsCompared(A, done, None))
-    assert bench.said(A) == [Confirmed("r", 1)]
-    bench.tell(ChecksumsCompared(A, done, None))
+    bench.tell(effects.ChecksumsCompared(A, done, None))
+    assert bench.said(A) == [wire.Confirmed("r", 1)]
+    bench.tell(effects.ChecksumsCompared(A, done, None))
     assert bench.said(A) == [], "it is compared no more"
 
 
 def test_different_checksums_fail_the_attempt(bench: Bench) -> None:
     pin = bench.hold()
     bench.claim(A)
-    done, error = Done("r", pin, 3, **SUMS), errors.ChecksumError("kv differs")
+    done, error = wire.Done("r", pin, 3, **SUMS), errors.ChecksumError("kv differs")
     bench.hear(A, done)
     bench.outputs.clear()
-    bench.tell(ChecksumsCompared(A, done, error))
-    assert bench.said(A) == [Failed("r", error.code, "kv differs", 3)]
+    bench.tell(effects.ChecksumsCompared(A, done, error))
+    assert bench.said(A) == [wire.Failed("r", error.code, "kv differs", 3)]
 
 
 @pytest.mark.parametrize("dropped", [False, True])
 def test_what_waits_for_its_checksums_is_kept_unless_its_reader_is_gone(bench: Bench, dropped: bool) -> None:
     pin = bench.hold()
     bench.claim(A)
-    bench.hear(A, Done("r", pin, 1, **SUMS))
+    bench.hear(A, wire.Done("r", pin, 1, **SUMS))
     if dropped:
-        bench.tell(Unheard(A, "gone"))
+        bench.tell(effects.Unheard(A, "gone"))
     for bench.now in range(1, 25):
         bench.round()
-        bench.tell(Expire())
-    assert [one.released.why for one in bench.take(Free)] == (["expired"] if dropped else [])
+        bench.tell(effects.Expire())
+    assert [one.released.why for one in bench.take(effects.Free)] == (["expired"] if dropped else [])
 
 
 def test_who_leaves_is_compared_no_more(bench: Bench) -> None:
     pin = bench.hold()
     bench.claim(A)
-    bench.hear(A, Done("r", pin, 1, **SUMS))
-    bench.hear(A, Leave("r"))
-    assert [(one.reader, one.request) for one in bench.take(StopComparing)] == [(A, "r")]
+    bench.hear(A, wire.Done("r", pin, 1, **SUMS))
+    bench.hear(A, wire.Leave("r"))
+    assert [(one.reader, one.request) for one in bench.take(effects.StopComparing)] == [(A, "r")]
 
 
 def test_comparisons_are_bounded(bench: Bench) -> None:
@@ -494,9 +460,9 @@ def test_comparisons_are_bounded(bench: Bench) -> None:
     pin = few.hold()
     for who in (A, B):
         few.claim(who)
-    assert few.hear(A, Done("r", pin, 1, **SUMS)) == []
+    assert few.hear(A, wire.Done("r", pin, 1, **SUMS)) == []
     for who in (A, B):
-        (failed,) = few.hear(who, Done("r", pin, 2, **SUMS))
+        (failed,) = few.hear(who, wire.Done("r", pin, 2, **SUMS))
         assert ("too many checksums" in failed.message, failed.attempt) == (True, 2)
 
 
@@ -517,16 +483,22 @@ def test_a_copy_goes_on_by_itself_and_equal_ones_have_equal_snapshots(bench: Ben
 
 def test_every_message_is_counted_once(bench: Bench) -> None:
     pin = bench.hold()
-    for message in (Claim(1, ("r",)), Done("r", pin, 1), Leave("r"), WriteRequest("r", (0, 1), {}, {}, {}), Bye()):
+    for message in (
+        wire.Claim(1, ("r",)),
+        wire.Done("r", pin, 1),
+        wire.Leave("r"),
+        wire.WriteRequest("r", (0, 1), {}, {}, {}),
+        wire.Bye(),
+    ):
         bench.outputs.clear()
         bench.hear(A, message)
         assert [sum(one.kinds.values()) for one in bench.take(Counted)] == [1], message
-        bench.meet(replace(A)) if isinstance(message, Bye) else None
+        bench.meet(replace(A)) if isinstance(message, wire.Bye) else None
 
 
 def test_a_chunk_is_offered_to_an_opened_request_only(bench: Bench) -> None:
     for request, text in (("no", "is not open"), ("whole", "held as a whole")):
         bench.hold("whole", None) if request == "whole" else None
-        (rejected,) = bench.tell(OfferChunk(request, Chunk((0, 4), False, None, {})))
-        assert isinstance(rejected, Rejected)
+        (rejected,) = bench.tell(effects.OfferChunk(request, Chunk((0, 4), False, None, {})))
+        assert isinstance(rejected, effects.Rejected)
         assert text in str(rejected.error)

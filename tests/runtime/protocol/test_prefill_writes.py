@@ -12,29 +12,12 @@ from tests.runtime.protocol.prefill_bench import END, HERE, LEASE, THERE, Bench,
 from kvplan.plan.types import Blocks
 from kvplan.runtime import errors
 from kvplan.runtime.control.messages import Bye, Failed, Leave, Stopped, WriteRequest, Written, pack
+from kvplan.runtime.protocol import prefill_effects as effects
 from kvplan.runtime.protocol.effects import Counted
-from kvplan.runtime.protocol.prefill_effects import (
-    Close,
-    Computed,
-    Drop,
-    DropReaders,
-    Expire,
-    Free,
-    MoveWrite,
-    ReaderHeard,
-    Reply,
-    StopWrite,
-    Stranger,
-    WriteBroken,
-    WriteFailed,
-    WriteKey,
-    WriteMoved,
-    WriteSettled,
-)
 
 A, B = reader(0, push=True), reader(1, push=True)
 AGAIN = replace(A, identity=b"another connection of A")
-KEY = WriteKey(A, "r")
+KEY = effects.WriteKey(A, "r")
 
 
 @pytest.fixture
@@ -60,7 +43,7 @@ def phases(bench: Bench) -> list[str]:
 
 def refused(bench: Bench, who: Any = A) -> str:
     """Why a reader was not written to, of which nothing was begun."""
-    assert not [one for one in bench.outputs if isinstance(one, MoveWrite)]
+    assert not [one for one in bench.outputs if isinstance(one, effects.MoveWrite)]
     (failed,) = [one for one in bench.said(who) if isinstance(one, Failed)]
     return f"{failed.code} {failed.message}"
 
@@ -70,9 +53,9 @@ def test_what_is_held_is_moved_in_the_step_in_which_it_is_asked_for(bench: Bench
     bench.claim(A)
     bench.outputs.clear()
     bench.want(A)
-    (move,) = bench.take(MoveWrite)
+    (move,) = bench.take(effects.MoveWrite)
     assert (move.key, move.layers, sorted(move.runs), move.last) == (KEY, None, ["kv", "state"], True)
-    bench.tell(WriteMoved(KEY, 64))
+    bench.tell(effects.WriteMoved(KEY, 64))
     assert bench.said(A) == [Written("r", pin, 64)]
     assert phases(bench) == []
     assert bench.core.state.leases.holds()[0].writers == 0
@@ -84,11 +67,11 @@ def test_chunks_are_moved_when_they_are_computed(bench: Bench) -> None:
     bench.offer((4, END), last=True)
     bench.claim(A, streamed=True)
     bench.want(A)
-    assert bench.take(MoveWrite) == []
+    assert bench.take(effects.MoveWrite) == []
     for computed, want in ((1, [False]), (1, []), (2, [True])):
-        bench.tell(Computed("r", computed))
+        bench.tell(effects.Computed("r", computed))
         bench.round()
-        assert [move.last for move in bench.take(MoveWrite)] == want
+        assert [move.last for move in bench.take(effects.MoveWrite)] == want
 
 
 def test_a_whole_request_is_moved_once_and_when_it_is_computed(bench: Bench) -> None:
@@ -96,9 +79,9 @@ def test_a_whole_request_is_moved_once_and_when_it_is_computed(bench: Bench) -> 
     bench.claim(A, streamed=True)
     bench.want(A)
     for computed, moves in ((0, 0), (1, 1), (1, 0)):
-        bench.tell(Computed("r", computed))
+        bench.tell(effects.Computed("r", computed))
         bench.round()
-        assert len(bench.take(MoveWrite)) == moves
+        assert len(bench.take(effects.MoveWrite)) == moves
 
 
 def test_what_is_wanted_is_counted_by_what_becomes_of_it(bench: Bench) -> None:
@@ -113,20 +96,20 @@ def test_what_is_wanted_is_counted_by_what_becomes_of_it(bench: Bench) -> None:
 def test_nothing_is_written_on_when_the_lease_ran_out_meanwhile(bench: Bench) -> None:
     writing(bench)
     bench.now = LEASE
-    bench.tell(Expire())
-    assert not [one for one in bench.outputs if isinstance(one, Free)], "it is being written from"
+    bench.tell(effects.Expire())
+    assert not [one for one in bench.outputs if isinstance(one, effects.Free)], "it is being written from"
     bench.round()
-    assert [one.key for one in bench.outputs if isinstance(one, StopWrite)] == [KEY]
+    assert [one.key for one in bench.outputs if isinstance(one, effects.StopWrite)] == [KEY]
     assert "its lease ran out while pin" in bench.said(A)[-1].message
-    bench.tell(WriteSettled(KEY, lost=False))
-    assert [one.released.why for one in bench.take(Free)] == ["expired"]
+    bench.tell(effects.WriteSettled(KEY, lost=False))
+    assert [one.released.why for one in bench.take(effects.Free)] == ["expired"]
 
 
 def test_what_was_written_after_the_lease_ran_out_is_not_written(bench: Bench) -> None:
     """Its last byte came in the step in which the lease ended."""
     writing(bench)
     bench.now = LEASE
-    bench.tell(Expire(), WriteMoved(KEY, 64))
+    bench.tell(effects.Expire(), effects.WriteMoved(KEY, 64))
     assert {type(one) for one in bench.said(A)} == {Failed}
     assert phases(bench) == []
 
@@ -176,9 +159,9 @@ def test_a_chunk_of_other_blocks_fails_its_write(bench: Bench) -> None:
     bench.claim(A, streamed=True)
     bench.want(A)
     bench.outputs.clear()
-    bench.tell(Computed("r", 1))
+    bench.tell(effects.Computed("r", 1))
     bench.round()
-    assert [one.error.code for one in bench.outputs if isinstance(one, WriteFailed)] == [errors.LeaseError.code]
+    assert [one.error.code for one in bench.outputs if isinstance(one, effects.WriteFailed)] == [errors.LeaseError.code]
     assert "the hold has other blocks of group 'kv'" in refused(bench)
     assert phases(bench) == [], "nothing of it was begun"
 
@@ -187,21 +170,21 @@ def test_who_cannot_be_reached_is_told_so(bench: Bench) -> None:
     bench.hold()
     bench.claim(A)
     bench.outputs.clear()
-    bench.tell(ReaderHeard(A, WriteRequest("r", (0, END), {}, {}, {}), errors.NotBegunError("ask again")))
+    bench.tell(effects.ReaderHeard(A, WriteRequest("r", (0, END), {}, {}, {}), errors.NotBegunError("ask again")))
     assert "ask again" in refused(bench)
 
 
 @pytest.mark.parametrize("lost", [False, True])
 def test_who_leaves_is_told_when_nothing_is_under_way_and_whether_it_may_still_land(bench: Bench, lost: bool) -> None:
     writing(bench)
-    bench.tell(ReaderHeard(A, Leave("r")))
-    assert [one.key for one in bench.outputs if isinstance(one, StopWrite)] == [KEY]
+    bench.tell(effects.ReaderHeard(A, Leave("r")))
+    assert [one.key for one in bench.outputs if isinstance(one, effects.StopWrite)] == [KEY]
     assert (bench.said(A), phases(bench)) == ([], ["ENDED"])
-    bench.tell(WriteSettled(KEY, lost))
+    bench.tell(effects.WriteSettled(KEY, lost))
     assert (bench.said(A), phases(bench)) == ([Stopped("r", lost)], [])
     # Who asks once more is told the same, and of a stranger nothing is known.
-    bench.tell(ReaderHeard(A, Leave("r")), Stranger(b"x", Leave("r")))
-    assert next(one.message for one in bench.outputs if isinstance(one, Reply)) == Stopped("r", lost=True)
+    bench.tell(effects.ReaderHeard(A, Leave("r")), effects.Stranger(b"x", Leave("r")))
+    assert next(one.message for one in bench.outputs if isinstance(one, effects.Reply)) == Stopped("r", lost=True)
     assert bench.said(A) == [Stopped("r", lost)]
 
 
@@ -210,7 +193,7 @@ def test_who_leaves_what_is_not_written_is_told_at_once(bench: Bench) -> None:
     assert bench.hear(A, Leave("r")) == [Stopped("r", lost=False)]
     bench.claim(A)
     bench.want(A)
-    bench.tell(WriteMoved(KEY, 64))
+    bench.tell(effects.WriteMoved(KEY, 64))
     assert bench.hear(A, Leave("r")) == [Stopped("r", lost=False)]
 
 
@@ -222,8 +205,8 @@ def test_another_workers_leave_stops_no_write(bench: Bench) -> None:
 
 def test_a_reader_that_is_dropped_ends_its_own_writes(bench: Bench) -> None:
     writing(bench, A, B)
-    bench.tell(ReaderHeard(B, Bye()))
-    assert [one.key for one in bench.take(StopWrite)] == [WriteKey(B, "r")]
+    bench.tell(effects.ReaderHeard(B, Bye()))
+    assert [one.key for one in bench.take(effects.StopWrite)] == [effects.WriteKey(B, "r")]
 
 
 def test_requests_whose_connection_broke_are_remembered_up_to_a_number(
@@ -233,8 +216,11 @@ def test_requests_whose_connection_broke_are_remembered_up_to_a_number(
     for name in "rs":
         bench.hold(name)
         bench.claim(A, name)
-        bench.tell(ReaderHeard(A, WriteRequest(name, (0, END), {}, pack(HERE), pack(THERE))))
-        bench.tell(WriteBroken(WriteKey(A, name), errors.PeerLostError("gone")), WriteSettled(WriteKey(A, name), False))
+        bench.tell(effects.ReaderHeard(A, WriteRequest(name, (0, END), {}, pack(HERE), pack(THERE))))
+        bench.tell(
+            effects.WriteBroken(effects.WriteKey(A, name), errors.PeerLostError("gone")),
+            effects.WriteSettled(effects.WriteKey(A, name), False),
+        )
     assert [bench.hear(A, Leave(name)) for name in "rs"] == [[Stopped("r", lost=False)], [Stopped("s", lost=True)]]
 
 
@@ -244,45 +230,47 @@ def test_stopped_is_said_once_all_that_was_given_up_is_over(bench: Bench) -> Non
     bench.meet(AGAIN)
     bench.claim(AGAIN)
     bench.want(AGAIN)
-    bench.tell(ReaderHeard(AGAIN, Leave("r", alone=True)))
-    assert [one.reader for one in bench.outputs if isinstance(one, Drop)] == [A]
-    bench.tell(WriteSettled(WriteKey(AGAIN, "r"), lost=False))
+    bench.tell(effects.ReaderHeard(AGAIN, Leave("r", alone=True)))
+    assert [one.reader for one in bench.outputs if isinstance(one, effects.Drop)] == [A]
+    bench.tell(effects.WriteSettled(effects.WriteKey(AGAIN, "r"), lost=False))
     assert bench.said(AGAIN)[1:] == []
-    bench.tell(WriteSettled(KEY, lost=True))
+    bench.tell(effects.WriteSettled(KEY, lost=True))
     assert bench.said(AGAIN) == [Stopped("r", lost=True)]
 
 
 def test_a_request_that_ends_ends_what_is_written_of_it(bench: Bench) -> None:
     writing(bench)
     bench.withdraw()
-    assert [one.key for one in bench.outputs if isinstance(one, StopWrite)] == [KEY]
+    assert [one.key for one in bench.outputs if isinstance(one, effects.StopWrite)] == [KEY]
     assert [type(one) for one in bench.said(A)] == [Failed, Failed]
     assert phases(bench) == ["ENDED"]
-    bench.tell(ReaderHeard(A, Leave("r")))
-    assert not [one for one in bench.outputs if isinstance(one, Free)]
-    bench.tell(WriteSettled(KEY, lost=False))
-    assert [one.released.why for one in bench.take(Free)] == ["withdrawn"]
+    bench.tell(effects.ReaderHeard(A, Leave("r")))
+    assert not [one for one in bench.outputs if isinstance(one, effects.Free)]
+    bench.tell(effects.WriteSettled(KEY, lost=False))
+    assert [one.released.why for one in bench.take(effects.Free)] == ["withdrawn"]
 
 
 @pytest.mark.parametrize("dead", [False, True])
 def test_a_dropped_engine_pins_what_is_written_to_it_unless_it_is_dead(bench: Bench, dead: bool) -> None:
     writing(bench)
-    bench.tell(DropReaders("decode", dead))
-    assert {(one.key, one.dead) for one in bench.take(StopWrite)} == {(KEY, False), (KEY, dead)}
-    bench.tell(WriteSettled(KEY, lost=False, under_way=True) if dead else Expire())
+    bench.tell(effects.DropReaders("decode", dead))
+    assert {(one.key, one.dead) for one in bench.take(effects.StopWrite)} == {(KEY, False), (KEY, dead)}
+    bench.tell(effects.WriteSettled(KEY, lost=False, under_way=True) if dead else effects.Expire())
     bench.now = LEASE
-    bench.tell(Expire())
-    assert len(bench.take(Free)) == dead
+    bench.tell(effects.Expire())
+    assert len(bench.take(effects.Free)) == dead
     # Of what is buried nobody says that it has stopped: who waits for that asks again.
     bench.meet(AGAIN)
     assert bench.hear(AGAIN, Leave("r")) == []
-    bench.tell(WriteSettled(KEY, lost=False))
+    bench.tell(effects.WriteSettled(KEY, lost=False))
     assert bench.hear(AGAIN, Leave("r")) == [Stopped("r", lost=False)]
 
 
 def test_a_worker_that_closes_or_suspends_waits_for_nothing_that_is_buried(bench: Bench) -> None:
     writing(bench)
-    bench.tell(DropReaders("decode", dead=True), WriteSettled(KEY, lost=False, under_way=True), Close())
+    bench.tell(
+        effects.DropReaders("decode", dead=True), effects.WriteSettled(KEY, lost=False, under_way=True), effects.Close()
+    )
     assert (phases(bench), bench.core.busy) == ([], False)
     bench.meet(AGAIN)
     assert bench.hear(AGAIN, Leave("r")) == [Stopped("r", lost=True)], "what was sent may still land"
@@ -291,23 +279,27 @@ def test_a_worker_that_closes_or_suspends_waits_for_nothing_that_is_buried(bench
 @pytest.mark.parametrize("error", [errors.TransferError("no"), errors.PeerLostError("gone"), ValueError("bad")])
 def test_a_write_that_breaks_fails_its_request(bench: Bench, error: Exception) -> None:
     writing(bench)
-    bench.tell(WriteBroken(KEY, error), WriteBroken(KEY, error))
+    bench.tell(effects.WriteBroken(KEY, error), effects.WriteBroken(KEY, error))
     code = error.code if isinstance(error, errors.KvplanError) else errors.TransferError.code
-    assert [one.error.code for one in bench.outputs if isinstance(one, WriteFailed) and one.ends] == [code]
+    assert [one.error.code for one in bench.outputs if isinstance(one, effects.WriteFailed) and one.ends] == [code]
     assert [one.code for one in bench.said(A)] == [code]
-    bench.tell(WriteSettled(KEY, lost=False), ReaderHeard(A, Leave("r")))
+    bench.tell(effects.WriteSettled(KEY, lost=False), effects.ReaderHeard(A, Leave("r")))
     assert bench.said(A) == [Stopped("r", lost=isinstance(error, errors.PeerLostError))]
 
 
 def test_what_is_given_up_while_its_last_byte_lands_is_settled(bench: Bench) -> None:
     writing(bench)
-    bench.tell(ReaderHeard(A, Leave("r")), WriteMoved(KEY, 64))
+    bench.tell(effects.ReaderHeard(A, Leave("r")), effects.WriteMoved(KEY, 64))
     assert (bench.said(A), phases(bench)) == ([Stopped("r", lost=False)], [])
 
 
 def test_completions_of_a_write_that_is_over_change_nothing(bench: Bench) -> None:
     writing(bench)
-    bench.tell(WriteMoved(KEY, 64))
+    bench.tell(effects.WriteMoved(KEY, 64))
     bench.outputs.clear()
-    for late in (WriteMoved(KEY, 64), WriteSettled(KEY, lost=True), WriteBroken(KEY, ValueError())):
+    for late in (
+        effects.WriteMoved(KEY, 64),
+        effects.WriteSettled(KEY, lost=True),
+        effects.WriteBroken(KEY, ValueError()),
+    ):
         assert bench.tell(late) == []
