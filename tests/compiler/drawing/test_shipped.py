@@ -52,7 +52,7 @@ def found(plane: OraclePlane, byte: int, tensor: str) -> dict[str, int]:
     return {axis: int(numbers[at]) for (axis, numbers), at in zip(field.axes, first, strict=True)}
 
 
-@pytest.mark.parametrize("pair", [*SHIPPED[::2], *later(SHIPPED[1::2])], ids=" ".join)
+@pytest.mark.parametrize("pair", [*SHIPPED[::2], *later((pair,) for pair in SHIPPED[1::2])], ids=" ".join)
 def test_rows_are_called_what_naive_indexing_finds(pair: tuple[str, str, str]) -> None:
     made, _ = compiled(pair)
     seen = 0

@@ -25,7 +25,7 @@ def pair() -> World:
     return world(Shape(2), Shape(1))
 
 
-@pytest.mark.parametrize(("theirs", "ours"), zip(DTYPES, DTYPES[::-1], strict=True))
+@pytest.mark.parametrize(("theirs", "ours"), [*zip(DTYPES, DTYPES[::-1], strict=True)])
 def test_ids_of_every_dtype(theirs: str, ours: str) -> None:
     made = world(Shape(1, ratio=8), Shape(1, ratio=8), Model(state=False))
     sides = {"kv": Blocks(0, np.array([30, 31, 7], theirs))}, {"kv": Blocks(0, np.array([35, 36, 5], ours))}
