@@ -181,15 +181,16 @@ MOST_GROUPS = 4096
 TEXTS = ("remote_engine_id", "remote_request_id", "remote_host", "remote_key")
 
 
-def transfer_params(remote: RemotePrefill, workers: int) -> dict[str, object]:
+def transfer_params(remote: RemotePrefill, workers: int, goes_on: bool = False) -> dict[str, object]:
     """`kv_transfer_params` for the engine that is asked next, by the names of vLLM's own connector.
 
-    Routers pass them unread. That engine is to decode, or, for what a decode engine keeps, to prefill the next turn.
+    Routers pass them unread. That engine is to decode, or, for what a decode engine keeps, to prefill the next turn,
+    unless the request `goes_on` there.
     """
-    next_turn = remote.until > 0
+    kept = remote.until > 0
     return {
-        "do_remote_prefill": not next_turn,
-        "do_remote_decode": next_turn,
+        "do_remote_prefill": goes_on or not kept,
+        "do_remote_decode": kept and not goes_on,
         "remote_engine_id": remote.engine,
         "remote_request_id": remote.request,
         "remote_host": remote.host,
@@ -200,7 +201,7 @@ def transfer_params(remote: RemotePrefill, workers: int) -> dict[str, object]:
         "remote_groups": [[group.name, group.store] for group in remote.groups],
         "remote_key": remote.key,
         "tp_size": workers,
-        **({"remote_blocks_expiry_time": remote.until} if next_turn else {}),
+        **({"remote_blocks_expiry_time": remote.until} if kept else {}),
     }
 
 

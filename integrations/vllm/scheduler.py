@@ -15,6 +15,7 @@ from kvplan.integrations.shared.errors import ConnectorError
 from kvplan.integrations.shared.names import again, prompt_digest, salted
 from kvplan.integrations.shared.note import PrefillNote
 from kvplan.integrations.vllm.adapters import adapter_identity, nowhere
+from kvplan.integrations.vllm.handovers import HandOvers
 from kvplan.integrations.vllm.metadata import (
     BlockIds,
     GroupName,
@@ -36,7 +37,8 @@ HASH_BYTES = 32
 # Seconds before the end of what decode keeps in which nobody asks for it any more: clocks differ, and requests wait.
 MARGIN = 2.0
 # The states in which a prefill request has ended well: its blocks hold what was asked for.
-SERVED = ("FINISHED_LENGTH_CAPPED", "FINISHED_STOPPED")
+CAPPED = "FINISHED_LENGTH_CAPPED"
+SERVED = (CAPPED, "FINISHED_STOPPED")
 
 
 class EngineRequest(Protocol):
@@ -92,7 +94,7 @@ class ConnectorScheduler:
     nothing, whatever a request says; `refuses` says why a request may not name a host, empty if it may. `locate`
     finds the folder of a LoRA by its name. With `offers` decode may have what there is of a prompt while the rest of it
     is computed. What was loaded from prefill and generated behind it is kept for `next_turn` seconds, so that the
-    conversation's next prefill loads it; for none with 0.
+    conversation's next prefill loads it, or the engine that goes on with a request handed over; for none with 0.
     """
 
     engine: str
@@ -106,6 +108,7 @@ class ConnectorScheduler:
     next_turn: float = 0.0
     _announce: bool = False
     _prompts: OfferedPrompts = field(default_factory=OfferedPrompts)
+    _handovers: HandOvers = field(default_factory=HandOvers)
     _shortened: set[str] = field(default_factory=set)
     _remote: dict[str, RemotePrefill] = field(default_factory=dict)
     _taken: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -145,6 +148,7 @@ class ConnectorScheduler:
     def arrived(self, request: EngineRequest) -> None:
         """A request is new: what it says of a prefill engine is read, and one that is to be prefilled is made ready."""
         params = request.kv_transfer_params or {}
+        self._handovers.arrived(request, params, keeps=self.next_turn > 0)
         if params.get("do_remote_decode") and self._answers(request):
             shared = transfer_id(params)
             digest = self._digest(request, request.num_prompt_tokens) if shared else ""
@@ -191,6 +195,8 @@ class ConnectorScheduler:
         params, blocks = request.kv_transfer_params or {}, self._ids(tables)
         prompt = self._prompts.remove(request.request_id)
         asked = params.get("do_remote_decode")
+        if self._handovers.ended(request, params) and state == CAPPED and any(blocks):
+            return self._keep(request, blocks, transfer_id(params))
         if not asked and params.get("do_remote_prefill") and state in SERVED and any(blocks):
             return self._keep(request, blocks)
         if not asked or not self._answers(request) or state not in SERVED or not any(blocks):
@@ -202,8 +208,13 @@ class ConnectorScheduler:
         self._holds.append(HoldOrder(request.request_id, held.tokens, held.blocks, held.prompt, shared, note=note))
         return True, transfer_params(held, len(self.workers))
 
-    def _keep(self, request: EngineRequest, blocks: BlockIds) -> tuple[bool, dict[str, object] | None]:
-        """Keep what was loaded and generated for the next turn, unless this engine does not, or a state is ahead."""
+    def _keep(
+        self, request: EngineRequest, blocks: BlockIds, shared: str = ""
+    ) -> tuple[bool, dict[str, object] | None]:
+        """Keep what was loaded and generated for the next turn, or for the engine that goes on with a `shared` request.
+
+        Nothing is kept if this engine keeps nothing, or if a state is ahead.
+        """
         # The last token was sampled, and not computed.
         tokens = request.num_tokens - 1
         whole = request.num_computed_tokens >= tokens
@@ -213,9 +224,12 @@ class ConnectorScheduler:
         )
         if not (self.next_turn and self._answers(request) and whole and stands):
             return False, None
-        held = self._told(request.request_id, tokens, blocks, self._digest(request, tokens))
-        self._holds.append(HoldOrder(request.request_id, tokens, blocks, held.prompt, next_turn=True))
-        return True, transfer_params(replace(held, until=time.time() + self.next_turn), len(self.workers))
+        # The engine that goes on may know no more than all tokens so far, and who has them.
+        digest = self._digest(request, request.num_tokens if shared else tokens)
+        held = self._told(shared or request.request_id, tokens, blocks, digest)
+        self._holds.append(HoldOrder(request.request_id, tokens, blocks, held.prompt, shared, next_turn=True))
+        until = time.time() + self.next_turn
+        return True, transfer_params(replace(held, until=until), len(self.workers), goes_on=bool(shared))
 
     def loaded(self, requests: Iterable[str]) -> None:
         """All workers have these, or have given them up: a cancel would hit the next request of the name."""

@@ -95,6 +95,17 @@ class Conversation:
 
 
 @dataclass(frozen=True)
+class HandOver:
+    """Prompts of these lengths, of which `tokens` are generated on two engines: a request moves to the other engine,
+    and back, each time after it was computed for `after` seconds, and the engine that it comes to has forgotten all.
+    """
+
+    lengths: tuple[int, ...]
+    tokens: int = 300
+    after: float = 0.3
+
+
+@dataclass(frozen=True)
 class Tiered:
     """Prompts of these lengths: from prefill; then, each time after both pools were cleared, from decode's tier for
     decode alone, and from prefill's tier by way of prefill.
@@ -208,7 +219,7 @@ class Served:
 class Case:
     name: str
     setup: Setup
-    play: Prompts | Conversation | Tiered | Aborts | AbortsAt | Together | Fault | Mistake | Served
+    play: Prompts | Conversation | HandOver | Tiered | Aborts | AbortsAt | Together | Fault | Mistake | Served
     connectors: tuple[Connector, ...] = tuple(Connector)
     smallest: bool = False  # CI runs it
 
@@ -249,6 +260,7 @@ DELTA_PROMPTS = Prompts((385, 200, 37))
 LATENT_MTP = replace(LATENT, model="deepseek_mtp", prefill=LATENT_SIDE, decode=LATENT_SIDE, layout="deepseek-mtp")
 NEXT_TURN = replace(QWEN, next_turn=True)
 TALK = Conversation(200)
+MOVES = HandOver((200, 37))
 TOGETHER = Together((200, 37, 128, 300))
 QUICK = replace(UNLIKE, lease_s=8)
 QUICK_LIKE = replace(QWEN, lease_s=8)
@@ -308,6 +320,9 @@ CASES: tuple[Case, ...] = (
          Conversation(500), KVPLAN),
     Case("three turns, 32 → 64, the second one after the lease", replace(NEXT_TURN, decode=Side(64), lease_s=8),
          replace(TALK, lost=1), KVPLAN),
+    Case("handed over while it generates, 32 → 64 → 32", replace(NEXT_TURN, decode=Side(64)), MOVES, KVPLAN),
+    Case("handed over, tp 2 → 1 → 2", replace(NEXT_TURN, decode=Side(tp=2)), MOVES, KVPLAN),
+    Case("handed over, Mamba-2 and attention", replace(NEMOTRON, next_turn=True), MOVES, KVPLAN),
     Case("three turns, sliding and full, 32 → 64", replace(GEMMA, decode=Side(64), next_turn=True), TALK, KVPLAN),
     Case("three turns, Mamba-2 and attention", replace(NEMOTRON, next_turn=True), TALK, KVPLAN),
     Case("layer by layer, 32 → 64", PUSH, TOGETHER, KVPLAN),

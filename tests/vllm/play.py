@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tests.vllm.cases import Aborts, AbortsAt, Case, Conversation, Fault, Prompts, Tiered, Together
+from tests.vllm.cases import Aborts, AbortsAt, Case, Conversation, Fault, HandOver, Prompts, Tiered, Together
 from tests.vllm.faults import FAULTS
 from tests.vllm.judge import Answer, Outcome, Verdict
 from tests.vllm.pair import Pair
@@ -60,6 +60,11 @@ def conversation(asker: Asker, play: Conversation) -> Iterator[Answer]:
         text = [*text, *said["tokens"], *asker.prompt(play.more)]
 
 
+def hand_over(asker: Asker, play: HandOver) -> Iterator[Answer]:
+    for length in play.lengths:
+        yield from asker.handed_over(asker.prompt(length), play.tokens, play.after)
+
+
 def tiered(asker: Asker, play: Tiered) -> Iterator[Answer]:
     texts = [asker.prompt(length) for length in play.lengths]
     yield from (asker.transfer(text) for text in texts)
@@ -108,6 +113,7 @@ def fault(asker: Asker, play: Fault) -> Iterator[Answer]:
 PLAYS: Mapping[type, Callable[[Asker, Any], Iterator[Answer]]] = {
     Prompts: prompts,
     Conversation: conversation,
+    HandOver: hand_over,
     Tiered: tiered,
     Aborts: aborts,
     AbortsAt: aborts_at,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import random
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from tests.vllm.cases import Connector, Side
 from tests.vllm.judge import Answer, Verdict, compare, judge
@@ -111,6 +113,41 @@ class Asker:
         said["contents"] = self.pair.decode.call("contents", id=f"{request}there")["contents"] if reads else None
         return answer, said
 
+    def handed_over(self, text: Prompt, tokens: int, seconds: float) -> Iterator[Answer]:
+        """A request that moves from decode to prefill and back while it generates, with the tokens of decode alone.
+
+        The engine that it comes to loads all that was computed.
+        """
+        request, said, kv = name(), list[int](), dict[str, Any]()
+        logprobs: list[float] = []
+        for side in ("decode", "prefill", "decode"):
+            last = side == "decode" and said
+            engine, known = self.pair.engines[side], len(text) + len(said) - 1 if said else 0
+            if said:
+                self.forget_on(side)
+            number = engine.ask(
+                "generate", id=f"{request}{len(said)}", prompt=[*text, *said], salt=self.salt,
+                tokens=tokens - len(said), kv={**kv, "transfer_id": request},
+            )  # fmt: skip
+            if not last:
+                time.sleep(seconds)
+                engine.call("generate", id=name(), prompt=[5], salt=self.salt, tokens=1, kv={"hand_over": [request]})
+            answer = engine.answer(number)
+            yield _moved(answer, known, tokens - len(said), bool(last))
+            kv = (
+                answer["kv"] or {}
+                if side == "decode"
+                else self._where(side, len(text) + len(said + answer["tokens"]) - 1)
+            )
+            said, logprobs = said + answer["tokens"], logprobs + answer["logprobs"]
+        yield judge({**answer, "tokens": said, "logprobs": logprobs}, self.alone(text, tokens))
+
+    def _where(self, side: str, tokens: int) -> dict[str, Any]:
+        """What a router knows of a request that was streamed: where it was, and how many tokens were computed there."""
+        port = self.pair.ports[side] + 10
+        known = {"remote_host": "127.0.0.1", "remote_port": port, "remote_num_tokens": tokens}
+        return {"do_remote_prefill": True, **known}
+
     def alone(self, text: Prompt, tokens: int) -> Word:
         """The oracle: what the decode engine says by itself."""
         salt = f"alone {next(NAMES)}"
@@ -195,6 +232,16 @@ class Asker:
         words: Word = {"id": request, "prompt": text, "salt": self.salt, "kv": remote}
         tokens = 1 if side == "prefill" else 400
         self.pair.engines[side].call("generate", **words, tokens=tokens, abort_after=steps)
+
+
+def _moved(answer: Word, known: int, tokens: int, last: bool) -> Answer:
+    """Whether an engine loaded what the one before had, and was made to stop where it was to."""
+    if answer["cached"] != known:
+        return Answer(Verdict.WRONG, note=f"{answer['cached']} tokens were loaded, and not {known}")
+    goes_on = bool((answer["kv"] or {}).get("do_remote_prefill"))
+    if goes_on is last or (len(answer["tokens"]) < tokens) is last:
+        return Answer(Verdict.WRONG, note=f"it ended after {len(answer['tokens'])} of {tokens} tokens")
+    return Answer(Verdict.RIGHT)
 
 
 def name() -> str:

@@ -13,7 +13,7 @@ from tests.integrations.vllm.requests import STATE, TOKENS, FakeRequest, facts, 
 
 from kvplan.integrations.shared.config import ConnectorConfig
 from kvplan.integrations.shared.errors import ConnectorError
-from kvplan.integrations.shared.names import prompt_digest
+from kvplan.integrations.shared.names import held_name, prompt_digest
 from kvplan.integrations.shared.note import PrefillNote, read_note
 from kvplan.integrations.vllm.metadata import (
     BlockIds,
@@ -643,6 +643,112 @@ def test_nothing_is_kept_for_the_next_turn(change: dict[str, Any]) -> None:
     made, request = turn(40, 16, **change)
     assert made.finished(request, ([7, 8], [1]), SERVED) == (False, None)
     assert not made.orders().holds
+
+
+# Requests that are handed over
+
+
+def running(*, generated: int = 16, next_turn: float = 30.0, **more: Any) -> tuple[ConnectorScheduler, FakeRequest]:
+    """A decode engine with a request that a router calls `t`, asked for 100 tokens, of which some are generated."""
+    made = scheduler(FULL)
+    made.next_turn = next_turn
+    request = FakeRequest("d", 40, {"transfer_id": "t", **more}, max_tokens=100)
+    made.arrived(request)
+    request.generated, request.num_computed_tokens = list(range(40, 40 + generated)), 40 + generated - 1
+    return made, request
+
+
+def hand_over(made: ConnectorScheduler, *names: object) -> None:
+    made.arrived(FakeRequest("any", 1, {"hand_over": list(names)}))
+
+
+def one_more_token(request: FakeRequest) -> None:
+    request.generated.append(99)
+    request.num_computed_tokens += 1
+
+
+def test_a_request_that_is_handed_over_ends_with_its_next_token_and_goes_on_elsewhere() -> None:
+    made, request = running()
+    hand_over(made, "t")
+    assert request.max_tokens == 17
+    one_more_token(request)
+    kept, params = made.finished(request, ([7, 8], [1]), SERVED)
+    assert params is not None
+    assert (kept, params["do_remote_prefill"], params["do_remote_decode"]) == (True, True, False)
+    assert (params["remote_num_tokens"], params["remote_block_ids"]) == (56, [[7, 8]])
+    assert params["remote_blocks_expiry_time"] == pytest.approx(time.time() + 30, abs=5)
+    (order,) = told(made).holds
+    assert (order.request, order.held_name) == ("d", held_name("t", prompt_digest([*range(56), 99])))
+    other, goes_on = scheduler(FULL), FakeRequest("e", 57, {**params, "transfer_id": "t"}, max_tokens=83)
+    goes_on.prompt_token_ids = request.all_token_ids
+    other.arrived(goes_on)
+    assert other.matched(goes_on, 0) == 56
+
+
+def test_an_engine_is_told_where_the_request_was_when_its_stream_said_nothing() -> None:
+    """Streams of vLLM have no parameters: what the router knows names the same request."""
+    made, request = running()
+    hand_over(made, "t")
+    one_more_token(request)
+    made.finished(request, ([7, 8], [1]), SERVED)
+    where = {"do_remote_prefill": True, "remote_host": "10.0.0.1", "remote_port": 7600}
+    other, goes_on = scheduler(FULL), FakeRequest("e", 57, {**where, "transfer_id": "t"}, max_tokens=83)
+    goes_on.prompt_token_ids = request.all_token_ids
+    other.arrived(goes_on)
+    assert other.matched(goes_on, 0) == 56
+    other.allocated(goes_on, ([1, 2, 3, 4], [1]), 56)
+    assert other.orders().loads[0].remote.held_name == made.orders().holds[0].held_name
+
+
+def test_tokens_that_a_step_computes_already_come_first() -> None:
+    made, request = running()
+    request.num_output_placeholders = 1  # type: ignore[attr-defined]
+    hand_over(made, "t")
+    assert request.max_tokens == 18
+
+
+def test_a_request_that_has_all_its_tokens_goes_on_nowhere() -> None:
+    made, request = running(generated=99)
+    hand_over(made, "t")
+    assert request.max_tokens == 100
+    one_more_token(request)
+    assert made.finished(request, ([7, 8], [1]), SERVED) == (False, None)
+
+
+def test_a_request_that_ends_by_itself_meanwhile_goes_on_nowhere() -> None:
+    made, request = running()
+    hand_over(made, "t")
+    one_more_token(request)
+    assert made.finished(request, ([7, 8], [1]), "FINISHED_STOPPED") == (False, None)
+
+
+@pytest.mark.parametrize("names", [("u",), (), (1, None)])
+def test_no_other_request_ends(names: tuple[object, ...]) -> None:
+    made, request = running()
+    hand_over(made, *names)
+    assert request.max_tokens == 100
+
+
+def test_an_engine_that_keeps_nothing_hands_nothing_over(caplog: pytest.LogCaptureFixture) -> None:
+    made, request = running(next_turn=0.0)
+    hand_over(made, "t")
+    assert request.max_tokens == 100
+    assert "bidirectional_kv_xfer" in caplog.text
+
+
+def test_a_request_that_is_only_prefilled_here_is_not_handed_over() -> None:
+    made, request = running(do_remote_decode=True)
+    hand_over(made, "t")
+    assert request.max_tokens == 100
+
+
+def test_of_two_requests_of_a_name_the_later_one_is_handed_over() -> None:
+    made, request = running()
+    second = FakeRequest("e", 40, {"transfer_id": "t"}, max_tokens=100)
+    made.arrived(second)
+    made.finished(request, ([7], [1]), "FINISHED_ABORTED")
+    hand_over(made, "t")
+    assert (request.max_tokens, second.max_tokens) == (100, 1)
 
 
 def test_what_is_computed_ahead_is_kept_with_tokens_alone() -> None:

@@ -1,0 +1,70 @@
+"""Hand-overs: requests that run here, and that another engine is to go on with.
+
+A router calls each request by a `transfer_id`. To move one, it names it in `hand_over` of any other request to the same
+engine: the request then ends with its next token, as one that has reached its length, and its caches are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from kvplan.integrations.vllm.metadata import transfer_id
+from kvplan.runtime.ops import logs
+
+# Requests that one message may hand over.
+MOST = 4096
+
+
+class RunningRequest(Protocol):
+    """What is read and changed of a request of vLLM's."""
+
+    request_id: str
+    max_tokens: int
+
+    @property
+    def output_token_ids(self) -> Sequence[int]:
+        """Those generated."""
+
+
+@dataclass(slots=True)
+class HandOvers:
+    """The running requests by what their router calls them, and of those that end soon the length they asked for."""
+
+    _running: dict[str, RunningRequest] = field(default_factory=dict)
+    _asked: dict[str, int] = field(default_factory=dict)
+
+    def arrived(self, request: RunningRequest, params: Mapping[str, object], keeps: bool) -> None:
+        """A request is new: its name is remembered, and those that it hands over end, if this engine `keeps` caches.
+
+        One that is only prefilled here has its next engine anyway. Of two with one name the later one has it.
+        """
+        if (name := transfer_id(params)) and not params.get("do_remote_decode"):
+            self._running[name] = request
+        for other in _handed_over(params):
+            if not keeps:
+                logs.event(logs.WARNING, "hand-over refused", request=other, why="bidirectional_kv_xfer is not set")
+            elif other not in self._running:
+                logs.event(logs.INFO, "hand-over refused", request=other, why="no request of this name runs here")
+            else:
+                self._end(self._running[other])
+
+    def ended(self, request: RunningRequest, params: Mapping[str, object]) -> bool:
+        """A request has ended. Whether it was made to, before it had all tokens that it asked for."""
+        name = transfer_id(params)
+        if self._running.get(name) is request:
+            del self._running[name]
+        return len(request.output_token_ids) < self._asked.pop(request.request_id, 0)
+
+    def _end(self, request: RunningRequest) -> None:
+        """Have a request end with its next token, behind those that a step computes already."""
+        self._asked.setdefault(request.request_id, request.max_tokens)
+        computing = int(getattr(request, "num_output_placeholders", 0))
+        request.max_tokens = min(request.max_tokens, len(request.output_token_ids) + computing + 1)
+
+
+def _handed_over(params: Mapping[str, object]) -> list[str]:
+    """The requests that `kv_transfer_params` hand over; none where they are no list of texts."""
+    given = params.get("hand_over")
+    return [one for one in given if isinstance(one, str)] if isinstance(given, list) and len(given) <= MOST else []
