@@ -45,7 +45,8 @@ class BoundCache:
     `tokens` and `kernel` are the tokens of a logical and of a kernel block (0 for a state). Without a `stride` blocks
     are a page apart. `needs` says which tokens a reader must have; `length` names the range of tokens that a request
     gives for it. A `ring` keeps the last so many tokens, token t where t % ring is (0: every token has a place).
-    A layer takes `padded` bytes of a block at least, and blocks are a multiple of `align` bytes.
+    A layer takes `padded` bytes of a block at least, and blocks are a multiple of `align` bytes. `memory` is where its
+    blocks lie, empty where the side does not say it.
     """
 
     name: str
@@ -64,6 +65,7 @@ class BoundCache:
     ring: int = 0
     padded: int = 0
     align: int = 1
+    memory: str = ""
 
     @property
     def shared(self) -> bool:

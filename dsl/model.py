@@ -277,7 +277,8 @@ class Engine:
     be `{option}`. `docs` say what derived values are. `package` is the engine's in Python, `platforms` are those on
     which it is so. `serve` None: there is no connector for it. `flags`: the engine's own words, `spelled`, -> the key
     of a side that each sets; `aside`: those of them that no cache depends on -> why. `expect` are conditions over a
-    model's own numbers; a false one is a warning. `instead`: kinds that it may store as other ones.
+    model's own numbers; a false one is a warning. `instead`: kinds that it may store as other ones. `memory` maps a
+    kind, a store or `default` to where such caches lie.
     """
 
     name: str
@@ -307,6 +308,7 @@ class Engine:
     flags: Mapping[str, str] = field(default_factory=dict)
     aside: Mapping[str, str] = field(default_factory=dict)
     instead: Mapping[str, Instead] = field(default_factory=dict)
+    memory: Mapping[str, Expr] = field(default_factory=lambda: EMPTY)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,16 +6,22 @@ A plane with all layers of a group that is not called as its cache is `cache@gro
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from kvplan.plan.types import Ints, Planes, Worker
 
+# Between the two memories that the blocks of a plane lie in.
+BOTH = "+"
+
 
 @dataclass(frozen=True, slots=True)
 class Plane:
-    """One plane of a worker. `at` has the global index on every axis outside `block` but `layer`; sizes are bytes."""
+    """One plane of a worker. `at` has the global index on every axis outside `block` but `layer`; sizes are bytes.
+
+    `memory` is where its side declares that it lies, empty where it does not.
+    """
 
     name: str
     cache: str
@@ -25,6 +31,7 @@ class Plane:
     part: str | None
     page: int
     stride: int
+    memory: str = ""
 
 
 def planes(worker: Worker) -> tuple[Plane, ...]:
@@ -37,6 +44,22 @@ def entries(worker: Worker) -> tuple[Planes, ...]:
     """For every plane by number, the entry of the plan that it comes from."""
     found = {number: entry for entry in worker.planes for number, _ in _numbered(entry)}
     return tuple(found[number] for number in sorted(found))
+
+
+def extents(worker: Worker) -> tuple[Plane, ...]:
+    """Where the blocks of a worker's planes lie: every plane by number, in its first memory, then those whose further
+    blocks lie in a second one, in that."""
+    every = planes(worker)
+    firsts = (replace(plane, memory=plane.memory.partition(BOTH)[0]) for plane in every)
+    further = (replace(plane, memory=plane.memory.partition(BOTH)[2]) for plane in every if BOTH in plane.memory)
+    return *firsts, *further
+
+
+def further(worker: Worker) -> dict[int, int]:
+    """For every plane whose blocks lie in two memories, by number, the number of its second extent."""
+    every = planes(worker)
+    numbers = [number for number, plane in enumerate(every) if BOTH in plane.memory]
+    return {number: len(every) + place for place, number in enumerate(numbers)}
 
 
 def strides(worker: Worker) -> Ints:
@@ -57,5 +80,5 @@ def _one(entry: Planes, chosen: tuple[tuple[int, int], ...]) -> tuple[int, Plane
     whose = entry.cache if layer is not None or entry.group == entry.cache else f"{entry.cache}@{entry.group}"
     words = [whose, layer, *at.values(), entry.part]
     name = ".".join(str(word) for word in words if word is not None)
-    plane = Plane(name, entry.cache, entry.group, layer, tuple(at.items()), entry.part, entry.page, entry.stride)
-    return number, plane
+    sizes = entry.page, entry.stride
+    return number, Plane(name, entry.cache, entry.group, layer, tuple(at.items()), entry.part, *sizes, entry.memory)

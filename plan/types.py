@@ -16,6 +16,7 @@ __all__ = [
     "ALL",
     "CONTEXT",
     "FORMAT",
+    "MEMORIES",
     "Blocks",
     "Group",
     "Interval",
@@ -38,6 +39,9 @@ __all__ = [
 
 FORMAT = 2
 CONTEXT = "context"
+# Where the blocks of a cache lie: in the host's memory, in a device's, or in both, where the first blocks of a pool are
+# those of the first one.
+MEMORIES = ("host", "device", "device+host", "host+device")
 
 Place = tuple[int, int]
 Interval = tuple[int, int]
@@ -60,7 +64,7 @@ class Planes:
     `loops` are the loops outside `block`, outermost first: (axis, global indices, planes per step). Plane number
     = `first` + sum(index * step). A page has `page` bytes; pages of one plane lie `stride` bytes apart, one after the
     other unless it is given. `layers` are the global layers that lie inside a page, none where each has planes of its
-    own. A group that is called as its cache may be left out.
+    own. A group that is called as its cache may be left out. `memory` is one of MEMORIES where the side declares it.
     """
 
     cache: str
@@ -72,6 +76,7 @@ class Planes:
     stride: int = 0
     views: tuple[View, ...] = ()
     layers: tuple[int, ...] = ()
+    memory: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "group", self.group or self.cache)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kvplan.compiler.bind.caches import stored, with_shares
 from kvplan.compiler.bind.instead import as_stored
 from kvplan.compiler.bind.key import is_usual, side_key
+from kvplan.compiler.bind.memory import with_memory
 from kvplan.compiler.bind.mesh import mesh_sizes, workers
 from kvplan.compiler.bind.options import option_values
 from kvplan.compiler.bind.require import check_requirements
@@ -84,7 +85,7 @@ def _paged(
     kept = [cache for name, cache in sorted(model.caches.items()) if name not in why]
     check_keys(engine, given, override_keys(engine, [cache.name for cache in kept]))
     plain = tuple(stored(library.kind(cache.kind), cache, engine, env, lambda: library.storages) for cache in kept)
-    caches = tuple(with_shares(plain, given, sizes))
+    caches = with_memory(with_shares(plain, given, sizes), engine, env, given)
     env["listed"] = sum(bool(tensor.shares) for cache in caches for tensor in cache.tensors)
     check_requirements(engine, model, caches, env)
     side = _side(engine, model, sizes, env, given)

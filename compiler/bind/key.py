@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kvplan.compiler.bind.memory import memory_words
 from kvplan.compiler.bind.mesh import stages
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.side.keys import SHARE
@@ -25,6 +26,7 @@ def side_key(
     words += [f"{name}={as_written(env[name])}" for name in engine.options if name in given]
     words += [f"{name}={value}" for name, value in changed.items()]
     words += _shares(side)
+    words += memory_words(side.caches, engine, env)
     words += _cut(filled(engine.mesh.layers, env), side, drafts)
     form = filled(engine.groups.form, env)
     words += [f"groups={given['groups']}"] if given.get("groups", form) != form else []

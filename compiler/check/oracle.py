@@ -103,18 +103,18 @@ def planes(side: BoundSide, worker: BoundWorker) -> dict[str, OraclePlane]:
     """Every plane of `worker` by name: `cache[.layer][.other axis][.part]`, numbers global. Empty ones are none."""
     every = list(_planes(side, worker))
     caches = {cache.name: cache for cache in side.caches}
-    row = _row(side, worker, every)
-    return {p.name: replace(p, stride=stride(caches[p.cache], p.page, row)) for p in every if p.page}
+    row = {name: _row(side, worker, every, cache.memory) for name, cache in caches.items()}
+    return {p.name: replace(p, stride=stride(caches[p.cache], p.page, row[p.cache])) for p in every if p.page}
 
 
-def _row(side: BoundSide, worker: BoundWorker, every: list[OraclePlane]) -> int:
-    """Bytes of the most pages in a block, padded as their caches say and rounded up as all of them need."""
-    used = []
+def _row(side: BoundSide, worker: BoundWorker, every: list[OraclePlane], memory: str) -> int:
+    """Bytes of the most pages in a block of one memory, padded as their caches say and rounded up as all need."""
+    mine, used = [cache for cache in side.caches if cache.memory == memory], []
     for members in side.stored or [group.members for group in side.groups]:
         here = {cache: [n for name, n in members if name == cache and n in worker.layers] for cache, _ in members}
         pages = {cache: _pages(worker, side, every, cache, numbers) for cache, numbers in here.items()}
-        used.append(sum(max(pages[c.name], len(here[c.name]) * c.padded) for c in side.caches if c.name in here))
-    unit = lcm(*(c.align for c in side.caches if any(n in worker.layers for n in c.layers)))
+        used.append(sum(max(pages[c.name], len(here[c.name]) * c.padded) for c in mine if c.name in here))
+    unit = lcm(*(c.align for c in mine if any(n in worker.layers for n in c.layers)))
     return -(-max(used, default=0) // unit) * unit
 
 

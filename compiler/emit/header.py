@@ -121,7 +121,7 @@ def _block(side: Side, entry: Planes) -> str:
     groups = {other.group for worker in side.workers for other in worker.planes if other.cache == entry.cache}
     count += f" of {entry.group}, one of {len(groups)} groups" if len(groups) > 1 else ""
     if group.store == "state":
-        return f"one slot; {count}"
+        return f"one slot; {count}{where(entry)}"
     rows = sorted({tensors.tokens_per_row(view, group) for view in entry.views})
     text = f"{group.kernel:,} tokens" + (f" in rows of {' and '.join(map(str, rows))}" if rows != [1] else "")
     if group.ratio > 1:
@@ -129,7 +129,14 @@ def _block(side: Side, entry: Planes) -> str:
     if group.shards > 1:
         text += f"; {group.shards} shards take turns of {group.chunk:,}"
     text += f"; a ring of {group.ring:,} tokens" if group.ring else ""
-    return f"{text}; {count}"
+    return f"{text}; {count}{where(entry)}"
+
+
+def where(entry: Planes) -> str:
+    """`, in host memory`, nothing where the side does not declare it."""
+    first, _, rest = entry.memory.partition("+")
+    more = f", further blocks in {rest} memory" if rest else ""
+    return f", in {first} memory{more}" if first else ""
 
 
 def _move(move: Moves, pairs: str) -> str:

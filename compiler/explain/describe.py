@@ -114,6 +114,7 @@ def _page(side: Side, found: list[tuple[int, Planes]]) -> Plain:
         "planes": _names(side.workers[number], entry),
         "bytes": entry.page,
         "stride": entry.stride,
+        **({"memory": entry.memory} if entry.memory else {}),
         "views": [
             {"tensor": v.tensor, "dtype": v.dtype, "offset": v.offset, "axes": [list(axis) for axis in v.axes]}
             for v in entry.views

@@ -15,6 +15,7 @@ from kvplan.compiler.side.options import Env, number, settle, value_of
 from kvplan.dsl.lang.nodes import Expr, SizeSet, Value
 from kvplan.dsl.model import Engine
 from kvplan.dsl.text.diagnostics import DslError
+from kvplan.dsl.text.grouped import grouped
 
 Over = Mapping[str, int]
 T = TypeVar("T")
@@ -34,11 +35,12 @@ class RuleInputs:
 
 @dataclass(frozen=True, slots=True)
 class DerivedValues:
-    """Everything derived: for the side as a whole (`env`), for each cache, and what caches make of their pages."""
+    """Everything derived: for the side as a whole (`env`), for each cache, and what the caches of each memory make of
+    their pages."""
 
     env: Env
     caches: Mapping[str, Env]
-    pool: PagePool | None
+    pools: Mapping[str, PagePool]
 
 
 def derived(facts: RuleInputs, over: Over) -> DerivedValues:
@@ -47,13 +49,18 @@ def derived(facts: RuleInputs, over: Over) -> DerivedValues:
     Raises Refused (C114, C116, C118, C138).
     """
     known = {c.name: {**_measured(facts, c), **_of(over, c.name)} for c in facts.side.caches}
-    pool = _pool(facts, known) if facts.pools and known else None
-    shapes = {"shapes": _shapes(facts, pool) if pool else 1}
-    caches = {name: _settled(facts.engine, {**env, **shapes, **_pooled(pool, name)}) for name, env in known.items()}
+    pools = _pools(facts, known) if facts.pools else {}
+    shapes = {"shapes": max((_shapes(facts, pool) for pool in pools.values()), default=1)}
+    caches = {
+        c.name: _settled(facts.engine, {**known[c.name], **shapes, **_pooled(pools.get(c.memory), c.name)})
+        for c in facts.side.caches
+    }
     main = _main(facts.side, known)
     plain = {**_measured(facts, main), **_of(over, None), **shapes}
-    env = {**plain, **_pooled(pool, main.name if main else None)}
-    return DerivedValues(_settled(facts.engine, env), caches, pool)
+    # A side without caches of tokens is paged as its first cache is pooled.
+    memory = next((c.memory for c in (main, *facts.side.caches) if c), "")
+    env = {**plain, **_pooled(pools.get(memory), main.name if main else None)}
+    return DerivedValues(_settled(facts.engine, env), caches, pools)
 
 
 def _measured(facts: RuleInputs, cache: BoundCache | None) -> Env:
@@ -84,10 +91,12 @@ def _main(side: BoundSide, known: Mapping[str, Env]) -> BoundCache | None:
     return max(tokens, key=lambda cache: (cache.needs.keep is None, widths[cache.name]), default=None)
 
 
-def _pool(facts: RuleInputs, known: Mapping[str, Env]) -> PagePool:
+def _pools(facts: RuleInputs, known: Mapping[str, Env]) -> dict[str, PagePool]:
+    """What the caches of each memory make of their pages."""
     rule = facts.engine.groups
-    inside = rule.inside is not None and _holds(facts.engine, rule.inside, facts.env)
-    return pooled([_entry(facts, cache, known[cache.name]) for cache in facts.side.caches], inside)
+    inside = rule.inside is not None and bool(known) and _holds(facts.engine, rule.inside, facts.env)
+    every = grouped((cache.memory, _entry(facts, cache, known[cache.name])) for cache in facts.side.caches)
+    return {memory: pooled(entries, inside) for memory, entries in every.items()}
 
 
 def _entry(facts: RuleInputs, cache: BoundCache, env: Env) -> PooledCache:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
+from types import MappingProxyType
 from typing import TypeVar
 
 from kvplan.compiler.bound import BoundCache, BoundGroup, Members
@@ -23,26 +24,31 @@ Split = tuple[Bucket, list[Layers]]
 Key = Callable[[BoundCache], object]
 T = TypeVar("T")
 BY_RETENTION = "by_retention"
+NO_POOLS: Mapping[str, PagePool] = MappingProxyType({})
 
 
 def form(
     rule: GroupRules,
     caches: Sequence[BoundCache],
-    pool: PagePool | None = None,
+    pools: Mapping[str, PagePool] = NO_POOLS,
     stored: Sequence[Members] = (),
 ) -> tuple[BoundGroup, ...]:
     """The groups of a side, named by their caches (`a+b`), numbered where the layers of one take several.
 
+    Caches that lie in different memories never share blocks: each memory has `pools` of its own.
     `stored` are the members of the engine's own groups where this is another rule: layers that share a block go on
     doing so, and tables that are the engine's one table by several names are marked as such.
     """
     groups: list[BoundGroup] = []
-    splits = _splits(rule, caches, pool) if caches else []
+    memories = grouped((cache.memory, cache) for cache in caches)
+    splits = [split for memory, some in memories.items() for split in _splits(rule, some, pools.get(memory))]
+    arenas = {memory: number for number, memory in enumerate(memories)}
     for bucket, parts in [(bucket, _as_stored(bucket, parts, stored)) for bucket, parts in splits]:
         name = "+".join(cache.name for cache in bucket)
         for index, part in enumerate(parts):
             label = f"{name}.{index}" if len(parts) > 1 else name
-            groups.append(_group(label, bucket, part, 0 if rule.overlay == "true" else len(groups)))
+            arena = arenas[bucket[0].memory] if rule.overlay == "true" else len(groups)
+            groups.append(_group(label, bucket, part, arena))
     names = [group.name for group in groups]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise BadInput("S019", f"two groups would be called {twice[0]!r}", "name the caches without dots and numbers")

@@ -104,7 +104,7 @@ def layout(side: BoundSide) -> tuple[object, ...]:
     """What is stored and where it lies, on one of every sort of workers. Raises Refused (C10x)."""
     sorts = {(_held(side, worker), worker.layers): worker for worker in side.workers}
     units = [place(side, worker) for worker in sorts.values()]
-    stored = [(cache.name, cache.layers, cache.tensors, cache.needs) for cache in side.caches]
+    stored = [(cache.name, cache.layers, cache.tensors, cache.needs, cache.memory) for cache in side.caches]
     return side.groups, side.token_shards, side.interleave_tokens, stored, units
 
 

@@ -57,12 +57,12 @@ def _bound(facts: RuleInputs, own: GroupRules, named: str, over: Over) -> tuple[
     found = derived(facts, over)
     caches = tuple(_paged(cache, facts.engine, found.caches[cache.name]) for cache in facts.side.caches)
     ways, chunk = _turns(facts.engine, facts.side, found.env)
-    groups = form(own, caches, found.pool)
+    groups = form(own, caches, found.pools)
     paged = replace(facts.side, caches=caches, groups=groups, token_shards=ways, interleave_tokens=chunk)
     if named == own.form:
         return found, paged
     stored = tuple(group.members for group in groups)
-    return found, replace(paged, groups=form(replace(own, form=named), caches, None, stored), stored=stored)
+    return found, replace(paged, groups=form(replace(own, form=named), caches, stored=stored), stored=stored)
 
 
 def _paged(cache: BoundCache, engine: Engine, env: Env) -> BoundCache:

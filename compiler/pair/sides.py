@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 
 from kvplan.compiler.bound import BoundGroup, BoundSide, BoundTensor, BoundWorker
 from kvplan.compiler.errors import Refused
@@ -57,7 +58,7 @@ def _planes(side: PlacedSide, worker: BoundWorker, unit: PlacedCache) -> list[Pl
     # Of all tensors, which share an axis out alike: a page may hold padding alone.
     for name in tensors:
         held |= side.holds[worker.number][cache.name, name]
-    return [_part(unit, part, tensors, held) for part in unit.parts]
+    return [replace(_part(unit, part, tensors, held), memory=cache.memory) for part in unit.parts]
 
 
 def _part(

@@ -58,8 +58,8 @@ def place(side: BoundSide, worker: BoundWorker) -> tuple[PlacedCache, ...]:
     caches = {cache.name: cache for cache in side.caches}
     found = [(group.name, name, layers) for group in side.groups for name, layers in _by_cache(group.members, worker)]
     sizes = {(name, len(layers)): local_sizes(side, worker, caches[name], len(layers)) for _, name, layers in found}
-    row = _row(side, worker)
-    parts = {key: tuple(_apart(of, part, row) for part in _parts(of)) for key, of in sizes.items()}
+    rows = {memory: _row(side, worker, memory) for memory in {cache.memory for cache in side.caches}}
+    parts = {key: tuple(_apart(of, part, rows[of.cache.memory]) for part in _parts(of)) for key, of in sizes.items()}
     units: list[PlacedCache] = []
     for group_name, name, layers in found:
         first = units[-1].first + units[-1].planes if units else 0
@@ -86,10 +86,12 @@ def _by_cache(members: Members, worker: BoundWorker) -> list[tuple[str, tuple[in
     return [(name, layers) for name, layers in found if layers]
 
 
-def _row(side: BoundSide, worker: BoundWorker) -> int:
-    """The bytes that most layers that share blocks take in one, over all planes, up to what caches are aligned to."""
-    caches = {cache.name: cache for cache in side.caches}
-    blocks = [_by_cache(members, worker) for members in side.block_members]
+def _row(side: BoundSide, worker: BoundWorker, memory: str) -> int:
+    """The bytes that most layers of one memory that share blocks take in one, over all planes, up to what caches are
+    aligned to."""
+    caches = {cache.name: cache for cache in side.caches if cache.memory == memory}
+    alike = [tuple(member for member in members if member[0] in caches) for members in side.block_members]
+    blocks = [_by_cache(members, worker) for members in alike]
     rows = [sum(_least(side, worker, caches[name], len(layers)) for name, layers in stored) for stored in blocks]
     align = lcm(*(caches[name].align for stored in blocks for name, _ in stored))
     return -(-max(rows, default=0) // align) * align

@@ -12,7 +12,7 @@ from kvplan.dsl.model import Engine
 # Beside those of an engine. A pool has no place in a plan: only what follows copies through blocks asks for its size.
 POOL = "blocks"
 OTHER_KEYS = ("engine", "groups", POOL, "layers", "without")
-SHARE = "share."
+SHARE, MEMORY = "share.", "memory."
 
 
 def side_keys(engine: Engine, text: str) -> dict[str, str]:
@@ -36,7 +36,7 @@ def check_keys(engine: Engine, given: Iterable[str], overrides: Iterable[str]) -
     """Refuse a key that neither the engine nor any side has (S005); `overrides` are keys of derived values."""
     known = {*_keys(engine), *overrides}
     for key in given:
-        if key not in known and not key.startswith(SHARE):
+        if key not in known and not key.startswith((SHARE, MEMORY)):
             raise _unknown(engine, key, known)
 
 

@@ -100,6 +100,7 @@ def parse_engine(sink: Sink, root: YamlTable, name: str, kinds: Kinds) -> Engine
         mesh=keys.mesh,
         stride=_by_cache(sink, keys.stride, {*known, *PAGED, *ALIKE, *PLACED}, kinds),
         kernels=_kernels(sink, keys.kernels, {*axes, *WORDS}, kinds),
+        memory=_by_cache(sink, keys.memory, {*options, *told, *axes, *WORDS}, kinds, "a memory is expected"),
         dump=_dump(sink, keys.dump, kinds) if keys.dump.tree is not None else None,
         docs={name: doc for name, (_, doc) in derived.items()},
         doc=keys.doc,
@@ -150,10 +151,16 @@ def _check_requirement(
     check_sentence(sink, keys.say, names | common)
 
 
-def _by_cache(sink: Sink, given: Mapping[YamlScalar, Expr], known: set[str], kinds: Kinds) -> dict[str, Expr]:
-    """Kind, store or `default` to a number of bytes."""
+def _by_cache(
+    sink: Sink,
+    given: Mapping[YamlScalar, Expr],
+    known: set[str],
+    kinds: Kinds,
+    wanted: str = "a number of bytes is expected",
+) -> dict[str, Expr]:
+    """Kind, store or `default` to what is `wanted`."""
     for expr in given.values():
-        check_names(sink, expr, known, "a number of bytes is expected")
+        check_names(sink, expr, known, wanted)
     return {whose: expr for whose, expr in given.items() if _is_whose(sink, whose, kinds)}
 
 

@@ -313,6 +313,12 @@ class EngineKeys(DocumentKeys):
         required=True,
     )
     stride: Named[Expr] = key(BY_CACHE, "kind, store or `default` → bytes between two blocks; without it, the page")
+    memory: Named[Expr] = key(
+        BY_CACHE,
+        "kind, store or `default` → where the blocks of such caches lie: `'host'`, `'device'`, or in both, the first"
+        " blocks in the first one: `'device+host'`, `'host+device'`. `''`, as without a rule: together with all other"
+        " caches of which nothing is said. A side may say it of one cache: `memory.NAME=host`",
+    )
     groups: GroupsKeys = key(GROUPS, "how layers form groups, each with a block table", required=True)
     mesh: MeshRules = key(MESH, "how workers are arranged, and what is shared out over them", required=True)
     legend: Named[str] = key(LEGEND, LEGEND_DOC)

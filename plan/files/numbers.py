@@ -17,7 +17,7 @@ from kvplan.plan import expand
 from kvplan.plan.errors import PlanFormatError
 from kvplan.plan.needs import Needs
 from kvplan.plan.spans import page_rows
-from kvplan.plan.types import Group, Ints, Nest, PageRange, Pair, Plan, Planes, Read, Side, Table
+from kvplan.plan.types import MEMORIES, Group, Ints, Nest, PageRange, Pair, Plan, Planes, Read, Side, Table
 
 # As many as the compiler makes: planes of a worker, and spans of a table.
 MOST_PLANES, MOST_SPANS = 1 << 16, 1 << 24
@@ -232,11 +232,16 @@ def _pages(entries: tuple[Planes, ...], groups: dict[str, Group]) -> Ints:
     if total > MOST_PLANES:
         _bad(f"a worker has more than {MOST_PLANES} planes")
     pages = np.zeros(total, np.int64)
+    memories: dict[str, str] = {}
     for entry in entries:
         if entry.group not in groups:
             _bad(f"planes of {entry.cache} are of the group {entry.group}, and the side lacks it")
         if not 0 < entry.page <= entry.stride:
             _bad(f"pages of {entry.cache} have {entry.page} bytes, {entry.stride} bytes apart")
+        if entry.memory not in ("", *MEMORIES):
+            _bad(f"planes of {entry.cache} lie in the memory {entry.memory!r}, which is none of {', '.join(MEMORIES)}")
+        if memories.setdefault(entry.group, entry.memory) != entry.memory:
+            _bad(f"planes of the group {entry.group} lie in unlike memories")
         numbers = _plane_numbers(entry, total)
         if (pages[numbers] > 0).any() or len(np.unique(numbers)) < len(numbers):
             _bad(f"two planes of a worker have one number, one of them of {entry.cache}")

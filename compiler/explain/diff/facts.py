@@ -89,15 +89,18 @@ def _stored(name: str, side: Side) -> Iterator[Fact]:
     layers: dict[str, set[int]] = {}
     tensors: dict[tuple[str, str], tuple[str, dict[str, int]]] = {}
     whole: dict[tuple[str, str], int] = {}
+    memories: dict[str, str] = {}
     for worker in side.workers:
         for cache, axis, (_, end) in worker.holds:
             whole[cache, axis] = max(whole.get((cache, axis), 0), end)
         for entry in worker.planes:
             layers.setdefault(entry.cache, set()).update(_layers(entry))
             tensors.update({(entry.cache, view.tensor): (view.dtype, _extents(view)) for view in entry.views})
+            memories[entry.cache] = entry.memory or "not declared"
     for cache, numbers in layers.items():
         yield Fact(Subject("CACHE", name, cache), "stored")
         yield Fact(Subject("LAYERS", name, cache), f"{many(len(numbers), 'layer')} ({ranges(numbers)})")
+        yield Fact(Subject("MEMORY", name, cache), memories[cache])
     for (cache, tensor), (dtype, extents) in tensors.items():
         yield Fact(Subject("TENSOR", name, cache, tensor), "stored")
         yield Fact(Subject("DTYPE", name, cache, tensor), dtype)

@@ -78,6 +78,7 @@ TABLE = (
     DiffRule("PLACE", BYTES, "A tensor begins at another byte of its page.", detail=True),
     DiffRule("STEPS", BYTES, "Items of a tensor lie further apart, or nearer.", detail=True),
     DiffRule("PLANES", BYTES, "A worker has other planes, or numbers them otherwise.", detail=True),
+    DiffRule("MEMORY", BYTES, "A cache lies in another memory, of the host or of a device.", cause=True),
     DiffRule("GROUP_PAIRS", BYTES, "Other groups of the two sides meet.", detail=True),
     DiffRule("NEEDS", BYTES, "Other tokens of a request are moved.", cause=True),
     DiffRule("SPANS", BYTES, "Spans lie elsewhere, as a page of theirs has changed.", detail=True),

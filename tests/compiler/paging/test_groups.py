@@ -49,7 +49,7 @@ def sizes(parts: list[list[tuple[str, int]]]) -> list[int]:
 def test_caches_that_need_the_same_blocks_are_one_group_whatever_their_pages() -> None:
     pool = pooled([full("latent", 3, 1000), full("keys", 3, 17)], inside=False)
     assert (pool.way, pool.page) == (ONE, 0)
-    (group,) = form(RULE, [entry.cache for entry in pool.entries], pool)
+    (group,) = form(RULE, [entry.cache for entry in pool.entries], {"": pool})
     assert group.name == "latent+keys"
     assert [layer for _, layer in group.members] == [0, 0, 1, 1, 2, 2]
 
@@ -58,7 +58,7 @@ def test_caches_that_need_the_same_blocks_are_one_group_whatever_their_pages() -
 def test_caches_that_need_other_blocks_are_not(other: PooledCache) -> None:
     pool = pooled([full("a", 2, 100), other], inside=False)
     assert pool.way == ALIKE
-    assert len(form(RULE, [entry.cache for entry in pool.entries], pool)) == 2
+    assert len(form(RULE, [entry.cache for entry in pool.entries], {"": pool})) == 2
 
 
 def test_pages_come_to_the_largest_outside_blocks_and_keep_their_bytes_inside() -> None:

@@ -152,6 +152,7 @@ def cases() -> dict[str, tuple[Files, Files]]:
         "PLACE": view(lambda one: replace(one, offset=one.offset + 256)),
         "STEPS": axis("token", lambda one: (one[0], one[1], one[2] + 2)),
         "PLANES": planes(lambda entry: replace(entry, first=1)),
+        "MEMORY": planes(lambda entry: replace(entry, memory="host")),
         "GROUP_PAIRS": edited(
             lambda found: replace(found, digest="other", pairs=(replace(found.pairs[0], page=0),))
         ),

@@ -1,0 +1,44 @@
+"""Memory: where the blocks of each cache lie, as the engine's file says it, or the side: `memory.CACHE=host`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from kvplan.compiler.bound import BoundCache
+from kvplan.compiler.errors import BadInput, Refused
+from kvplan.compiler.side.keys import MEMORY
+from kvplan.compiler.side.options import Env
+from kvplan.compiler.side.text import nearest, unknown
+from kvplan.dsl.lang.evaluate import evaluate
+from kvplan.dsl.model import Engine
+from kvplan.plan.types import MEMORIES
+
+
+def with_memory(
+    caches: Sequence[BoundCache], engine: Engine, env: Env, given: Mapping[str, str]
+) -> tuple[BoundCache, ...]:
+    """The caches with where they lie. Raises BadInput (S005, S009), Refused (C114)."""
+    said = {key.removeprefix(MEMORY): value for key, value in given.items() if key.startswith(MEMORY)}
+    names = [cache.name for cache in caches]
+    for name, value in said.items():
+        if name not in names:
+            raise unknown("side key", MEMORY + name, [MEMORY + known for known in names])
+        if value not in MEMORIES:
+            raise BadInput("S009", f"{MEMORY}{name}={value} is not a memory", nearest(value, MEMORIES))
+    return tuple(replace(c, memory=said.get(c.name) or by_rule(c, engine, env)) for c in caches)
+
+
+def by_rule(cache: BoundCache, engine: Engine, env: Env) -> str:
+    """Where a cache lies by its engine's file; nothing where that does not say it. Raises Refused (C114)."""
+    rule = engine.memory.get(cache.kind) or engine.memory.get(cache.store) or engine.memory.get("default")
+    value = evaluate(rule, env) if rule else ""
+    if value not in ("", *MEMORIES):
+        said = f"`memory` of {engine.name} comes out as {value!r} for {cache.name!r}"
+        raise Refused("C114", said, f"mend the engine's file: {', '.join(MEMORIES)}, or '' where it is not said")
+    return str(value)
+
+
+def memory_words(caches: Sequence[BoundCache], engine: Engine, env: Env) -> list[str]:
+    """`memory.CACHE=host` for each that lies elsewhere than its engine's file says."""
+    return [f"{MEMORY}{c.name}={c.memory}" for c in caches if c.memory != by_rule(c, engine, env)]
