@@ -101,7 +101,7 @@ def _copy(link: Any, stage: Stage, runs: Any) -> None:
         assert isinstance(move, StagedMove)
         stage.begin()
         assert move.ready(), "every buffer is free"
-        stage.copy(partial(move.piece.copy, address=move.address), True).result()
+        stage.of(move.piece.memory).copy(partial(move.piece.copy, address=move.address), True).result()
         move.release()
 
 

@@ -155,7 +155,8 @@ class Endpoint:
         """Raises what the transport raises, and LimitedError for a stage of no size."""
         geometry = self.pool.geometry
         self.stage = Stage(self._stage_bytes, self.transport, geometry, self.owner.sleep.wake)
-        self.transport.register(geometry.regions, geometry.mem_type)
+        for mem_type, regions in geometry.by_type():
+            self.transport.register(regions, mem_type)
         # Before a stage is registered: nobody else reads or writes that.
         self.metadata = self.transport.metadata()
 

@@ -34,7 +34,8 @@ class LocalCarrier:
         self._source, self._target = made("prefill"), made("decode")
         for pools, transport in zip(self._pools, (self._source, self._target), strict=True):
             for pool in pools:
-                transport.register(pool.geometry.regions, pool.geometry.mem_type)
+                for mem_type, regions in pool.geometry.by_type():
+                    transport.register(regions, mem_type)
         self._peer = self._target.add_peer(self._source.metadata())
         self._source.add_peer(self._target.metadata())
         self._links: dict[tuple[int, int], PreparedLink] = {}

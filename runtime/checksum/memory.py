@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -57,11 +57,22 @@ def total(pool: Pool, words: TensorWords, rows: tuple[Ints, Ints, Ints], table: 
 
     Raises BadRequestError for a block that the pool does not have.
     """
-    block = rows[0]
-    blocks = int(pool.geometry.count[words.plane])
+    block, second = rows[0], pool.further.get(words.plane)
+    first = int(pool.geometry.count[words.plane])
+    blocks = first if second is None else first + int(pool.geometry.count[second])
     if block.size and (block.min() < 0 or block.max() >= blocks):
         raise BadRequestError(f"kernel blocks from {block.min()} to {block.max()}, the pool has {blocks} from 0")
-    if pool.geometry.mem_type == "DRAM":
+    if second is None:
+        return _total(pool, words, rows, table)
+    here, there = block < first, block >= first
+    found = _total(pool, words, (block[here], rows[1][here], rows[2][here]), table)
+    beyond = (block[there] - first, rows[1][there], rows[2][there])
+    return found + _total(pool, replace(words, plane=second), beyond, table)
+
+
+def _total(pool: Pool, words: TensorWords, rows: tuple[Ints, Ints, Ints], table: Ints) -> int:
+    """The sum where all rows lie in one extent of the plane, `words.plane`."""
+    if pool.geometry.mem_types[pool.geometry.region[words.plane]] == "DRAM":
         return on_host(_host(pool, words.plane), _stride(pool, words), words, rows, table)
     return on_device(_device(pool, words.plane), _stride(pool, words), words, rows, table)
 

@@ -22,7 +22,7 @@ CHECKSUM = 16
 HEAD = len(MAGIC) + CHECKSUM
 LARGEST = 16 << 20
 # What a release speaks, how a stage is laid out included, and what one spoke that did not say it in every card.
-PROTOCOL, UNSAID = 11, 2
+PROTOCOL, UNSAID = 12, 2
 NONCE = 16
 MOST_WORKERS = 1 << 16
 MOST_PLANES = 1 << 16
@@ -40,6 +40,7 @@ Number = Annotated[int, msgspec.Meta(ge=0, le=MOST_WORKERS)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 62))]
 Column = Annotated[tuple[int, ...], msgspec.Meta(max_length=MOST_PLANES)]
 Rows = Annotated[tuple[tuple[int, int, int], ...], msgspec.Meta(max_length=MOST_PLANES)]
+MemTypes = Annotated[tuple[Text, ...], msgspec.Meta(max_length=MOST_PLANES)]
 Addresses = Annotated[tuple[Text, ...], msgspec.Meta(max_length=MOST_WORKERS)]
 Settings = Annotated[dict[Text, Text], msgspec.Meta(max_length=MOST_SETTINGS)]
 
@@ -69,6 +70,7 @@ class EngineCard(msgspec.Struct, frozen=True, tag="engine"):
 class WorkerCard(msgspec.Struct, frozen=True, tag="worker"):
     """Where one worker's planes lie, by plane number, and what the transport needs to reach them.
 
+    `regions` are rows (address, bytes, device), `mem_types` what NIXL calls the memory of each.
     `fabrics` are those over which they are read without the worker's help. `stage` are the bytes of a buffer into which
     it packs for who asks, 0 for none.
     """
@@ -85,12 +87,12 @@ class WorkerCard(msgspec.Struct, frozen=True, tag="worker"):
     device: Column
     region: Column
     regions: Rows
-    mem_type: Text
     metadata: bytes
     checksum: Nonce
     protocol: Count = UNSAID
     fabrics: Annotated[tuple[Text, ...], msgspec.Meta(max_length=MOST_FABRICS)] = ()
     stage: Count = 0
+    mem_types: MemTypes = ()
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
@@ -254,7 +256,7 @@ def describe(
         worker=worker,
         plan=plan.digest,
         regions=regions,
-        mem_type=geometry.mem_type,
+        mem_types=geometry.mem_types,
         metadata=metadata,
         checksum=checksum(metadata),
         protocol=PROTOCOL,
@@ -278,9 +280,9 @@ def geometry(card: WorkerCard) -> Geometry:
         regions = np.array(card.regions, np.int64).reshape(-1, 3)
     except OverflowError as error:
         raise CardError(f"worker {card.worker} sends an address or size beyond the address space") from error
-    return _geometry(columns, regions, card.mem_type)
+    return _geometry(columns, regions, card.mem_types)
 
 
-def _geometry(columns: dict[str, Ints], regions: Ints, mem_type: str) -> Geometry:
+def _geometry(columns: dict[str, Ints], regions: Ints, mem_types: tuple[str, ...]) -> Geometry:
     base, stride, page, count, device, region = (columns[name] for name in COLUMNS)
-    return Geometry(base, stride, page, count, device, region, regions, mem_type)
+    return Geometry(base, stride, page, count, device, region, regions, mem_types)

@@ -53,7 +53,8 @@ class PageUnpacks:
             raise BadRequestError(f"request {asked.request}: this worker has no stage")
         piece = images.piece(asked, self._pieces)
         _check_written(asked.request, piece, demand, shard)
-        self._pieces[asked.number] = unpack = PageUnpack(StagedMove(stage, piece, self._peer, push=False))
+        move = StagedMove(stage.of(piece.memory), piece, self._peer, push=False)
+        self._pieces[asked.number] = unpack = PageUnpack(move)
         self._lend(asked.request, asked.number, unpack, control)
 
     def give_back(self, number: int, moved: bool) -> bool:

@@ -30,16 +30,17 @@ class DeviceArray:
 
 
 def enter(geometry: Geometry) -> None:
-    """Have this thread speak of the device that memory is on, if it is on one and the thread speaks of none yet.
+    """Have this thread speak of the device that memory is on, if any of it is and the thread speaks of none yet.
 
     Of a new thread CUDA thinks that it means the first device. UCX finds no way between GPUs for one without a context,
     and what torch asks for there makes a context on the first device, of hundreds of megabytes, in each process.
     """
-    if geometry.mem_type != "VRAM" or getattr(_thread, "entered", False):
+    devices = [device for mem_type, device in geometry.memories if mem_type == "VRAM"]
+    if not devices or getattr(_thread, "entered", False):
         return
     _thread.entered = True
     try:
-        _enter(ctypes.CDLL(DRIVER), int(geometry.device.min()))
+        _enter(ctypes.CDLL(DRIVER), min(devices))
     except OSError as error:  # Another maker's device has no such driver.
         logs.event(logs.DEBUG, "no CUDA driver", error=error)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -13,14 +14,18 @@ from kvplan.plan.types import Group, Ints, Side
 from kvplan.runtime.errors import AddressError, RegisterError
 from kvplan.runtime.memory.arrays import TOP
 
-MEM_TYPES = ("DRAM", "VRAM")
+# What NIXL calls the memories of a plan.
+MEM_TYPES = {"host": "DRAM", "device": "VRAM"}
+# What NIXL calls it, and the device's number.
+Memory = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """By plane number: base address, block stride, page, blocks (kernel blocks or slots), device, registered region.
+    """By extent: base address, block stride, page, blocks (kernel blocks or slots), device, registered region.
 
-    `regions` are rows (address, bytes, device) of registered memory.
+    Extents are planes by number, and behind them the further blocks of those that lie in two memories (plan/planes.py).
+    `regions` are rows (address, bytes, device) of registered memory, of which each has one of `mem_types`.
     """
 
     base: Ints
@@ -30,23 +35,41 @@ class Geometry:
     device: Ints
     region: Ints
     regions: Ints
-    mem_type: str
+    mem_types: tuple[str, ...]
 
     @property
     def end(self) -> Ints:
         """The address behind the last page of every plane."""
         return self.base + (self.count - 1) * self.stride + self.page
 
+    def chosen(self, extents: Ints) -> Geometry:
+        """The same with these extents alone."""
+        names = ("base", "stride", "page", "count", "device", "region")
+        return replace(self, **{name: getattr(self, name)[extents] for name in names})
+
+    @property
+    def memories(self) -> tuple[Memory, ...]:
+        """The memory of every region."""
+        return tuple(zip(self.mem_types, self.regions[:, 2].tolist(), strict=True))
+
+    def by_type(self) -> Iterator[tuple[str, Ints]]:
+        """The regions of each type of memory, to be registered together."""
+        for mem_type in sorted(set(self.mem_types)):
+            yield mem_type, self.regions[[one == mem_type for one in self.mem_types]]
+
 
 def check(geometry: Geometry, side: Side, worker: int) -> None:
     """Raises RegisterError or AddressError where `geometry` is not one of the plan's worker in whole logical blocks."""
-    planes = names.planes(side.workers[worker])
+    planes = names.extents(side.workers[worker])
     columns = (geometry.base, geometry.stride, geometry.page, geometry.count, geometry.device, geometry.region)
     if any(column.shape != (len(planes),) for column in columns) or geometry.regions.shape[1:] != (3,):
-        raise RegisterError(f"worker {worker} has {len(planes)} planes in the plan, got {len(geometry.base)}")
-    if geometry.mem_type not in MEM_TYPES:
-        raise RegisterError(f"memory type {geometry.mem_type!r} is unknown: use DRAM or VRAM")
+        raise RegisterError(f"worker {worker} has {len(planes)} extents in the plan, got {len(geometry.base)}")
+    if len(geometry.mem_types) != len(geometry.regions):
+        raise RegisterError(f"{len(geometry.regions)} regions have {len(geometry.mem_types)} memory types")
+    if unknown := sorted(set(geometry.mem_types) - {*MEM_TYPES.values()}):
+        raise RegisterError(f"memory type {unknown[0]!r} is unknown: use DRAM or VRAM")
     _check_numbers(geometry, planes)
+    _check_memories(geometry, planes)
     _check_addresses(geometry, planes)
     _check_apart(geometry, side, planes)
     logical_blocks(geometry, side, worker)
@@ -55,21 +78,25 @@ def check(geometry: Geometry, side: Side, worker: int) -> None:
 def logical_blocks(geometry: Geometry, side: Side, worker: int) -> dict[str, int]:
     """Logical blocks (or slots) in the pool of every group. Raises RegisterError where planes of a group disagree."""
     groups = {group.name: group for group in side.groups}
-    found: dict[str, tuple[str, int]] = {}
-    for plane, count in zip(names.planes(side.workers[worker]), geometry.count.tolist(), strict=True):
-        first, blocks = found.setdefault(plane.group, (plane.name, _logical(plane, count, groups[plane.group])))
+    found: dict[tuple[str, str], tuple[str, int]] = {}
+    for plane, count in zip(names.extents(side.workers[worker]), geometry.count.tolist(), strict=True):
+        key, blocks = (plane.group, plane.memory), _logical(plane, count, groups[plane.group])
+        first, blocks = found.setdefault(key, (plane.name, blocks))
         if blocks * groups[plane.group].ratio != count:
             other = blocks * groups[plane.group].ratio
             raise RegisterError(f"{plane.name} has {count} blocks and {first} {other}: one group has one block table")
-    return {name: blocks for name, (_, blocks) in found.items()}
+    every = Counter[str]()
+    for (group, _), (_, blocks) in found.items():
+        every[group] += blocks
+    return dict(every)
 
 
 def bridgeable(geometry: Geometry, side: Side, worker: int) -> npt.NDArray[np.bool_]:
-    """Which planes have nothing but padding between a page's end and the next block.
+    """Which extents have nothing but padding between a page's end and the next block.
 
     Planes of other groups of the same arena may lie there: a block belongs to one group at a time.
     """
-    planes, groups = names.planes(side.workers[worker]), {group.name: group for group in side.groups}
+    planes, groups = names.extents(side.workers[worker]), {group.name: group for group in side.groups}
     free = np.ones(len(planes), np.bool_)
     for low, high in _intersecting(geometry):
         if not groups[planes[low].group].overlays(groups[planes[high].group]):
@@ -79,11 +106,12 @@ def bridgeable(geometry: Geometry, side: Side, worker: int) -> npt.NDArray[np.bo
 
 def _intersecting(geometry: Geometry) -> Iterator[tuple[int, int]]:
     """Planes whose ranges of memory intersect, the one with the lower base first."""
-    base, end, device = geometry.base.tolist(), geometry.end.tolist(), geometry.device.tolist()
+    base, end, memories = geometry.base.tolist(), geometry.end.tolist(), geometry.memories
+    memory = [memories[region] for region in geometry.region.tolist()]
     active: list[int] = []
     for number in np.argsort(geometry.base, kind="stable").tolist():
         active = [other for other in active if end[other] > base[number]]
-        yield from ((other, number) for other in active if device[other] == device[number])
+        yield from ((other, number) for other in active if memory[other] == memory[number])
         active.append(number)
 
 
@@ -134,6 +162,30 @@ def _check_numbers(geometry: Geometry, planes: tuple[names.Plane, ...]) -> None:
             raise RegisterError(f"{plane.name} has no blocks")
         if not 0 <= geometry.region[number] < len(geometry.regions):
             raise RegisterError(f"{plane.name} lies in no registered memory")
+
+
+def _check_memories(geometry: Geometry, planes: tuple[names.Plane, ...]) -> None:
+    """Raises RegisterError where a plane lies elsewhere than its side says, or that does not say what lies where."""
+    types = [geometry.mem_types[region] for region in geometry.region.tolist()]
+    free: dict[str, names.Plane] = {}
+    for plane, mem_type in zip(planes, types, strict=True):
+        if not plane.memory:
+            free.setdefault(mem_type, plane)
+        elif mem_type != MEM_TYPES[plane.memory]:
+            raise RegisterError(
+                f"{plane.name} lies in {mem_type}, its side says {plane.memory} memory ({MEM_TYPES[plane.memory]}): "
+                f"allocate it there, or compile the side with memory.{plane.cache}={_word(mem_type)}"
+            )
+    if len(free) > 1:
+        host, device = free["DRAM"], free["VRAM"]
+        raise RegisterError(
+            f"{host.name} lies in DRAM and {device.name} in VRAM, and the side does not say which caches lie where: "
+            f"compile it with memory.{host.cache}=host"
+        )
+
+
+def _word(mem_type: str) -> str:
+    return next(word for word, name in MEM_TYPES.items() if name == mem_type)
 
 
 def _check_addresses(geometry: Geometry, planes: tuple[names.Plane, ...]) -> None:

@@ -28,7 +28,8 @@ Arrays = Mapping[str, Any] | Mapping[tuple[str, str], Any] | Mapping[Key, Any]
 class Pool:
     """The checked cache memory of one worker. `blocks` are logical blocks (or slots) by group.
 
-    `owners` keep the memory alive for as long as the pool is.
+    `owners` keep the memory alive for as long as the pool is. `further` are the second extents, by plane, of those
+    whose blocks lie in two memories.
     """
 
     side: Side
@@ -37,6 +38,7 @@ class Pool:
     blocks: Mapping[str, int]
     writable: bool
     owners: tuple[object, ...]
+    further: Mapping[int, int]
 
     def check(self, worker: int, side: str, name: str) -> None:
         """Raises RegisterError unless this is the memory of a worker, called `name`, of the side with that digest."""
@@ -56,37 +58,53 @@ def views(side: Side, worker: int, arrays: Arrays) -> Pool:
 
     A plane's array is one page per kernel block (or slot): axis 0 is the block, `stride` bytes apart, with the
     page's bytes behind each other in it, or flat, blocks x stride bytes. Axes and items within a page are those of
-    its tensors, the last axis packing what is left, or bytes. Raises RegisterError, CacheMemoryError or
-    AddressError where anything is missing, unknown, or not exactly as the plan says.
+    its tensors, the last axis packing what is left, or bytes. A plane whose blocks lie in two memories is a pair of
+    arrays, in the order that the side declares: the first one has the first block ids. Raises RegisterError,
+    CacheMemoryError or AddressError where anything is missing, unknown, or not exactly as the plan says.
     """
     if not isinstance(worker, int) or not 0 <= worker < len(side.workers):
         raise RegisterError(f"worker {worker!r} is none of this side's {len(side.workers)}, numbered from 0")
     if not isinstance(arrays, Mapping):
         raise RegisterError(f"arrays are a mapping by plane, not {type(arrays).__name__}")
-    planes, entries = names.planes(side.workers[worker]), names.entries(side.workers[worker])
-    by_plane = _by_plane({plane.name: plane for plane in planes}, arrays)
-    found = [_plane(side.key, plane, entry, by_plane[plane.name]) for plane, entry in zip(planes, entries, strict=True)]
+    planes = names.planes(side.workers[worker])
+    entries = dict(zip((plane.name for plane in planes), names.entries(side.workers[worker]), strict=True))
+    given, extents = _by_plane({plane.name: plane for plane in planes}, arrays), names.extents(side.workers[worker])
+    second = [number >= len(planes) for number in range(len(extents))]
+    found = [
+        _plane(side.key, plane, entries[plane.name], {name: both[at] for name, both in given[plane.name].items()})
+        for plane, at in zip(extents, second, strict=True)
+    ]
     every = [array for one in found for array in one.arrays]
-    if len({array.mem_type for array in every}) > 1:
-        raise RegisterError("the planes of a worker lie in DRAM and in VRAM: use one memory type")
-    pool = _geometry(planes, found)
+    pool = _geometry(extents, found)
     shape.check(pool, side, worker)
     blocks = shape.logical_blocks(pool, side, worker)
-    return Pool(side, worker, pool, blocks, all(a.writable for a in every), tuple(a.owner for a in every))
+    writable, owners = all(a.writable for a in every), tuple(a.owner for a in every)
+    return Pool(side, worker, pool, blocks, writable, owners, names.further(side.workers[worker]))
 
 
-def _by_plane(known: Mapping[str, names.Plane], arrays: Arrays) -> dict[str, dict[str | None, MemoryArray]]:
-    """What is given for every plane, by tensor, or under None as pages."""
-    found: dict[str, dict[str | None, MemoryArray]] = {}
+def _by_plane(known: Mapping[str, names.Plane], arrays: Arrays) -> dict[str, dict[str | None, list[MemoryArray]]]:
+    """What is given for every plane, by tensor, or under None as pages: an array for each of its memories."""
+    found: dict[str, dict[str | None, list[MemoryArray]]] = {}
     for key, value in arrays.items():
         plane, tensor = _names_of(key)
         if plane not in known:
             raise RegisterError(f"this worker has no plane {plane!r}{_offered(plane, known, 'plane')}")
-        found.setdefault(plane, {})[tensor] = _described(plane, value)
+        found.setdefault(plane, {})[tensor] = _parts(known[plane], value)
     if missing := [name for name in known if name not in found]:
         said = f"plane {missing[0]} is" if len(missing) == 1 else f"planes {_listed(missing)} are"
         raise RegisterError(f"{said} not covered, {len(missing)} of {len(known)}: pass the memory of every plane")
     return found
+
+
+def _parts(plane: names.Plane, value: Any) -> list[MemoryArray]:
+    """An array for each memory of a plane."""
+    first, both, second = plane.memory.partition(names.BOTH)
+    if not both:
+        return [_described(plane.name, value)]
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        text = f"the blocks of {plane.name} lie in two memories, the first ones in {first} memory, others in {second}"
+        raise RegisterError(f"{text} memory: pass two arrays, in this order")
+    return [_described(plane.name, part) for part in value]
 
 
 def _described(plane: str, value: Any) -> MemoryArray:
@@ -228,32 +246,37 @@ def _geometry(planes: tuple[names.Plane, ...], found: list[_Found]) -> Geometry:
     stride, page = (np.array([getattr(plane, name) for plane in planes], np.int64) for name in ("stride", "page"))
     device = np.array([one.arrays[0].device for one in found], np.int64)
     ends = [one.base + (one.count - 1) * plane.stride + plane.page for one, plane in zip(found, planes, strict=True)]
-    region, regions = _regions(planes, found, ends)
-    mem_type = found[0].arrays[0].mem_type if found else "DRAM"
-    return Geometry(base, stride, page, count, device, region, regions, mem_type)
+    return Geometry(base, stride, page, count, device, *_regions(planes, found, ends))
 
 
-def _regions(planes: tuple[names.Plane, ...], found: list[_Found], ends: list[int]) -> tuple[Ints, Ints]:
-    """One region per allocation that planes lie in: many small registrations are slow, and merging stops at them."""
+def _regions(
+    planes: tuple[names.Plane, ...], found: list[_Found], ends: list[int]
+) -> tuple[Ints, Ints, tuple[str, ...]]:
+    """One region per allocation that planes lie in: many small registrations are slow, and merging stops at them.
+
+    Also the number of each plane's region, and the memory type of each region.
+    """
     for plane, one, end in zip(planes, found, ends, strict=True):
         start, size = one.arrays[0].allocation
         if not start <= one.base < end <= start + size:
             raise RegisterError(f"{plane.name} at [{one.base:#x}, {end:#x}) leaves its allocation at {start:#x}")
-    clusters = _clusters([(one.arrays[0].device, *one.arrays[0].allocation) for one in found])
-    rows = np.zeros((max(clusters, default=-1) + 1, 3), np.int64)
+    places = [((one.arrays[0].mem_type, one.arrays[0].device), *one.arrays[0].allocation) for one in found]
+    clusters = _clusters(places)
+    rows, mem_types = np.zeros((max(clusters, default=-1) + 1, 3), np.int64), list[str]()
     for number in range(len(rows)):
         members = [index for index, cluster in enumerate(clusters) if cluster == number]
-        start = min(found[index].base for index in members)
-        rows[number] = start, max(ends[index] for index in members) - start, found[members[0]].arrays[0].device
-    return np.array(clusters, np.int64), rows
+        start, (mem_type, device) = min(found[index].base for index in members), places[members[0]][0]
+        rows[number] = start, max(ends[index] for index in members) - start, device
+        mem_types.append(mem_type)
+    return np.array(clusters, np.int64), rows, tuple(mem_types)
 
 
-def _clusters(allocations: list[tuple[int, int, int]]) -> list[int]:
-    """Which (device, address, bytes) overlap: those that only touch may be different allocations and stay apart."""
-    number, reach, numbers = -1, (-1, -1), dict[tuple[int, int, int], int]()
-    for device, start, size in sorted(set(allocations)):
-        if device != reach[0] or start >= reach[1]:
-            number, reach = number + 1, (device, start)
-        reach = device, max(reach[1], start + size)
-        numbers[device, start, size] = number
+def _clusters(allocations: list[tuple[shape.Memory, int, int]]) -> list[int]:
+    """Which (memory, address, bytes) overlap: those that only touch may be different allocations and stay apart."""
+    number, memory, reach, numbers = -1, ("", -1), -1, dict[tuple[shape.Memory, int, int], int]()
+    for where, start, size in sorted(set(allocations)):
+        if where != memory or start >= reach:
+            number, memory, reach = number + 1, where, start
+        reach = max(reach, start + size)
+        numbers[where, start, size] = number
     return [numbers[allocation] for allocation in allocations]

@@ -81,7 +81,7 @@ class PagePacks:
         if of is None:
             of = self._readers[reader] = ReaderPacks(self._images(reader, stage.buffer_bytes))
         piece = of.images.piece(asked, of.pieces)
-        pack = PagePack(reader, asked.request, StagedMove(stage, piece, reader.key, True))
+        pack = PagePack(reader, asked.request, StagedMove(stage.of(piece.memory), piece, reader.key, True))
         of.pieces[asked.number] = pack
         # At once, that it is copied while the next one is asked for; what may come next gives a buffer back.
         if not stage.stuck(reader.key):

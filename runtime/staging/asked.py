@@ -68,6 +68,8 @@ class AskedImages:
         if len(before) >= 2 * MOST_ASKED:
             raise LimitedError(f"request {asked.request}: {len(before)} pieces are asked for: give some back")
         piece = StagedPiece.of(tuple(self._part(asked, wanted) for wanted in asked.parts))
+        if len({part.memory for part, _, _ in piece.parts}) > 1:
+            raise BadRequestError(f"request {asked.request}: a piece is for several memories: ask for one at a time")
         if piece.room > self._ends.most:
             text = f"a piece of {piece.room} bytes does not fit a buffer of {self._ends.most}"
             raise BadRequestError(f"request {asked.request}: {text}")

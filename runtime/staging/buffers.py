@@ -1,4 +1,5 @@
-"""Stage memory of one worker: buffers that slices borrow, in the order in which they came, and threads that copy."""
+"""Stage of one worker: buffers in each memory of its pool, which slices borrow in the order in which they came, and
+threads that copy."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from kvplan.runtime.errors import LimitedError, RegisterError, cause_text
 from kvplan.runtime.inspection import StageState
 from kvplan.runtime.memory.arrays import describe
 from kvplan.runtime.memory.device import enter
-from kvplan.runtime.memory.geometry import Geometry
+from kvplan.runtime.memory.geometry import Geometry, Memory
 from kvplan.runtime.staging.views import CopyMaker, DeviceCopies, HostCopies
 from kvplan.runtime.transport.base import Transport
 
@@ -51,19 +52,89 @@ class WaitingCopy:
 
 
 class Stage:
-    """The stage of one worker: `size` bytes in all, in buffers of `buffer_bytes`; 0 for none.
+    """The stage of one worker: `size` bytes in each memory that its pool lies in; 0 for none.
 
-    Memory is taken and registered when the first plan that stages is prepared. `copied` is called, from a thread,
-    when a copy has ended. Raises LimitedError for a size that is no whole number from 0.
+    Raises LimitedError for a size that is no whole number from 0.
     """
 
     def __init__(self, size: int, transport: Transport, pool: Geometry, copied: Callable[[], None]) -> None:
         if type(size) is not int or size < 0:
             raise LimitedError(f"stage_bytes is {size!r}: give a whole number from 0")
-        devices = set(pool.device.tolist())
-        # A buffer lies on one device.
-        self.buffer_bytes = size // BUFFERS // ALIGNED * ALIGNED if len(devices) == 1 else 0
-        self.mem_type, self.device = pool.mem_type, min(devices, default=0)
+        self.buffer_bytes = size // BUFFERS // ALIGNED * ALIGNED
+        every = dict.fromkeys(pool.memories)
+        self._buffers = {one: StageBuffers(self.buffer_bytes, one, transport, pool, copied) for one in every}
+
+    def of(self, memory: Memory) -> StageBuffers:
+        """The buffers in one memory of the pool."""
+        return self._buffers[memory]
+
+    def open(self) -> None:
+        """Take and register what there is of it. Raises what the transport raises, RegisterError."""
+        for buffers in self._buffers.values():
+            buffers.open()
+
+    def begin(self) -> None:
+        """A round of who polls begins."""
+        for buffers in self._buffers.values():
+            buffers.begin()
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether every buffer of some memory belongs to slices that were given up."""
+        return any(buffers.exhausted for buffers in self._buffers.values())
+
+    def stuck(self, peer: str) -> bool:
+        """Whether every buffer of some memory that a peer may have belongs to slices that were given up."""
+        return any(buffers.stuck(peer) for buffers in self._buffers.values())
+
+    @property
+    def behind(self) -> bool:
+        """Whether a copy waits that no thread has begun, and who polls is to make."""
+        return any(buffers.behind for buffers in self._buffers.values())
+
+    @property
+    def wanted(self) -> bool:
+        """Whether somebody waits for a buffer, and one is free that it may have."""
+        return any(buffers.wanted for buffers in self._buffers.values())
+
+    def help(self) -> None:
+        """Make copies that no thread has begun, if this round of who polls has lent nothing."""
+        for buffers in self._buffers.values():
+            buffers.help()
+
+    def inspected(self) -> StageState:
+        """Who has which buffer now, and who waits."""
+        every = [buffers.inspected() for buffers in self._buffers.values()]
+        if len(every) == 1:
+            return every[0]
+        kept = sum((Counter(dict(one.kept)) for one in every), Counter[str]())
+        return StageState(
+            buffer_bytes=self.buffer_bytes,
+            open=any(one.open for one in every),
+            free=tuple(address for one in every for address in one.free),
+            lent=tuple(lent for one in every for lent in one.lent),
+            kept=tuple(kept.items()),
+            waiting=tuple(peer for one in every for peer in one.waiting),
+            copies=sum(one.copies for one in every),
+        )
+
+    def close(self) -> None:
+        """End, when what is being copied is. The transport has given the registration back, or is closed."""
+        for buffers in self._buffers.values():
+            buffers.close()
+
+
+class StageBuffers:
+    """The buffers of a stage in one `memory`, each of `buffer_bytes`.
+
+    Memory is taken and registered when the first plan that stages is prepared. `copied` is called, from a thread,
+    when a copy has ended.
+    """
+
+    def __init__(
+        self, buffer_bytes: int, memory: Memory, transport: Transport, pool: Geometry, copied: Callable[[], None]
+    ) -> None:
+        self.buffer_bytes, (self.mem_type, self.device) = buffer_bytes, memory
         self._transport, self._pool, self._copied = transport, pool, copied
         # The last one that came back is the first to be lent: its memory is in the processor's caches.
         self._free: list[StageBuffer] = []

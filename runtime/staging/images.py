@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from kvplan.plan import spans
+from kvplan.plan import expand, spans
 from kvplan.plan.layers import Layers, chosen
 from kvplan.plan.stage import StageImage, image
 from kvplan.plan.types import Ints, Pair, Plan, Read
@@ -52,14 +52,20 @@ def parts(
 ) -> tuple[ImagePart, ...]:
     """The image of what `nests` of a read's two tables move, in parts that each fit a buffer.
 
-    There are none where one row of it does not, or where it is packed and the nests, as some layers are moved by
-    themselves, do not fill it. Raises AddressError where anything leaves its page or its range.
+    There are none where one row of it does not, where it is packed and the nests, as some layers are moved by
+    themselves, do not fill it, or where the pool's planes lie in several memories: a buffer lies in one. Raises
+    AddressError where anything leaves its page or its range.
     """
     table, side = numbered[1].placed, DECODE if ends.packed else PREFILL
     whole = image(table.pack if ends.packed else table.unpack)
     used = np.unique(np.concatenate([_rows(nest, side, whole) for some in nests for nest in some]))
-    if not len(used) or whole.bytes[used].max() > ends.most:
+    regions = sorted({int(one) for some in nests for nest in some for one in _pooled(nest, side, ends.pool)})
+    memories = {ends.pool.memories[region] for region in regions}
+    if not len(used) or whole.bytes[used].max() > ends.most or len(memories) > 1:
         return ()
+    (memory,) = memories
+    # The same for all parts of one memory: spans of a stage join where they lie side by side.
+    region = ends.pool.memories.index(memory)
     cuts = list(pairwise(edges(whole.bytes[used], ends.most)))
     rows = [_image(whole, used[low:high]) for low, high in cuts]
     programs = [_program(nests, side, whole, used[low:high], ends.pool) for low, high in cuts]
@@ -67,9 +73,21 @@ def parts(
     if ends.packed and not all(filled):
         return ()
     return tuple(
-        ImagePart((numbered[0], n), ends.packed, pair, numbered[1], one, _imaged(one, ends.imaged), program, page_rows)
+        ImagePart(
+            (numbered[0], n), ends.packed, pair, numbered[1], one, _imaged(one, ends.imaged), program, page_rows,
+            memory, region,
+        )
         for n, (one, program) in enumerate(zip(rows, programs, strict=True))
-    )
+    )  # fmt: skip
+
+
+def _pooled(nest: NestPlanes, side: int, pool: Geometry) -> Ints:
+    """The regions of the pool's planes of a nest. Raises AddressError for a plane that the pool does not have."""
+    planes = nest.firsts[:, expand.P_PLANE if side else expand.D_PLANE]
+    if ((planes < 0) | (planes >= len(pool.region))).any():
+        raise AddressError("a nest lies in a plane that there is not: compile the plan again")
+    found: Ints = pool.region[planes]
+    return found
 
 
 def _of_layers(plan: Plan, decode_worker: int, read: Read, nest: NestPlanes, layers: Layers | None) -> NestPlanes:

@@ -20,13 +20,11 @@ from kvplan.plan.blocks import Mask, chains
 from kvplan.plan.stage import StageImage
 from kvplan.plan.types import Ints, Pair, Read, Runs
 from kvplan.runtime.errors import LimitedError
-from kvplan.runtime.memory.geometry import Geometry
-from kvplan.runtime.staging.buffers import ALIGNED, Stage, StageBuffer
+from kvplan.runtime.memory.geometry import Geometry, Memory
+from kvplan.runtime.staging.buffers import ALIGNED, StageBuffer, StageBuffers
 from kvplan.runtime.staging.program import CopyProgram
 from kvplan.runtime.staging.views import CopyMaker, StageBlocks
 
-# The region of the stage, which is none of a pool's.
-STAGE = -1
 # Copies of fewer bytes take less time than to hand them to a thread.
 AT_ONCE = 1 << 18
 # Bytes that are one piece. More are cut in two, though one buffer would do: one half is copied while the other is on
@@ -59,7 +57,8 @@ class ImagePart:
 
     `number` is the read's among those of a link, and its own among the read's parts. `packed` parts are of decode
     pages. `size` are the bytes of one block in a stage; `page_rows` are the rows of tokens that fill a decode page, 0
-    for a state and where prefill pages are imaged, which are read whole.
+    for a state and where prefill pages are imaged, which are read whole. The stage lies in the `memory` of the pool's
+    planes, of which `region` is one.
     """
 
     number: tuple[int, int]
@@ -70,6 +69,8 @@ class ImagePart:
     imaged: Ints
     program: CopyProgram
     page_rows: int
+    memory: Memory
+    region: int
 
     @property
     def size(self) -> int:
@@ -95,7 +96,7 @@ class ImagePart:
     def spelled(self, runs: Runs, stage: StageBlocks) -> Iterator[tuple[Ints, int]]:
         """What the wire copies, and how many spans that is before any are joined.
 
-        As rows (address in the stage, in imaged pages, bytes, region of the stage, of those).
+        As rows (address in the stage, in imaged pages, bytes, a region of the stage's memory, that of the pages).
         """
         copied = self.copied(runs)
         whole = stage.ids if copied.all() else np.unique(self.program.blocks(spans.pick(runs, copied)))
@@ -122,11 +123,10 @@ class ImagePart:
         address = start * stage.count + self.image.bytes[row, None] * np.searchsorted(stage.ids, blocks) + inside
         return self._table(stage.address + address, base + stride * blocks + inside, size, region)
 
-    @staticmethod
-    def _table(staged: Ints, imaged: Ints, size: Ints, region: Ints) -> Ints:
+    def _table(self, staged: Ints, imaged: Ints, size: Ints, region: Ints) -> Ints:
         found = np.empty((*staged.shape, 5), np.int64)
         found[:, :, 0], found[:, :, 1], found[:, :, 2], found[:, :, 3], found[:, :, 4] = (
-            staged, imaged, size, STAGE, region
+            staged, imaged, size, self.region, region
         )  # fmt: skip
         return found.reshape(-1, 5)
 
@@ -135,8 +135,8 @@ class ImagePart:
 class StagedPiece:
     """What one buffer holds at a time: parts, the runs of each, and the blocks that are imaged for them, rising.
 
-    All parts are `packed`, or none is. `moved` are bytes that are asked for; the wire copies `bytes`, which are more
-    where pages are read of which a request takes a part.
+    All parts are `packed`, or none is, and all are of one `memory`. `moved` are bytes that are asked for; the wire
+    copies `bytes`, which are more where pages are read of which a request takes a part.
     """
 
     parts: tuple[tuple[ImagePart, Runs, Ints], ...]
@@ -153,6 +153,11 @@ class StagedPiece:
     @property
     def packed(self) -> bool:
         return self.parts[0][0].packed
+
+    @property
+    def memory(self) -> Memory:
+        """The memory that its buffer has to lie in."""
+        return self.parts[0][0].memory
 
     @property
     def room(self) -> int:
@@ -190,7 +195,7 @@ class StagedMove:
 
     at_peer = False
 
-    def __init__(self, stage: Stage, piece: StagedPiece, peer: str, push: bool) -> None:
+    def __init__(self, stage: StageBuffers, piece: StagedPiece, peer: str, push: bool) -> None:
         self.piece = piece
         self._stage, self._peer, self._push = stage, peer, push
         self._buffer: StageBuffer | None = None

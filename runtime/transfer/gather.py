@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from kvplan.plan import spans
 from kvplan.plan.blocks import NO_RUNS, Mask, chains, following
 from kvplan.plan.types import Ints, Runs
 from kvplan.runtime.errors import AddressError, LimitError
+from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.staging.staged import StagedPiece
 from kvplan.runtime.transfer.prepare import INT32, DescriptorBank, PreparedLink, PreparedRead
 from kvplan.runtime.transfer.slots import PreparedSlots
@@ -32,16 +34,28 @@ KEPT_STARTS = 1024
 
 
 @dataclass(frozen=True, slots=True)
+class SpanBatch:
+    """Rows [first, end) of explicit spans: all lie in one type of memory here, and in one there."""
+
+    first: int
+    end: int
+    local_type: str
+    remote_type: str
+
+
+@dataclass(frozen=True, slots=True)
 class GatheredSpans:
     """What one link moves: indices into its banks, and explicit rows (address, bytes, device) of both sides.
 
-    The indices (local, remote) are views of the scratch: post them before the next load is gathered. `bytes` are
-    those asked for, without padding that lies between them; `spans` is their number before neighbours were joined.
+    The indices (local, remote) are views of the scratch: post them before the next load is gathered. The rows are
+    posted in `batches`. `bytes` are those asked for, without padding that lies between them; `spans` is their number
+    before neighbours were joined.
     """
 
     banks: tuple[tuple[Bank, Index, Index], ...]
     local_spans: Ints
     remote_spans: Ints
+    batches: tuple[SpanBatch, ...]
     bytes: int
     spans: int
 
@@ -97,11 +111,11 @@ def gather(link: PreparedLink, runs: Mapping[str, Runs], scratch: IndexScratch) 
     """What to post to `link` for `runs` by pair. Raises LimitError where an int32 does not count it."""
     scratch.clear()
     out = _Out(link, scratch)
-    total, parts = 0, dict[tuple[str, bool, bool], tuple[Runs, Runs]]()
+    total, parts = 0, dict[object, tuple[Runs, Runs]]()
     for entry in link.others if _slots(link.slots, runs, out) else link.entries:
-        key = entry.pair.name, not entry.read.table.token, not entry.read.table.page
+        key = entry.pair.name, not entry.read.table.token, not entry.read.table.page, entry.within
         if key not in parts:
-            parts[key] = _parts(entry, runs[entry.pair.name])
+            parts[key] = _parts(entry, entry.own(runs[entry.pair.name]))
         pages, ragged = parts[key]
         if (total := total + _most(entry, pages, ragged)) > INT32:
             text = f"{total} descriptors from worker {link.prefill_worker} to {link.decode_worker}, at most {INT32}"
@@ -192,11 +206,10 @@ def _most(entry: PreparedRead, pages: Runs, ragged: Runs) -> int:
 def _entry(entry: PreparedRead, pages: Runs, ragged: Runs, out: _Out) -> None:
     beside = ragged.decode_block if len(ragged.count) else None
     if beside is not None:
-        strides = out.link.prefill.stride, out.link.decode.stride
-        table = spans.token_spans(entry.token, ragged, *strides)
+        table = spans.token_spans(entry.token, ragged, *(side.stride for side in entry.sides))
         out.bytes += int(ragged.count.sum()) * entry.token_bytes
         out.spans += len(table)
-        out.explicit.append(_addresses(out.link, table))
+        out.explicit.append(_addresses(entry.sides, table))
     out.bytes += len(pages.count) * entry.page_bytes
     out.spans += len(pages.count) * len(entry.page)
     _pages(entry, pages.prefill_block, pages.decode_block, beside, out)
@@ -268,25 +281,36 @@ def _spelled(addresses: Ints, p: Ints, d: Ints, length: Ints) -> Ints:
     return spelled.reshape(-1, 5)
 
 
-def _addresses(link: PreparedLink, table: Ints) -> Ints:
+def _addresses(sides: tuple[Geometry, Geometry], table: Ints) -> Ints:
     p, d = table[:, rows.P_PLANE], table[:, rows.D_PLANE]
     spelled = np.empty((len(table), 5), np.int64)
-    spelled[:, 0] = link.prefill.base[p] + table[:, rows.P_OFFSET]
-    spelled[:, 1] = link.decode.base[d] + table[:, rows.D_OFFSET]
+    spelled[:, 0] = sides[0].base[p] + table[:, rows.P_OFFSET]
+    spelled[:, 1] = sides[1].base[d] + table[:, rows.D_OFFSET]
     spelled[:, 2] = table[:, rows.BYTES]
-    spelled[:, 3] = link.prefill.region[p]
-    spelled[:, 4] = link.decode.region[d]
+    spelled[:, 3] = sides[0].region[p]
+    spelled[:, 4] = sides[1].region[d]
     return spelled
 
 
-def _sides(link: PreparedLink, merged: Ints) -> tuple[Ints, Ints]:
-    """The explicit rows (address, bytes, device) of the local and of the remote side.
-
-    A stage's region counts as the pool's last one: it is only made where the pool lies on one device.
-    """
+def _sides(link: PreparedLink, merged: Ints) -> tuple[Ints, Ints, tuple[SpanBatch, ...]]:
+    """The explicit rows (address, bytes, device) of the local and of the remote side, and how they are posted."""
     if not len(merged):
-        return NO_SPANS, NO_SPANS
+        return NO_SPANS, NO_SPANS, ()
+    merged, batches = _batched(link, merged)
     prefill, decode = merged[:, [0, 2, 3]], merged[:, [1, 2, 4]]
     prefill[:, 2] = link.prefill.regions[prefill[:, 2], 2]
     decode[:, 2] = link.decode.regions[decode[:, 2], 2]
-    return (prefill, decode) if link.push else (decode, prefill)
+    return *((prefill, decode) if link.push else (decode, prefill)), batches
+
+
+def _batched(link: PreparedLink, merged: Ints) -> tuple[Ints, tuple[SpanBatch, ...]]:
+    """Rows with those of the same types of memory together, in the order of before, and where each batch lies."""
+    if len({*link.prefill.mem_types}) == len({*link.decode.mem_types}) == 1:
+        return merged, (SpanBatch(0, len(merged), *link.types(0, 0)),)
+    regions, of_row = np.unique(merged[:, 3:5], axis=0, return_inverse=True)
+    types = [link.types(*both) for both in regions.tolist()]
+    names = sorted(set(types))
+    batch = np.array([names.index(one) for one in types])[of_row.reshape(-1)]
+    ends = np.cumsum(np.bincount(batch, minlength=len(names))).tolist()
+    batches = tuple(SpanBatch(*cut, *name) for cut, name in zip(pairwise([0, *ends]), names, strict=True))
+    return merged[np.argsort(batch, kind="stable")], batches

@@ -20,11 +20,11 @@ def hand_over(
     for bank, local, remote in load.banks:
         handles.append(None)
         handles[-1] = transport.post(link.op, link.peer, bank.local, local, bank.remote, remote)
-    if len(load.local_spans):
+    for batch in load.batches:
+        rows = slice(batch.first, batch.end)
+        here, there = (load.local_spans[rows], batch.local_type), (load.remote_spans[rows], batch.remote_type)
         handles.append(None)
-        handles[-1] = transport.post_spans(
-            link.op, link.peer, load.local_spans, link.local.mem_type, load.remote_spans, link.remote.mem_type
-        )
+        handles[-1] = transport.post_spans(link.op, link.peer, *here, *there)
 
 
 def begun_nothing(error: Exception) -> bool:

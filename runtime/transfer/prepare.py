@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise, product
 
 import numpy as np
 
 from kvplan.plan import expand as rows
+from kvplan.plan import planes as names
 from kvplan.plan import spans
 from kvplan.plan import stage as stages
 from kvplan.plan.blocks import Mask
 from kvplan.plan.layers import MOST_SETS, Layers, chosen
-from kvplan.plan.types import Ints, Pair, Plan, Read
+from kvplan.plan.types import Interval, Ints, Pair, Plan, Read, Runs, Side
 from kvplan.runtime.errors import AddressError, LimitedError, TransportError
 from kvplan.runtime.memory import geometry as shape
 from kvplan.runtime.memory.geometry import Geometry
@@ -37,7 +38,10 @@ BANK = 16
 
 @dataclass(frozen=True, slots=True)
 class DescriptorBank:
-    """Some page rows of a read, prepared on both sides: descriptor number = row x blocks of the pool + block."""
+    """Some page rows of a read, prepared on both sides: descriptor number = row x blocks of the pool + block.
+
+    All of them lie in one type of memory here, and in one there.
+    """
 
     rows: int
     joinable: bool
@@ -54,7 +58,8 @@ class PreparedRead:
     decode stride, prefill region, decode region, prefill blocks, decode blocks. The first `joinable` of them run on
     from one block into the next on both sides. `blocks` are those of the pools (prefill, decode). Without `banks`,
     as of a state and where an int32 does not index the blocks, all goes by address, and so does what is not staged of
-    a read that has `parts` of an image. `page_bytes` and `token_bytes` are those of all rows.
+    a read that has `parts` of an image. `page_bytes` and `token_bytes` are those of all rows. `sides` are where the
+    planes lie. Where blocks of a side lie in two memories, `within` are the blocks of both sides that the rows are for.
     """
 
     read: Read
@@ -67,7 +72,32 @@ class PreparedRead:
     banks: tuple[DescriptorBank, ...]
     page_bytes: int
     token_bytes: int
+    sides: tuple[Geometry, Geometry]
+    within: tuple[Interval, Interval] | None = None
     parts: tuple[ImagePart, ...] = ()
+
+    def own(self, runs: Runs) -> Runs:
+        """Those of some runs that the rows are for, with blocks counted from the first one that they are for."""
+        if self.within is None:
+            return runs
+        found = spans.pick(runs, self.moves(runs))
+        (prefill, _), (decode, _) = self.within
+        return found._replace(prefill_block=found.prefill_block - prefill, decode_block=found.decode_block - decode)
+
+    def moves(self, runs: Runs) -> Mask:
+        """Which of some runs the rows are for."""
+        every = np.ones(len(runs.count), np.bool_)
+        for blocks, (first, end) in zip((runs.prefill_block, runs.decode_block), self.within or (), strict=False):
+            every &= (first <= blocks) & (blocks < end)
+        return every
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryExtent:
+    """Where the planes of a worker lie in one of their memories, by plane, and which of them may be bridged."""
+
+    geometry: Geometry
+    bridges: Mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +137,9 @@ class PreparedLink:
         """Whether a read goes by way of a stage, as one that is not stuck."""
         if entry.parts and self.at_peer(entry):
             return self.peer_stage is not None and not self.peer_stage.stuck
-        return bool(entry.parts) and self.stage is not None and not self.stage.stuck(self.peer)
+        return (
+            bool(entry.parts) and self.stage is not None and not self.stage.of(entry.parts[0].memory).stuck(self.peer)
+        )
 
     def at_peer(self, entry: PreparedRead) -> bool:
         """Whether a read that is staged goes through the peer's stage: prefill packs, decode unpacks."""
@@ -130,6 +162,11 @@ class PreparedLink:
     @property
     def remote(self) -> Geometry:
         return self.decode if self.push else self.prefill
+
+    def types(self, prefill: int, decode: int) -> tuple[str, str]:
+        """The types of memory (local, remote) of two regions, prefill's and decode's."""
+        there, here = self.prefill.mem_types[prefill], self.decode.mem_types[decode]
+        return (there, here) if self.push else (here, there)
 
     def release(self) -> None:
         """Give the prepared lists back."""
@@ -187,15 +224,12 @@ def link(
     numbers that cannot be addresses; then nothing stays prepared.
     """
     ends = PreparedLink(prefill_worker, decode_worker, peer, push, prefill, decode, (), stage, peer_stage, layers)
-    bridges = (
-        shape.bridgeable(prefill, plan.prefill, prefill_worker),
-        shape.bridgeable(decode, plan.decode, decode_worker),
-    )
-    numbers = [number for number, read in enumerate(plan.reads[decode_worker]) if read.worker == prefill_worker]
+    sides = _extents(prefill, plan.prefill, prefill_worker), _extents(decode, plan.decode, decode_worker)
+    reads = [(number, read) for number, read in enumerate(plan.reads[decode_worker]) if read.worker == prefill_worker]
     try:
-        made = [(number, _entry(plan, plan.reads[decode_worker][number], ends, bridges, layers)) for number in numbers]
-        found = [entry for _, entry in made if entry is not None]
-        images = [_with_parts(plan, number, entry, ends) for number, entry in made if entry is not None]
+        made = [(number, entry) for number, read in reads for entry in _entries(plan, read, ends, sides, layers)]
+        found = [entry for _, entry in made]
+        images = [_with_parts(plan, number, entry, ends) for number, entry in made]
     except OverflowError as error:
         raise AddressError("a number of the plan has more than 64 bits: compile the plan again") from error
     entries = [image for image in images if image is not None]
@@ -204,8 +238,9 @@ def link(
         for entry in _of_pairs([entry for entry, image in zip(found, images, strict=True) if image is None]):
             entries.append(_with_banks(entry, transport, ends))
         slots = _slots([entry for entry in entries if _is_slot(entry)], transport, ends)
-        if stage is not None and any(image is not None and not ends.at_peer(image) for image in images):
-            stage.open()
+        for memory in {image.parts[0].memory for image in entries if image.parts and not ends.at_peer(image)}:
+            assert stage is not None
+            stage.of(memory).open()
     except Exception:
         _release(entries, slots)
         raise
@@ -247,21 +282,59 @@ def joinable(table: Ints, sides: tuple[Geometry, Geometry], bridges: tuple[Mask,
     return join
 
 
-def _entry(
-    plan: Plan, read: Read, ends: PreparedLink, bridges: tuple[Mask, Mask], layers: Layers | None
-) -> PreparedRead | None:
-    """One read of `layers`; None where it has none of them."""
+def _extents(geometry: Geometry, side: Side, worker: int) -> tuple[MemoryExtent, ...]:
+    """Where the planes of a worker lie in their first memory and, if the blocks of any lie in two, in their second one.
+
+    Planes without a second one have no blocks there.
+    """
+    bridges, second = shape.bridgeable(geometry, side, worker), names.further(side.workers[worker])
+    count = len(geometry.base) - len(second)
+    first = MemoryExtent(geometry.chosen(np.arange(count)), bridges[:count])
+    if not second:
+        return (first,)
+    further = np.array([second.get(plane, plane) for plane in range(count)])
+    beyond = geometry.chosen(further)
+    empty = np.where(further < count, 0, beyond.count)
+    return first, MemoryExtent(replace(beyond, count=empty), bridges[further])
+
+
+Table = tuple[Ints, tuple[rows.TokenRows, ...]]
+
+
+def _entries(
+    plan: Plan, read: Read, ends: PreparedLink, sides: tuple[Sequence[MemoryExtent], ...], layers: Layers | None
+) -> Iterator[PreparedRead]:
+    """One read of `layers`, by the memories of its blocks; none where it has none of them."""
     page, token = rows.of_read(read)
     if not len(page) and not token:
         raise AddressError(f"a read of worker {read.worker} moves nothing: compile the plan again")
     if layers is not None:
         page, token = chosen(plan, ends.decode_worker, read, (page, token), layers)
     if not len(page) and not token:
-        return None
+        return
     page = rows.joined(page)
-    sides = ends.prefill, ends.decode
     check_inside(ends.prefill, page[:, rows.P_PLANE], page[:, rows.P_OFFSET], page[:, rows.BYTES])
     check_inside(ends.decode, page[:, rows.D_PLANE], page[:, rows.D_OFFSET], page[:, rows.BYTES])
+    first = (page if len(page) else token[0].table)[0]
+    blocks = [_blocks(some, int(first[plane])) for some, plane in zip(sides, (rows.P_PLANE, rows.D_PLANE), strict=True)]
+    apart = any(len(some) > 1 for some in blocks)
+    for (theirs, there), (ours, here) in product(*blocks):
+        entry = _entry(plan, read, (page, token), (theirs, ours))
+        yield replace(entry, within=(there, here)) if apart else entry
+
+
+def _blocks(extents: Sequence[MemoryExtent], plane: int) -> list[tuple[MemoryExtent, Interval]]:
+    """The extents that have blocks of a plane, and which."""
+    counts = [int(extent.geometry.count[plane]) for extent in extents]
+    starts = [0, *accumulate(counts)]
+    every = zip(extents, pairwise(starts), strict=True)
+    return [(extent, blocks) for extent, blocks in every if blocks[0] < blocks[1]]
+
+
+def _entry(plan: Plan, read: Read, table: Table, extents: tuple[MemoryExtent, MemoryExtent]) -> PreparedRead:
+    """One read between one memory of either side."""
+    page, token = table
+    sides, bridges = (extents[0].geometry, extents[1].geometry), (extents[0].bridges, extents[1].bridges)
     join = joinable(page, sides, bridges)
     every = page if len(page) else token[0].table
     blocks = int(sides[0].count[every[0, rows.P_PLANE]]), int(sides[1].count[every[0, rows.D_PLANE]])
@@ -270,7 +343,8 @@ def _entry(
     sizes = (int(table[:, rows.BYTES].sum()) for table in (ordered, *(one.table for one in token)))
     page_bytes, token_bytes = next(sizes), sum(sizes)
     addresses = _addresses(ordered, sides)
-    return PreparedRead(read, pair, ordered, token, addresses, int(join.sum()), blocks, (), page_bytes, token_bytes)
+    sums = page_bytes, token_bytes
+    return PreparedRead(read, pair, ordered, token, addresses, int(join.sum()), blocks, (), *sums, sides)
 
 
 def _of_pairs(entries: list[PreparedRead]) -> Iterator[PreparedRead]:
@@ -278,7 +352,8 @@ def _of_pairs(entries: list[PreparedRead]) -> Iterator[PreparedRead]:
     alike: dict[object, list[PreparedRead]] = {}
     for entry in entries:
         table = entry.read.table
-        alike.setdefault((entry.pair.name, entry.blocks, not table.page, not table.token), []).append(entry)
+        key = (entry.pair.name, entry.blocks, entry.within, not table.page, not table.token)
+        alike.setdefault(key, []).append(entry)
     for same in alike.values():
         run_on = np.concatenate([entry.addresses[: entry.joinable] for entry in same])
         others = np.concatenate([entry.addresses[entry.joinable :] for entry in same])
@@ -305,7 +380,7 @@ def _with_parts(plan: Plan, number: int, entry: PreparedRead, ends: PreparedLink
     way = stages.way(entry.read.table, ends.push)
     packed = way == "pack"
     stage = ends.stage if packed == ends.push else ends.peer_stage
-    if not way or stage is None:
+    if not way or stage is None or entry.within is not None:
         return None
     imaged, pool = (ends.decode, ends.prefill) if packed else (ends.prefill, ends.decode)
     between = StagedEnds(packed, imaged, pool, stage.buffer_bytes)
@@ -330,7 +405,7 @@ def _with_banks(entry: PreparedRead, transport: Transport, ends: PreparedLink) -
     banks: list[DescriptorBank] = []
     try:
         for start, stop in _cut(entry.joinable, len(addresses), size):
-            lists = _lists(transport, ends, local[start:stop], remote[start:stop])
+            lists = _lists(transport, ends, addresses[start:stop], local[start:stop], remote[start:stop])
             banks.append(DescriptorBank(stop - start, stop <= entry.joinable, *lists))
     except Exception:
         _release_banks(banks)
@@ -340,18 +415,23 @@ def _with_banks(entry: PreparedRead, transport: Transport, ends: PreparedLink) -
 
 def _is_slot(entry: PreparedRead) -> bool:
     """Whether a read is of a state's slots; in pools of one slot each what joins is known by addresses alone."""
-    return spans.is_whole(entry.read.table) and not entry.parts and entry.blocks != (1, 1)
+    plain = not entry.parts and entry.within is None
+    return spans.is_whole(entry.read.table) and plain and entry.blocks != (1, 1)
 
 
 def _slots(states: Sequence[PreparedRead], transport: Transport, ends: PreparedLink) -> PreparedSlots | None:
-    """The rows of all states in one list; None where there are none, or an int32 does not index their slots."""
+    """The rows of all states in one list.
+
+    None where there are none, an int32 does not index their slots, or they lie in several types of memory.
+    """
     if not states:
         return None
     addresses = np.concatenate([entry.addresses for entry in states])
-    if addresses[:, 7:].sum(axis=0).max() > INT32:
+    types = {ends.types(*regions) for regions in addresses[:, 5:7].tolist()}
+    if addresses[:, 7:].sum(axis=0).max() > INT32 or len(types) > 1:
         return None
     prefill, decode = _strided(addresses, 0, ends.prefill), _strided(addresses, 1, ends.decode)
-    lists = _lists(transport, ends, *((prefill, decode) if ends.push else (decode, prefill)))
+    lists = _lists(transport, ends, addresses, *((prefill, decode) if ends.push else (decode, prefill)))
     of_row = np.repeat(np.arange(len(states)), [len(entry.addresses) for entry in states])
     starts = (_starts(addresses[:, 7]), _starts(addresses[:, 8]))
     size, count = sum(entry.page_bytes for entry in states), sum(len(entry.page) for entry in states)
@@ -369,10 +449,14 @@ def _strided(addresses: Ints, side: int, geometry: Geometry) -> Ints:
     return np.stack((address, size, geometry.regions[region, 2], stride, count), axis=1)
 
 
-def _lists(transport: Transport, ends: PreparedLink, local: Ints, remote: Ints) -> tuple[PreparedList, PreparedList]:
-    prepared = transport.prepare(None, local, ends.local.mem_type)
+def _lists(
+    transport: Transport, ends: PreparedLink, addresses: Ints, local: Ints, remote: Ints
+) -> tuple[PreparedList, PreparedList]:
+    """Both sides of rows of `addresses`. Those of one group lie in one type of memory."""
+    local_type, remote_type = ends.types(*addresses[0, 5:7].tolist())
+    prepared = transport.prepare(None, local, local_type)
     try:
-        return prepared, transport.prepare(ends.peer, remote, ends.remote.mem_type)
+        return prepared, transport.prepare(ends.peer, remote, remote_type)
     except Exception:
         prepared.release()
         raise

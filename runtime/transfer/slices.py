@@ -11,24 +11,25 @@ import numpy as np
 from kvplan.plan import spans
 from kvplan.plan.types import Ints, Runs
 from kvplan.runtime.staging.lent import LentMove
-from kvplan.runtime.staging.staged import ImagePart, StagedMove, edges, pieces
+from kvplan.runtime.staging.staged import ImagePart, StagedMove, StagedPiece, edges, pieces
 from kvplan.runtime.transfer.prepare import PreparedLink, PreparedRead
 
 # The runs by pair of each, and its bytes.
 Pieces = list[tuple[dict[str, Runs], int]]
+Wanted = list[tuple[ImagePart, Runs]]
 
 
 def size(link: PreparedLink, runs: Mapping[str, Runs]) -> int:
     """Bytes that `runs` by pair move over a link."""
-    parts = dict[tuple[str, bool], tuple[int, int]]()
+    parts = dict[object, tuple[int, int]]()
     total = 0
     for entry in link.entries:
         if spans.is_whole(entry.read.table):
-            total += len(runs[entry.pair.name].count) * entry.page_bytes
+            total += len(entry.own(runs[entry.pair.name]).count) * entry.page_bytes
             continue
-        key = entry.pair.name, not entry.read.table.page
+        key = entry.pair.name, not entry.read.table.page, entry.within
         if key not in parts:
-            parts[key] = _counts(entry, runs[entry.pair.name])
+            parts[key] = _counts(entry, entry.own(runs[entry.pair.name]))
         pages, tokens = parts[key]
         total += pages * entry.page_bytes + tokens * entry.token_bytes
     return total
@@ -78,23 +79,30 @@ def through_stage(
     direct = tuple(entry for entry in link.entries if id(entry) not in through)
     others = tuple(entry for entry in link.others if id(entry) not in through)
     alone = replace(link, entries=direct, others=others) if direct else None
-    own, lent = list[tuple[ImagePart, Runs]](), list[tuple[ImagePart, Runs]]()
+    own, lent = Wanted(), Wanted()
     for entry in staged:
         wanted = lent if link.at_peer(entry) else own
         wanted += [(part, runs[entry.pair.name]) for part in entry.parts if len(runs[entry.pair.name].count)]
     return alone, [*_own_moves(link, own), *_lent_moves(link, lent, request)]
 
 
-def _own_moves(link: PreparedLink, wanted: list[tuple[ImagePart, Runs]]) -> list[StagedMove]:
-    stage = link.stage
-    cut = [] if stage is None else pieces(wanted, stage.buffer_bytes)
-    return [StagedMove(stage, piece, link.peer, link.push) for piece in cut if stage]
+def _own_moves(link: PreparedLink, wanted: Wanted) -> list[StagedMove]:
+    if (stage := link.stage) is None:
+        return []
+    cut = _by_memory(wanted, stage.buffer_bytes)
+    return [StagedMove(stage.of(piece.memory), piece, link.peer, link.push) for piece in cut]
 
 
-def _lent_moves(link: PreparedLink, wanted: list[tuple[ImagePart, Runs]], request: str) -> list[LentMove]:
-    stage = link.peer_stage
-    cut = [] if stage is None else pieces(wanted, stage.buffer_bytes)
-    return [LentMove(stage, piece, request, link.layers) for piece in cut if stage]
+def _lent_moves(link: PreparedLink, wanted: Wanted, request: str) -> list[LentMove]:
+    if (stage := link.peer_stage) is None:
+        return []
+    return [LentMove(stage, piece, request, link.layers) for piece in _by_memory(wanted, stage.buffer_bytes)]
+
+
+def _by_memory(wanted: Wanted, most: int) -> list[StagedPiece]:
+    """Pieces of what is wanted, each for a buffer in one memory."""
+    memories = dict.fromkeys(part.memory for part, _ in wanted)
+    return [piece for one in memories for piece in pieces([each for each in wanted if each[0].memory == one], most)]
 
 
 def _costs(link: PreparedLink, runs: Mapping[str, Runs]) -> dict[str, Ints]:
@@ -108,7 +116,7 @@ def _costs(link: PreparedLink, runs: Mapping[str, Runs]) -> dict[str, Ints]:
 
 def _cost(entry: PreparedRead, runs: Runs) -> Ints:
     whole = spans.whole_pages(entry.pair.page, entry.read.table, runs)
-    cost: Ints = np.where(whole, entry.page_bytes, runs.count * entry.token_bytes)
+    cost: Ints = np.where(whole, entry.page_bytes, runs.count * entry.token_bytes) * entry.moves(runs)
     return cost
 
 

@@ -21,6 +21,7 @@ from kvplan.runtime.transport.handles import HandleState, PostedTransfer
 TOGETHER = 1 << 20
 # Bytes from which on a span has a call of its own. Shorter ones times all 2^47 addresses are less than numpy's 2^63.
 LONG = 1 << 15
+NONE = np.empty(0, np.int64)
 
 
 @dataclass(slots=True)
@@ -119,10 +120,14 @@ class _Bytes:
 
 
 class InMemory:
-    """An agent of `hub`. `strays` are messages that came in and that nobody asked for."""
+    """An agent of `hub`. `strays` are messages that came in and that nobody asked for.
 
-    def __init__(self, hub: Hub, name: str = "worker") -> None:
-        self.hub, self._word = hub, name
+    With `pretends` it takes host memory that is said to be a device's: a descriptor of one type never leads to what was
+    registered as another, as with NIXL.
+    """
+
+    def __init__(self, hub: Hub, name: str = "worker", *, pretends: bool = False) -> None:
+        self.hub, self._word, self._pretends = hub, name, pretends
         self.fabrics, self.lingers = frozenset({"memory"}), 0.0
         self.strays: list[bytes] = []
         self.peers: set[str] = set()
@@ -131,21 +136,22 @@ class InMemory:
     def _start(self) -> None:
         """Under a new name: who knew the old one has lost this agent."""
         self.name = f"{self._word}-{uuid.uuid4().hex}"
-        self._starts = self._ends = np.empty(0, np.int64)
+        self._regions: dict[str, tuple[Ints, Ints]] = {}
         self._given: weakref.WeakSet[_List | CopyTransfer] = weakref.WeakSet()
         self.hub.agents[self.name] = self
 
     def register(self, regions: Ints, mem_type: str) -> None:
         self._check_open()
-        if mem_type != "DRAM":
+        if mem_type != "DRAM" and not self._pretends:
             raise TransportError(f"the in-memory transport copies host memory only, not {mem_type}: use NIXL")
         guard.check_spans(regions)
-        starts = np.concatenate([self._starts, regions[:, 0]])
-        ends = np.concatenate([self._ends, regions[:, 0] + regions[:, 1]])
+        before = self._regions.get(mem_type, (NONE, NONE))
+        starts = np.concatenate([before[0], regions[:, 0]])
+        ends = np.concatenate([before[1], regions[:, 0] + regions[:, 1]])
         order = np.argsort(starts, kind="stable")
         # Of the regions that begin up to here the end of the one that reaches furthest: a span that begins here is
         # inside one of them where it is inside that one.
-        self._starts, self._ends = starts[order], np.maximum.accumulate(ends[order])
+        self._regions[mem_type] = starts[order], np.maximum.accumulate(ends[order])
 
     def deregister(self) -> None:
         """As the protocol says. Transfers under way are cut, peers are forgotten, and the agent has another name."""
@@ -186,7 +192,7 @@ class InMemory:
         owner = self.reach(peer) if peer else self
         guard.check_rows(rows)
         last = rows[:, 0] + (rows[:, 4] - 1) * rows[:, 3]
-        owner.covers(np.stack([rows[:, 0], last + rows[:, 1] - rows[:, 0]], axis=1))
+        owner.covers(np.stack([rows[:, 0], last + rows[:, 1] - rows[:, 0]], axis=1), mem_type)
         made = _List(self, peer, rows.copy(), np.cumsum(rows[:, 4]))
         self._given.add(made)
         return made
@@ -204,8 +210,8 @@ class InMemory:
     def post_spans(
         self, op: Op, peer: str, local: Ints, local_type: str, remote: Ints, remote_type: str
     ) -> CopyTransfer:
-        self.covers(local)
-        self.reach(peer).covers(remote)
+        self.covers(local, local_type)
+        self.reach(peer).covers(remote, remote_type)
         return self._post(op, peer, local, remote)
 
     def _post(self, op: Op, peer: str, local: Ints, remote: Ints) -> CopyTransfer:
@@ -218,13 +224,13 @@ class InMemory:
         self._given.add(made)
         return made
 
-    def covers(self, spans: Ints) -> None:
-        """Raises AddressError where a span (address, bytes) is in no registered region."""
+    def covers(self, spans: Ints, mem_type: str) -> None:
+        """Raises AddressError where a span (address, bytes) is in no region that was registered as that type."""
         guard.check_spans(spans)
-        starts, ends = self._starts, self._ends
+        starts, ends = self._regions.get(mem_type, (NONE, NONE))
         region = np.searchsorted(starts, spans[:, 0], "right") - 1
         if (region < 0).any() or (spans[:, 0] + spans[:, 1] > ends[region]).any():
-            raise AddressError(f"a span leaves the registered memory of {self.name}")
+            raise AddressError(f"a span leaves the {mem_type} that {self.name} has registered")
 
     def progress(self) -> int:
         if self.name in self.hub.frozen:

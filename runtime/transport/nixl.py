@@ -135,7 +135,6 @@ class Nixl:
         self.telemetry, self.closed = telemetry, False
         self._word, self._clock, self._module = name, clock, module
         self._loopback, self.lingers = loopback, LINGERS
-        self.fabrics = fabrics() - {"rdma"} if loopback else fabrics()
         self._config = module.nixl_agent_config(
             enable_prog_thread=False,
             enable_listen_thread=False,
@@ -151,6 +150,7 @@ class Nixl:
     def _start(self) -> None:
         """A new agent, which has met nobody and registered nothing."""
         self.name = f"{self._word}-{uuid.uuid4().hex}"
+        self.fabrics = fabrics() - {"rdma"} if self._loopback else fabrics()
         self._registered: list[Any] = []
         self._given: weakref.WeakSet[NixlList | NixlTransfer] = weakref.WeakSet()
         self._peers = NixlPeers(self, self._given, self._clock)
@@ -176,7 +176,8 @@ class Nixl:
             return
         for address, _, device in regions.tolist() if mem_type == "VRAM" else ():
             check_device(address, device)
-        self.fabrics = fabrics(mem_type)
+        # Those over which all of its memory is read.
+        self.fabrics &= fabrics(mem_type)
         try:
             with errors(self.bindings):
                 self._registered.append(self.agent.register_memory(_rows(regions), mem_type))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tests.end_to_end.memory import EMPTY, PADDED, Memory, allocate, ids_of, refill, regions_of, stamp, wrong
+from tests.runtime.helpers.memories import declared
 
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.check.labels import Atlas
@@ -64,7 +65,7 @@ def world(
     Options go to the workers of both sides.
     """
     hub = Hub()
-    make = transport or (lambda name: InMemory(hub, name))
+    make = transport or (lambda name: InMemory(hub, name, pretends=True))
     p_ids, d_ids = (max(ids_of(getattr(r, word)) for r in requests) for word in ("prefill", "decode"))
     regions = regions_of(sides, requests)
     prefill = tuple(source(plan, sides[0], n, p_ids, make, **options) for n in range(len(sides[0].workers)))
@@ -88,7 +89,7 @@ def source(
 ) -> tuple[PrefillWorker, Memory]:
     """A prefill worker whose memory is all padding so far."""
     memory = allocate(side, number, ids, PADDED)
-    pool = views(plan.prefill, number, memory.planes)
+    pool = views(plan.prefill, number, declared(plan.prefill, number, memory.planes))
     who: dict[str, Any] = {"identity": PREFILL, "keys": Plain(), **options}
     return PrefillWorker(plan, number, pool, make(f"p{number}"), lease=LEASE, **who), memory
 
@@ -98,7 +99,7 @@ def target(
 ) -> tuple[DecodeWorker, Memory]:
     """A decode worker whose memory is empty."""
     memory = allocate(side, number, ids, EMPTY)
-    pool = views(plan.decode, number, memory.planes)
+    pool = views(plan.decode, number, declared(plan.decode, number, memory.planes))
     who: dict[str, Any] = {"identity": DECODE, "keys": Plain(), **options}
     return DecodeWorker(plan, number, pool, make(f"d{number}"), **who), memory
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,15 +15,16 @@ from tests.cli.demo.test_demo import needs_nixl
 from tests.gpu.late import hold_late
 from tests.gpu.memory import equal, there
 from tests.gpu.peers import decode
+from tests.runtime.helpers.memories import HostNixl, pretended
 
 from kvplan.bench.peer import blocks_of, request
 from kvplan.bench.stage import write_plan
 from kvplan.cli.calibrate.memories import CalibratedMemory
-from kvplan.cli.calibrate.peers import SECONDS, ServedPair, room, served
+from kvplan.cli.calibrate.peers import SECONDS, ServedPair, room, served, sizes
 from kvplan.cli.demo.processes import Processes
 from kvplan.cli.demo.run import engines
-from kvplan.plan.types import Blocks
-from kvplan.runtime import DecodeWorker, Request, Sample
+from kvplan.plan.types import Blocks, Plan
+from kvplan.runtime import DecodeWorker, Memory, Nixl, Request, Sample, views
 from kvplan.runtime.errors import ChecksumError
 from kvplan.runtime.memory.device import shareable
 from kvplan.runtime.staging.views import DeviceCopies, HostCopies
@@ -90,6 +91,45 @@ def test_nothing_moves_before_an_event(kind: CalibratedMemory, tmp_path: Path) -
             worker.connect(address, SECONDS)
             worker.submit(request(plan, blocks, "late"), SECONDS).wait()
     assert equal(memory, kind.noise(len(memory)))
+
+
+@pytest.mark.parametrize("mode", ["pull", "push"])
+def test_host_and_device_planes_in_one_worker(kind: CalibratedMemory, mode: str, tmp_path: Path) -> None:
+    """Decode has half of its blocks on the device, and half in host memory; prefill has all on the device."""
+    path, plan = write_plan(str(tmp_path), MODEL, TOKENS, f"{TOKENS},memory.attention=device+host")
+    blocks = blocks_of(BYTES)(plan)
+    device = kind.mem_type == "VRAM"
+    with (
+        served([ServedPair(path, blocks, ("one",))], kind.mem_type) as readers,
+        nullcontext() if device else pretended(),
+    ):
+        pool = views(plan.decode, 0, halves(kind, plan, blocks))
+        agent = (Nixl if device else HostNixl)("decode")
+        with closing(DecodeWorker(plan, 0, pool, agent, identity=readers.identity, keys=readers.keys)) as worker:
+            worker.connect(readers.addresses[0], SECONDS, mode=mode)
+            worker.submit(in_no_order(request(plan, blocks, "one")), SECONDS, checksum=Sample(every=1)).wait()
+
+
+def halves(kind: CalibratedMemory, plan: Plan, blocks: int) -> dict[str, Any]:
+    """Every plane of decode, its first blocks in the memory that is tried, the others in the host's."""
+    found: dict[str, Any] = {}
+    for name, stride, size in sizes(plan.decode, blocks):
+        first = size // stride // 2 * stride
+        found[name] = in_device(kind, kind.allocate(first), stride), np.ones(size - first, np.uint8)
+    return found
+
+
+def in_device(kind: CalibratedMemory, memory: Any, stride: int) -> Any:
+    """Memory of a device, or of the host that is said to be one's."""
+    if kind.mem_type == "VRAM":
+        return memory
+    explicit = Memory(memory.ctypes.data, stride, len(memory) // stride, len(memory), "VRAM")
+    KEPT.append(memory)
+    return explicit
+
+
+# Explicit memory keeps nothing alive.
+KEPT = list[Any]()
 
 
 @contextmanager

@@ -32,7 +32,10 @@ def torch() -> Any:
 def on_device(both: Engines) -> Engines:
     """The same engines, their memory said to be on a device."""
     pools = {
-        role: [replace(pool, geometry=replace(pool.geometry, mem_type="VRAM")) for pool in both.pools[role]]
+        role: [
+            replace(pool, geometry=replace(pool.geometry, mem_types=("VRAM",) * len(pool.geometry.regions)))
+            for pool in both.pools[role]
+        ]
         for role in ROLES
     }
     return replace(both, pools=pools)

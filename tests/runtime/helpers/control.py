@@ -63,7 +63,7 @@ def lie(side: Side, worker: int) -> Geometry:
     zeros = np.zeros(len(planes), np.int64)
     regions = np.array([[BASE, int(ends[-1]), 0]], np.int64)
     page = np.array([plane.page for plane in planes], np.int64)
-    return Geometry(BASE + ends - count * stride, stride, page, count, zeros, zeros, regions, "DRAM")
+    return Geometry(BASE + ends - count * stride, stride, page, count, zeros, zeros, regions, ("DRAM",))
 
 
 def local(worker: int = 0, **change: Any) -> PrefillFace:

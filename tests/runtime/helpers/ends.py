@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.end_to_end.memory import EMPTY, PADDED, Memory, allocate, ids_of
 from tests.runtime.helpers.agents import progressed
+from tests.runtime.helpers.memories import declared
 from tests.slowness import Patience
 
 from kvplan.compiler.bound import BoundSide
@@ -22,7 +23,9 @@ from kvplan.runtime.transfer import prepare
 from kvplan.runtime.transfer.executor import ExecutorContext, Slice, TransferExecutor, predict
 from kvplan.runtime.transfer.gather import GatheredSpans, IndexScratch, gather
 from kvplan.runtime.transfer.limits import AdmissionQueue, Limits
+from kvplan.runtime.transfer.posts import hand_over
 from kvplan.runtime.transfer.prepare import PreparedLink
+from kvplan.runtime.transport.base import TransferHandle
 from kvplan.runtime.transport.inmemory import Hub
 
 SECONDS = 20
@@ -110,9 +113,9 @@ class Ends:
         here = self.agents[0][link.prefill_worker] if link.push else self.agents[1][link.decode_worker]
         load = gather(link, runs, self.scratch)
         handles = [here.post(link.op, link.peer, b.local, at, b.remote, there) for b, at, there in load.banks]
-        if len(load.local_spans):
-            types = link.local.mem_type, link.remote.mem_type
-            handles.append(here.post_spans(link.op, link.peer, load.local_spans, types[0], load.remote_spans, types[1]))
+        posted = list[TransferHandle | None]()
+        hand_over(here, link, replace(load, banks=()), posted)
+        handles += [handle for handle in posted if handle is not None]
         progressed(lambda: all(handle.poll() for handle in handles), *self.every())
         assert sum(handle.descriptors() for handle in handles) == load.descriptors
         for handle in handles:
@@ -135,7 +138,7 @@ def ends(
 ) -> Ends:
     """Over memory, unless a transport is given, with room for the ids of the request."""
     hub = Hub()
-    make = transport or (lambda name: InMemory(hub, name))
+    make = transport or (lambda name: InMemory(hub, name, pretends=True))
     found: list[tuple[list[Memory], list[Any], list[Pool]]] = []
     for side, of_plan, word, fill in (
         (sides[0], plan.prefill, "prefill", PADDED),
@@ -143,10 +146,11 @@ def ends(
     ):
         ids = ids_of(getattr(request, word))
         memories = [allocate(side, n, ids, fill) for n in range(len(side.workers))]
-        pools = [views(of_plan, n, memory.planes) for n, memory in enumerate(memories)]
+        pools = [views(of_plan, n, declared(of_plan, n, memory.planes)) for n, memory in enumerate(memories)]
         agents = [make(f"{word}{n}") for n in range(len(memories))]
         for agent, pool in zip(agents, pools, strict=True):
-            agent.register(pool.geometry.regions, "DRAM")
+            for mem_type, regions in pool.geometry.by_type():
+                agent.register(regions, mem_type)
         found.append((memories, agents, pools))
     theirs, ours = found
     return Ends(plan, theirs[0], ours[0], (theirs[1], ours[1]), (theirs[2], ours[2]))

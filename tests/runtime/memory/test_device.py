@@ -66,7 +66,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
 
 def memory(mem_type: str = "VRAM", number: int = 3) -> Geometry:
     one = np.ones(1, np.int64)
-    return Geometry(one, one, one, one, one * number, one * 0, np.array([[1, 1, number]]), mem_type)
+    return Geometry(one, one, one, one, one * number, one * 0, np.array([[1, 1, number]]), (mem_type,))
 
 
 def test_a_thread_that_speaks_of_no_device_speaks_of_its_memory_s(driver: Driver) -> None:

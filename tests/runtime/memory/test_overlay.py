@@ -34,7 +34,7 @@ def geometry(made: Side, distance: int) -> Geometry:
         "region": [0, 0],
     }
     numbers = {name: np.array(column, np.int64) for name, column in columns.items()}
-    return Geometry(**numbers, regions=np.array([[BASE, 4096, 0]], np.int64), mem_type="DRAM")
+    return Geometry(**numbers, regions=np.array([[BASE, 4096, 0]], np.int64), mem_types=("DRAM",))
 
 
 @pytest.mark.parametrize(("stride", "distance"), [(64, 0), (64, 52), (48, 1024)])

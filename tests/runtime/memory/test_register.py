@@ -241,7 +241,7 @@ def test_torch_tensors() -> None:
     half = torch.zeros((80, STRIDE // 2), dtype=torch.bfloat16)
     pool = views(SIDE, 0, given | {"kv.3": half[:, : PAGE // 2]})
     assert pool.geometry.base[0] == half.data_ptr()
-    assert pool.geometry.mem_type == "DRAM"
+    assert set(pool.geometry.mem_types) == {"DRAM"}
     with pytest.raises(errors.RegisterError, match="a page has"):
         views(SIDE, 0, given | {"kv.3": half[:, : PAGE // 2 - 1]})
 

@@ -61,7 +61,8 @@ class Stranger:
         arrays = memory(made.shapes[1], made.model, self.number)
         self.transport = Transport(made.net, made.hub, self.run)
         self.pool = views(made.plan.decode, self.number, arrays)
-        self.transport.register(self.pool.geometry.regions, self.pool.geometry.mem_type)
+        for mem_type, regions in self.pool.geometry.by_type():
+            self.transport.register(regions, mem_type)
         self.push = made.evil.random() < 0.5
         self.lines = [Line(made.net, self.prefill.address, Plain()) for _ in range(made.evil.choice((1, 2)))]
         for line in self.lines:

@@ -88,7 +88,9 @@ def pool(drawn: Drawn, side: int, apart: int) -> tuple[Bytes, Geometry]:
     base = memory.ctypes.data + np.arange(count) * (room + apart)
     every = np.ones(count, np.int64)
     regions = np.array([[memory.ctypes.data, memory.nbytes, 0]])
-    return memory, Geometry(base, every * stride, every * page, every * BLOCKS, every * 0, every * 0, regions, "DRAM")
+    return memory, Geometry(
+        base, every * stride, every * page, every * BLOCKS, every * 0, every * 0, regions, ("DRAM",)
+    )
 
 
 def by_hand(drawn: Drawn, staged: int, runs: Runs, memory: tuple[Bytes, Bytes], where: Geometry) -> tuple[Bytes, Bytes]:

@@ -16,7 +16,7 @@ from kvplan.runtime.clock import LONGEST_ROUND
 from kvplan.runtime.errors import LimitedError, RegisterError
 from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.staging import buffers, views
-from kvplan.runtime.staging.buffers import BUFFERS, SHARE, THREADS, Stage
+from kvplan.runtime.staging.buffers import BUFFERS, SHARE, THREADS, Stage, StageBuffers
 
 SIZE = BUFFERS * 4096
 
@@ -35,13 +35,13 @@ def geometry(devices: tuple[int, ...] = (0,)) -> Geometry:
     every = np.ones(len(devices), np.int64)
     memory = np.zeros(64, np.uint8)
     regions = np.array([[memory.ctypes.data, 64, device] for device in devices])
-    return Geometry(every, every, every, every, np.array(devices), every * 0, regions, "DRAM")
+    return Geometry(every, every, every, every, np.array(devices), every * 0, regions, ("DRAM",) * len(devices))
 
 
 class Rig:
     def __init__(self, size: int = SIZE) -> None:
         self.transport, self.copied = Transport(), threading.Semaphore(0)
-        self.stage = Stage(size, self.transport, geometry(), self.copied.release)  # type: ignore[arg-type]
+        self.stage = Stage(size, self.transport, geometry(), self.copied.release).of(("DRAM", 0))  # type: ignore[arg-type]
         self.stage.open()
 
 
@@ -51,9 +51,32 @@ def test_a_size_that_is_none_is_refused(size: Any) -> None:
         Stage(size, Transport(), geometry(), lambda: None)  # type: ignore[arg-type]
 
 
-def test_no_buffers_where_there_is_no_stage_or_memory_on_two_devices() -> None:
-    found = [Stage(0, Transport(), geometry(), print), Stage(SIZE, Transport(), geometry((0, 1)), print)]  # type: ignore[arg-type]
-    assert [stage.buffer_bytes for stage in found] == [0, 0]
+def test_no_buffers_where_there_is_no_stage() -> None:
+    assert Stage(0, Transport(), geometry(), print).buffer_bytes == 0  # type: ignore[arg-type]
+
+
+def test_every_memory_of_a_pool_has_buffers_of_its_own() -> None:
+    transport, host = Transport(), ("DRAM", 0)
+    stage = Stage(SIZE, transport, geometry((0, 1)), print)  # type: ignore[arg-type]
+    stage.open()
+    assert [(regions[0, 1:].tolist(), mem_type) for regions, mem_type in transport.registered] == [
+        ([SIZE, device], "DRAM") for device in (0, 1)
+    ]
+    lent = [stage.of(host).borrow(number, "p") for number in range(SHARE)]
+    assert None not in lent
+    assert stage.of(host).borrow("more", "p") is None
+    other = stage.of(("DRAM", 1)).borrow("more", "p")
+    assert other is not None
+    found = stage.inspected()
+    assert (len(found.lent), len(found.free), found.waiting) == (SHARE + 1, 2 * BUFFERS - SHARE - 1, ("p",))
+    for buffer in lent:
+        assert buffer is not None
+        stage.of(host).keep(buffer)
+    assert stage.stuck("p")
+    assert not stage.exhausted
+    stage.of(("DRAM", 1)).keep(other)
+    assert dict(stage.inspected().kept) == {"p": SHARE + 1}
+    stage.close()
 
 
 def test_memory_is_taken_and_registered_once() -> None:
@@ -109,7 +132,7 @@ def test_a_round_lends_no_more_than_there_are_buffers() -> None:
 
 def test_memory_of_a_device_needs_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    device = replace(geometry(), mem_type="VRAM")
+    device = replace(geometry(), mem_types=("VRAM",))
     stage = Stage(SIZE, Transport(), device, print)  # type: ignore[arg-type]
     with pytest.raises(RegisterError, match="torch, which is not installed"):
         stage.open()
@@ -172,11 +195,11 @@ def test_a_kernel_is_tried_on_the_device_of_the_stage(monkeypatch: pytest.Monkey
     stage.close()
 
 
-def on_device() -> tuple[Stage, Transport]:
+def on_device() -> tuple[StageBuffers, Transport]:
     transport, copied = Transport(), threading.Event()
-    stage = Stage(SIZE, transport, replace(geometry((2,)), mem_type="VRAM"), copied.set)  # type: ignore[arg-type]
+    stage = Stage(SIZE, transport, replace(geometry((2,)), mem_types=("VRAM",)), copied.set)  # type: ignore[arg-type]
     stage.open()
-    return stage, transport
+    return stage.of(("VRAM", 2)), transport
 
 
 def test_whoever_polls_waits_for_no_device(monkeypatch: pytest.MonkeyPatch) -> None:

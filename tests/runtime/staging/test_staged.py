@@ -266,8 +266,9 @@ def test_a_stage_that_is_stuck_is_gone_without() -> None:
     link = linked("unpack", 1 << 20, HND, NHD)
     assert link.stage is not None
     assert link.staged
+    buffers = link.stage.of(("DRAM", 0))
     for number in range(SHARE):
-        buffer = link.stage.borrow(number, link.peer)
+        buffer = buffers.borrow(number, link.peer)
         assert buffer is not None
-        link.stage.keep(buffer)
+        buffers.keep(buffer)
     assert not link.staged

@@ -151,7 +151,7 @@ def test_all_is_said_before_who_polls_copies(made: World, monkeypatch: pytest.Mo
 
 @pytest.mark.usefixtures("made")
 def test_who_waits_naps_shortly_while_a_buffer_is_free_for_a_slice(stages: list[Stage]) -> None:
-    stage = stages[-1]
+    stage = stages[-1].of(("DRAM", 0))
     assert not stage.wanted
     lent = [stage.borrow(number, "peer") for number in range(SHARE)]
     assert stage.borrow("waits", "peer") is None
@@ -182,7 +182,7 @@ def test_what_was_foreseen_goes_straight_where_the_stage_is_stuck_by_then(
     transfer = made.decode[0].submit(asked, 20)
     run(made, lambda: bool(foreseen) and all(part.unheld for part in transfer.parts))
     assert foreseen == [True] * len(transfer.parts)
-    stage = stages[-1]
+    stage = stages[-1].of(("DRAM", 0))
     kept = [stage.borrow(number, f"peer {number % 2}") for number in range(8)]
     for buffer in kept:
         assert buffer is not None

@@ -71,7 +71,7 @@ class Rig:
             SimpleNamespace(local=None, remote=None),
             SimpleNamespace(op="READ", peer="p", push=False, staged=False),
         )
-        self.load = load = GatheredSpans(((bank, INDEX, INDEX),) * 2, NONE, NONE, 10, 2)  # type: ignore[arg-type]
+        self.load = load = GatheredSpans(((bank, INDEX, INDEX),) * 2, NONE, NONE, (), 10, 2)  # type: ignore[arg-type]
         monkeypatch.setattr("kvplan.runtime.transfer.executor.gather", lambda *_: load)
         monkeypatch.setattr("kvplan.runtime.transfer.slices.cut", lambda link, runs, most: [(runs, 10)])
         self.transport, self.queue = Transport(), AdmissionQueue[Any](Limits(20, 20, 10))

@@ -64,8 +64,8 @@ def test_a_span_is_in_one_region_or_refused(regions: list[list[tuple[int, int]]]
     start, size = span
     every = [region for some in regions for region in some]
     with nullcontext() if any(low <= start and start + size <= low + room for low, room in every) else refused():
-        agent.covers(np.array([(start, size, 0)], np.int64))
+        agent.covers(np.array([(start, size, 0)], np.int64), "DRAM")
 
 
 def refused() -> AbstractContextManager[object]:
-    return pytest.raises(AddressError, match="leaves the registered memory")
+    return pytest.raises(AddressError, match="leaves the DRAM that agent")
