@@ -17,7 +17,7 @@ ABSENT = {"OPTION": DEFAULT, "SKIPPED": "moved", "NEEDS": "what is read"}
 # Where a cache, or a tensor of one, comes or goes, that is the change, and none of these that goes with it is another.
 OF_A_TENSOR = {"DTYPE", "EXTENT", "PLACE", "AXIS_ORDER", "STEPS"}
 OF_BLOCKS = {"BLOCK_TOKENS", "KERNEL_BLOCKS", "TURNS", "RING", "NEEDS"}
-OF_A_CACHE = {*OF_A_TENSOR, *OF_BLOCKS, "LAYERS", "TENSOR", "HOLDS", "PAGE_BYTES", "BLOCK_STRIDE", "PLANES"}
+OF_A_CACHE = {*OF_A_TENSOR, *OF_BLOCKS, "LAYERS", "MEMORY", "TENSOR", "HOLDS", "PAGE_BYTES", "BLOCK_STRIDE", "PLANES"}
 # What tells why a plan has another digest: of unlike sides, and of the same ones.
 TELLING = {False: {Category.BYTES}, True: {Category.BYTES, Category.PLAN, Category.CONTRACT}}
 
