@@ -296,14 +296,14 @@ def _sides(link: PreparedLink, merged: Ints) -> tuple[Ints, Ints, tuple[SpanBatc
     """The explicit rows (address, bytes, device) of the local and of the remote side, and how they are posted."""
     if not len(merged):
         return NO_SPANS, NO_SPANS, ()
-    merged, batches = _batched(link, merged)
+    merged, batches = batched(link, merged)
     prefill, decode = merged[:, [0, 2, 3]], merged[:, [1, 2, 4]]
     prefill[:, 2] = link.prefill.regions[prefill[:, 2], 2]
     decode[:, 2] = link.decode.regions[decode[:, 2], 2]
     return *((prefill, decode) if link.push else (decode, prefill)), batches
 
 
-def _batched(link: PreparedLink, merged: Ints) -> tuple[Ints, tuple[SpanBatch, ...]]:
+def batched(link: PreparedLink, merged: Ints) -> tuple[Ints, tuple[SpanBatch, ...]]:
     """Rows with those of the same types of memory together, in the order of before, and where each batch lies."""
     if len({*link.prefill.mem_types}) == len({*link.decode.mem_types}) == 1:
         return merged, (SpanBatch(0, len(merged), *link.types(0, 0)),)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,6 +18,7 @@ from kvplan.plan.types import MEMORIES, Ints, Side
 from kvplan.runtime import Memory, Nixl
 from kvplan.runtime.checksum import memory as sums
 from kvplan.runtime.memory.geometry import MEM_TYPES
+from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.staging.buffers import StageBuffers
 from kvplan.runtime.staging.views import HostCopies
 from kvplan.runtime.transport.nixl_handles import NixlList, NixlTransfer
@@ -59,8 +61,14 @@ def pretended() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(StageBuffers, "_taken", lambda self, size: HostCopies(self._pool, size))
         patch.setattr(sums, "on_device", sums.on_host)
-        patch.setattr(sums, "_device", sums._host)
+        patch.setattr(sums, "_device", as_host)
         yield
+
+
+def as_host(pool: Pool, plane: int) -> Any:
+    """The bytes of an extent, as memory of the host."""
+    base, end = int(pool.geometry.base[plane]), int(pool.geometry.end[plane])
+    return (ctypes.c_uint8 * (end - base)).from_address(base)
 
 
 class HostNixl(Nixl):

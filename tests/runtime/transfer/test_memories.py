@@ -129,12 +129,12 @@ def mixed() -> Drawn:
     return next(d for d in every if all({"host", "device+host"} <= {c.memory for c in s.caches} for s in d.sides))
 
 
-gather_batched = gather._batched
+gather_batched = gather.batched
 MUTANTS: dict[str, Any] = {
-    "all spans in one transfer": (gather, "_batched", lambda link, rows: (
+    "all spans in one transfer": (gather, "batched", lambda link, rows: (
         rows, (gather.SpanBatch(0, len(rows), *link.types(0, 0)),)
     )),
-    "spans that stay in their order": (gather, "_batched", lambda link, rows: (
+    "spans that stay in their order": (gather, "batched", lambda link, rows: (
         rows, gather_batched(link, rows)[1]
     )),
     "the peer's type for both sides": (prepare.PreparedLink, "types", lambda link, p, d: (
