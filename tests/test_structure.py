@@ -70,13 +70,15 @@ def forbidden() -> re.Pattern[str]:
     return re.compile(rf"(?<![a-z0-9])({'|'.join(sorted(words, key=len, reverse=True))})(?![a-z0-9])", re.IGNORECASE)
 
 
-# Words of an engine's own interface, which its connector has to say: SGLang's for its pool of recurrent states.
-INTERFACE = {"sglang": ("mamba", "mamba2", "custom")}
+# Words that a connector has to say: those of SGLang's interface, for its pool of recurrent states and for its collectives,
+# and the layout of the pool that is vLLM's connector's own.
+INTERFACE = {"sglang": ("mamba", "mamba2", "custom"), "vllm": ("encoder-cache", "encoder-pool")}
 
 
 def named(path: Path) -> Iterator[str]:
     """The models, kinds and engines that a file names, with their lines, but for a connector's own engine."""
-    own = path.parent.name if path.parent.parent.name == "integrations" else ""
+    room, own, *_ = (*path.relative_to(ROOT).parts[:-1], "", "")
+    own = own if room == "integrations" else ""
     allowed = {own, *INTERFACE.get(own, ())}
     for number, line in enumerate(path.read_text().splitlines(), 1):
         for hit in forbidden().finditer(line):

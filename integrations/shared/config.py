@@ -117,10 +117,12 @@ def read_config(
     *,
     place: str = PLACE,
     unread: Mapping[str, str] = NONE,
+    port: int = PORT,
 ) -> ConnectorConfig:
     """The configuration that is written at `place`.
 
-    `unread` are the keys that this connector does not read, each with what to do instead.
+    `unread` are the keys that this connector does not read, each with what to do instead; `port` is where its first
+    worker answers other machines.
 
     Raises ConnectorError (I001, I002).
     """
@@ -130,7 +132,7 @@ def read_config(
             raise ConnectorError("I001", f"{place} has {name!r}", unread.get(name) or nearest(str(name), known))
     values: dict[str, object] = {name: READERS[name](f"{place}: {name}", value) for name, value in given.items()}
     values["strict"] = bool(values.get("strict")) or _strict_everywhere(environment)
-    values.setdefault("port", 0 if is_loopback_host(str(values.get("host", HOST))) else PORT)
+    values.setdefault("port", 0 if is_loopback_host(str(values.get("host", HOST))) else port)
     config = ConnectorConfig(**values)  # type: ignore[arg-type]
     _check_strict(config, place)
     _check_keys(config, place)

@@ -1,4 +1,4 @@
-"""The connector for vLLM, `kv_connector=KvplanConnector`: vLLM's processes call `register`, a plugin of theirs."""
+"""The connectors for vLLM, KvplanConnector and KvplanECConnector: its processes call `register`, a plugin of theirs."""
 
 from __future__ import annotations
 
@@ -6,22 +6,29 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kvplan.integrations.vllm.connector import KvplanConnector
+    from kvplan.integrations.vllm.encoder.connector import KvplanECConnector
 
-__all__ = ["KvplanConnector", "register"]
+__all__ = ["KvplanConnector", "KvplanECConnector", "register"]
 
 
 def register() -> None:
-    """Tell vLLM's factory of connectors where this one is. vLLM may call it several times in one process."""
+    """Tell vLLM's factories of connectors where these are. vLLM may call it several times in one process."""
+    from vllm.distributed.ec_transfer.ec_connector.factory import ECConnectorFactory
     from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 
-    if "KvplanConnector" not in KVConnectorFactory._registry:
-        KVConnectorFactory.register_connector("KvplanConnector", __name__, "KvplanConnector")
+    for name, factory in (("KvplanConnector", KVConnectorFactory), ("KvplanECConnector", ECConnectorFactory)):
+        if name not in factory._registry:
+            factory.register_connector(name, __name__, name)
 
 
 def __getattr__(name: str) -> object:
-    """The connector, imported when vLLM asks for it: whoever has no vLLM can import the rest."""
-    if name != "KvplanConnector":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from kvplan.integrations.vllm.connector import KvplanConnector
+    """A connector, imported when vLLM asks for it: whoever has no vLLM can import the rest."""
+    if name == "KvplanConnector":
+        from kvplan.integrations.vllm.connector import KvplanConnector
 
-    return KvplanConnector
+        return KvplanConnector
+    if name == "KvplanECConnector":
+        from kvplan.integrations.vllm.encoder.connector import KvplanECConnector
+
+        return KvplanECConnector
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

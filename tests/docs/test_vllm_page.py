@@ -13,6 +13,7 @@ from tests.paths import DOCS, ROOT
 
 from kvplan.cli.codes import all_codes
 from kvplan.dsl.library import load
+from kvplan.integrations import vllm as connectors
 from kvplan.integrations.shared.config import PORT, ConnectorConfig, read_config
 from kvplan.integrations.vllm.metadata import GroupName, RemotePrefill, transfer_params
 
@@ -72,15 +73,21 @@ def test_those_that_have_another_name_or_other_connectors_beside_it_are_taken() 
         read_config(entry["kv_connector_extra_config"])
 
 
-@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("number", range(7))
 def test_its_configurations_are_taken(number: int) -> None:
     said = configurations()
-    assert len(said) == 5
+    assert len(said) == 7
     wanted = load().engine("vllm").serve
     assert wanted is not None
     assert dict(wanted.connector).items() <= said[number].items()
     assert said[number]["kv_role"] in wanted.roles.values()
     read_config(said[number].get(wanted.extra, {}))
+
+
+def test_configurations_for_items_name_the_connector_that_is_registered() -> None:
+    said = [json.loads(text) for text in re.findall(r"--ec-transfer-config '(\{.*?\})'", PAGE)]
+    assert {each["ec_role"] for each in said} == {"ec_producer", "ec_consumer"}
+    assert all(each["ec_connector"] in connectors.__all__ for each in said)
 
 
 def test_its_strict_configuration_is_strict() -> None:

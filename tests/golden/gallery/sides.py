@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from tests.golden.gallery.engines import use
 from tests.golden.gallery.search import runnable, settings
 from tests.golden.gallery.text import code, count, default_first, table
 
@@ -37,13 +38,30 @@ def runs(library: Library, model: Model) -> list[Run]:
 
     Where options are needed, the side that lacks them comes first, with the reason.
     """
-    first, *others = default_first(library)
+    first, *others = _concerned(library, model)
+    if first.name != library.default_engine:
+        return [replace(run(library, model, f"engine={first.name},tp={size}"), own=True) for size in SIZES]
     (given,) = _given(library, model, first)
     bare = [run(library, model, "tp=1")] if given else []
     own = [replace(run(library, model, f"tp={size}{given}"), own=True) for size in SIZES]
     drafts = [f"tp=1{given},{option}=1" for option in _drafting(first, model)]
     more = [f"engine={each.name},tp=1{given}" for each in others for given in _given(library, model, each)]
     return [*bare, *own, *(run(library, model, text) for text in (*drafts, *more))]
+
+
+def _concerned(library: Library, model: Model) -> list[Engine]:
+    """The engines that are for such models: those that store what the default engine does, or what this model has."""
+    first, *others = default_first(library)
+    wanted = [cache.kind for cache in model.caches.values()]
+    if not _stores(library, first, wanted):
+        return [engine for engine in others if _stores(library, engine, wanted)]
+    stored = [kind for kind in library.kinds if _stores(library, first, [kind])]
+    return [first, *(engine for engine in others if _stores(library, engine, stored))]
+
+
+def _stores(library: Library, engine: Engine, kinds: list[str]) -> bool:
+    """Whether an engine has a form for one of these kinds."""
+    return any(use(engine, library.kind(kind)).choices for kind in kinds)
 
 
 def _drafting(engine: Engine, model: Model) -> list[str]:
@@ -68,7 +86,7 @@ def run(library: Library, model: Model, text: str) -> Run:
 
 
 def legal(found: list[Run]) -> list[str]:
-    """The sides of the default engine that it can run."""
+    """The sides that can be run, of the default engine if the model is for that."""
     return [each.text for each in found if each.side and each.own]
 
 

@@ -1,0 +1,70 @@
+"""Items of Qwen3-VL 2B: prefill engine=encoder-pool,tp=1 -> decode engine=encoder-pool,tp=2.
+
+Emitted by kvplan from qwen3-vl-2b-encoder, do not edit. To make it again:
+    kvplan compile qwen3-vl-2b-encoder --prefill engine=encoder-pool,tp=1 --decode engine=encoder-pool,tp=2
+
+items, a page of the first worker that has one:
+    both     |                              row                              |   1,048,576 B
+             64 tokens; a KV cache tensor for each of 1 layer
+             row 1,048,576 B (64 token x 4 level x 2,048 dim x bf16)
+
+What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
+span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
+    decode workers 0-1, items: 16,777,216 B in 16 descriptors; 1 read, 1 span per page
+
+Layers: 1, of which 1 stores items.
+Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
+that decode needs are written; a state is written whole.
+Both sides: the page layout of items comes from encoder-pool's engine file; not yet verified on a running engine.
+Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. items: 1
+layers x 16,384 B per token, coordinates (layer, token, level, dim).
+"""
+
+# fmt: off
+from kvplan.plan.types import Group, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
+
+
+# Who reads what: for each decode worker the prefill workers it reads from, with layers and intervals of split axes. A
+# table counts planes from `first` and bytes of a page from `offset`, both (in prefill, in decode).
+def reads() -> tuple[tuple[Read, ...], ...]:
+    return (
+        # decode worker 0
+        (Read(worker=0, pair="items", layers=(0,), table=ITEMS),),
+        # decode worker 1
+        (Read(worker=0, pair="items", layers=(0,), table=ITEMS),),
+    )
+
+# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
+# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
+ITEMS = Table(page=(Nest(("row",), bytes=1_048_576),), token=(Nest(("row",), bytes=16_384, token=(16_384, 16_384)),))
+
+# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
+# items: token t at t % 64 of block t // 64 on both sides; runs end at multiples of 64.
+PAIRS = (Pair("items", page=64),)
+
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
+def prefill() -> Side:
+    return Side(
+        key="engine=encoder-pool,tp=1", digest="0ed4f1985149b81364d14351c551c7c2",
+        groups=(Group("items", "tokens", tokens=64, kernel=64),),
+        workers=(Worker(PLANES),),
+    )
+
+def decode() -> Side:
+    return Side(
+        key="engine=encoder-pool,tp=2", digest="93f09ba1946829910f6bba8d4c6094ab",
+        groups=(Group("items", "tokens", tokens=64, kernel=64),),
+        workers=(Worker(PLANES), Worker(PLANES)),
+    )
+
+# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
+PLANES = (Planes(
+    "items", loops=(("layer", (0,), 1),), page=1_048_576,
+    views=(View("row", "bf16", axes=(("token", 64, 16_384), ("level", 4, 4096), ("dim", 2048, 2))),),
+),)
+
+PLAN = Plan(format=2, title="Items of Qwen3-VL 2B", model="qwen3-vl-2b-encoder",
+            model_digest="0afcc33f2cc4b75cecbdf4410776d6d7", digest="6167823b1364083eefc9f108106eb508",
+            options=(("elect", "one"), ("strategy", "direct")), prefill=prefill(), decode=decode(), pairs=PAIRS,
+            reads=reads())

@@ -1,0 +1,126 @@
+"""Which layout the pool of an engine has: made of what the engine says of its encoder's rows, or the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from types import MappingProxyType
+
+from kvplan.compiler.api import side_of
+from kvplan.compiler.bind.bind import bind
+from kvplan.compiler.bound import BoundCache
+from kvplan.dsl.configs.same_model import parsed, twins
+from kvplan.dsl.library import Library, load
+from kvplan.dsl.named import is_path, library
+from kvplan.dsl.text.source import SourceSpan
+from kvplan.integrations.shared.cache import LAYOUTS, cache_folder
+from kvplan.integrations.shared.config import ConnectorConfig
+from kvplan.integrations.shared.errors import ConnectorError
+from kvplan.integrations.shared.served import another_layout
+from kvplan.integrations.vllm.encoder.transfers import PoolLayout
+from kvplan.plan.planes import planes
+from kvplan.plan.types import Side
+
+ENGINE, KIND = "encoder-pool", "encoder-cache"
+# Where vLLM has what a user tells the connector.
+PLACE = "ec_connector_extra_config"
+# Element types by the names that layouts have for them.
+DTYPES = MappingProxyType({"bfloat16": "bf16", "float16": "f16", "float32": "f32"})
+# The setting that both engines of a pair must have alike.
+PROCESSOR = "processor of items"
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderFacts:
+    """An engine's encoder: a row is `levels` vectors of `dim` elements of type `dtype`, in torch's words.
+
+    `processor` is a digest of all that decides what the encoder gets for an item, `revision` says which weights it has.
+    """
+
+    dim: int
+    levels: int
+    dtype: str
+    processor: str
+    revision: str
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderLayout:
+    """A pool as plans have it: one worker's, whatever the engine's own are, as they share it.
+
+    `cache` is the folder into which plans are compiled if there is no plans directory.
+    """
+
+    side: Side
+    model: str
+    model_digest: str
+    settings: Mapping[str, str]
+    cache: Path | None
+    worker: int = 0
+
+    @property
+    def pool(self) -> PoolLayout:
+        return PoolLayout(self.side.groups[0].name, self.side.groups[0].tokens)
+
+    @property
+    def plane(self) -> str:
+        return planes(self.side.workers[0])[0].name
+
+    @property
+    def block_bytes(self) -> int:
+        return planes(self.side.workers[0])[0].stride
+
+
+def encoder_layout(config: ConnectorConfig, facts: EncoderFacts) -> EncoderLayout:
+    """The layout of an engine's pool. Raises ConnectorError (I004, I005, I009), DslError, BadInput or Refused."""
+    dtype = DTYPES.get(facts.dtype, facts.dtype)
+    layouts, name, cache = _model(config, facts, dtype)
+    options = {"engine": config.engine or ENGINE, "kv_dtype": dtype, **config.options}
+    bound = bind(layouts, layouts.model(name), ",".join(f"{key}={value}" for key, value in options.items()))
+    if len(bound.workers) > 1:
+        help = "leave the mesh out of them: all workers of an engine share one pool"
+        raise ConnectorError("I002", f"{PLACE}: options make {len(bound.workers)} workers", help)
+    wanted, found = facts.dim * facts.levels, _width(bound.caches)
+    if found != wanted:
+        differences = [f"a row: the engine has {wanted} elements, the layout {found}"]
+        help = 'give another "layout", or none: then it is made of what the engine says'
+        raise another_layout(f"what the engine's encoder makes is not as {name} {bound.key} says", differences, help)
+    side, digest = side_of(bound)
+    return EncoderLayout(side, bound.model, digest, {PROCESSOR: facts.processor}, cache)
+
+
+def _width(caches: Sequence[BoundCache]) -> int:
+    """The elements of a row of all caches: there is one, of items."""
+    tensors = [tensor for cache in caches for tensor in cache.tensors]
+    return sum(prod(size for axis, size in tensor.axes if axis != "token") for tensor in tensors)
+
+
+def _model(config: ConnectorConfig, facts: EncoderFacts, dtype: str) -> tuple[Library, str, Path | None]:
+    """The layout files, the model's name, and without a plans directory the cache folder for its plans."""
+    own = (config.layouts,) if config.layouts else ()
+    if config.layout:
+        path = Path(config.layout)
+        texts = {path.name: path.read_text(encoding="utf-8")} if is_path(config.layout) and path.is_file() else {}
+        return *library(config.layout, own), _cache(config, texts)
+    name, layouts = f"encoder-{facts.levels}x{facts.dim}-{dtype}", load((), own)
+    text = _text(name, facts, dtype)
+    if same := twins(layouts, parsed(layouts, text, name, SourceSpan(f"{name}.yaml", 1, 1, 1))):
+        return layouts, same[0], _cache(config, {})
+    if config.plans is not None:
+        help = f"write {name}.yaml as docs/vllm.md shows, dim: {facts.dim}, levels: {facts.levels}, dtype: {dtype}; "
+        help += f'compile its plan, and give "layout": "{name}.yaml"; or leave "plans" out'
+        raise ConnectorError("I004", f"no layout file has rows of {facts.levels} x {facts.dim} {dtype}", help)
+    cache = cache_folder(config.layouts, {f"{name}.yaml": text})
+    return load((), (*own, cache / LAYOUTS)), name, cache
+
+
+def _cache(config: ConnectorConfig, texts: Mapping[str, str]) -> Path | None:
+    return cache_folder(config.layouts, texts) if config.plans is None else None
+
+
+def _text(name: str, facts: EncoderFacts, dtype: str) -> str:
+    cache = f"{{kind: {KIND}, layers: all, dim: {facts.dim}, levels: {facts.levels}}}"
+    lines = ["kvplan: 1", f"model: {name}", "title: Items as an engine describes them", f"dtype: {dtype}", "layers: 1"]
+    return "\n".join([*lines, "caches:", f"  items: {cache}", ""])

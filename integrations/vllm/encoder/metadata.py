@@ -1,0 +1,96 @@
+"""What the scheduler tells its workers in a step, and what an encode engine tells a prefill engine through a router."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class RowsPlace:
+    """Where an item's rows are in the pool: from block `first` on, with the ticket under which it has them."""
+
+    first: int
+    rows: int
+    ticket: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepItems:
+    """By hash, the items that a step's workers copy into the pool if they have them, and those that they take from it.
+
+    `step` is greater than that of every step before, 0 if there is nothing to say.
+    """
+
+    step: int = 0
+    saves: Mapping[str, RowsPlace] = field(default_factory=dict)
+    loads: Mapping[str, RowsPlace] = field(default_factory=dict)
+
+
+NOTHING = StepItems()
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteItem:
+    """An item as an encode engine holds it: by the name `request`, `rows` rows in blocks from `first` on."""
+
+    engine: str
+    request: str
+    host: str
+    port: int
+    rows: int
+    first: int
+    key: str = ""
+
+    @property
+    def address(self) -> str:
+        return f"tcp://{self.host}:{self.port}"
+
+    def params(self) -> dict[str, object]:
+        """What a router passes on for this item, unread."""
+        return {
+            "remote_engine_id": self.engine,
+            "remote_request_id": self.request,
+            "remote_host": self.host,
+            "remote_port": self.port,
+            "remote_num_rows": self.rows,
+            "remote_first_block": self.first,
+            "remote_key": self.key,
+        }
+
+
+# Of what anybody can send: characters of a text, and the largest number.
+LONGEST, LARGEST = 4096, 1 << 40
+
+
+def remote_items(params: object) -> dict[str, RemoteItem]:
+    """What `ec_transfer_params` say of items, by hash, without what is not whole: anybody can send them."""
+    if not isinstance(params, Mapping):
+        return {}
+    found = {hash: remote_item(each) for hash, each in params.items() if isinstance(hash, str)}
+    return {hash: item for hash, item in found.items() if item is not None}
+
+
+def remote_item(params: object) -> RemoteItem | None:
+    if not isinstance(params, Mapping):
+        return None
+    texts = [params.get(f"remote_{word}") for word in ("engine_id", "request_id", "host")]
+    numbers = [params.get(f"remote_{word}") for word in ("port", "num_rows", "first_block")]
+    key = params.get("remote_key", "")
+    if not all(map(_is_text, texts)) or not all(map(_is_number, numbers)) or not isinstance(key, str):
+        return None
+    (engine, request, host), (port, rows, first) = map(str, texts), map(_number, numbers)
+    return RemoteItem(engine, request, host, port, rows, first, key) if 0 < port < 65536 and rows else None
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= LONGEST and value.isprintable()
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LARGEST
+
+
+def _number(value: object) -> int:
+    assert isinstance(value, int)
+    return value

@@ -1,0 +1,110 @@
+"""Memory that all processes of an engine share: the rows of its pool, and how far each worker has come.
+
+The scheduler's process moves bytes between engines, for which it needs no worker and no step. Workers copy between
+these rows and the device.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import tempfile
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kvplan.integrations.shared.errors import ConnectorError
+from kvplan.plan.types import Ints
+
+PAGE = 4096
+SHARED = Path("/dev/shm")
+# Of the step that a worker has done: none, as it has not opened the memory, or none yet.
+ABSENT, HERE = 0, 1
+FIRST_STEP = HERE + 1
+
+
+class SharedRows:
+    """`blocks` blocks of `block_bytes` bytes, shared by `ranks` workers and their scheduler.
+
+    Whoever comes first makes the memory. It has a name until the scheduler has it, too (`unlink`), so that nothing is
+    left behind, however processes end. Raises ConnectorError (I013) if there is not enough memory.
+    """
+
+    def __init__(self, name: str, blocks: int, block_bytes: int, ranks: int) -> None:
+        self.blocks, self.block_bytes = blocks, block_bytes
+        shape = np.array([blocks, block_bytes, ranks], np.int64)
+        head = -(-(len(shape) + ranks + blocks) * 8 // PAGE) * PAGE
+        self._path = _folder() / f"kvplan-{sha256(name.encode()).hexdigest()[:24]}"
+        self._map = _opened(self._path, head + blocks * block_bytes)
+        numbers: Ints = np.frombuffer(self._map, np.int64, len(shape) + ranks + blocks)
+        self._shape, self._steps, self._tickets = np.split(numbers, [len(shape), len(shape) + ranks])
+        if self._shape.any() and not np.array_equal(self._shape, shape):
+            help = "start all workers of the engine with the same options"
+            raise ConnectorError("I013", f"{self._path} is of other sizes than this process has", help)
+        self._shape[:] = shape
+        # Bytes of all blocks, block after block.
+        self.rows: np.ndarray[Any, np.dtype[np.uint8]] = np.frombuffer(self._map, np.uint8, offset=head)
+
+    def unlink(self) -> None:
+        """The memory has no name any more: every process of the engine has it. Raises ConnectorError (I013)."""
+        absent = [rank for rank, step in enumerate(self._steps.tolist()) if step == ABSENT]
+        self._path.unlink(missing_ok=True)
+        if absent:
+            help = "run all workers of an engine with an encoder cache connector on one machine, in one container"
+            raise ConnectorError("I013", f"workers {absent} do not share the memory of their scheduler", help)
+
+    def join(self, rank: int) -> None:
+        """This worker shares the memory."""
+        self._steps[rank] = HERE
+
+    def did(self, rank: int, step: int) -> None:
+        """This worker has done a step: it reads and writes nothing that an earlier one ordered."""
+        self._steps[rank] = step
+
+    def done(self, step: int, ranks: Sequence[int]) -> bool:
+        """Whether these workers have all done a step."""
+        return all(self._steps[rank] >= step for rank in ranks)
+
+    def sign(self, block: int, ticket: int) -> None:
+        """The rows from a block on are those that had this ticket."""
+        self._tickets[block] = ticket
+
+    def signed(self, block: int, ticket: int) -> bool:
+        return bool(self._tickets[block] == ticket)
+
+    def part(self, first: int, size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """So many bytes from a block on."""
+        start = first * self.block_bytes
+        return self.rows[start : start + size]
+
+
+def _folder() -> Path:
+    return SHARED if SHARED.is_dir() else Path(tempfile.gettempdir())
+
+
+def _opened(path: Path, size: int) -> mmap.mmap:
+    """A file of memory of this user alone, with all of its pages. Raises ConnectorError (I013)."""
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise _unusable(path, size, error) from error
+    try:
+        if os.fstat(file).st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, "another user has it")
+        # A page that cannot be had is an error here. Without this the process would end when it writes the page.
+        os.posix_fallocate(file, 0, size)
+        return mmap.mmap(file, size)
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise _unusable(path, size, error) from error
+    finally:
+        os.close(file)
+
+
+def _unusable(path: Path, size: int, error: OSError) -> ConnectorError:
+    help = 'give the container more shared memory, as `docker run --shm-size 2g`, or a smaller "ec_buffer_size"'
+    return ConnectorError("I013", f"{path}: {size} bytes of shared memory for items: {error.strerror}", help)

@@ -1,0 +1,298 @@
+"""The scheduler's half: which items a step's workers save and load, which are held, which are fetched from where.
+
+Nothing here copies bytes or waits for them. Requests are read by the names that vLLM gives their fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from kvplan.integrations.vllm.encoder.metadata import NOTHING, RemoteItem, RowsPlace, StepItems, remote_items
+from kvplan.integrations.vllm.encoder.pool import PooledItem, RowPool
+from kvplan.integrations.vllm.scheduler import SERVED
+from kvplan.integrations.vllm.worker import LONGEST_REST
+from kvplan.runtime.ops import logs
+
+
+class Transfers(Protocol):
+    """What moves items between engines, as far as the scheduler asks it."""
+
+    @property
+    def busy(self) -> bool: ...
+
+    def hold(self, name: str, item: PooledItem) -> bool: ...
+
+    def released(self) -> list[str]: ...
+
+    def fetch(self, item: PooledItem, remote: RemoteItem) -> None: ...
+
+    def let_go(self, remote: RemoteItem) -> None: ...
+
+    def arrived(self) -> list[tuple[PooledItem, Exception | None]]: ...
+
+    def wait(self, seconds: float) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PoolOwner:
+    """The engine as others meet it: its name, where it answers, its public key; and what it does with items."""
+
+    engine: str
+    host: str = ""
+    port: int = 0
+    key: str = ""
+    saves: bool = True
+    loads: bool = True
+
+
+@dataclass(slots=True)
+class Announced:
+    """What a request says of its items, by hash.
+
+    `remote` are those that were not fetched yet, `wanted` those that are to come from elsewhere. `until` is the time at
+    which nobody waits for room any more.
+    """
+
+    remote: dict[str, RemoteItem]
+    wanted: set[str]
+    until: float
+
+
+@dataclass(slots=True)
+class EncoderScheduler:
+    """What happens to items. `signed` says whether a worker has written the rows of an item to the pool.
+
+    `refuses` says why a request may not name a host, empty if it may; `encodable` whether the engine can encode an item
+    itself. A request waits for room in the pool for `patience` seconds.
+    """
+
+    owner: PoolOwner
+    pool: RowPool
+    transfers: Transfers
+    signed: Callable[[int, int], bool]
+    clock: Callable[[], float]
+    refuses: Callable[[str], str] = lambda host: ""
+    encodable: Callable[[Any], bool] = lambda feature: True
+    patience: float = 120.0
+    _step: int = 0
+    _announced: dict[str, Announced] = field(default_factory=dict)
+    _loads: dict[str, PooledItem] = field(default_factory=dict)
+    _unsaved: dict[str, PooledItem] = field(default_factory=dict)
+    _holds: dict[str, PooledItem] = field(default_factory=dict)
+    _lost: set[str] = field(default_factory=set)
+
+    # Items that other engines encode
+
+    def available(self, request: Any, computed: int) -> bool:
+        """Whether a request needs to wait for no item. `computed` tokens of it are in caches already."""
+        if not self.owner.loads:
+            return True
+        self._settle()
+        told = self._told(request)
+        needed = {each.identifier: each for each in request.mm_features if _end(each) > computed}
+        if not all(self._same(hash, each, request) for hash, each in needed.items()):
+            return False
+        absent = {hash: each for hash, each in needed.items() if not self._here(hash, request, told)}
+        fetched = {hash: each for hash, each in absent.items() if hash in told.remote}
+        given_up = [each for hash, each in absent.items() if hash not in fetched and hash in told.wanted]
+        if fetched and not self._fetch(fetched, request, told):
+            given_up += fetched.values()
+        if not all(self._given_up(each, request, told) for each in given_up):
+            return False
+        return not any(self._coming(hash, told) for hash in needed)
+
+    def has(self, hash: str) -> bool:
+        """Whether workers can load an item."""
+        item = self.pool.find(hash)
+        return self.owner.loads and item is not None and item.ready
+
+    def allocated(self, feature: Any) -> None:
+        """The engine's encoder cache takes an item: it is loaded in this step if it can be, and encoded if not."""
+        if self.has(feature.identifier):
+            item = self.pool.find(feature.identifier)
+            assert item is not None
+            self._loads[item.hash] = item
+
+    def passed(self, request: Any, feature: Any) -> None:
+        """A request needs an item no more: it is behind it."""
+        if (item := self.pool.find(feature.identifier)) is not None:
+            item.users.discard(request.request_id)
+
+    def unavailable(self) -> set[str]:
+        """Requests of which an item can be had from nowhere, each once."""
+        lost, self._lost = self._lost, set()
+        return lost
+
+    # Steps
+
+    def orders(self, scheduled: Iterable[Any], tokens: int) -> StepItems:
+        """What a step's workers do, of `tokens` tokens in all. `scheduled` are the requests that are new in it."""
+        self._settle()
+        for each in scheduled if self.owner.saves else ():
+            self._save(each.req_id, each.mm_features)
+        if not tokens:
+            # Engines step without pause while a request waits, and would keep the thread that moves it from running.
+            if self.transfers.busy:
+                self.transfers.wait(LONGEST_REST)
+            return NOTHING
+        self._step += 1
+        loads, self._loads = self._loads, {}
+        self._unsaved = {hash: item for hash, item in self._unsaved.items() if self._is_unsaved(item)}
+        for item in (*loads.values(), *self._unsaved.values()):
+            item.step = self._step
+        return StepItems(self._step, _places(self._unsaved.values()), _places(loads.values()))
+
+    def finished(self, request: Any) -> dict[str, dict[str, object]]:
+        """A request is over. By hash, what a prefill engine has to know of the items that are held for it."""
+        told = self._announced.pop(request.request_id, None)
+        for remote in () if told is None else told.remote.values():
+            self.transfers.let_go(remote)
+        held: dict[str, dict[str, object]] = {}
+        if self.owner.saves and request.status.name in SERVED:
+            held = self._hold(request)
+        for feature in request.mm_features:
+            self.passed(request, feature)
+        return held
+
+    def _settle(self) -> None:
+        """Take note of what has arrived, and of holds that have ended."""
+        for item, error in self.transfers.arrived():
+            item.ready = error is None
+            if error is not None:
+                logs.event(logs.WARNING, "item not fetched", item=item.hash, error=error)
+                self.pool.drop(item)
+        for name in self.transfers.released():
+            if (held := self._holds.pop(name, None)) is not None:
+                held.users.discard(name)
+
+    def _told(self, request: Any) -> Announced:
+        """What a request says, read once."""
+        if (told := self._announced.get(request.request_id)) is None:
+            params = request.ec_transfer_params
+            remote = remote_items(params)
+            for hash, item in list(remote.items()):
+                if refused := self.refuses(item.host):
+                    logs.event(logs.WARNING, "item not fetched", item=hash, error=refused)
+                    del remote[hash]
+            wanted = set(params) if isinstance(params, Mapping) else set()
+            told = Announced(remote, wanted, self.clock() + self.patience)
+            self._announced[request.request_id] = told
+        return told
+
+    def _same(self, hash: str, feature: Any, request: Any) -> bool:
+        """Whether what the pool has under a hash may be this item. Hashes can be given by hand: then rows may differ.
+
+        What nobody needs is dropped, and rows that nobody brings. Otherwise the request fails, as in the engine's own
+        cache.
+        """
+        item = self.pool.find(hash)
+        if item is None or (item.rows == _rows(feature) and (item.users or item.ready or item.arriving)):
+            return True
+        if not (item.users or item.arriving):
+            self.pool.drop(item)
+            return True
+        error = f"the pool has {item.rows} rows under this hash, the request {_rows(feature)}"
+        logs.event(logs.WARNING, "item is another one", request=request.request_id, item=hash, error=error)
+        self._lost.add(request.request_id)
+        return False
+
+    def _here(self, hash: str, request: Any, told: Announced) -> bool:
+        """Whether the pool has an item, or gets it: it stays there until the request has passed it."""
+        item = self.pool.find(hash)
+        if item is None or not (item.ready or item.arriving):
+            return False
+        self.pool.use(item, request.request_id)
+        if item.ready and (spare := told.remote.pop(hash, None)) is not None:
+            self.transfers.let_go(spare)
+        return True
+
+    def _coming(self, hash: str, told: Announced) -> bool:
+        """Whether an item is on its way, or waits for room."""
+        item = self.pool.find(hash)
+        return hash in told.wanted and not (item is not None and item.ready)
+
+    def _fetch(self, features: dict[str, Any], request: Any, told: Announced) -> bool:
+        """Begin to fetch items, all at once: two requests that have half of theirs would wait for each other.
+
+        False if they can be had from nowhere: they are not what was announced, or there is no room for them.
+        """
+        sizes = {hash: _rows(feature) for hash, feature in features.items()}
+        unlike = [hash for hash, rows in sizes.items() if told.remote[hash].rows != rows]
+        if unlike:
+            why = "the encode engine has other rows of it: a hash was given by hand, or processors differ"
+            logs.event(logs.WARNING, "item not fetched", item=unlike[0], error=why)
+            return False
+        items = None if any(map(self.pool.find, sizes)) else self.pool.take(sizes, request.request_id)
+        for item in items or ():
+            self.transfers.fetch(item, told.remote.pop(item.hash))
+        return items is not None or (self.pool.fits(sizes) and self.clock() < told.until)
+
+    def _given_up(self, feature: Any, request: Any, told: Announced) -> bool:
+        """An item does not come from elsewhere. Whether the engine can encode it."""
+        told.wanted.discard(feature.identifier)
+        if (remote := told.remote.pop(feature.identifier, None)) is not None:
+            self.transfers.let_go(remote)
+        if self.encodable(feature):
+            logs.event(logs.WARNING, "item is encoded here", request=request.request_id, item=feature.identifier)
+            return True
+        logs.event(logs.WARNING, "item is nowhere", request=request.request_id, item=feature.identifier)
+        self._lost.add(request.request_id)
+        return False
+
+    # Items that this engine encodes
+
+    def _save(self, request: str, features: Sequence[Any]) -> None:
+        """Have workers save the items of a new request that the pool does not have."""
+        for feature in features:
+            hash, rows = feature.identifier, _rows(feature)
+            item = self.pool.find(hash)
+            if item is not None and item.rows == rows:
+                self.pool.use(item, request)
+            elif item is None and (taken := self.pool.take({hash: rows}, request)) is not None:
+                item = taken[0]
+            else:
+                logs.event(logs.WARNING, "no room for an item", item=hash, rows=rows)
+                continue
+            if not (item.ready or item.arriving):
+                self._unsaved[hash] = item
+
+    def _is_unsaved(self, item: PooledItem) -> bool:
+        """Whether an item is still to be saved: somebody needs it, and no worker has done it."""
+        item.ready = item.ready or self.signed(item.first, item.ticket)
+        return bool(item.users) and not item.ready
+
+    def _hold(self, request: Any) -> dict[str, dict[str, object]]:
+        """Hold each item of a request once, under a name of its own."""
+        found: dict[str, dict[str, object]] = {}
+        for hash in dict.fromkeys(feature.identifier for feature in request.mm_features):
+            item = self.pool.find(hash)
+            if item is None or self._is_unsaved(item) or not item.ready:
+                continue
+            name = f"{request.request_id}#{item.ticket}"
+            if self.transfers.hold(name, item):
+                self.pool.use(item, name)
+                self._holds[name] = item
+                found[hash] = self._remote(name, item).params()
+        return found
+
+    def _remote(self, name: str, item: PooledItem) -> RemoteItem:
+        owner = self.owner
+        return RemoteItem(owner.engine, name, owner.host, owner.port, item.rows, item.first, owner.key)
+
+
+def _places(items: Iterable[PooledItem]) -> dict[str, RowsPlace]:
+    return {item.hash: RowsPlace(item.first, item.rows, item.ticket) for item in items}
+
+
+def _rows(feature: Any) -> int:
+    """The rows of an item: a place of the prompt that gets no embedding has none."""
+    rows: int = feature.mm_position.get_num_embeds()
+    return rows
+
+
+def _end(feature: Any) -> int:
+    """The token behind an item."""
+    end: int = feature.mm_position.offset + feature.mm_position.length
+    return end

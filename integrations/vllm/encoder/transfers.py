@@ -1,0 +1,149 @@
+"""Items on their way: holds for prefill engines, and what is fetched from encode engines. Nothing waits."""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from threading import Event
+
+from kvplan.integrations.shared.meetings import PrefillMeetings, trusted
+from kvplan.integrations.vllm.encoder.metadata import RemoteItem
+from kvplan.integrations.vllm.encoder.pool import PooledItem
+from kvplan.integrations.vllm.worker import LoadTimes
+from kvplan.plan.block_tables import Tables
+from kvplan.plan.errors import KvplanError
+from kvplan.plan.request import Request
+from kvplan.plan.types import Blocks
+from kvplan.runtime.checksum.checksum import Sample
+from kvplan.runtime.decode.engines import Peer
+from kvplan.runtime.decode.transfer import Transfer
+from kvplan.runtime.decode.worker import DecodeWorker
+from kvplan.runtime.ops import logs
+from kvplan.runtime.prefill.worker import PrefillWorker
+
+# Of a longer item one row in so many is summed: all rows of an image of a page take longer than to move them.
+LONG, EVERY = 1024, 16
+
+
+@dataclass(frozen=True, slots=True)
+class PoolLayout:
+    """The plan's name of the pool's group, and the rows of a block."""
+
+    group: str
+    block_rows: int
+
+    def tables(self, first: int, rows: int) -> Tables:
+        """The blocks of `rows` rows that begin at block `first`."""
+        return {self.group: Blocks(0, range(first, first + max(1, -(-rows // self.block_rows))))}
+
+
+class ItemTransfers:
+    """The pool's two ends: `holder` answers engines that fetch items, `reader` fetches them. Either may be missing."""
+
+    def __init__(
+        self, layout: PoolLayout, holder: PrefillWorker | None, reader: DecodeWorker | None, times: LoadTimes, mode: str
+    ) -> None:
+        self._layout, self._holder, self._reader, self._times, self._mode = layout, holder, reader, times, mode
+        self._meetings = None if reader is None else PrefillMeetings(reader)
+        self._ended: deque[tuple[PooledItem, KvplanError | None, Transfer]] = deque()
+        self._refused: list[tuple[PooledItem, Exception]] = []
+        # What failed, while a late write may still come.
+        self._unsettled: list[tuple[PooledItem, Transfer]] = []
+        self._fetching = 0
+        self._news = Event()
+
+    @property
+    def busy(self) -> bool:
+        """Whether items are on their way here."""
+        return self._fetching > 0
+
+    def hold(self, name: str, item: PooledItem) -> bool:
+        """Hold an item under a name, which is used once; False if that is refused."""
+        assert self._holder is not None
+        try:
+            self._holder.hold(name, self._layout.tables(item.first, item.rows), tokens=(0, item.rows))
+        except KvplanError as error:
+            logs.event(logs.WARNING, "item not held", item=item.hash, error=error)
+            return False
+        return True
+
+    def released(self) -> list[str]:
+        """The holds that have ended since the last call: the items were fetched, or nobody came for them in time."""
+        released = [] if self._holder is None else self._holder.released()
+        for lease in released:
+            if lease.why != "finished":
+                logs.event(logs.WARNING, "item freed unread", request=lease.request, why=lease.why)
+        return [lease.request for lease in released]
+
+    def fetch(self, item: PooledItem, remote: RemoteItem) -> None:
+        """Begin to fetch an item. It is `arriving` until nothing can be written to its rows any more."""
+        item.arriving = True
+        self._fetching += 1
+        here, there = (self._layout.tables(each.first, item.rows) for each in (item, remote))
+        sample = Sample(EVERY if item.rows > LONG else 1)
+        try:
+            transfer = self._submit(Request(remote.request, (0, item.rows), there, here), remote, sample)
+        except Exception as error:  # What another engine or a client said must not end this one.
+            self._refused.append((item, error))
+            self._news.set()
+            return
+        transfer.on_end(partial(self._end, item))
+
+    def let_go(self, remote: RemoteItem) -> None:
+        """Tell the encode engine that an item is not needed. If that fails, a lease ends the hold."""
+        try:
+            self._submit(Request(remote.request, (0, 0), {}, {}), remote, None)
+        except Exception as error:  # As in `fetch`.
+            logs.event(logs.INFO, "encode engine not told", request=remote.request, error=error)
+
+    def arrived(self) -> list[tuple[PooledItem, Exception | None]]:
+        """What has ended since the last call: items with their error, None for those that are here."""
+        self._news.clear()
+        found: list[tuple[PooledItem, Exception | None]] = list(self._refused)
+        self._refused = []
+        while self._ended:
+            item, error, transfer = self._ended.popleft()
+            found.append((item, error))
+            if error is not None:
+                self._unsettled.append((item, transfer))
+        self._fetching -= len(found)
+        for item, _ in found:
+            item.arriving = False
+        self._settle()
+        return found
+
+    def wait(self, seconds: float) -> None:
+        """Until something ends, and no longer than `seconds`."""
+        self._news.wait(seconds)
+
+    def close(self) -> None:
+        for worker in (self._reader, self._holder):
+            if worker is not None:
+                worker.close()
+
+    def _settle(self) -> None:
+        assert self._reader is not None or not self._unsettled
+        waiting = []
+        for item, transfer in self._unsettled:
+            item.arriving = not (self._reader is None or self._reader.settled(transfer))
+            if item.arriving:
+                waiting.append((item, transfer))
+        self._unsettled = waiting
+
+    def _submit(self, request: Request, remote: RemoteItem, sample: Sample | None) -> Transfer:
+        assert self._reader is not None
+        assert self._meetings is not None
+        meeting = self._meetings.meeting((remote.engine, remote.address), partial(self._meet, remote))
+        return self._reader.submit(request, self._times.load, meeting, checksum=sample, wait=self._times.hold)
+
+    def _meet(self, remote: RemoteItem) -> Future[Peer]:
+        assert self._reader is not None
+        key = trusted(self._reader.keys, remote.key, f"encode engine {remote.engine!r}")
+        return self._reader.connect_soon(remote.address, self._times.connect, key, self._mode, remote.engine)
+
+    def _end(self, item: PooledItem, transfer: Transfer) -> None:
+        """On the thread that polls."""
+        self._ended.append((item, transfer.error, transfer))
+        self._news.set()
