@@ -70,7 +70,7 @@ def forbidden() -> re.Pattern[str]:
     return re.compile(rf"(?<![a-z0-9])({'|'.join(sorted(words, key=len, reverse=True))})(?![a-z0-9])", re.IGNORECASE)
 
 
-# Words that a connector has to say: those of SGLang's interface, for its pool of recurrent states and for its collectives,
+# Words that a connector has to say: those of SGLang's interface, for its pool of recurrent states and for parameters,
 # and the layout of the pool that is vLLM's connector's own.
 INTERFACE = {"sglang": ("mamba", "mamba2", "custom"), "vllm": ("encoder-cache", "encoder-pool")}
 
