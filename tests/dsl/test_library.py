@@ -52,7 +52,7 @@ def test_every_order_of_the_default_engine_has_a_storage() -> None:
     library = load()
     engine = library.engine(library.default_engine)
     for kind in (library.kind(name) for name in library.kinds):
-        if kind.store == "tokens":
+        if kind.store == "tokens" and kind.name != "encoder-cache":  # which is never in an engine's own pages
             assert set(engine.options["order"].values) <= set(kind.storage)
 
 

@@ -7,7 +7,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from itertools import product
 
-from tests.layouts.sweep import legal, library
+from tests.layouts.sweep import library, usual
 from tests.paths import ROOT
 
 from kvplan.compiler.api import compile_bound
@@ -30,7 +30,7 @@ def lines(model: str) -> list[str]:
 @cache
 def running(model: str) -> dict[str, BoundSide]:
     """Every side of a model that runs, by its tensor parallelism."""
-    found, names = library().model(model), legal(model, library().default_engine)
+    found, names = library().model(model), usual(model)
     return {side.removeprefix("tp=").partition(",")[0]: bind(library(), found, side) for side in names}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from concurrent.futures import ProcessPoolExecutor
 
-from tests.layouts.sweep import legal, library, simulated
+from tests.layouts.sweep import library, simulated, usual
 
 from kvplan.compiler.api import compile_pair
 from kvplan.compiler.check.audit.verdict import Verdict
@@ -24,7 +24,7 @@ def pairs() -> dict[Pair, list[str]]:
     found: dict[Pair, list[str]] = {}
     for kind in sorted(library().kinds):
         model = smallest(kind)
-        few, many = legal(model, library().default_engine)[:2]
+        few, many = usual(model)[:2]
         for pair in ((model, few, many), (model, many, few)):
             found.setdefault(pair, []).append(kind)
     return found

@@ -23,6 +23,8 @@ from kvplan.dsl.lang.nodes import Name
 from kvplan.dsl.library import Library, load
 
 EXAMPLES = ROOT / "examples/models"
+# The engine of models that the default one is not for.
+POOL = "encoder-pool"
 TP = range(1, 17)
 # What an engine needs for some models, beside its defaults: layers inside large blocks, or states in groups by page.
 OPTIONS = ("", ",order=BLHNC,block=256", ",form=by_page", ",recurrent=bf16")
@@ -40,6 +42,11 @@ def legal(model: str, engine: str, most: int = len(TP)) -> tuple[str, ...]:
     name = "" if engine == library().default_engine else f",engine={engine}"
     sides = ([f"tp={tp}{name}{options}" for tp in TP] for options in OPTIONS)
     return next((found for every in sides if (found := tuple(islice(_running(model, every), most)))), ())
+
+
+def usual(model: str, most: int = len(TP)) -> tuple[str, ...]:
+    """The first sides of the default engine; of what is never in an engine's own pages, those of the pool beside it."""
+    return legal(model, library().default_engine, most) or legal(model, POOL, most)
 
 
 def _running(model: str, sides: list[str]) -> Iterator[str]:

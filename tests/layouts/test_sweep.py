@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 from tests.golden.digests import Pair, computed, running, written
-from tests.layouts.sweep import chain, legal, library, outcome, small
+from tests.layouts.sweep import chain, legal, library, outcome, small, usual
 from tests.shares import later, share, with_rest
 
 MODELS = sorted(library().models)
@@ -44,7 +44,7 @@ def test_legal_pairs_are_proved(model: str, rest: bool) -> None:
 @pytest.mark.parametrize("model", MODELS)
 def test_a_small_one_simulates(model: str, rest: bool) -> None:
     """Every sixth pair of a chain, another one first from model to model; the others in `make test-all`."""
-    pairs = share(chain(legal(model, DEFAULT)), MODELS.index(model), 6, rest)
+    pairs = share(chain(usual(model)), MODELS.index(model), 6, rest)
     found = {pair: outcome(*(small(model, side) for side in pair)) for pair in pairs}
     assert {pair: text for pair, text in found.items() if text} == {}
 
@@ -61,7 +61,7 @@ MORE = [(("one", 0), ("other", 0)), (("one", 1), ("other", 1)), (("other", 1), (
 @pytest.mark.parametrize("model", MODELS)
 def test_engines_read_each_other(model: str, engine: str, more: bool) -> None:
     """A small model from an engine to the default one, or back; what cannot be is refused, never wrong."""
-    sides = {"one": legal(model, engine, 2), "other": legal(model, DEFAULT, 2)}
+    sides = {"one": legal(model, engine, 2), "other": usual(model, 2)}
     if not sides["one"]:
         pytest.skip("an engine runs no side of a model")
     first = MODELS.index(model) % len(PAIRS)

@@ -25,7 +25,11 @@ def test_what_a_model_says_of_an_engine_is_so(name: str, engine: str) -> None:
     assert bind(LIBRARY, model, other).caches
 
 
-@pytest.mark.parametrize("name", LIBRARY.models)
+# What encoders make is in a pool beside the engine, never in its own pages.
+POOLED = LIBRARY.family("qwen3-vl-encoder")
+
+
+@pytest.mark.parametrize("name", [name for name in LIBRARY.models if name not in POOLED])
 def test_the_default_engine_holds_every_model_or_says_how(name: str) -> None:
     model = LIBRARY.model(name)
     try:
@@ -49,3 +53,4 @@ def test_a_refusal_that_keys_do_not_mend_stays_as_it_is() -> None:
         compile_pair(LIBRARY, "deepseek-v4-flash", "engine=sglang", "tp=2,order=BLHNC,block=256")
     assert "works" not in refused.value.help
     assert held_as(LIBRARY, LIBRARY.model("llama-3.1-8b"), "tp=3") == ""
+    assert {held_as(LIBRARY, LIBRARY.model(name), "tp=1") for name in POOLED} == {""}
