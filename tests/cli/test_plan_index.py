@@ -8,14 +8,13 @@ import os
 import resource
 import signal
 import subprocess
-import sys
-import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.cli.forked import forked
 
 from kvplan.cli.main import main
 from kvplan.plan.errors import PlanIndexError
@@ -58,25 +57,12 @@ def run(out: Path, prefill: str = "tp=1", decode: str = "tp=2", *words: str) -> 
 
 
 class Compile:
-    """A compile in a process of its own, which is forked off: it has imported all that it needs."""
+    """A compile in a process of its own."""
 
     def __init__(self, out: Path, prefill: str, decode: str, before: Callable[[], None] = lambda: None) -> None:
         ours, theirs = os.pipe()
-        self.said, self.child = os.fdopen(ours), os.fork()
-        if not self.child:
-            signal.alarm(60)
-            sys.stdout = sys.stderr = os.fdopen(theirs, "w", 1)
-            code = 1
-            try:
-                before()
-                words = ["--prefill", prefill, "--decode", decode, "-o", str(out)]
-                code = main(["compile", MODEL, *words], standalone_mode=True) or 0
-            except SystemExit as error:
-                code = int(error.code or 0)
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                os._exit(code)
+        words = ["compile", MODEL, "--prefill", prefill, "--decode", decode, "-o", str(out)]
+        self.said, self.child = os.fdopen(ours), forked(words, theirs, before)
         os.close(theirs)
 
     def end(self) -> tuple[int, str]:

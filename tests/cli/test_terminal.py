@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 import pytest
 from click.testing import CliRunner
+from tests.cli.forked import forked
 
 from kvplan.cli import jobs
 from kvplan.cli.main import main
@@ -25,17 +26,19 @@ def on_terminal(*words: str, columns: int = 200, environment: Mapping[str, str] 
     """What the command writes to a terminal."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (50, columns))
-    known = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS")}
-    run = subprocess.Popen(
-        [sys.executable, "-m", "kvplan.cli", *words],
-        stdin=theirs, stdout=theirs, stderr=theirs, env={**known, "TERM": "xterm", **(environment or {})},
-    )  # fmt: skip
+
+    def on() -> None:
+        for name in ("NO_COLOR", "COLUMNS"):
+            os.environ.pop(name, None)
+        os.environ.update({"TERM": "xterm", **(environment or {})})
+
+    child = forked(words, theirs, on)
     os.close(theirs)
     text = b""
     while chunk := _read(ours):
         text += chunk
     os.close(ours)
-    run.wait(60)
+    os.waitpid(child, 0)
     return text.decode()
 
 
