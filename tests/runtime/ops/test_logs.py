@@ -11,6 +11,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,7 @@ def test_nothing_that_engines_load_prints(room: str) -> None:
         assert not re.search(r"\bprint\(|sys\.stdout\.write", path.read_text()), path
 
 
+@cache
 def quiet(**environment: str) -> subprocess.CompletedProcess[str]:
     paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     return subprocess.run(

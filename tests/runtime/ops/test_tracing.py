@@ -7,6 +7,7 @@ import logging
 import subprocess
 import sys
 from collections.abc import Iterator
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -162,47 +163,32 @@ def test_without_opentelemetry_nothing_is_noted(pair: World, monkeypatch: pytest
     spans.tell()
 
 
-def printed(*lines: str) -> str:
-    """What a process of its own prints that runs these lines."""
-    command = [sys.executable, "-c", "\n".join(lines)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+ALONE = {
+    "the API alone": """
+        from kvplan.runtime.ops import tracing
+        from opentelemetry import trace
+        before = tracing.start()
+        trace.set_tracer_provider(trace.NoOpTracerProvider())
+    """,
+    "no such provider": """
+        import os
+        os.environ["OTEL_PYTHON_TRACER_PROVIDER"] = "not_installed"
+        from kvplan.runtime.ops import tracing
+        before = tracing.start()
+    """,
+    "no package": """
+        import sys
+        sys.modules["opentelemetry"] = None
+        from kvplan.runtime.ops import tracing
+        before = tracing.start()
+    """,
+}
 
 
-def test_without_a_provider_of_tracers_nothing_is_noted() -> None:
+@pytest.mark.parametrize("name", ALONE)
+def test_without_a_provider_of_tracers_nothing_is_noted(name: str) -> None:
     """The API alone, which engines bring along, records nothing: no request pays for its spans."""
     pytest.importorskip("opentelemetry.trace")
-    assert (
-        printed(
-            "from kvplan.runtime.ops import tracing",
-            "from opentelemetry import trace",
-            "before = tracing.start()",
-            "trace.set_tracer_provider(trace.NoOpTracerProvider())",
-            "print(before, tracing.start())",
-        )
-        == "None None\n"
-    )
-
-
-def test_a_provider_that_cannot_be_loaded_is_no_request_s_fault() -> None:
-    pytest.importorskip("opentelemetry.trace")
-    assert (
-        printed(
-            "import os",
-            "os.environ['OTEL_PYTHON_TRACER_PROVIDER'] = 'not_installed'",
-            "from kvplan.runtime.ops import tracing",
-            "print(tracing.start(), tracing.start())",
-        )
-        == "None None\n"
-    )
-
-
-def test_a_missing_package_is_no_error() -> None:
-    assert (
-        printed(
-            "import sys",
-            "sys.modules['opentelemetry'] = None",
-            "from kvplan.runtime.ops import tracing",
-            "print(tracing.start())",
-        )
-        == "None\n"
-    )
+    code = dedent(ALONE[name]) + "print(before, tracing.start())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "None None\n"

@@ -138,6 +138,19 @@ def test_a_run_that_has_finished_makes_no_room() -> None:
     assert reason(leases.claim("r", Claimant("more", "plan", 0), one, 2)) is LossReason.CROWDED
 
 
+def test_a_run_that_is_met_again_begins_anew() -> None:
+    leases, number = claimed(A0, A1)
+    finish(leases, number, A0)
+    leases.forget("a", 2)
+    assert [leases.claim("r", who, TWO, 3) for who in (A0, A1)] == [Claimed("r", number)] * 2
+    finish(leases, number, A1, at=4)
+    leases.leave("r", A0, 5)
+    leases.expire(LEASE + 2)
+    assert leases.held() == 1
+    assert finish(leases, number, A0, at=LEASE + 2) == [""]
+    assert freed(leases) == [Released("r", "finished")]
+
+
 def test_a_pinned_hold_ends_when_it_is_unpinned() -> None:
     leases, number = claimed(A0)
     leases.begin_write("r")
