@@ -15,6 +15,9 @@ from kvplan.dsl.schema.names import MEASURED
 from kvplan.dsl.text.diagnostics import DslError, ranges
 
 MOST = 33
+NO_OPTION = (
+    "no value of an option changes that: choose another engine, or describe it in an engine file that extends {}"
+)
 NONE: Mapping[str, Env] = MappingProxyType({})
 
 
@@ -49,7 +52,7 @@ def _help(engine: Engine, every: list[tuple[Requirement, Env]], rule: Requiremen
     plain = [(other, known) for other, known in every if not other.that.names & measured]
     sizes = {axis: _holding(plain, axis) for axis in sorted(axes)} if not rule.that.names & measured else {}
     told = [f"{axis} = {ranges(found)}" for axis, found in sizes.items() if found]
-    said = f"{rule.that.text} is false with {values}" if values else "no value of an option changes that"
+    said = f"{rule.that.text} is false with {values}" if values else NO_OPTION.format(engine.name)
     return said + (f"; all hold with {' or '.join(told)}" if told else "")
 
 

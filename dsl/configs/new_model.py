@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from kvplan.dsl.configs.architectures import Architecture, of_words
 from kvplan.dsl.configs.families import fitting, nested, reading_of, spoken
 from kvplan.dsl.configs.naming import free_name, last, name_of
-from kvplan.dsl.configs.recognise import recognise
+from kvplan.dsl.configs.recognise import RecognisedModel, recognise
 from kvplan.dsl.configs.same_model import parsed, twins
 from kvplan.dsl.configs.write_model import ModelHead, doubts, grave, model_text
 from kvplan.dsl.lang.foreign_json import parse_foreign
 from kvplan.dsl.model import ConfigRules
 from kvplan.dsl.rules.answers import ForeignValues
-from kvplan.dsl.text.diagnostics import fault
+from kvplan.dsl.text.diagnostics import fault, listed
 from kvplan.dsl.text.source import SourceSpan, shown
 
 if TYPE_CHECKING:
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 
 CONFIG = "config.json"
+UNCOMPARED = (
+    "no engine's own caches were compared with a layout of {}: its keys are read as those of other architectures,"
+    " so compare the layout with your engine (kvplan from-cache)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,20 +80,27 @@ def described(
 ) -> NewModel:
     """The model that a configuration describes, which stands at `place`; the file says the `remark`, too.
 
-    Raises DslError (F…).
+    An architecture whose caches were not compared with an engine's own is in doubt, unless a model file is for it:
+    its keys may mean something else. Raises DslError (F…).
     """
     reading, model = reading_of(library, config)
     found = recognise(config, reading, library.kinds, place, model)
     found = replace(found, remarks=(*found.remarks, remark)) if remark else found
     head = _head(library, found.facts, reading, config, out)
-    text = model_text(head, found, {name: kind.params for name, kind in library.kinds.items()})
-    stored = parsed(library, text, head.name, place)
+    stored = parsed(library, _text(library, head, found), head.name, place)
     same = sorted(twins(library, stored) if found.settled else (), key=lambda name: name != model)
     fits = fitting(library, config)
-    notes = (*doubts(found), *_unlike(library, [name for name in fits if name not in same]))
     known = next((name for name in same if name in fits), "")
-    tested = of_words(word for words in head.match.values() for word in words)
-    return NewModel(head.name, text, notes, tuple(same), grave(found), known, tested)
+    names = head.match.get(reading.match[0], ()) if reading.match else ()
+    tested = of_words(names)
+    if names and not model and not any(row.dumps for row in tested):
+        found = replace(found, doubts=(*found.doubts, UNCOMPARED.format(listed(names, "and"))))
+    notes = (*doubts(found), *_unlike(library, [name for name in fits if name not in same]))
+    return NewModel(head.name, _text(library, head, found), notes, tuple(same), grave(found), known, tested)
+
+
+def _text(library: Library, head: ModelHead, found: RecognisedModel) -> str:
+    return model_text(head, found, {name: kind.params for name, kind in library.kinds.items()})
 
 
 def _unlike(library: Library, others: Sequence[str]) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kvplan.dsl.lang import dtypes
 from kvplan.dsl.lang.foreign import UnusableValue, described
 from kvplan.dsl.rules.answers import Answer, ForeignValues, shortened
@@ -13,15 +15,21 @@ from kvplan.dsl.text.source import SourceSpan
 COUNT, DTYPE, HEADS, RUNS = "layers", "dtype", "query_heads", "runs"
 MOST_RUNS = 100
 UNSAID = "it does not say how many layers there are"
-ADD = "add the number of layers to a copy of the configuration, as num_hidden_layers, or ask its class: --transformers"
+ADD = (
+    "to a copy of the configuration add num_hidden_layers, or the configuration of the model that writes text, as"
+    " text_config; or ask its class: --transformers"
+)
+MOVE = "if {} is the model that writes text, call it text_config in a copy of the configuration"
+CORRECT = "correct the numbers in a copy of the file; if a configuration leaves some out, ask its class: --transformers"
 
 
-def layers_of(facts: ForeignValues, place: SourceSpan) -> Answer:
-    """How many layers there are, from 1 to 1000. Raises F002."""
+def layers_of(facts: ForeignValues, place: SourceSpan, others: Sequence[str] = ()) -> Answer:
+    """How many layers there are, from 1 to 1000. `others` are mappings that may say it. Raises F002."""
     answer = _word(facts, COUNT)
     if isinstance(answer.value, bool) or not isinstance(answer.value, int):
         if answer.value is None:
-            raise fault("F002", UNSAID, place, _why(answer), help=ADD)
+            help = MOVE.format(listed(others)) if others else ADD
+            raise fault("F002", UNSAID, place, _why(answer), help=help)
         message = f"{listed(answer.sources, 'and')} is '{answer.value}', which is no number of layers"
         raise fault("F002", shortened(message), place, help=ADD)
     if not 1 <= answer.value <= MOST_LAYERS:
@@ -34,8 +42,8 @@ def dtype_of(facts: ForeignValues, place: SourceSpan) -> Answer:
     answer = _word(facts, DTYPE)
     dtype = dtypes.canonical(str(answer.value))
     if dtype not in dtypes.SIZES:
-        known = f"known: {', '.join(dtypes.NAMES)}"
-        raise fault("F005", "it does not say of which element type the model is", place, _why(answer), help=known)
+        help = f"set dtype in a copy of the configuration; known: {', '.join(dtypes.NAMES)}"
+        raise fault("F005", "it does not say of which element type the model is", place, _why(answer), help=help)
     return answer.giving(dtype)
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from kvplan.dsl.configs.class_defaults import filled
 from kvplan.dsl.configs.families import BY_DEFAULT, at_layer, facts_of, layered, nested
 from kvplan.dsl.configs.naming import numbered
-from kvplan.dsl.configs.numbers import dtype_of, heads_of, layers_of, runs_of
+from kvplan.dsl.configs.numbers import CORRECT, COUNT, dtype_of, heads_of, layers_of, runs_of
 from kvplan.dsl.configs.remarks import LayerRemarks, remarks_of
-from kvplan.dsl.configs.unread_keys import LAYER, RUN, unread
+from kvplan.dsl.configs.unread_keys import LAYER, RUN, like, unread
 from kvplan.dsl.model import ConfigRules, Kind, Rule
 from kvplan.dsl.rules.answers import Answer, ForeignValues, shortened
 from kvplan.dsl.rules.rule import RuleMatch, apply, judged
@@ -25,6 +25,7 @@ from kvplan.dsl.text.source import SourceSpan
 NOTHING = "nothing is known to be stored"
 UNKNOWN = "no layout that comes with kvplan is for it: kinds and layers are read off its keys"
 NEW = "write the model file by hand, docs/add-a-model.md, or give a kind rules for its keys, docs/new-model.md"
+FILL = "add them to a copy of the configuration, or ask its class: --transformers"
 # Words that a config file gives a meaning to, and that are asked for here.
 BARE, LAYER_IS = "bare", "layer_is"
 
@@ -74,7 +75,7 @@ def recognise(
     layered_words, chain = layered(reading.words), nested(config, reading.inside)
     whole = filled(chain, reading.inside, reading.classes)
     facts = facts_of(whole, tuple(word for word in reading.words if word not in layered_words))
-    layers = layers_of(facts, place)
+    layers = layers_of(facts, place, _other_models(chain[-1], reading))
     assert isinstance(layers.value, int)
     layer_facts = tuple(at_layer(facts, layer, layered_words) for layer in range(layers.value))
     runs = tuple(
@@ -84,7 +85,7 @@ def recognise(
     )
     caches, rules, doubts = _caches(runs, reading.caches, kinds)
     if faults := remarks_of(reading.faults, facts, layer_facts, layered_words):
-        raise fault("F007", "its numbers make no layout", place, *faults, help="no model has such numbers")
+        raise fault("F007", "its numbers make no layout", place, *faults, help=CORRECT)
     if not caches:
         notes = (_looked_for(reading, kinds), *doubts)
         raise fault("F003", "no layer of it stores a cache that is known", place, *notes, help=NEW)
@@ -106,6 +107,13 @@ def recognise(
         doubts=tuple(dict.fromkeys(doubts)),
         no_cache=_bare(layer_facts, caches),
     )
+
+
+def _other_models(config: Mapping[str, object], reading: ConfigRules) -> tuple[str, ...]:
+    """The mappings in a configuration that nobody reads and that say how many layers they have."""
+    counts = next((expr.names for word, expr in reading.words if word == COUNT), frozenset())
+    mappings = ((key, value) for key, value in config.items() if isinstance(value, Mapping))
+    return tuple(k for k, v in mappings if counts & v.keys() and not like(k.lower(), reading.aside))
 
 
 def _by_default(layers: Answer, caches: Sequence[RecognisedCache], release: str) -> tuple[str, ...]:
@@ -191,7 +199,7 @@ def _check(caches: Sequence[RecognisedCache], kinds: Mapping[str, Kind], place: 
         if param.default is None and (name not in cache.params or cache.params[name].value is None)
     ]
     if lacking:
-        raise fault("F004", "it does not say all numbers of a cache", place, *lacking)
+        raise fault("F004", "it does not say all numbers of a cache", place, *lacking, help=FILL)
 
 
 def _lacks(cache: RecognisedCache, name: str) -> str:

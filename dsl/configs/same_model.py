@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kvplan.dsl.configs.numbers import CORRECT
 from kvplan.dsl.files.models import ModelReferences, parse_model
 from kvplan.dsl.lang.evaluate import evaluate
 from kvplan.dsl.lang.functions import given_words
@@ -30,7 +31,7 @@ def parsed(library: Library, text: str, name: str, place: SourceSpan) -> Model:
         sink.take(error)
     if sink.errors:
         notes = tuple(f"{d.span.text.strip()}: {d.message}" for d in sink.errors)
-        raise fault("F007", "its numbers make no layout", place, *notes, help="no model has such numbers")
+        raise fault("F007", "its numbers make no layout", place, *notes, help=CORRECT)
     return model
 
 

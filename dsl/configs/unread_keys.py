@@ -62,7 +62,7 @@ def suspect(key: str, reading: ConfigRules) -> bool:
     word = key.lower()
     if family(key, reading) in reading.families:
         return word not in reading.aside
-    return _like(word, reading.about) and not _like(word, reading.aside)
+    return like(word, reading.about) and not like(word, reading.aside)
 
 
 def _unread(
@@ -87,7 +87,8 @@ def says(value: object) -> bool:
     return not isinstance(value, str | Mapping) or len(value) > 0
 
 
-def _like(word: str, patterns: tuple[str, ...]) -> bool:
+def like(word: str, patterns: tuple[str, ...]) -> bool:
+    """Whether a key in small letters is one of the patterns."""
     return any(fnmatchcase(word, pattern) for pattern in patterns)
 
 

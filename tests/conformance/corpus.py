@@ -2,7 +2,7 @@
 
 `configurations/*.jsonl` has a configuration in a line, `facts/ENGINE-RELEASE.jsonl` all dumps of one in a line,
 `verdicts/ENGINE-RELEASE.tsv` what kvplan made of it when that was last accepted. Some engines give dumps, others the
-pools that they register.
+pools that they register, transformers what its cache holds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.conformance.packed import Json, packed, packed_pool, unpacked, unpacked_pool
+from tests.conformance.packed import Json, numbers_of, packed, packed_pool, runs, unpacked, unpacked_pool
+
+from kvplan.dsl.text.grouped import grouped
 
 FOLDER = Path(__file__).parent
 CONFIGURATIONS, FACTS, VERDICTS = (FOLDER / name for name in ("configurations", "facts", "verdicts"))
@@ -31,12 +33,13 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a release said of one configuration: dumps, or pools, or why it gave none."""
+    """What a release said of one configuration: dumps, or pools, or layers of its cache, or why it gave none."""
 
     key: str
     dumps: tuple[dict[str, Any], ...]
     none: str = ""
     pools: tuple[dict[str, Any], ...] = ()
+    layers: tuple[Json, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,14 @@ def pools_line(key: str, pools: Iterable[Json], none: str) -> str:
     return _line({"key": key, "pools": rows} if rows else {"key": key, "none": none})
 
 
+def caches_line(key: str, layers: Iterable[Json], none: str) -> str:
+    """A line of a file of facts: what a cache holds of each layer, like layers once, or why there is `none`."""
+    every = list(layers)
+    alike = grouped((json.dumps(layer), n) for n, layer in enumerate(every))
+    rows = [[json.loads(layer), runs(numbers)] for layer, numbers in alike.items()]
+    return _line({"key": key, "layers": rows} if rows else {"key": key, "none": none})
+
+
 def configuration_line(found: Configuration) -> str:
     about = {"key": found.key, "architecture": found.architecture, "origin": found.origin}
     return _line({**about, "config": dict(sorted(found.config.items()))})
@@ -96,7 +107,8 @@ def _facts(line: str, release: Release) -> Facts:
     rows = found.get("dumps", ())
     dumps = (unpacked(row, found["specs"], release.engine, release.version) for row in rows)
     pools = tuple(map(unpacked_pool, found.get("pools", ())))
-    return Facts(found["key"], tuple(dumps), found.get("none", ""), pools)
+    numbered = {n: layer for layer, numbers in found.get("layers", ()) for n in numbers_of(numbers)}
+    return Facts(found["key"], tuple(dumps), found.get("none", ""), pools, tuple(numbered[n] for n in sorted(numbered)))
 
 
 def lines(path: Path) -> list[str]:

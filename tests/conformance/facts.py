@@ -2,6 +2,7 @@
 
 A RELEASE of vLLM gives dumps. Architectures that are new get the defaults of their class as a configuration. `sglang`,
 the release that `make sglang` installs, gives its pools, for a configuration of each architecture that it serves.
+`transformers`, the release beside vLLM, gives what its own cache holds of each layer.
 Writes the facts of the release, then lists what came and went, and what `kvplan new` accepts without a warning and gets
 wrong. WORDs: keys with one of them.
 """
@@ -23,6 +24,7 @@ from tests.conformance.corpus import (
     FOLDER,
     Configuration,
     Release,
+    caches_line,
     configuration_line,
     configurations,
     facts,
@@ -71,13 +73,16 @@ def main(arguments: Sequence[str]) -> int:
     options = read(arguments)
     if options.release == "sglang":
         return of_sglang(options.words)
+    if options.release == "transformers":
+        return of_transformers(options.words)
     release = Release("vllm", options.release)
     known = configurations()
     registry = asked(release, [str(REGISTRY)])[0]
-    told = came_and_went(known, registry)
-    add_defaults(told["new"], registry)
+    told = came_and_went(known, registry, facts(newest("vllm")))
+    add_defaults(told["new"], registry["defaults"], f"vllm {registry['version']}")
     known = configurations()
-    wanted = [c for c in known.values() if not options.words or any(word in c.key for word in options.words)]
+    served = [c for c in known.values() if c.architecture in registry["architectures"]]
+    wanted = [c for c in served if not options.words or any(word in c.key for word in options.words)]
     answers = asked(release, [str(MANY), "--jobs", str(os.cpu_count() or 1)], requests(wanted))
     write(release, grouped((answer["key"], answer) for answer in answers), whole=not options.words)
     for what, names in told.items():
@@ -102,12 +107,31 @@ def of_sglang(words: Sequence[str]) -> int:
     return 0
 
 
+def of_transformers(words: Sequence[str]) -> int:
+    """Ask transformers, beside the newest release of vLLM. Architectures that it alone has get configurations, too."""
+    vllm, script = newest("vllm"), str(FOLDER / "transformers_caches.py")
+    (about,) = asked(vllm, [script, "--defaults"])
+    release, before = Release("transformers", about["version"]), {c.architecture for c in configurations().values()}
+    add_defaults(sorted({*about["defaults"]} - before), about["defaults"], str(release).replace("-", " "))
+    known = configurations()
+    wanted = [c for c in known.values() if any(word in c.key for word in words)] if words else first_of_each(known)
+    answers = asked(vllm, [script], ({"key": one.key, "config": one.config} for one in wanted))
+    fresh = {one["key"]: caches_line(one["key"], one.get("layers", ()), one.get("error", "")) for one in answers}
+    keep(release, fresh, whole=not words)
+    tell_wrong(known, release, words)
+    return 0
+
+
+def newest(engine: str) -> Release:
+    return next(release for release in reversed(releases()) if release.engine == engine)
+
+
 def first_of_each(known: Mapping[str, Configuration]) -> list[Configuration]:
-    """The models that come with kvplan, and of each other architecture the first one that vLLM's code built."""
-    (vllm, *_) = (release for release in reversed(releases()) if release.engine == "vllm")
-    built = {found.key for found in facts(vllm).values() if found.dumps}
+    """The models that come with kvplan, and of each other architecture one, which vLLM's code built if it built any."""
+    built = {found.key for found in facts(newest("vllm")).values() if found.dumps}
     shipped = [found for key, found in known.items() if key.startswith(("fixture--", "tiny--"))]
-    others = {found.architecture: found for key, found in reversed([*known.items()]) if key in built}
+    best_first = sorted(known.values(), key=lambda found: found.key not in built)
+    others = {found.architecture: found for found in reversed(best_first)}
     here = {found.architecture for found in shipped}
     return [*shipped, *(found for name, found in sorted(others.items()) if name not in here)]
 
@@ -132,7 +156,7 @@ def tell_wrong(known: Mapping[str, Configuration], release: Release, words: Sequ
 
 def read(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m tests.conformance.facts", description=__doc__)
-    parser.add_argument("release", help="a release of vLLM, 0.33.0, or sglang")
+    parser.add_argument("release", help="a release of vLLM, 0.33.0, or sglang, or transformers")
     parser.add_argument("words", nargs="*", help="ask for the configurations whose keys have one of them")
     return parser.parse_args(arguments)
 
@@ -152,17 +176,19 @@ def asked(release: Release, command: Sequence[str], given: Iterable[Mapping[str,
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def came_and_went(known: Mapping[str, Configuration], registry: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Architectures of which no configuration is known, and those that no release serves any more."""
+def came_and_went(
+    known: Mapping[str, Configuration], registry: Mapping[str, Any], before: Iterable[str]
+) -> dict[str, list[str]]:
+    """Architectures of which no configuration is known, and those that were asked for `before` and are not served."""
     here = {found.architecture for found in known.values()}
     served = {*registry["architectures"]}
-    return {"new": sorted(served - here), "removed": sorted(here - served)}
+    return {"new": sorted(served - here), "removed": sorted({known[key].architecture for key in before} - served)}
 
 
-def add_defaults(names: Iterable[str], registry: Mapping[str, Any]) -> None:
+def add_defaults(names: Iterable[str], defaults: Mapping[str, Any], release: str) -> None:
     """Configurations of new architectures, where a class has defaults."""
-    made = ((name, registry["defaults"][name]) for name in names if name in registry["defaults"])
-    origin = f"defaults of its class beside vllm {registry['version']}"
+    made = ((name, defaults[name]) for name in names if name in defaults)
+    origin = f"defaults of its class beside {release}"
     fresh = [configuration_line(Configuration(f"defaults--{name}", name, origin, config)) for name, config in made]
     if not fresh:
         return

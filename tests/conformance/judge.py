@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tests.conformance import caches
 from tests.conformance.corpus import Configuration, Facts, Release, facts
 from tests.conformance.pools import as_served, differences
 from tests.conformance.pools import side_text as pool_side
@@ -97,7 +98,7 @@ def _new(library: Library, configuration: Configuration, out: Path) -> NewModel 
 
 
 def _verdict(library: Library, asked: Facts, new: NewModel | str, engine: str) -> Verdict:
-    of = len(asked.dumps) + len(asked.pools)
+    of = len(asked.dumps) + len(asked.pools) + bool(asked.layers)
     if isinstance(new, str):
         return Verdict(asked.key, REFUSED, of=of, why=new)
     warning = f"warns: {new.doubts[0]}" if new.doubts else ""
@@ -106,6 +107,7 @@ def _verdict(library: Library, asked: Facts, new: NewModel | str, engine: str) -
         return Verdict(asked.key, UNJUDGED_WARNED if warning else UNJUDGED, why=warning or asked.none, kinds=kinds)
     answers = [_answer(library, new.name, dump, compiled=not n) for n, dump in enumerate(asked.dumps)]
     answers += [_pool_answer(library, new.name, engine, pool) for pool in asked.pools]
+    answers += [_cache_answer(library, new.name, asked.layers)] if asked.layers else []
     differs, refused = ([a for a in (getattr(x, w) for x in answers) if a] for w in ("differs", "refused"))
     word = _word(bool(warning), bool(differs), bool(refused))
     why = next(iter([*differs, *refused, warning]))
@@ -144,6 +146,14 @@ def _pool_answer(library: Library, model: str, engine: str, pool: Mapping[str, A
     except (CompileError, DslError) as error:
         return _Answer(refused=f"{side}: refused, {' '.join(str(error).split())}")
     return _Answer(differs=f"{side}: {found}" if found else "")
+
+
+def _cache_answer(library: Library, model: str, layers: Sequence[Mapping[str, Any]]) -> _Answer:
+    """What a cache holds of each layer, compared."""
+    try:
+        return _Answer(differs=next(caches.differences(library, model, layers), ""))
+    except (CompileError, DslError) as error:
+        return _Answer(refused=f"refused, {' '.join(str(error).split())}")
 
 
 def at(dump: Dump) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -16,8 +17,13 @@ from tests.shares import share, with_rest
 
 from kvplan.compiler.dumps.dump import read_dump
 from kvplan.compiler.dumps.to_model import recognised
-from kvplan.dsl.library import load
+from kvplan.dsl.configs.new_model import described
+from kvplan.dsl.lang.foreign_json import parse_foreign
+from kvplan.dsl.library import Library, load
+from kvplan.dsl.text.diagnostics import DslError
+from kvplan.dsl.text.source import SourceSpan
 
+PLACE = SourceSpan("config.json", 1, 1, 1)
 SHARE = 24  # of so many configurations one is judged by `make test`
 KNOWN = configurations()
 PLAIN = {
@@ -168,3 +174,24 @@ def test_from_cache_knows_every_cache_class_of_a_release() -> None:
     for one in share(facts(vllm).values(), 1, SHARE, False):
         for printed in one.dumps[:1]:
             assert recognised(read_dump(json.dumps(printed)), library.engine("vllm"), library.kinds).caches
+
+
+# What a sentence has that says what to do.
+STEPS = re.compile(r"\b(add|give|choose|leave|serve|make|set|call|correct|write|ask|describe|all hold with)\b")
+
+
+def advice(library: Library, found: Verdict) -> str:
+    """What a refusal says to do: one of `kvplan new`, or of an engine's file."""
+    config = parse_foreign(json.dumps(KNOWN[found.key].config).encode(), PLACE.path)
+    try:
+        described(library, config, PLACE)
+    except DslError as error:
+        return error.diagnostics[0].help
+    return found.why
+
+
+def test_every_refusal_of_the_corpus_says_what_to_do_next() -> None:
+    every = [found for release in releases() for found in read_verdicts(release.verdicts_file).values()]
+    refused, library = [found for found in every if found.word == REFUSED], load((), ())
+    assert refused
+    assert [found for found in refused if not STEPS.search(advice(library, found))] == []

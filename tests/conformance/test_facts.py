@@ -35,20 +35,21 @@ def test_one_configuration_of_an_architecture_is_asked_for_in_all_orders() -> No
 
 
 def test_architectures_that_came_and_went_are_told() -> None:
-    told = came_and_went({found.key: found for found in KNOWN}, {"architectures": {"A": "text", "C": "text"}})
+    known = {found.key: found for found in [*KNOWN, Configuration("d", "D", "of another engine", {})]}
+    told = came_and_went(known, {"architectures": {"A": "text", "C": "text"}}, ("a1", "b"))
     assert told == {"new": ["C"], "removed": ["B"]}
 
 
 def test_defaults_of_new_architectures_come_after_those_that_are_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    registry = {"version": "1.0", "defaults": {"A": {"n": 1}, "B": {"n": 2}}}
+    defaults = {"A": {"n": 1}, "B": {"n": 2}}
     path = tmp_path / "defaults.jsonl"
     monkeypatch.setattr(facts, "DEFAULTS", path)
-    facts.add_defaults(["C"], registry)
+    facts.add_defaults(["C"], defaults, "vllm 1.0")
     assert not path.exists()
-    facts.add_defaults(["A"], registry)
-    facts.add_defaults(["B", "C"], registry)
+    facts.add_defaults(["A"], defaults, "vllm 1.0")
+    facts.add_defaults(["B", "C"], defaults, "vllm 1.0")
     assert [json.loads(line)["key"] for line in path.read_text().splitlines()] == ["defaults--A", "defaults--B"]
 
 

@@ -170,7 +170,7 @@ def test_a_file_of_ones_own_is_named_with_its_path(tmp_path: Path) -> None:
     file, config = tmp_path / "layouts/mine.yaml", tmp_path / "config.json"
     odd = {"architectures": ["OddForCausalLM"], "num_hidden_layers": 3, "hidden_size": 96, "num_attention_heads": 3}
     config.write_text(json.dumps({**odd, "dtype": "float16"}))
-    assert run("new", config, "-o", file).exit_code == 0
+    assert run("new", config, "-o", file, "--accept-doubts").exit_code == 0
     done = run("new", config, "--layouts", tmp_path / "layouts")
     assert done.stderr.startswith(f"This is mine; its layout is {file}. Nothing is written.\n")
 
@@ -178,7 +178,7 @@ def test_a_file_of_ones_own_is_named_with_its_path(tmp_path: Path) -> None:
 def test_another_checkpoint_of_the_same_numbers_is_written() -> None:
     config = json.loads((FOLDER / "phi-4.json").read_text())
     text = json.dumps({**config, "architectures": ["OddForCausalLM"]})
-    done = CliRunner().invoke(main, ["new", "-"], input=text)
+    done = CliRunner().invoke(main, ["new", "-", "--accept-doubts"], input=text)
     assert done.stdout.startswith("kvplan: 1\nmodel: ")
     assert done.stderr.startswith("this stores the same as phi-4: kvplan compile phi-4 --prefill SIDE --decode SIDE\n")
 

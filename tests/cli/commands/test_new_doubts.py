@@ -17,7 +17,7 @@ from tests.paths import FIXTURES
 from tests.shares import later
 
 from kvplan.cli.main import main
-from kvplan.dsl.configs.new_model import NewModel, made
+from kvplan.dsl.configs.new_model import UNCOMPARED, NewModel, made
 from kvplan.dsl.configs.recognise import UNKNOWN
 from kvplan.dsl.configs.same_model import parsed
 from kvplan.dsl.library import load
@@ -64,6 +64,10 @@ def unread(*keys: str) -> list[str]:
     return [f"`{key}` was not read: compare with an engine" for key in keys]
 
 
+def uncompared(architecture: str) -> str:
+    return UNCOMPARED.format(architecture)
+
+
 CROSSING = "layers 3, 8, 13, 18, 23, 28, 33, 38: nothing is known to be stored by 'cross_attention'"
 RECURRING = (
     "layers 0-1, 3-4, 6-7, 9-10, 12-13, 15-16, 18-19, 21-22, 24-25: nothing is known to be stored by 'recurrent'"
@@ -87,7 +91,10 @@ ATTENTION: dict[str, tuple[dict[str, tuple[str, int, dict[str, str]]], list[str]
         },
         [],
     ),
-    "mllama": ({"attention": ("gqa", 32, {"heads": "8", "dim": "128"})}, [CROSSING, UNKNOWN]),
+    "mllama": (
+        {"attention": ("gqa", 32, {"heads": "8", "dim": "128"})},
+        [CROSSING, uncompared("MllamaForCausalLM"), UNKNOWN],
+    ),
     "falcon": ({"attention": ("gqa", 32, {"heads": "1", "dim": "64"})}, [UNKNOWN]),
     "gpt-bigcode": ({"attention": ("gqa", 12, {"heads": "1", "dim": "64"})}, [UNKNOWN]),
     "dbrx": ({"attention": ("gqa", 24, {"heads": "1", "dim": "128"})}, [UNKNOWN]),
@@ -100,14 +107,14 @@ ATTENTION: dict[str, tuple[dict[str, tuple[str, int, dict[str, str]]], list[str]
     ),
     "recurrent-gemma": (
         {"attention": ("gqa", 8, {"heads": "10", "dim": "256"})},
-        [RECURRING, *unread("attention_window_size", "conv1d_width"), UNKNOWN],
+        [RECURRING, *unread("attention_window_size", "conv1d_width"), uncompared("RecurrentGemmaForCausalLM"), UNKNOWN],
     ),
     "zamba": (
         {
             "mamba": ("mamba1", 76, {"channels": "7424", "state": "16", "conv": "4"}),
             "attention": ("gqa", 13, {"heads": "16", "dim": "464"}),
         },
-        [UNKNOWN],
+        [uncompared("ZambaForCausalLM"), UNKNOWN],
     ),
 }
 
@@ -120,6 +127,20 @@ def test_what_no_layout_describes_is_right_or_in_doubt_by_name(name: str) -> Non
     found = stored(answer)
     assert {cache: (kind, count, {n: v for n, v in said.items() if n in caches[cache][2]})
             for cache, (kind, count, said) in found.items()} == caches  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["UnheardForCausalLM", "GlmAsrForUnheardThings"])
+@pytest.mark.parametrize("config", [PLAIN, {"text_config": {**PLAIN, "architectures": None, "head_dim": 128}}])
+def test_an_architecture_that_was_never_compared_is_in_doubt(
+    tmp_path: Path, name: str, config: Mapping[str, object]
+) -> None:
+    """Whatever its keys mean, nobody has to find out by wrong bytes."""
+    answer = new(tmp_path, {**config, "architectures": [name]})
+    assert answer.doubts == (uncompared(name),)
+    assert (
+        f"doubts:  # take out what you have compared with an engine\n  - '{uncompared(name)}'"
+        in answer.text.replace("''", "'")
+    )
 
 
 def test_layers_that_compress() -> None:
@@ -229,7 +250,7 @@ def less(config: Mapping[str, object], *keys: str, **more: object) -> dict[str, 
 def test_what_a_configuration_inside_another_leaves_out(
     tmp_path: Path, inner: Mapping[str, object], doubts: tuple[str, ...]
 ) -> None:
-    assert new(tmp_path, {"architectures": ["SeeingModel"], "text_config": inner}).doubts == doubts
+    assert new(tmp_path, {"architectures": ["LlavaForConditionalGeneration"], "text_config": inner}).doubts == doubts
 
 
 ALL_SLIDE = "a window of 4096 tokens, and nothing says in which layers: it is read as that of all"
@@ -290,7 +311,14 @@ def test_stdin() -> None:
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ({}, ("it does not say how many layers there are", "looked for", "add the number of layers to a copy")),
+        (
+            {},
+            (
+                "it does not say how many layers there are",
+                "looked for",
+                "add num_hidden_layers, or the configuration of the model that writes text",
+            ),
+        ),
         ({"num_hidden_layers": True}, ("num_hidden_layers is 'True', which is no number of layers", "to a copy")),
         ({"num_hidden_layers": 2}, ("looked for", "write the model file by hand, docs/add-a-model.md")),
     ],

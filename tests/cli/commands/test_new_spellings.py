@@ -113,7 +113,7 @@ def test_doctor_takes_no_shipped_layout_for_what_it_did_not_read(tmp_path: Path)
 
 
 ATTENTION: Config = {
-    "architectures": ["OddForCausalLM"], "dtype": "float16", "num_hidden_layers": 8, "hidden_size": 1024,
+    "architectures": ["LlamaForCausalLM"], "dtype": "float16", "num_hidden_layers": 8, "hidden_size": 1024,
     "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 64,
 }  # fmt: skip
 SLIDING: Mapping[str, Config] = {

@@ -1,0 +1,116 @@
+"""Transformers asked for its own cache, for each configuration. Runs in the environment of a release of vLLM.
+
+A line of JSON in for each, {"key", "config"}, and one out: {"key"} with "layers", what the cache holds of each, or with
+"error". The model's class reads a few tokens on the meta device, without weights. Transformers is imported once, and
+each model is built in a fork.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import sys
+import tempfile
+
+SETTINGS = {
+    "HF_HUB_OFFLINE": "1",
+    "TORCHDYNAMO_DISABLE": "1",
+    "OMP_NUM_THREADS": "1",
+    "TRANSFORMERS_VERBOSITY": "error",
+}
+LIMIT_S, LONGEST, TOKENS = 60, 300, 7
+# Experts that run whatever is chosen: without values nothing can be chosen.
+WITHOUT_VALUES = ({"attn_implementation": "eager", "experts_implementation": "batched_mm"}, {})
+
+
+def layers(config):
+    """What the cache holds of each layer after some tokens."""
+    import torch
+    import transformers
+
+    name = config["architectures"][0]
+    made = transformers.AutoConfig.for_model(**{**config, "dtype": "bfloat16"})
+    last = None
+    for options in WITHOUT_VALUES:
+        try:
+            with torch.device("meta"), torch.no_grad():
+                model = getattr(transformers, name)._from_config(made, **options).eval()
+                found = model(input_ids=torch.ones(1, TOKENS, dtype=torch.long), use_cache=True)
+            break
+        except Exception as error:
+            last = last or error
+    else:
+        raise last
+    cache = getattr(found, "past_key_values", None) or found.cache_params
+    return [held(layer) for layer in cache.layers]
+
+
+def held(layer):
+    """Heads and elements of keys and values, a window, shapes of states: without the request, taps and tokens."""
+    keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
+    kv = [keys.shape[1], keys.shape[-1], values.shape[-1]] if keys is not None and keys.dim() == 4 else None
+    window = getattr(layer, "sliding_window", None) if kv else None
+    conv = [tensor.shape[1] for tensor in tensors(layer, "conv_states")]
+    states = [list(tensor.shape[1:]) for tensor in tensors(layer, "recurrent_states")]
+    every = {"kv": kv, "window": window, "conv": conv, "states": states}
+    return {word: value for word, value in every.items() if value}
+
+
+def tensors(layer, name):
+    found = getattr(layer, name, None)
+    every = found.values() if isinstance(found, dict) else [found]
+    return [tensor for tensor in every if tensor is not None]
+
+
+def answer(request, path):
+    """Write what transformers says into a file, and end this process."""
+    sys.stdout = sys.stderr
+    signal.alarm(LIMIT_S)
+    try:
+        found = {"layers": layers(request["config"])}
+    except BaseException as error:
+        found = {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"[:LONGEST]}
+    path.write_text(json.dumps({"key": request["key"], **found}))
+    os._exit(0)
+
+
+def defaults():
+    """The configuration that each class of a model that writes text has by default, by architecture."""
+    from transformers import CONFIG_MAPPING
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    found = {}
+    for kind, names in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.items():
+        for name in [names] if isinstance(names, str) else names:
+            # A class that wants something has no defaults.
+            with contextlib.suppress(Exception):
+                config = json.loads(json.dumps(CONFIG_MAPPING[kind]().to_dict(), default=str))
+                kept = {key: value for key, value in config.items() if key != "transformers_version"}
+                found[name] = {**kept, "model_type": kind, "dtype": "bfloat16", "architectures": [name]}
+    return found
+
+
+def main():
+    os.environ.update(SETTINGS)
+    import torch
+    import transformers
+    from transformers.models.llama import modeling_llama  # noqa: F401
+
+    torch.set_num_threads(1)
+    if "--defaults" in sys.argv:
+        print(json.dumps({"version": transformers.__version__, "defaults": defaults()}))
+        return
+    for line in sys.stdin:
+        request, path = json.loads(line), pathlib.Path(tempfile.mkdtemp(), "answer")
+        if not hasattr(transformers, (request["config"].get("architectures") or ("",))[0]):
+            continue
+        if not os.fork():
+            answer(request, path)
+        os.wait()
+        none = json.dumps({"key": request["key"], "error": f"it ended, or took more than {LIMIT_S} s"})
+        print(path.read_text() if path.exists() else none, flush=True)
+
+
+if __name__ == "__main__":
+    main()
