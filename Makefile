@@ -85,7 +85,7 @@ faults: $(VENV)/.dev $(VENV)/.nixl  ## every fault at every step of a request, b
 conformance: $(VENV)/.dev  ## every architecture that engines serve: `new` and the layout against the engine's own dumps (ARGS=--accept: keep what changed)
 	@$(BIN)/python -m tests.conformance $(ARGS)
 
-conformance-facts: $(VENV)/.dev  ## ask a release of vLLM, or RELEASE=sglang, for the caches of every configuration (RELEASE=0.33.0 ARGS=words of keys); 2.5 GB in a cache
+conformance-facts: $(VENV)/.dev  ## ask a release of vLLM, or RELEASE=sglang|transformers, for the caches of every configuration (RELEASE=0.33.0 ARGS=words of keys); 2.5 GB in a cache
 	@$(BIN)/python -m tests.conformance.facts $(RELEASE) $(ARGS)
 
 sglang: $(VENV)/.dev  ## real SGLang engines on kvplan, token by token (ARGS=words of cases); installs SGLang once, 1.6 GB, in a cache

@@ -52,12 +52,14 @@ class ConfigClass:
 
     `keys` have these values by default, `other` ones the class works out from other keys. `same`: another name of a
     key -> its own; `inside`: a key -> the `model_type` of the configuration in it, and keys that it has otherwise.
+    `apart` are keys that look as if they were about caches, of a class that has the model that writes text inside.
     """
 
     keys: Mapping[str, object] = field(default_factory=dict)
     same: Mapping[str, str] = field(default_factory=dict)
     inside: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     other: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,8 +279,8 @@ class Engine:
     be `{option}`. `docs` say what derived values are. `package` is the engine's in Python, `platforms` are those on
     which it is so. `serve` None: there is no connector for it. `flags`: the engine's own words, `spelled`, -> the key
     of a side that each sets; `aside`: those of them that no cache depends on -> why. `expect` are conditions over a
-    model's own numbers; a false one is a warning. `instead`: kinds that it may store as other ones. `memory` maps a
-    kind, a store or `default` to where such caches lie.
+    model's own numbers; a false one is a warning. `instead`: kinds that it may store as other ones, by the first rule
+    that holds. `memory` maps a kind, a store or `default` to where such caches lie.
     """
 
     name: str
@@ -307,7 +309,7 @@ class Engine:
     choices: Mapping[str, LayoutChoice] = field(default_factory=dict)
     flags: Mapping[str, str] = field(default_factory=dict)
     aside: Mapping[str, str] = field(default_factory=dict)
-    instead: Mapping[str, Instead] = field(default_factory=dict)
+    instead: Mapping[str, tuple[Instead, ...]] = field(default_factory=dict)
     memory: Mapping[str, Expr] = field(default_factory=lambda: EMPTY)
 
 

@@ -31,8 +31,9 @@ def as_stored(library: Library, engine: Engine, model: Model, given: Mapping[str
 
 def _stored(library: Library, engine: Engine, model: Model, cache: Cache, env: Env) -> Cache | None:
     """The cache as the engine stores it, None where it does not."""
-    rule = engine.instead.get(cache.kind)
-    if rule is None or (rule.beside and all(other.kind != rule.beside for other in model.caches.values())):
+    kinds = {other.kind for other in model.caches.values()}
+    rules = [rule for rule in engine.instead.get(cache.kind, ()) if not rule.beside or rule.beside in kinds]
+    if not rules:
         return cache
     params = library.kind(cache.kind).params
     defaults = {
@@ -40,7 +41,8 @@ def _stored(library: Library, engine: Engine, model: Model, cache: Cache, env: E
     }
     exprs = {**{name: expr for name, expr in defaults.items() if name in params or name not in env}, **cache.params}
     outer = {name: value for name, value in env.items() if name not in params}
-    if value_of(rule.when, exprs, outer) is not True:
+    rule = next((rule for rule in rules if value_of(rule.when, exprs, outer) is True), None)
+    if rule is None:
         return cache
     _check(engine, model, rule, exprs, outer)
     if not rule.kind:

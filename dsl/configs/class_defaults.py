@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from kvplan.dsl.model import ConfigClass, ConfigClasses
 
@@ -19,12 +20,14 @@ class FilledConfig:
     """The mappings of a configuration, each with what its class adds: `defaulted` are these keys.
 
     `open` are keys that classes work out from others and that nobody gives, `known` whether the innermost class is.
+    `apart` are, for each mapping that is given, keys that its class has beside the model that writes text.
     """
 
     chain: tuple[Mapping[str, object], ...]
     defaulted: frozenset[str]
     open: tuple[str, ...]
     known: bool
+    apart: tuple[frozenset[str], ...] = ()
 
 
 def filled(chain: Sequence[Mapping[str, object]], inside: Sequence[str], classes: ConfigClasses) -> FilledConfig:
@@ -39,18 +42,23 @@ def filled(chain: Sequence[Mapping[str, object]], inside: Sequence[str], classes
         for mapping, (name, _), more in zip(given, entries, added, strict=True)
     )
     last = entries[-1][1]
-    return FilledConfig(tuple(whole), frozenset().union(*added), _open(last, said), last is not NO_CLASS)
+    apart = tuple(frozenset(entry.apart) for _, entry in entries[: len(chain)])
+    return FilledConfig(tuple(whole), frozenset().union(*added), _open(last, said), last is not NO_CLASS, apart)
 
 
 def _entries(
     chain: Sequence[Mapping[str, object]], inside: Sequence[str], classes: ConfigClasses
 ) -> Iterator[tuple[str, ConfigClass]]:
-    """The type and the class of each mapping, then of those that a configuration does without."""
+    """The type and the class of each mapping, then of those that a configuration does without.
+
+    A class that knows nothing of the mapping inside is not of this form: it adds no keys.
+    """
     entry = NO_CLASS
-    for outer, mapping in zip((None, *chain), chain, strict=False):
-        key = next((key for key in inside if outer.get(key) is mapping), "") if outer is not None else ""
+    keys = [next((key for key in inside if outer.get(key) is inner), "") for outer, inner in pairwise(chain)]
+    for key, mapping, own in zip(("", *keys), chain, (*keys, ""), strict=True):
         told = mapping.get(TYPE)
         name, entry = _inner(entry, key, told if isinstance(told, str) else "", classes)
+        entry = NO_CLASS if own and own not in entry.inside else entry
         yield name, entry
     while key := next((key for key in inside if key in entry.inside), ""):
         name, entry = _inner(entry, key, "", classes)

@@ -90,7 +90,7 @@ def recognise(
         notes = (_looked_for(reading, kinds), *doubts)
         raise fault("F003", "no layer of it stores a cache that is known", place, *notes, help=NEW)
     _check(caches, kinds, place)
-    ignored = unread(chain, reading, rules)
+    ignored = unread(chain, reading, rules, whole.apart)
     unsure, general = (
         remarks_of([rule for rule in reading.remarks if rule.numbers is numbers], facts, layer_facts, layered_words)
         for numbers in (True, False)

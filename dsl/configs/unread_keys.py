@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from kvplan.dsl.lang.nodes import Expr, Node, Text, parts
@@ -26,13 +27,22 @@ class KeysAsked:
     entries: frozenset[str]
 
 
-def unread(chain: tuple[Mapping[str, object], ...], reading: ConfigRules, rules: Iterable[Rule]) -> tuple[str, ...]:
+def unread(
+    chain: tuple[Mapping[str, object], ...],
+    reading: ConfigRules,
+    rules: Iterable[Rule],
+    apart: Iterable[frozenset[str]] = (),
+) -> tuple[str, ...]:
     """The keys, entries as `key.entry`, that may be about caches and that nobody read.
 
-    `rules` are those that were applied, whose caches the model has.
+    `rules` are those that were applied, whose caches the model has. `apart` are, for each mapping of the chain, keys
+    that its class has for something else.
     """
     asked = _asked(reading, tuple(rules))
-    return tuple(dict.fromkeys(path for mapping in chain for path in _unread(mapping, reading, asked, True, "")))
+    own = (
+        {k: v for k, v in mapping.items() if k not in keys} for mapping, keys in zip_longest(chain, apart, fillvalue=())
+    )
+    return tuple(dict.fromkeys(path for mapping in own for path in _unread(mapping, reading, asked, True, "")))
 
 
 def keys_read(library: Library) -> frozenset[str]:

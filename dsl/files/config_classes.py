@@ -26,13 +26,17 @@ def read_classes(sink: Sink, tree: Tree | None) -> ConfigClasses:
 
 
 def _class(entry: Mapping[str, object]) -> ConfigClass:
-    other = entry.get("other", ())
     return ConfigClass(
         keys=_mapping(entry.get("keys")),
         same={name: str(key) for name, key in _mapping(entry.get("same")).items()},
         inside={name: _mapping(inner) for name, inner in _mapping(entry.get("inside")).items()},
-        other=tuple(str(key) for key in other) if isinstance(other, tuple) else (),
+        other=_words(entry.get("other")),
+        apart=_words(entry.get("apart")),
     )
+
+
+def _words(value: object) -> tuple[str, ...]:
+    return tuple(str(key) for key in value) if isinstance(value, tuple) else ()
 
 
 def _mapping(value: object) -> Mapping[str, object]:

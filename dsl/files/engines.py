@@ -34,7 +34,7 @@ from kvplan.dsl.schema.kind import WHOSE
 from kvplan.dsl.schema.names import ALIKE, KERNELS, MEASURED, PAGED, PLACED, WORDS
 from kvplan.dsl.schema.shapes import EXPRESSION, NameShape
 from kvplan.dsl.text.diagnostics import DslError, Sink, nearest, nearest_or_all
-from kvplan.dsl.text.yaml_reader import Tree, YamlScalar, YamlTable
+from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlScalar, YamlTable
 
 ALONE = "an engine that extends another replaces it by an expression alone"
 # The kinds that an engine file may refer to.
@@ -205,10 +205,13 @@ def _own(sink: Sink, keys: EngineKeys, known: set[str], kinds: Kinds) -> dict[st
     }
 
 
-def _instead(sink: Sink, given: Mapping[YamlScalar, Tree], known: set[str], kinds: Kinds) -> dict[str, Instead]:
+def _instead(
+    sink: Sink, given: Mapping[YamlScalar, Tree], known: set[str], kinds: Kinds
+) -> dict[str, tuple[Instead, ...]]:
     """What the engine stores in place of kinds, by kind."""
-    read = {name: _stored_instead(sink, name, tree, known, kinds) for name, tree in given.items()}
-    return {str(name): instead for name, instead in read.items() if instead is not None}
+    rules = {name: tree.items if isinstance(tree, YamlList) else (tree,) for name, tree in given.items()}
+    read = {name: [_stored_instead(sink, name, rule, known, kinds) for rule in own] for name, own in rules.items()}
+    return {str(name): tuple(rule for rule in own if rule is not None) for name, own in read.items()}
 
 
 def _stored_instead(sink: Sink, name: YamlScalar, tree: Tree, known: set[str], kinds: Kinds) -> Instead | None:

@@ -299,8 +299,9 @@ class EngineKeys(DocumentKeys):
         MapShape(STORAGES, keys=NameShape("kind")), "kind → name → storage expressions of this engine only"
     )
     instead: Named[Tree] = key(
-        MapShape(LaterShape(INSTEAD), keys=NameShape("kind")),
-        "kind → another kind that the engine stores in its place, full heads for latents for instance, or nothing",
+        MapShape(LaterShape(EitherShape((INSTEAD, ListShape(INSTEAD)))), keys=NameShape("kind")),
+        "kind → another kind that the engine stores in its place, full heads for latents for instance, or nothing; of a"
+        " list the first that holds",
     )
     kernels: Named[Expr] = key(
         MapShape(EXPRESSION, keys=WHOSE, must=("default",)),

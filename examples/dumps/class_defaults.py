@@ -10,10 +10,12 @@ import json
 import os
 import pathlib
 import sys
+from functools import partial
 
 import vllm_stand_ins
 
-from kvplan.dsl.configs.unread_keys import keys_read
+from kvplan.dsl.configs.families import reading_of
+from kvplan.dsl.configs.unread_keys import keys_read, suspect
 from kvplan.dsl.library import load
 
 TYPE, LAYERS, CYCLE = "model_type", "layer_types", "layer_cycle"
@@ -61,8 +63,8 @@ def whole(value):
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
-def described(cls, asked, inside):
-    """The entry of one class."""
+def described(cls, asked, inside, looks):
+    """The entry of one class. `looks` says whether a key looks as if it were about caches."""
     found = made(cls)
     if found is None:
         return None
@@ -90,7 +92,9 @@ def described(cls, asked, inside):
     types = {name: found[name].get("model_type") for name in inside if isinstance(found.get(name), dict)}
     own = {name: {TYPE: t, **inner(cls, name, t, asked)} for name, t in types.items() if t}
     told = {name: key for name, key in same.items() if name in asked or key in asked}
-    entry = {"keys": keys, "other": other, "same": told, "inside": own}
+    # What a class has beside the model that writes text is about something else.
+    apart = sorted(name for name in found.keys() - asked - {*inside} if own and looks(name))
+    entry = {"keys": keys, "other": other, "same": told, "inside": own, "apart": apart}
     return {word: value for word, value in entry.items() if value}
 
 
@@ -137,10 +141,11 @@ def main():
     from vllm import __version__ as vllm_version
     from vllm.transformers_utils.config import _CONFIG_REGISTRY
 
-    reading = next(iter(load().readings.values()))
+    reading, _ = reading_of(load(), {})
     asked = set(keys_read(load())) - LEFT_OUT
+    looks = partial(suspect, reading=reading)
     own = {name: _CONFIG_REGISTRY[name] for name in dict.keys(_CONFIG_REGISTRY)}
-    entries = {name: described(cls, asked, reading.inside) for name, cls in {**CONFIG_MAPPING, **own}.items()}
+    entries = {name: described(cls, asked, reading.inside, looks) for name, cls in {**CONFIG_MAPPING, **own}.items()}
     wanted = {*written(), *own}
     while (
         more := {one[TYPE] for name in wanted for one in (entries.get(name) or {}).get("inside", {}).values()} - wanted

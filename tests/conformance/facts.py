@@ -58,8 +58,16 @@ ATTEMPTS = (
     ("--v2", "--device", "cpu"),
     ("--language-model-only",),
 )
-# What SGLang is asked for: pages of one token, and of several.
-POOLS = ({"page_size": 1}, {"page_size": 16})
+# What SGLang is asked for: pages of several tokens, and of models that come with kvplan and small ones more.
+SHIPPED = ("fixture--", "tiny--")
+POOLS = (
+    {"page_size": 16},
+    {"page_size": 1},
+    {"page_size": 16, "tp_size": 2},
+    {"page_size": 16, "kv_cache_dtype": "fp8_e5m2"},
+    {"page_size": 64, "kv_cache_dtype": "mxfp8"},
+    {"page_size": 128, "kv_cache_dtype": "mxfp8"},
+)
 NO_CLASS = "SGLang has no class for it"
 VARIANTS = (
     (("--tp", "2"), ("LBHNC", "BLHNC", "BHLNC")),
@@ -78,10 +86,11 @@ def main(arguments: Sequence[str]) -> int:
     release = Release("vllm", options.release)
     known = configurations()
     registry = asked(release, [str(REGISTRY)])[0]
-    told = came_and_went(known, registry, facts(newest("vllm")))
+    before = facts(newest("vllm"))
+    told = came_and_went(known, registry, before)
     add_defaults(told["new"], registry["defaults"], f"vllm {registry['version']}")
     known = configurations()
-    served = [c for c in known.values() if c.architecture in registry["architectures"]]
+    served = [c for key, c in known.items() if key in before or c.architecture in registry["architectures"]]
     wanted = [c for c in served if not options.words or any(word in c.key for word in options.words)]
     answers = asked(release, [str(MANY), "--jobs", str(os.cpu_count() or 1)], requests(wanted))
     write(release, grouped((answer["key"], answer) for answer in answers), whole=not options.words)
@@ -95,7 +104,10 @@ def of_sglang(words: Sequence[str]) -> int:
     """Ask SGLang. What it has no class for is no fact about it."""
     release, known = Release("sglang", sglang_version()), configurations()
     wanted = [c for c in known.values() if any(word in c.key for word in words)] if words else first_of_each(known)
-    given = ({"key": one.key, "config": one.config, "options": POOLS} for one in wanted)
+    given = (
+        {"key": one.key, "config": one.config, "options": POOLS if one.key.startswith(SHIPPED) else POOLS[:1]}
+        for one in wanted
+    )
     text = "".join(f"{json.dumps(one)}\n" for one in given)
     command = ["nice", "-n", "5", str(sglang_environment.ready()), str(FOLDER / "sglang_pools.py")]
     surroundings = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT / "src", ROOT)))}
@@ -129,7 +141,7 @@ def newest(engine: str) -> Release:
 def first_of_each(known: Mapping[str, Configuration]) -> list[Configuration]:
     """The models that come with kvplan, and of each other architecture one, which vLLM's code built if it built any."""
     built = {found.key for found in facts(newest("vllm")).values() if found.dumps}
-    shipped = [found for key, found in known.items() if key.startswith(("fixture--", "tiny--"))]
+    shipped = [found for key, found in known.items() if key.startswith(SHIPPED)]
     best_first = sorted(known.values(), key=lambda found: found.key not in built)
     others = {found.architecture: found for found in reversed(best_first)}
     here = {found.architecture for found in shipped}

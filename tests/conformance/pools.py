@@ -11,7 +11,9 @@ from kvplan.compiler.bound import BoundSide
 from kvplan.dsl.library import Library
 from kvplan.plan.planes import Plane, planes
 
-PAGES, STATES, WINDOWS, INDEXES = "pages", "mamba", "swa", "dsa"
+PAGES, STATES, WINDOWS, INDEXES, SCALES = "pages", "mamba", "swa", "dsa", "block_scale"
+# The parts of a layer that come after its keys and values.
+BEHIND = ("2", "3")
 # What the engine computes in, as it was asked.
 DTYPE = "bfloat16"
 Json = Mapping[str, Any]
@@ -53,7 +55,8 @@ def _pool_of(bound: BoundSide, plane: Plane, pool: Json) -> str:
     if cache.kind == "indexer":
         return INDEXES
     some = cache.needs.keep is not None or cache.needs.chunk is not None
-    return WINDOWS if some and WINDOWS in pool["states"] else PAGES
+    windows, scales = some and WINDOWS in pool["states"], plane.part in BEHIND
+    return f"{SCALES}_{WINDOWS}" if windows and scales else SCALES if scales else WINDOWS if windows else PAGES
 
 
 def _in_order(every: Sequence[Plane]) -> list[Plane]:

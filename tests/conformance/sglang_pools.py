@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import signal
+import socket
 import sys
 import tempfile
 import types
@@ -20,6 +21,8 @@ LIMIT_S, LONGEST = 120, 300
 # Kernels of attention, in the order in which SGLang is asked for them.
 KERNELS = ("torch_native", "triton", "intel_amx")
 SETTINGS = {**CPU_ENVIRONMENT, "SGLANG_LOG_LEVEL": "ERROR"}
+# One core for each of two ranks.
+BOUND = {"SGLANG_CPU_OMP_THREADS_BIND": "0|0"}
 # A pool of a few pages, however long requests may be.
 FEW = {
     "max_total_tokens": 512,
@@ -37,28 +40,33 @@ class NoModel:
         """Nothing to run."""
 
 
-def pool(config, options):
-    """What SGLang registers with a transfer backend, as bytes and layers."""
+def pool(config, options, rank, port):
+    """What a rank of SGLang registers with a transfer backend, as bytes and layers."""
+    import torch
     from sglang.srt.configs.model_config import ModelConfig
     from sglang.srt.disaggregation.utils import build_kv_layer_ids, get_kv_transfer_buf_infos, setup_state_kv_args
     from sglang.srt.distributed import bootstrap
     from sglang.srt.model_executor.model_runner import ModelRunner
     from sglang.srt.runtime_context import SpawnRanks, publish
-    from sglang.srt.server_args import PortArgs, ServerArgs
+    from sglang.srt.server_args import ServerArgs
 
+    known(config)
     folder = tempfile.mkdtemp()
     pathlib.Path(folder, "config.json").write_text(json.dumps(config))
-    given = {**ON_CPU, **FEW, "load_format": "dummy", "disaggregation_mode": "prefill", **options}
+    plain = {word: value for word, value in options.items() if word != "kv_cache_dtype"}
+    given = {**ON_CPU, **FEW, "load_format": "dummy", "disaggregation_mode": "prefill", **plain}
     given |= {"disaggregation_transfer_backend": "nixl"}
     arguments = ServerArgs(model_path=folder, **given)
-    publish(arguments, role="scheduler", ranks=SpawnRanks(world_rank=0, dp_rank=None, gpu_id=0))
+    publish(arguments, role="scheduler", ranks=SpawnRanks(world_rank=rank, dp_rank=None, gpu_id=rank))
     ModelRunner.initialize = without_model
     ModelRunner.check_quantized_moe_compatibility = ModelRunner._init_post_memory_pool_components = nothing
     model = ModelConfig.from_server_args(arguments)
-    port = PortArgs.init_new(arguments).nccl_port
     bootstrap.init_parallel_runtime(server_args=arguments, device="cpu", dist_port=port)
     bootstrap.init_layer_runtime(model_config=model)
-    runner = ModelRunner(model, 0.1, 0, port, arguments)
+    runner = ModelRunner(model, 0.1, rank, port, arguments)
+    if "kv_cache_dtype" in options:
+        # Kernels for CPUs take no small elements. A pool asks for their size alone.
+        runner.kv_cache_dtype_str, runner.kv_cache_dtype = options["kv_cache_dtype"], torch.float8_e5m2
     runner.alloc_memory_pool()
     found, kv = runner.token_to_kv_pool, types.SimpleNamespace()
     *_, items = get_kv_transfer_buf_infos(found)
@@ -77,6 +85,16 @@ def pool(config, options):
         "pages": buffers(items, layers),
         "states": states,
     }
+
+
+def known(config):
+    """A class for a kind of configuration that only a checkpoint's own code has: it keeps what is written."""
+    from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig
+
+    inner = [value for value in config.values() if isinstance(value, dict) and "model_type" in value]
+    for kind in [own["model_type"] for own in (*inner, config)]:
+        if kind not in CONFIG_MAPPING:
+            AutoConfig.register(kind, type("Written", (PretrainedConfig,), {"model_type": kind}))
 
 
 def served(names):
@@ -114,15 +132,17 @@ def side(model, runner, options):
     plain = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
     recurrent = {"recurrent": states.temporal, "convolution": states.conv} if states else {}
     said = {word: plain[str(dtype).removeprefix("torch.")] for word, dtype in recurrent.items()}
-    return {"block": options.get("page_size", 1), **said}
+    own = {"tp": options.get("tp_size"), "kv_dtype": options.get("kv_cache_dtype")}
+    return {"block": options.get("page_size", 1), **{word: value for word, value in own.items() if value}, **said}
 
 
-def answer(request, path):
-    """Write what an engine says into a file, and end this process."""
+def answer(config, options, rank, port, path):
+    """Write what a rank of an engine says into a file, and end this process."""
     sys.stdout = sys.stderr
     signal.alarm(LIMIT_S)
+    os.environ.update(BOUND if options.get("tp_size") else {})
     try:
-        found = {"pool": pool(request["config"], request["options"])}
+        found = {"pool": pool(config, options, rank, port)}
     except BaseException as error:
         found = {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"[:LONGEST]}
     path.write_text(json.dumps(found))
@@ -141,11 +161,20 @@ def asked(config, options):
 
 
 def forked(config, options):
-    path = pathlib.Path(tempfile.mkdtemp(), "answer")
-    if not os.fork():
-        answer({"config": config, "options": options}, path)
-    os.wait()
-    return json.loads(path.read_text()) if path.exists() else {"error": f"it ended, or took more than {LIMIT_S} s"}
+    """What the first rank says: each has a process of its own."""
+    paths, port = [pathlib.Path(tempfile.mkdtemp(), "answer") for _ in range(options.get("tp_size", 1))], free_port()
+    children = [os.fork() or answer(config, options, rank, port, path) for rank, path in enumerate(paths)]
+    for child in children:
+        os.waitpid(child, 0)
+    return (
+        json.loads(paths[0].read_text()) if paths[0].exists() else {"error": f"it ended, or took more than {LIMIT_S} s"}
+    )
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
 
 
 def main():

@@ -6,10 +6,21 @@ import copy
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conformance.corpus import Configuration, Facts, Release, configurations, facts, facts_line, releases
+from tests.conformance import corpus
+from tests.conformance.corpus import (
+    Configuration,
+    Facts,
+    Release,
+    caches_line,
+    configurations,
+    facts,
+    facts_line,
+    releases,
+)
 from tests.conformance.judge import REFUSED, RIGHT, UNJUDGED, WARNED, WRONG, WRONG_WARNED, Verdict, judged
 from tests.conformance.packed import numbers_of, packed, packed_pool, runs, unpacked, unpacked_pool
 from tests.conformance.verdicts import changes, of_architectures, read_verdicts, written
@@ -162,6 +173,40 @@ def test_pools_are_compared_by_bytes_counts_and_layers(found: dict[str, Any], wo
     configuration = Configuration("x", "X", "by hand", PLAIN)
     (verdict,) = judged(load((), ()), [(configuration, Facts("x", (), "", (found,)))], "sglang")
     assert verdict.word == word, verdict.why
+
+
+def cache(**other: object) -> dict[str, Any]:
+    """What transformers' cache holds of a layer of PLAIN."""
+    return {"kv": [4, 128, 128], **other}
+
+
+@pytest.mark.parametrize(
+    ("layers", "config", "word"),
+    [
+        ([cache()] * 4, {}, RIGHT),
+        ([cache()] * 4, UNKNOWN_KEY, WARNED),
+        ([cache()] * 3, {}, WRONG),
+        ([*[cache()] * 3, cache(kv=[4, 128, 64])], {}, WRONG),
+        ([*[cache()] * 3, cache(window=64)], {}, WRONG),
+        ([*[cache()] * 3, {}], {}, WRONG),
+        ([cache(states=[[2, 3]])] * 4, {}, WRONG),
+        ([cache(window=64)] * 4, {"sliding_window": 64, "layer_types": ["sliding_attention"] * 4}, RIGHT),
+    ],
+)
+def test_caches_of_transformers_are_compared_layer_by_layer(
+    layers: list[dict[str, Any]], config: dict[str, object], word: str
+) -> None:
+    configuration = Configuration("x", "LlamaForCausalLM", "by hand", {**PLAIN, **config})
+    (verdict,) = judged(load((), ()), [(configuration, Facts("x", (), "", (), tuple(layers)))], "transformers")
+    assert verdict.word == word, verdict.why
+
+
+def test_layers_of_a_cache_are_read_back_from_their_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    layers = [cache(), cache(window=64), cache(), {}]
+    monkeypatch.setattr(corpus, "FACTS", tmp_path)
+    release = Release("transformers", "0")
+    release.facts_file.write_text("\n".join((caches_line("x", layers, ""), caches_line("y", [], "no class"))))
+    assert [(found.layers, found.none) for found in facts(release).values()] == [(tuple(layers), ""), ((), "no class")]
 
 
 def test_a_pool_is_read_back_from_its_line() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,23 @@ def test_what_stands_beside_latents_is_not_stored_then(library: Library) -> None
     model = library.model("deepseek-v3.2")
     assert kinds(bind(library, model, "tp=8,block=64")) == {"attention": "mla", "indexer": "indexer"}
     assert kinds(bind(library, model, "tp=8,latents=heads")) == {"attention": "gqa"}
+
+
+@pytest.mark.parametrize(
+    ("name", "side"), [("deepseek-v3.2", "block=64"), ("deepseek-v4-flash", "order=BLHNC,block=256")]
+)
+def test_index_keys_of_four_bits_are_a_side_s_choice(library: Library, name: str, side: str) -> None:
+    found = bind(library, library.model(name), f"{side},index_keys=mxfp4")
+    (keys,) = (own for own in found.caches if own.name == "indexer")
+    sizes = [tensor.size * prod(size for axis, size in tensor.axes if axis != "token") for tensor in keys.tensors]
+    assert (sum(sizes), found.key.endswith(",index_keys=mxfp4")) == (68, True)
+    whole = bind(library, library.model(name), f"{side},index_keys=fp8")
+    assert whole == bind(library, library.model(name), side)
+
+
+def test_an_indexer_of_a_model_that_says_its_record_keeps_it(library: Library) -> None:
+    (keys,) = (c for c in bind(library, library.model("minimax-m3"), "index_keys=mxfp4").caches if c.kind == "indexer")
+    assert keys.env["record"] == "bf16"
 
 
 def test_an_indexer_without_latents_is_stored_whatever_the_checkpoint_is(tmp_path: Path) -> None:
