@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from kvplan.dsl.lang.nodes import Expr, Node, Text, parts
@@ -31,7 +30,7 @@ def unread(
     chain: tuple[Mapping[str, object], ...],
     reading: ConfigRules,
     rules: Iterable[Rule],
-    apart: Iterable[frozenset[str]] = (),
+    apart: Iterable[frozenset[str]],
 ) -> tuple[str, ...]:
     """The keys, entries as `key.entry`, that may be about caches and that nobody read.
 
@@ -39,9 +38,7 @@ def unread(
     that its class has for something else.
     """
     asked = _asked(reading, tuple(rules))
-    own = (
-        {k: v for k, v in mapping.items() if k not in keys} for mapping, keys in zip_longest(chain, apart, fillvalue=())
-    )
+    own = ({key: value for key, value in m.items() if key not in keys} for m, keys in zip(chain, apart, strict=True))
     return tuple(dict.fromkeys(path for mapping in own for path in _unread(mapping, reading, asked, True, "")))
 
 

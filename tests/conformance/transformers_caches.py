@@ -21,35 +21,36 @@ SETTINGS = {
 }
 LIMIT_S, LONGEST, TOKENS = 60, 300, 7
 # Experts that run whatever is chosen: without values nothing can be chosen.
-WITHOUT_VALUES = ({"attn_implementation": "eager", "experts_implementation": "batched_mm"}, {})
+WITHOUT_VALUES = {"attn_implementation": "eager", "experts_implementation": "batched_mm"}
 
 
 def layers(config):
     """What the cache holds of each layer after some tokens."""
-    import torch
     import transformers
 
     name = config["architectures"][0]
     made = transformers.AutoConfig.for_model(**{**config, "dtype": "bfloat16"})
-    last = None
-    for options in WITHOUT_VALUES:
-        try:
-            with torch.device("meta"), torch.no_grad():
-                model = getattr(transformers, name)._from_config(made, **options).eval()
-                found = model(input_ids=torch.ones(1, TOKENS, dtype=torch.long), use_cache=True)
-            break
-        except Exception as error:
-            last = last or error
-    else:
-        raise last
+    try:
+        found = read(getattr(transformers, name), made, WITHOUT_VALUES)
+    except Exception:
+        found = read(getattr(transformers, name), made, {})
     cache = getattr(found, "past_key_values", None) or found.cache_params
     return [held(layer) for layer in cache.layers]
 
 
+def read(model_class, config, options):
+    """What a model without weights makes of some tokens."""
+    import torch
+
+    with torch.device("meta"), torch.no_grad():
+        model = model_class._from_config(config, **options).eval()
+        return model(input_ids=torch.ones(1, TOKENS, dtype=torch.long), use_cache=True)
+
+
 def held(layer):
     """Heads and elements of keys and values, a window, shapes of states: without the request, taps and tokens."""
-    keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
-    kv = [keys.shape[1], keys.shape[-1], values.shape[-1]] if keys is not None and keys.dim() == 4 else None
+    keys = getattr(layer, "keys", None)
+    kv = [keys.shape[1], keys.shape[-1], layer.values.shape[-1]] if keys is not None and keys.dim() == 4 else None
     window = getattr(layer, "sliding_window", None) if kv else None
     conv = [tensor.shape[1] for tensor in tensors(layer, "conv_states")]
     states = [list(tensor.shape[1:]) for tensor in tensors(layer, "recurrent_states")]

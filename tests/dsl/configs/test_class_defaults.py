@@ -62,15 +62,6 @@ def test_a_class_that_does_not_know_the_mapping_inside_adds_nothing() -> None:
     assert (found.chain, found.defaulted) == (({"model_type": "plain", "text_config": inner}, inner), frozenset())
 
 
-def test_what_a_wrapper_has_beside_its_model_is_not_about_caches(tmp_path: Path) -> None:
-    """The same key of the model itself is."""
-    outer = {"model_type": "granite_speech", "architectures": ["GraniteSpeechForConditionalGeneration"]}
-    text = {"model_type": "granite", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4}
-    assert new(tmp_path, {**outer, "window_size": 15, "text_config": text}).doubts == ()
-    told = new(tmp_path, {**outer, "text_config": {**text, "window_size": 15}}).doubts
-    assert told == ("`window_size` was not read: compare with an engine",)
-
-
 def new(tmp_path: Path, config: dict[str, object]) -> NewModel:
     (tmp_path / "config.json").write_text(json.dumps({"dtype": "bfloat16", **config}))
     return made(LIBRARY, tmp_path / "config.json")
