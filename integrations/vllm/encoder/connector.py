@@ -13,7 +13,7 @@ from kvplan.integrations.shared.errors import ConnectorError
 from kvplan.integrations.shared.served import another_layout
 from kvplan.integrations.vllm.connector import share_log
 from kvplan.integrations.vllm.encoder.facts import EngineItems, encoder_facts, load_device
-from kvplan.integrations.vllm.encoder.layout import PLACE, encoder_layout
+from kvplan.integrations.vllm.encoder.layout import PLACE, EncoderLayout, encoder_layout
 from kvplan.integrations.vllm.encoder.metadata import NOTHING, StepItems
 from kvplan.integrations.vllm.encoder.scheduler import EncoderScheduler
 from kvplan.integrations.vllm.encoder.setup import EncoderEngine, connector_scheduler, shared_rows
@@ -50,12 +50,12 @@ class KvplanECConnector(ECConnectorBase):  # type: ignore[misc]
         super().__init__(vllm_config=vllm_config, role=role)
         share_log()
         check_release(ECConnectorBase)
+        check_adapters(vllm_config.lora_config)
         given = vllm_config.ec_transfer_config.ec_connector_extra_config
         config = read_config(given, place=PLACE, unread=UNREAD, port=PORT)
         facts = encoder_facts(vllm_config)
-        width = facts.dim * facts.levels
-        check_widths(getattr(vllm_config.ec_transfer_config, "mm_encoder_output_widths", {}), width)
         layout = encoder_layout(config, facts)
+        check_widths(getattr(vllm_config.ec_transfer_config, "mm_encoder_output_widths", {}), layout)
         engine = encoder_engine(vllm_config, config, facts.revision)
         self._rows = shared_rows(layout, engine)
         self._worker: EncoderWorker | None = None
@@ -65,7 +65,7 @@ class KvplanECConnector(ECConnectorBase):  # type: ignore[misc]
         parallel = vllm_config.parallel_config
         if role == ECConnectorRole.WORKER:
             rank, dtype = parallel.rank, vllm_config.model_config.dtype
-            self._worker = EncoderWorker(self._rows, rank, rank == 0, width, dtype, load_device())
+            self._worker = EncoderWorker(self._rows, rank, rank == 0, layout.width, dtype, load_device())
             self._rows.join(rank)
             return
         self._rows.unlink()
@@ -148,12 +148,22 @@ def check_release(base: type) -> None:
         raise ConnectorError("I011", f"this release of vLLM has no {' and no '.join(missing)} for items", help)
 
 
-def check_widths(measured: Mapping[str, int], width: int) -> None:
+def check_adapters(lora: Any) -> None:
+    """Raises ConnectorError (I012) if LoRAs change what the encoder makes: a hash has no more than their names."""
+    if lora is not None and getattr(lora, "enable_tower_connector_lora", False):
+        help = "leave --enable-tower-connector-lora out, or run the encoder in the engine that prefills"
+        raise ConnectorError(
+            "I012", "vLLM is started with LoRAs for its encoder, whose items kvplan does not move", help
+        )
+
+
+def check_widths(measured: Mapping[str, int], layout: EncoderLayout) -> None:
     """Raises ConnectorError (I005) if no item has rows of the layout's width, as vLLM measured its encoder."""
-    if measured and width not in measured.values():
+    if measured and layout.width not in measured.values():
         said = ", ".join(f"{elements} of {modality}" for modality, elements in sorted(measured.items()))
-        differences = [f"a row: the engine has {said}, the layout {width}"]
-        raise another_layout("what the engine's encoder makes is not as the layout says", differences)
+        differences = [f"a row: the engine has {said} elements, the layout {layout.width}"]
+        help = 'write a model file with that width (docs/vllm.md), and give both engines "layout": its path'
+        raise another_layout(f"what the encoder makes is not as {layout.model} says", differences, help)
 
 
 def encoder_engine(vllm_config: Any, config: ConnectorConfig, revision: str) -> EncoderEngine:

@@ -18,7 +18,6 @@ from kvplan.dsl.text.source import SourceSpan
 from kvplan.integrations.shared.cache import LAYOUTS, cache_folder
 from kvplan.integrations.shared.config import ConnectorConfig
 from kvplan.integrations.shared.errors import ConnectorError
-from kvplan.integrations.shared.served import another_layout
 from kvplan.integrations.vllm.encoder.transfers import PoolLayout
 from kvplan.plan.planes import planes
 from kvplan.plan.types import Side
@@ -36,7 +35,8 @@ PROCESSOR = "processor of items"
 class EncoderFacts:
     """An engine's encoder: a row is `levels` vectors of `dim` elements of type `dtype`, in torch's words.
 
-    `processor` is a digest of all that decides what the encoder gets for an item, `revision` says which weights it has.
+    Its configuration says so; a layout of the user's may know better. `processor` is a digest of all that decides what
+    the encoder gets for an item, `revision` says which weights it has.
     """
 
     dim: int
@@ -50,12 +50,13 @@ class EncoderFacts:
 class EncoderLayout:
     """A pool as plans have it: one worker's, whatever the engine's own are, as they share it.
 
-    `cache` is the folder into which plans are compiled if there is no plans directory.
+    A row has `width` elements. `cache` is the folder into which plans are compiled if there is no plans directory.
     """
 
     side: Side
     model: str
     model_digest: str
+    width: int
     settings: Mapping[str, str]
     cache: Path | None
     worker: int = 0
@@ -74,7 +75,7 @@ class EncoderLayout:
 
 
 def encoder_layout(config: ConnectorConfig, facts: EncoderFacts) -> EncoderLayout:
-    """The layout of an engine's pool. Raises ConnectorError (I004, I005, I009), DslError, BadInput or Refused."""
+    """The layout of an engine's pool. Raises ConnectorError (I002, I004, I009), DslError, BadInput or Refused."""
     dtype = DTYPES.get(facts.dtype, facts.dtype)
     layouts, name, cache = _model(config, facts, dtype)
     options = {"engine": config.engine or ENGINE, "kv_dtype": dtype, **config.options}
@@ -82,13 +83,8 @@ def encoder_layout(config: ConnectorConfig, facts: EncoderFacts) -> EncoderLayou
     if len(bound.workers) > 1:
         help = "leave the mesh out of them: all workers of an engine share one pool"
         raise ConnectorError("I002", f"{PLACE}: options make {len(bound.workers)} workers", help)
-    wanted, found = facts.dim * facts.levels, _width(bound.caches)
-    if found != wanted:
-        differences = [f"a row: the engine has {wanted} elements, the layout {found}"]
-        help = 'give another "layout", or none: then it is made of what the engine says'
-        raise another_layout(f"what the engine's encoder makes is not as {name} {bound.key} says", differences, help)
     side, digest = side_of(bound)
-    return EncoderLayout(side, bound.model, digest, {PROCESSOR: facts.processor}, cache)
+    return EncoderLayout(side, bound.model, digest, _width(bound.caches), {PROCESSOR: facts.processor}, cache)
 
 
 def _width(caches: Sequence[BoundCache]) -> int:

@@ -155,7 +155,7 @@ def engine(name: str, role: str, facts: EncoderFacts, pool_rows: int, folder: Pa
     memory = f"{folder}.{name}"
     about = EncoderEngine(name, f"{name}.run", facts.revision, saves, loads, memory, 1, size)
     rows = shared_rows(layout, about)
-    worker = EncoderWorker(rows, 0, True, facts.dim * facts.levels, torch.float32)
+    worker = EncoderWorker(rows, 0, True, layout.width, torch.float32)
     rows.join(0)
     rows.unlink()
     scheduler, transfers = connector_scheduler(config, layout, about, rows, 1)

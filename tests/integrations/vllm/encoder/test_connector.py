@@ -98,6 +98,7 @@ def config(name: str, role: str, workers: int = 1, widths: dict[str, int] | None
             rank=0, world_size=workers, pipeline_parallel_size=1, data_parallel_index=0
         ),
         model_config=SimpleNamespace(dtype=torch.float32),
+        lora_config=None,
         facts=FACTS,
     )  # fmt: skip
 
@@ -167,7 +168,7 @@ def test_items_go_from_engine_to_engine(connector: ModuleType, workers: int) -> 
 
 
 def test_an_engine_whose_rows_are_of_another_width_does_not_start(connector: ModuleType) -> None:
-    with pytest.raises(ConnectorError, match="the engine has 99 of image, the layout 16") as error:
+    with pytest.raises(ConnectorError, match="the engine has 99 of image elements, the layout 16") as error:
         connector.KvplanECConnector(config("e", "ec_producer", widths={"image": 99}), Role.SCHEDULER)
     assert error.value.code == "I005"
 
@@ -177,6 +178,18 @@ def test_a_release_without_what_it_takes_is_refused(connector: ModuleType, monke
     with pytest.raises(ConnectorError, match="has no ensure_cache_available for items") as error:
         connector.KvplanECConnector(config("e", "ec_both"), Role.WORKER)
     assert error.value.code == "I011"
+
+
+@pytest.mark.parametrize("changes", [True, False])
+def test_adapters_of_the_encoder_are_refused(connector: ModuleType, changes: bool) -> None:
+    about = config("e", "ec_both")
+    about.lora_config = SimpleNamespace(enable_tower_connector_lora=changes)
+    if not changes:
+        assert connector.KvplanECConnector(about, Role.WORKER)
+        return
+    with pytest.raises(ConnectorError, match="LoRAs for its encoder") as error:
+        connector.KvplanECConnector(about, Role.WORKER)
+    assert error.value.code == "I012"
 
 
 def test_a_pool_without_room_for_a_block_is_refused(connector: ModuleType) -> None:
