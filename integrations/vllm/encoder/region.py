@@ -22,9 +22,8 @@ from kvplan.plan.types import Ints
 
 PAGE = 4096
 SHARED = Path("/dev/shm")
-# Of the step that a worker has done: none, as it has not opened the memory, or none yet.
+# Of the step that a worker has done: none, as it has not opened the memory, or none yet. Steps have greater numbers.
 ABSENT, HERE = 0, 1
-FIRST_STEP = HERE + 1
 
 
 class SharedRows:

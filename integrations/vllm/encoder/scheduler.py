@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from kvplan.integrations.vllm.encoder.metadata import NOTHING, RemoteItem, RowsPlace, StepItems, remote_items
 from kvplan.integrations.vllm.encoder.pool import PooledItem, RowPool
+from kvplan.integrations.vllm.encoder.region import HERE
 from kvplan.integrations.vllm.scheduler import SERVED
 from kvplan.integrations.vllm.worker import LONGEST_REST
 from kvplan.runtime.ops import logs
@@ -76,7 +77,7 @@ class EncoderScheduler:
     refuses: Callable[[str], str] = lambda host: ""
     encodable: Callable[[Any], bool] = lambda feature: True
     patience: float = 120.0
-    _step: int = 0
+    _step: int = HERE
     _announced: dict[str, Announced] = field(default_factory=dict)
     _loads: dict[str, PooledItem] = field(default_factory=dict)
     _unsaved: dict[str, PooledItem] = field(default_factory=dict)

@@ -62,6 +62,16 @@ def test_items_arrive_as_they_were_encoded(pair: tuple[Engine, Engine]) -> None:
     until(lambda: not encode.held())
 
 
+def test_no_step_is_taken_for_done_before_it_is(pair: tuple[Engine, Engine]) -> None:
+    """The first one, too: workers that have done nothing share the memory already."""
+    encode, _ = pair
+    for name in "ab":
+        orders = encode.scheduler.orders([request(name, {name: 3}).new], 1)
+        assert not encode.rows.done(orders.step, [0])
+        encode.step(orders, {})
+        assert encode.rows.done(orders.step, [0])
+
+
 def test_an_engine_that_does_both_loads_and_encodes(tmp_path: Path) -> None:
     with engines(tmp_path, "both", "both") as (one, other):
         (params,) = one.encode(request("r", {"a": 3}))

@@ -10,7 +10,7 @@ import pytest
 
 from kvplan.integrations.shared.errors import ConnectorError
 from kvplan.integrations.vllm.encoder import region
-from kvplan.integrations.vllm.encoder.region import FIRST_STEP, SharedRows
+from kvplan.integrations.vllm.encoder.region import HERE, SharedRows
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +25,7 @@ def work(folder: Path, rank: int) -> None:
     rows.join(rank)
     rows.part(rank, 8)[:] = rank + 1
     rows.sign(rank, 7)
-    rows.did(rank, FIRST_STEP)
+    rows.did(rank, HERE + 1)
 
 
 def test_processes_see_each_others_rows(folder: Path) -> None:
@@ -42,8 +42,8 @@ def test_processes_see_each_others_rows(folder: Path) -> None:
     assert rows.signed(1, 7)
     assert not rows.signed(1, 8)
     assert not rows.signed(2, 7)
-    assert rows.done(FIRST_STEP, range(2))
-    assert not rows.done(FIRST_STEP + 1, range(2))
+    assert rows.done(HERE + 1, range(2))
+    assert not rows.done(HERE + 2, range(2))
 
 
 def test_a_worker_that_does_not_share_it_is_named(folder: Path) -> None:
