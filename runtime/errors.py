@@ -53,7 +53,8 @@ class RegisterError(KvplanError):
     """Cache memory differs from the plan's side: a KV cache tensor is missing, or its shape or stride differs.
 
     The message has both values, and the order that the array's axes seem to have. Correct the engine's flags or the
-    side's options, or compile the side that the engine has.
+    side's options, or compile the side that the engine has. If a worker has caches in host memory and others on a
+    device, compile a side that declares it: `memory.NAME=host`.
     """
 
     code = "R011"

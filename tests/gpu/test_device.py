@@ -96,6 +96,8 @@ def test_nothing_moves_before_an_event(kind: CalibratedMemory, tmp_path: Path) -
 @pytest.mark.parametrize("mode", ["pull", "push"])
 def test_host_and_device_planes_in_one_worker(kind: CalibratedMemory, mode: str, tmp_path: Path) -> None:
     """Decode has half of its blocks on the device, and half in host memory; prefill has all on the device."""
+    if mode == "push" and kind.mem_type == "DRAM":
+        pytest.skip("there is no device: prefill, another process, writes to none")
     path, plan = write_plan(str(tmp_path), MODEL, TOKENS, f"{TOKENS},memory.attention=device+host")
     blocks = blocks_of(BYTES)(plan)
     device = kind.mem_type == "VRAM"

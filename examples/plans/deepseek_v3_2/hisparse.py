@@ -1,0 +1,149 @@
+r"""DeepSeek-V3.2: prefill engine=sglang,tp=8,block=64 -> decode engine=sglang,tp=8,block=64,hisparse=true.
+
+Emitted by kvplan from deepseek-v3.2, do not edit. To make it again:
+    kvplan compile deepseek-v3.2 \
+        --prefill engine=sglang,tp=8,block=64 \
+        --decode engine=sglang,tp=8,block=64,hisparse=true
+
+attention, a page of the first worker that has one:
+    prefill  |  token 0  |  token 1   |  token 2   |     …      |  token 63  |      73,728 B
+             64 tokens; a KV cache tensor for each of 61 layers
+             64 tokens, 1,152 B each: latent 1,024 B (512 dim x bf16) | rope 128 B (64 turn x bf16)
+    decode   |  token 0  |  token 1   |  token 2   |     …      |  token 63  |      73,728 B
+             64 tokens; a KV cache tensor for each of 61 layers, in host memory
+indexer, a page of the first worker that has one:
+    both     |                              k                              |…|       8,448 B
+             64 tokens; a KV cache tensor for each of 61 layers
+             k 8,192 B (64 token x 128 dim x fp8)
+             scale 256 B (64 token x 1 tile x f32)
+
+What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
+span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
+    decode workers 0-7, attention: 71,958,528 B in 976 descriptors; 1 read, 61 spans per page
+    decode workers 0-7, indexer: 8,245,248 B in 976 descriptors; 1 read, 61 spans per page
+
+Layers: 61, of which all store attention, all store indexer.
+Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
+that decode needs are written; a state is written whole.
+Both sides: draft is stored only when draft_tokens > 0, which is false here.
+Both sides: draft-indexer is stored only when draft_tokens > 0, which is false here.
+Both sides: the page layout of attention, indexer comes from sglang's engine file; not yet verified on a running
+engine.
+Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 61
+layers x 1,152 B per token, coordinates (layer, token, dim, turn); indexer: 61 layers x 132 B per token, coordinates
+(layer, token, dim, tile).
+"""
+
+# fmt: off
+from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
+
+
+# Who reads what: for each decode worker the prefill workers it reads from, with layers and intervals of split axes. A
+# table counts planes from `first` and bytes of a page from `offset`, both (in prefill, in decode).
+def reads() -> tuple[tuple[Read, ...], ...]:
+    return (
+        (  # decode worker 0
+            Read(worker=0, pair="attention", layers=tuple(range(61)), table=ATTENTION),
+            Read(worker=0, pair="indexer", layers=tuple(range(61)), table=INDEXER, first=(61, 61)),
+        ),
+        (  # decode worker 1
+            Read(worker=1, pair="attention", layers=tuple(range(61)), table=ATTENTION),
+            Read(worker=1, pair="indexer", layers=tuple(range(61)), table=INDEXER, first=(61, 61)),
+        ),
+        (  # decode worker 2
+            Read(worker=2, pair="attention", layers=tuple(range(61)), table=ATTENTION),
+            Read(worker=2, pair="indexer", layers=tuple(range(61)), table=INDEXER, first=(61, 61)),
+        ),
+        (  # decode worker 3
+            Read(worker=3, pair="attention", layers=tuple(range(61)), table=ATTENTION),
+            Read(worker=3, pair="indexer", layers=tuple(range(61)), table=INDEXER, first=(61, 61)),
+        ),
+        (  # decode worker 4
+            Read(worker=4, pair="attention", layers=tuple(range(61)), table=ATTENTION),
+            Read(worker=4, pair="indexer", layers=tuple(range(61)), table=INDEXER, first=(61, 61)),
+        ),
+        (  # decode worker 5
+            Read(worker=5, pair="attention", layers=tuple(range(61)), table=ATTENTION),
+            Read(worker=5, pair="indexer", layers=tuple(range(61)), table=INDEXER, first=(61, 61)),
+        ),
+        (  # decode worker 6
+            Read(worker=6, pair="attention", layers=tuple(range(61)), table=ATTENTION),
+            Read(worker=6, pair="indexer", layers=tuple(range(61)), table=INDEXER, first=(61, 61)),
+        ),
+        (  # decode worker 7
+            Read(worker=7, pair="attention", layers=tuple(range(61)), table=ATTENTION),
+            Read(worker=7, pair="indexer", layers=tuple(range(61)), table=INDEXER, first=(61, 61)),
+        ),
+    )
+
+# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
+# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
+EACH_61_LAYERS = (Loop("layer", count=61, prefill=(1, 0), decode=(1, 0)),)
+ATTENTION = Table(
+    page=(Nest(("latent", "rope"), bytes=73_728, loops=EACH_61_LAYERS),),
+    token=(Nest(("latent", "rope"), bytes=1152, loops=EACH_61_LAYERS, token=(1152, 1152)),),
+)
+INDEXER = Table(page=(Nest(("k", "scale"), bytes=8448, loops=EACH_61_LAYERS),), token=(
+    Nest(("k",), bytes=128, loops=EACH_61_LAYERS, token=(128, 128)),
+    Nest(("scale",), prefill=(0, 8192), decode=(0, 8192), bytes=4, loops=EACH_61_LAYERS, token=(4, 4)),
+))
+
+# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
+# attention, indexer: token t at t % 64 of block t // 64 on both sides; runs end at multiples of 64.
+PAIRS = (Pair("attention", page=64), Pair("indexer", page=64))
+
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
+def prefill() -> Side:
+    return Side(key="engine=sglang,tp=8,block=64", digest="416936eab7759f120016269265ce3d1a", groups=(
+        Group("attention", "tokens", tokens=64, kernel=64),
+        Group("indexer", "tokens", tokens=64, kernel=64, arena=1),
+    ), workers=(
+        Worker(PREFILL_PLANES),
+        Worker(PREFILL_PLANES),
+        Worker(PREFILL_PLANES),
+        Worker(PREFILL_PLANES),
+        Worker(PREFILL_PLANES),
+        Worker(PREFILL_PLANES),
+        Worker(PREFILL_PLANES),
+        Worker(PREFILL_PLANES),
+    ))
+
+def decode() -> Side:
+    return Side(key="engine=sglang,tp=8,block=64,hisparse=true", digest="1887312e7409a217181615ca728d6730", groups=(
+        Group("attention", "tokens", tokens=64, kernel=64),
+        Group("indexer", "tokens", tokens=64, kernel=64, arena=1),
+    ), workers=(
+        Worker(DECODE_PLANES),
+        Worker(DECODE_PLANES),
+        Worker(DECODE_PLANES),
+        Worker(DECODE_PLANES),
+        Worker(DECODE_PLANES),
+        Worker(DECODE_PLANES),
+        Worker(DECODE_PLANES),
+        Worker(DECODE_PLANES),
+    ))
+
+# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
+ATTENTION_VIEWS = (
+    View("latent", "bf16", axes=(("token", 64, 1152), ("dim", 512, 2))),
+    View("rope", "bf16", offset=1024, axes=(("token", 64, 1152), ("turn", 64, 2))),
+)
+PREFILL_PLANES = (
+    Planes("attention", loops=(("layer", tuple(range(61)), 1),), page=73_728, views=ATTENTION_VIEWS),
+    Planes("indexer", first=61, loops=(("layer", tuple(range(61)), 1),), page=8448, views=(
+        View("k", "fp8", axes=(("token", 64, 128), ("dim", 128, 1))),
+        View("scale", "f32", offset=8192, axes=(("token", 64, 4), ("tile", 1, 4))),
+    )),
+)
+DECODE_PLANES = (
+    Planes("attention", loops=(("layer", tuple(range(61)), 1),), page=73_728, memory="host", views=ATTENTION_VIEWS),
+    Planes("indexer", first=61, loops=(("layer", tuple(range(61)), 1),), page=8448, views=(
+        View("k", "fp8", axes=(("token", 64, 128), ("dim", 128, 1))),
+        View("scale", "f32", offset=8192, axes=(("token", 64, 4), ("tile", 1, 4))),
+    )),
+)
+
+PLAN = Plan(format=2, title="DeepSeek-V3.2", model="deepseek-v3.2", model_digest="76c225eb4c8d01816132c79c94cc1dfe",
+            digest="02a465675358bf46c07582c3ed6c589b", options=(("elect", "one"), ("strategy", "direct")),
+            prefill=prefill(), decode=decode(), pairs=PAIRS, reads=reads())
