@@ -9,20 +9,22 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
+from kvplan.compiler import digests as digest
 from kvplan.compiler.bind.bind import bind, held_as
 from kvplan.compiler.bound import BoundSide
+from kvplan.compiler.compat import check_pair
 from kvplan.compiler.cost.cost import PlanCost, plan_cost
 from kvplan.compiler.cost.limit import check_spans
 from kvplan.compiler.cost.strategy import staged, with_strategies
 from kvplan.compiler.emit.emit import emit
 from kvplan.compiler.emit.header import HERE
 from kvplan.compiler.errors import BadInput, ProofFailed, Refused
-from kvplan.compiler.pair import digests as digest
-from kvplan.compiler.pair.compat import check_pair
-from kvplan.compiler.pair.elect import DIRECT, MACHINE, OPTIONS
+from kvplan.compiler.options import DIRECT, MACHINE, OPTIONS
+from kvplan.compiler.paging.paging import check_rows
 from kvplan.compiler.pair.groups import pair_groups
-from kvplan.compiler.pair.reads import PlacedSide, elections, notified, placed, reads
-from kvplan.compiler.pair.sides import plan_side
+from kvplan.compiler.pair.reads import elections, notified, reads
+from kvplan.compiler.placement.placed import PlacedSide, placed
+from kvplan.compiler.placement.sides import plan_side
 from kvplan.compiler.prove.prove import Proof, claim, prove
 from kvplan.compiler.side.text import nearest, sides
 from kvplan.dsl.stored_layers import stored_layers, undeclared
@@ -86,6 +88,8 @@ def compile_bound(
     """
     chosen = settled(options or {})
     skipped = check_pair(prefill, decode)
+    for side in (prefill, decode):
+        check_rows(side)
     here, there = placed(prefill), placed(decode)
     plan = _plan(here, there, chosen, skipped, title or prefill.model)
     check_spans(plan)

@@ -15,7 +15,7 @@ from kvplan.cli.options import format_option, layouts_option, side_options
 from kvplan.cli.terminal import fitted, say, table, width
 from kvplan.compiler.cost.cost import TOKENS
 from kvplan.compiler.explain.advise import Advice, AdvisedPair, SettingChange, Sides, advise, worth
-from kvplan.compiler.pair.elect import AUTO, DIRECT
+from kvplan.compiler.options import AUTO, DIRECT
 from kvplan.dsl.model import MachineProfile
 from kvplan.dsl.named import library
 

@@ -18,7 +18,7 @@ from kvplan.cli.terminal import say
 from kvplan.compiler.api import OPTIONS, settled
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.errors import CompileError
-from kvplan.compiler.pair.elect import MACHINE
+from kvplan.compiler.options import MACHINE
 from kvplan.compiler.side.keys import check_pool
 from kvplan.dsl.files.deployment import parse_deployment
 from kvplan.dsl.files.documents import identify, open_document

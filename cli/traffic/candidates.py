@@ -9,7 +9,7 @@ from kvplan.cli.traffic.loads import loads_of
 from kvplan.cli.traffic.runs import SimulatedPair
 from kvplan.compiler.api import compile_pair
 from kvplan.compiler.errors import CompileError, Refused
-from kvplan.compiler.pair.elect import DIRECT, MACHINE
+from kvplan.compiler.options import DIRECT, MACHINE
 from kvplan.compiler.side.text import sides
 from kvplan.dsl.library import Library
 from kvplan.dsl.model import FleetCandidate, FleetFile, MachineProfile

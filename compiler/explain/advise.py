@@ -17,7 +17,7 @@ from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.cost.cost import Moves
 from kvplan.compiler.cost.times import moved, times_us
 from kvplan.compiler.errors import Refused
-from kvplan.compiler.pair.elect import AUTO, DIRECT
+from kvplan.compiler.options import AUTO, DIRECT
 from kvplan.compiler.side.keys import check_pool, side_keys
 from kvplan.compiler.side.text import parse_side
 from kvplan.dsl.model import Engine, MachineProfile, Model

@@ -8,26 +8,17 @@ from functools import partial
 from typing import Any
 
 from kvplan.compiler.bound import BoundCache, BoundSide, BoundTensor
-from kvplan.compiler.paging.paging import check_rows
 from kvplan.compiler.pair.coalesce import PaddingTests, coalesce, vacant
-from kvplan.compiler.pair.elect import RULES, ReaderChoice, check_reads, check_whole, classes, elect
+from kvplan.compiler.pair.elect import RULES, ReaderChoice, check_reads, check_whole, elect
 from kvplan.compiler.pair.groups import GroupPair, pair_groups
 from kvplan.compiler.pair.intersect import AddressNest, CommonRange, common, law, runs, spans
-from kvplan.compiler.pair.relative import relative, shape
-from kvplan.compiler.placement.place import place
-from kvplan.compiler.placement.shards import Interval, shard_intervals
+from kvplan.compiler.placement.holdings import classes
+from kvplan.compiler.placement.placed import PlacedSide
+from kvplan.compiler.placement.relative import relative, shape
+from kvplan.compiler.placement.shards import Interval
 from kvplan.compiler.placement.tree import PLANE, SHIFT, PlacedCache, spots
 from kvplan.dsl.text.grouped import grouped
 from kvplan.plan.types import Loop, Nest, Place, Read, Table
-
-
-@dataclass(frozen=True, slots=True)
-class PlacedSide:
-    """A side with the units of every worker, and what it holds by (cache, tensor)."""
-
-    side: BoundSide
-    units: tuple[tuple[PlacedCache, ...], ...]
-    holds: tuple[Mapping[tuple[str, str], Mapping[str, Interval]], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,21 +33,6 @@ class PlannedRead:
     to_unit: PlacedCache
     layers: tuple[int, ...]
     tensors: tuple[BoundTensor, ...]
-
-
-def placed(side: BoundSide) -> PlacedSide:
-    """A side with its workers placed; those that hold equally much of everything are placed once. Raises Refused."""
-    check_rows(side)
-    alike: dict[object, tuple[PlacedCache, ...]] = {}
-    units, holds = [], []
-    for worker in side.workers:
-        held = {(c.name, t.name): shard_intervals(side, t, worker) for c in side.caches for t in c.tensors}
-        key = (worker.layers, tuple(stop - start for each in held.values() for start, stop in each.values()))
-        if key not in alike:
-            alike[key] = place(side, worker)
-        units.append(alike[key])
-        holds.append(held)
-    return PlacedSide(side, tuple(units), tuple(holds))
 
 
 def elections(prefill: BoundSide, decode: BoundSide, rule: str) -> dict[tuple[str, str], list[ReaderChoice]]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
+from kvplan.compiler import digests as digest
 from kvplan.compiler.bound import BoundSide
+from kvplan.compiler.compat import check_pair
 from kvplan.compiler.errors import ProofFailed
-from kvplan.compiler.pair import digests as digest
-from kvplan.compiler.pair.compat import check_pair
-from kvplan.compiler.pair.elect import DIRECT, MACHINE, OPTIONS, classes, overlapping
-from kvplan.compiler.pair.reads import PlacedSide
-from kvplan.compiler.pair.sides import plan_side
+from kvplan.compiler.options import DIRECT, MACHINE, OPTIONS
+from kvplan.compiler.placement.holdings import classes, overlapping
+from kvplan.compiler.placement.placed import PlacedSide
+from kvplan.compiler.placement.sides import plan_side
 from kvplan.dsl.text.grouped import grouped
 from kvplan.plan.types import Needs, Plan, Read, Side
 

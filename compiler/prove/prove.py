@@ -14,7 +14,7 @@ from math import prod
 
 from kvplan.compiler.bound import BoundCache, BoundTensor
 from kvplan.compiler.errors import ProofFailed
-from kvplan.compiler.pair.reads import PlacedSide
+from kvplan.compiler.placement.placed import PlacedSide
 from kvplan.compiler.placement.shards import meet, token_share
 from kvplan.compiler.placement.tree import PlacedCache
 from kvplan.compiler.prove.cover import CoordinateSet, check_cover

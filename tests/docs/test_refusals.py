@@ -23,8 +23,8 @@ from kvplan.cli.main import main
 from kvplan.compiler.api import compile_pair
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.bound import BoundSide
+from kvplan.compiler.compat import check_pair
 from kvplan.compiler.errors import CompileError, Refused
-from kvplan.compiler.pair.compat import check_pair
 from kvplan.dsl.library import Library, load
 from kvplan.dsl.text.diagnostics import DslError
 from kvplan.plan import planes as names

@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.paths import DOCS, ROOT
 
 from kvplan.compiler.explain.matrix import MatrixCell, PairCost, matrix
-from kvplan.compiler.pair.elect import AUTO, DIRECT
+from kvplan.compiler.options import AUTO, DIRECT
 from kvplan.dsl.library import load
 
 BEGIN, END = "<!-- table: compatibility -->\n", "<!-- end of table -->"

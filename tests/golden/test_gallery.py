@@ -26,8 +26,8 @@ from tests.paths import FIXTURES
 from kvplan.compiler.api import compile_pair
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.errors import CompileError, Refused
-from kvplan.compiler.pair.reads import placed
-from kvplan.compiler.pair.sides import plan_side
+from kvplan.compiler.placement.placed import placed
+from kvplan.compiler.placement.sides import plan_side
 from kvplan.dsl.lang.dtypes import size
 from kvplan.dsl.lang.evaluate import filled
 from kvplan.dsl.lang.expr import parse_expr

@@ -28,7 +28,7 @@ from kvplan.compiler.check.copy_list import Key, by_plane, check_numbers, check_
 from kvplan.compiler.check.labels import FOREIGN, PADDING, UNWRITTEN, Atlas, Labels, Mask, paint, ragged
 from kvplan.compiler.check.pages import PlanePages, labelled, needed, pages_of
 from kvplan.compiler.check.request import Copy, check
-from kvplan.compiler.pair.compat import check_pair
+from kvplan.compiler.compat import check_pair
 from kvplan.plan.request import Request
 
 BATCH = 1 << 21

@@ -13,8 +13,8 @@ from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.check import oracle
 from kvplan.compiler.errors import BadInput, ProofFailed, Refused
-from kvplan.compiler.pair.reads import placed
 from kvplan.compiler.placement.place import place
+from kvplan.compiler.placement.placed import placed
 from kvplan.compiler.prove.prove import prove
 from kvplan.dsl.library import Library, load
 from kvplan.dsl.text.diagnostics import DslError

@@ -14,11 +14,11 @@ from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.check.sample import sample_request
 from kvplan.compiler.check.simulate import simulate
 from kvplan.compiler.check.trace import copies
+from kvplan.compiler.digests import side as digest
 from kvplan.compiler.errors import Refused
-from kvplan.compiler.pair.digests import side as digest
-from kvplan.compiler.pair.reads import placed
-from kvplan.compiler.pair.sides import plan_side
 from kvplan.compiler.placement.place import place
+from kvplan.compiler.placement.placed import placed
+from kvplan.compiler.placement.sides import plan_side
 from kvplan.compiler.placement.tree import BodyLoop, Tree
 from kvplan.dsl.library import Library, load
 

@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvplan.compiler.pair.elect import TensorHoldings, elect, one_each, spread, within_reach
+from kvplan.compiler.pair.elect import elect, one_each, spread, within_reach
+from kvplan.compiler.placement.holdings import TensorHoldings
 
 WHAT = TensorHoldings((("head", (0, 1)),), (0, 1, 2, 3, 4), (1, 1, 0))
 

@@ -19,7 +19,7 @@ from kvplan.compiler.check.sample import sample_request
 from kvplan.compiler.check.simulate import simulated
 from kvplan.compiler.emit.emit import emit
 from kvplan.compiler.errors import ProofFailed
-from kvplan.compiler.pair.reads import PlacedSide, placed
+from kvplan.compiler.placement.placed import PlacedSide, placed
 from kvplan.compiler.prove.prove import prove
 from kvplan.plan.digest import sealed
 from kvplan.plan.errors import PlanFormatError

@@ -15,7 +15,7 @@ from kvplan.compiler.check.request import Copy
 from kvplan.compiler.check.sample import sample_request
 from kvplan.compiler.check.simulate import simulate
 from kvplan.compiler.errors import ProofFailed
-from kvplan.compiler.pair.reads import placed
+from kvplan.compiler.placement.placed import placed
 from kvplan.compiler.prove.prove import prove
 from kvplan.plan.request import Request
 from kvplan.plan.types import Plan

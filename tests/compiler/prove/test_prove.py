@@ -9,7 +9,7 @@ from tests.random_sides.storage import storage as storage_of
 from kvplan.compiler.api import compile_bound
 from kvplan.compiler.bound import BoundCache, BoundGroup, BoundSide, BoundTensor, BoundWorker
 from kvplan.compiler.errors import ProofFailed
-from kvplan.compiler.pair.reads import placed
+from kvplan.compiler.placement.placed import placed
 from kvplan.compiler.prove.prove import claim, prove
 from kvplan.plan.types import Loop, Nest, Plan, Read
 

@@ -13,7 +13,7 @@ from kvplan.compiler.api import compile_bound
 from kvplan.compiler.check.simulate import simulate
 from kvplan.compiler.check.trace import copies
 from kvplan.compiler.errors import ProofFailed
-from kvplan.compiler.pair.reads import placed
+from kvplan.compiler.placement.placed import placed
 from kvplan.compiler.prove.prove import prove
 from kvplan.plan.types import PageRange, Plan, Read
 

@@ -12,8 +12,8 @@ from tests.golden.gallery.text import code, count, default_first, table
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.errors import CompileError
 from kvplan.compiler.explain.describe import describe_side
-from kvplan.compiler.pair.reads import placed
-from kvplan.compiler.pair.sides import plan_side
+from kvplan.compiler.placement.placed import placed
+from kvplan.compiler.placement.sides import plan_side
 from kvplan.dsl.library import Library
 from kvplan.dsl.model import Engine, Model
 from kvplan.plan.types import CONTEXT, Group, Planes, Side

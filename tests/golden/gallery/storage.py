@@ -15,8 +15,8 @@ from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.drawing.tensors import draw
 from kvplan.compiler.errors import CompileError
-from kvplan.compiler.pair.reads import placed
-from kvplan.compiler.pair.sides import plan_side
+from kvplan.compiler.placement.placed import placed
+from kvplan.compiler.placement.sides import plan_side
 from kvplan.dsl.lang.expr import parse_expr
 from kvplan.dsl.lang.nodes import Expr, Name, Number, Storage, Value
 from kvplan.dsl.library import Library

@@ -11,7 +11,7 @@ from tests.random_sides.sides import cache, side, tensor
 
 from kvplan.compiler.api import compile_bound
 from kvplan.compiler.errors import ProofFailed
-from kvplan.compiler.pair.reads import placed
+from kvplan.compiler.placement.placed import placed
 from kvplan.compiler.prove.prove import prove
 from kvplan.plan.errors import PlanFormatError
 from kvplan.plan.files.shape import check_shape

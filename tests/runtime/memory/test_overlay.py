@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tests.random_sides.sides import cache, group, side, tensor
 
-from kvplan.compiler.pair.reads import placed
-from kvplan.compiler.pair.sides import plan_side
+from kvplan.compiler.placement.placed import placed
+from kvplan.compiler.placement.sides import plan_side
 from kvplan.plan.types import Side
 from kvplan.runtime.errors import RegisterError
 from kvplan.runtime.memory.geometry import Geometry, check

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from kvplan.compiler.bound import BoundGroup, BoundSide, BoundTensor, BoundWorker
 from kvplan.compiler.errors import Refused
-from kvplan.compiler.pair.reads import PlacedSide
+from kvplan.compiler.placement.placed import PlacedSide
 from kvplan.compiler.placement.shards import Interval
 from kvplan.compiler.placement.tree import Element, PagedRegion, PlacedCache, Tree
 from kvplan.plan.needs import ALL
