@@ -50,10 +50,8 @@ def linker(plan: Plan, blocks: int) -> Callable[[], PreparedLink]:
     peer = ours.add_peer(theirs.metadata())
 
     def once(keep: object = (spaces, theirs)) -> PreparedLink:
-        return prepare.link(
-            plan, prefill_worker=0, decode_worker=0, peer=peer, transport=ours,
-            prefill=pools[0].geometry, decode=pools[1].geometry,
-        )  # fmt: skip
+        ends = prepare.PreparedLink(0, 0, peer, False, pools[0].geometry, pools[1].geometry)
+        return prepare.link(plan, ends, ours)
 
     return once
 

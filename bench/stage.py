@@ -127,12 +127,5 @@ def between(plan: Plan, prefill: Pool, decode: Pool, theirs: Transport, ours: Tr
     theirs.register(prefill.geometry.regions, "DRAM")
     ours.register(decode.geometry.regions, "DRAM")
     peer = ours.add_peer(theirs.metadata())
-    return prepare.link(
-        plan,
-        prefill_worker=prefill.worker,
-        decode_worker=decode.worker,
-        peer=peer,
-        transport=ours,
-        prefill=prefill.geometry,
-        decode=decode.geometry,
-    )
+    ends = prepare.PreparedLink(prefill.worker, decode.worker, peer, False, prefill.geometry, decode.geometry)
+    return prepare.link(plan, ends, ours)

@@ -11,7 +11,7 @@ from kvplan.plan.errors import PlanMissingError, PlanRemoteError
 from kvplan.plan.types import Plan
 from kvplan.registry.exchange import PATIENCE, pull
 from kvplan.registry.signing import TrustedKeys
-from kvplan.runtime.errors import without_credentials
+from kvplan.remote.urls import without_credentials
 from kvplan.runtime.ops import logs
 from kvplan.runtime.plans.catalog import Catalog, Pinned
 

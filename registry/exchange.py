@@ -17,7 +17,7 @@ from kvplan.plan.files.index import IndexEntry
 from kvplan.plan.files.loader import loaded
 from kvplan.registry.signing import SignedIndex, SigningKey, TrustedKeys
 from kvplan.remote.folder import RemoteFolder
-from kvplan.runtime.errors import without_credentials
+from kvplan.remote.urls import without_credentials
 
 SIGNED = "index.signed.json"
 # What was pulled last into a plans directory, beside its index.

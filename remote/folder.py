@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kvplan.plan.errors import KvplanError, PlanRemoteError
 from kvplan.plan.files import folder
-from kvplan.runtime.errors import HIDDEN, without_credentials
+from kvplan.remote.urls import HIDDEN, without_credentials
 
 
 class RemoteFolder:

@@ -12,20 +12,45 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from typing import TypeVar
 
+from kvplan.runtime.clock import seconds
 from kvplan.runtime.control.channel import ControlServer
 from kvplan.runtime.control.keys import Keys, Plain
 from kvplan.runtime.control.shared import PROBE
-from kvplan.runtime.errors import HandleError, TransportError
-from kvplan.runtime.inspection import ConnectionState, Inspection
+from kvplan.runtime.errors import BadRequestError, DrainingError, HandleError, TransportError
+from kvplan.runtime.inspection import Inspection
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
-from kvplan.runtime.ops.drain import Drain
 from kvplan.runtime.owner import Duties, Owner
 from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.transport.base import Transport
 from kvplan.runtime.wakeup import QUIET
 
 T = TypeVar("T")
+
+
+class Drain:
+    """Whether a worker drains, and until when. Times are seconds of its clock; not safe from threads."""
+
+    def __init__(self, worker: str) -> None:
+        """`worker` is its name in what is refused."""
+        self._worker, self._deadline, self._past = worker, float("inf"), False
+        self.begun = False
+
+    def begin(self, timeout: object, now: float) -> None:
+        """Take nothing new from now on; once more only moves the deadline. Raises BadRequestError for no timeout."""
+        self._deadline, self._past = now + seconds(timeout, BadRequestError), False
+        self.begun = True
+
+    def check(self) -> None:
+        """Raises DrainingError once it has begun."""
+        if self.begun:
+            raise DrainingError(f"{self._worker} drains and takes nothing new: ask another engine")
+
+    def past_deadline(self, now: float) -> bool:
+        """Whether what is still under way has to end now: once for each deadline."""
+        past = not self._past and now >= self._deadline
+        self._past = self._past or past
+        return past
 
 
 class Half(ABC):
@@ -67,8 +92,8 @@ class Half(ABC):
         """After a call: what belongs to the caller, which may call any worker."""
 
     @abstractmethod
-    def uses(self, peer: str) -> bool:
-        """Whether this half needs the transport to know a peer."""
+    def peers(self) -> set[str]:
+        """The peers that this half needs the transport to know, by its names."""
 
     @abstractmethod
     def check_unused(self) -> None:
@@ -132,10 +157,10 @@ class Endpoint:
         self.addresses = tuple[str, ...]()
         self.stage: Stage
         self.metadata = b""
+        # Peers that a half is done with, until no half needs the transport to know them.
+        self.left = set[str]()
         self._stage_bytes = stage_bytes
-        # On a machine of few cores, a copy of the stage may wait that no thread has begun.
-        help_ = (lambda: self.stage.behind), (lambda: self.stage.help())
-        self.owner = Owner(name, Duties(self._step, self._look, self._say, self._after, *help_, self._ending))
+        self.owner = Owner(name, Duties(self._step, self._look, self._say, self._after, self._ending))
 
     def listen(self, bind: str) -> ControlServer:
         """Answer peers at `bind`. Raises HandshakeError or KeysError."""
@@ -225,18 +250,26 @@ class Endpoint:
         if self.asleep:
             raise HandleError(f"{name} is suspended: resume it")
 
-    def connections(self) -> tuple[ConnectionState, ...]:
-        """The connections with peers, of both halves; none where there is no server."""
-        return () if self.server is None else self.server.lines.connections()
+    def inspected(self, half: Half, now: float) -> Inspection:
+        """What a worker has now, for its `half` to add its own."""
+        return Inspection(
+            name=half.name,
+            now=now,
+            transport=self.transport.name,
+            peers=frozenset(self.transport.peers),
+            met=frozenset(self.left.union(*(one.peers() for one in self.halves))),
+            stage=self.stage.inspected(),
+            connections=() if self.server is None else self.server.lines.connections(),
+        )
 
-    def forget(self, peer: str) -> None:
-        """Have the transport forget a peer, unless a half needs it to know that."""
-        if any(half.uses(peer) for half in self.halves):
-            return
-        try:
-            self.transport.remove_peer(peer)
-        except TransportError as error:
-            logs.event(logs.WARNING, "removal failed", peer=peer, error=error)
+    def _forget(self) -> None:
+        """Have the transport forget the peers that were left, unless a half needs it to know them."""
+        for peer in sorted(self.left.difference(*(half.peers() for half in self.halves))):
+            self.left.discard(peer)
+            try:
+                self.transport.remove_peer(peer)
+            except TransportError as error:
+                logs.event(logs.WARNING, "removal failed", peer=peer, error=error)
 
     def progress(self, who: str) -> int:
         """Let the transport make progress: how many messages came through it, which nobody sends."""
@@ -262,6 +295,8 @@ class Endpoint:
     def _say(self) -> None:
         for half in self.halves:
             half.say()
+        if self.left:
+            self._forget()
 
     def _after(self) -> None:
         _each([half.after for half in self.halves])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from kvplan.plan.errors import BadRequestError as BadRequestError
 from kvplan.plan.errors import BlockTableError as BlockTableError
 from kvplan.plan.errors import DigestError as DigestError
@@ -17,14 +15,6 @@ from kvplan.plan.errors import PlanRemoteError as PlanRemoteError
 from kvplan.plan.errors import PlanSignatureError as PlanSignatureError
 from kvplan.plan.errors import RequestError as RequestError
 
-# A host, with a port or without one, up to the path: an @ that follows is in the path.
-HOST = r"(?:\[[^\]\s]*\]|[^/?#\s:@\[\]]*)(?::\d{1,5})?(?:[/?#\s]|$)"
-# A user, or a user and a secret, in which / ? # and @ may stand unescaped: what is no port is taken for a secret, which
-# ends with the last @, be it one of the path.
-CREDENTIALS = re.compile(rf"://(?!{HOST})(?:[^/?#\s:]*:\S*@|[^/?#\s]*@)")
-HIDDEN = "://…@"
-
-
 # What ends a program. A caller's code, such as an event or a callback, may raise it through a poll. Whatever else that
 # code raises, asyncio.CancelledError too, is a failure of that code alone.
 EXITS = (KeyboardInterrupt, SystemExit)
@@ -33,11 +23,6 @@ EXITS = (KeyboardInterrupt, SystemExit)
 def cause_text(cause: BaseException) -> str:
     """What went wrong, as text: our own errors say it, of others the type is told, too."""
     return str(cause) if isinstance(cause, KvplanError) else f"{type(cause).__name__}: {cause}"
-
-
-def without_credentials(text: str) -> str:
-    """A text in which no URL has its user and password: these are for whoever is asked, not for messages and logs."""
-    return CREDENTIALS.sub(HIDDEN, text)
 
 
 class CacheMemoryError(KvplanError):

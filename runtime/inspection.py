@@ -189,9 +189,10 @@ class Inspection:
     peers: frozenset[str]
     met: frozenset[str]
     stage: StageState
-    bytes_in_flight: int
-    slices: tuple[SliceState, ...]
-    checksums: int
+    connections: tuple[ConnectionState, ...]
+    bytes_in_flight: int = 0
+    slices: tuple[SliceState, ...] = ()
+    checksums: int = 0
     engines: tuple[PrefillEngineState, ...] = ()
     requests: tuple[RequestState, ...] = ()
     failed: tuple[RequestState, ...] = ()
@@ -205,5 +206,4 @@ class Inspection:
     writes: tuple[WriteState, ...] = ()
     packs: int = 0
     untaken: tuple[str, ...] = ()
-    connections: tuple[ConnectionState, ...] = ()
     peer_stages: tuple[PeerStageState, ...] = ()

@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial, update_wrapper
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from kvplan.runtime import process
 from kvplan.runtime.errors import HandleError
@@ -25,7 +24,6 @@ from kvplan.runtime.ops import logs
 from kvplan.runtime.wakeup import LONGEST, QUIET, SHORTEST, Look, Sleep
 
 T = TypeVar("T")
-P = ParamSpec("P")
 # Seconds after which a step that has not ended is taken for one that never will.
 STUCK = 30.0
 # Seconds that a step has to end in when its thread is told to.
@@ -46,16 +44,14 @@ class Duties:
 
     `step` is a round of work, and says whether bytes move. `look` says which descriptors to wait for until the next
     one, and for how many seconds at most. `settle`, at the end of each turn, says what is to be said to peers. `after`
-    it comes what belongs to the caller, which may call any worker. `help` copies what a stage is behind with, after a
-    step if it is `behind`. `ending`, when the program ends, ends the threads that the worker began.
+    it comes what belongs to the caller, which may call any worker. `ending`, when the program ends, ends the threads
+    that the worker began.
     """
 
     step: Callable[[], bool]
     look: Look
     settle: Callable[[], None] = _nothing
     after: Callable[[], None] = _nothing
-    behind: Callable[[], bool] = bool
-    help: Callable[[], None] = _nothing
     ending: Callable[[], None] = _nothing
 
 
@@ -116,16 +112,12 @@ class OwnThread:
         if self.dead:
             return "is polled by a thread that has ended"
         seconds = time.monotonic() - self.began
-        return (
-            f"is polled by a thread that has been stuck for {seconds:.0f} s" if self.works and seconds > STUCK else ""
-        )
+        stuck = f"is polled by a thread that has been stuck for {seconds:.0f} s"
+        return stuck if self.works and seconds > STUCK else ""
 
 
 class Turns:
-    """Whose turn it is with the worker called `name`. Each turn begins with what was `asked`, and ends with `settle`.
-
-    What is asked raises nothing.
-    """
+    """Whose turn it is with the worker called `name`. Each begins with what was `asked`, and ends with `settle`."""
 
     def __init__(self, name: str, settle: Callable[[], None], thread: OwnThread) -> None:
         self._name, self._settle, self._thread = name, settle, thread
@@ -170,49 +162,6 @@ class Turns:
             self._holder, self._thread.away = threading.get_ident(), False
 
 
-class Calls:
-    """Commands that other threads wait for."""
-
-    def __init__(self) -> None:
-        self._waiting = deque[tuple[Future[Any], Callable[[], Any]]]()
-
-    def __bool__(self) -> bool:
-        return len(self._waiting) > 0
-
-    def put(self, command: Callable[[], T]) -> Future[T]:
-        future = Future[T]()
-        self._waiting.append((future, command))
-        return future
-
-    def answer(self, carry_out: Callable[[Callable[[], Any]], Any], keep: bool) -> bool:
-        """Have all of them carried out. Whether there were any. What ends programs is raised, too, but for `keep`."""
-        served = False
-        with suppress(IndexError):
-            while True:
-                future, command = self._waiting.popleft()
-                if future.set_running_or_notify_cancel():
-                    served = True
-                    _answer(future, partial(carry_out, command), keep)
-        return served
-
-
-def _answer(future: Future[Any], command: Callable[[], Any], keep: bool) -> None:
-    try:
-        result = command()
-    except BaseException as error:
-        future.set_exception(error)
-        if not (keep or isinstance(error, Exception)):
-            raise
-    else:
-        future.set_result(result)
-
-
-class _Asking(threading.local):
-    """Whether this thread will ask for more before anybody is to begin."""
-
-    together = False
-
-
 class Owner:
     """Who does the `duties` of the worker called `name`.
 
@@ -225,7 +174,8 @@ class Owner:
         self.thread, self.over = OwnThread(), False
         self.turns = Turns(name, duties.settle, self.thread)
         self.sleep = Sleep(name, self.turns.lock, duties.look)
-        self._calls, self._asking = Calls(), _Asking()
+        # The threads that will ask for more before anybody is to begin.
+        self._together = set[int]()
         # Released when the thread has begun what was asked of it.
         self._begun = threading.Lock()
         self._begun.acquire()
@@ -243,7 +193,8 @@ class Owner:
         """
         self._check_here()
         if self.thread.elsewhere:
-            future = self._calls.put(command)
+            future = Future[T]()
+            self.turns.asked.append(lambda: _answer(future, command))
             self.sleep.wake()
             self._await(future)
             return future.result()
@@ -264,20 +215,21 @@ class Owner:
         if self.thread.over:
             # Nobody has to come by any more.
             self.call(_nothing)
-        elif not self._asking.together:
+        elif threading.get_ident() not in self._together:
             self.hand_over()
 
     @contextmanager
     def together(self) -> Iterator[None]:
         """What this thread asks for within is begun together, when it is left or when this thread waits."""
-        if self._asking.together:
+        me = threading.get_ident()
+        if me in self._together:
             yield
             return
-        self._asking.together = True
+        self._together.add(me)
         try:
             yield
         finally:
-            self._asking.together = False
+            self._together.discard(me)
             self.hand_over()
 
     def run_once(self) -> bool:
@@ -294,27 +246,18 @@ class Owner:
         """Until something is `over`, and its future is done. Without a thread, the caller carries out the steps."""
         self.hand_over()
         while not (future.done() or (over() and not self.thread.elsewhere)):
-            if self.thread.elsewhere:
-                self._check_here()
-                self.thread.check_alive(self.name)
-                _done(future, LOOK)
-            else:
-                self.run_once()
-                if not over():
-                    self.sleep.rest(LONGEST)
+            self.pause(LONGEST, over, future)
 
-    def pause(self, seconds: float, over: Callable[[], bool]) -> None:
-        """Until something is `over`, at most `seconds`. Without a thread, the caller carries out the steps."""
-        until = time.monotonic() + seconds
-        while not over() and (left := until - time.monotonic()) > 0:
-            if self.thread.elsewhere:
-                self._check_here()
-                self.thread.check_alive(self.name)
-                time.sleep(min(left, LONGEST))
-            else:
-                self.run_once()
-                if not over():
-                    self.sleep.rest(min(left, LOOK))
+    def pause(self, seconds: float, over: Callable[[], bool], future: Future[Any] | None = None) -> None:
+        """A moment for something to be `over`, at most `seconds`. Without a thread, the caller carries out a step."""
+        if self.thread.elsewhere:
+            self._check_here()
+            self.thread.check_alive(self.name)
+            time.sleep(min(seconds, LONGEST)) if future is None else _done(future, LOOK)
+            return
+        self.run_once()
+        if not over():
+            self.sleep.rest(min(seconds, LOOK))
 
     def fileno(self) -> int:
         """A descriptor that is readable while there may be something to do, until `stop`. Raises HandleError."""
@@ -385,8 +328,6 @@ class Owner:
             return self.turns.carry_out(self._duties.step)
         finally:
             after()
-            if self._duties.behind():
-                self.turns.carry_out(self._duties.help)
 
     def _await(self, future: Future[Any]) -> None:
         """Until a command of ours is carried out: by the thread, or here if the thread has stopped or is away.
@@ -405,7 +346,8 @@ class Owner:
 
     def _serve(self) -> None:
         """Carry out what other threads wait for."""
-        if self._calls.answer(self.turns.carry_out, keep=self.thread.here):
+        if self.turns.asked:
+            self.turns.carry_out(_nothing)
             self._told()
 
     def _told(self) -> None:
@@ -427,11 +369,9 @@ class Owner:
         """
         self.thread.began = time.monotonic()
         try:
-            self._serve()
             moving = self._step(self._told)
             pause = SHORTEST if moving else min(2 * pause, LONGEST)
-            if not self._calls:
-                self.sleep.rest(pause if moving else QUIET)
+            self.sleep.rest(pause if moving else QUIET)
             return pause
         except BaseException:
             if not self.thread.over:
@@ -440,27 +380,21 @@ class Owner:
             return LONGEST
 
 
+def _answer(future: Future[T], command: Callable[[], T]) -> None:
+    """Carry out a command that somebody waits for, unless nobody does any more. What ends programs is raised, too."""
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = command()
+    except BaseException as error:
+        future.set_exception(error)
+        if not isinstance(error, Exception):
+            raise
+    else:
+        future.set_result(result)
+
+
 def _done(future: Future[Any], seconds: float) -> None:
     """Wait until a future is done, and no longer than that."""
     with suppress(TimeoutError, CancelledError):
         future.exception(seconds)
-
-
-class Owned(Protocol):
-    """A worker with an owner."""
-
-    @property
-    def _owner(self) -> Owner: ...
-
-
-W = TypeVar("W", bound=Owned)
-
-
-def owned(method: Callable[Concatenate[W, P], T]) -> Callable[Concatenate[W, P], T]:
-    """Have a worker's owner carry out this method, whoever calls it."""
-
-    def carried_out(worker: W, /, *arguments: P.args, **named: P.kwargs) -> T:
-        return worker._owner.call(lambda: method(worker, *arguments, **named))
-
-    update_wrapper(carried_out, method)
-    return carried_out

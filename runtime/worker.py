@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import update_wrapper
+from typing import Concatenate, ParamSpec, TypeVar
+
 # Checks of block ids and np.unique import it when they are first called: with a request.
 import numpy.ma  # noqa: F401
 
@@ -10,9 +14,21 @@ from kvplan.runtime.endpoint import Endpoint, Half
 from kvplan.runtime.inspection import Inspection
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import tracing
-from kvplan.runtime.ops.health import reasons
-from kvplan.runtime.owner import owned
 from kvplan.runtime.plans.catalog import PlanSource
+
+P = ParamSpec("P")
+T = TypeVar("T")
+W = TypeVar("W", bound="OwnedWorker")
+
+
+def owned(method: Callable[Concatenate[W, P], T]) -> Callable[Concatenate[W, P], T]:
+    """Have a worker's owner carry out this method, whoever calls it."""
+
+    def carried_out(worker: W, /, *arguments: P.args, **named: P.kwargs) -> T:
+        return worker._owner.call(lambda: method(worker, *arguments, **named))
+
+    update_wrapper(carried_out, method)
+    return carried_out
 
 
 class OwnedWorker:
@@ -85,12 +101,16 @@ class OwnedWorker:
         """Why this worker should be made again, empty if nothing is wrong. Never waits."""
         fault = self._owner.thread.fault
         states = {"is closed": self._endpoint.closed, "is of another process": self._owner.over, fault: fault != ""}
-        return reasons(self._role.name, states)
+        return self._reasons(states)
 
     def unready(self) -> tuple[str, ...]:
         """Why no requests should come here for now, empty where they may. Never waits."""
         states = {"is suspended": self._endpoint.asleep, "drains": self._role.draining.begun}
-        return self.unhealthy() + reasons(self._role.name, states)
+        return self.unhealthy() + self._reasons(states)
+
+    def _reasons(self, states: Mapping[str, bool]) -> tuple[str, ...]:
+        """Those states that hold, each behind the name of this worker."""
+        return tuple(f"{self._role.name} {state}" for state, holds in states.items() if holds)
 
     @owned
     def drain(self, timeout: float) -> None:

@@ -75,15 +75,9 @@ class LocalCarrier:
     def _link(self, source: int, worker: int) -> PreparedLink:
         key = source, worker
         if key not in self._links:
-            self._links[key] = link(
-                self._plan,
-                prefill_worker=source,
-                decode_worker=worker,
-                peer=self._peer,
-                transport=self._target,
-                prefill=self._pools[0][source].geometry,
-                decode=self._pools[1][worker].geometry,
-            )
+            prefill, decode = self._pools[0][source].geometry, self._pools[1][worker].geometry
+            ends = PreparedLink(source, worker, self._peer, False, prefill, decode)
+            self._links[key] = link(self._plan, ends, self._target)
         return self._links[key]
 
     def _wait(self, handles: Sequence[TransferHandle], seconds: float) -> None:

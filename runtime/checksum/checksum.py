@@ -9,7 +9,7 @@ this finds faults, not forgeries.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from kvplan.plan.block_tables import Table, Tables
 from kvplan.plan.errors import BadRequestError, PlanFormatError
 from kvplan.plan.request import Request
-from kvplan.plan.types import ALL, CONTEXT, Group, Interval, Ints, Needs, Pair, Plan, Read, Side
+from kvplan.plan.types import CONTEXT, Group, Interval, Ints, Pair, Plan, Read
 from kvplan.runtime.checksum import memory, rows
 from kvplan.runtime.checksum.elements import (
     MASK,
@@ -75,41 +75,7 @@ def of_read(
         _check_said(plan, read, decode_worker)
         asked = _asked(plan, decode_worker, read, pair, request, sample)
         for share in _covered(both, read, pair, role):
-            _add(sums, pool, share, asked, tables)
-    return sums
-
-
-def of_side(
-    pool: Pool,
-    tables: Tables,
-    tokens: Interval,
-    lengths: Mapping[str, Interval] | None = None,
-    needs: Mapping[str, Needs] | None = None,
-    sample: Sample = EVERY,
-) -> Sums:
-    """A worker's share of the digests of a request, over the groups in `tables`.
-
-    The shares of all workers of an engine, `added` up, are those of any other engine with the same content: what
-    several workers hold counts on the lowest of them. `needs` say by cache which tokens are there where not all are,
-    `lengths` the ranges that are not the context's. Raises as `of_read` does.
-    """
-    ranges, shard = {CONTEXT: tokens, **(lengths or {})}, pool.side.workers[pool.worker].shard
-    sums = Sums()
-    for share in _elected(pool.side, pool.worker):
-        group = share.field.group
-        if group.name in tables:
-            need = (needs or {}).get(share.field.cache, ALL)
-            asked = SampledTokens(_range(ranges, group), need, ((group, shard),), sample)
-            _add(sums, pool, share, asked, tables)
-    return sums
-
-
-def added(*shares: Sums) -> Sums:
-    """The sum of the shares of several workers."""
-    sums = Sums()
-    for share in shares:
-        for key, value in share.items():
-            sums[key] = (sums.get(key, 0) + value) & MASK
+            add(sums, pool, share, asked, tables)
     return sums
 
 
@@ -181,33 +147,6 @@ def _common(one: Interval, other: Interval) -> Interval:
     return max(one[0], other[0]), min(one[1], other[1])
 
 
-def _elected(side: Side, worker: int) -> list[TensorShare]:
-    """What a worker is the lowest one to hold. Raises PlanFormatError where two workers hold half of the same."""
-    shard = side.workers[worker].shard
-    lower = [(field, side.workers[number].shard) for number in range(worker) for field in fields(side, number)]
-    return [
-        TensorShare(field, _left(field, [other for other, of in lower if _alike(other, field, of == shard)]), {})
-        for field in fields(side, worker)
-    ]
-
-
-def _alike(one: TensorField, other: TensorField, same_shard: bool) -> bool:
-    """Whether two fields are of one tensor, and of the same shard of its tokens."""
-    return (one.cache, one.tensor) == (other.cache, other.tensor) and (other.group.shards == 1 or same_shard)
-
-
-def _left(field: TensorField, lower: Sequence[TensorField]) -> frozenset[int]:
-    """The layers that none of some fields of lower workers has."""
-    left = field.layers
-    for other in lower:
-        apart = any(low >= high for low, high in (_common(other.ranges[a], field.ranges[a]) for a in field.ranges))
-        if not apart and other.layers & left and other.ranges != field.ranges:
-            text = f"held {dict(other.ranges)} and {dict(field.ranges)} by two workers"
-            raise PlanFormatError(f"{field.tensor!r} of {field.cache!r} is {text}: it cannot be checked")
-        left = left if apart else left - other.layers
-    return left
-
-
 def _asked(plan: Plan, decode_worker: int, read: Read, pair: Pair, request: Request, sample: Sample) -> SampledTokens:
     prefill = next(group for group in plan.prefill.groups if group.name == pair.prefill)
     decode = next(group for group in plan.decode.groups if group.name == pair.decode)
@@ -216,7 +155,7 @@ def _asked(plan: Plan, decode_worker: int, read: Read, pair: Pair, request: Requ
     return SampledTokens(tokens, pair.needs, ((prefill, shards[0]), (decode, shards[1])), sample)
 
 
-def _add(sums: Sums, pool: Pool, share: TensorShare, asked: SampledTokens, tables: Tables) -> None:
+def add(sums: Sums, pool: Pool, share: TensorShare, asked: SampledTokens, tables: Tables) -> None:
     """Add the digests of a share of one tensor to those of its layers."""
     field = share.field
     for layer in share.layers:

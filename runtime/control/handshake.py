@@ -17,7 +17,7 @@ from kvplan.plan.types import Plan, Side
 from kvplan.runtime.control.addresses import is_everywhere
 from kvplan.runtime.control.card import NONCE, PROTOCOL, EngineCard, Hello, Refusal, WorkerCard, geometry
 from kvplan.runtime.control.channel import ControlClient
-from kvplan.runtime.control.handshake_checks import check_card, check_like, contacts
+from kvplan.runtime.control.handshake_server import check_card, check_like, contacts
 from kvplan.runtime.control.identity import Identity
 from kvplan.runtime.control.keys import Keys, Plain
 from kvplan.runtime.control.lines import LinePeer, PrefillLine
@@ -27,28 +27,11 @@ from kvplan.runtime.ops import logs
 from kvplan.runtime.plans.catalog import PlanSource
 
 T = TypeVar("T", EngineCard, WorkerCard)
-A = TypeVar("A")
 PAUSE = 0.02
 # Waits are cut into slices, so that a clock that is not the machine's is looked at, too.
 SLICE = 0.1
 # Seconds that a line which is in use already has to bring a card: a peer that lives is quicker, or a new line says why.
 PATIENCE = 2.0
-
-
-class LineTurns(Protocol):
-    """Whose turn it is with lines that are in use."""
-
-    @property
-    def mine(self) -> bool: ...
-
-
-class LineOwner(Protocol):
-    """Who alone uses lines that a worker has in use already."""
-
-    @property
-    def turns(self) -> LineTurns: ...
-    def call(self, command: Callable[[], A]) -> A: ...
-    def pause(self, seconds: float, over: Callable[[], bool]) -> None: ...
 
 
 class AskingLine(Protocol):
@@ -62,46 +45,12 @@ class AskingLine(Protocol):
     def wait(self, seconds: float) -> None: ...
 
 
-class BorrowedLine:
-    """A line that is in use already, the other way, as a handshake uses it on any thread: by way of its `owner`."""
-
-    def __init__(self, line: PrefillLine, owner: LineOwner) -> None:
-        self.line, self._owner, self._asked = line, owner, set[bytes]()
+class BorrowedLine(AskingLine, Protocol):
+    """A `line` that is in use already, the other way, until it is given back."""
 
     @property
-    def address(self) -> str:
-        return self.line.address
-
-    def send(self, message: msgspec.Struct) -> bool:
-        if isinstance(message, Hello):
-            self._asked.add(message.nonce)
-        return self._carried_out(lambda: self._sent(message))
-
-    def receive(self, most: int) -> list[Any]:
-        """Cards and refusals. What else comes was said to who used the line before, or answers what it asked."""
-        heard = self._carried_out(lambda: self.line.receive(most))
-        return [
-            one for one in heard if isinstance(one, CardError) or getattr(one, "nonce", None) in {*self._asked, b""}
-        ]
-
-    def broken(self) -> KvplanError | None:
-        return self._carried_out(self.line.broken)
-
-    def wait(self, seconds: float) -> None:
-        self._owner.pause(seconds, lambda: len(self.line.unread) > 0)
-
-    def close(self) -> None:
-        """Give the line back."""
-        self._carried_out(self.line.leave)
-
-    def _carried_out(self, command: Callable[[], A]) -> A:
-        """What a command returns, also from within one of the owner's own steps."""
-        return command() if self._owner.turns.mine else self._owner.call(command)
-
-    def _sent(self, message: msgspec.Struct) -> bool:
-        listens = self.line.send(message)
-        self.line.flush()
-        return listens
+    def line(self) -> PrefillLine: ...
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

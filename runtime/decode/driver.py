@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from kvplan.plan import planes as names
@@ -13,20 +13,20 @@ from kvplan.runtime.control import messages as wire
 from kvplan.runtime.decode.engines import PrefillConnection, PrefillEngine, PrefillEngines
 from kvplan.runtime.decode.mover import Mover
 from kvplan.runtime.decode.transfer import Transfer
+from kvplan.runtime.endpoint import Endpoint
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops.metrics import Counters, MessageKind
-from kvplan.runtime.protocol import decode_effects as effects
+from kvplan.runtime.protocol import effects
 from kvplan.runtime.protocol.decode import DecodeCore
-from kvplan.runtime.protocol.effects import Counted, Input, Output, Send, Unsent
+from kvplan.runtime.protocol.effects import Output, Send
 from kvplan.runtime.protocol.load_table import accepted, write_request
 from kvplan.runtime.protocol.loads import KnownEngine, Load
 from kvplan.runtime.protocol.phases import Phase
-from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.transfer import executor
 from kvplan.runtime.transfer.executor import ExecutorContext, Slice
 from kvplan.runtime.transfer.gather import IndexScratch
 from kvplan.runtime.transfer.limits import AdmissionQueue, Limits
-from kvplan.runtime.transport.base import Transport, is_lost
+from kvplan.runtime.transport.base import is_lost
 
 # Words about buffers of the stage here.
 BUFFERS = wire.AskBuffer, wire.ReturnBuffer
@@ -42,39 +42,37 @@ class DecodeDriver:
 
     def __init__(
         self,
-        pool: Pool,
-        transport: Transport,
+        endpoint: Endpoint,
         limits: Limits,
         counters: Counters,
-        stage: Stage,
         engines: PrefillEngines,
         ended: deque[Transfer],
-        clock: Callable[[], float],
         lost: Callable[[KnownEngine, KvplanError], None],
     ) -> None:
-        self.core = DecodeCore(pool.side, pool.worker, pool.blocks, limits.requests, transport.lingers)
+        pool, transport, stage = endpoint.pool, endpoint.transport, endpoint.stage
+        self.core = core = DecodeCore(pool.side, pool.worker, pool.blocks, limits.requests, transport.lingers)
         self.admission = AdmissionQueue[Slice](limits)
         self.context = ExecutorContext(transport, self.admission, IndexScratch(), limits.slice_bytes, stage)
-        self.mover, self.ended = Mover(pool, self.context, counters, engines.connection), ended
+        self.mover, self.ended = Mover(core, pool, self.context, stage, counters, engines.connection), ended
         self._transport, self._counters, self.engines = transport, counters, engines
-        self._clock, self._lost, self._blocks = clock, lost, pool.blocks
+        self._clock, self._lost, self._blocks = endpoint.clock, lost, pool.blocks
         self._block_bytes, self._probed = block_bytes(pool), float("-inf")
         self._losing = deque[effects.EngineLost]()
-        self._carry: dict[type[Output], Callable[[Any], Iterable[Input]]] = {
-            Send: self._send,
-            Counted: self._count,
+        self._acts: dict[type[Output], Callable[[Any], object]] = {
+            effects.Send: self._send,
+            effects.Counted: lambda output: counters.add_messages(output.kinds),
             effects.AskWrite: self._ask_write,
             effects.Ended: self._end,
-            effects.EngineLost: self._lose,
+            effects.EngineLost: self._losing.append,
             **self.mover.acts,
         }
 
-    def feed(self, *inputs: Input) -> None:
-        """Have the core act upon these, and upon what comes of that."""
-        waiting: Sequence[Input] = inputs
-        while waiting:
-            waiting = self._done(self.core.step(self._clock(), waiting))
-        # Only now: what a step wants done is done before the next one is taken.
+    def carry_out(self) -> None:
+        """Do what the core wants done, and what comes of that, until nothing more does."""
+        while outputs := self.core.take():
+            for output in outputs:
+                self._acts[type(output)](output)
+        # Only now: what the core wanted done before is done.
         while self._losing:
             lost = self._losing.popleft()
             self._lost(lost.engine, lost.error)
@@ -86,15 +84,22 @@ class DecodeDriver:
         except RequestError as error:
             self.fail(load, error)
         else:
-            self.feed(effects.Begin(load, engine.known))
+            self.core.begin(load, engine.known)
+            self.carry_out()
 
     def fail(self, load: Load, error: KvplanError) -> None:
         """End a request, whatever moves, or before it was begun."""
-        self.feed(effects.Fail(load, error))
+        self.core.loads.fail(load, error)
+        self.carry_out()
+
+    def drop(self, engine: KnownEngine, why: str) -> None:
+        """An engine is dropped: its requests fail, except those that all of its workers have confirmed."""
+        self.core.drop(engine, why)
+        self.carry_out()
 
     def hear(self, engine: PrefillEngine, connection: PrefillConnection, messages: Iterable[Any]) -> None:
         """Act upon messages of a prefill worker."""
-        broken, heard = connection.control.error is not None, list[Input]()
+        broken, now = connection.control.error is not None, self._clock()
         for message in messages:
             kind = type(message)
             if kind is wire.Lent:
@@ -103,37 +108,38 @@ class DecodeDriver:
                 continue
             if kind is wire.ClaimAnswers:
                 connection.stage.lends = message.lends
-            heard.append(effects.Heard(engine.known, connection.known, message, broken))
+            self.core.hear(engine.known, connection.known, message, now, broken=broken)
             if kind in BUFFERS:
                 # What becomes of a buffer is known before the next word about its request.
-                self.feed(*heard)
-                heard.clear()
-        if heard:
-            self.feed(*heard)
+                self.carry_out()
+        self.carry_out()
 
     def follow(self) -> None:
         """What came of everything that moves."""
-        if news := self.mover.step():
-            self.feed(*news)
+        self.mover.step()
+        self.carry_out()
 
     def tick(self, now: float) -> None:
         """What it is time for, now that all is said."""
-        if self.mover.foreseen and (news := self.mover.prepare()):
-            self.feed(*news)
+        if self.mover.foreseen:
+            self.mover.prepare()
         if self.core.loads.quarantine:
             self._probe(now)
-        for step in (self.core.tick, self.core.sweep):
-            if outputs := step(now):
-                self.feed(*self._done(outputs))
+        self.core.tick(now)
+        self.carry_out()
+        self.core.sweep(now)
+        self.carry_out()
 
     def settle(self, now: float) -> None:
         """Free the blocks that nothing writes any more."""
         self.follow()
-        self.feed(*self._done(self.core.sweep(now)))
+        self.core.sweep(now)
+        self.carry_out()
 
     def fail_all(self, reason: Callable[[str], RequestError]) -> None:
         """Fail all that is under way. `reason` makes the error for a request's name."""
-        self.feed(*self._done(self.core.fail_all(reason)))
+        self.core.fail_all(reason)
+        self.carry_out()
 
     def predict(self, request: Request, engine: PrefillEngine) -> dict[int, int]:
         """Descriptors that would be posted, by prefill worker. Raises what is wrong with the request."""
@@ -165,35 +171,22 @@ class DecodeDriver:
         parts = (part for load in self.core.loads.running.values() for part in load.parts) if pushed else ()
         return self.mover.touching or any(part.writes and part.phase is Phase.MOVING for part in parts)
 
-    def _done(self, outputs: Iterable[Output]) -> list[Input]:
-        """Carry outputs out; what came of it."""
-        carry, news = self._carry, list[Input]()
-        for output in outputs:
-            news += carry[type(output)](output)
-        return news
-
-    def _send(self, send: Send) -> Iterable[Input]:
+    def _send(self, send: Send) -> None:
         control = self.engines.connection(send.peer).control
         if send.droppable and control.behind:
-            return ()
+            return
         say = control.send if send.droppable else control.say
         try:
             say(send.message)
         except KvplanError as error:
-            return (Unsent(send.peer, send.message, error),)
-        return ()
+            self.core.unsent(send.peer, send.message, error)
 
-    def _count(self, counted: Counted) -> Iterable[Input]:
-        for kind, count in counted.kinds.items():
-            self._counters.add("messages", count, kind=kind)
-        return ()
-
-    def _ask_write(self, ask: effects.AskWrite) -> Iterable[Input]:
+    def _ask_write(self, ask: effects.AskWrite) -> None:
         peer, stage = ask.part.peer, self.context.stage
         lends = stage is not None and not stage.stuck(peer.name)
-        return self._send(Send(peer, write_request(ask.load.request, lends)))
+        self._send(Send(peer, write_request(ask.load.request, lends)))
 
-    def _end(self, ended: effects.Ended) -> Iterable[Input]:
+    def _end(self, ended: effects.Ended) -> None:
         load, counters = ended.load, self._counters
         assert isinstance(load, Transfer)
         counters.add("requests", outcome=load.state.value)
@@ -203,11 +196,6 @@ class DecodeDriver:
         else:
             counters.add("failures", reason=load.error.code)
         self.ended.append(load)
-        return ()
-
-    def _lose(self, lost: effects.EngineLost) -> Iterable[Input]:
-        self._losing.append(lost)
-        return ()
 
     def _probe(self, now: float) -> None:
         """Look, now and then, for writers that no word reaches, and that the transport has lost: they are gone."""
@@ -217,7 +205,7 @@ class DecodeDriver:
         self._probed = now
         silent = (peer for peer in quarantine.writers() if self.engines.connection(peer).control.broken() is not None)
         if gone := frozenset(peer for peer in silent if is_lost(self._transport, peer.name)):
-            self.feed(effects.PeersGone(gone))
+            quarantine.gone(gone)
 
 
 def block_bytes(pool: Pool) -> dict[int, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import msgspec
@@ -14,19 +14,18 @@ from kvplan.plan.types import Plan, Runs
 from kvplan.runtime.control.card import EngineCard, WorkerCard, geometry
 from kvplan.runtime.control.handshake import MetEngine
 from kvplan.runtime.control.lines import PrefillLine
+from kvplan.runtime.endpoint import Endpoint
 from kvplan.runtime.errors import HandshakeError, NotBegunError, TransferError
 from kvplan.runtime.memory import geometry as shape
 from kvplan.runtime.memory.geometry import Geometry
-from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
 from kvplan.runtime.protocol.loads import KnownEngine, PairRules, PrefillPeer
 from kvplan.runtime.staging.asked import AskedImages
-from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.staging.lent import PeerStage
 from kvplan.runtime.transfer import slices
 from kvplan.runtime.transfer.demand import DemandRules, pools
-from kvplan.runtime.transfer.prepare import PreparedLinks, link
-from kvplan.runtime.transport.base import Transport, reach
+from kvplan.runtime.transfer.prepare import PreparedLink, PreparedLinks, link
+from kvplan.runtime.transport.base import reach
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +62,13 @@ class PrefillEngine:
 
     known: KnownEngine
 
-    def __init__(
-        self, met: MetEngine, push: bool, pool: Pool, transport: Transport, now: float, stage: Stage | None = None
-    ) -> None:
+    def __init__(self, met: MetEngine, push: bool, endpoint: Endpoint, now: float) -> None:
         self.card: EngineCard = met.engine
         self.plan: Plan = met.plan
         self.push = push
         self.connections: dict[int, PrefillConnection] = {}
-        self._pool, self._transport, self._stage, self._met = pool, transport, stage, now
+        self._pool, self._transport, self._stage = endpoint.pool, endpoint.transport, endpoint.stage
+        self._met = now
 
     def add(self, card: WorkerCard, control: PrefillLine) -> None:
         """Meet one worker: check its memory, tell the transport, prepare. Raises what any of these raises."""
@@ -79,23 +77,14 @@ class PrefillEngine:
         peer = self._transport.add_peer(card.metadata)
         control.gather()
         stage = PeerStage(control, card.stage)
-        links = PreparedLinks(
-            lambda layers: link(
-                self.plan,
-                prefill_worker=card.worker,
-                decode_worker=local.worker,
-                peer=peer,
-                transport=self._transport,
-                prefill=remote,
-                decode=local.geometry,
-                layers=layers,
-                stage=self._stage,
-                peer_stage=stage,
-            )
-        )
+        geometries = remote, local.geometry
+        ends = PreparedLink(card.worker, local.worker, peer, False, *geometries, stage=self._stage, peer_stage=stage)
+        links = PreparedLinks(lambda layers: link(self.plan, replace(ends, layers=layers), self._transport))
         blocks = shape.logical_blocks(remote, self.plan.prefill, card.worker)
         reads = any(read.worker == card.worker for read in self.plan.reads[local.worker])
-        shard, images = self.plan.prefill.workers[card.worker].shard, self._images(card.worker)
+        shard = self.plan.prefill.workers[card.worker].shard
+        # Of what it writes by way of the stage here, as its own links have them.
+        images = AskedImages(self.plan, local, self._stage, card.worker, push=True)
         # Bytes may be counted by any thread, and when the engine is gone: by the link that was prepared.
         size = partial(slices.size, links.of(None)) if reads and not self.push else _none
         known = PrefillPeer(card.worker, peer, shard, reads, blocks, size)
@@ -109,17 +98,6 @@ class PrefillEngine:
         peers = tuple(connection.known for connection in self.connections.values())
         self.known = KnownEngine(self.name, self.push, pair, peers, self._met, self._met)
 
-    def _images(self, prefill_worker: int) -> AskedImages:
-        """The images of what a worker writes by way of the stage here, as its own links have them."""
-        return AskedImages(
-            self.plan,
-            decode_worker=self._pool.worker,
-            prefill_worker=prefill_worker,
-            push=True,
-            pool=self._pool.geometry,
-            most=0 if self._stage is None else self._stage.buffer_bytes,
-        )
-
     @property
     def name(self) -> str:
         return self.card.name
@@ -128,24 +106,6 @@ class PrefillEngine:
     def peers(self) -> set[str]:
         """The transport's names of its workers."""
         return {connection.known.name for connection in self.connections.values()}
-
-    def facts(self) -> dict[str, object]:
-        """What will move, for the log: rows a block, regions and reads of all workers of the engine."""
-        connections = self.connections.values()
-        links = [connection.links.of(None) for connection in connections if connection.known.reads and not self.push]
-        entries = [entry for link in links for entry in link.entries]
-        rows = sum(len(entry.page) or sum(len(one.table) for one in entry.token) for entry in entries)
-        return {
-            "engine": self.name,
-            "run": self.card.run,
-            "decode_worker": self._pool.worker,
-            "plan": self.plan.digest,
-            "mode": "push" if self.push else "pull",
-            "workers": len(connections),
-            "reads": len(entries),
-            "rows": rows,
-            "regions": sum(len(connection.prefill.regions) for connection in connections),
-        }
 
     def replanned(self, met: MetEngine, push: bool) -> bool:
         """Whether `met` is what is connected, by another plan for the pair."""
@@ -190,17 +150,11 @@ class PrefillEngine:
 class PrefillEngines:
     """Engines by name, `live`; those `replanned`, whose requests end by the plan before; and those `retired`.
 
-    Retired engines are dropped, and something may still be under way from them. `forget` has the transport forget a
-    peer, unless something else needs it.
+    Retired engines are dropped, and something may still be under way from them. When one is closed, the endpoint has
+    the transport forget its peers.
     """
 
-    def __init__(
-        self,
-        pool: Pool,
-        transport: Transport,
-        stage: Stage | None,
-        forget: Callable[[str], None],
-    ) -> None:
+    def __init__(self, endpoint: Endpoint) -> None:
         self.live: dict[str, PrefillEngine] = {}
         # Those that are live, by name, for any thread.
         self.known = tuple[PrefillEngine, ...]()
@@ -210,14 +164,12 @@ class PrefillEngines:
         self.lines = tuple[PrefillLine, ...]()
         self.replanned: list[PrefillEngine] = []
         self.retired: list[PrefillEngine] = []
-        self._pool, self._transport, self._stage = pool, transport, stage
-        self._peers, self._forget = set[str](), forget
+        self._endpoint, self._left = endpoint, endpoint.left
         self._connections: dict[PrefillPeer, PrefillConnection] = {}
 
-    @property
-    def met(self) -> frozenset[str]:
-        """The peers that the transport knows because of engines, until `sweep` has it forget them."""
-        return frozenset(self._peers)
+    def peers(self) -> set[str]:
+        """The transport's names of all their workers."""
+        return {peer for engine in self.every for peer in engine.peers}
 
     def served(self) -> list[PrefillEngine]:
         """The engines that requests may be under way from."""
@@ -241,24 +193,24 @@ class PrefillEngines:
 
     def add(self, met: MetEngine, push: bool, now: float) -> PrefillEngine:
         """An engine that was met, which has none of its name before it. Raises what adding a worker raises."""
-        engine = PrefillEngine(met, push, self._pool, self._transport, now, self._stage)
+        engine = PrefillEngine(met, push, self._endpoint, now)
         try:
             for card, control in met.workers:
                 engine.add(card, control)
             engine.know()
         except BaseException:
             met.close()
-            self._peers |= engine.peers
+            self._left |= engine.peers
             self.retire(engine)
             # Its lines are given back, and may be somebody's by now.
             engine.connections.clear()
             self._publish()
             raise
-        self._peers |= engine.peers
         self.live[engine.name] = engine
         self._connections |= {connection.known: connection for connection in engine.connections.values()}
         self._publish()
-        logs.event(logs.INFO, "peer met", **engine.facts())
+        facts = {"engine": engine.name, "run": engine.card.run, "plan": engine.plan.digest}
+        logs.event(logs.INFO, "peer met", **facts, mode="push" if push else "pull", workers=len(engine.connections))
         return engine
 
     def named(self, name: str | None) -> PrefillEngine:
@@ -294,20 +246,17 @@ class PrefillEngines:
         self.lines = tuple(connection.control for connection in served)
 
     def sweep(self, busy: Callable[[], set[str]]) -> None:
-        """Close what nothing is under way from any more, as its peers are not `busy`, and have the transport forget."""
+        """Close what nothing is under way from any more, as its peers are not `busy`."""
         if not self.retired:
             return
         under_way = busy()
         for engine in [engine for engine in self.retired if not engine.peers & under_way]:
             engine.close()
+            self._left |= engine.peers
             self.retired.remove(engine)
             for connection in engine.connections.values():
                 self._connections.pop(connection.known, None)
         self._publish()
-        used = {peer for engine in self.every for peer in engine.peers}
-        for peer in sorted(self._peers - used - under_way):
-            self._peers.discard(peer)
-            self._forget(peer)
 
 
 def _none(runs: Mapping[str, Runs]) -> int:

@@ -17,13 +17,12 @@ from kvplan.runtime.decode.inspection import inspected
 from kvplan.runtime.decode.meetings import Meetings, WantedPeer
 from kvplan.runtime.decode.met import MetEngines
 from kvplan.runtime.decode.transfer import Transfer
-from kvplan.runtime.endpoint import Endpoint, Half
+from kvplan.runtime.endpoint import Drain, Endpoint, Half
 from kvplan.runtime.errors import DrainingError, HandleError, RegisterError, TransferError, cause_text
 from kvplan.runtime.inspection import Inspection
 from kvplan.runtime.memory.device import enter
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
-from kvplan.runtime.ops.drain import Drain
 from kvplan.runtime.ops.metrics import Counters, MessageKind
 from kvplan.runtime.protocol.load_table import LoadTable
 from kvplan.runtime.transfer.limits import Limits
@@ -45,22 +44,28 @@ class DecodeHalf(Half):
         self.limits, self.counters, self.meetings = limits, counters, Meetings()
         self.ended, self._telling = deque[Transfer](), threading.Lock()
         self._side, self._idle = side, idle
+        # What callers have asked for: within how many seconds, of whom, and how long prefill may take to hold it.
+        self.asked = deque[tuple[Transfer, float, WantedPeer, float | None]]()
 
     @property
     def loads(self) -> LoadTable:
         return self.driver.core.loads
 
     def running(self) -> int:
-        """How many requests are under way, or wait for their engine."""
-        return len(self.loads.running) + len(self.meetings)
+        """How many requests are under way, wait for their engine, or are to be begun in the next turn."""
+        return len(self.loads.running) + len(self.meetings) + len(self.asked)
 
     def check_taking(self) -> None:
         """Raises HandleError, DrainingError."""
         self.check_open()
         self.draining.check()
 
-    def ask(self, transfer: Transfer, timeout: float, peer: WantedPeer, wait: float | None) -> None:
-        """Begin a request, or have it wait until its engine is met; what is wrong with it ends it."""
+    def begin_asked(self) -> None:
+        """Begin the next request that was asked for, or have it wait until its engine is met.
+
+        What is wrong with it ends it.
+        """
+        transfer, timeout, peer, wait = self.asked.popleft()
         try:
             self.check_taking()
             if not isinstance(transfer.sample, Sample | None):
@@ -84,21 +89,10 @@ class DecodeHalf(Half):
             raise RegisterError("the memory of a decode worker is read-only: pass writable arrays")
 
     def begin(self) -> None:
-        endpoint = self.endpoint
-        transport, stage = endpoint.transport, endpoint.stage
-        self.engines = PrefillEngines(endpoint.pool, transport, stage, endpoint.forget)
-        self.driver = DecodeDriver(
-            endpoint.pool,
-            transport,
-            self.limits,
-            self.counters,
-            stage,
-            self.engines,
-            self.ended,
-            self.clock,
-            lambda known, error: self.met.forgotten(known, error),
-        )
-        self.met, self.draining = MetEngines(self.engines, self.driver, endpoint, self.clock), Drain(self.name)
+        self.engines = PrefillEngines(self.endpoint)
+        shared = self.limits, self.counters, self.engines, self.ended
+        self.driver = DecodeDriver(self.endpoint, *shared, lambda known, error: self.met.forgotten(known, error))
+        self.met, self.draining = MetEngines(self.engines, self.driver, self.endpoint), Drain(self.name)
 
     def poll(self) -> bool:
         if self.endpoint.closed or self.endpoint.asleep:
@@ -114,7 +108,7 @@ class DecodeHalf(Half):
         lines = self.engines.lines
         if self.endpoint.asleep:
             return [], QUIET
-        if self.endpoint.stage.behind or any(line.pending() for line in lines):
+        if any(line.pending() for line in lines):
             return [], 0.0
         busy = self.running() or self.driver.in_use
         most = BUSY if busy else self.driver.core.until_heartbeat(self.clock(), QUIET)
@@ -137,8 +131,8 @@ class DecodeHalf(Half):
                 self._telling.release()
         self.raise_exits()
 
-    def uses(self, peer: str) -> bool:
-        return peer in self.engines.met
+    def peers(self) -> set[str]:
+        return self.engines.peers() | self.loads.quarantine.busy()
 
     def check_unused(self) -> None:
         if self.meetings:
@@ -167,9 +161,7 @@ class DecodeHalf(Half):
             meeting.join(owner.STOP)
 
     def inspected(self) -> Inspection:
-        endpoint = self.endpoint
-        facts = self.name, self.clock(), endpoint.transport, endpoint.stage
-        return inspected(*facts, self.driver, self.engines, endpoint.connections())
+        return inspected(self.endpoint.inspected(self, self.clock()), self.driver, self.engines)
 
     def _round(self, now: float) -> None:
         """What was said, what is posted and what it is time for, for everybody once."""

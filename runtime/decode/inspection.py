@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from kvplan.runtime.decode.driver import DecodeDriver
 from kvplan.runtime.decode.engines import PrefillEngine, PrefillEngines
 from kvplan.runtime.inspection import (
-    ConnectionState,
     Inspection,
     PartState,
     PeerStageState,
@@ -15,29 +15,13 @@ from kvplan.runtime.inspection import (
     RequestState,
 )
 from kvplan.runtime.protocol.loads import Load, LoadPart
-from kvplan.runtime.staging.buffers import Stage
-from kvplan.runtime.transport.base import Transport
 
 
-def inspected(
-    name: str,
-    now: float,
-    transport: Transport,
-    stage: Stage,
-    driver: DecodeDriver,
-    engines: PrefillEngines,
-    connections: tuple[ConnectionState, ...] = (),
-) -> Inspection:
-    """The decode worker called `name`."""
+def inspected(worker: Inspection, driver: DecodeDriver, engines: PrefillEngines) -> Inspection:
+    """What a `worker` has, with what its decode half has."""
     loads = driver.core.loads
-    return Inspection(
-        name=name,
-        now=now,
-        transport=transport.name,
-        peers=frozenset(transport.peers),
-        met=engines.met,
-        stage=stage.inspected(),
-        connections=connections,
+    return replace(
+        worker,
         peer_stages=tuple(_peer_stages(engines)),
         bytes_in_flight=driver.admission.in_flight(),
         slices=driver.context.inspected(),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from kvplan.plan.errors import KvplanError
 from kvplan.runtime.control.card import EngineCard
 from kvplan.runtime.control.channel import ControlClient
@@ -13,17 +11,14 @@ from kvplan.runtime.decode.driver import DecodeDriver
 from kvplan.runtime.decode.engines import Peer, PrefillEngine, PrefillEngines
 from kvplan.runtime.endpoint import Endpoint
 from kvplan.runtime.ops import logs
-from kvplan.runtime.protocol import decode_effects as effects
 from kvplan.runtime.protocol.loads import KnownEngine
 
 
 class MetEngines:
     """The engines of one registration of the memory. Its worker's owner alone calls it."""
 
-    def __init__(
-        self, engines: PrefillEngines, driver: DecodeDriver, endpoint: Endpoint, clock: Callable[[], float]
-    ) -> None:
-        self._engines, self._driver, self._endpoint, self._clock = engines, driver, endpoint, clock
+    def __init__(self, engines: PrefillEngines, driver: DecodeDriver, endpoint: Endpoint) -> None:
+        self._engines, self._driver, self._endpoint, self._clock = engines, driver, endpoint, endpoint.clock
         # No engine is idle for long enough before.
         self._alarm = float("-inf")
 
@@ -45,7 +40,7 @@ class MetEngines:
             logs.event(logs.INFO, "peer replaced", **_succession(before.card, met.engine))
             self.drop(before, _replaced(before.card, met.engine))
         engine = self._added(met, push)
-        self._driver.feed(effects.EngineMet(engine.known, follow=True))
+        self._driver.core.meet(engine.known, follow=True)
         return as_peer(engine)
 
     def listen(self) -> None:
@@ -90,16 +85,16 @@ class MetEngines:
             dropped += self._engines.of(engine)
             self.drop(engine, f"engine {name!r} was dropped")
         if dead:
-            self._driver.feed(effects.PeersDead(frozenset(peer for engine in dropped for peer in engine.peers)))
+            self._driver.core.loads.quarantine.bury({peer for engine in dropped for peer in engine.peers})
         self.settle()
 
     def drop(self, engine: PrefillEngine, why: str) -> None:
         """Forget an engine: its requests fail but those that it confirmed, what is under way from it is waited for."""
         for dropped in self._engines.of(engine):
-            self._driver.feed(effects.DropEngine(dropped.known, why))
+            self._driver.drop(dropped.known, why)
             self._engines.retire(dropped)
         if (successor := self._engines.live.get(engine.name)) is not None:
-            self._driver.feed(effects.FollowEngine(successor.known))
+            self._driver.core.loads.quarantine.follow(successor.known)
 
     def drop_all(self, why: str) -> None:
         for engine in self._engines.served():
@@ -135,7 +130,7 @@ class MetEngines:
         logs.event(logs.INFO, "plan replaced", engine=before.name, run=before.card.run, **plans)
         self._engines.step_aside(before)
         engine = self._added(met, before.push)
-        self._driver.feed(effects.EngineMet(engine.known, follow=False))
+        self._driver.core.meet(engine.known, follow=False)
         return engine
 
 

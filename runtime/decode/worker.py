@@ -11,7 +11,6 @@ from kvplan.runtime import clock as clocks
 from kvplan.runtime.checksum.checksum import Sample
 from kvplan.runtime.control.identity import Identity, identified
 from kvplan.runtime.control.keys import Keys, Plain
-from kvplan.runtime.decode import spans
 from kvplan.runtime.decode.connecting import Connector
 from kvplan.runtime.decode.engines import Peer
 from kvplan.runtime.decode.half import DecodeHalf
@@ -24,13 +23,11 @@ from kvplan.runtime.memory.device import enter
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import tracing
 from kvplan.runtime.ops.metrics import Counters
-from kvplan.runtime.owner import owned
-from kvplan.runtime.plans.async_catalog import never_waiting
-from kvplan.runtime.plans.catalog import plans_of
+from kvplan.runtime.plans.catalog import never_waiting, plans_of
 from kvplan.runtime.staging.buffers import STAGE_BYTES
 from kvplan.runtime.transfer.limits import Limits
 from kvplan.runtime.transport.base import Transport
-from kvplan.runtime.worker import OwnedWorker
+from kvplan.runtime.worker import OwnedWorker, owned
 
 IDLE = 600.0
 # Seconds after which a meeting that is over has said why.
@@ -199,7 +196,7 @@ class DecodeWorker(OwnedWorker):
 
     def running(self) -> int:
         """How many transfers are under way."""
-        return self.half.running() + len(self._owner.turns.asked)
+        return self.half.running()
 
     @owned
     def drop(self, peer: str, *, dead: bool = False) -> None:
@@ -242,7 +239,21 @@ class DecodeWorker(OwnedWorker):
         """Have a request begun in the owner's next turn."""
         half, now, began = self.half, self.half.clock(), tracing.start()
         transfer = Transfer(request, now, now, streamed, sample, worker=half)
-        self._owner.ask(lambda: half.ask(transfer, timeout, peer, wait))
+        half.asked.append((transfer, timeout, peer, wait))
+        self._owner.ask(half.begin_asked)
         if began is not None:
-            spans.follow(transfer, self.worker, began)
+            transfer.on_end(lambda ended: _tell_span(ended, self.worker, began))
         return transfer
+
+
+def _tell_span(transfer: Transfer, worker: int, began: tracing.SpanStart) -> None:
+    """Make the span of a transfer that has ended. Not within a turn."""
+    error = transfer.error
+    attributes: dict[str, str | int] = {"worker": worker, "request": str(getattr(transfer.request, "id", ""))}
+    if transfer.parts:
+        engine = transfer.engine
+        attributes |= {"peer": engine.name, "mode": "push" if engine.push else "pull", "bytes": transfer.bytes}
+    if error is not None:
+        attributes["code"] = error.code
+    how = tracing.end(transfer.state.value, "" if error is None else str(error))
+    tracing.tell("kvplan transfer", began, how, attributes)

@@ -7,7 +7,7 @@ One `Counters` may serve all workers of a process.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import auto
 from threading import Lock
@@ -128,6 +128,12 @@ class Counters:
         with self._lock:
             counts = self._counters[name]
             counts[value if value in counts else OTHER] += amount
+
+    def add_messages(self, kinds: Mapping[MessageKind, int]) -> None:
+        """Count so many messages of each kind."""
+        with self._lock:
+            for kind, count in kinds.items():
+                self._counters["messages"][kind] += count
 
     def observe(self, name: str, seconds: float, **labels: str) -> None:
         """Count a duration on histogram `name`; one that no clock can give, as one below 0, is counted as 0."""

@@ -8,12 +8,11 @@ import threading
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from socketserver import ThreadingMixIn
-from typing import Any
+from typing import Any, Protocol
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from kvplan.runtime.errors import MetricsAddressError
 from kvplan.runtime.ops import logs
-from kvplan.runtime.ops.health import ProbedWorker
 from kvplan.runtime.ops.metrics import Counters
 from kvplan.runtime.ops.prometheus import metrics_page
 
@@ -23,6 +22,14 @@ Page = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 SILENCE = 10
 # Seconds that closing may take.
 CLOSING = 0.1
+
+
+class ProbedWorker(Protocol):
+    """What says why it is not well, one reason a text, none where it is. Neither may wait for a lock."""
+
+    def unhealthy(self) -> tuple[str, ...]: ...
+
+    def unready(self) -> tuple[str, ...]: ...
 
 
 @dataclass(slots=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from pathlib import Path
 from threading import Lock
 from typing import Literal, Protocol, TypeVar, get_args, runtime_checkable
 
-from kvplan.plan.errors import PlanIndexError, PlanLoadError, PlanMissingError
+from kvplan.plan.errors import PlanIndexError, PlanLoadError, PlanMissingError, PlanPendingError
 from kvplan.plan.files import index
 from kvplan.plan.files.folder import locked
 from kvplan.plan.files.index import IndexEntry, Stamp
@@ -28,6 +29,8 @@ Pinned = tuple[str, str]
 T = TypeVar("T")
 # Where a repository has its plans.
 COMMITTED = Path("plans")
+# Plans that are being made beside, at most.
+MOST = 16
 # Held in a plans directory by the process that has a plan made.
 TURN = ".compiling"
 
@@ -244,6 +247,37 @@ class Catalog:
         if made.problem:
             raise PlanMissingError(f"{made.problem}: {shown(words)}")
         return made.digests
+
+
+class AsyncCatalog:
+    """A catalog that compiles or fetches one plan at a time in a thread of its own."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog, self._lock = catalog, Lock()
+        self._thread = ThreadPoolExecutor(1, "kvplan-jit")
+        self._running: dict[tuple[str, str, Pinned, Pinned], Future[Plan]] = {}
+
+    def models(self, role: Role, side: str) -> frozenset[tuple[str, str]]:
+        return self._catalog.models(role, side)
+
+    def find(self, model: str, model_digest: str, prefill: Pinned, decode: Pinned) -> Plan:
+        """The plan if it is there. Raises PlanPendingError while it is made, and then what making it raised."""
+        found = self._catalog.look(model_digest, prefill[0], decode[0])
+        if found is not None:
+            return found
+        key = model, model_digest, prefill, decode
+        with self._lock:
+            if key not in self._running and len(self._running) < MOST:
+                self._running[key] = self._thread.submit(self._catalog.find, *key)
+            future = self._running.get(key)
+            if future is None or not future.done():
+                raise PlanPendingError(f"the plan from {prefill[1]} to {decode[1]} of {model} is being made")
+            return self._running.pop(key).result()
+
+
+def never_waiting(plans: PlanSource) -> PlanSource:
+    """`plans`, which answer at once: those that compile or fetch what is missing do so beside."""
+    return AsyncCatalog(plans) if isinstance(plans, Catalog) and plans.waits else plans
 
 
 def plans_of(value: object) -> PlanSource:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, ParamSpec
 
 import msgspec
 
@@ -18,74 +18,70 @@ from kvplan.runtime.control import messages as wire
 from kvplan.runtime.control.card import Hello, WorkerCard
 from kvplan.runtime.control.channel import ControlServer
 from kvplan.runtime.control.handshake_server import PrefillFace
+from kvplan.runtime.endpoint import Endpoint
 from kvplan.runtime.errors import CardError, PeerLostError
-from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
 from kvplan.runtime.ops.metrics import Counters, MessageKind
-from kvplan.runtime.prefill.buffers import BufferMessages
 from kvplan.runtime.prefill.events import Completed, WatchedRequests
 from kvplan.runtime.prefill.greeting import Greeter
 from kvplan.runtime.prefill.mover import WriteMover
 from kvplan.runtime.prefill.packs import PagePacks
 from kvplan.runtime.prefill.peers import ReaderPeers
 from kvplan.runtime.prefill.verify import compare
-from kvplan.runtime.protocol import prefill_effects as effects
-from kvplan.runtime.protocol.effects import Counted, Input, Output, Send, Unsent
+from kvplan.runtime.protocol import effects
+from kvplan.runtime.protocol.effects import Output
 from kvplan.runtime.protocol.leases import LeaseEvent, Released
 from kvplan.runtime.protocol.prefill import PrefillCore
+from kvplan.runtime.protocol.prefill_inbox import UNFORESEEN, unforeseen
 from kvplan.runtime.protocol.readers import Reader
 from kvplan.runtime.transfer.executor import ExecutorContext
 
+P = ParamSpec("P")
 MOST_EVENTS = 1 << 14
 
 
 class PrefillDriver:
     """The I/O of one prefill worker, with one registration of its memory. Its worker's owner alone calls it.
 
-    `free` takes what is released. `forget` has the transport forget a peer, unless something else needs it.
-    Peers are shown `face`.
+    `free` takes what is released. Peers are shown `face`.
     """
 
     def __init__(
         self,
         core: PrefillCore,
-        pool: Pool,
+        endpoint: Endpoint,
         context: ExecutorContext,
         server: ControlServer,
         counters: Counters,
         clock: Callable[[], float],
         free: Callable[[Released], None],
-        forget: Callable[[str], None],
         face: Callable[[], PrefillFace],
     ) -> None:
         self.core, self.events = core, deque[LeaseEvent](maxlen=MOST_EVENTS)
-        # What came of outputs: the core hears it in this turn.
-        self._came = list[Input]()
-        self.peers = ReaderPeers(pool, context.transport, self.send, self._flush, context.stage, forget)
-        self.packs = PagePacks(pool, context.stage, context.transport, self.send)
-        self.mover = WriteMover(context, counters, self.peers.links, self._came.append)
-        self.watched, self._greeter = WatchedRequests(), Greeter(pool, self.peers, self.packs, self._turn, face)
-        self._pool, self._server, self._counters = pool, server, counters
-        self._clock, self._now = clock, 0.0
-        self._comparisons = ChecksumThread[tuple[Reader, str], effects.ChecksumsCompared]()
+        self.peers = ReaderPeers(endpoint, self.send, self._flush)
+        self.packs = PagePacks(endpoint.pool, endpoint.stage, endpoint.transport, self.send)
+        self.mover = WriteMover(context, counters, self.peers.links, core.writes)
+        self.watched = WatchedRequests()
+        self._greeter = Greeter(self.peers, self.packs, core.readers, self._carry_out, face)
+        self._pool, self._server, self._counters, self._clock = endpoint.pool, server, counters, clock
+        self._comparisons = ChecksumThread[tuple[Reader, str], tuple[effects.Compare, KvplanError | None]]()
+        # What could not be said, until what the core makes of that is carried out.
         self._unsaid = set[tuple[Reader, str | None]]()
-        self._rejected: KvplanError | None = None
         self._acts: dict[type[Output], Callable[[Any], object]] = {
-            Counted: self._count,
-            Send: lambda output: self.send(output.peer, output.message),
+            effects.Counted: lambda output: counters.add_messages(output.kinds),
+            effects.Send: lambda output: self.send(output.peer, output.message),
             effects.Reply: lambda output: server.send(output.identity, output.message),
             effects.Note: self._note,
             effects.WriteFailed: self._write_failed,
             effects.MoveWrite: self.mover.move,
             effects.StopWrite: self.mover.stop,
-            effects.Pass: BufferMessages(self.packs, self.peers, counters, self._came.append).act,
+            effects.Pass: self._pass,
             effects.LeaveBuffers: lambda output: self.packs.leave(output.reader, output.request),
             effects.Compare: self._compare,
             effects.StopComparing: lambda output: self._comparisons.drop((output.reader, output.request)),
             effects.RequestEnded: self._end,
             effects.Free: lambda output: free(output.released),
             effects.Drop: self._drop,
-            effects.Rejected: self._reject,
         }
 
     @property
@@ -93,16 +89,18 @@ class PrefillDriver:
         """Whether anything is under way: an event that is waited for, a claim, a write or a comparison."""
         return bool(self.core.busy or self.watched.pending() or len(self.packs))
 
-    def command(self, *commands: Input) -> None:
-        """Have the core carry out a caller's commands. Raises what the core says against one."""
-        self._now, self._rejected = self._clock(), None
-        self._turn(*commands)
-        if self._rejected is not None:
-            raise self._rejected
+    def command(self, act: Callable[P, None], *arguments: P.args, **named: P.kwargs) -> None:
+        """Have the core act upon a caller's command. Raises what it raises against that."""
+        self.core.at(self._clock())
+        try:
+            act(*arguments, **named)
+        finally:
+            self._carry_out()
 
     def hear(self, identity: bytes, message: Any, now: float) -> None:
         """Act upon one message; who says hello is shown the face. Nothing that it says can raise."""
-        self._now, reader = now, self.peers.get(identity)
+        self.core.at(now)
+        reader = self.peers.get(identity)
         if isinstance(message, CardError):
             self.note(LeaseEvent(MessageKind.MALFORMED, text=str(message)))
         elif isinstance(message, Hello):
@@ -111,30 +109,30 @@ class PrefillDriver:
                 self._server.lines.meet(identity, message)
             self._server.send(identity, answer)
         elif reader is None:
-            self._turn(effects.Stranger(identity, message))
+            self.core.inbox.stranger(identity, message)
         else:
             error = self._reach(reader, message) if isinstance(message, wire.WriteRequest) else None
-            self._turn(effects.ReaderHeard(reader, message, error))
+            self.core.inbox.hear(reader, message, error)
+        self._carry_out()
 
     def step(self, now: float, completed: Completed, expire: bool) -> None:
         """One round: announce what is there, write, answer those whose checksums were compared. Leases may `expire`."""
-        self._now = now
-        self._came.extend(self.watched.inputs(completed))
+        self.core.at(now)
+        self.watched.tell(self.core, completed)
         behind = {reader for identity in self._server.behind() if (reader := self.peers.get(identity)) is not None}
-        self._came.append(effects.Round(behind, self.packs.borrowers(), not self.packs.stuck))
+        self.core.round(behind, self.packs.borrowers(), lends=not self.packs.stuck)
         if expire:
-            self._came.append(effects.Expire())
-        self._turn()
+            self.core.expire()
+        self._carry_out()
         self.packs.step()
-        self._came.extend(self._comparisons.take_all())
+        for asked, error in self._comparisons.take_all():
+            self.core.comparisons.compared(asked.reader, asked.done, error)
         self.follow()
-        self.peers.sweep(self.mover.busy)
 
     def follow(self) -> None:
         """Follow what is being written."""
         self.mover.step()
-        if self._came:
-            self._turn()
+        self._carry_out()
 
     def send(self, reader: Reader, message: msgspec.Struct) -> None:
         """Have `say` say it. The core hears if that cannot be."""
@@ -147,17 +145,17 @@ class PrefillDriver:
         except CardError as error:
             logs.event(logs.WARNING, "message too large", client=reader.key, error=error)
             self._unsaid.add((reader, request))
-            self._came.append(Unsent(reader, message, error))
+            self.core.readers.unsent(reader, message, error)
             return
         if not sent:
             self._unsaid.add((reader, None))
-            self._came.append(Unsent(reader, message, PeerLostError("its line is broken, or has been full for long")))
+            lost = PeerLostError("its line is broken, or has been full for long")
+            self.core.readers.unsent(reader, message, lost)
 
     def say(self) -> None:
         """Say what was sent in this round, to each reader in one message."""
         self._flush()
-        if self._came:
-            self._turn()
+        self._carry_out()
 
     def note(self, event: LeaseEvent, count: int = 1) -> None:
         """Something came that is no step of the protocol."""
@@ -166,18 +164,13 @@ class PrefillDriver:
 
     def close(self) -> None:
         """Forget everybody; comparisons end."""
-        self._turn(effects.Close())
+        self.core.close()
+        self._carry_out()
         self._comparisons.close()
-        self.peers.sweep(self.mover.busy)
 
-    def _turn(self, *inputs: Input) -> None:
-        """Tell the core what happened, and what comes of that, until nothing more does."""
-        self._came.extend(inputs)
-        while self._came:
-            came = list(self._came)
-            self._came.clear()
-            outputs = self.core.step(self._now, came)
-            # What could not be said is said no more of, until the core has heard that.
+    def _carry_out(self) -> None:
+        """Do what the core wants done, and what comes of that, until nothing more does."""
+        while outputs := self.core.take():
             self._unsaid.clear()
             for output in outputs:
                 self._acts[type(output)](output)
@@ -185,7 +178,7 @@ class PrefillDriver:
     def _flush(self) -> None:
         for identity in self._server.flush():
             if (reader := self.peers.get(identity)) is not None:
-                self._came.append(effects.Unheard(reader, "its line is broken"))
+                self.core.readers.drop(reader, "its line is broken")
 
     def _reach(self, reader: Reader, message: wire.WriteRequest) -> KvplanError | None:
         """Why a reader that wants to be written to cannot be reached, if its connection has broken."""
@@ -196,13 +189,6 @@ class PrefillDriver:
         except KvplanError as error:
             return error
         return None
-
-    def _reject(self, rejected: effects.Rejected) -> None:
-        self._rejected = rejected.error
-
-    def _count(self, counted: Counted) -> None:
-        for kind, count in counted.kinds.items():
-            self._counters.add("messages", count, kind=kind)
 
     def _write_failed(self, failed: effects.WriteFailed) -> None:
         key, error = failed.key, failed.error
@@ -215,6 +201,29 @@ class PrefillDriver:
             self.note(note.event)
         else:
             self.events.append(note.event)
+
+    def _pass(self, passed: effects.Pass) -> None:
+        """A reader asks for a buffer of the stage here, returns one, or lends one of its own."""
+        reader, message = passed.reader, passed.message
+        try:
+            kind = self._buffer(reader, message)
+        except KvplanError as error:
+            kind = MessageKind.UNEXPECTED
+            self.core.readers.refuse(reader, message.request, error)
+        except UNFORESEEN as error:
+            self.core.readers.drop_malformed(reader, unforeseen(message, error))
+            return
+        self._counters.add("messages", kind=kind)
+
+    def _buffer(self, reader: Reader, message: wire.Buffers) -> MessageKind:
+        if isinstance(message, wire.AskBuffer):
+            self.packs.want(reader, message)
+            return MessageKind.BUFFER_ASKED
+        if isinstance(message, wire.ReturnBuffer):
+            return MessageKind.BUFFER_RETURNED if self.packs.give_back(reader, message) else MessageKind.DUPLICATE
+        stage = self.peers.stage(reader)
+        known = stage is not None and stage.lent(message.request, message.number, message.address)
+        return MessageKind.LENT if known else MessageKind.DUPLICATE
 
     def _compare(self, asked: effects.Compare) -> None:
         self._comparisons.start((asked.reader, asked.done.request), partial(compare, self._pool, asked))

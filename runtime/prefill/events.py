@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -12,8 +12,7 @@ from kvplan.plan.request import checked_range
 from kvplan.runtime.control.messages import LONGEST_NOTE
 from kvplan.runtime.errors import WithdrawnError, cause_text
 from kvplan.runtime.ops import logs
-from kvplan.runtime.protocol.effects import Input
-from kvplan.runtime.protocol.prefill_effects import Computed, Withdraw
+from kvplan.runtime.protocol.prefill import PrefillCore
 from kvplan.runtime.transfer.chunks import Chunk
 
 
@@ -78,19 +77,19 @@ class WatchedRequests:
         """Those of which an event has not completed."""
         return [one for one in self._all.values() if one.pending]
 
-    def inputs(self, completed: Completed) -> Iterator[Input]:
-        """What events have said of requests that are still there, for the core; one whose event failed is withdrawn."""
+    def tell(self, core: PrefillCore, completed: Completed) -> None:
+        """Tell a core what events have said of requests that are still there; one whose event failed is withdrawn."""
         for one, what in completed:
             # One that ended meanwhile may be held again.
             if self._all.get(one.request) is not one:
                 continue
             if not isinstance(what, BaseException):
                 one.passed = what
-                yield Computed(one.request, what)
+                core.computed(one.request, what)
                 continue
             text = f"its event failed: {cause_text(what)}"
             logs.event(logs.WARNING, "request withdrawn", request=one.request, error=text)
-            yield Withdraw(one.request, WithdrawnError(text))
+            core.withdraw(one.request, WithdrawnError(text))
 
 
 def _past(event: ComputeEvent | None) -> bool:

@@ -10,30 +10,29 @@ from kvplan.plan.errors import KvplanError
 from kvplan.runtime.control.card import Hello, Refusal, WorkerCard
 from kvplan.runtime.control.handshake_server import PrefillFace, answer_hello, served_plan
 from kvplan.runtime.errors import HandshakeError, LeaseError
-from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
 from kvplan.runtime.prefill.packs import PagePacks
 from kvplan.runtime.prefill.peers import ReaderPeers
-from kvplan.runtime.protocol.effects import Input
-from kvplan.runtime.protocol.prefill_effects import Introduce, Met, Unheard
+from kvplan.runtime.protocol.reader_table import ReaderTable
 
 
 class Greeter:
-    """Answers hellos as `face` says now. `turn` tells the core what happened, and carries out what comes of it."""
+    """Answers hellos as `face` says now. `carry_out` does what the core's `readers` want done because of one."""
 
     def __init__(
         self,
-        pool: Pool,
         peers: ReaderPeers,
         packs: PagePacks,
-        turn: Callable[[Input], object],
+        readers: ReaderTable,
+        carry_out: Callable[[], None],
         face: Callable[[], PrefillFace],
     ) -> None:
-        self._pool, self._peers, self._packs, self._turn, self._face = pool, peers, packs, turn, face
+        self._peers, self._packs, self._readers, self._carry_out, self._face = peers, packs, readers, carry_out, face
 
     def greet(self, identity: bytes, hello: Hello) -> msgspec.Struct:
         """The card that was asked for, or why there is none. Raises nothing."""
-        face, name = self._face(), f"prefill worker {self._pool.worker}"
+        face = self._face()
+        name = f"prefill worker {face.worker}"
         if face.asleep:
             return Refusal(HandshakeError.code, f"{name} is suspended", True, hello.nonce)
         if self._peers.full():
@@ -47,12 +46,14 @@ class Greeter:
         return answer
 
     def _welcome(self, identity: bytes, hello: Hello, face: PrefillFace, card: WorkerCard) -> WorkerCard | Refusal:
-        self._turn(Introduce(identity, hello.name, hello.run))
+        self._readers.introduce(identity, hello.name, hello.run)
+        self._carry_out()
         try:
             reader = self._peers.add(identity, hello, served_plan(hello, face))
-            self._turn(Met(reader))
+            self._readers.meet(reader)
             return self._packs.serve(reader, card)
         except KvplanError as error:
             if (met := self._peers.get(identity)) is not None:
-                self._turn(Unheard(met, "nothing can be packed for it"))
+                self._readers.drop(met, "nothing can be packed for it")
+                self._carry_out()
             return Refusal(error.code, str(error), False, hello.nonce)

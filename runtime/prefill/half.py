@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import TypeVar
 
 from kvplan.plan.types import Side
 from kvplan.runtime.clock import ListeningClock
 from kvplan.runtime.control.channel import ControlServer
 from kvplan.runtime.control.handshake_server import PrefillFace
 from kvplan.runtime.control.identity import Identity
-from kvplan.runtime.endpoint import Endpoint, Half
+from kvplan.runtime.endpoint import Drain, Endpoint, Half
 from kvplan.runtime.errors import EXITS, HandleError, WithdrawnError
 from kvplan.runtime.inspection import Inspection
 from kvplan.runtime.memory.device import enter
 from kvplan.runtime.memory.register import Pool
-from kvplan.runtime.ops.drain import Drain
 from kvplan.runtime.ops.metrics import Counters, MessageKind
 from kvplan.runtime.ops.tracing import RequestSpans
 from kvplan.runtime.plans.catalog import PlanSource
 from kvplan.runtime.prefill.driver import PrefillDriver
 from kvplan.runtime.prefill.events import Completed, ask_events
 from kvplan.runtime.prefill.inspection import inspected
-from kvplan.runtime.prefill.released import ReleasedRequests
-from kvplan.runtime.protocol import prefill_effects as effects
 from kvplan.runtime.protocol.leases import LeaseEvent, Released
 from kvplan.runtime.protocol.prefill import PrefillCore
 from kvplan.runtime.transfer.executor import ExecutorContext, Slice
@@ -31,6 +31,7 @@ from kvplan.runtime.transfer.gather import IndexScratch
 from kvplan.runtime.transfer.limits import AdmissionQueue, Limits
 from kvplan.runtime.wakeup import BUSY, MOVING, QUIET
 
+T = TypeVar("T")
 # Seconds that a round may come after the one before. More is time in which this worker did not listen, as its thread
 # waited for a core or its process stood still: no lease runs out in it, as its renewals may have come.
 LISTENING = 1.0
@@ -39,8 +40,7 @@ LISTENING = 1.0
 class PrefillHalf(Half):
     """The prefill role of `identity` over an endpoint, whose pool is of `side`, and whose `server` peers ask.
 
-    Plans are those that `plans` returns now. Requests are held for `lease` seconds. `released` are those of which the
-    blocks are free.
+    Plans are those that `plans` returns now. Requests are held for `lease` seconds.
     """
 
     driver: PrefillDriver
@@ -59,14 +59,26 @@ class PrefillHalf(Half):
     ) -> None:
         super().__init__("prefill", endpoint)
         self.core = PrefillCore(endpoint.worker, lease, limits.requests, secrets.randbits(62))
-        self.lease_clock, self.released = ListeningClock(self.clock, LISTENING), ReleasedRequests()
+        self.lease_clock = ListeningClock(self.clock, LISTENING)
+        # Until callers take them, and then until the core is told of that: from any thread.
+        self.untaken, self._taken = deque[Released](), deque[str]()
         self.spans = RequestSpans("kvplan hold", {"worker": endpoint.worker})
         self._server, self._identity, self._plans, self._side = server, identity, plans, side
         self._lease, self._limits, self._counters = lease, limits, counters
 
     def give_up(self, request: str) -> None:
         """Withdraw a request."""
-        self.driver.command(effects.Withdraw(request, WithdrawnError("the prefill engine gave the request up")))
+        self.driver.command(self.core.withdraw, request, WithdrawnError("the prefill engine gave the request up"))
+
+    def released(self) -> list[Released]:
+        """The requests whose blocks are free, each once, whoever asks, too."""
+        found = list(taken(self.untaken))
+        self._taken.extend(one.request for one in found)
+        return found
+
+    def tell_taken(self) -> None:
+        """Callers know that these are released: their names may be held again."""
+        self.core.taken(taken(self._taken))
 
     def accept(self, pool: Pool) -> None:
         pool.check(self.endpoint.worker, self._side.digest, self.name)
@@ -75,8 +87,8 @@ class PrefillHalf(Half):
         endpoint, self.slices = self.endpoint, AdmissionQueue[Slice](self._limits)
         most = self._limits.slice_bytes
         self._context = ExecutorContext(endpoint.transport, self.slices, IndexScratch(), most, endpoint.stage)
-        own = self.core, endpoint.pool, self._context, self._server, self._counters, self.lease_clock
-        self.driver = PrefillDriver(*own, self._free, endpoint.forget, self._face)
+        own = self.core, endpoint, self._context, self._server, self._counters, self.lease_clock
+        self.driver = PrefillDriver(*own, self._free, self._face)
         self.draining, self._all_heard = Drain(self.name), self.lease_clock()
 
     def poll(self) -> bool:
@@ -92,7 +104,7 @@ class PrefillHalf(Half):
         if not self.endpoint.asleep:
             self._round(now, completed, expire)
         elif expire:
-            self.driver.command(effects.Expire())
+            self.driver.command(self.core.expire)
         for request in list(self.core.state.sources) if self.draining.past_deadline(self.clock()) else ():
             self.give_up(request)
         self.exits.extend(what for _, what in completed if isinstance(what, EXITS))
@@ -103,7 +115,7 @@ class PrefillHalf(Half):
 
     def look(self) -> tuple[list[int], float]:
         """Less while anybody claims what is held."""
-        if self.endpoint.stage.behind or self._server.pending():
+        if self._server.pending():
             return [], 0.0
         busy = not self.endpoint.asleep and self.driver.busy
         seconds = BUSY if busy else QUIET
@@ -118,8 +130,8 @@ class PrefillHalf(Half):
         # An event that ends the program harms no other request.
         self.raise_exits()
 
-    def uses(self, peer: str) -> bool:
-        return peer in self.driver.peers.met
+    def peers(self) -> set[str]:
+        return self.driver.peers.linked() | self.driver.mover.busy()
 
     def check_unused(self) -> None:
         if held := self.core.held():
@@ -135,9 +147,8 @@ class PrefillHalf(Half):
         self.spans.end_all("closed")
 
     def inspected(self) -> Inspection:
-        now, endpoint = self.lease_clock(), self.endpoint
-        self.driver.command(*self.released.reported())
-        return inspected(self.name, now, self._context, endpoint.stage, self.driver, endpoint.connections())
+        self.tell_taken()
+        return inspected(self.endpoint.inspected(self, self.lease_clock()), self.driver, self._context)
 
     def _completed(self) -> Completed:
         """What the events of requests say: the caller's code, outside of this turn."""
@@ -167,7 +178,7 @@ class PrefillHalf(Half):
         """The blocks of a request are free."""
         self._counters.add("ended_leases", end=released.why)
         self.spans.end(released.request, released.why, "nobody claimed it" if released.why == "expired" else "")
-        self.released.add(released)
+        self.untaken.append(released)
 
     def _face(self) -> PrefillFace:
         endpoint = self.endpoint
@@ -183,3 +194,10 @@ class PrefillHalf(Half):
             fabrics=endpoint.transport.fabrics,
             asleep=endpoint.asleep,
         )
+
+
+def taken(found: deque[T]) -> Iterator[T]:
+    """Takes what is there, each once whoever takes, too."""
+    with suppress(IndexError):
+        while True:
+            yield found.popleft()

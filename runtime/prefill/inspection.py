@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-from kvplan.runtime.inspection import ClientState, ConnectionState, Inspection, SourceState, WriteState
+from dataclasses import replace
+
+from kvplan.runtime.inspection import ClientState, Inspection, SourceState, WriteState
 from kvplan.runtime.prefill.driver import PrefillDriver
 from kvplan.runtime.protocol.readers import Session
 from kvplan.runtime.protocol.source import SourceRequest
-from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.transfer.executor import ExecutorContext
 
 
-def inspected(
-    name: str,
-    now: float,
-    context: ExecutorContext,
-    stage: Stage,
-    driver: PrefillDriver,
-    connections: tuple[ConnectionState, ...] = (),
-) -> Inspection:
-    """The prefill worker called `name`."""
+def inspected(worker: Inspection, driver: PrefillDriver, context: ExecutorContext) -> Inspection:
+    """What a `worker` has, with what its prefill half has."""
     core, state = driver.core, driver.core.state
     pending = {one.request: None for one in driver.watched.pending()}
-    return Inspection(
-        name=name,
-        now=now,
-        transport=context.transport.name,
-        peers=frozenset(context.transport.peers),
-        met=driver.peers.met,
-        stage=stage.inspected(),
-        connections=connections,
+    return replace(
+        worker,
         peer_stages=driver.peers.stages(),
         bytes_in_flight=context.admission.in_flight(),
         slices=context.inspected(),

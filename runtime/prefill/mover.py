@@ -7,16 +7,9 @@ from dataclasses import dataclass, field
 
 from kvplan.runtime.ops.metrics import Counters
 from kvplan.runtime.prefill.peers import PushLinks
-from kvplan.runtime.protocol.effects import Input
-from kvplan.runtime.protocol.prefill_effects import (
-    MoveWrite,
-    StopWrite,
-    WriteBroken,
-    WriteKey,
-    WriteMoved,
-    WriteSettled,
-)
+from kvplan.runtime.protocol.effects import MoveWrite, StopWrite, WriteKey
 from kvplan.runtime.protocol.readers import Reader
+from kvplan.runtime.protocol.writes import RequestWrites
 from kvplan.runtime.transfer.executor import ExecutorContext, Slice, TransferExecutor, close_settled
 from kvplan.runtime.transfer.posts import over
 from kvplan.runtime.transport.base import TransferHandle, is_lost
@@ -69,16 +62,16 @@ class MovedWrite:
 
 
 class WriteMover:
-    """All that is being written. `links` are the ways to a reader's memory, `tell` takes what came of a write."""
+    """All that is being written. `links` are the ways to a reader's memory, `writes` are told what came of each."""
 
     def __init__(
         self,
         context: ExecutorContext,
         counters: Counters,
         links: Callable[[Reader], PushLinks],
-        tell: Callable[[Input], None],
+        writes: RequestWrites,
     ) -> None:
-        self._context, self._counters, self._links, self._tell = context, counters, links, tell
+        self._context, self._counters, self._links, self._writes = context, counters, links, writes
         self._all: dict[WriteKey, MovedWrite] = {}
 
     def __len__(self) -> int:
@@ -127,7 +120,7 @@ class WriteMover:
 
     def _break(self, key: WriteKey, error: Exception) -> None:
         self._all[key].stop()
-        self._tell(WriteBroken(key, error))
+        self._writes.broken(key, error)
 
     def _finish(self, key: WriteKey, moved: MovedWrite) -> None:
         meter = moved.executor.meter
@@ -136,7 +129,7 @@ class WriteMover:
         self._counters.add("posts", meter.descriptors)
         self._counters.add("spans", meter.spans)
         self._counters.add("staged_bytes", meter.staged, direction="write")
-        self._tell(WriteMoved(key, meter.moved))
+        self._writes.moved(key, meter.moved)
 
     def _settle(self, key: WriteKey, moved: MovedWrite) -> None:
         moved.settle()
@@ -144,7 +137,7 @@ class WriteMover:
             return
         if not moved.buried:
             del self._all[key]
-            self._tell(WriteSettled(key, moved.lost))
+            self._writes.settled(key, lost=moved.lost)
         elif not moved.told:
             moved.told = True
-            self._tell(WriteSettled(key, moved.lost, under_way=True))
+            self._writes.settled(key, lost=moved.lost, under_way=True)

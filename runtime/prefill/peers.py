@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from kvplan.plan.request import RequestRules
 from kvplan.plan.types import Plan
 from kvplan.runtime.control.card import Hello, WorkerCard, geometry
-from kvplan.runtime.control.handshake_checks import contacts
+from kvplan.runtime.control.handshake_server import contacts
+from kvplan.runtime.endpoint import Endpoint
 from kvplan.runtime.inspection import PeerStageState
 from kvplan.runtime.memory import geometry as shape
 from kvplan.runtime.memory.geometry import Geometry
-from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
 from kvplan.runtime.protocol.pins import Claimant
 from kvplan.runtime.protocol.readers import Reader, WriteTarget
-from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.staging.lent import PeerStage
 from kvplan.runtime.transfer.demand import DemandRules
-from kvplan.runtime.transfer.prepare import PreparedLinks, link
-from kvplan.runtime.transport.base import Transport, reach
+from kvplan.runtime.transfer.prepare import PreparedLink, PreparedLinks, link
+from kvplan.runtime.transport.base import reach
 
 Send = Callable[[Reader, msgspec.Struct], None]
 MOST = 4096
@@ -62,34 +61,20 @@ class ReaderControl:
 class ReaderPeers:
     """All readers by ZeroMQ identity. `send` tells one of them something, which `flush` says before the round ends.
 
-    `forget` has the transport forget a peer, unless something else needs it.
+    The endpoint has the transport forget those that are removed.
     """
 
-    def __init__(
-        self,
-        pool: Pool,
-        transport: Transport,
-        send: Send,
-        flush: Callable[[], None],
-        stage: Stage | None,
-        forget: Callable[[str], None],
-    ) -> None:
-        self._pool, self._transport, self._stage = pool, transport, stage
-        self._send, self._flush = send, flush
+    def __init__(self, endpoint: Endpoint, send: Send, flush: Callable[[], None]) -> None:
+        self._pool, self._transport, self._stage = endpoint.pool, endpoint.transport, endpoint.stage
+        self._left, self._send, self._flush = endpoint.left, send, flush
         self._all: dict[bytes, Reader] = {}
         self._links: dict[Reader, PushLinks] = {}
-        self._left, self._forget = set[str](), forget
 
     def __iter__(self) -> Iterator[Reader]:
         return iter(list(self._all.values()))
 
     def __len__(self) -> int:
         return len(self._all)
-
-    @property
-    def met(self) -> frozenset[str]:
-        """The peers that the transport knows because of readers, those that left included until they are forgotten."""
-        return frozenset(self._left | self._linked())
 
     def get(self, identity: bytes) -> Reader | None:
         return self._all.get(identity)
@@ -127,7 +112,7 @@ class ReaderPeers:
         return reader
 
     def remove(self, reader: Reader) -> None:
-        """Forget a reader; its memory follows with `sweep`."""
+        """Forget a reader."""
         if self._all.get(reader.identity) is reader:
             del self._all[reader.identity]
         if (links := self._links.pop(reader, None)) is not None:
@@ -142,17 +127,8 @@ class ReaderPeers:
         if (links := self._links.get(reader)) is not None:
             reach(self._transport, links.peer, links.metadata)
 
-    def sweep(self, busy: Callable[[], set[str]]) -> None:
-        """Have the transport forget those who left, unless another connection, or something under way, needs them."""
-        if not self._left:
-            return
-        needed = busy()
-        for peer in sorted(self._left - needed - self._linked()):
-            self._left.discard(peer)
-            self._forget(peer)
-        self._left &= needed
-
-    def _linked(self) -> set[str]:
+    def linked(self) -> set[str]:
+        """The transport's names of those that are written to."""
         return {links.peer for links in self._links.values()}
 
     def _target(self, peer: str, plan: Plan, worker: int, decode: Geometry) -> WriteTarget:
@@ -163,21 +139,9 @@ class ReaderPeers:
         assert reader.target is not None
         plan, peer = reader.plan, reader.target.peer
         stage = PeerStage(ReaderControl(reader, self._send, self._flush), card.stage)
-        prepared = PreparedLinks(
-            lambda layers: link(
-                plan,
-                prefill_worker=self._pool.worker,
-                decode_worker=reader.claimant.worker,
-                peer=peer,
-                transport=self._transport,
-                prefill=self._pool.geometry,
-                decode=decode,
-                push=True,
-                layers=layers,
-                stage=self._stage,
-                peer_stage=stage,
-            )
-        )
+        workers, geometries = (self._pool.worker, reader.claimant.worker), (self._pool.geometry, decode)
+        ends = PreparedLink(*workers, peer, True, *geometries, stage=self._stage, peer_stage=stage)
+        prepared = PreparedLinks(lambda layers: link(plan, replace(ends, layers=layers), self._transport))
         return PushLinks(peer, card.metadata, prepared, stage)
 
 

@@ -10,19 +10,18 @@ from kvplan.runtime.checksum.checksum import Sample, check, of_read
 from kvplan.runtime.control.messages import Done, unpack
 from kvplan.runtime.errors import cause_text
 from kvplan.runtime.memory.register import Pool
-from kvplan.runtime.protocol.prefill_effects import ChecksumsCompared, Compare
+from kvplan.runtime.protocol.effects import Compare
 
 
-def compare(pool: Pool, asked: Compare) -> ChecksumsCompared:
-    """Sum what a decode worker read from here, and compare."""
+def compare(pool: Pool, asked: Compare) -> tuple[Compare, KvplanError | None]:
+    """Sum what a decode worker read from here, and compare. What was asked, and the error, None if all is the same."""
     try:
         _check(pool, asked, asked.done)
     except KvplanError as error:
-        return ChecksumsCompared(asked.reader, asked.done, error)
+        return asked, error
     except Exception as error:
-        text = f"the checksums cannot be compared: {cause_text(error)}"
-        return ChecksumsCompared(asked.reader, asked.done, BadRequestError(text))
-    return ChecksumsCompared(asked.reader, asked.done, None)
+        return asked, BadRequestError(f"the checksums cannot be compared: {cause_text(error)}")
+    return asked, None
 
 
 def _check(pool: Pool, compare: Compare, done: Done) -> None:

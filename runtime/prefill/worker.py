@@ -14,22 +14,17 @@ from kvplan.runtime.errors import HandshakeError
 from kvplan.runtime.memory.device import enter
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import tracing
-from kvplan.runtime.ops.health import reasons
 from kvplan.runtime.ops.metrics import Counters
 from kvplan.runtime.ops.tracing import SpanStart
-from kvplan.runtime.owner import owned
-from kvplan.runtime.plans.async_catalog import never_waiting
-from kvplan.runtime.plans.catalog import FixedPlans, plans_of
+from kvplan.runtime.plans.catalog import FixedPlans, never_waiting, plans_of
 from kvplan.runtime.prefill.events import ComputeEvent, check_event, checked_note, chunk, interval
-from kvplan.runtime.prefill.half import PrefillHalf
+from kvplan.runtime.prefill.half import PrefillHalf, taken
 from kvplan.runtime.prefill.peers import expected
-from kvplan.runtime.prefill.released import taken
-from kvplan.runtime.protocol import prefill_effects as effects
 from kvplan.runtime.protocol.leases import LeaseEvent, Released
 from kvplan.runtime.staging.buffers import STAGE_BYTES
 from kvplan.runtime.transfer.limits import Limits
 from kvplan.runtime.transport.base import Transport
-from kvplan.runtime.worker import OwnedWorker
+from kvplan.runtime.worker import OwnedWorker, owned
 
 LEASE = 30.0
 
@@ -155,7 +150,7 @@ class PrefillWorker(OwnedWorker):
         if self._unread:
             return
         offered = chunk(request, tokens, self._named(tables) or {}, layers, last)
-        self.half.driver.command(effects.OfferChunk(request, offered, checked_note(request, note)))
+        self.half.driver.command(self.half.core.offer, request, offered, checked_note(request, note))
         self.half.driver.watched.add(request, after)
 
     @owned
@@ -180,18 +175,18 @@ class PrefillWorker(OwnedWorker):
         """
         self.half.check_open()
         try:
-            self.half.driver.command(effects.DropReaders(engine, dead))
+            self.half.driver.command(self.half.core.drop_engine, engine, dead=dead)
         finally:
             self.half.driver.follow()
 
     def unready(self) -> tuple[str, ...]:
         """Why no requests should come here for now, empty where they may. Never waits."""
         unmet = {"has not been told where its engine's workers answer": not self._endpoint.addresses}
-        return super().unready() + reasons(self.half.name, unmet)
+        return super().unready() + self._reasons(unmet)
 
     def released(self) -> list[Released]:
         """The requests whose blocks are free now, each once: finished, expired or withdrawn."""
-        return self.half.released.take()
+        return self.half.released()
 
     def events(self) -> list[LeaseEvent]:
         """What decode workers told, or got wrong, since the last call; at most the last 16,384."""
@@ -214,13 +209,12 @@ class PrefillWorker(OwnedWorker):
         half = self.half
         half.check_open()
         half.draining.check()
-        reported = half.released.reported()
+        half.tell_taken()
         if self._unread:
-            half.driver.command(*reported, effects.PassBy(request))
+            half.driver.command(half.core.pass_by, request)
         else:
-            half.driver.command(
-                *reported, effects.Hold(request, tokens, self._named(tables), after is None, attached, whole)
-            )
+            named, ready = self._named(tables), after is None
+            half.driver.command(half.core.hold, request, tokens, named, ready=ready, note=attached, whole=whole)
         half.spans.begin(request, began)
         if after is not None and not self._unread:
             half.driver.watched.add(request, after)

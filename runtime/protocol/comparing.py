@@ -6,8 +6,8 @@ from kvplan.plan.errors import BadRequestError, KvplanError
 from kvplan.runtime.control.messages import Confirmed, Done, Failed
 from kvplan.runtime.errors import LeaseError
 from kvplan.runtime.ops.metrics import MessageKind
+from kvplan.runtime.protocol.effects import Compare, Note, StopComparing
 from kvplan.runtime.protocol.pins import NEVER
-from kvplan.runtime.protocol.prefill_effects import ChecksumsCompared, Compare, Note, StopComparing
 from kvplan.runtime.protocol.prefill_state import PrefillState
 from kvplan.runtime.protocol.readers import Reader, Session
 
@@ -37,12 +37,11 @@ class Comparisons:
         self._state.out.append(Compare(session.reader, done, {} if source is None else source.named_tables()))
         return MessageKind.DONE
 
-    def compared(self, compared: ChecksumsCompared) -> None:
-        """Answer a Done whose checksums were compared."""
-        key = compared.reader, compared.done.request
-        if key in self._all:
-            del self._all[key]
-            self._judge(compared.reader, compared.done, compared.error)
+    def compared(self, reader: Reader, done: Done, error: KvplanError | None) -> None:
+        """Answer a Done whose checksums were compared: `error` is None if they are identical."""
+        if (reader, done.request) in self._all:
+            del self._all[reader, done.request]
+            self._judge(reader, done, error)
 
     def leave(self, reader: Reader, request: str) -> None:
         """A reader gives a request up."""

@@ -1,22 +1,24 @@
 """Decode core: what a decode worker makes of requests, messages and time, as plain state.
 
-`step` takes inputs and returns outputs (decode_effects.py). No sockets, transport, threads or clocks are in it, so
-that it can be copied, replayed and explored. It owns the phases of all requests: nothing else changes them.
+Its methods say what happened, and `take` returns what is to be done because of that (effects.py). No sockets,
+transport, threads or clocks are in it, so that it can be copied, replayed and explored. It owns the phases of all
+requests: nothing else changes them. Times are seconds by the worker's clock.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from kvplan.plan.errors import RequestError
+import msgspec
+
+from kvplan.plan.errors import KvplanError, RequestError
 from kvplan.plan.types import Side
-from kvplan.runtime.control.messages import MOST_NAMED, Claim, Leave
+from kvplan.runtime.control.messages import MOST_NAMED, Claim, Leave, Sums
 from kvplan.runtime.errors import DeadlineError, LeaseError, TransferError
-from kvplan.runtime.protocol import decode_effects as effects
 from kvplan.runtime.protocol.decode_inbox import DecodeInbox
-from kvplan.runtime.protocol.effects import Input, Output, Send, Unsent
+from kvplan.runtime.protocol.effects import Output, Send
 from kvplan.runtime.protocol.load_table import LoadTable
 from kvplan.runtime.protocol.loads import KnownEngine, Load, LoadPart, PrefillPeer
 from kvplan.runtime.protocol.phases import Event, Phase
@@ -44,96 +46,97 @@ class DecodeCore:
         # No request ends by time before this.
         self._alarm = math.inf
 
-    def step(self, now: float, inputs: Iterable[Input]) -> list[Output]:
-        """What is to be done because of these inputs, in order. `now` is in seconds by the worker's clock."""
-        for one in inputs:
-            _HANDLERS[type(one)](self, one, now)
+    def take(self) -> list[Output]:
+        """What is to be done because of all that happened, in order, each once."""
         return self.loads.take()
 
-    def tick(self, now: float) -> list[Output]:
+    def meet(self, engine: KnownEngine, *, follow: bool) -> None:
+        """A prefill engine is connected. With `follow`, it takes the place of one of the same workers that is gone."""
+        self.engines[engine] = None
+        if follow:
+            self.loads.quarantine.follow(engine)
+
+    def drop(self, engine: KnownEngine, why: str) -> None:
+        """An engine is dropped: its requests fail, except those that all of its workers have confirmed."""
+        self.engines.pop(engine, None)
+        for load in list(self.loads.running.values()):
+            if load.engine is engine and load.phase is not Phase.CONFIRMED:
+                self.loads.fail(load, TransferError(f"request {load.request.id}: {why}"))
+
+    def begin(self, load: Load, engine: KnownEngine) -> None:
+        """Have a request moved here from an engine. What is wrong with it ends it."""
+        if not self.loads.begin(load, engine):
+            return
+        # A worker that stores nothing waits for nobody.
+        self.loads.advance(load)
+        self._alarm = min(self._alarm, load.deadline, load.held_by)
+
+    def fail_all(self, reason: Callable[[str], RequestError]) -> None:
+        """Fail everything. `reason` makes the error for a request's name."""
+        for load in list(self.loads.running.values()):
+            self.loads.fail(load, reason(f"request {load.request.id}"))
+
+    def hear(self, engine: KnownEngine, peer: PrefillPeer, message: Any, now: float, *, broken: bool = False) -> None:
+        """Act upon a message of a prefill worker. It may be the last one of a line that is `broken`."""
+        for load in self._inbox.hear(engine, peer, message, now, broken):
+            self._check_held(load, now)
+            self.loads.advance(load)
+
+    def unsent(self, peer: PrefillPeer, message: msgspec.Struct, error: KvplanError) -> None:
+        """A message that was to be sent was not, and why."""
+        if isinstance(message, Leave):
+            self.loads.quarantine.unsaid(peer, message)
+            return
+        for name in message.requests if isinstance(message, Claim) else (getattr(message, "request", ""),):
+            load = self.loads.running.get(name)
+            part = None if load is None else next((part for part in load.parts if part.peer is peer), None)
+            # Of claims that were only renewed nothing is known but that the line is full.
+            if part is not None and (not isinstance(message, Claim) or part.heartbeat == message.heartbeat):
+                self.loads.broken(part, error)
+
+    def read(self, part: LoadPart) -> None:
+        """The wire has copied all that a part reads; a copy from the stage may still be under way.
+
+        What its worker writes is there when that says so.
+        """
+        if part.phase is Phase.MOVING and not part.writes:
+            part.on(Event.ARRIVED)
+        if (load := self.loads.of(part)) is not None:
+            self.loads.advance(load)
+
+    def placed(self, part: LoadPart) -> None:
+        """All that was handed over of a part is in its place."""
+        part.placed = True
+        self.read(part)
+
+    def returned(self, part: LoadPart, number: int) -> None:
+        """A writer returned a buffer that it had filled."""
+        part.pieces.discard(number)
+
+    def settled(self, part: LoadPart) -> None:
+        """Nothing that was handed over of a part that was stopped can be written any more."""
+        part.settled = True
+
+    def summed(self, part: LoadPart, sums: Sums) -> None:
+        """The checksums of a part are computed."""
+        if (load := self.loads.of(part)) is not None:
+            self.loads.or_fail(part, self.loads.tell_sums, load, part, sums)
+
+    def tick(self, now: float) -> None:
         """What it is time for: deadlines and heartbeats."""
         if now >= self._alarm:
             self._ring(now)
         for engine in [engine for engine in self.engines if now >= engine.due and engine.heartbeat_due(now)]:
             for peer in engine.peers:
                 self._renew(engine, peer)
-        return self.loads.take()
 
-    def sweep(self, now: float) -> Sequence[Output]:
+    def sweep(self, now: float) -> None:
         """Free the blocks that nothing writes any more. Once a round, after all else."""
-        return self.loads.quarantine.sweep(now)
+        self.loads.out += self.loads.quarantine.sweep(now)
 
     def until_heartbeat(self, now: float, most: float) -> float:
         """Seconds until claims have to be renewed, and at most `most`."""
         return min([most, *(engine.until_heartbeat(now) for engine in self.engines)])
-
-    def fail_all(self, reason: Callable[[str], RequestError]) -> list[Output]:
-        """Fail everything. `reason` makes the error for a request's name."""
-        for load in list(self.loads.running.values()):
-            self.loads.fail(load, reason(f"request {load.request.id}"))
-        return self.loads.take()
-
-    def _met(self, met: effects.EngineMet, now: float) -> None:
-        self.engines[met.engine] = None
-        if met.follow:
-            self.loads.quarantine.follow(met.engine)
-
-    def _begin(self, asked: effects.Begin, now: float) -> None:
-        load = asked.load
-        if not self.loads.begin(load, asked.engine):
-            return
-        # A worker that stores nothing waits for nobody.
-        self.loads.advance(load)
-        self._alarm = min(self._alarm, load.deadline, load.held_by)
-
-    def _drop(self, dropped: effects.DropEngine, now: float) -> None:
-        self.engines.pop(dropped.engine, None)
-        for load in list(self.loads.running.values()):
-            if load.engine is dropped.engine and load.phase is not Phase.CONFIRMED:
-                self.loads.fail(load, TransferError(f"request {load.request.id}: {dropped.why}"))
-
-    def _heard(self, heard: effects.Heard, now: float) -> None:
-        for load in self._inbox.hear(heard, now):
-            if now >= load.held_by:
-                self._check_held(load, now)
-            self.loads.advance(load)
-
-    def _unsent(self, unsent: Unsent, now: float) -> None:
-        message = unsent.message
-        if isinstance(message, Leave):
-            self.loads.quarantine.unsaid(unsent.peer, message)
-            return
-        for name in message.requests if isinstance(message, Claim) else (getattr(message, "request", ""),):
-            load = self.loads.running.get(name)
-            part = None if load is None else next((part for part in load.parts if part.peer is unsent.peer), None)
-            # Of claims that were only renewed nothing is known but that the line is full.
-            if part is not None and (not isinstance(message, Claim) or part.heartbeat == message.heartbeat):
-                self.loads.broken(part, unsent.error)
-
-    def _read(self, read: effects.PartRead, now: float) -> None:
-        self._arrived(read.part)
-
-    def _placed(self, placed: effects.PartPlaced, now: float) -> None:
-        placed.part.placed = True
-        self._arrived(placed.part)
-
-    def _arrived(self, part: LoadPart) -> None:
-        """Whatever a part reads was read: what its worker writes is there when that says so."""
-        if part.phase is Phase.MOVING and not part.writes:
-            part.on(Event.ARRIVED)
-        if (load := self.loads.of(part)) is not None:
-            self.loads.advance(load)
-
-    def _returned(self, returned: effects.Returned, now: float) -> None:
-        if returned.moved:
-            returned.part.pieces.discard(returned.number)
-
-    def _summed(self, summed: effects.PartSummed, now: float) -> None:
-        if (load := self.loads.of(summed.part)) is not None:
-            self.loads.or_fail(summed.part, self.loads.tell_sums, load, summed.part, summed.sums)
-
-    def _settled(self, settled: effects.PartSettled, now: float) -> None:
-        settled.part.settled = True
 
     def _ring(self, now: float) -> None:
         """End the requests whose time is over. A deadline may be reached, and must not be passed."""
@@ -158,25 +161,6 @@ class DecodeCore:
             named = requests[first : first + MOST_NAMED]
             chunked = tuple(name for name in named if name in streamed)
             self.loads.out.append(Send(peer, Claim(engine.claim(), named, chunked), droppable=True))
-
-
-_HANDLERS: dict[type[Input], Callable[[DecodeCore, Any, float], None]] = {
-    effects.EngineMet: DecodeCore._met,
-    effects.Begin: DecodeCore._begin,
-    effects.Fail: lambda core, one, _: core.loads.fail(one.load, one.error),
-    effects.DropEngine: DecodeCore._drop,
-    effects.FollowEngine: lambda core, one, _: core.loads.quarantine.follow(one.engine),
-    effects.PeersGone: lambda core, one, _: core.loads.quarantine.gone(one.peers),
-    effects.PeersDead: lambda core, one, _: core.loads.quarantine.bury(one.names),
-    effects.Heard: DecodeCore._heard,
-    Unsent: DecodeCore._unsent,
-    effects.PartRead: DecodeCore._read,
-    effects.PartPlaced: DecodeCore._placed,
-    effects.PartFailed: lambda core, one, _: core.loads.broken(one.part, one.cause),
-    effects.Returned: DecodeCore._returned,
-    effects.PartSummed: DecodeCore._summed,
-    effects.PartSettled: DecodeCore._settled,
-}
 
 
 def _late(load: Load) -> DeadlineError:

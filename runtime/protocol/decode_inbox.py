@@ -17,10 +17,9 @@ from kvplan.runtime.errors import (
     WithdrawnError,
 )
 from kvplan.runtime.ops.metrics import MessageKind
-from kvplan.runtime.protocol import decode_effects as effects
-from kvplan.runtime.protocol.decode_effects import Heard
+from kvplan.runtime.protocol import effects
 from kvplan.runtime.protocol.load_table import LoadTable
-from kvplan.runtime.protocol.loads import Load, LoadPart
+from kvplan.runtime.protocol.loads import KnownEngine, Load, LoadPart, PrefillPeer
 from kvplan.runtime.protocol.phases import TRANSFER, Event, Phase, refused
 
 # What a prefill worker may end a request with, beside TransferError.
@@ -52,30 +51,28 @@ class DecodeInbox:
             wire.Confirmed: self._confirmed,
         }
 
-    def hear(self, heard: Heard, now: float) -> Iterable[Load]:
+    def hear(self, engine: KnownEngine, peer: PrefillPeer, message: Any, now: float, broken: bool) -> Iterable[Load]:
         """Act upon one message, and count what it was taken for. The loads that it was about."""
-        message = heard.message
         if isinstance(message, wire.ClaimAnswers):
-            heard.engine.learn_lease(message.lease, now)
-            return self._answers(heard, message)
+            engine.learn_lease(message.lease, now)
+            return self._answers(engine, peer, message)
         if (act := self._about.get(type(message))) is not None:
-            found = self._loads.find(heard.engine, heard.peer, message.request)
+            found = self._loads.find(engine, peer, message.request)
             self._loads.count(act(*found, message) if found else MessageKind.UNKNOWN)
             return found[:1] if found else ()
         if isinstance(message, CardError):
             self._loads.count(MessageKind.MALFORMED)
         elif isinstance(message, wire.Stopped):
-            lost = message.lost or heard.broken
-            known = self._loads.quarantine.stopped(message.request, heard.peer, lost)
+            known = self._loads.quarantine.stopped(message.request, peer, message.lost or broken)
             self._loads.count(MessageKind.STOPPED if known else MessageKind.UNKNOWN)
         else:
-            self._loads.out.append(effects.EngineLost(heard.engine, _forgotten(heard)))
+            self._loads.out.append(effects.EngineLost(engine, _forgotten(engine, peer, message)))
         return ()
 
-    def _answers(self, heard: Heard, message: wire.ClaimAnswers) -> list[Load]:
+    def _answers(self, engine: KnownEngine, peer: PrefillPeer, message: wire.ClaimAnswers) -> list[Load]:
         about = list[Load]()
         for answer in message.answers:
-            found = self._loads.find(heard.engine, heard.peer, answer.request)
+            found = self._loads.find(engine, peer, answer.request)
             # Answers to claims that were said before this load's are to an earlier one.
             if found is not None and message.heartbeat >= found[1].heartbeat:
                 self._answer(*found, answer)
@@ -166,7 +163,7 @@ def _said(load: Load, part: LoadPart, verb: str, text: str) -> str:
     return f"request {load.request.id}: prefill worker {part.worker} {verb}: {text}"
 
 
-def _forgotten(heard: Heard) -> StalePeerError:
-    said = getattr(heard.message, "message", type(heard.message).__name__)
-    text = f"prefill worker {heard.peer.worker} of {heard.engine.name!r} does not know this worker any more: {said}"
+def _forgotten(engine: KnownEngine, peer: PrefillPeer, message: Any) -> StalePeerError:
+    said = getattr(message, "message", type(message).__name__)
+    text = f"prefill worker {peer.worker} of {engine.name!r} does not know this worker any more: {said}"
     return StalePeerError(f"{text}: connect again")

@@ -1,19 +1,22 @@
-"""Effects: what goes into a protocol core, and what comes out of it for its worker to carry out."""
+"""Effects: what a protocol core wants done. Its driver takes them after each call, and carries them out in order."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
+from kvplan.plan.block_tables import Tables
 from kvplan.plan.errors import KvplanError
+from kvplan.plan.layers import Layers
+from kvplan.plan.types import Runs
+from kvplan.runtime.control.messages import AskBuffer, Done, Lent, ReturnBuffer
 from kvplan.runtime.ops.metrics import MessageKind
-
-
-class Input(msgspec.Struct, frozen=True, eq=False):
-    """Something that happened: a message, a command of the caller, or what came of an output."""
+from kvplan.runtime.protocol.leases import LeaseEvent, Released
+from kvplan.runtime.protocol.loads import KnownEngine, Load, LoadPart
+from kvplan.runtime.protocol.readers import Reader
 
 
 class Output(msgspec.Struct, frozen=True, eq=False):
@@ -24,29 +27,9 @@ class Output(msgspec.Struct, frozen=True, eq=False):
 
 
 class Counted(Output, frozen=True, eq=False):
-    """What the messages of a step were taken for, and how many of each kind there were."""
+    """What messages were taken for, and how many of each kind there were."""
 
     kinds: Mapping[MessageKind, int]
-
-
-@dataclass(slots=True, eq=False)
-class StepOutputs:
-    """What a core's state collects during a step: what is to be done, and what messages were taken for."""
-
-    out: list[Output] = field(default_factory=list, init=False)
-    heard: dict[MessageKind, int] = field(default_factory=dict, init=False)
-
-    def count(self, kind: MessageKind) -> None:
-        """A message of this step was taken for that."""
-        self.heard[kind] = self.heard.get(kind, 0) + 1
-
-    def take(self) -> list[Output]:
-        """What is to be done because of the step, each once."""
-        out, self.out = self.out, []
-        if self.heard:
-            out.append(Counted(self.heard))
-            self.heard = {}
-        return out
 
 
 class Send(Output, frozen=True, eq=False):
@@ -57,9 +40,178 @@ class Send(Output, frozen=True, eq=False):
     droppable: bool = False
 
 
-class Unsent(Input, frozen=True, eq=False):
-    """A message that was to be sent was not, and why."""
+@dataclass(slots=True, eq=False)
+class Outputs:
+    """What a core's state has collected: what is to be done, and what messages were taken for."""
 
-    peer: Any
-    message: msgspec.Struct
+    out: list[Output] = field(default_factory=list, init=False)
+    heard: dict[MessageKind, int] = field(default_factory=dict, init=False)
+
+    def count(self, kind: MessageKind) -> None:
+        """A message was taken for that."""
+        self.heard[kind] = self.heard.get(kind, 0) + 1
+
+    def take(self) -> list[Output]:
+        """What is to be done, each once."""
+        out, self.out = self.out, []
+        if self.heard:
+            out.append(Counted(self.heard))
+            self.heard = {}
+        return out
+
+
+# Decode
+
+
+class Foresee(Output, frozen=True, eq=False):
+    """A part will probably move these runs in one piece: prepare that while nobody has anything else to do."""
+
+    part: LoadPart
+    runs: Mapping[str, Runs]
+
+
+class Move(Output, frozen=True, eq=False):
+    """Read these runs by pair of a part, in all layers or some. After the `last` one no more come."""
+
+    part: LoadPart
+    layers: Layers | None
+    runs: Mapping[str, Runs]
+    last: bool
+
+
+class AskWrite(Output, frozen=True, eq=False):
+    """Ask a prefill worker to write a request."""
+
+    load: Load
+    part: LoadPart
+
+
+class Buffer(Output, frozen=True, eq=False):
+    """A writer asks for a buffer of the stage here, or returns one."""
+
+    load: Load
+    part: LoadPart
+    message: AskBuffer | ReturnBuffer
+
+
+class Sum(Output, frozen=True, eq=False):
+    """Compute the checksums of what came from a prefill worker."""
+
+    load: Load
+    part: LoadPart
+
+
+class Stop(Output, frozen=True, eq=False):
+    """Post nothing more of a part: it is given up. It is `settled` when nothing of it can be written any more."""
+
+    part: LoadPart
+
+
+class Ended(Output, frozen=True, eq=False):
+    """A request has ended."""
+
+    load: Load
+
+
+class EngineLost(Output, frozen=True, eq=False):
+    """An engine cannot be used any more."""
+
+    engine: KnownEngine
     error: KvplanError
+
+
+# Prefill
+
+
+class WriteKey(NamedTuple):
+    """Which write is meant: of a request, through one connection."""
+
+    reader: Reader
+    request: str
+
+
+class Reply(Output, frozen=True, eq=False):
+    """Say a message through a connection that has not said hello."""
+
+    identity: bytes
+    message: msgspec.Struct
+
+
+class Note(Output, frozen=True, eq=False):
+    """What a message was, for the caller. It is no step of the protocol if it is `counted` as a message here."""
+
+    event: LeaseEvent
+    counted: bool = False
+
+
+class WriteFailed(Output, frozen=True, eq=False):
+    """Something of a write cannot be written. It fails with that if it `ends` now."""
+
+    key: WriteKey
+    error: KvplanError
+    ends: bool
+
+
+class MoveWrite(Output, frozen=True, eq=False):
+    """Write these runs by pair, in all layers or some. After the `last` ones no more come."""
+
+    key: WriteKey
+    layers: Layers | None
+    runs: Mapping[str, Runs]
+    last: bool
+
+
+class StopWrite(Output, frozen=True, eq=False):
+    """Post nothing more of a write. It is `settled` when nothing of it reads blocks here."""
+
+    key: WriteKey
+    # The peer's processes have ended: what is under way to them is not waited for.
+    dead: bool = False
+
+
+class Pass(Output, frozen=True, eq=False):
+    """A message of the little protocol by which buffers are asked for, lent and returned."""
+
+    reader: Reader
+    message: AskBuffer | ReturnBuffer | Lent
+
+
+class LeaveBuffers(Output, frozen=True, eq=False):
+    """A reader gives a request up: nothing more of it is packed for it."""
+
+    reader: Reader
+    request: str
+
+
+class Compare(Output, frozen=True, eq=False):
+    """Compare the checksums of a Done with those of the blocks here. `named` tables count before its own."""
+
+    reader: Reader
+    done: Done
+    named: Tables
+
+
+class StopComparing(Output, frozen=True, eq=False):
+    """Nobody asks for a comparison any more."""
+
+    reader: Reader
+    request: str
+
+
+class RequestEnded(Output, frozen=True, eq=False):
+    """A request can be read no more."""
+
+    request: str
+
+
+class Free(Output, frozen=True, eq=False):
+    """A request's blocks may be freed."""
+
+    released: Released
+
+
+class Drop(Output, frozen=True, eq=False):
+    """A reader is forgotten."""
+
+    reader: Reader
+    why: str

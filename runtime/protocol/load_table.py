@@ -11,19 +11,18 @@ from kvplan.plan.request import Request
 from kvplan.plan.types import Runs, Side
 from kvplan.runtime.control import messages as wire
 from kvplan.runtime.errors import EXITS, LeaseError, LimitedError, QuarantinedError, TransferError, cause_text
-from kvplan.runtime.protocol import decode_effects as effects
-from kvplan.runtime.protocol.effects import Send, StepOutputs
-from kvplan.runtime.protocol.ledger import BlockLedger
+from kvplan.runtime.protocol import effects
+from kvplan.runtime.protocol.effects import Outputs, Send
 from kvplan.runtime.protocol.loads import KnownEngine, Load, LoadPart, PrefillPeer
 from kvplan.runtime.protocol.outcome import TransferState, outcome
 from kvplan.runtime.protocol.phases import Event, Phase
-from kvplan.runtime.protocol.quarantine import Quarantine
+from kvplan.runtime.protocol.quarantine import BlockLedger, Quarantine
 from kvplan.runtime.transfer import chunks
 from kvplan.runtime.transfer.chunks import Chunk, ChunkCover
 from kvplan.runtime.transfer.demand import Demand
 
 
-class LoadTable(StepOutputs):
+class LoadTable(Outputs):
     """All requests of one decode worker by name. `out` is what is to be done because of them."""
 
     def __init__(self, side: Side, worker: int, blocks: Mapping[str, int], most: int, lingers: float) -> None:

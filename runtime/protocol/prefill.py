@@ -1,63 +1,45 @@
 """The prefill core: all that a prefill worker knows of requests and of who reads them, and what it does about it.
 
-It has no socket, transport, thread, clock or callback: `step` takes what happened, and returns what is to be done. So
-simulation, models and fuzzers drive what ships. Copy it with `copy.deepcopy`.
+It has no socket, transport, thread, clock or callback. Its methods, and those of its parts, say what happened; `take`
+returns what is to be done because of that (effects.py). So simulation, models and fuzzers drive what ships. Copy it
+with `copy.deepcopy`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable, Set
 
+from kvplan.plan.block_tables import Tables
 from kvplan.plan.errors import KvplanError
+from kvplan.plan.types import Interval
 from kvplan.runtime.errors import HandleError, HandshakeError, LeaseError
-from kvplan.runtime.protocol import prefill_effects as effects
 from kvplan.runtime.protocol.announcing import Announcer
 from kvplan.runtime.protocol.comparing import Comparisons
-from kvplan.runtime.protocol.effects import Input, Output, Unsent
+from kvplan.runtime.protocol.effects import Free, Output
 from kvplan.runtime.protocol.leases import Leases
 from kvplan.runtime.protocol.prefill_inbox import PrefillInbox
 from kvplan.runtime.protocol.prefill_state import PrefillState
 from kvplan.runtime.protocol.reader_table import ReaderTable
+from kvplan.runtime.protocol.readers import Reader
 from kvplan.runtime.protocol.source import SourceRequest
-from kvplan.runtime.protocol.write import WritePhase
-from kvplan.runtime.protocol.writes import RequestWrites
+from kvplan.runtime.protocol.writes import RequestWrites, WritePhase
 from kvplan.runtime.transfer.chunks import Chunk
 
 
 class PrefillCore:
-    """What prefill worker number `worker` knows. Claims are good for `lease` seconds, `most` requests may be held."""
+    """What prefill worker number `worker` knows. Claims are good for `lease` seconds, `most` requests may be held.
+
+    Its `readers` are met and dropped, its `inbox` hears them, its `writes` and `comparisons` are told what came of
+    them. Say before what time it is, with `at`.
+    """
 
     def __init__(self, worker: int, lease: float, most: int = 4096, first_pin: int = 0) -> None:
         """Begin pins' numbers anywhere: at a random `first_pin`. Raises LimitedError."""
         self.state = state = PrefillState(worker, lease, Leases(lease, most, first_pin))
         self.writes = RequestWrites(state)
         self.announcer, self.comparisons = Announcer(state, most), Comparisons(state, most)
-        self._readers = ReaderTable(state, self.writes)
-        inbox = PrefillInbox(state, self._readers, self.announcer, self.writes, self.comparisons)
-        self._acts: dict[type[Input], Callable[[Any], None]] = {
-            effects.Hold: self._hold,
-            effects.PassBy: self._pass_by,
-            effects.OfferChunk: self._offer,
-            effects.Withdraw: self._withdraw,
-            effects.Taken: self._take,
-            effects.DropReaders: self._drop_engine,
-            effects.Close: self._close,
-            effects.Introduce: self._readers.introduce,
-            effects.Met: self._readers.meet,
-            effects.ReaderHeard: inbox.hear,
-            effects.Stranger: inbox.stranger,
-            effects.Unheard: self._readers.unheard,
-            effects.RequestRefused: self._readers.refuse,
-            effects.Computed: self._compute,
-            effects.Expire: self._expire,
-            effects.Round: self._round,
-            effects.WriteMoved: self.writes.moved,
-            effects.WriteBroken: self.writes.broken,
-            effects.WriteSettled: self.writes.settled,
-            effects.ChecksumsCompared: self.comparisons.compared,
-            Unsent: self._readers.unsent,
-        }
+        self.readers = ReaderTable(state, self.writes)
+        self.inbox = PrefillInbox(state, self.readers, self.announcer, self.writes, self.comparisons)
 
     @property
     def busy(self) -> bool:
@@ -69,103 +51,114 @@ class PrefillCore:
         """How many requests are held now. Any thread may ask."""
         return self.state.leases.held()
 
-    def step(self, now: float, inputs: Iterable[Input]) -> list[Output]:
-        """Take what happened, in order. Returns what is to be done, in order.
+    def at(self, now: float) -> None:
+        """What happens next happens `now`, in seconds."""
+        self.state.now = now
 
-        Raises HandleError if `now` is no time, and nothing else, whatever the inputs are.
-        """
-        state, acts = self.state, self._acts
-        state.now = now
-        for one in inputs:
-            acts[type(one)](one)
-        if state.leases.past.untold:
+    def take(self) -> list[Output]:
+        """What is to be done because of all that happened, in order, each once."""
+        if self.state.leases.past.untold:
             self._report_released()
-        return state.take()
+        return self.state.take()
 
-    def _hold(self, hold: effects.Hold) -> None:
-        request, state = hold.request, self.state
-        again, whole = request in state.leases.past, hold.whole or hold.tokens is None
-        try:
-            if again and whole and hold.tables is None:
-                text = f"request {request} was held before, and decode may still name its old blocks"
-                raise HandleError(f"{text}: give its tables, or another name")
-            pin = state.leases.pin(request, state.now)
-        except KvplanError as error:
-            self._reject(error)
-            return
-        ready = int(hold.ready and whole)
-        source = SourceRequest(request, pin, hold.tokens, hold.tables, again, hold.note, ready=ready)
-        if hold.whole and hold.tokens is not None:
-            source.chunks.append(Chunk(hold.tokens, True, None, hold.tables or {}, only=source.names_all))
+    def hold(
+        self,
+        request: str,
+        tokens: Interval | None,
+        tables: Tables | None,
+        *,
+        ready: bool,
+        note: bytes = b"",
+        whole: bool = False,
+    ) -> None:
+        """Keep a request. With `tokens` it is offered in chunks, otherwise whole: `ready` now, or once it is computed.
+
+        One that is `whole` and has `tokens` is one chunk. Its readers are given the `note` when it has arrived. Raises
+        HandleError, LimitedError.
+        """
+        state = self.state
+        again, at_once = request in state.leases.past, whole or tokens is None
+        if again and at_once and tables is None:
+            text = f"request {request} was held before, and decode may still name its old blocks"
+            raise HandleError(f"{text}: give its tables, or another name")
+        pin = state.leases.pin(request, state.now)
+        source = SourceRequest(request, pin, tokens, tables, again, note, ready=int(ready and at_once))
+        if whole and tokens is not None:
+            source.chunks.append(Chunk(tokens, True, None, tables or {}, only=source.names_all))
         state.sources[request] = source
         self.announcer.changed[request] = None
 
-    def _pass_by(self, passed: effects.PassBy) -> None:
-        try:
-            self.state.leases.pass_by(passed.request, self.state.now)
-        except KvplanError as error:
-            self._reject(error)
+    def pass_by(self, request: str) -> None:
+        """Release a request that nobody will ever read. Raises as `hold`."""
+        self.state.leases.pass_by(request, self.state.now)
 
-    def _offer(self, offer: effects.OfferChunk) -> None:
-        try:
-            if (source := self.state.sources.get(offer.request)) is None:
-                raise HandleError(f"request {offer.request} is not open (any more): open it, and look at released()")
-            source.offer(offer.chunk, offer.note)
-        except KvplanError as error:
-            self._reject(error)
+    def offer(self, request: str, chunk: Chunk, note: bytes = b"") -> None:
+        """A chunk of an opened request is there, or will be once it is computed. The last one may have a note.
 
-    def _withdraw(self, withdraw: effects.Withdraw) -> None:
-        try:
-            self.state.leases.withdraw(withdraw.request, self.state.now)
-        except KvplanError as error:
-            self._reject(error)
-            return
-        self._readers.end(withdraw.request, withdraw.error)
+        Raises HandleError, BadRequestError.
+        """
+        if (source := self.state.sources.get(request)) is None:
+            raise HandleError(f"request {request} is not open (any more): open it, and look at released()")
+        source.offer(chunk, note)
 
-    def _reject(self, error: KvplanError) -> None:
-        self.state.out.append(effects.Rejected(error))
+    def withdraw(self, request: str, error: KvplanError) -> None:
+        """Give a request up, and tell its readers why. Raises HandleError where it was never held."""
+        self.state.leases.withdraw(request, self.state.now)
+        self.readers.end(request, error)
 
-    def _take(self, taken: effects.Taken) -> None:
-        self.state.leases.past.reported(taken.requests)
+    def taken(self, requests: Iterable[str]) -> None:
+        """The caller knows that these requests are released: their names may be held again."""
+        self.state.leases.past.reported(requests)
 
-    def _drop_engine(self, drop: effects.DropReaders) -> None:
-        readers = [reader for reader in self.state.sessions if reader.name == drop.name]
-        of_engine = [write for write in self.writes if write.reader.name == drop.name]
+    def drop_engine(self, name: str, *, dead: bool) -> None:
+        """Forget a decode engine. If it is `dead`, its processes have ended, and what is written to them pins nothing.
+
+        Raises HandshakeError where there is nothing of it to forget.
+        """
+        readers = [reader for reader in self.state.sessions if reader.name == name]
+        of_engine = [write for write in self.writes if write.reader.name == name]
         for reader in readers:
-            self._readers.drop(reader, "its engine was dropped")
-        if drop.dead:
-            self.writes.bury(drop.name)
+            self.readers.drop(reader, "its engine was dropped")
+        if dead:
+            self.writes.bury(name)
         if not readers and all(write.phase is WritePhase.BURIED for write in of_engine):
-            self._reject(HandshakeError(f"decode engine {drop.name!r} is not connected"))
+            raise HandshakeError(f"decode engine {name!r} is not connected")
 
-    def _close(self, _: effects.Close) -> None:
+    def close(self) -> None:
+        """Forget all readers, and what is being compared."""
         for reader in list(self.state.sessions):
-            self._readers.drop(reader, "this worker ends")
+            self.readers.drop(reader, "this worker ends")
         # Whoever moved these moves nothing any more.
         for write in [write for write in self.writes if write.phase is WritePhase.BURIED]:
-            self.writes.settled(effects.WriteSettled(write.key, lost=True))
+            self.writes.settled(write.key, lost=True)
         self.comparisons.clear()
         self.announcer.changed.clear()
 
-    def _compute(self, computed: effects.Computed) -> None:
-        source = self.state.sources.get(computed.request)
-        if source is not None and source.advance(computed.count):
-            self.announcer.changed[computed.request] = None
+    def computed(self, request: str, count: int) -> None:
+        """So many chunks of a request are computed, or 1 for one that is held as a whole."""
+        source = self.state.sources.get(request)
+        if source is not None and source.advance(count):
+            self.announcer.changed[request] = None
 
-    def _expire(self, _: effects.Expire) -> None:
+    def expire(self) -> None:
+        """All that was said up to now is heard: leases may end. Raises HandleError if now is no time."""
         self.state.leases.expire(self.state.now)
 
-    def _round(self, one: effects.Round) -> None:
-        self.state.lends = one.lends
-        self.announcer.announce(one.behind)
+    def round(self, behind: Set[Reader], borrowers: Set[Reader], *, lends: bool) -> None:
+        """Move everything on. The lines of the readers that are `behind` take nothing for now.
+
+        `borrowers` have a buffer of the stage here. It `lends` if buffers that are asked for now are lent in turn.
+        """
+        self.state.lends = lends
+        self.announcer.announce(behind)
         self.writes.advance()
-        self._readers.probe(one.borrowers)
+        self.readers.probe(borrowers)
         self.comparisons.renew()
-        self._readers.drop_silent()
+        self.readers.drop_silent()
 
     def _report_released(self) -> None:
         """Say which pins are over, also to those who still claim one: before its name can be held again."""
         while released := self.state.leases.past.take():
             for one in released:
-                self.state.out.append(effects.Free(one))
-                self._readers.end(one.request, LeaseError(f"hold of the request is over: {one.why}"))
+                self.state.out.append(Free(one))
+                self.readers.end(one.request, LeaseError(f"hold of the request is over: {one.why}"))

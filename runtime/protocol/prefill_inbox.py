@@ -12,20 +12,11 @@ from kvplan.runtime.errors import LeaseError, StalePeerError
 from kvplan.runtime.ops.metrics import MessageKind
 from kvplan.runtime.protocol.announcing import Announcer
 from kvplan.runtime.protocol.comparing import Comparisons
+from kvplan.runtime.protocol.effects import LeaveBuffers, Note, Pass, Reply
 from kvplan.runtime.protocol.leases import LeaseEvent
-from kvplan.runtime.protocol.prefill_effects import (
-    LeaveBuffers,
-    Note,
-    Pass,
-    ReaderHeard,
-    Reply,
-    RequestRefused,
-    Stranger,
-    Unheard,
-)
 from kvplan.runtime.protocol.prefill_state import PrefillState
 from kvplan.runtime.protocol.reader_table import ReaderTable
-from kvplan.runtime.protocol.readers import Session
+from kvplan.runtime.protocol.readers import Reader, Session
 from kvplan.runtime.protocol.source import SourceRequest
 from kvplan.runtime.protocol.writes import RequestWrites
 
@@ -47,23 +38,24 @@ class PrefillInbox:
         self._state, self._readers = state, readers
         self._announcer, self._writes, self._comparisons = announcer, writes, comparisons
 
-    def hear(self, heard: ReaderHeard) -> None:
-        """Act upon a message of a reader. Numbers that nothing foresaw end its connection, and nobody else's."""
-        session, message = self._state.sessions.get(heard.reader), heard.message
-        if session is None:
+    def hear(self, reader: Reader, message: Any, error: KvplanError | None = None) -> None:
+        """Act upon a message of a reader. Numbers that nothing foresaw end its connection, and nobody else's.
+
+        `error` says why its memory cannot be reached, where it wants to be written to.
+        """
+        if (session := self._state.sessions.get(reader)) is None:
             return
         session.heard = self._state.now
         try:
-            kind = self._act(session, message, heard.error)
-        except UNFORESEEN as error:
-            self._readers.unheard(Unheard(heard.reader, unforeseen(message, error), malformed=True))
+            kind = self._act(session, message, error)
+        except UNFORESEEN as fault:
+            self._readers.drop_malformed(reader, unforeseen(message, fault))
             return
         if kind is not None:
             self._state.count(kind)
 
-    def stranger(self, said: Stranger) -> None:
-        """Ask one who has not said hello to do so."""
-        identity, message = said.identity, said.message
+    def stranger(self, identity: bytes, message: Any) -> None:
+        """Ask one who has not said hello, or was dropped, to do so."""
         if isinstance(message, wire.Bye):
             return
         if isinstance(message, wire.Leave):
@@ -116,7 +108,7 @@ class PrefillInbox:
                 raise LeaseError(f"request {request} is wanted, and not held: claim it first")
             want(source)
         except KvplanError as error:
-            self._readers.refuse(RequestRefused(session.reader, request, error))
+            self._readers.refuse(session.reader, request, error)
             return False
         return True
 

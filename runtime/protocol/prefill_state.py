@@ -1,4 +1,4 @@
-"""What the parts of the prefill core share: pins, sources, readers, and the outputs of the step that is under way."""
+"""What the parts of the prefill core share: pins, sources, readers, and what is to be done."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from kvplan.runtime.control.messages import ClaimAnswer, ClaimAnswers
-from kvplan.runtime.protocol.effects import Send, StepOutputs
+from kvplan.runtime.protocol.effects import Outputs, Send
 from kvplan.runtime.protocol.leases import Leases
 from kvplan.runtime.protocol.pins import NEVER
 from kvplan.runtime.protocol.readers import Reader, Session
@@ -15,10 +15,10 @@ from kvplan.runtime.protocol.source import SourceRequest
 
 
 @dataclass(slots=True)
-class PrefillState(StepOutputs):
+class PrefillState(Outputs):
     """Prefill worker number `worker`. It `lends` if buffers that are asked for now are lent in their turn.
 
-    A claim is good for `lease` seconds. `now` is the time of the step, in seconds.
+    A claim is good for `lease` seconds. It is `now`, in seconds.
     """
 
     worker: int

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from kvplan.plan.errors import KvplanError
 from kvplan.runtime.control import messages as wire
 from kvplan.runtime.errors import CardError
 from kvplan.runtime.ops.metrics import MessageKind
-from kvplan.runtime.protocol.effects import Unsent
+from kvplan.runtime.protocol.effects import Drop, Note, RequestEnded
 from kvplan.runtime.protocol.leases import LeaseEvent
 from kvplan.runtime.protocol.pins import NEVER
-from kvplan.runtime.protocol.prefill_effects import Drop, Introduce, Met, Note, RequestEnded, RequestRefused, Unheard
 from kvplan.runtime.protocol.prefill_state import PrefillState
 from kvplan.runtime.protocol.readers import Reader, Session
 from kvplan.runtime.protocol.writes import RequestWrites
@@ -28,17 +29,21 @@ class ReaderTable:
     def __init__(self, state: PrefillState, writes: RequestWrites) -> None:
         self._state, self._writes, self._probed = state, writes, NEVER
 
-    def introduce(self, said: Introduce) -> None:
-        """Drop those whose place a decode worker takes: earlier runs of its engine, and its own connection."""
+    def introduce(self, identity: bytes, name: str, run: str) -> None:
+        """A decode worker of engine `name` says hello through a connection, and may be met.
+
+        Those whose place it takes are dropped: earlier runs of its engine, and its own connection.
+        """
         for reader in list(self._state.sessions):
-            if reader.name == said.name and reader.claimant.run != said.run:
+            if reader.name == name and reader.claimant.run != run:
                 self._state.leases.forget(reader.claimant.run, self._state.now)
-                self.drop(reader, f"run {said.run} replaces it")
-            elif reader.identity == said.identity:
+                self.drop(reader, f"run {run} replaces it")
+            elif reader.identity == identity:
                 self.drop(reader, "it says hello again")
 
-    def meet(self, met: Met) -> None:
-        self._state.sessions[met.reader] = Session(met.reader, self._state.now)
+    def meet(self, reader: Reader) -> None:
+        """A reader was shown this worker's card."""
+        self._state.sessions[reader] = Session(reader, self._state.now)
 
     def others(self, reader: Reader) -> list[Reader]:
         """Other connections of the same decode worker."""
@@ -50,26 +55,23 @@ class ReaderTable:
             self._writes.drop(reader)
             self._state.out.append(Drop(reader, why))
 
-    def unheard(self, unheard: Unheard) -> None:
-        """Drop a reader that cannot be spoken with."""
-        if unheard.malformed:
-            self._state.out.append(Note(LeaseEvent(MessageKind.MALFORMED, text=unheard.why), counted=True))
-        self.drop(unheard.reader, unheard.why)
+    def drop_malformed(self, reader: Reader, why: str) -> None:
+        """Drop a reader that says what cannot be acted upon."""
+        self._state.out.append(Note(LeaseEvent(MessageKind.MALFORMED, text=why), counted=True))
+        self.drop(reader, why)
 
-    def unsent(self, unsent: Unsent) -> None:
-        """Drop a reader that cannot be told. What no message can hold ends its request."""
-        reader, message = unsent.peer, unsent.message
-        if not isinstance(unsent.error, CardError):
-            self.drop(reader, str(unsent.error))
+    def unsent(self, reader: Reader, message: msgspec.Struct, error: KvplanError) -> None:
+        """A message could not be sent: its reader is dropped. What no message can hold ends its request."""
+        if not isinstance(error, CardError):
+            self.drop(reader, str(error))
         elif isinstance(message, wire.Offer | wire.AskBuffer):
-            self.refuse(RequestRefused(reader, message.request, unsent.error))
+            self.refuse(reader, message.request, error)
         else:
             self.drop(reader, "it asks for more than a message can hold")
 
-    def refuse(self, refused: RequestRefused) -> None:
+    def refuse(self, reader: Reader, request: str, error: KvplanError) -> None:
         """What a reader wants of a request cannot be done."""
-        request, error = refused.request, refused.error
-        self._state.send(refused.reader, wire.Failed(request, error.code, str(error)))
+        self._state.send(reader, wire.Failed(request, error.code, str(error)))
 
     def end(self, request: str, error: KvplanError) -> None:
         """A request is not kept any more: who still needs it is told."""

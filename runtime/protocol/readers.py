@@ -16,7 +16,7 @@ from kvplan.runtime.transfer.demand import DemandRules
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class WriteTarget:
+class WriteTarget(Facts):
     """A decode worker that is written to: its name in the transport, and by what its requests are checked and matched.
 
     `prefill_blocks` and `decode_blocks` are logical blocks by group, here and there.

@@ -14,7 +14,7 @@ from kvplan.plan.types import Ints, Plan, Runs
 from kvplan.runtime.control.card import WorkerCard, with_stage
 from kvplan.runtime.control.messages import AskBuffer, WirePart, unpack_runs
 from kvplan.runtime.errors import LimitedError
-from kvplan.runtime.memory.geometry import Geometry
+from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.staging.images import image_parts
 from kvplan.runtime.staging.lent import MOST_ASKED
@@ -34,12 +34,12 @@ def asked_reads(plan: Plan, decode_worker: int, *, push: bool, prefill_worker: i
     return [n for n, read in reads if prefill_worker in (None, read.worker) and way(read.table, push) == wanted]
 
 
-def lending(card: WorkerCard, stage: Stage | None, transport: Transport, reads: Sequence[int]) -> WorkerCard:
+def lending(card: WorkerCard, stage: Stage, transport: Transport, reads: Sequence[int]) -> WorkerCard:
     """The card of a worker for one who asks it for buffers for `reads`: with the stage, which is opened, if it has one.
 
     Raises what opening the stage raises, TransportError, RegisterError.
     """
-    if stage is None or not stage.buffer_bytes or not reads:
+    if not stage.buffer_bytes or not reads:
         return card
     stage.open()
     return with_stage(card, transport.metadata(), stage.buffer_bytes)
@@ -48,13 +48,14 @@ def lending(card: WorkerCard, stage: Stage | None, transport: Transport, reads: 
 class AskedImages:
     """The images of a decode worker's reads from a prefill worker for which buffers are asked, as who asks has them.
 
-    They are kept by the layers that move together. `pool` is the memory here, a buffer has `most` bytes.
+    They are kept by the layers that move together. `pool` and `stage` are the memory here; worker `asker` of the other
+    side writes with `push`, and reads otherwise.
     """
 
-    def __init__(
-        self, plan: Plan, *, decode_worker: int, prefill_worker: int, push: bool, pool: Geometry, most: int
-    ) -> None:
-        self._plan, self._decode_worker, self._ends = plan, decode_worker, StagedEnds(not push, None, pool, most)
+    def __init__(self, plan: Plan, pool: Pool, stage: Stage, asker: int, *, push: bool) -> None:
+        prefill_worker, decode_worker = (asker, pool.worker) if push else (pool.worker, asker)
+        self._plan, self._decode_worker = plan, decode_worker
+        self._ends = StagedEnds(not push, None, pool.geometry, stage.buffer_bytes)
         self._reads = asked_reads(plan, decode_worker, push=push, prefill_worker=prefill_worker)
         self._images: dict[Layers | None, Images] = {}
 

@@ -4,11 +4,11 @@ threads that copy."""
 from __future__ import annotations
 
 import os
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from threading import Barrier
 
 import numpy as np
 
@@ -29,11 +29,10 @@ BUFFERS = 8
 # Buffers of one peer at most.
 SHARE = BUFFERS // 2
 ALIGNED = 64
-# A core copies strided bytes at half of what the wire brings to two thirds: two keep up with it.
-MOST_THREADS = 2
-# Where there are no more cores than that, who polls is one of them: three threads would wait for each other.
+# A core copies strided bytes at half of what the wire brings to two thirds: two keep up with it. The thread that polls
+# needs a core, too: on two of them three threads would wait for each other.
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-THREADS = MOST_THREADS if CORES > MOST_THREADS else 1
+THREADS = 2 if CORES > 2 else 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,14 +40,6 @@ class StageBuffer:
     """One buffer at `address`. It belongs to one slice from `borrow` until `give_back`."""
 
     address: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class WaitingCopy:
-    """Copies between a buffer and the pool, which `make` makes, and how that ends."""
-
-    make: Callable[[CopyMaker], None]
-    future: Future[None]
 
 
 class Stage:
@@ -88,19 +79,9 @@ class Stage:
         return any(buffers.stuck(peer) for buffers in self._buffers.values())
 
     @property
-    def behind(self) -> bool:
-        """Whether a copy waits that no thread has begun, and who polls is to make."""
-        return any(buffers.behind for buffers in self._buffers.values())
-
-    @property
     def wanted(self) -> bool:
         """Whether somebody waits for a buffer, and one is free that it may have."""
         return any(buffers.wanted for buffers in self._buffers.values())
-
-    def help(self) -> None:
-        """Make copies that no thread has begun, if this round of who polls has lent nothing."""
-        for buffers in self._buffers.values():
-            buffers.help()
 
     def inspected(self) -> StageState:
         """Who has which buffer now, and who waits."""
@@ -145,8 +126,8 @@ class StageBuffers:
         self._stuck, self._began = dict[str, float](), now()
         self._maker: CopyMaker | None = None
         self._threads: ThreadPoolExecutor | None = None
-        # Those that nobody has begun.
-        self._waiting = deque[WaitingCopy]()
+        # Those that threads make, or have to.
+        self._copies = set[Future[None]]()
 
     def open(self) -> None:
         """Take the memory and register it; once more does nothing. Raises what the transport raises, RegisterError."""
@@ -154,10 +135,10 @@ class StageBuffers:
             return
         enter(self._pool)
         size = BUFFERS * self.buffer_bytes
-        maker = self._taken(size)
+        maker, threads = self._taken(size), copy_threads(self._pool)
         start = describe(maker.memory).address
         self._transport.register(np.array([[start, size, self.device]]), self.mem_type)
-        self._maker = maker
+        self._maker, self._threads = maker, threads
         self._free = [StageBuffer(start + number * self.buffer_bytes) for number in range(BUFFERS)]
 
     def _taken(self, size: int) -> CopyMaker:
@@ -223,7 +204,7 @@ class StageBuffers:
             lent=tuple((buffer.address, peer) for buffer, peer in self._peers.items()),
             kept=tuple((peer, count) for peer, count in self._kept.items() if count),
             waiting=tuple(self._queue.values()),
-            copies=sum(not copy.future.cancelled() for copy in tuple(self._waiting)),
+            copies=sum(not copy.running() and not copy.done() for copy in tuple(self._copies)),
         )
 
     def withdraw(self, who: object) -> None:
@@ -243,90 +224,62 @@ class StageBuffers:
             del self._kept[peer]
 
     def copy(self, make: Callable[[CopyMaker], None], at_once: bool) -> Future[None]:
-        """Have copies made in the order of the calls, by a thread or `help`, or `at_once` within this one.
+        """Have copies made by a thread, or `at_once` within this call.
 
         A device's are waited for behind all else that it has to do, which nobody who holds a lock is to: by a thread.
-        Raises RuntimeError where no thread can be started, and then they are not made.
         """
         assert self._maker is not None
-        copy = WaitingCopy(make, Future())
+        assert self._threads is not None
         if at_once and self.mem_type == "DRAM":
-            _make(copy, self._maker)
-            return copy.future
-        self._threads = self._threads or ThreadPoolExecutor(THREADS, "kvplan-stage", enter, (self._pool,))
-        copy.future.add_done_callback(lambda _: self._copied())
-        self._waiting.append(copy)
-        try:
-            self._threads.submit(self._copy_next, self._maker)
-        except BaseException as error:
-            self._refuse(copy, error)
-        return copy.future
+            return _made(make, self._maker)
+        future = self._threads.submit(_make, make, self._maker)
+        self._copies.add(future)
+        future.add_done_callback(self._ended)
+        return future
 
-    def _refuse(self, copy: WaitingCopy, error: BaseException) -> None:
-        """Nobody makes a copy any more: its buffer and its blocks are free as soon as its error is raised.
-
-        Who has begun it meanwhile is not refused.
-        """
-        if copy.future.cancel():
-            with suppress(ValueError):
-                self._waiting.remove(copy)
-            raise error
-        if not isinstance(error, Exception):
-            wait([copy.future])
-            raise error
-
-    @property
-    def behind(self) -> bool:
-        """Whether a copy waits that no thread has begun, and who polls is to make. A device copies by itself."""
-        return len(self._waiting) > 0 and THREADS < MOST_THREADS and self.mem_type == "DRAM"
+    def _ended(self, future: Future[None]) -> None:
+        self._copies.discard(future)
+        self._copied()
 
     @property
     def wanted(self) -> bool:
         """Whether somebody waits for a buffer, and one is free that it may have."""
         return bool(self._free) and self._next() is not None
 
-    def help(self) -> None:
-        """Make a copy that no thread has begun, if this round of who polls has lent nothing: it would only wait.
-
-        Have said all that is to be said: it takes as long as a buffer is large.
-        """
-        if self.behind and not self._lent and self._maker is not None:
-            self._copy_next(self._maker)
-
-    def _copy_next(self, maker: CopyMaker) -> None:
-        """Make the copy that waits for longest, if one still does: who was to make it may come second."""
-        try:
-            copy = self._waiting.popleft()
-        except IndexError:
-            return
-        _make(copy, maker)
-
     def close(self) -> None:
         """End, when what is being copied is. The transport has given the registration back, or is closed."""
-        for copy in tuple(self._waiting):
-            copy.future.cancel()
         if self._threads is not None:
-            self._threads.shutdown(wait=True)
+            self._threads.shutdown(wait=True, cancel_futures=True)
         self._threads, self._maker, self._free = None, None, []
 
 
-def _make(copy: WaitingCopy, maker: CopyMaker) -> None:
-    """Make a copy that was not cancelled, and have its future say how that ended.
-
-    What ends programs, as Ctrl-C in who polls, ends the copy with an ordinary error, and is raised.
-    """
+def copy_threads(pool: Geometry) -> ThreadPoolExecutor:
+    """Threads that are all begun, so that no copy is refused. Raises RegisterError where they cannot be."""
+    threads, together = ThreadPoolExecutor(THREADS, "kvplan-stage", enter, (pool,)), Barrier(THREADS)
     try:
-        if not copy.future.set_running_or_notify_cancel():
-            return
-        try:
-            copy.make(maker)
-        finally:
-            # What was begun may touch the buffer until then, whatever was not.
-            maker.finish()
+        for begun in [threads.submit(together.wait) for _ in range(THREADS)]:
+            begun.result()
+    except RuntimeError as error:
+        together.abort()
+        threads.shutdown(cancel_futures=True)
+        raise RegisterError(f"no threads can be started that copy for a stage: {error}: raise the limit") from error
+    return threads
+
+
+def _make(make: Callable[[CopyMaker], None], maker: CopyMaker) -> None:
+    try:
+        make(maker)
+    finally:
+        # What was begun may touch the buffer until then, whatever was not.
+        maker.finish()
+
+
+def _made(make: Callable[[CopyMaker], None], maker: CopyMaker) -> Future[None]:
+    future = Future[None]()
+    try:
+        _make(make, maker)
     except Exception as error:
-        copy.future.set_exception(error)
-    except BaseException as error:
-        copy.future.set_exception(RuntimeError(f"copying was ended by {type(error).__name__}"))
-        raise
+        future.set_exception(error)
     else:
-        copy.future.set_result(None)
+        future.set_result(None)
+    return future

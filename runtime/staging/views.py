@@ -64,12 +64,10 @@ class HostCopies:
         self._regions = [_bytes(start, size) for start, size, _ in pool.regions.tolist()]
 
     def unpack(self, copy: StridedCopy, stage: StageBlocks, blocks: Index, at: Index) -> None:
-        """As the protocol says."""
         source, target = self.views(copy, stage)
         _assign(target, blocks, source, at, copy.moved)
 
     def pack(self, copy: StridedCopy, stage: StageBlocks, blocks: Index, at: Index) -> None:
-        """As the protocol says."""
         target, source = self.views(copy, stage)
         _assign(target, at, source, blocks, copy.moved)
 
@@ -99,19 +97,16 @@ class DeviceCopies:
         self.finish()
 
     def unpack(self, copy: StridedCopy, stage: StageBlocks, blocks: Index, at: Index) -> None:
-        """As the protocol says."""
         with self._cuda.stream(self._stream):
             source, target = self._views(copy, stage)
             self._between(source, target, at, blocks)
 
     def pack(self, copy: StridedCopy, stage: StageBlocks, blocks: Index, at: Index) -> None:
-        """As the protocol says."""
         with self._cuda.stream(self._stream):
             target, source = self._views(copy, stage)
             self._between(source, target, blocks, at)
 
     def finish(self) -> None:
-        """As the protocol says."""
         self._stream.synchronize()
 
     def _views(self, copy: StridedCopy, stage: StageBlocks) -> tuple[Any, Any]:

@@ -25,9 +25,18 @@ from kvplan.runtime.transfer import slices
 from kvplan.runtime.transfer.gather import GatheredSpans, IndexScratch, gather, gather_staged
 from kvplan.runtime.transfer.limits import AdmissionQueue
 from kvplan.runtime.transfer.meter import Meter
-from kvplan.runtime.transfer.posts import begun_nothing, ended, hand_over, over, release
+from kvplan.runtime.transfer.posts import (
+    WHOLE,
+    TransferPart,
+    begun_nothing,
+    ended,
+    hand_over,
+    over,
+    parts,
+    release,
+    shares,
+)
 from kvplan.runtime.transfer.prepare import PreparedLink
-from kvplan.runtime.transfer.shared import WHOLE, TransferPart, parts, shares
 from kvplan.runtime.transport.base import TransferHandle, Transport, is_lost
 
 # Bytes of a slice that is posted together with others, and of all of them: who waits for one waits for all. Each post

@@ -116,7 +116,7 @@ class PreparedLink:
     push: bool
     prefill: Geometry
     decode: Geometry
-    entries: tuple[PreparedRead, ...]
+    entries: tuple[PreparedRead, ...] = ()
     stage: Stage | None = None
     peer_stage: PeerStage | None = None
     layers: Layers | None = None
@@ -202,32 +202,21 @@ class PreparedLinks:
         self._links = {}
 
 
-def link(
-    plan: Plan,
-    *,
-    prefill_worker: int,
-    decode_worker: int,
-    peer: str,
-    transport: Transport,
-    prefill: Geometry,
-    decode: Geometry,
-    push: bool = False,
-    layers: Layers | None = None,
-    stage: Stage | None = None,
-    peer_stage: PeerStage | None = None,
-) -> PreparedLink:
-    """Prepare all that moves between two workers, of the global `layers` only where they are given.
+def link(plan: Plan, ends: PreparedLink, transport: Transport) -> PreparedLink:
+    """Prepare all that moves between the two workers of `ends`, which has no entries yet; of its `layers` only.
 
-    Where the plan says so bytes go by way of `stage` or `peer_stage`, if there is one and they fit.
+    Where the plan says so bytes go by way of its `stage` or `peer_stage`, if there is one and they fit.
 
-    Raises BadRequestError where one page holds some of `layers` and other layers, too, AddressError where the plan has
-    numbers that cannot be addresses; then nothing stays prepared.
+    Raises BadRequestError where one page holds some of the layers and other layers, too, AddressError where the plan
+    has numbers that cannot be addresses; then nothing stays prepared.
     """
-    ends = PreparedLink(prefill_worker, decode_worker, peer, push, prefill, decode, (), stage, peer_stage, layers)
-    sides = _extents(prefill, plan.prefill, prefill_worker), _extents(decode, plan.decode, decode_worker)
-    reads = [(number, read) for number, read in enumerate(plan.reads[decode_worker]) if read.worker == prefill_worker]
+    sides = (
+        _extents(ends.prefill, plan.prefill, ends.prefill_worker),
+        _extents(ends.decode, plan.decode, ends.decode_worker),
+    )
+    reads = [one for one in enumerate(plan.reads[ends.decode_worker]) if one[1].worker == ends.prefill_worker]
     try:
-        made = [(number, entry) for number, read in reads for entry in _entries(plan, read, ends, sides, layers)]
+        made = [(number, entry) for number, read in reads for entry in _entries(plan, read, ends, sides)]
         found = [entry for _, entry in made]
         images = [_with_parts(plan, number, entry, ends) for number, entry in made]
     except OverflowError as error:
@@ -239,8 +228,8 @@ def link(
             entries.append(_with_banks(entry, transport, ends))
         slots = _slots([entry for entry in entries if _is_slot(entry)], transport, ends)
         for memory in {image.parts[0].memory for image in entries if image.parts and not ends.at_peer(image)}:
-            assert stage is not None
-            stage.of(memory).open()
+            assert ends.stage is not None
+            ends.stage.of(memory).open()
     except Exception:
         _release(entries, slots)
         raise
@@ -302,14 +291,14 @@ Table = tuple[Ints, tuple[rows.TokenRows, ...]]
 
 
 def _entries(
-    plan: Plan, read: Read, ends: PreparedLink, sides: tuple[Sequence[MemoryExtent], ...], layers: Layers | None
+    plan: Plan, read: Read, ends: PreparedLink, sides: tuple[Sequence[MemoryExtent], ...]
 ) -> Iterator[PreparedRead]:
-    """One read of `layers`, by the memories of its blocks; none where it has none of them."""
+    """One read of a link's layers, by the memories of its blocks; none where it has none of them."""
     page, token = rows.of_read(read)
     if not len(page) and not token:
         raise AddressError(f"a read of worker {read.worker} moves nothing: compile the plan again")
-    if layers is not None:
-        page, token = chosen(plan, ends.decode_worker, read, (page, token), layers)
+    if ends.layers is not None:
+        page, token = chosen(plan, ends.decode_worker, read, (page, token), ends.layers)
     if not len(page) and not token:
         return
     page = rows.joined(page)

@@ -32,11 +32,9 @@ class PostedTransfer(ABC):
 
     @property
     def failed(self) -> bool:
-        """As the protocol says."""
         return self.state is HandleState.FAILED
 
     def poll(self) -> bool:
-        """As the protocol says."""
         if self.state in (HandleState.FAILED, HandleState.RELEASED):
             raise HandleError(f"a transfer that is {self.state} cannot be polled")
         if self.state is HandleState.CUT:

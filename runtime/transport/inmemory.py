@@ -13,8 +13,7 @@ import numpy.typing as npt
 from kvplan.plan.blocks import distinct
 from kvplan.plan.types import Ints
 from kvplan.runtime.errors import AddressError, HandleError, NotBegunError, PeerLostError, TransportError
-from kvplan.runtime.transport import guard
-from kvplan.runtime.transport.base import Index, Op, PreparedList, check_op
+from kvplan.runtime.transport.base import Index, Op, PreparedList, check_op, check_rows, check_spans
 from kvplan.runtime.transport.handles import HandleState, PostedTransfer
 
 # Bytes of spans that are copied by one call: what a processor's cache holds.
@@ -144,7 +143,7 @@ class InMemory:
         self._check_open()
         if mem_type != "DRAM" and not self._pretends:
             raise TransportError(f"the in-memory transport copies host memory only, not {mem_type}: use NIXL")
-        guard.check_spans(regions)
+        check_spans(regions)
         before = self._regions.get(mem_type, (NONE, NONE))
         starts = np.concatenate([before[0], regions[:, 0]])
         ends = np.concatenate([before[1], regions[:, 0] + regions[:, 1]])
@@ -190,7 +189,7 @@ class InMemory:
 
     def prepare(self, peer: str | None, rows: Ints, mem_type: str) -> _List:
         owner = self.reach(peer) if peer else self
-        guard.check_rows(rows)
+        check_rows(rows)
         last = rows[:, 0] + (rows[:, 4] - 1) * rows[:, 3]
         owner.covers(np.stack([rows[:, 0], last + rows[:, 1] - rows[:, 0]], axis=1), mem_type)
         made = _List(self, peer, rows.copy(), np.cumsum(rows[:, 4]))
@@ -226,7 +225,7 @@ class InMemory:
 
     def covers(self, spans: Ints, mem_type: str) -> None:
         """Raises AddressError where a span (address, bytes) is in no region that was registered as that type."""
-        guard.check_spans(spans)
+        check_spans(spans)
         starts, ends = self._regions.get(mem_type, (NONE, NONE))
         region = np.searchsorted(starts, spans[:, 0], "right") - 1
         if (region < 0).any() or (spans[:, 0] + spans[:, 1] > ends[region]).any():

@@ -22,8 +22,7 @@ from kvplan.runtime.clock import now
 from kvplan.runtime.errors import HandleError, NixlMissingError, NotBegunError, PeerLostError, TransportError
 from kvplan.runtime.memory.device import check_device, shareable
 from kvplan.runtime.ops import logs
-from kvplan.runtime.transport import guard
-from kvplan.runtime.transport.base import Index, Op, PreparedList, check_op
+from kvplan.runtime.transport.base import Index, Op, PreparedList, check_op, check_rows, check_spans
 from kvplan.runtime.transport.fabrics import fabrics
 from kvplan.runtime.transport.nixl_handles import NixlList, NixlTransfer, attempt, errors
 from kvplan.runtime.transport.nixl_peers import NixlPeers
@@ -171,7 +170,7 @@ class Nixl:
         return self._agent
 
     def register(self, regions: Ints, mem_type: str) -> None:
-        guard.check_spans(regions)
+        check_spans(regions)
         if not len(regions):
             return
         for address, _, device in regions.tolist() if mem_type == "VRAM" else ():
@@ -215,7 +214,7 @@ class Nixl:
         self._peers.found_lost(peer)
 
     def prepare(self, peer: str | None, rows: Ints, mem_type: str) -> NixlList:
-        guard.check_rows(rows)
+        check_rows(rows)
         self._peers.check_met(peer)
         with errors(self.bindings):
             value = self.agent.prep_xfer_dlist(peer or "NIXL_INIT_AGENT", _rows(rows), mem_type)
@@ -245,8 +244,8 @@ class Nixl:
         self, op: Op, peer: str, local: Ints, local_type: str, remote: Ints, remote_type: str
     ) -> NixlTransfer:
         check_op(op)
-        guard.check_spans(local)
-        guard.check_spans(remote)
+        check_spans(local)
+        check_spans(remote)
         self._peers.check_met(peer)
         with errors(self.bindings, NotBegunError):
             mine = self.agent.get_xfer_descs(_rows(local), local_type)

@@ -38,7 +38,6 @@ class NixlPeers:
         self._lost.clear()
 
     def add(self, metadata: bytes) -> str:
-        """As the transport's `add_peer`."""
         known = self._names.get(metadata)
         if known in self.met and known not in self._lost:
             return known
@@ -52,7 +51,6 @@ class NixlPeers:
         return peer
 
     def remove(self, peer: str) -> None:
-        """As the transport's `remove_peer`."""
         if peer not in self.met:
             return
         for given in list(self._given):
@@ -72,7 +70,6 @@ class NixlPeers:
         return self.broken(peer)
 
     def broken(self, peer: str) -> bool:
-        """As the transport's."""
         return peer in self._lost and peer in self.met
 
     def found_lost(self, peer: str) -> None:

@@ -32,8 +32,7 @@ from kvplan.registry.exchange import RECORD, SIGNED, pull, push
 from kvplan.registry.signing import SignedIndex, SigningKey, TrustedKeys
 from kvplan.remote.folder import RemoteFolder
 from kvplan.runtime.errors import KeysError
-from kvplan.runtime.plans.async_catalog import never_waiting
-from kvplan.runtime.plans.catalog import Catalog
+from kvplan.runtime.plans.catalog import Catalog, never_waiting
 
 
 class Team:

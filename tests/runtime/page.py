@@ -14,7 +14,7 @@ from kvplan.runtime.errors import KvplanError
 from kvplan.runtime.machine import StateMachine, word
 from kvplan.runtime.protocol.phases import TRANSFER
 from kvplan.runtime.protocol.pins import PIN
-from kvplan.runtime.protocol.write import WRITE
+from kvplan.runtime.protocol.writes import WRITE
 
 PAGE = ROOT / "docs" / "runtime.md"
 DRAWING = re.compile(r"(<!-- drawing: (\w+) -->\n).*?(<!-- end of drawing -->)", re.DOTALL)

@@ -15,7 +15,7 @@ from kvplan.runtime.errors import BY_CODE, KvplanError, PhaseError
 from kvplan.runtime.machine import StateMachine
 from kvplan.runtime.protocol.phases import RUNNING, TRANSFER, Event, Phase, refused
 from kvplan.runtime.protocol.pins import PIN, PinEvent, PinPhase
-from kvplan.runtime.protocol.write import WRITE, WriteEvent, WritePhase
+from kvplan.runtime.protocol.writes import WRITE, WriteEvent, WritePhase
 
 MACHINES: list[tuple[StateMachine[Any, Any], type[IntEnum], type[Enum]]] = [
     (TRANSFER, Phase, Event),

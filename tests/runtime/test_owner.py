@@ -104,29 +104,6 @@ def test_who_is_asked_within_a_step_may_not_call(threaded: Owner) -> None:
         threaded.call(lambda: threaded.call(bool))
 
 
-def test_a_call_waits_for_a_copy_that_is_made_for_the_stage() -> None:
-    """Closing gives the memory back that such a copy writes."""
-    begun, go, done = threading.Event(), threading.Event(), list[str]()
-
-    def copy() -> None:
-        begun.set()
-        go.wait(SECONDS)
-        done.append("copied")
-
-    found = Owner("worker 0", Duties(bool, idle, behind=lambda: not done, help=copy))
-    polling = threading.Thread(target=found.run_once)
-    polling.start()
-    assert begun.wait(SECONDS)
-    closing = threading.Thread(target=found.call, args=(lambda: done.append("closed"),))
-    closing.start()
-    closing.join(0.05)
-    assert done == []
-    go.set()
-    for thread in (polling, closing):
-        thread.join(SECONDS)
-    assert done == ["copied", "closed"]
-
-
 def test_a_call_that_nobody_carries_out_ends_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     go_on, found = threading.Event(), made()
     found.start()

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from tests.runtime.helpers import plans
 from tests.runtime.helpers.plans import ROW, STATE, Bytes, Model, Shape, held
+from tests.runtime.helpers.sides import added, of_side
 
 from kvplan.plan.block_tables import Slot, Tables
 from kvplan.plan.errors import BadRequestError, PlanFormatError
 from kvplan.plan.request import Request
 from kvplan.plan.types import Blocks, Group, Needs, Plan, Side
 from kvplan.runtime.checksum import checksum, elements
-from kvplan.runtime.checksum.checksum import Sample, Sums, added, check, first_unlike, of_read, of_side
+from kvplan.runtime.checksum.checksum import Sample, Sums, check, first_unlike, of_read
 from kvplan.runtime.checksum.elements import IndexDigit, LayerSheet, TensorField
 from kvplan.runtime.checksum.rows import needed
 from kvplan.runtime.errors import ChecksumError, RegisterError

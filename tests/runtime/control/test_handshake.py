@@ -32,8 +32,7 @@ from kvplan.runtime import errors
 from kvplan.runtime.clock import now
 from kvplan.runtime.control.card import PROTOCOL, Hello, Refusal
 from kvplan.runtime.control.channel import ControlClient, ControlServer
-from kvplan.runtime.control.handshake_checks import contacts
-from kvplan.runtime.control.handshake_server import answer_hello
+from kvplan.runtime.control.handshake_server import answer_hello, contacts
 from kvplan.runtime.control.identity import Identity
 from kvplan.runtime.control.keys import Plain
 

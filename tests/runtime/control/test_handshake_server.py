@@ -11,8 +11,7 @@ from tests.runtime.helpers.control import ABSURD, HELLO, OWN, PLAN, Known, absur
 
 from kvplan.runtime import errors
 from kvplan.runtime.control.card import EngineCard, Hello, Refusal, describe, seal
-from kvplan.runtime.control.handshake_checks import check_like
-from kvplan.runtime.control.handshake_server import answer_hello, served_plan
+from kvplan.runtime.control.handshake_server import answer_hello, check_like, served_plan
 from kvplan.runtime.control.identity import Identity, scales
 
 

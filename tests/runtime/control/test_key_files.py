@@ -15,7 +15,7 @@ from tests.runtime.helpers.waiting import until as come_true
 from tests.runtime.helpers.worlds import world
 
 from kvplan.runtime import errors
-from kvplan.runtime.control import key_files
+from kvplan.runtime.control import keys as key_files
 from kvplan.runtime.control.card import Refusal
 from kvplan.runtime.control.channel import ControlClient, ControlServer
 from kvplan.runtime.control.keys import Keys, server

@@ -28,8 +28,7 @@ from kvplan.runtime.control.card import LARGEST, Refusal
 from kvplan.runtime.control.channel import ControlClient, ControlServer
 from kvplan.runtime.control.keys import Keys
 from kvplan.runtime.control.sockets import QUEUE
-from kvplan.runtime.plans.async_catalog import AsyncCatalog
-from kvplan.runtime.plans.catalog import Catalog
+from kvplan.runtime.plans.catalog import AsyncCatalog, Catalog
 from kvplan.runtime.prefill.driver import MOST_EVENTS
 from kvplan.runtime.transfer.prepare import PreparedLinks
 from kvplan.runtime.transport.inmemory import Hub, InMemory

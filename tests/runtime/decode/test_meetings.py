@@ -17,7 +17,7 @@ from tests.runtime.helpers.worlds import World, world
 from kvplan.runtime import DecodeWorker, Limits, Peer, Transfer, errors
 from kvplan.runtime.decode.driver import DecodeDriver
 from kvplan.runtime.decode.meetings import GIVEN_UP, MEETINGS, Meetings
-from kvplan.runtime.protocol.ledger import BlockLedger
+from kvplan.runtime.protocol.quarantine import BlockLedger
 
 SECONDS = 20
 

@@ -9,9 +9,9 @@ belong to nobody, or to somebody else; nothing that is still being read is relea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ParamSpec
 
 import numpy as np
 from tests.runtime.helpers.plans import Model, Shape, plan
@@ -19,22 +19,24 @@ from tests.runtime.helpers.plans import Model, Shape, plan
 from kvplan.plan.request import Request, RequestRules
 from kvplan.plan.types import Blocks, Plan, Runs
 from kvplan.runtime import errors
-from kvplan.runtime.protocol import decode_effects, prefill_effects
+from kvplan.runtime.protocol import effects
 from kvplan.runtime.protocol.decode import DecodeCore
-from kvplan.runtime.protocol.effects import Input, Output, Send, Unsent
+from kvplan.runtime.protocol.effects import Output, Send
 from kvplan.runtime.protocol.load_table import write_request
-from kvplan.runtime.protocol.loads import KnownEngine, Load, LoadPart, PairRules, PrefillPeer
+from kvplan.runtime.protocol.loads import KnownEngine, Load, PairRules, PrefillPeer
 from kvplan.runtime.protocol.pins import Claimant
 from kvplan.runtime.protocol.prefill import PrefillCore
 from kvplan.runtime.protocol.readers import Reader, WriteTarget
 from kvplan.runtime.transfer.chunks import Chunk
 from kvplan.runtime.transfer.demand import DemandRules
 
+P = ParamSpec("P")
 MODEL = Model(heads=1, layers=(3,), state=False)
 END, PAGE, LEASE, TIMEOUT = 8, 4, 6.0, 30.0
 POOL = {"kv": 20}
 CHUNKS = ((0, PAGE), (PAGE, END))
 GARBAGE = -1
+BROKEN = errors.PeerLostError("the line is broken")
 # Rounds of two seconds after which everything has ended, and steps after which one of them has.
 ROUNDS, MOST_STEPS = 40, 200
 
@@ -195,9 +197,9 @@ class World:
         self.holds.append(number)
         self.held[name] = number
         if self.fixed.chunked:
-            self.tell_prefill(prefill_effects.Hold(name, (0, END), None, ready=False))
+            self.tell_prefill(self.prefill.hold, name, (0, END), None, ready=False)
         else:
-            self.tell_prefill(prefill_effects.Hold(name, None, blocks, ready=True))
+            self.tell_prefill(self.prefill.hold, name, None, blocks, ready=True)
         self.round()
 
     def offer(self, hold: int) -> None:
@@ -205,7 +207,8 @@ class World:
         count = self.offered[hold] = self.offered.get(hold, 0) + 1
         name, last = self.fixed.names[hold], count == len(CHUNKS)
         chunk = Chunk(CHUNKS[count - 1], last, None, tables(2 * hold))
-        self.tell_prefill(prefill_effects.OfferChunk(name, chunk), prefill_effects.Computed(name, count))
+        self.tell_prefill(self.prefill.offer, name, chunk)
+        self.tell_prefill(self.prefill.computed, name, count)
         self.round()
 
     def _next_ask(self) -> int | None:
@@ -226,17 +229,17 @@ class World:
         self.loads.append(load)
         self.told.append(hold)
         assert self.engine is not None
-        self.tell_decode(decode_effects.Begin(load, self.engine))
+        self.tell_decode(self.decode.begin, load, self.engine)
         self.tick()
 
     def cancel(self, load: Load) -> None:
-        self.tell_decode(decode_effects.Fail(load, errors.CancelledTransferError("cancelled")))
+        self.tell_decode(self.decode.loads.fail, load, errors.CancelledTransferError("cancelled"))
         self.tick()
 
     def withdraw(self, hold: int) -> None:
         """Prefill gives a request up: nothing more of it is computed."""
         self.offered[hold] = len(CHUNKS)
-        self.tell_prefill(prefill_effects.Withdraw(self.fixed.names[hold], errors.WithdrawnError("given up")))
+        self.tell_prefill(self.prefill.withdraw, self.fixed.names[hold], errors.WithdrawnError("given up"))
         self.round()
 
     # The wires
@@ -244,17 +247,16 @@ class World:
     def prefill_hears(self) -> None:
         message = self.line.up.pop(0)
         assert self.reader is not None
-        known = self.reader in self.prefill.state.sessions
-        identity = self.reader.identity
-        self.tell_prefill(
-            prefill_effects.ReaderHeard(self.reader, message) if known else prefill_effects.Stranger(identity, message)
-        )
+        if self.reader in self.prefill.state.sessions:
+            self.tell_prefill(self.prefill.inbox.hear, self.reader, message)
+        else:
+            self.tell_prefill(self.prefill.inbox.stranger, self.reader.identity, message)
         self.round()
 
     def decode_hears(self) -> None:
         message = self.line.down.pop(0)
         assert self.engine is not None
-        self.tell_decode(decode_effects.Heard(self.engine, self.engine.peers[0], message))
+        self.tell_decode(self.decode.hear, self.engine, self.engine.peers[0], message, self.now)
         self.tick()
 
     def read(self, number: int) -> None:
@@ -280,20 +282,20 @@ class World:
             return
         if copying.stopped:
             self.reads.remove(copying)
-            self.tell_decode(decode_effects.PartSettled(copying.whose))
+            self.tell_decode(self.decode.settled, copying.whose)
         elif copying.last:
             self.reads.remove(copying)
-            self.tell_decode(decode_effects.PartPlaced(copying.whose))
+            self.tell_decode(self.decode.placed, copying.whose)
 
     def _written(self, copying: Copying) -> None:
         if copying.pieces:
             return
         if copying.stopped:
             self.writes.remove(copying)
-            self.tell_prefill(prefill_effects.WriteSettled(copying.whose, lost=False))
+            self.tell_prefill(self.prefill.writes.settled, copying.whose, lost=False)
         elif copying.last:
             self.writes.remove(copying)
-            self.tell_prefill(prefill_effects.WriteMoved(copying.whose, 1))
+            self.tell_prefill(self.prefill.writes.moved, copying.whose, 1)
 
     def _copy(self, runs: Mapping[str, Runs], request: str) -> None:
         """Copy blocks. Those of decode have to belong to this request."""
@@ -313,7 +315,7 @@ class World:
     def pass_time(self) -> None:
         """More than a lease goes by, without a word."""
         self.now += LEASE + 0.5
-        self.tell_prefill(prefill_effects.Expire())
+        self.tell_prefill(self.prefill.expire)
         self.round()
         self.tick()
 
@@ -326,7 +328,7 @@ class World:
         self.line.seen = True
         engine, self.engine = self.engine, None
         if engine is not None:
-            self.tell_decode(decode_effects.DropEngine(engine, "the line is broken"))
+            self.tell_decode(self.decode.drop, engine, "the line is broken")
         self.tick()
 
     def meet(self) -> None:
@@ -341,19 +343,18 @@ class World:
             frozenset({0}),
             fixed.target if fixed.push else None,
         )
-        self.tell_prefill(
-            prefill_effects.Introduce(self.reader.identity, "decode", self.reader.claimant.run),
-            prefill_effects.Met(self.reader),
-        )
+        readers = self.prefill.readers
+        self.tell_prefill(readers.introduce, self.reader.identity, "decode", self.reader.claimant.run)
+        self.tell_prefill(readers.meet, self.reader)
         peer = PrefillPeer(0, "p", 0, True, POOL, _size)
         self.engine = KnownEngine("prefill", fixed.push, fixed.pair, (peer,), self.now, self.now)
-        self.tell_decode(decode_effects.EngineMet(self.engine, follow=True))
+        self.tell_decode(self.decode.meet, self.engine, follow=True)
         self.tick()
 
     def fail(self, number: int) -> None:
         """A read fails; what was posted of it may still arrive."""
         copying = self.reads[number]
-        self.tell_decode(decode_effects.PartFailed(copying.whose, errors.TransportError("it failed")))
+        self.tell_decode(self.decode.loads.broken, copying.whose, errors.TransportError("it failed"))
         self.tick()
 
     def restart_prefill(self) -> None:
@@ -366,11 +367,11 @@ class World:
             copying.pieces.clear()
             gone = errors.PeerLostError("prefill has ended")
             if not copying.stopped:
-                self.tell_decode(decode_effects.PartFailed(copying.whose, gone))
+                self.tell_decode(self.decode.loads.broken, copying.whose, gone)
             if copying in self.reads:
                 self._arrived(copying)
         if self.engine is not None:
-            self.tell_decode(decode_effects.PeersGone(frozenset(self.engine.peers)))
+            self.tell_decode(self.decode.loads.quarantine.gone, self.engine.peers)
 
     def restart_decode(self) -> None:
         """Decode's process ends, with its memory. Another one takes its place."""
@@ -385,10 +386,11 @@ class World:
         """The process that is written to has ended."""
         copying.pieces.clear()
         if not copying.stopped:
-            self.tell_prefill(prefill_effects.WriteBroken(copying.whose, errors.PeerLostError("decode has ended")))
+            gone = errors.PeerLostError("decode has ended")
+            self.tell_prefill(self.prefill.writes.broken, copying.whose, gone)
         if copying in self.writes:
             self.writes.remove(copying)
-            self.tell_prefill(prefill_effects.WriteSettled(copying.whose, lost=True))
+            self.tell_prefill(self.prefill.writes.settled, copying.whose, lost=True)
 
     # The end
 
@@ -403,7 +405,7 @@ class World:
             else:
                 raise BrokenLawError("it goes on for ever")
             self.now += 2.0
-            self.tell_prefill(prefill_effects.Expire())
+            self.tell_prefill(self.prefill.expire)
             self.round()
             self.tick()
         self.check_rest()
@@ -426,87 +428,84 @@ class World:
 
     def round(self) -> None:
         """What prefill's driver does in each round."""
-        self.tell_prefill(prefill_effects.Round(frozenset(), frozenset(), lends=True))
+        self.tell_prefill(self.prefill.round, frozenset(), frozenset(), lends=True)
 
     def tick(self) -> None:
         """What decode's driver does in each round."""
-        self._carry(self.decode.tick(self.now), self._decode_does, self.tell_decode)
-        self._carry(self.decode.sweep(self.now), self._decode_does, self.tell_decode)
+        self.tell_decode(self.decode.tick, self.now)
+        self.tell_decode(self.decode.sweep, self.now)
 
-    def tell_decode(self, *inputs: Input) -> None:
-        self._carry(self.decode.step(self.now, inputs), self._decode_does, self.tell_decode)
+    def tell_decode(self, act: Callable[P, None], *arguments: P.args, **named: P.kwargs) -> None:
+        act(*arguments, **named)
+        while outputs := self.decode.take():
+            for output in outputs:
+                self._decode_does(output)
 
-    def tell_prefill(self, *inputs: Input) -> None:
-        self._carry(self.prefill.step(self.now, inputs), self._prefill_does, self.tell_prefill)
+    def tell_prefill(self, act: Callable[P, None], *arguments: P.args, **named: P.kwargs) -> None:
+        self.prefill.at(self.now)
+        act(*arguments, **named)
+        while outputs := self.prefill.take():
+            for output in outputs:
+                self._prefill_does(output)
 
-    def _carry(
-        self, outputs: Iterable[Output], carry: Callable[[Output], Iterable[Input]], tell: Callable[..., None]
-    ) -> None:
-        told = [one for output in outputs for one in carry(output)]
-        if told:
-            tell(*told)
-
-    def _decode_does(self, output: Output) -> Iterable[Input]:
+    def _decode_does(self, output: Output) -> None:
         match output:
             case Send():
-                return self._send(self.line.up, self.engine is not None and output.peer in self.engine.peers, output)
-            case decode_effects.AskWrite():
-                said = Send(output.part.peer, write_request(output.load.request))
-                return self._send(self.line.up, True, said)
-            case decode_effects.Move():
+                self._decode_says(output, known=self.engine is not None and output.peer in self.engine.peers)
+            case effects.AskWrite():
+                self._decode_says(Send(output.part.peer, write_request(output.load.request)), known=True)
+            case effects.Move():
                 copying = _of(self.reads, output.part)
                 copying.pieces += [output.runs] if output.runs else []
                 copying.last = output.last
-                return self._later(decode_effects.PartPlaced, copying, self.reads)
-            case decode_effects.Stop():
+                self._end_if_over(copying)
+            case effects.Stop():
                 copying = _of(self.reads, output.part)
                 copying.stopped = True
-                return self._later(decode_effects.PartSettled, copying, self.reads)
-            case decode_effects.Ended():
+                self._end_if_over(copying)
+            case effects.Ended():
                 self._check_ended(output.load)
-            case decode_effects.EngineLost() if self.engine is output.engine:
+            case effects.EngineLost() if self.engine is output.engine:
                 self.line.broken = self.line.seen = True
                 self.engine = None
-                return (decode_effects.DropEngine(output.engine, str(output.error)),)
-        return ()
+                self.decode.drop(output.engine, str(output.error))
 
-    def _later(self, kind: Callable[[LoadPart], Input], copying: Copying, all_: list[Copying]) -> Iterable[Input]:
+    def _end_if_over(self, copying: Copying) -> None:
         """A part of which nothing is on its way is over at once."""
-        if copying.pieces or not (copying.last or copying.stopped):
-            return ()
-        all_.remove(copying)
-        return (kind(copying.whose),)
+        if not copying.pieces and (copying.last or copying.stopped):
+            self.reads.remove(copying)
+            (self.decode.settled if copying.stopped else self.decode.placed)(copying.whose)
 
-    def _prefill_does(self, output: Output) -> Iterable[Input]:
+    def _prefill_does(self, output: Output) -> None:
         match output:
             case Send():
-                return self._send(self.line.down, output.peer is self.reader, output)
-            case prefill_effects.Reply():
+                if not self._said(self.line.down, output, known=output.peer is self.reader):
+                    self.prefill.readers.unsent(output.peer, output.message, BROKEN)
+            case effects.Reply():
                 self.line.down.append(output.message)
-            case prefill_effects.MoveWrite():
+            case effects.MoveWrite():
                 copying = _of(self.writes, output.key)
                 copying.pieces += [output.runs] if output.runs else []
                 copying.last = output.last
-            case prefill_effects.StopWrite():
+            case effects.StopWrite():
                 copying = _of(self.writes, output.key)
                 copying.stopped = True
                 if not copying.pieces:
                     self.writes.remove(copying)
-                    return (prefill_effects.WriteSettled(output.key, lost=False),)
-            case prefill_effects.Free():
+                    self.prefill.writes.settled(output.key, lost=False)
+            case effects.Free():
                 self._release(output.released.request)
-                return (prefill_effects.Taken((output.released.request,)),)
-            case prefill_effects.Rejected():
-                raise BrokenLawError(f"a command was rejected: {output.error}")
-        return ()
+                self.prefill.taken([output.released.request])
 
-    def _send(self, queue: list[Any], known: bool, send: Send) -> Iterable[Input]:
+    def _decode_says(self, send: Send, *, known: bool) -> None:
+        if not self._said(self.line.up, send, known=known):
+            self.decode.unsent(send.peer, send.message, BROKEN)
+
+    def _said(self, queue: list[Any], send: Send, *, known: bool) -> bool:
         if known and not self.line.broken:
             queue.append(send.message)
-            return ()
-        if send.droppable:
-            return ()
-        return (Unsent(send.peer, send.message, errors.PeerLostError("the line is broken")),)
+            return True
+        return send.droppable
 
     # The laws
 

@@ -9,6 +9,7 @@ from math import prod
 
 import numpy as np
 from tests.end_to_end.memory import Memory, allocate, ids_of, regions_of, stamp
+from tests.runtime.helpers.sides import added, of_side
 
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.check.labels import Atlas, Labels, NeededTokens, paged, paint, table_of
@@ -45,10 +46,9 @@ class Engines:
         """The digests of a whole engine, of caches that both sides have."""
         tables, needs = getattr(self.asked, role), needs_of(self.plan)
         shares = [
-            checksum.of_side(pool, tables, self.asked.tokens, self.asked.lengths, needs, sample)
-            for pool in self.pools[role]
+            of_side(pool, tables, self.asked.tokens, self.asked.lengths, needs, sample) for pool in self.pools[role]
         ]
-        return {key: value for key, value in checksum.added(*shares).items() if key[0] in needs}
+        return {key: value for key, value in added(*shares).items() if key[0] in needs}
 
 
 def needs_of(plan: Plan) -> dict[str, Needs]:

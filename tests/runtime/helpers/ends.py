@@ -59,19 +59,9 @@ class Ends:
         here, there = self.agents[0][theirs], self.agents[1][ours]
         here, there = (here, there) if push else (there, here)
         peer = here.add_peer(there.metadata())
-        return prepare.link(
-            self.plan,
-            prefill_worker=theirs,
-            decode_worker=ours,
-            peer=peer,
-            transport=here,
-            prefill=self.pools[0][theirs].geometry,
-            decode=self.pools[1][ours].geometry,
-            push=push,
-            layers=layers,
-            stage=stage,
-            peer_stage=peer_stage,
-        )
+        geometries = self.pools[0][theirs].geometry, self.pools[1][ours].geometry
+        ends = PreparedLink(theirs, ours, peer, push, *geometries, (), stage, peer_stage, layers)
+        return prepare.link(self.plan, ends, here)
 
     def stage(self, number: int, push: bool, size: int) -> Stage:
         """A stage of `size` bytes for a worker that writes, or reads."""

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import msgspec
 from tests.runtime.helpers.ends import Ends
 from tests.runtime.helpers.waiting import until
 
-from kvplan.plan.types import Runs
 from kvplan.runtime.control.messages import AskBuffer, Lent, ReturnBuffer
-from kvplan.runtime.decode.unpacks import PageUnpacks
 from kvplan.runtime.prefill.packs import PagePacks
 from kvplan.runtime.protocol.pins import Claimant
 from kvplan.runtime.protocol.readers import Reader
 from kvplan.runtime.staging.asked import AskedImages
+from kvplan.runtime.staging.lending import LentPieces
 from kvplan.runtime.staging.lent import PeerStage
-from kvplan.runtime.transfer.demand import Demand
 
 
 class PackingPeer:
@@ -59,22 +55,14 @@ class PackingPeer:
 
 
 class LendingPeer:
-    """Decode worker `ours` and its stage of `size` bytes; `stage` is for links by which prefill worker `theirs` writes.
+    """Decode worker `ours` and its stage of `size` bytes, which prefill worker `theirs` writes through."""
 
-    What is asked for is of `runs` by pair.
-    """
-
-    def __init__(self, world: Ends, theirs: int, ours: int, size: int, runs: Mapping[str, Runs]) -> None:
+    def __init__(self, world: Ends, theirs: int, ours: int, size: int) -> None:
         self._own = world.stage(ours, False, size)
         if self._own.buffer_bytes:
             self._own.open()
-        plan, shard = world.plan, world.plan.prefill.workers[theirs].shard
-        self._demand, self._shard = Demand({(pair, shard): some for pair, some in runs.items()}, {}), shard
-        self._images = AskedImages(
-            plan, decode_worker=ours, prefill_worker=theirs, push=True, pool=world.pools[1][ours].geometry,
-            most=self._own.buffer_bytes,
-        )  # fmt: skip
-        self._unpacks = PageUnpacks(self._own, "p")
+        images = AskedImages(world.plan, world.pools[1][ours], self._own, theirs, push=True)
+        self._unpacks = LentPieces(self._own, images, "p", packed=False, say=self.say, failed=_failed)
         self.stage, self._said = PeerStage(self, self._own.buffer_bytes), list[Lent]()
 
     def say(self, message: msgspec.Struct) -> None:
@@ -83,22 +71,25 @@ class LendingPeer:
             self._said.append(message)
             return
         assert isinstance(message, AskBuffer)
-        self._unpacks.want(self._images, self._demand, self._shard, message, self)
+        self._unpacks.add(message, self._unpacks.wanted(message))
 
     def send(self, message: msgspec.Struct) -> bool:
         """The writer gives back."""
         assert isinstance(message, ReturnBuffer)
         assert message.moved
-        return self._unpacks.give_back(message.number, message.moved)
+        return self._unpacks.give_back(message.number, moved=message.moved)
 
     def step(self) -> None:
         """A round of the worker."""
         self._own.begin()
-        self._unpacks.step("r", self)
-        self._own.help()
+        self._unpacks.step()
         said, self._said = self._said, []
         assert all(self.stage.lent(message.request, message.number, message.address) for message in said)
 
     def close(self) -> None:
         until(lambda: not self._unpacks, self.step)
         self._own.close()
+
+
+def _failed(request: str, error: Exception) -> None:
+    raise error

@@ -11,12 +11,11 @@ import msgspec
 import numpy as np
 
 from kvplan.runtime.protocol.facts import Facts
-from kvplan.runtime.protocol.readers import WriteTarget
 
 
 def snapshot(value: Any) -> Hashable:
     """A core, or any value within one. What never changes, such as a reader, is itself."""
-    if isinstance(value, Facts | WriteTarget | Enum | type):
+    if isinstance(value, Facts | Enum | type):
         return value
     if isinstance(value, np.ndarray):
         return value.dtype.str, value.tobytes()

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 from tests.runtime.helpers.plans import Model, Shape, plan
 from tests.runtime.helpers.worlds import request, tables
 
+from kvplan.plan.errors import KvplanError
 from kvplan.plan.request import Request, RequestRules
 from kvplan.plan.types import Plan
 from kvplan.runtime.control import messages as wire
-from kvplan.runtime.protocol import decode_effects as effects
 from kvplan.runtime.protocol.decode import DecodeCore
-from kvplan.runtime.protocol.effects import Counted, Input, Output, Send
+from kvplan.runtime.protocol.effects import Counted, Output, Send
 from kvplan.runtime.protocol.loads import KnownEngine, Load, LoadPart, PairRules, PrefillPeer
 from kvplan.runtime.transfer.demand import DemandRules
 
+P = ParamSpec("P")
 Done = TypeVar("Done", bound=Output)
 MODEL = Model()
 BLOCKS = {"kv": 40, "state": 10}
@@ -50,31 +52,33 @@ class Rig:
         self.plan = plan(Shape(self.workers), Shape(1), MODEL)
         self.core = DecodeCore(self.plan.decode, 0, BLOCKS, self.most, self.lingers)
         self.engine = engine(self.plan, self.push)
-        self.feed(effects.EngineMet(self.engine, follow=True))
+        self.tell(self.core.meet, self.engine, follow=True)
 
-    def feed(self, *inputs: Input) -> list[Output]:
-        """What these inputs lead to."""
-        out = self.core.step(self.now, inputs)
+    def tell(self, act: Callable[P, None], *arguments: P.args, **named: P.kwargs) -> list[Output]:
+        """What a call of the core leads to."""
+        act(*arguments, **named)
+        out = self.core.take()
         self.said += out
         return out
+
+    def fail(self, load: Load, error: KvplanError) -> list[Output]:
+        return self.tell(self.core.loads.fail, load, error)
 
     def tick(self, seconds: float = 0.0) -> list[Output]:
         """What it is time for, `seconds` later."""
         self.now += seconds
-        out = [*self.core.tick(self.now), *self.core.sweep(self.now)]
-        self.said += out
-        return out
+        return [*self.tell(self.core.tick, self.now), *self.tell(self.core.sweep, self.now)]
 
     def hear(self, message: Any, worker: int = 0, *, broken: bool = False) -> str:
         """A prefill worker says this; what it is counted as."""
-        out = self.feed(effects.Heard(self.engine, self.engine.peers[worker], message, broken))
+        out = self.tell(self.core.hear, self.engine, self.engine.peers[worker], message, self.now, broken=broken)
         (counted,) = [one for one in out if isinstance(one, Counted)]
         (kind,) = counted.kinds
         return kind
 
     def begin(self, asked: Request, seconds: float = 20.0, **facts: Any) -> Load:
         load = Load(asked, self.now + seconds, self.now, **facts)
-        self.feed(effects.Begin(load, self.engine))
+        self.tell(self.core.begin, load, self.engine)
         return load
 
     def claimed(self, part: LoadPart, pin: int = PIN) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 import numpy as np
@@ -16,14 +17,14 @@ from kvplan.runtime import Slot
 from kvplan.runtime.control.messages import Claim, ClaimAnswer, ClaimAnswers, WriteRequest, pack
 from kvplan.runtime.errors import WithdrawnError
 from kvplan.runtime.prefill.peers import expected
-from kvplan.runtime.protocol.effects import Input, Output, Send
+from kvplan.runtime.protocol.effects import Output, Send
 from kvplan.runtime.protocol.pins import Claimant
 from kvplan.runtime.protocol.prefill import PrefillCore
-from kvplan.runtime.protocol.prefill_effects import Hold, Met, OfferChunk, ReaderHeard, Round, Withdraw
 from kvplan.runtime.protocol.readers import Reader, WriteTarget
 from kvplan.runtime.transfer.chunks import Chunk
 from kvplan.runtime.transfer.demand import DemandRules
 
+P = ParamSpec("P")
 Kind = TypeVar("Kind", bound=Output)
 LEASE, END = 10.0, 12
 PLAN = plan(Shape(1), Shape(2))
@@ -48,25 +49,27 @@ def reader(worker: int = 0, run: str = "run", push: bool = False, name: str = "d
 
 
 class Bench:
-    """A core and a clock. `tell` returns the outputs of one step; `said` are the messages among all of them so far."""
+    """A core and a clock. `tell` returns what one call leads to; `said` are the messages among all of that so far."""
 
     def __init__(self, most: int = 64, **given: Any) -> None:
         self.core, self.now = PrefillCore(0, LEASE, most, **given), 0.0
         self.outputs = list[Output]()
 
-    def tell(self, *inputs: Input) -> list[Output]:
-        outputs = self.core.step(self.now, inputs)
+    def tell(self, act: Callable[P, None], *arguments: P.args, **named: P.kwargs) -> list[Output]:
+        self.core.at(self.now)
+        act(*arguments, **named)
+        outputs = self.core.take()
         self.outputs += outputs
         return outputs
 
     def meet(self, *readers: Reader) -> None:
-        self.tell(*map(Met, readers))
+        for one in readers:
+            self.tell(self.core.readers.meet, one)
 
     def hear(self, who: Reader, message: msgspec.Struct) -> list[Any]:
         """What is said at once to who said a message."""
-        return [
-            one.message for one in self.tell(ReaderHeard(who, message)) if isinstance(one, Send) and one.peer is who
-        ]
+        outputs = self.tell(self.core.inbox.hear, who, message)
+        return [one.message for one in outputs if isinstance(one, Send) and one.peer is who]
 
     def claim(
         self, who: Reader, request: str = "r", *, streamed: bool = False, told: Tables | None = None
@@ -80,25 +83,25 @@ class Bench:
 
     def hold(self, request: str = "r", tables: Tables | None = None, *, ready: bool = True) -> int:
         """Hold a request whole. Returns the number of its pin."""
-        self.tell(Hold(request, None, tables, ready))
+        self.tell(self.core.hold, request, None, tables, ready=ready)
         return self.core.state.sources[request].pin
 
     def open(self, request: str = "r", tokens: tuple[int, int] = (0, END)) -> int:
-        self.tell(Hold(request, tokens, None, ready=True))
+        self.tell(self.core.hold, request, tokens, None, ready=True)
         return self.core.state.sources[request].pin
 
     def offer(self, tokens: tuple[int, int], tables: Tables = HERE, *, last: bool = False) -> list[Output]:
-        return self.tell(OfferChunk("r", Chunk(tokens, last, None, tables)))
+        return self.tell(self.core.offer, "r", Chunk(tokens, last, None, tables))
 
     def withdraw(self, request: str = "r") -> list[Output]:
-        return self.tell(Withdraw(request, WithdrawnError("given up")))
+        return self.tell(self.core.withdraw, request, WithdrawnError("given up"))
 
     def round(self, *behind: Reader, lends: bool = True) -> list[Output]:
-        return self.tell(Round(frozenset(behind), frozenset(), lends))
+        return self.tell(self.core.round, frozenset(behind), frozenset(), lends=lends)
 
     def want(self, who: Reader, *, tokens: tuple[int, int] = (0, END), told: Tables = HERE) -> list[Output]:
         """A reader wants request r written."""
-        return self.tell(ReaderHeard(who, WriteRequest("r", tokens, {}, pack(told), pack(THERE))))
+        return self.tell(self.core.inbox.hear, who, WriteRequest("r", tokens, {}, pack(told), pack(THERE)))
 
     def take(self, kind: type[Kind]) -> list[Kind]:
         """The outputs of a kind since the last call of any."""

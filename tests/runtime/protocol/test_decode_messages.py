@@ -11,8 +11,7 @@ from tests.runtime.protocol.cores import PIN, Rig, ask, fed
 from kvplan.runtime import Sample, errors
 from kvplan.runtime.control import messages as wire
 from kvplan.runtime.control.card import Refusal
-from kvplan.runtime.protocol import decode_effects as effects
-from kvplan.runtime.protocol.effects import Unsent
+from kvplan.runtime.protocol import effects
 from kvplan.runtime.protocol.loads import Load, LoadPart
 from kvplan.runtime.protocol.phases import Phase
 
@@ -30,7 +29,7 @@ def moving(rig: Rig, **facts: bool) -> tuple[Load, LoadPart]:
 def told(rig: Rig) -> tuple[Load, LoadPart]:
     """A request of which all was read, and prefill was told so."""
     load, part = moving(rig)
-    rig.feed(effects.PartPlaced(part))
+    rig.tell(rig.core.placed, part)
     assert part.phase is Phase.TOLD
     return load, part
 
@@ -46,11 +45,11 @@ def test_a_read_is_claimed_moved_told_and_done() -> None:
     rig.claimed(part)
     (move,) = rig.of(effects.Move)
     assert (move.part, move.layers, move.last, sorted(move.runs)) == (part, None, True, ["kv", "state"])
-    rig.feed(effects.PartRead(part))
+    rig.tell(rig.core.read, part)
     assert rig.told() == [wire.Done("r", PIN, load.attempt)], "its last copies are made while prefill is told"
     assert rig.hear(wire.Confirmed("r", load.attempt)) == "confirmed"
     assert not load.ended
-    rig.feed(effects.PartPlaced(part))
+    rig.tell(rig.core.placed, part)
     assert ([one.load for one in rig.of(effects.Ended)], load.state) == ([load], "done")
     assert rig.core.loads.ledger.written() == frozenset()
 
@@ -61,9 +60,9 @@ def test_workers_are_told_when_all_of_them_were_read() -> None:
     for part in load.parts:
         rig.claimed(part)
     rig.told()
-    rig.feed(effects.PartPlaced(load.parts[0]))
+    rig.tell(rig.core.placed, load.parts[0])
     assert rig.told() == []
-    rig.feed(effects.PartPlaced(load.parts[1]))
+    rig.tell(rig.core.placed, load.parts[1])
     assert len(rig.told()) == 2
     assert rig.hear(wire.Confirmed("r", load.attempt), 0) == "confirmed"
     assert (load.state, load.progress) == ("running", 0.999)
@@ -96,7 +95,7 @@ def test_the_note_is_that_of_the_first_worker_that_has_one() -> None:
     for part in load.parts:
         rig.claimed(part)
     for part in load.parts:
-        rig.feed(effects.PartPlaced(part))
+        rig.tell(rig.core.placed, part)
     for worker, note in ((2, b"third"), (1, b"second"), (0, b"")):
         rig.hear(wire.Confirmed("r", load.attempt, note), worker)
     assert (load.state, load.note) == ("done", b"second")
@@ -137,21 +136,20 @@ def test_all_is_written_once_every_buffer_was_returned_full() -> None:
     assert rig.hear(wire.ReturnBuffer("r", 5, True)) == "duplicate"
     assert rig.hear(wire.ReturnBuffer("nobody", 4, True)) == "unknown"
     assert rig.hear(wire.ReturnBuffer("r", 4, True)) == "buffer_returned"
-    rig.feed(effects.Returned(part, 4, moved=True))
+    rig.tell(rig.core.returned, part, 4)
     assert rig.hear(wire.ReturnBuffer("r", 4, True)) == "duplicate"
     assert rig.hear(wire.Written("r", PIN, 9)) == "written"
     assert rig.hear(wire.Confirmed("r", load.attempt)) == "confirmed"
     assert not load.ended, "a copy from the stage is still under way"
-    rig.feed(effects.PartPlaced(part))
+    rig.tell(rig.core.placed, part)
     assert load.state == "done"
 
 
 def test_a_writer_that_returned_a_buffer_empty_has_not_written_all() -> None:
     rig = Rig(push=True)
-    load, part = moving(rig)
+    load, _ = moving(rig)
     assert rig.hear(wire.AskBuffer("r", 4, None, ())) == "buffer_asked"
     assert rig.hear(wire.ReturnBuffer("r", 4, False)) == "buffer_returned"
-    rig.feed(effects.Returned(part, 4, moved=False))
     assert rig.hear(wire.Written("r", PIN, 9)) == "written"
     assert "pieces that it asked buffers for are not" in str(load.error)
 
@@ -185,7 +183,7 @@ def test_a_request_that_is_told_of_as_over_is_claimed_no_more() -> None:
     assert isinstance(claim, wire.Claim)
     assert claim.requests == ("r",)
     (part,) = rig.core.loads.running["r"].parts
-    rig.feed(effects.PartPlaced(part))
+    rig.tell(rig.core.placed, part)
     rig.told()
     rig.tick(6)
     (claim,) = rig.told()
@@ -207,7 +205,8 @@ def test_a_request_that_is_asked_for_again_goes_by_no_answer_to_the_one_before()
     """Its engine may have said that it is lost, which offer came last, or that it stopped, before it heard of it."""
     rig = Rig()
     before, part = moving(rig, streamed=True)
-    rig.feed(effects.Fail(before, errors.CancelledTransferError("cancelled")), effects.PartSettled(part))
+    rig.fail(before, errors.CancelledTransferError("cancelled"))
+    rig.tell(rig.core.settled, part)
     rig.tick()
     load = rig.begin(fed(ask("r", 20)), streamed=True)
     lost = wire.Lost("r", wire.LossReason.WITHDRAWN, "withdrawn")
@@ -222,11 +221,11 @@ def test_a_writer_that_stopped_before_it_was_asked_again_may_still_write() -> No
     """Stopped is about an earlier attempt: the blocks of the one that was given up since stay in quarantine."""
     rig = Rig(push=True)
     before, _ = moving(rig)
-    rig.feed(effects.Fail(before, errors.CancelledTransferError("cancelled")))
+    rig.fail(before, errors.CancelledTransferError("cancelled"))
     assert rig.hear(wire.Stopped("r", lost=False)) == "stopped"
     rig.tick()
     after, _ = moving(rig)
-    rig.feed(effects.Fail(after, errors.CancelledTransferError("cancelled")))
+    rig.fail(after, errors.CancelledTransferError("cancelled"))
     rig.tick()
     assert rig.core.loads.ledger.quarantined()
 
@@ -265,13 +264,13 @@ def test_a_deadline_may_be_reached_and_not_passed() -> None:
 def test_a_deadline_says_that_bytes_are_still_being_copied() -> None:
     rig = Rig()
     load, part = moving(rig)
-    rig.feed(effects.PartRead(part))
+    rig.tell(rig.core.read, part)
     assert rig.hear(wire.Confirmed("r", load.attempt)) == "confirmed"
     rig.tick(21)
     text = "prefill worker 0 has confirmed it, and its bytes are still being copied from the stage"
     assert text in str(load.error)
     assert rig.core.loads.quarantine.keeps(load)
-    rig.feed(effects.PartSettled(part))
+    rig.tell(rig.core.settled, part)
     rig.tick()
     assert not rig.core.loads.quarantine.keeps(load)
 
@@ -282,12 +281,12 @@ def test_checksums_are_sent_once_they_are_computed() -> None:
     (part,) = load.parts
     rig.claimed(part)
     rig.told()
-    rig.feed(effects.PartRead(part))
+    rig.tell(rig.core.read, part)
     assert rig.of(effects.Sum) == []
-    rig.feed(effects.PartPlaced(part))
+    rig.tell(rig.core.placed, part)
     assert [one.part for one in rig.of(effects.Sum)] == [part]
     assert rig.told() == []
-    rig.feed(effects.PartSummed(part, (("kv", 3, 1),)))
+    rig.tell(rig.core.summed, part, (("kv", 3, 1),))
     (done,) = rig.told()
     assert isinstance(done, wire.Done)
     assert (done.sums, done.sample) == ((("kv", 3, 1),), (3, 7))
@@ -298,16 +297,16 @@ def test_a_claim_that_could_not_be_sent_fails_its_request_and_a_renewal_does_not
     rig = Rig()
     load, part = moving(rig)
     gone = errors.PeerLostError("its line is broken")
-    rig.feed(Unsent(part.peer, wire.Claim(part.heartbeat + 1, ("r",)), gone))
+    rig.tell(rig.core.unsent, part.peer, wire.Claim(part.heartbeat + 1, ("r",)), gone)
     assert not load.ended
-    rig.feed(Unsent(part.peer, wire.Claim(part.heartbeat, ("r",)), gone))
+    rig.tell(rig.core.unsent, part.peer, wire.Claim(part.heartbeat, ("r",)), gone)
     assert "request r, prefill worker 0: its line is broken" in str(load.error)
 
 
 def test_a_peer_that_does_not_know_this_worker_is_lost() -> None:
     rig = Rig()
     refusal = Refusal("R042", "who are you?", False, b"")
-    (lost,) = rig.feed(effects.Heard(rig.engine, rig.engine.peers[0], refusal))
+    (lost,) = rig.tell(rig.core.hear, rig.engine, rig.engine.peers[0], refusal, rig.now)
     assert isinstance(lost, effects.EngineLost)
     assert "does not know this worker any more: who are you?" in str(lost.error)
 
@@ -316,11 +315,11 @@ def test_what_all_have_confirmed_outlives_its_engine() -> None:
     rig = Rig()
     load, part = moving(rig)
     other = rig.begin(ask("s", 20))
-    rig.feed(effects.PartRead(part))
+    rig.tell(rig.core.read, part)
     rig.hear(wire.Confirmed("r", load.attempt))
-    rig.feed(effects.DropEngine(rig.engine, "it restarted"))
+    rig.tell(rig.core.drop, rig.engine, "it restarted")
     assert (load.ended, str(other.error)) == (False, "request s: it restarted")
-    rig.feed(effects.PartPlaced(part))
+    rig.tell(rig.core.placed, part)
     assert load.state == "done"
 
 
@@ -337,7 +336,7 @@ def test_nothing_of_a_request_is_kept_once_it_has_ended() -> None:
         load = rig.begin(ask(f"r{number}"), seconds=1e6, held_by=1e5)
         (part,) = load.parts
         rig.claimed(part)
-        rig.feed(effects.PartPlaced(part))
+        rig.tell(rig.core.placed, part)
         assert rig.hear(wire.Confirmed(part.request, load.attempt)) == "confirmed"
         sizes.append(len(repr(snapshot(rig.core))))
     assert max(sizes) - min(sizes) < 20, "but for the digits of numbers"

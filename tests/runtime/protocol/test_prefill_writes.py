@@ -12,7 +12,7 @@ from tests.runtime.protocol.prefill_bench import END, HERE, LEASE, THERE, Bench,
 from kvplan.plan.types import Blocks
 from kvplan.runtime import errors
 from kvplan.runtime.control.messages import Bye, Failed, Leave, Stopped, WriteRequest, Written, pack
-from kvplan.runtime.protocol import prefill_effects as effects
+from kvplan.runtime.protocol import effects
 from kvplan.runtime.protocol.effects import Counted
 
 A, B = reader(0, push=True), reader(1, push=True)
@@ -55,7 +55,7 @@ def test_what_is_held_is_moved_in_the_step_in_which_it_is_asked_for(bench: Bench
     bench.want(A)
     (move,) = bench.take(effects.MoveWrite)
     assert (move.key, move.layers, sorted(move.runs), move.last) == (KEY, None, ["kv", "state"], True)
-    bench.tell(effects.WriteMoved(KEY, 64))
+    bench.tell(bench.core.writes.moved, KEY, 64)
     assert bench.said(A) == [Written("r", pin, 64)]
     assert phases(bench) == []
     assert bench.core.state.leases.holds()[0].writers == 0
@@ -69,7 +69,7 @@ def test_chunks_are_moved_when_they_are_computed(bench: Bench) -> None:
     bench.want(A)
     assert bench.take(effects.MoveWrite) == []
     for computed, want in ((1, [False]), (1, []), (2, [True])):
-        bench.tell(effects.Computed("r", computed))
+        bench.tell(bench.core.computed, "r", computed)
         bench.round()
         assert [move.last for move in bench.take(effects.MoveWrite)] == want
 
@@ -79,7 +79,7 @@ def test_a_whole_request_is_moved_once_and_when_it_is_computed(bench: Bench) -> 
     bench.claim(A, streamed=True)
     bench.want(A)
     for computed, moves in ((0, 0), (1, 1), (1, 0)):
-        bench.tell(effects.Computed("r", computed))
+        bench.tell(bench.core.computed, "r", computed)
         bench.round()
         assert len(bench.take(effects.MoveWrite)) == moves
 
@@ -96,12 +96,12 @@ def test_what_is_wanted_is_counted_by_what_becomes_of_it(bench: Bench) -> None:
 def test_nothing_is_written_on_when_the_lease_ran_out_meanwhile(bench: Bench) -> None:
     writing(bench)
     bench.now = LEASE
-    bench.tell(effects.Expire())
+    bench.tell(bench.core.expire)
     assert not [one for one in bench.outputs if isinstance(one, effects.Free)], "it is being written from"
     bench.round()
     assert [one.key for one in bench.outputs if isinstance(one, effects.StopWrite)] == [KEY]
     assert "its lease ran out while pin" in bench.said(A)[-1].message
-    bench.tell(effects.WriteSettled(KEY, lost=False))
+    bench.tell(bench.core.writes.settled, KEY, lost=False)
     assert [one.released.why for one in bench.take(effects.Free)] == ["expired"]
 
 
@@ -109,7 +109,8 @@ def test_what_was_written_after_the_lease_ran_out_is_not_written(bench: Bench) -
     """Its last byte came in the step in which the lease ended."""
     writing(bench)
     bench.now = LEASE
-    bench.tell(effects.Expire(), effects.WriteMoved(KEY, 64))
+    bench.tell(bench.core.expire)
+    bench.tell(bench.core.writes.moved, KEY, 64)
     assert {type(one) for one in bench.said(A)} == {Failed}
     assert phases(bench) == []
 
@@ -159,7 +160,7 @@ def test_a_chunk_of_other_blocks_fails_its_write(bench: Bench) -> None:
     bench.claim(A, streamed=True)
     bench.want(A)
     bench.outputs.clear()
-    bench.tell(effects.Computed("r", 1))
+    bench.tell(bench.core.computed, "r", 1)
     bench.round()
     assert [one.error.code for one in bench.outputs if isinstance(one, effects.WriteFailed)] == [errors.LeaseError.code]
     assert "the hold has other blocks of group 'kv'" in refused(bench)
@@ -170,20 +171,21 @@ def test_who_cannot_be_reached_is_told_so(bench: Bench) -> None:
     bench.hold()
     bench.claim(A)
     bench.outputs.clear()
-    bench.tell(effects.ReaderHeard(A, WriteRequest("r", (0, END), {}, {}, {}), errors.NotBegunError("ask again")))
+    bench.tell(bench.core.inbox.hear, A, WriteRequest("r", (0, END), {}, {}, {}), errors.NotBegunError("ask again"))
     assert "ask again" in refused(bench)
 
 
 @pytest.mark.parametrize("lost", [False, True])
 def test_who_leaves_is_told_when_nothing_is_under_way_and_whether_it_may_still_land(bench: Bench, lost: bool) -> None:
     writing(bench)
-    bench.tell(effects.ReaderHeard(A, Leave("r")))
+    bench.tell(bench.core.inbox.hear, A, Leave("r"))
     assert [one.key for one in bench.outputs if isinstance(one, effects.StopWrite)] == [KEY]
     assert (bench.said(A), phases(bench)) == ([], ["ENDED"])
-    bench.tell(effects.WriteSettled(KEY, lost))
+    bench.tell(bench.core.writes.settled, KEY, lost=lost)
     assert (bench.said(A), phases(bench)) == ([Stopped("r", lost)], [])
     # Who asks once more is told the same, and of a stranger nothing is known.
-    bench.tell(effects.ReaderHeard(A, Leave("r")), effects.Stranger(b"x", Leave("r")))
+    bench.tell(bench.core.inbox.hear, A, Leave("r"))
+    bench.tell(bench.core.inbox.stranger, b"x", Leave("r"))
     assert next(one.message for one in bench.outputs if isinstance(one, effects.Reply)) == Stopped("r", lost=True)
     assert bench.said(A) == [Stopped("r", lost)]
 
@@ -193,7 +195,7 @@ def test_who_leaves_what_is_not_written_is_told_at_once(bench: Bench) -> None:
     assert bench.hear(A, Leave("r")) == [Stopped("r", lost=False)]
     bench.claim(A)
     bench.want(A)
-    bench.tell(effects.WriteMoved(KEY, 64))
+    bench.tell(bench.core.writes.moved, KEY, 64)
     assert bench.hear(A, Leave("r")) == [Stopped("r", lost=False)]
 
 
@@ -205,7 +207,7 @@ def test_another_workers_leave_stops_no_write(bench: Bench) -> None:
 
 def test_a_reader_that_is_dropped_ends_its_own_writes(bench: Bench) -> None:
     writing(bench, A, B)
-    bench.tell(effects.ReaderHeard(B, Bye()))
+    bench.tell(bench.core.inbox.hear, B, Bye())
     assert [one.key for one in bench.take(effects.StopWrite)] == [effects.WriteKey(B, "r")]
 
 
@@ -216,11 +218,9 @@ def test_requests_whose_connection_broke_are_remembered_up_to_a_number(
     for name in "rs":
         bench.hold(name)
         bench.claim(A, name)
-        bench.tell(effects.ReaderHeard(A, WriteRequest(name, (0, END), {}, pack(HERE), pack(THERE))))
-        bench.tell(
-            effects.WriteBroken(effects.WriteKey(A, name), errors.PeerLostError("gone")),
-            effects.WriteSettled(effects.WriteKey(A, name), False),
-        )
+        bench.tell(bench.core.inbox.hear, A, WriteRequest(name, (0, END), {}, pack(HERE), pack(THERE)))
+        bench.tell(bench.core.writes.broken, effects.WriteKey(A, name), errors.PeerLostError("gone"))
+        bench.tell(bench.core.writes.settled, effects.WriteKey(A, name), lost=False)
     assert [bench.hear(A, Leave(name)) for name in "rs"] == [[Stopped("r", lost=False)], [Stopped("s", lost=True)]]
 
 
@@ -230,11 +230,11 @@ def test_stopped_is_said_once_all_that_was_given_up_is_over(bench: Bench) -> Non
     bench.meet(AGAIN)
     bench.claim(AGAIN)
     bench.want(AGAIN)
-    bench.tell(effects.ReaderHeard(AGAIN, Leave("r", alone=True)))
+    bench.tell(bench.core.inbox.hear, AGAIN, Leave("r", alone=True))
     assert [one.reader for one in bench.outputs if isinstance(one, effects.Drop)] == [A]
-    bench.tell(effects.WriteSettled(effects.WriteKey(AGAIN, "r"), lost=False))
+    bench.tell(bench.core.writes.settled, effects.WriteKey(AGAIN, "r"), lost=False)
     assert bench.said(AGAIN)[1:] == []
-    bench.tell(effects.WriteSettled(KEY, lost=True))
+    bench.tell(bench.core.writes.settled, KEY, lost=True)
     assert bench.said(AGAIN) == [Stopped("r", lost=True)]
 
 
@@ -244,33 +244,34 @@ def test_a_request_that_ends_ends_what_is_written_of_it(bench: Bench) -> None:
     assert [one.key for one in bench.outputs if isinstance(one, effects.StopWrite)] == [KEY]
     assert [type(one) for one in bench.said(A)] == [Failed, Failed]
     assert phases(bench) == ["ENDED"]
-    bench.tell(effects.ReaderHeard(A, Leave("r")))
+    bench.tell(bench.core.inbox.hear, A, Leave("r"))
     assert not [one for one in bench.outputs if isinstance(one, effects.Free)]
-    bench.tell(effects.WriteSettled(KEY, lost=False))
+    bench.tell(bench.core.writes.settled, KEY, lost=False)
     assert [one.released.why for one in bench.take(effects.Free)] == ["withdrawn"]
 
 
 @pytest.mark.parametrize("dead", [False, True])
 def test_a_dropped_engine_pins_what_is_written_to_it_unless_it_is_dead(bench: Bench, dead: bool) -> None:
     writing(bench)
-    bench.tell(effects.DropReaders("decode", dead))
+    bench.tell(bench.core.drop_engine, "decode", dead=dead)
     assert {(one.key, one.dead) for one in bench.take(effects.StopWrite)} == {(KEY, False), (KEY, dead)}
-    bench.tell(effects.WriteSettled(KEY, lost=False, under_way=True) if dead else effects.Expire())
+    if dead:
+        bench.tell(bench.core.writes.settled, KEY, lost=False, under_way=True)
     bench.now = LEASE
-    bench.tell(effects.Expire())
+    bench.tell(bench.core.expire)
     assert len(bench.take(effects.Free)) == dead
     # Of what is buried nobody says that it has stopped: who waits for that asks again.
     bench.meet(AGAIN)
     assert bench.hear(AGAIN, Leave("r")) == []
-    bench.tell(effects.WriteSettled(KEY, lost=False))
+    bench.tell(bench.core.writes.settled, KEY, lost=False)
     assert bench.hear(AGAIN, Leave("r")) == [Stopped("r", lost=False)]
 
 
 def test_a_worker_that_closes_or_suspends_waits_for_nothing_that_is_buried(bench: Bench) -> None:
     writing(bench)
-    bench.tell(
-        effects.DropReaders("decode", dead=True), effects.WriteSettled(KEY, lost=False, under_way=True), effects.Close()
-    )
+    bench.tell(bench.core.drop_engine, "decode", dead=True)
+    bench.tell(bench.core.writes.settled, KEY, lost=False, under_way=True)
+    bench.tell(bench.core.close)
     assert (phases(bench), bench.core.busy) == ([], False)
     bench.meet(AGAIN)
     assert bench.hear(AGAIN, Leave("r")) == [Stopped("r", lost=True)], "what was sent may still land"
@@ -279,27 +280,27 @@ def test_a_worker_that_closes_or_suspends_waits_for_nothing_that_is_buried(bench
 @pytest.mark.parametrize("error", [errors.TransferError("no"), errors.PeerLostError("gone"), ValueError("bad")])
 def test_a_write_that_breaks_fails_its_request(bench: Bench, error: Exception) -> None:
     writing(bench)
-    bench.tell(effects.WriteBroken(KEY, error), effects.WriteBroken(KEY, error))
+    bench.tell(bench.core.writes.broken, KEY, error)
+    bench.tell(bench.core.writes.broken, KEY, error)
     code = error.code if isinstance(error, errors.KvplanError) else errors.TransferError.code
     assert [one.error.code for one in bench.outputs if isinstance(one, effects.WriteFailed) and one.ends] == [code]
     assert [one.code for one in bench.said(A)] == [code]
-    bench.tell(effects.WriteSettled(KEY, lost=False), effects.ReaderHeard(A, Leave("r")))
+    bench.tell(bench.core.writes.settled, KEY, lost=False)
+    bench.tell(bench.core.inbox.hear, A, Leave("r"))
     assert bench.said(A) == [Stopped("r", lost=isinstance(error, errors.PeerLostError))]
 
 
 def test_what_is_given_up_while_its_last_byte_lands_is_settled(bench: Bench) -> None:
     writing(bench)
-    bench.tell(effects.ReaderHeard(A, Leave("r")), effects.WriteMoved(KEY, 64))
+    bench.tell(bench.core.inbox.hear, A, Leave("r"))
+    bench.tell(bench.core.writes.moved, KEY, 64)
     assert (bench.said(A), phases(bench)) == ([Stopped("r", lost=False)], [])
 
 
 def test_completions_of_a_write_that_is_over_change_nothing(bench: Bench) -> None:
     writing(bench)
-    bench.tell(effects.WriteMoved(KEY, 64))
+    bench.tell(bench.core.writes.moved, KEY, 64)
     bench.outputs.clear()
-    for late in (
-        effects.WriteMoved(KEY, 64),
-        effects.WriteSettled(KEY, lost=True),
-        effects.WriteBroken(KEY, ValueError()),
-    ):
-        assert bench.tell(late) == []
+    writes = bench.core.writes
+    assert bench.tell(writes.moved, KEY, 64) == bench.tell(writes.settled, KEY, lost=True) == []
+    assert bench.tell(writes.broken, KEY, ValueError()) == []

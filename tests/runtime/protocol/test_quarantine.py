@@ -12,11 +12,9 @@ from kvplan.runtime.clock import LONGEST_ROUND
 from kvplan.runtime.control import messages as wire
 from kvplan.runtime.control.messages import Leave
 from kvplan.runtime.errors import QuarantinedError
-from kvplan.runtime.protocol import decode_effects as effects
-from kvplan.runtime.protocol.effects import Unsent
-from kvplan.runtime.protocol.ledger import BlockLedger
+from kvplan.runtime.protocol.effects import Stop
 from kvplan.runtime.protocol.loads import Load
-from kvplan.runtime.protocol.quarantine import ASK
+from kvplan.runtime.protocol.quarantine import ASK, BlockLedger
 
 SIDE = Side(
     "d", "", (Group("a", "tokens", 4, 4, 1, 0), Group("b", "tokens", 4, 4, 1, 0), Group("c", "state", 0, 0, 1, 1)), ()
@@ -49,8 +47,8 @@ def given_up(rig: Rig, name: str = "r", block: int = 3) -> Load:
     load = rig.begin(ask(name, block))
     for part in load.parts:
         rig.claimed(part)
-    rig.feed(effects.Fail(load, errors.CancelledTransferError(f"request {name} was cancelled")))
-    assert rig.of(effects.Stop) == [], "nothing was handed over to be moved here"
+    rig.fail(load, errors.CancelledTransferError(f"request {name} was cancelled"))
+    assert rig.of(Stop) == [], "nothing was handed over to be moved here"
     return load
 
 
@@ -98,9 +96,9 @@ def test_what_was_sent_by_a_connection_that_broke_lingers_for_as_long_as_rounds_
     given_up(rig)
     rig.tick()
     if how == "gone":
-        rig.feed(effects.PeersGone(frozenset(rig.engine.peers)))
+        rig.core.loads.quarantine.gone(rig.engine.peers)
     elif how == "dead":
-        rig.feed(effects.PeersDead(frozenset({"p0"})))
+        rig.core.loads.quarantine.bury({"p0"})
     else:
         assert rig.hear(wire.Stopped("r", lost=how == "stopped"), broken=how == "broken") == "stopped"
     # A pause of who polls lets nothing land.
@@ -116,9 +114,10 @@ def test_what_was_sent_by_a_connection_that_broke_lingers_for_as_long_as_rounds_
 def test_a_writer_that_is_met_again_was_not_gone() -> None:
     rig = Rig(push=True, lingers=1.0)
     given_up(rig)
-    rig.feed(effects.PeersGone(frozenset(rig.engine.peers)))
+    rig.core.loads.quarantine.gone(rig.engine.peers)
     before, rig.engine = rig.engine, engine(rig.plan, push=True)
-    rig.feed(effects.DropEngine(before, "replaced"), effects.EngineMet(rig.engine, follow=True))
+    rig.tell(rig.core.drop, before, "replaced")
+    rig.tell(rig.core.meet, rig.engine, follow=True)
     quiet(rig)
     for _ in range(100):
         rig.tick(1)
@@ -132,7 +131,7 @@ def test_a_writer_that_is_met_again_was_not_gone() -> None:
 def test_the_death_of_one_worker_ends_nothing_of_another() -> None:
     rig = Rig(push=True, workers=2)
     given_up(rig)
-    rig.feed(effects.PeersDead(frozenset({"p1"})))
+    rig.core.loads.quarantine.bury({"p1"})
     rig.tick()
     rig.tick(1)
     assert kept(rig)
@@ -145,7 +144,7 @@ def test_what_could_not_be_said_is_said_again() -> None:
     rig.tick()
     quiet(rig)
     full = errors.PeerLostError("its line is full")
-    rig.feed(Unsent(load.parts[0].peer, Leave("r"), full))
+    rig.tell(rig.core.unsent, load.parts[0].peer, Leave("r"), full)
     rig.tick()
     assert quiet(rig) == [Leave("r", alone=True)]
     rig.tick()
@@ -161,7 +160,7 @@ def test_a_worker_that_has_another_memory_now_is_not_followed() -> None:
     other = engine(rig.plan, push=True)
     (peer,) = other.peers
     object.__setattr__(peer, "name", "p0 anew")
-    rig.feed(effects.EngineMet(other, follow=True))
+    rig.tell(rig.core.meet, other, follow=True)
     rig.tick()
     assert quiet(rig) == []
     assert load.parts[0].peer is rig.engine.peers[0]
@@ -173,10 +172,10 @@ def test_reads_under_way_keep_their_blocks_and_their_peer() -> None:
     load = rig.begin(ask())
     (part,) = load.parts
     rig.claimed(part, PIN)
-    rig.feed(effects.Fail(load, errors.CancelledTransferError("cancelled")))
-    assert [one.part for one in rig.of(effects.Stop)] == [part]
+    rig.fail(load, errors.CancelledTransferError("cancelled"))
+    assert [one.part for one in rig.of(Stop)] == [part]
     rig.tick(50)
     assert (kept(rig), rig.core.loads.quarantine.busy()) == ([3, 4, 5], {"p0"})
-    rig.feed(effects.PartSettled(part))
+    rig.tell(rig.core.settled, part)
     rig.tick()
     assert (kept(rig), rig.core.loads.quarantine.busy()) == ([], set())

@@ -17,7 +17,6 @@ from kvplan.runtime.control.card import encode, together, unseal
 from kvplan.runtime.control.messages import ToDecode, ToPrefill
 from kvplan.runtime.control.outbox import LineState, Outbox
 from kvplan.runtime.errors import CardError, NotBegunError, PeerLostError, TransportError
-from kvplan.runtime.staging.buffers import MOST_THREADS
 from kvplan.runtime.transport.handles import HandleState
 from kvplan.runtime.transport.inmemory import CopyTransfer, Hub
 
@@ -219,7 +218,7 @@ class Executor:
     """Runs what it is given when the simulation says so."""
 
     def __init__(self, net: Net, *_: object) -> None:
-        self.net = net
+        self.net, self.futures = net, list[Future[Any]]()
 
     def submit(self, call: Callable[..., Any], *arguments: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -233,10 +232,12 @@ class Executor:
                 future.set_exception(error)
 
         self.net.tasks.append(run)
+        self.futures.append(future)
         return future
 
-    def shutdown(self, **_: Any) -> None:
-        pass
+    def shutdown(self, *, cancel_futures: bool = False, **_: Any) -> None:
+        for future in self.futures if cancel_futures else ():
+            future.cancel()
 
 
 class Late(CopyTransfer):
@@ -314,6 +315,5 @@ def speak(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kvplan.runtime.control.handshake.ControlClient", through(Line))
     monkeypatch.setattr("kvplan.runtime.control.handshake.time", SimpleNamespace(sleep=net.sleep))
     monkeypatch.setattr("kvplan.runtime.checksum.background.ThreadPoolExecutor", through(Executor))
-    monkeypatch.setattr("kvplan.runtime.staging.buffers.ThreadPoolExecutor", through(Executor))
+    monkeypatch.setattr("kvplan.runtime.staging.buffers.copy_threads", through(Executor))
     monkeypatch.setattr("kvplan.runtime.staging.staged.AT_ONCE", net.draw.choice((0, 100, 1000)))
-    monkeypatch.setattr("kvplan.runtime.staging.buffers.THREADS", net.draw.choice((1, MOST_THREADS)))

@@ -8,13 +8,11 @@ import pytest
 from tests.runtime.helpers.staging import Gate
 
 from kvplan.runtime import Counters
-from kvplan.runtime.staging.buffers import Stage
 
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    """Copies on threads stop at it; who polls, the test itself, makes none: it would stop there, too."""
-    monkeypatch.setattr(Stage, "help", lambda _: None)
+    """Copies on threads stop at it."""
     made = Gate(monkeypatch)
     yield made
     made.go.set()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -142,7 +140,7 @@ def test_threads_that_copy_speak_of_the_device_first(monkeypatch: pytest.MonkeyP
     entered, did = list[str](), list[str]()
     monkeypatch.setattr(buffers, "enter", lambda _: entered.append(threading.current_thread().name))
     rig = Rig()
-    assert entered == ["MainThread"]
+    assert "MainThread" in entered
     rig.stage.copy(lambda _: did.append(threading.current_thread().name), at_once=False).result(10)
     rig.stage.close()
     assert set(did) < set(entered)
@@ -247,105 +245,16 @@ def test_as_many_copies_as_there_are_threads_are_made_at_once_and_told_of() -> N
     rig.stage.close()
 
 
-def test_who_polls_makes_a_copy_that_no_thread_has_begun_where_a_round_lends_nothing() -> None:
-    rig, go, made = Rig(), threading.Event(), list[threading.Thread]()
-
-    def slow(_: object) -> None:
-        go.wait(10)
-
-    busy = [rig.stage.copy(slow, False) for _ in range(THREADS)]
-    while rig.stage.inspected().copies:
-        pass
-    waiting = [rig.stage.copy(lambda _: made.append(threading.current_thread()), False) for _ in range(2)]
-    rig.stage.borrow("a slice", "peer")
-    rig.stage.help()
-    assert not made
-    rig.stage.begin()
-    rig.stage.help()
-    assert (made, waiting[0].done(), waiting[1].done()) == ([threading.current_thread()], True, False)
-    waiting[1].cancel()
-    rig.stage.help()
-    go.set()
-    for future in busy:
-        future.result(10)
-    rig.stage.close()
-    assert len(made) == 1
-
-
-def test_a_copy_that_no_thread_can_be_started_for_is_never_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who asked for it is told at once: its buffer and its blocks are somebody else's then."""
-    rig, made = Rig(), list[str]()
+def test_a_stage_whose_threads_cannot_be_started_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No copy is refused later: its buffer and its blocks would be somebody else's when a thread made it after all."""
 
     def refused(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refused)
-        with pytest.raises(RuntimeError, match="new thread"):
-            rig.stage.copy(lambda _: made.append("refused"), False)
-    assert not rig.stage.behind
-    rig.stage.help()
-    rig.stage.copy(lambda _: made.append("next"), False).result(10)
-    rig.stage.close()
-    assert made == ["next"]
-
-
-def test_a_copy_that_somebody_has_begun_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The executor queues what it is given before it finds that no thread can be started."""
-    rig, made = Rig(), list[str]()
-
-    def refused(pool: ThreadPoolExecutor, begin: Callable[[Any], None], maker: object) -> None:
-        begin(maker)
-        raise RuntimeError("can't start new thread")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ThreadPoolExecutor, "submit", refused)
-        future = rig.stage.copy(lambda _: made.append("begun"), False)
-    assert future.done()
-    rig.stage.close()
-    assert made == ["begun"]
-
-
-def test_closing_from_within_a_copy_of_who_polls_does_not_wait_for_itself() -> None:
-    """A signal's handler may close a worker whose thread helps."""
-    rig, go = Rig(), threading.Event()
-
-    def slow(_: object) -> None:
-        go.wait(10)
-
-    def closing(_: object) -> None:
-        go.set()
-        rig.stage.close()
-
-    futures = [rig.stage.copy(slow, False) for _ in range(THREADS)]
-    while rig.stage.inspected().copies:
-        pass
-    futures.append(rig.stage.copy(closing, False))
-    rig.stage.help()
-    assert all(future.done() for future in futures)
-
-
-def test_what_ends_programs_ends_a_copy_of_who_polls_and_is_raised_once() -> None:
-    rig, go = Rig(), threading.Event()
-
-    def slow(_: object) -> None:
-        go.wait(10)
-
-    def interrupted(_: object) -> None:
-        raise KeyboardInterrupt
-
-    busy = [rig.stage.copy(slow, False) for _ in range(THREADS)]
-    while rig.stage.inspected().copies:
-        pass
-    future = rig.stage.copy(interrupted, False)
-    with pytest.raises(KeyboardInterrupt):
-        rig.stage.help()
-    assert isinstance(future.exception(0), RuntimeError)
-    rig.stage.help()
-    go.set()
-    for one in busy:
-        one.result(10)
-    rig.stage.close()
+        with pytest.raises(RegisterError, match="raise the limit"):
+            Rig()
 
 
 @pytest.mark.parametrize("at_once", [True, False])

@@ -30,13 +30,13 @@ from tests.runtime.helpers.worlds import World, world
 from kvplan.runtime import Counters, DecodeWorker, PrefillWorker, Slot
 from kvplan.runtime.control.messages import Done
 from kvplan.runtime.decode.transfer import Transfer
-from kvplan.runtime.decode.unpacks import PageUnpacks
 from kvplan.runtime.errors import LeaseError, RegisterError, TransferError
 from kvplan.runtime.plans.catalog import FixedPlans
 from kvplan.runtime.protocol.load_table import LoadTable
 from kvplan.runtime.staging import buffers
 from kvplan.runtime.staging.buffers import BUFFERS
-from kvplan.runtime.staging.lent import LentMove, PeerStage, StageControl
+from kvplan.runtime.staging.lending import LentPieces
+from kvplan.runtime.staging.lent import LentMove, PeerStage
 
 
 @pytest.fixture
@@ -202,16 +202,14 @@ def test_a_reader_that_lends_nothing_and_says_that_it_is_done_keeps_no_blocks(
     made: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whom nothing is promised any more is not written to, though it lives and claims other requests."""
-    asking = dict[PageUnpacks, StageControl]()
-    monkeypatch.setattr(
-        PageUnpacks, "_lend", lambda unpacks, name, number, piece, control: asking.update({unpacks: control})
-    )
+    asking = set[LentPieces]()
+    monkeypatch.setattr(LentPieces, "advance", lambda pieces, number, piece: asking.add(pieces))
     monkeypatch.setattr(LoadTable, "claims", lambda *_: ((), frozenset()))
     transfer = begun(made, "quiet")
     run(made, lambda: len(asking) == len(transfer.parts))
     # Each worker believes what is said of its own pin.
-    for part, control in itertools.product(transfer.parts, asking.values()):
-        control.say(Done("quiet", part.pin or 0, transfer.attempt))
+    for part, pieces in itertools.product(transfer.parts, asking):
+        pieces.say(Done("quiet", part.pin or 0, transfer.attempt))
     assert made.released() == {("quiet", "finished")}
     assert isinstance(transfer.error, LeaseError)
     run(made, lambda: made.decode[0].settled(transfer) and unused(made))

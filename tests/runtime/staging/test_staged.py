@@ -53,7 +53,7 @@ class Staged:
 
     def _at_peer(self, theirs: int, ours: int, runs: dict[str, Runs], layers: frozenset[int] | None) -> None:
         ends = self.world, theirs, ours, self.size
-        peer = LendingPeer(*ends, runs) if self.push else PackingPeer(*ends)
+        peer = LendingPeer(*ends) if self.push else PackingPeer(*ends)
         link = self.world.link(theirs, ours, self.push, layers, None, peer.stage)
         self.bytes += self.world.execute(link, runs, 3000, peer.step, foreseen=self.foreseen).meter.staged
         link.release()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from typing import Any
-from weakref import WeakSet
 
 import pytest
 from tests.runtime.helpers.made import instances
@@ -15,7 +14,6 @@ from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World
 
 from kvplan.runtime import Sample, Transfer
-from kvplan.runtime.control.outbox import Outbox
 from kvplan.runtime.errors import TransferError
 from kvplan.runtime.protocol.phases import Phase
 from kvplan.runtime.staging.buffers import SHARE, Stage
@@ -122,31 +120,6 @@ def test_closing_ends_what_was_confirmed_and_is_still_copied(made: World, gate: 
     assert not closing.is_alive()
     assert isinstance(transfer.error, TransferError)
     assert "was closed" in str(transfer.error)
-
-
-def test_all_is_said_before_who_polls_copies(made: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    unsaid, helped, boxes = list[int](), Stage.help, WeakSet[Outbox]()
-    put = Outbox.put
-
-    def noted(box: Outbox, message: bytes) -> bool:
-        if threading.current_thread() is threading.main_thread():
-            boxes.add(box)
-        return put(box, message)
-
-    def help_(stage: Stage) -> None:
-        if threading.current_thread() is threading.main_thread():
-            unsaid.extend(len(box) for box in boxes)
-        helped(stage)
-
-    monkeypatch.setattr(Outbox, "put", noted)
-
-    monkeypatch.setattr(Stage, "help", help_)
-    monkeypatch.setattr(Stage, "behind", True)
-    transfer = begun(made)
-    run(made, lambda: transfer.ended)
-    assert transfer.error is None
-    assert unsaid
-    assert not any(unsaid)
 
 
 @pytest.mark.usefixtures("made")

@@ -50,10 +50,8 @@ def link(prefill: Starts, decode: Starts) -> PreparedLink:
     there, here = InMemory(hub), InMemory(hub)
     for agent, one in zip((there, here), pools, strict=True):
         agent.register(one.geometry.regions, "DRAM")
-    return prepare.link(
-        plan(), prefill_worker=0, decode_worker=0, peer=here.add_peer(there.metadata()), transport=here,
-        prefill=pools[0].geometry, decode=pools[1].geometry,
-    )  # fmt: skip
+    peer = here.add_peer(there.metadata())
+    return prepare.link(plan(), PreparedLink(0, 0, peer, False, pools[0].geometry, pools[1].geometry), here)
 
 
 def load_of(one: PreparedLink, p: list[int], d: list[int], tokens: int = 0) -> GatheredSpans:

@@ -18,8 +18,7 @@ from kvplan.runtime.transfer import executor
 from kvplan.runtime.transfer.executor import ExecutorContext, SliceStage, TransferExecutor
 from kvplan.runtime.transfer.gather import GatheredSpans, IndexScratch
 from kvplan.runtime.transfer.limits import AdmissionQueue
-from kvplan.runtime.transfer.posts import over
-from kvplan.runtime.transfer.shared import parts
+from kvplan.runtime.transfer.posts import over, parts
 
 NONE = np.empty((0, 3), np.int64)
 INDEX = np.zeros(1, np.int32)

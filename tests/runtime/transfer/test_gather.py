@@ -47,16 +47,7 @@ def link(
         agent.register(pool.geometry.regions, "DRAM")
     here, there = agents if push else reversed(agents)
     peer = here.add_peer(there.metadata())
-    return prepare.link(
-        made,
-        prefill_worker=0,
-        decode_worker=0,
-        peer=peer,
-        transport=here,
-        prefill=pools[0].geometry,
-        decode=pools[1].geometry,
-        push=push,
-    )
+    return prepare.link(made, PreparedLink(0, 0, peer, push, pools[0].geometry, pools[1].geometry), here)
 
 
 def posted(one: PreparedLink, p: list[int], d: list[int], tokens: tuple[int, int]) -> list[tuple[int, int, int]]:

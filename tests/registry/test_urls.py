@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvplan.runtime.errors import without_credentials
+from kvplan.remote.urls import without_credentials
 
 
 @pytest.mark.parametrize(
