@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -15,15 +16,21 @@ if TYPE_CHECKING:
 
 # What a layer's words may ask for: its number, and which of the times that a model runs it is meant, from 0.
 LAYER, RUN = "layer", "run"
+# From which ratio on (difflib) two keys are one, misspelled.
+NEARLY = 0.92
 Words = tuple[tuple[str, Expr], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class KeysAsked:
-    """The keys that were asked for, and the quoted words, by which entries of mappings are."""
+    """The keys that were asked for, and the quoted words, by which entries of mappings are.
+
+    `missing` are the keys of several words that a configuration does not give: it may call them a little otherwise.
+    """
 
     keys: frozenset[str]
     entries: frozenset[str]
+    missing: frozenset[str]
 
 
 def unread(
@@ -37,7 +44,7 @@ def unread(
     `rules` are those that were applied, whose caches the model has. `apart` are, for each mapping of the chain, keys
     that its class has for something else.
     """
-    asked = _asked(reading, tuple(rules))
+    asked = _asked(reading, tuple(rules), frozenset(key for mapping in chain for key in mapping))
     own = ({key: value for key, value in m.items() if key not in keys} for m, keys in zip(chain, apart, strict=True))
     return tuple(dict.fromkeys(path for mapping in own for path in _unread(mapping, reading, asked, True, "")))
 
@@ -81,8 +88,16 @@ def _unread(
             yield from _unread(value, reading, asked, False, path)
         elif read and isinstance(value, Mapping):
             yield from _unread(value, reading, asked, False, f"{here}.")
-        elif not read and (not outer or key not in reading.inside) and says(value) and suspect(key, reading):
-            yield here
+        elif not read and (not outer or key not in reading.inside) and says(value):
+            yield from (here,) if suspect(key, reading) or (outer and _resembles(key, asked.missing, reading)) else ()
+
+
+def _resembles(key: str, missing: frozenset[str], reading: ConfigRules) -> bool:
+    """Whether a key has all words of one that is missing, or is nearly spelled as one."""
+    word = key.lower()
+    if like(word, reading.aside):
+        return False
+    return any(f"_{name}_" in f"_{word}_" for name in missing) or bool(get_close_matches(word, missing, 1, NEARLY))
 
 
 def says(value: object) -> bool:
@@ -99,14 +114,17 @@ def like(word: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(word, pattern) for pattern in patterns)
 
 
-def _asked(reading: ConfigRules, rules: tuple[Rule, ...]) -> KeysAsked:
+def _asked(reading: ConfigRules, rules: tuple[Rule, ...], given: frozenset[str]) -> KeysAsked:
     """What is asked for by the rules and by those words that are asked for whatever the model is."""
     table, texts = _resolved(reading.words)
     named = {*reading.match, *reading.always}.union(*map(_names, rules))
     keys = frozenset(key for name in named for key in table.get(name, {name}))
     covered = frozenset(key for rule in rules for key in rule.covers)
     quoted = {text for rule in rules for expr in _exprs(rule) for text in _quoted(expr.tree)}
-    return KeysAsked(keys | covered, frozenset(quoted | covered | {t for name in named for t in texts.get(name, ())}))
+    missing = frozenset(key for key in keys - given if "_" in key.strip("_"))
+    return KeysAsked(
+        keys | covered, frozenset(quoted | covered | {t for name in named for t in texts.get(name, ())}), missing
+    )
 
 
 def _exprs(rule: Rule) -> tuple[Expr, ...]:

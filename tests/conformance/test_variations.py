@@ -1,0 +1,87 @@
+"""Configurations as a new architecture might have them: keys under other names, mappings called otherwise.
+
+Each gives the layout that it gave before, or a doubt, or is refused with a next step.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+from tests.conformance.corpus import Configuration, configurations
+from tests.shares import later
+
+from kvplan.dsl.configs.new_model import NewModel, described
+from kvplan.dsl.configs.same_model import parsed
+from kvplan.dsl.lang.foreign_json import parse_foreign
+from kvplan.dsl.library import load
+from kvplan.dsl.text.diagnostics import DslError
+from kvplan.dsl.text.source import SourceSpan
+
+LIBRARY, PLACE = load(), SourceSpan("config.json", 1, 1, 1)
+SMALL = [found for key, found in configurations().items() if key.startswith("tiny--")]
+# Keys by which an engine knows what it serves, and of which type.
+NAMES = ("architectures", "model_type", "dtype", "torch_dtype")
+
+
+def new(config: Mapping[str, Any]) -> NewModel:
+    return described(LIBRARY, parse_foreign(json.dumps(config).encode(), PLACE.path), PLACE)
+
+
+def stored(found: NewModel) -> list[str]:
+    model = parsed(LIBRARY, found.text, found.name, PLACE)
+    caches = ((c.kind, c.layers, sorted((n, e.text) for n, e in c.params.items())) for c in model.caches.values())
+    return sorted(map(repr, caches))
+
+
+def renamed(config: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The configuration with one key under another name, for each key."""
+    for key in (key for key, value in config.items() if key not in NAMES and not isinstance(value, Mapping)):
+        varied = copy.deepcopy(dict(config))
+        varied[f"zz_{key}"] = varied.pop(key)
+        yield varied
+
+
+def attempted(config: Mapping[str, Any]) -> NewModel | str:
+    """What comes of a configuration, or what a refusal says to do."""
+    try:
+        return new(config)
+    except DslError as error:
+        return error.diagnostics[0].help
+
+
+@pytest.mark.parametrize("found", [*SMALL[:2], *later(SMALL[2:])], ids=lambda found: found.key)
+def test_a_key_under_another_name_never_changes_a_layout_without_a_doubt(found: Configuration) -> None:
+    before = new(found.config)
+    for varied in renamed(found.config):
+        after = attempted(varied)
+        assert after, "a refusal says what to do next"
+        silent = isinstance(after, NewModel) and not after.doubts and stored(after) != stored(before)
+        assert not silent, sorted(varied.keys() - found.config.keys())
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "doubted"),
+    [
+        ("num_hidden_layer", 7, True),
+        ("my_num_hidden_layers", 7, True),
+        ("decoder_num_hidden_layers_extra", 7, True),
+        ("vision_num_hidden_layers", 7, False),
+        ("sampling_notes", 7, False),
+    ],
+)
+def test_a_key_that_resembles_a_missing_one_is_a_doubt(key: str, value: int, doubted: bool) -> None:
+    """Here the class says how many layers there are."""
+    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "dtype": "bfloat16"}
+    assert bool(new({**config, key: value}).doubts) is doubted
+
+
+@pytest.mark.parametrize("name", ["backbone", "lm_cfg"])
+def test_a_model_inside_under_an_unknown_name_is_refused_with_that_name(name: str) -> None:
+    inner = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4}
+    with pytest.raises(DslError, match="F002") as error:
+        new({"architectures": ["SeeingForCausalLM"], "model_type": "seeing", name: inner})
+    assert error.value.diagnostics[0].help.startswith(f"if {name} is the model that writes text, call it text_config")
