@@ -12,6 +12,7 @@ import pytest
 from tests.by_hand.moving import moved, same
 from tests.by_hand.pages import Layout, Table, Tensors, beside, blank, by_layer, flat, noise, only, paged, stained
 from tests.by_hand.slicing import Buffers, Bytes, share
+from tests.shares import later
 
 LAYERS, TOKENS = 3, 160
 # Bytes of a token in each tensor; True: every head has its own.
@@ -201,6 +202,9 @@ PAIRS += [
     for tokens in ((0, 64), RAGGED)
 ]
 
+# Four of seven, so that no step of the lists above is left out as a whole.
+NOW = [case for number, case in enumerate(PAIRS) if number % 7 % 2 == 0]
+
 
 def content(case: Pair) -> dict[str, Bytes]:
     """Global tensors; one that all heads share is the same for each of them."""
@@ -220,7 +224,7 @@ def side(case: Pair, number: int, tensors: dict[str, Bytes]) -> Buffers:
     return found
 
 
-@pytest.mark.parametrize("case", PAIRS, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [*NOW, *later(each for each in PAIRS if each not in NOW)], ids=lambda case: case.name)
 def test_keys_and_values(case: Pair) -> None:
     tensors = content(case)
     source = stained(side(case, 0, tensors), side(case, 0, blank(tensors)))

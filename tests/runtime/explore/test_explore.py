@@ -24,7 +24,7 @@ def test_without_trouble_every_order_ends_well(push: bool, chunked: bool) -> Non
 
 @pytest.mark.parametrize(("push", "chunked"), WAYS, ids=IDS)
 def test_one_trouble_at_any_point_breaks_no_law(push: bool, chunked: bool) -> None:
-    found = space(("a", "a"), push, chunked, 1, depth=8 if chunked else 9)
+    found = space(("a", "a"), push, chunked, 1, depth=7 if chunked else 8)
     assert found.states > 300
 
 
