@@ -152,7 +152,7 @@ def _check_tensor(both: CachePair, prefill: BoundTensor, decode: BoundTensor) ->
 
 
 def _geometry(tensor: BoundTensor, other: BoundTensor) -> str:
-    """Where a tensor's axes are unlike another's: `tap 3`, `a row per 4 tokens`."""
+    """The axes of a tensor that differ from another's: `tap 3`, `a row per 4 tokens`."""
     axes = [f"{axis} {extent}" if extent else axis for axis, extent in tensor.axes if (axis, extent) not in other.axes]
     rows = [f"a row per {tensor.tokens_per_row} tokens"] if tensor.tokens_per_row != other.tokens_per_row else []
     return " and ".join([*axes, *rows]) or f"the axes {', '.join(axis for axis, _ in tensor.axes)}"

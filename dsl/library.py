@@ -203,7 +203,7 @@ class Library:
         return self._as("fleet", open_document(path), self._fleet)
 
     def _parse(self, sink: Sink, file_type: str, document: YamlDocument, name: str) -> None:
-        """Report the errors of a file; a mistake of a family is told once."""
+        """Report the errors of a file; a mistake of a family is reported once."""
         parsers: Mapping[str, Callable[[Sink, YamlDocument, str], object]] = {
             "kind": self._kind, "engine": self._engine, "model": self._model, "config": _config,
             "deployment": self._deployment, "machine": _machine, "fleet": self._fleet,
@@ -226,7 +226,7 @@ class Library:
             help = f"it begins with {file_type}: NAME"
             sink.add("K005", f"expected a {file_type}, not a {other}", document.root.span, help=help)
         if other != file_type:
-            # What keys there are was told of another type, and would be told again, as unknown ones of this.
+            # The keys were reported for another type, and would be reported again, as unknown ones of this.
             raise DslError(*sink.errors)
         made = parse(sink, document, name or own)
         if sink.errors:

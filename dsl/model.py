@@ -142,7 +142,7 @@ class Kind:
 
     `needs` None: all tokens. `ring`: how many tokens a ring keeps. `match`: where a configuration has such caches.
     `tensors` and `storage` are those of a record that is none of the `variants`; `variant` names the one that it is.
-    `doubts` are on numbers that can be and seldom are meant.
+    `doubts` are on numbers that are possible, but usually not meant.
     """
 
     name: str
@@ -257,7 +257,7 @@ class GroupRules:
 
     `overlay` (false, true, or `{option}`): whether groups share memory. `stretch` (numerator, denominator): by_page
     takes the largest bucket's size where it is less than this times the smallest. The rest is by_retention's: the
-    tokens of a cache's `block` before pages are made alike (None: those derived), the bytes that its `page` has at
+    tokens of a cache's `block` before pages are made equal (None: those derived), the bytes that its `page` has at
     least, by kind, store or `default`, whether layers lie `inside` blocks, and whether a page is `rigid`: it may hold
     more tokens, but no padding.
     """

@@ -67,7 +67,7 @@ def distinct(ids: Ints) -> Ints:
 
 
 def bounds(ids: Ints) -> tuple[int, int]:
-    """The least and the most of some ids. Of a few a list tells them sooner than numpy, which needs a microsecond."""
+    """The least and the most of some ids. A list is faster than numpy for a few, which needs a microsecond."""
     if ids.size > FEW:
         return int(ids.min()), int(ids.max())
     few = ids.tolist()

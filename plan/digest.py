@@ -31,7 +31,7 @@ def side(value: Side) -> str:
 
 def plan(value: Plan) -> str:
     """Digest of what a plan does: both sides, model, options, pairs, reads and contract, not titles."""
-    # Many decode workers may read alike.
+    # Many decode workers may have equal reads.
     alike = {reads: digest(reads) for reads in dict.fromkeys(value.reads)}
     return digest(
         {

@@ -14,7 +14,7 @@ from kvplan.plan.errors import BadRequestError
 from kvplan.plan.types import Ints, Plan, Planes, Read, Worker
 
 Layers = frozenset[int]
-# Unlike sets of layers that are prepared for: who offers chunks names them.
+# The sets of layers that are prepared: chunks name them.
 MOST_SETS = 1024
 # Workers whose layers are kept.
 MOST_WORKERS = 1024

@@ -73,8 +73,8 @@ class RequestRules:
         """The request with every number an int and every block id an int64, copied, so that nobody changes it later.
 
         Raises BadRequestError where it does not fit; `prefill` and `decode` are pool sizes by group. A pool that is not
-        known (a group that this worker holds nothing of) bounds nothing. Of a request that is `fed` in chunks, prefill
-        tables may lack: chunks bring them. Of a whole hit all may.
+        known (a group that this worker holds nothing of) bounds nothing. Prefill tables of a request that is `fed`
+        in chunks may be missing: chunks bring them. All tables of a whole hit may be missing.
         """
         check_id(request.id)
         tokens, lengths = checked_range(request.tokens), checked_lengths(self._lengths, request.lengths)

@@ -186,12 +186,12 @@ class PageRange:
 class Table:
     """What is read for one block: `page` for a whole page against a whole page, `token` for one token of a run.
 
-    `page` is empty where the two sides' pages hold unlike numbers of tokens; `token` is empty for states.
+    `page` is empty if the two sides' pages hold different numbers of tokens; `token` is empty for states.
 
-    Where it pays, bytes go by way of a stage, a buffer that has the image of one side's pages: their ranges, one after
+    If that costs less, bytes go through a stage, a buffer with an image of one side's pages: their ranges, one after
     the other. With `unpack`, ranges of prefill pages, these travel as they lie, and decode has the table copy from the
-    image; with `pack`, ranges of decode pages, prefill has the table copy into the image, and that travels. Where there
-    are both, what is pulled is unpacked, and what is pushed packed: who posts has the stage. Every nest lies in one
+    image; with `pack`, ranges of decode pages, prefill has the table copy into the image, and that travels. With
+    both, pull uses `unpack` and push uses `pack`: the side that posts owns the buffer. Every nest lies in one
     range; those of `pack` are filled to the last byte. Empty: spans go straight to their place.
     """
 
@@ -229,7 +229,7 @@ class Read:
     `holds` are the global intervals on the split axes that this read covers, `layers` the global layer numbers. A cache
     that is called as its pair may be left out.
     The table counts planes from `first` and bytes of a page from `offset`, (those of the prefill worker, those of the
-    decode worker), so that groups and workers that are alike share one.
+    decode worker), so that identical groups and workers share one.
     """
 
     worker: int

@@ -42,7 +42,7 @@ def stored(kind: Kind, cache: Cache, engine: Engine, env: Env, known: Callable[[
     tensors = tuple(_tensor(spec, own) for spec in there)
     if not tensors:
         message = f"cache {cache.name!r} has no tensors: the condition of each is false"
-        raise BadInput("S012", message, f"give the cache itself a `when`, or mend those of kind {kind.name!r}")
+        raise BadInput("S012", message, f"give the cache itself a `when`, or correct those of kind {kind.name!r}")
     _check_split_axes(cache.name, tensors)
     needs = _needs(cache.name, cache.needs or kind.needs, own)
     storage = _storage(cache.name, kind, record, engine, env, known)
@@ -128,14 +128,14 @@ def _extent(tensor: str, axis: str, value: Value | SizeSet) -> int:
 
 
 def _check_split_axes(cache: str, tensors: tuple[BoundTensor, ...]) -> None:
-    """A split axis has one extent per cache, shared out alike, so that one interval says what a worker holds of it."""
+    """A split axis has one extent per cache and one share, so that one interval says what a worker holds of it."""
     for axis in sorted({axis for tensor in tensors for axis, _ in tensor.split}):
         split = [(dict(t.axes)[axis], dict(t.split).get(axis, "nothing")) for t in tensors if axis in dict(t.axes)]
         for said in ([f"has {extent} items" for extent, _ in split], [f"is split over {over}" for _, over in split]):
             unlike = list(dict.fromkeys(said))
             if len(unlike) > 1:
                 message = f"cache {cache!r}: split axis {axis!r} {' and '.join(unlike)}"
-                raise BadInput("S013", message, "give unlike axes unlike names")
+                raise BadInput("S013", message, "give different axes different names")
 
 
 def _needs(cache: str, needs: NeedsRule | None, env: Env) -> Needed:

@@ -35,7 +35,7 @@ def by_rule(cache: BoundCache, engine: Engine, env: Env) -> str:
     value = evaluate(rule, env) if rule else ""
     if value not in ("", *MEMORIES):
         said = f"`memory` of {engine.name} comes out as {value!r} for {cache.name!r}"
-        raise Refused("C114", said, f"mend the engine's file: {', '.join(MEMORIES)}, or '' where it is not said")
+        raise Refused("C114", said, f"correct the engine's file: {', '.join(MEMORIES)}, or '' for none")
     return str(value)
 
 

@@ -57,7 +57,7 @@ def _worker(engine: Engine, env: Env, number: int, at: tuple[int, ...], cut: tup
 def _coordinate(axis: str, value: object, size: object) -> int:
     if not isinstance(value, int) or not isinstance(size, int) or not 0 <= value < size:
         said = f"a worker's coordinate on {axis} comes out as {value}, outside [0, {size})"
-        raise Refused("C112", said, f"mend the engine's rule for {axis}, or give {axis} another size")
+        raise Refused("C112", said, f"correct the engine's rule for {axis}, or give {axis} another size")
     return value
 
 
@@ -79,8 +79,8 @@ def _listed(text: str, layers: int, count: int) -> list[int]:
 
 
 def _by_rule(rule: str, layers: int, count: int) -> list[int]:
-    """Where layers do not come out even, one more for the first stages (`even`), for those before the last one
-    (`remainder_before_last`), or for the last ones (`remainder_last`)."""
+    """Layers of each stage. A remainder goes to the first stages (`even`), to those before the last one
+    (`remainder_before_last`), or to the last ones (`remainder_last`)."""
     each, rest = divmod(layers, count)
     if rule == "even":
         return [each + (stage < rest) for stage in range(count)]

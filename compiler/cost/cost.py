@@ -58,9 +58,9 @@ class StagedMoves:
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """What one decode worker (each of `workers`, which are alike) moves for one pair of groups, straight or `staged`.
+    """What one decode worker (each of the identical `workers`) moves for one pair of groups, straight or `staged`.
 
-    `spans` are rows of its tables per page (per run of tokens where pages are unlike), from one shard of the tokens.
+    `spans` are rows of its tables per page (per run of tokens if pages differ), from one shard of the tokens.
     `descriptors` and `bytes` are per 1024 tokens from token 0, or per request for a state, in the worst case: no two
     logical blocks are adjacent.
     """
@@ -164,7 +164,7 @@ def ends_of(plan: Plan, tokens: int = TOKENS) -> EndsOf:
     """What the cost of every read of a plan depends on, apart from its table."""
     pairs = {pair.name: pair for pair in plan.pairs}
     prefill, decode = _unnamed(plan.prefill), _unnamed(plan.decode)
-    # Workers that are placed alike have the same planes: by identity, as there may be thousands of either.
+    # Workers with equal layouts share their planes: by identity, as there may be thousands of either.
     planes = {id(worker.planes): worker.planes for side in (plan.prefill, plan.decode) for worker in side.workers}
     sizes = {number: _sizes(entries) for number, entries in planes.items()}
 
@@ -188,7 +188,7 @@ def ends_of(plan: Plan, tokens: int = TOKENS) -> EndsOf:
 
 
 def _unnamed(side: Side) -> dict[str, Group]:
-    """Groups by name, without it: those that are alike cost alike."""
+    """Groups by name, without it: identical ones cost the same."""
     return {group.name: replace(group, name="") for group in side.groups}
 
 
@@ -295,7 +295,7 @@ def _descriptors(found: Ints, ends: TableEnds) -> int:
 
 def _ends(found: Ints, ends: TableEnds) -> Ints:
     """Where what follows each span begins: behind it, and behind the bytes that may be bridged, which are those between
-    whole pages where both sides have them alike."""
+    whole pages if they are equal on both sides."""
     size = found[:, rows.BYTES]
     if all(stride == page for stride, page in ends.decode_planes):
         return size

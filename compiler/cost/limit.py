@@ -7,7 +7,7 @@ from kvplan.compiler.errors import Refused
 from kvplan.plan import expand as rows
 from kvplan.plan.types import Nest, Plan, Read
 
-# Of a plan's unlike reads, of a request of `TOKENS` tokens and of one page at least, planes that repeat counted once.
+# A plan's different reads, for `TOKENS` tokens and one page at least; repeated planes count once.
 # Pairs of shipped models come to 300,000 on engines that exist, to half of it in the worst order of all. So many are
 # counted in 1.3 GB and 5 s.
 MOST_SPANS = 1 << 24
@@ -31,7 +31,7 @@ def _refused(worker: int, read: Read, count: int, total: int) -> Refused:
         f"the plan has {total:,} spans for a page or {TOKENS:,} tokens, {count:,} of them in the table of "
         f"{read.pair!r} from prefill worker {read.worker} to decode worker {worker}: {_longest(read)}"
     )
-    help = f"at most {MOST_SPANS:,}: choose orders of which more lies together on both sides, or smaller blocks"
+    help = f"at most {MOST_SPANS:,}: choose orders that keep more together on both sides, or smaller blocks"
     return Refused("C142", said, help)
 
 

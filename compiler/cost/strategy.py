@@ -34,7 +34,7 @@ from kvplan.plan.types import Nest, PageRange, Plan, Read, Table
 
 # A stage takes memory and processor time: it has to win at least this much of the time of going direct.
 WORTH = 0.2
-# Rows of a run of tokens where pages are unlike.
+# Rows of a run of tokens if pages differ.
 RUN = 16
 
 

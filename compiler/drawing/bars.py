@@ -42,7 +42,7 @@ class Level:
 def levels(title: str, body: Sequence[Piece], size: int, around: Around = (), which: str = "each") -> list[Level]:
     """The bar of `body`, then those of the loops in it; what is one span again and again needs no bar of its own.
 
-    Of a loop the first repetition is drawn; `which` says whether it stands for each of them.
+    The first repetition of a loop is drawn; `which` says whether it stands for each of them.
     """
     if len(body) == 1 and isinstance(body[0], DrawnRows) and body[0].count == 1:
         return levels(title, body[0].body, size, (*around, _first(body[0])), which)

@@ -1,4 +1,4 @@
-"""A dump compared with a layout: which dumped layer is which layer of a cache, and what they say that is unlike.
+"""A dump compared with a layout: which dumped layer is which layer of a cache, and how they differ.
 
 Law: dumped layers and pieces of the layout are matched one to one, by number and by what fits; what stays alone, every
 fact of a pair that both know, and who shares a block table with whom, are compared.
@@ -24,7 +24,7 @@ NONE = "none"
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What is unlike: `dump` and `layout` are both values, `layers` the dumped layers (or the layout's) it is about."""
+    """A difference: `dump` and `layout` are both values, `layers` the dumped layers (or the layout's) that have it."""
 
     cache: str
     what: str

@@ -71,7 +71,7 @@ class ProbeMemory:
 
 
 def probe(side: BoundSide, worker: BoundWorker, write: Write) -> tuple[str, ...]:
-    """A line for each tensor of which elements lie elsewhere than the layout says; states are not probed.
+    """A line for each tensor of which elements lie elsewhere than the layout says; states cannot be probed.
 
     Raises BadInput (D015) for a cache that cannot be probed, and for a function that fails.
     """

@@ -67,7 +67,7 @@ def _dtype(expr: Expr | None, every: Sequence[ForeignValues]) -> Answer:
     """The surest answer. Raises BadInput (D013)."""
     known = [a for a in _answers(expr, every) if dtypes.canonical(str(a.value)) in dtypes.SIZES]
     if not known:
-        raise BadInput("D013", "the dump does not say of which element type the model is", "mend the engine's `dump`")
+        raise BadInput("D013", "the dump does not say the model's element type", "correct the engine's `dump`")
     best = min(known, key=lambda answer: bool(answer.doubt))
     return best.giving(dtypes.canonical(str(best.value)))
 

@@ -12,7 +12,7 @@ STATE = "the slot of a state on both sides"
 
 
 def match_text(plan: Plan) -> str:
-    """Comments: what holds of which pairs, those that match alike together."""
+    """Comments: how the blocks of each pair match; pairs with one rule share a comment."""
     alike = grouped((described(plan, pair), pair.name) for pair in plan.pairs)
     return "\n".join(comment(f"{', '.join(names)}: {text}.", "#   ") for text, names in alike.items())
 

@@ -37,7 +37,7 @@ def apart(names: Mapping[object, str], other: Callable[[object], str] | None = N
 
 
 def across(planes: Names, sorts: Iterable[tuple[Names, str]]) -> Iterator[Names]:
-    """The names of several sorts of values, each once in a plan: one that is taken gets its sort's word behind it.
+    """The names of several kinds of values, each once in a plan: one that is taken gets its kind's word behind it.
 
     Those of workers' `planes` stand as they are.
     """
@@ -92,7 +92,7 @@ def of_workers(plan: Plan) -> Names:
 
 
 def of_readers(plan: Plan) -> Names:
-    """`READS_0_TO_3`: what several decode workers read alike, unless it is little."""
+    """`READS_0_TO_3`: the equal reads of several decode workers, unless they are short."""
     users = grouped((reads, number) for number, reads in enumerate(plan.reads))
     often = {reads: found for reads, found in users.items() if len(found) > 1 and len(plan.reads[found[0]]) > 1}
     return apart({reads: f"READS_{_span(found)}" for reads, found in often.items()})

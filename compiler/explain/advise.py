@@ -88,7 +88,7 @@ Watched = Callable[[Sequence[Sides]], Iterable[Sides]]
 def advise(
     library: Library, model: str, prefill: str, decode: str, profile: MachineProfile, watched: Watched = iter
 ) -> Advice:
-    """Every choice of either side by itself, and of both sides alike, by every strategy; each plan is proved.
+    """Every choice of either side by itself, and equal ones of both sides, by every strategy; each plan is proved.
 
     `watched` hands on each pair as it is begun. Raises DslError, BadInput, ProofFailed, and Refused for the pair as
     it is.
@@ -179,9 +179,9 @@ def _figures(moves: Sequence[Moves], strategy: str, profile: MachineProfile) -> 
 
 
 def worth(advice: Advice) -> list[AdvisedPair]:
-    """Of all that it could be what wins time: at each number of changes those that take least, fewest changes first.
+    """The changes that save time: at each number of changes the fastest, fewest changes first.
 
-    Left out is what wins less than a hundredth over fewer changes.
+    Left out is what saves less than a hundredth over fewer changes.
     """
     winners: list[AdvisedPair] = []
     best = advice.now.us

@@ -94,7 +94,7 @@ def _worker(worker: Worker) -> Plain:
 
 
 def _pages(side: Side) -> list[Plain]:
-    """Every unlike page once, drawn as the first of its workers has it."""
+    """Each different page once, as its first worker has it."""
     alike: dict[tuple[object, ...], list[tuple[int, Planes]]] = {}
     for number, worker in enumerate(side.workers):
         for entry in worker.planes:

@@ -1,4 +1,4 @@
-"""Two engines before anything is started: what each keeps, whether plans can be made, what each has to be told.
+"""Two engines before anything is started: what each keeps, whether plans can be made, the settings of each.
 
 In plain values, as `kvplan doctor` says them.
 """
@@ -55,7 +55,7 @@ def examined(library: Library, model: Model, text: str) -> ExaminedSide:
 
 
 def describe_examined(side: ExaminedSide, part: str) -> Plain:
-    """A side with its groups, or its refusal, and how its engine is told; None where there is no connector for it.
+    """A side with its groups, or its refusal, and its engine's settings; None without a connector for it.
 
     `part` is what the engine plays: prefill, decode or both. `unsupported` says why its connector would stop it.
     """
@@ -113,7 +113,7 @@ def refusal(error: Refused | None) -> Plain:
 
 
 def _group(side: Side, group: Group) -> Plain:
-    """Tokens of a block, and the bytes that a page has; several where workers or caches have unlike ones."""
+    """Tokens of a block, and the bytes that a page has; several where workers or caches have different ones."""
     entries = (entry for worker in side.workers for entry in worker.planes if entry.group == group.name)
     pages = sorted({entry.page for entry in entries})
     return {"group": group.name, "store": group.store, "tokens": group.tokens, "ratio": group.ratio, "pages": pages}
@@ -143,7 +143,7 @@ def _start(side: ExaminedSide, serve: Serve, part: str, bound: BoundSide) -> Pla
 
 
 def _told(side: ExaminedSide, serve: Serve, digest: str) -> list[tuple[Setting, str]]:
-    """What the engine is told, in its own words: what the side's text says, and what it would not do by itself."""
+    """The engine's settings in its own words: those of the side's text, and those that are not its defaults."""
     given = parse_side(side.text)
     given.pop("engine", None)
     sizes = mesh_sizes(side.engine, given)

@@ -1,4 +1,4 @@
-"""Derive: the values of an engine's rules for every cache of a side, before and after its pages are made alike."""
+"""Derive: the values of an engine's rules for every cache of a side, before and after its pages are made equal."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def derived(facts: RuleInputs, over: Over) -> DerivedValues:
 
 
 def _measured(facts: RuleInputs, cache: BoundCache | None) -> Env:
-    """What rules may ask before pages are made alike; None for a side without caches."""
+    """What rules may ask before pages are made equal; None for a side without caches."""
     sizes = {ACCEPTED: _accepted(facts, cache)} if facts.engine.kernels else {}
     return {**facts.env, **of_cache(facts.side, facts.workers, cache), **sizes}
 
@@ -109,7 +109,7 @@ def _entry(facts: RuleInputs, cache: BoundCache, env: Env) -> PooledCache:
 
 
 def _tokens(engine: Engine, cache: BoundCache, env: Env) -> int:
-    """Tokens of a block before pages are made alike: the rule's, unless the side says how many it has."""
+    """Tokens of a block before pages are made equal: the rule's, unless the side says how many it has."""
     rule = engine.groups.block or engine.derive["tokens"]
     tokens = _number(cache, "tokens", env["tokens"] if "tokens" in env else _value(engine, rule, env))
     for tensor in cache.tensors:
@@ -120,11 +120,11 @@ def _tokens(engine: Engine, cache: BoundCache, env: Env) -> int:
 
 
 def _number(cache: BoundCache, what: str, value: Value | SizeSet) -> int:
-    return number(value, 0, f"{what} of {cache.name!r}", "a number of tokens or bytes", "mend the engine's rule")
+    return number(value, 0, f"{what} of {cache.name!r}", "a number of tokens or bytes", "correct the engine's rule")
 
 
 def _pooled(pool: PagePool | None, name: str | None) -> Env:
-    """What rules may ask once pages are made alike."""
+    """What rules may ask once pages are made equal."""
     entry = next((e for e in pool.entries if e.cache.name == name), None) if pool else None
     if pool is None or entry is None:
         return {"own_page": 0, "shared_page": pool.page if pool else 0, "fully_allocated": False}
@@ -132,7 +132,7 @@ def _pooled(pool: PagePool | None, name: str | None) -> Env:
 
 
 def _shapes(facts: RuleInputs, pool: PagePool) -> int:
-    """How many unlike pages there are: heads, rows and bytes."""
+    """How many different pages there are: heads, rows and bytes."""
     return len({(*grid(facts.side, facts.workers, e.cache, e.tokens), e.page) for e in pool.entries})
 
 
@@ -145,7 +145,7 @@ def _holds(engine: Engine, expr: Expr, env: Env) -> bool:
     """Whether a condition is true, or a number that is not 0. Raises Refused (C114, C118)."""
     value = _value(engine, expr, env)
     if not isinstance(value, int):
-        raise Refused("C114", f"{expr.text} comes out as {value!r}, not as a condition", "mend the engine's rule")
+        raise Refused("C114", f"{expr.text} comes out as {value!r}, not as a condition", "correct the engine's rule")
     return bool(value)
 
 

@@ -85,8 +85,8 @@ def _table(group: BoundGroup, own: set[int], names: Mapping[frozenset[int], str]
 def _group(name: str, bucket: Bucket, members: Layers, arena: int) -> BoundGroup:
     cache = bucket[0]
     if len({_paged(each) for each in bucket}) > 1:
-        said = f"{' and '.join(each.name for each in bucket)} would share a block table, with unlike blocks or rings"
-        raise Refused("C114", said, "mend the engine's rules for blocks and rings")
+        said = f"{' and '.join(each.name for each in bucket)} would share a block table, with different blocks or rings"
+        raise Refused("C114", said, "correct the engine's rules for blocks and rings")
     ratio = cache.tokens // cache.kernel if cache.kernel else 1
     length, ring = cache.length, cache.ring
     return BoundGroup(name, cache.store, tuple(members), cache.tokens, cache.kernel, ratio, arena, length, ring)

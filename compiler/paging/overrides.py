@@ -101,7 +101,7 @@ def _placed(bind: Bind, over: Over) -> tuple[object, ...] | None:
 
 
 def layout(side: BoundSide) -> tuple[object, ...]:
-    """What is stored and where it lies, on one of every sort of workers. Raises Refused (C10x)."""
+    """What is stored and where, on one worker of each layout. Raises Refused (C10x)."""
     sorts = {(_held(side, worker), worker.layers): worker for worker in side.workers}
     units = [place(side, worker) for worker in sorts.values()]
     stored = [(cache.name, cache.layers, cache.tensors, cache.needs, cache.memory) for cache in side.caches]
@@ -113,12 +113,12 @@ def _held(side: BoundSide, worker: BoundWorker) -> str:
 
 
 def _check_overlaid(bind: Bind, over: Over) -> None:
-    """Refuse overrides that give overlaid groups blocks of unlike size (C139): an id would be the bytes of another."""
+    """Refuse overrides that give overlaid groups different block sizes (C139): an id would be the bytes of another."""
     sizes, plain = _block_sizes(bind(over)[1]), _block_sizes(bind({})[1])
     for arena, found in sizes.items():
         if len({*found.values()}) > 1 and len({*plain.get(arena, {}).values()}) <= 1:
             told = ", ".join(f"{group} {size:,} B" for group, size in found.items())
-            said = f"{', '.join(over)}: groups that overlay each other would have blocks of unlike size: {told}"
+            said = f"{', '.join(over)}: groups that overlay each other would have different block sizes: {told}"
             raise Refused("C139", said, "give all of them the same")
 
 

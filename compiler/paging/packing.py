@@ -1,4 +1,4 @@
-"""Packing: groups whose pages of unlike sizes lie side by side in one block.
+"""Packing: groups whose pages of different sizes lie side by side in one block.
 
 Caches that need the same blocks make a lot. A lot with as many layers of each page size is a pattern that repeats, and
 is cut into groups of as many repeats; states are cut so that they fit the block that the others need anyway.

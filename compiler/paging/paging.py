@@ -111,7 +111,7 @@ def _turns(engine: Engine, side: BoundSide, env: Env) -> tuple[int, int]:
     if ways == 1:
         return 1, 1
     value = evaluate(engine.mesh.interleave, env) if engine.mesh.interleave else 1
-    what, help = "the interleave of the tokens", "mend the interleave of the engine's mesh"
+    what, help = "the interleave of the tokens", "correct the interleave of the engine's mesh"
     return ways, number(value, 1, what, "a number of tokens", help)
 
 

@@ -16,7 +16,7 @@ ONE, PACKED, ALIKE = "one", "packed", "alike"
 
 @dataclass(frozen=True, slots=True)
 class PooledCache:
-    """A cache with the `tokens` of its block (0: a state) and the bytes of a layer's page, before pages are made alike.
+    """A cache with the `tokens` of its block (0: a state) and the bytes of a layer's page, before pages are made equal.
 
     A `rigid` page can hold more tokens, but no padding.
     """
@@ -61,7 +61,7 @@ def pooled(entries: Sequence[PooledCache], inside: bool) -> PagePool:
 
 
 def _with_promoted(entries: Sequence[PooledCache]) -> PagePool:
-    """One group of everything, where windows keep all their blocks; the way out where pages cannot be made alike."""
+    """One group of everything, where windows keep all their blocks; the way out where pages cannot be made equal."""
     full = {entry.tokens for entry in entries if entry.cache.store == "tokens" and not _is_local(entry)}
     local = [entry for entry in entries if _is_local(entry)]
     tokens = next(iter(full)) if len(full) == 1 else None

@@ -1,4 +1,4 @@
-"""Meetings: which groups of the two sides have layers in common, and what a pair of them moves alike."""
+"""Meetings: which groups of the two sides have layers in common, and what a pair of them moves by one rule."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def pair_groups(prefill: BoundSide, decode: BoundSide) -> tuple[GroupPair, ...]:
 
 
 def _meet(theirs: BoundGroup, ours: BoundGroup, decode: BoundSide) -> list[GroupPair]:
-    """One meeting, or one for each sort of tensor where the caches that meet are not needed alike."""
+    """One meeting, or one for each kind of tensor if the caches have different needs."""
     both = set(theirs.members) & set(ours.members)
     caches = [cache for cache in decode.caches if any(name == cache.name for name, _ in both)]
     sorts = grouped(((c.needs, tensor.tokens_per_row), (c.name, tensor.name)) for c in caches for tensor in c.tensors)
@@ -50,7 +50,7 @@ def _meet(theirs: BoundGroup, ours: BoundGroup, decode: BoundSide) -> list[Group
 
 
 def _label(found: list[tuple[str, str]], caches: list[BoundCache], rows: int) -> str:
-    """The caches of one sort, with the tokens of a row where a cache has rows of several sizes."""
+    """The caches of one kind, with the tokens of a row where a cache has rows of several sizes."""
     mine = [cache for cache in caches if any(name == cache.name for name, _ in found)]
     mixed = any(len({tensor.tokens_per_row for tensor in cache.tensors}) > 1 for cache in mine)
     return "+".join(cache.name for cache in mine) + (f"/{rows}" if mixed else "")

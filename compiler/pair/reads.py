@@ -139,7 +139,7 @@ def _matches(
     chosen: Mapping[tuple[str, str], list[ReaderChoice]],
 ) -> Iterator[tuple[BoundCache, BoundTensor, ReaderChoice, PlacedCache, PlacedCache, tuple[int, ...]]]:
     """Every choice of a tensor with the two units that have layers of it."""
-    # Workers that are placed alike have the same units.
+    # Workers with equal layouts have the same units.
     once = {id(units): units for side in (prefill, decode) for units in side.units}
     placings = {number: _by_layer(units) for number, units in once.items()}
     for (name, tensor_name), choices in chosen.items():

@@ -49,7 +49,7 @@ class LocalSizes:
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             said = f"storage of {self.cache.name!r}: {expr.text!r} gives {value!r}, not a size"
             allowed = f"sizes here are whole numbers from {least} up"
-            raise Refused("C101", said, f"{allowed}: mend the expression or what it uses")
+            raise Refused("C101", said, f"{allowed}: correct the expression or what it uses")
         return value
 
 
@@ -152,7 +152,7 @@ def _parts(sizes: LocalSizes) -> tuple[PagedRegion, ...]:
     whole = len(parts) == 1 and volume(parts[0].outer) == 1
     if not whole or not _in_one_piece(parts[0].body, parts[0].page):
         said = f"a page of {cache.name!r} padded to {cache.padded} B: storage {cache.storage.name!r} has its layers in"
-        raise Refused("C107", f"{said} pieces, behind none of which the padding could lie", "choose another order")
+        raise Refused("C107", f"{said} pieces, so that the padding has no place", "choose another order")
     return _regions(replace(sizes, spare=cache.padded - _bytes(parts) // layers))
 
 
@@ -203,11 +203,11 @@ def _blocks(
 def _stride(cache: BoundCache, page: int, stride: Value | Values) -> int:
     if isinstance(stride, bool) or not isinstance(stride, int):
         said = f"the block stride of {cache.name!r} comes out as {stride!r}, not bytes"
-        raise Refused("C114", said, "mend the engine's stride: it gives a number")
+        raise Refused("C114", said, "correct the engine's stride: it gives a number")
     _check_size(cache, stride)
     if stride < page:
         said = f"a page of {cache.name!r} has {page} B, more than its block stride of {stride} B"
-        raise Refused("C102", said, "mend the engine's stride: it is at least `page`")
+        raise Refused("C102", said, "correct the engine's stride: it is at least `page`")
     return stride
 
 
@@ -250,7 +250,7 @@ def _digit(sizes: LocalSizes, item: Repeat, tensors: Sequence[str]) -> tuple[int
     extents = {name: sizes.extents[name][axis.name] for name in tensors}
     if len(set(extents.values())) > 1:
         said = ", ".join(f"{name} {extent}" for name, extent in sorted(extents.items()))
-        said = f"storage of {sizes.cache.name!r}: one loop over {axis.name!r}, unlike extents: {said}"
+        said = f"storage of {sizes.cache.name!r}: one loop over {axis.name!r}, different extents: {said}"
         raise Refused("C103", said, "give each of them a loop of its own")
     weight, extent = 1, next(iter(extents.values()))
     for op, expr in axis.tiles:

@@ -31,7 +31,7 @@ def _group(side: BoundSide, g: BoundGroup) -> Group:
 
 
 def _worker(side: PlacedSide, worker: BoundWorker, planes: dict[object, tuple[Planes, ...]]) -> Worker:
-    """A worker; `planes` are those of workers before it, of which some are placed alike."""
+    """A worker; `planes` are those of workers before it, of which some have equal layouts."""
     units, held = side.units[worker.number], side.holds[worker.number]
     holds = {(c.name, a): held[c.name, t.name][a] for c in side.side.caches for t in c.tensors for a, _ in t.split}
     named = any(digit.axis != "layer" for unit in units for part in unit.parts for digit in part.outer)
@@ -55,7 +55,7 @@ def _planes(side: PlacedSide, worker: BoundWorker, unit: PlacedCache) -> list[Pl
     cache = next(cache for cache in side.side.caches if cache.name == unit.cache)
     tensors = {tensor.name: tensor for tensor in cache.tensors}
     held: dict[str, Interval] = {}
-    # Of all tensors, which share an axis out alike: a page may hold padding alone.
+    # Over all tensors, whose shares of an axis are equal: a page may hold padding alone.
     for name in tensors:
         held |= side.holds[worker.number][cache.name, name]
     return [replace(_part(unit, part, tensors, held), memory=cache.memory) for part in unit.parts]

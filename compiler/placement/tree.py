@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# One number for a place: plane << SHIFT | byte. Steps are of the same kind, so planes and bytes are one sort of loop.
+# One number for a place: plane << SHIFT | byte. Steps are of the same kind, so planes and bytes are one kind of loop.
 SHIFT = 44
 PLANE = 1 << SHIFT
 

@@ -103,7 +103,7 @@ def _check_loads(what: str, holders: list[int], loads: list[Counter[int]]) -> No
 
 
 def check_contract(plan: Plan, prefill: PlacedSide) -> None:
-    """Everyone who holds something that is moved is told, by those who read it or by one other (P009)."""
+    """Every holder of something that moves is notified, by its readers or by one other (P009)."""
     read = {read.worker for reads in plan.reads for read in reads}
     told = [worker for workers in plan.notify for worker in workers]
     moved = {cache.name for cache in prefill.side.caches} - set(plan.skipped)

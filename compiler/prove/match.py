@@ -138,7 +138,7 @@ def _boxes(ends: ReadEnds, nest: Nest, prefill: Place, decode: Place) -> tuple[B
     ours = _side(ends, ends.decode, decode, nest.bytes)
     moved = tuple(_translate(box, ends) for box in theirs)
     if moved != ours and _elements(moved) != _elements(ours):
-        raise ProofFailed("P015", f"a span of {'+'.join(nest.tensors)} pairs unlike elements")
+        raise ProofFailed("P015", f"a span of {'+'.join(nest.tensors)} connects different elements")
     last = max((b.at + b.size + sum((t.count - 1) * t.step for t in b.loops) for b in ours), default=0)
     if not ours or ours[0].at != 0 or last != nest.bytes:
         raise ProofFailed("P016", f"a span of {'+'.join(nest.tensors)} begins or ends in padding")
@@ -175,15 +175,15 @@ def _check_layers(ends: ReadEnds, turns: tuple[BoxLoop, ...], theirs: int, ours:
     moves = [sum(move) for move in product(*(range(0, t.count * t.delta, t.delta) for t in loops))]
     wanted = [ends.prefill.layers[theirs + move] for move in moves]
     if ours < 0 or wanted != [layer for move in moves for layer in ends.decode.layers[ours + move :][:1]]:
-        raise ProofFailed("P015", "a span runs over unlike layers")
+        raise ProofFailed("P015", "a span covers different layers")
 
 
 def _elements(boxes: tuple[Box, ...]) -> list[tuple[int, str, Coordinate]]:
-    """Every element on its own, for spans whose two pages cut them into unlike boxes."""
+    """Every element on its own, for spans whose two pages cut them into different boxes."""
     found: list[tuple[int, str, Coordinate]] = []
     for box in boxes:
         if len(found) > MOST_ELEMENTS:
-            raise ProofFailed("P015", "a span pairs pages too unlike to be compared")
+            raise ProofFailed("P015", "a span connects pages that are too different to be compared")
         for turn in product(*(range(t.count) for t in box.loops)):
             start = dict(box.start)
             for n, t in zip(turn, box.loops, strict=True):

@@ -3,7 +3,7 @@
 What is proved, exactly: every byte that both sides store and a decode worker needs is written once; each comes from
 the same (layer, tensor, coordinate); no span leaves its page, pairs padding with data, begins or ends in it, or cuts
 an element; what goes by way of a stage is all in it; readers are spread evenly over the holders of an interval;
-everyone who holds something is told.
+every holder is notified.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _check_unit(case: ProofContext, number: int, unit: PlacedCache, into: list[R
 
 
 def _check_parts(case: ProofContext, number: int, unit: PlacedCache, parts: list[WrittenCoordinates]) -> None:
-    """The tables of all reads together write every tensor once: by page where pages are alike, and by token."""
+    """The tables of all reads together write every tensor once: by page where pages are identical, and by token."""
     ours, theirs = case.cache(unit.cache), case.source_cache(unit.cache)
     if ours.store != "tokens" or ours.kernel == theirs.kernel:
         _check_tensors(case, number, unit, [region for part in parts for region in part.page], ours.kernel)

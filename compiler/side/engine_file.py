@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def engine_for(library: Library, package: str, release: str, platform: str) -> Engine:
     """The engine whose file says that it is for all three. Raises BadInput (I003) unless there is exactly one.
 
-    Where no release is told the default engine's file is taken, if it is for the platform.
+    Without a release the default engine's file is used, if it is for the platform.
     """
     every = [library.engine(known) for known in library.engines]
     packaged = [each for each in every if each.package == package]

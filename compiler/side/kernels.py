@@ -15,7 +15,9 @@ def accepted(engine: Engine, kind: str, params: Mapping[str, Expr], env: Env) ->
     rule = engine.kernels.get(kind) or engine.kernels.get("tokens") or engine.kernels["default"]
     value = value_of(rule, params, env)
     if not isinstance(value, SizeSet):
-        raise Refused("C114", f"`kernels` of {engine.name} is {value!r}, not a set of sizes", "mend the engine's file")
+        raise Refused(
+            "C114", f"`kernels` of {engine.name} is {value!r}, not a set of sizes", "correct the engine's file"
+        )
     return value
 
 
@@ -27,6 +29,6 @@ def common(engine: Engine, sets: Mapping[str, SizeSet]) -> SizeSet:
         if both is None:
             takes = ", ".join(f"{name}: {sizes}" for name, sizes in sets.items())
             said = f"no block size suits the attention kernels of all caches on {engine.name} ({takes})"
-            raise Refused("C118", said, "mend `kernels` in the engine's file")
+            raise Refused("C118", said, "correct `kernels` in the engine's file")
         found = both
     return found

@@ -72,7 +72,7 @@ def split_options(options: Mapping[str, Param], given: Mapping[str, str], env: E
 
 
 def given_or_mended(name: str) -> str:
-    return f"give {name}=… in the side, or mend the engine's rule"
+    return f"give {name}=… in the side, or correct the engine's rule"
 
 
 def number(value: object, least: int, what: str, unit: str, help: str) -> int:

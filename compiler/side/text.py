@@ -8,7 +8,7 @@ from itertools import product
 
 from kvplan.compiler.errors import BadInput
 
-# Of a number in a side.
+# Digits of a number in a side.
 MOST_DIGITS = 12
 
 

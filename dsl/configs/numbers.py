@@ -14,7 +14,7 @@ from kvplan.dsl.text.source import SourceSpan
 # Words that config files give a meaning to.
 COUNT, DTYPE, HEADS, RUNS = "layers", "dtype", "query_heads", "runs"
 MOST_RUNS = 100
-UNSAID = "it does not say how many layers there are"
+NO_LAYERS = "it does not say how many layers there are"
 ADD = (
     "to a copy of the configuration add num_hidden_layers, or the configuration of the model that writes text, as"
     " text_config; or ask its class: --transformers"
@@ -29,7 +29,7 @@ def layers_of(facts: ForeignValues, place: SourceSpan, others: Sequence[str] = (
     if isinstance(answer.value, bool) or not isinstance(answer.value, int):
         if answer.value is None:
             help = MOVE.format(listed(others)) if others else ADD
-            raise fault("F002", UNSAID, place, _why(answer), help=help)
+            raise fault("F002", NO_LAYERS, place, _why(answer), help=help)
         message = f"{listed(answer.sources, 'and')} is '{answer.value}', which is no number of layers"
         raise fault("F002", shortened(message), place, help=ADD)
     if not 1 <= answer.value <= MOST_LAYERS:
@@ -43,7 +43,7 @@ def dtype_of(facts: ForeignValues, place: SourceSpan) -> Answer:
     dtype = dtypes.canonical(str(answer.value))
     if dtype not in dtypes.SIZES:
         help = f"set dtype in a copy of the configuration; known: {', '.join(dtypes.NAMES)}"
-        raise fault("F005", "it does not say of which element type the model is", place, _why(answer), help=help)
+        raise fault("F005", "it does not say the model's element type", place, _why(answer), help=help)
     return answer.giving(dtype)
 
 

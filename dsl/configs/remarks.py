@@ -1,4 +1,4 @@
-"""Sentences about a configuration and its layers, those that are alike as one."""
+"""Sentences about a configuration and its layers, identical ones as one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kvplan.dsl.text.diagnostics import listed, ranges
 
 @dataclass(frozen=True, slots=True)
 class LayerRemarks:
-    """What is told of layers: a sentence -> the layers, ascending, and what it is about."""
+    """Remarks about layers: a sentence -> the layers, ascending, and what it is about."""
 
     layers: dict[str, tuple[list[int], list[str]]] = field(default_factory=dict)
 
@@ -26,7 +26,7 @@ class LayerRemarks:
             subjects.append(about)
 
     def about(self, layer: int) -> bool:
-        """Whether something was told of a layer, the last of them."""
+        """Whether a remark is about a layer, the last of them."""
         return any(layers[-1] == layer for layers, _ in self.layers.values())
 
     def sentences(self) -> tuple[str, ...]:

@@ -52,7 +52,7 @@ def _check_commas(sink: Sink, sides: Tree | None) -> None:
     """Report a side that lost its second half: inside [ ] a comma ends what is not quoted (K018)."""
     items = sides.items if isinstance(sides, YamlList) and sides.flow else ()
     for before, item in pairwise(item for item in items if isinstance(item, YamlScalar)):
-        # Whoever quotes a comma knows.
+        # A quoted comma is meant.
         known = (before.quoted and item.quoted) or "," in before + item
         if known or _side_key(before) == _side_key(item):
             continue

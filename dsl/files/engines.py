@@ -335,7 +335,7 @@ def _chosen(sink: Sink, name: str, cases: Sequence[CaseKeys]) -> Expr | None:
 
 
 def _is_case(sink: Sink, name: str, case: CaseKeys, wanted: tuple[str, ...]) -> bool:
-    """Whether a case has the keys that one in its place has; others of its keys were told before."""
+    """Whether a case has the keys that one in its place has; others of its keys were reported before."""
     if {*case.given} == {*wanted}:
         return True
     if case.tree is not None and isinstance(case.tree, YamlTable):

@@ -54,7 +54,7 @@ def parse_model(sink: Sink, root: YamlTable, name: str, known: ModelReferences) 
     keys, kinds = MODEL.read(sink, root), known.kinds
     for engine in keys.sides:
         is_known(sink, "engine", engine, known.engines)
-    # Of a number of drafts that is none it is known that there are some.
+    # An invalid number of drafts still means that there are some.
     drafts = keys.drafts if keys.drafts is not None else int("drafts" in keys.given)
     values: dict[str, Value | None] = {
         "dtype": keys.dtype,

@@ -46,9 +46,9 @@ class GivenParams:
 def check_worth(
     sink: Sink, kind: Kind, params: Mapping[str, Expr], values: Env, span: SourceSpan, needs: NeedsRule | None = None
 ) -> None:
-    """Report what no side can mend, each mistake once: a parameter without a value (T…, B…), a size below 1 (B004), a
-    number of tokens below 0 (B005) or a window and a chunk at once (B006) in the cache's own `needs`, or the kind's
-    where it has none.
+    """Report what is wrong on every side, each mistake once: a parameter without a value (T…, B…), a size below 1
+    (B004), a number of tokens below 0 (B005) or a window and a chunk at once (B006) in the cache's own `needs`, or the
+    kind's if it has none.
     """
     defaults = {n: p.default for n, p in kind.params.items() if n not in params and p.default is not None}
     given = GivenParams(params, defaults, span)

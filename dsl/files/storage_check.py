@@ -65,7 +65,7 @@ def _all(items: tuple[Item, ...]) -> Iterator[Item]:
 
 
 def _check_place(sink: Sink, storage: Storage, place: str, spots: list[LeafPath]) -> None:
-    """Every tensor under exactly one `place` (E014, E015): one error for all that miss it alike."""
+    """Every tensor under exactly one `place` (E014, E015): one error for all that miss it."""
     found = grouped((sum(axis.name == place for axis in spot.loops), spot.leaf) for spot in spots)
     for count, leaves in ((count, leaves) for count, leaves in found.items() if count != 1):
         often = f"no '{place}'" if count == 0 else f"{count} loops of '{place}'"

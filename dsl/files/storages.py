@@ -69,7 +69,7 @@ def read_storages(
 ) -> dict[str, Storage]:
     """Storage expressions by name, checked against the tensors; of `inherited` ones those that have a place for them.
 
-    What is wrong with a fragment is told once.
+    A fault of a fragment is reported once.
     """
     own = Sink()
     found: dict[str, Storage] = {}
@@ -106,7 +106,7 @@ def _parts(sink: Sink, name: str, given: Named[Tree], fragments: Mapping[str, Fr
 def _parts_of_other(
     sink: Sink, tree: YamlScalar, given: Named[Tree], fragments: Mapping[str, Fragment]
 ) -> Parts | None:
-    """Those of the storage expression that another name stands for (K008), whose own errors are told there."""
+    """Those of the storage expression that another name stands for (K008), whose own errors are reported there."""
     wanted = tree.removeprefix(SAME).strip()
     others = [name for name, value in given.items() if not _is_other_name(value)]
     if wanted not in others:

@@ -33,7 +33,7 @@ FOREIGN = {
     "len(x)": "how many entries a list or mapping has, or letters a word",
     "count(x, y)": "how many entries of x are y",
     "place(x, y)": "the number of the first entry of x that is y, from 0",
-    "assumed(x)": "x, where nothing else is known; whoever reads the file is told that it is assumed",
+    "assumed(x)": "x, where nothing else is known; the file says that it is assumed",
 }
 MANY = 64
 

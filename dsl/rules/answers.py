@@ -176,7 +176,7 @@ def _with(facts: ForeignValues, name: str, answer: Answer, value: object) -> For
 
 
 def _unusable(facts: ForeignValues, name: str, doubt: str) -> UnusableValue:
-    """A word that cannot be worked out; where that is another word's fault, only that one's name is told."""
+    """A word that cannot be worked out; if that is another word's fault, only that one's name is shown."""
     known = any(
         isinstance(value, UnusableValue) and value.named and value.reason == doubt for value in facts.values.values()
     )

@@ -72,7 +72,7 @@ def _check_word(sink: Sink, param: Param, tree: Text) -> None:
 
 
 def _value(word: str, values: Sequence[str]) -> str:
-    """What to write for a word: the short name of the type that it is, rather than one that looks alike."""
+    """What to write for a word: the short name of the type that it is, rather than one that looks similar."""
     short = dtypes.canonical(word)
     return f"write {short}" if short in values else nearest_or_all(word, values)
 

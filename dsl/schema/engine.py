@@ -80,7 +80,7 @@ class DerivedKeys(FormKeys):
     doc_ref: str = key(TEXT, "where it is from", name="doc-ref")
     fixed: str = key(TEXT, "why no side may give it: what it follows from; without it a side may")
     value: Expr | None = key(EXPRESSION, "the value", name="is")
-    cases: tuple[CaseKeys, ...] = key(ListShape(CASE), "or its values, of which the first whose `when` is true counts")
+    cases: tuple[CaseKeys, ...] = key(ListShape(CASE), "or its values; the first whose `when` is true counts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +88,8 @@ class GroupsKeys(FormKeys):
     form: str = key(
         WordShape(FORMS, option=True),
         "which caches share a block table: `by_page`, those that store the same thing per layer; `by_cache`, "
-        "none; `by_tokens`, those that are paged alike; `by_retention`, those that need the same blocks once pages "
-        "are made alike",
+        "none; `by_tokens`, those with equal pages; `by_retention`, those that need the same blocks once pages "
+        "are made equal",
         required=True,
     )
     assign: str = key(
@@ -106,7 +106,7 @@ class GroupsKeys(FormKeys):
         " times the smallest; 1 if not given",
     )
     block: Expr | None = key(
-        EXPRESSION, "tokens of a cache's block before pages are made alike; those derived if not given (`by_retention`)"
+        EXPRESSION, "tokens of a cache's block before pages are made equal; those derived if not given (`by_retention`)"
     )
     page: Named[Expr] = key(BY_CACHE, "by kind, store or `default`: bytes that a page has at least (`by_retention`)")
     inside: Expr | None = key(EXPRESSION, "whether layers lie inside blocks (`by_retention`)")
@@ -162,7 +162,7 @@ class DumpKeys(FormKeys):
         FOREIGN, "query heads of the whole model, or of a part of it that kinds are checked against"
     )
     caches: tuple[Tree, ...] = key(
-        ListShape(LaterShape(FOUND)), "rules, of which the first that holds says what a layer stores", required=True
+        ListShape(LaterShape(FOUND)), "rules; the first that holds says what a layer stores", required=True
     )
 
 
@@ -180,7 +180,7 @@ class Probed(FormKeys):
 
 @dataclass(frozen=True, slots=True)
 class Setting(FormKeys):
-    """How an engine is told an option of a side: by a `flag` or a `variable`, in its own `words`.
+    """How to set an option of a side in an engine: by a `flag` or a `variable`, in its own `words`.
 
     `unset` is what it takes where nobody says anything, empty where that is the option's default.
     """
@@ -237,11 +237,11 @@ class Serve(FormKeys):
         " `{decode_port}` are replaced",
     )
     settings: Named[Setting] = key(
-        MapShape(SETTING), "mesh axis or option of a side → how the engine is told; others are told to the connector"
+        MapShape(SETTING), "mesh axis or option of a side → the engine's setting; others go to the connector"
     )
     interleave: Setting = key(
         SETTING,
-        "how it is told the interleave, where workers take turns of tokens; by itself it may have another",
+        "the setting of the interleave, if workers take turns of tokens; the engine's default may differ",
     )
     windows: str = key(
         TEXT, "the flag with which layers with windows share pools with the others, if the connector moves no others"
@@ -250,11 +250,11 @@ class Serve(FormKeys):
 
 @dataclass(frozen=True, slots=True)
 class LayoutChoice(FormKeys):
-    """An option that may be set otherwise for the sake of speed: how the engine is told, the `values` to compare."""
+    """An option that may be changed for speed: the engine's setting, the `values` to compare."""
 
     values: tuple[YamlScalar, ...] = key(ListShape(SENTENCE), "the values that are compared", required=True)
     setting: Setting = key(
-        SETTING, "how the engine is told, where `serve` does not say it; without either, the option is named"
+        SETTING, "the engine's setting, if `serve` does not have it; without either, the option is named"
     )
 
 
@@ -318,7 +318,7 @@ class EngineKeys(DocumentKeys):
         BY_CACHE,
         "kind, store or `default` → where the blocks of such caches lie: `'host'`, `'device'`, or in both, the first"
         " blocks in the first one: `'device+host'`, `'host+device'`. `''`, as without a rule: together with all other"
-        " caches of which nothing is said. A side may say it of one cache: `memory.NAME=host`",
+        " undeclared caches. A side may declare it for one cache: `memory.NAME=host`",
     )
     groups: GroupsKeys = key(GROUPS, "how layers form groups, each with a block table", required=True)
     mesh: MeshRules = key(MESH, "how workers are arranged, and what is shared out over them", required=True)

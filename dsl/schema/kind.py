@@ -95,7 +95,7 @@ class RuleKeys(FormKeys):
     when: Expr | None = key(FOREIGN, "where it is false, or asks for what is not there, the rule does not hold")
     covers: tuple[str, ...] = key(
         ListShape(TextShape("key"), bare=True),
-        "keys of a configuration that are about such a cache, and of which no number is needed",
+        "keys of a configuration about such a cache whose numbers are not needed",
     )
 
 
@@ -182,7 +182,7 @@ class KindKeys(DocumentKeys):
     )
     legend: Named[str] = key(LEGEND, LEGEND_DOC)
     doubts: tuple[KindDoubt, ...] = key(
-        ListShape(DOUBT), "numbers of a model that can be and seldom are meant: `kvplan check` says so"
+        ListShape(DOUBT), "numbers of a model that are possible, but usually not meant: `kvplan check` warns of them"
     )
     match: Tree | None = key(
         EitherShape((RULE, ListShape(RULE))),

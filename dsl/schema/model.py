@@ -80,7 +80,7 @@ REMARK = Form("a remark", RemarkRule)
 FOUND = Form("a cache's rule", FoundKeys, rest=FOREIGN)
 WORDS = MapShape(FOREIGN)
 WORDS_DOC = "names for what a configuration says, in this order; each may use those before it"
-REMARKS_DOC = "sentences to say to whoever reads a configuration"
+REMARKS_DOC = "sentences to print about a configuration"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,14 @@ from __future__ import annotations
 WORDS = ("dtype", "query_heads", "architecture", "model_type")
 # Beside a model's words and the sizes of the mesh, for defaults of options: what the engine's `kernels` come to.
 KERNELS = "kernels"
-# What expressions may ask of a side; of the cache that is paged; once pages are made alike; of the page of a stride.
+# What expressions may ask of a side; of the cache that is paged; once pages are made equal; of the page of a stride.
 MEASURED = {
     "states": "how many caches are states",
     "largest_state": "bytes of one layer's state on the worker that has most",
     "bytes_per_token": "bytes of one token of one layer of the widest cache, on the worker that has most",
     "listed": "how many tensors have shares that the side lists",
     "unsplit": "how many caches of tokens are shared over no mesh axis",
-    "shapes": "how many unlike pages there are: heads, rows and bytes; 1 if groups are not formed `by_retention`",
+    "shapes": "the number of different pages: heads, rows and bytes; 1 if groups are not formed `by_retention`",
     "together": "how many caches share one group at most",
     "mingled": "how many caches of tokens have layers between those of another one of their group that stores the same",
 }
@@ -34,7 +34,7 @@ PAGED = {
     "store": "what the cache's kind stores: `tokens` or `state`",
 }  # fmt: skip
 ALIKE = {
-    "own_page": "bytes of one layer's page before pages are made alike; 0 if groups are not formed `by_retention`",
+    "own_page": "bytes of one layer's page before pages are made equal; 0 if groups are not formed `by_retention`",
     "shared_page": "bytes that every page comes to, 0 where each keeps its own",
     "fully_allocated": "whether the cache keeps the blocks of all tokens, whatever of them is needed",
 }

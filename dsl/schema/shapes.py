@@ -270,8 +270,8 @@ def key(shape: Shape[T], doc: str, required: bool = False, name: str = "") -> T:
 @dataclass(frozen=True, slots=True)
 class Form(Generic[K]):
     """A mapping with keys of its own, which `of` has as fields. `rest`: what further keys are, where something else
-    says which there may be. `doc` says what a whole file is about; `head` are keys that only say what a file is. Of
-    the keys `either` at least one is required.
+    says which there may be. `doc` says what a whole file is about; `head` are keys that only say what a file is. At
+    least one of the keys `either` is required.
     """
 
     what: str

@@ -74,7 +74,7 @@ def _place(diagnostic: Diagnostic) -> tuple[str, int, int]:
 
 
 def close(word: str, known: Iterable[str]) -> list[str]:
-    """The nearest known name, if one is near: spelled alike, or a word of it, as `dim` of `head_dim` before `heads`."""
+    """The nearest known name, if one is near: a similar one, or a word of it, `dim` of `head_dim` before `heads`."""
     names = sorted(set(known))
     within = [name for name in names if name in word.split("_")]
     alike = get_close_matches(word, names, 1, ALIKE)

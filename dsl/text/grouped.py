@@ -1,4 +1,4 @@
-"""What is alike, together."""
+"""Values by equal keys, together."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class YamlList:
 
 
 Tree = YamlScalar | YamlTable | YamlList
-# Values by names, which are scalars: texts to whoever does not ask for their places.
+# Values by names, which are scalars: plain texts if nobody asks for their places.
 Named = Mapping[Any, T]
 
 

@@ -215,7 +215,7 @@ class _Reader:
         if node.keywords or not all(type(number) is int for number in numbers):
             raise refused(node, self.name, "a range is of whole numbers")
         layers = range(*(number for number in numbers if isinstance(number, int)))
-        # Of a range of 2^63 numbers and more `len` raises OverflowError.
+        # `len` of a range of 2^63 numbers and more raises OverflowError.
         if layers[MOST_LAYERS:]:
             raise refused(node, self.name, f"a range has more than {MOST_LAYERS} numbers")
         self._add(node, len(layers))

@@ -241,7 +241,7 @@ def _pages(entries: tuple[Planes, ...], groups: dict[str, Group]) -> Ints:
         if entry.memory not in ("", *MEMORIES):
             _bad(f"planes of {entry.cache} lie in the memory {entry.memory!r}, which is none of {', '.join(MEMORIES)}")
         if memories.setdefault(entry.group, entry.memory) != entry.memory:
-            _bad(f"planes of the group {entry.group} lie in unlike memories")
+            _bad(f"planes of the group {entry.group} lie in different memories")
         numbers = _plane_numbers(entry, total)
         if (pages[numbers] > 0).any() or len(np.unique(numbers)) < len(numbers):
             _bad(f"two planes of a worker have one number, one of them of {entry.cache}")

@@ -42,7 +42,7 @@ class ModelKind:
 
 
 WAYS = (
-    UnlikeSides("alike", "tp=4", "tp=4"),
+    UnlikeSides("identical", "tp=4", "tp=4"),
     UnlikeSides("tp 4 → 2", "tp=4", "tp=2"),
     UnlikeSides("tp 2 → 4", "tp=2", "tp=4"),
     UnlikeSides("larger blocks", "tp=4,block={a}", "tp=4,block={b}"),

@@ -1,6 +1,6 @@
-"""Findings: faulty bytes put together that are alike, and the first of each sort in words.
+"""Findings: faulty bytes with one cause, grouped, and the first of each group in words.
 
-Wrong bytes are alike if decode worker, tensor, the tensor that they hold, and the way from one coordinate to the other
+Wrong bytes are one group if decode worker, tensor, the tensor that they hold, and the way between both coordinates
 are the same; all others if decode worker and tensor are.
 """
 
@@ -21,7 +21,7 @@ Sort = tuple[object, ...]
 
 @dataclass(slots=True)
 class FaultGroup:
-    """Faulty bytes that are alike; `at` is the first one's (plane in the order of planes, byte in the plane)."""
+    """A group of faulty bytes; `at` is the first one's (plane in the order of planes, byte in the plane)."""
 
     at: tuple[int, int]
     finding: Callable[[int], Finding]
@@ -30,7 +30,7 @@ class FaultGroup:
 
 @dataclass(slots=True)
 class Findings:
-    """Sorts of faults as they are found: `limit` of them, and besides the first of every fault."""
+    """Groups of faults as they are found: `limit` of them, and besides the first of every fault."""
 
     regions: Atlas
     limit: int
@@ -39,7 +39,7 @@ class Findings:
     listed: int = 0
 
     def add(self, sort: Sort, at: tuple[int, int], count: int, finding: Callable[[int], Finding]) -> None:
-        """Count `count` bytes of a sort, whose first word is the fault, the first of them at `at`."""
+        """Count `count` bytes of a group, whose first word is the fault, the first of them at `at`."""
         if sort not in self.groups and not self.room(str(sort[0])):
             return
         group = self.groups.setdefault(sort, FaultGroup(at, finding))
@@ -47,7 +47,7 @@ class Findings:
         self.listed += count
 
     def room(self, fault: str) -> bool:
-        """Whether a new sort of a fault is still listed."""
+        """Whether a new group of a fault is still listed."""
         return len(self.groups) < self.limit or not any(sort[0] == fault for sort in self.groups)
 
     def result(self) -> tuple[tuple[Finding, ...], int]:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from kvplan.compiler.words import many
 
 FAULTS = ("missing", "double", "wrong", "before", "outside")
-# Of a plan's own copies these are faults, too.
+# Faults of a plan's own copies only.
 STRICT_FAULTS = ("beyond", "spilled", "loose")
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Bytes that are wrong alike: the first of them, at `offset` of a decode worker's plane, in words.
+    """Bytes with one fault: the first of them, at `offset` of a decode worker's plane, in words.
 
     `bytes` counts all of them, the first too; `copies` are the copies that wrote the first, by index in the list.
     """

@@ -18,7 +18,7 @@ ABSENT = {"OPTION": DEFAULT, "SKIPPED": "moved", "NEEDS": "what is read"}
 OF_A_TENSOR = {"DTYPE", "EXTENT", "PLACE", "AXIS_ORDER", "STEPS"}
 OF_BLOCKS = {"BLOCK_TOKENS", "KERNEL_BLOCKS", "TURNS", "RING", "NEEDS"}
 OF_A_CACHE = {*OF_A_TENSOR, *OF_BLOCKS, "LAYERS", "MEMORY", "TENSOR", "HOLDS", "PAGE_BYTES", "BLOCK_STRIDE", "PLANES"}
-# What tells why a plan has another digest: of unlike sides, and of the same ones.
+# Categories that explain another digest: if the sides differ, and if they are the same.
 TELLING = {False: {Category.BYTES}, True: {Category.BYTES, Category.PLAN, Category.CONTRACT}}
 
 
@@ -73,10 +73,10 @@ def same_pages(old: Plan, new: Plan) -> bool:
 
 
 def _of_subject(subject: Subject, before: ByWorker, after: ByWorker) -> Iterator[Change]:
-    """The changes of one fact; those of workers that change alike are one."""
+    """The changes of one fact; equal changes of several workers are one."""
     uniform = len({*before.values()}) <= 1 and len({*after.values()}) <= 1
     if uniform and before and after:
-        # All workers are alike, however many they are.
+        # All workers are identical, however many they are.
         before, after = {None: next(iter(before.values()))}, {None: next(iter(after.values()))}
     alike: dict[tuple[Value | None, Value | None], list[int | None]] = {}
     # Of workers that only one plan has, their number says enough.

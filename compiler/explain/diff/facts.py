@@ -237,7 +237,7 @@ def _cost(plan: Plan) -> Iterator[Fact]:
 
 
 def gathered(found: Iterable[Fact]) -> dict[Subject, dict[int | None, Value]]:
-    """Facts by what they are about, then by worker; unlike values of one worker, as of several groups, as one."""
+    """Facts by what they are about, then by worker; several values of one worker, such as of several groups, as one."""
     values: dict[Subject, dict[int | None, dict[Value, None]]] = {}
     for fact in found:
         values.setdefault(fact.subject, {}).setdefault(fact.worker, {})[fact.value] = None

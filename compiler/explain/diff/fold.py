@@ -18,7 +18,7 @@ K = TypeVar("K", bound=Hashable)
 Where = tuple[int, str]
 SIDES = ("prefill", "decode")
 TABLES = {"SPANS", "SPANS_CUT"}
-# So many unlike values of one thing are all said.
+# So many different values of one thing are all said.
 FEW = 3
 PERCENT, FACTOR = "{:+.{digits}f} %", "× {:.3g}"
 
@@ -27,7 +27,7 @@ PERCENT, FACTOR = "{:+.{digits}f} %", "× {:.3g}"
 class FoldedChange:
     """Equal changes of several plans as one. `subject` is in words; `shares` are by how much a number grew.
 
-    Where a thing has so many values that `more` are not said, they are the least and the largest share.
+    If a thing has so many values that `more` are left out, they are the least and the largest share.
     """
 
     rule: str
@@ -79,7 +79,7 @@ def alone(change: Change) -> FoldedChange:
 
 
 def _joined_parts(every: Sequence[tuple[Change, tuple[Where, ...]]]) -> list[FoldedChange]:
-    """What changes alike in several tensors of a cache, or in several caches, as one."""
+    """Equal changes of several tensors of a cache, or of several caches, as one."""
     by_cache = _grouped(every, lambda one: (replace(one[0], subject=replace(one[0].subject, part="")), one[1]))
     named = [
         (replace(change, subject=replace(change.subject, name=_dotted([c.subject for c, _ in some]))), where)
@@ -118,7 +118,7 @@ def _subject(names: Sequence[str], word: str) -> str:
 
 
 def _short(every: Sequence[FoldedChange]) -> Iterator[FoldedChange]:
-    """Where one thing has many values, the first with how many more there are."""
+    """The values of one thing; of many, the first with the number of the others."""
     for some in _grouped(every, lambda one: (one.rule, one.subject)).values():
         if len(some) <= FEW:
             yield from some

@@ -25,7 +25,7 @@ class PlanFile:
 
 @dataclass(frozen=True, slots=True)
 class FilePair:
-    """The plans of one pair, before and after; one of them is None where the pair is new or gone."""
+    """The plans of one pair, before and after; one of them is None where the pair is new or removed."""
 
     before: PlanFile | None
     after: PlanFile | None

@@ -36,7 +36,7 @@ class PairReview:
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """All pairs: those that change, are new or gone, and how many stay as they are. `layouts` changed in their text."""
+    """All pairs: changed, new, removed, and how many stay as they are. `layouts` changed in their text."""
 
     changed: tuple[PairReview, ...]
     new: tuple[PairReview, ...]

@@ -10,7 +10,7 @@ from kvplan.compiler.side.text import nearest
 
 
 class Category(StrEnum):
-    """What a change means for engines that run. The later ones are graver, but for COST, which moves nothing."""
+    """What a change means for engines that run. Later ones are more severe, except COST, which moves nothing."""
 
     TEXT = "TEXT"
     COST = "COST"
@@ -30,7 +30,7 @@ MEANINGS = {
 
 @dataclass(frozen=True, slots=True)
 class DiffRule:
-    """One sort of change. `detail`: it nearly always follows from a change that another rule tells better.
+    """One kind of change. `detail`: it nearly always follows from a change under another rule.
 
     `cause`: somebody wrote it into a layout, a side or a command; what is no cause follows.
     """
@@ -50,7 +50,7 @@ TABLE = (
     DiffRule("TITLE", TEXT, "The model has another title."),
     DiffRule("MODEL_NAME", TEXT, "The model has another name.", cause=True),
     DiffRule("OPTION", TEXT, "A side has another value of an option; other rules tell what follows.", cause=True),
-    DiffRule("PAIR_NEW", PLAN, "There is a plan for a pair that had none."),
+    DiffRule("PAIR_NEW", PLAN, "A pair that had no plan has one."),
     DiffRule("COMPILE_OPTION", PLAN, "A plan is compiled with another --elect, --strategy or --machine.", cause=True),
     DiffRule("READERS", PLAN, "A decode worker reads from other prefill workers.", detail=True),
     DiffRule("READS", PLAN, "A decode worker reads other layers, heads or groups from a prefill worker.", detail=True),
@@ -59,14 +59,14 @@ TABLE = (
     DiffRule("PAIR_GONE", BYTES, "A pair has no plan any more: engines of it cannot talk."),
     DiffRule("FORMAT", BYTES, "A plan has another format, which kvplan of one side cannot read."),
     DiffRule("WORKERS", BYTES, "A side has another number of workers.", cause=True),
-    DiffRule("CACHE", BYTES, "A cache is new or gone.", cause=True),
+    DiffRule("CACHE", BYTES, "A cache is new or removed.", cause=True),
     DiffRule("SKIPPED", BYTES, "An optional cache is moved that was not, or is not any more.", cause=True),
     DiffRule("LAYERS", BYTES, "A cache lies on other layers.", cause=True),
-    DiffRule("TENSOR", BYTES, "A tensor of a cache is new or gone.", cause=True),
+    DiffRule("TENSOR", BYTES, "A tensor of a cache is new or removed.", cause=True),
     DiffRule("DTYPE", BYTES, "A tensor has elements of another type.", cause=True),
     DiffRule("EXTENT", BYTES, "A tensor has more or fewer items on an axis.", cause=True),
     DiffRule("HOLDS", BYTES, "A worker holds other items of a split axis.", detail=True),
-    DiffRule("GROUP", BYTES, "Layers share block tables otherwise: a group is new or gone."),
+    DiffRule("GROUP", BYTES, "Layers share other block tables: a group is new or removed."),
     DiffRule("GROUP_KIND", BYTES, "A group stores something else, or has another length, table or overlay."),
     DiffRule("BLOCK_TOKENS", BYTES, "A block holds more or fewer tokens."),
     DiffRule("KERNEL_BLOCKS", BYTES, "A block is made of other kernel blocks."),
@@ -89,7 +89,7 @@ TABLE = (
     DiffRule("MOVED_BYTES", COST, "More or fewer bytes are moved, of 1,024 tokens, or of a state."),
 )  # fmt: skip
 RULES = {rule.id: rule for rule in TABLE}
-# In which order changes are told.
+# The order of changes in a review.
 POSITION = {rule.id: number for number, rule in enumerate(TABLE)}
 
 

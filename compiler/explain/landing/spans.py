@@ -38,8 +38,8 @@ def entry(worker: Worker, plane: int) -> Planes:
 def interval(worker: Worker, read: Read, nest: Nest, axis: str, held: Interval) -> Interval | None:
     """The global interval of a nest on a split axis, None where its tensors do not have that axis.
 
-    Read off the pages of the decode worker: the index under the first byte and under the last one. Where the axis
-    lies in tiles it is `held`, what the whole read holds.
+    Read off the pages of the decode worker: the index under the first byte and under the last one. If the axis
+    is stored in tiles it is `held`, what the whole read holds.
     """
     first = nest.decode[0]
     last = first + sum((loop.count - 1) * loop.decode[0] for loop in nest.loops)
@@ -178,7 +178,7 @@ def pieces(plan: Plan, reader: int) -> tuple[LandingSpan, ...]:
 def laid(piece: LandingSpan, end: int) -> Iterator[tuple[int, PageSpan]]:
     """The piece as it lies in every plane of its worker on one side: (plane, where). Loops over planes are expanded.
 
-    Where runs of tokens are one span, all tokens of the page are.
+    If runs of tokens are one span, all tokens of the page are.
     """
     nest = piece.nest
     first = (nest.prefill, nest.decode)[end]

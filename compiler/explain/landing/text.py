@@ -31,7 +31,7 @@ from kvplan.plan.types import Blocks, Group, Pair, Plan
 
 SIDES = ("prefill", "decode")
 WIDTH = 92  # columns
-MOST_PAGES = 6  # unlike pages of one side, and rows of a table, beyond which the rest is counted
+MOST_PAGES = 6  # different pages of one side, and rows of a table; the rest is counted
 MOST_ROWS = 24
 MOST_ZOOMS = 3  # loops of a page that get a bar of their own
 MOST_TIMES = 36  # columns

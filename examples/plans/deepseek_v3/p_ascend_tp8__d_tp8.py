@@ -23,8 +23,8 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 Layers: 61, of which all store attention.
 Strategy: auto on xeon-2-cores-shared-memory: with `unpack`, ranges of prefill pages are moved whole and decode
 copies them into place; with `pack`, prefill first copies into the order of decode pages; if a table has both, pull
-uses `unpack` and push uses `pack`; all other spans are copied straight to their place. Of a request, exactly the
-tokens that decode needs are written; a state is written whole.
+uses `unpack` and push uses `pack`; all other spans are copied straight to their place. Exactly the tokens that
+decode needs are written; a state is written whole.
 Both sides: draft is stored only when draft_tokens > 0, which is false here.
 Prefill: the page layout of attention comes from ascend's engine file; not yet verified on a running engine.
 Decode: the page layout of attention comes from vllm's engine file; not yet verified on a running engine.

@@ -16,8 +16,8 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
     decode workers 0-1, attention: 71,958,528 B in 5,612 descriptors; 3 reads, 61 spans per run of tokens
 
 Layers: 61, of which all store attention.
-Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
-that decode needs are written; a state is written whole.
+Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
+needs are written; a state is written whole.
 Prefill: interleave=24 is given; the engine would derive 16.
 Both sides: draft is stored only when draft_tokens > 0, which is false here.
 Prefill: the page layout of attention comes from custom's engine file; not yet verified on a running engine.

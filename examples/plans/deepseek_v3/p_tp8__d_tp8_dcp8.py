@@ -15,8 +15,8 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
     decode workers 0-7, attention: 8,994,816 B in 488 descriptors; 1 read, 61 spans per page
 
 Layers: 61, of which all store attention.
-Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
-that decode needs are written; a state is written whole.
+Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
+needs are written; a state is written whole.
 Both sides: draft is stored only when draft_tokens > 0, which is false here.
 Both sides: the page layout of attention comes from vllm's engine file; not yet verified on a running engine.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 61

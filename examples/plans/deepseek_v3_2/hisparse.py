@@ -23,8 +23,8 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
     decode workers 0-7, indexer: 8,245,248 B in 976 descriptors; 1 read, 61 spans per page
 
 Layers: 61, of which all store attention, all store indexer.
-Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
-that decode needs are written; a state is written whole.
+Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
+needs are written; a state is written whole.
 Both sides: draft is stored only when draft_tokens > 0, which is false here.
 Both sides: draft-indexer is stored only when draft_tokens > 0, which is false here.
 Both sides: the page layout of attention, indexer comes from sglang's engine file; not yet verified on a running

@@ -19,8 +19,8 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
     decode workers 0-1, attention+indexer: 49,221,632 B in 1,952 descriptors; 2 reads, 122 spans per page
 
 Layers: 61, of which all store attention, all store indexer.
-Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
-that decode needs are written; a state is written whole.
+Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
+needs are written; a state is written whole.
 Both sides: draft is stored only when draft_tokens > 0, which is false here.
 Both sides: draft-indexer is stored only when draft_tokens > 0, which is false here.
 Both sides: the page layout of attention, indexer comes from vllm's engine file; not yet verified on a running

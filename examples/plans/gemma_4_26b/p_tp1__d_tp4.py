@@ -27,8 +27,8 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
         descriptors; 1 read, 5 spans per page
 
 Layers: 30, of which 5 store full, 25 store sliding.
-Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
-that decode needs are written; a state is written whole.
+Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
+needs are written; a state is written whole.
 sliding.0, sliding.1, sliding.2, sliding.3, sliding.4, each: only the last 1,023 tokens.
 Both sides: the page layout of full, sliding comes from vllm's engine file; not yet verified on a running engine.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. full: 5 layers

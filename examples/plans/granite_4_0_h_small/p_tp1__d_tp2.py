@@ -31,8 +31,8 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
         4,298,752 B in 8 descriptors, for any number of tokens; 1 read, 8 spans per state
 
 Layers: 40, of which 4 store attention, 36 store mamba.
-Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
-that decode needs are written; a state is written whole.
+Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
+needs are written; a state is written whole.
 Both sides: the page layout of attention, mamba comes from vllm's engine file; not yet verified on a running engine.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 4
 layers x 4,096 B per token, coordinates (layer, head, token, dim); mamba: 36 layers x 2,147,840 B per state,

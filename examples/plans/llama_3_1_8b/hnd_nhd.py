@@ -19,8 +19,8 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 Layers: 32, of which all store attention.
 Strategy: auto on xeon-2-cores-shared-memory: with `unpack`, ranges of prefill pages are moved whole and decode
 copies them into place; with `pack`, prefill first copies into the order of decode pages; if a table has both, pull
-uses `unpack` and push uses `pack`; all other spans are copied straight to their place. Of a request, exactly the
-tokens that decode needs are written; a state is written whole.
+uses `unpack` and push uses `pack`; all other spans are copied straight to their place. Exactly the tokens that
+decode needs are written; a state is written whole.
 Both sides: the page layout of attention comes from vllm's engine file; not yet verified on a running engine.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 32
 layers x 4,096 B per token, coordinates (layer, head, token, dim).

@@ -17,8 +17,8 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
     decode workers 0-1, attention: 67,108,864 B in 262,144 descriptors; 2 reads, 4,096 spans per page
 
 Layers: 32, of which all store attention.
-Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
-that decode needs are written; a state is written whole.
+Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
+needs are written; a state is written whole.
 Prefill: the page layout of attention comes from vllm-legacy's engine file; not yet verified on a running engine.
 Decode: the page layout of attention comes from vllm's engine file; not yet verified on a running engine.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 32

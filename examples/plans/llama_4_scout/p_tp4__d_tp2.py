@@ -24,8 +24,8 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
         per run of tokens
 
 Layers: 48, of which 12 store full, 36 store local.
-Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
-that decode needs are written; a state is written whole.
+Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
+needs are written; a state is written whole.
 local.0, local.1, local.2, each: only those from the last multiple of 8,192 on.
 Both sides: the page layout of full, local comes from vllm's engine file; not yet verified on a running engine.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. full: 12

@@ -25,8 +25,8 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
         20 descriptors, for any number of tokens; 2 reads, 20 spans per state
 
 Layers: 80, of which 10 store attention, 70 store linear.
-Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
-that decode needs are written; a state is written whole.
+Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
+needs are written; a state is written whole.
 Both sides: the page layout of attention, linear comes from vllm's engine file; not yet verified on a running
 engine.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 10

@@ -39,8 +39,8 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
         state
 
 Layers: 52, of which 6 store attention, 23 store mamba, 23 store nothing.
-Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
-that decode needs are written; a state is written whole.
+Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
+needs are written; a state is written whole.
 Prefill: the page layout of attention, mamba comes from sglang's engine file; not yet verified on a running engine.
 Decode: the page layout of attention, mamba comes from vllm's engine file; not yet verified on a running engine.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 6

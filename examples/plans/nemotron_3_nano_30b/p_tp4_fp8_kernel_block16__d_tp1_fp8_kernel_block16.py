@@ -35,8 +35,8 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
     decode worker 0, mamba.3: 10,670,080 B in 80 descriptors, for any number of tokens; 4 reads, 80 spans per state
 
 Layers: 52, of which 6 store attention, 23 store mamba, 23 store nothing.
-Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
-that decode needs are written; a state is written whole.
+Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
+needs are written; a state is written whole.
 Prefill: kernel_block=16 is given; the engine would derive 2096.
 Both sides: the page layout of attention, mamba comes from vllm's engine file; not yet verified on a running engine.
 Decode: kernel_block=16 is given; the engine would derive 4176.

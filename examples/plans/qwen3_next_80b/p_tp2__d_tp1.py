@@ -31,8 +31,8 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
         2 reads, 294,936 spans per state
 
 Layers: 48, of which 12 store attention, 36 store delta.
-Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
-that decode needs are written; a state is written whole.
+Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
+needs are written; a state is written whole.
 Both sides: draft is stored only when draft_tokens > 0, which is false here.
 Both sides: the page layout of attention, delta comes from vllm's engine file; not yet verified on a running engine.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 12

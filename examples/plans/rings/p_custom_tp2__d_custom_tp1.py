@@ -42,8 +42,8 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
     decode worker 0, tail: 0 B in 0 descriptors; 1 read, 4 spans per run of tokens
 
 Layers: 4, of which 2 store attention, 2 store keys, 2 store scores, 2 store tail.
-Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
-that decode needs are written; a state is written whole.
+Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
+needs are written; a state is written whole.
 keys, tail, each: only those from the last multiple of 4 on.
 scores: only those from the last multiple of 2 on.
 Both sides: the page layout of attention, keys, scores, tail comes from custom's engine file; not yet verified on a

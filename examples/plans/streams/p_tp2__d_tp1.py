@@ -34,8 +34,8 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
     decode worker 0, ngrams: 4,608 B in 1 descriptor, for any number of tokens; 1 read, 1 span per state
 
 Layers: 4, of which all store attention, 3 store conv, 1 stores ngrams.
-Strategy: direct, every span is copied straight to its place in the decode pages. Of a request, exactly the tokens
-that decode needs are written; a state is written whole.
+Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
+needs are written; a state is written whole.
 conv.0>conv, conv.1>conv, conv.2>conv, each: only the last 3 tokens.
 Both sides: the page layout of attention, conv, ngrams comes from vllm's engine file; not yet verified on a running
 engine.

@@ -179,7 +179,7 @@ def test_a_plan_that_says_another_memory_is_refused(library: Library) -> None:
     ("word", "text"),
     [
         ("disk", "lie in the memory 'disk', which is none of host, device"),
-        ("host", r"planes of the group .* lie in unlike memories"),
+        ("host", r"planes of the group .* lie in different memories"),
     ],
 )
 def test_a_plan_whose_memories_make_no_sense_is_refused(library: Library, word: str, text: str) -> None:

@@ -177,7 +177,7 @@ def test_a_value_for_the_cache_that_does_not_have_it_moves_nothing(library: Libr
 
 def test_groups_that_overlay_each_other_keep_blocks_of_one_size(library: Library) -> None:
     text = "tp=1,page_size_padded"
-    with pytest.raises(Refused, match="blocks of unlike size") as caught:
+    with pytest.raises(Refused, match="different block sizes") as caught:
         bind(library, library.model("windows"), f"{text}.full=16384")
     assert caught.value.code == "C139"
     side = bind(library, library.model("windows"), f"{text}=16384")
@@ -221,6 +221,6 @@ def test_groups_that_overlay_each_other_are_seen_on_every_stage(tmp_path: Path, 
     """On a stage each cache may be alone."""
     (tmp_path / "late.yaml").write_text(LATE)
     found = load((tmp_path / "late.yaml",))
-    with pytest.raises(Refused, match="blocks of unlike size") as caught:
+    with pytest.raises(Refused, match="different block sizes") as caught:
         bind(found, found.model("late"), f"order=LBHNC,page_size_padded.sliding=16384{pipeline}")
     assert caught.value.code == "C139"

@@ -89,9 +89,9 @@ def test_compressed_pages_lie_beside_each_other(library: Library) -> None:
 @pytest.mark.parametrize(
     ("model", "side", "code", "said"),
     [
-        ("gemma-4-26b", "order=BHLNC", "C110", "2 unlike shapes of pages"),
-        ("gemma-4-26b", "order=LHBNC", "C110", "2 unlike shapes of pages"),
-        ("deepseek-v3.2", "order=BHLNC,block=64", "C110", "2 unlike shapes of pages"),
+        ("gemma-4-26b", "order=BHLNC", "C110", "2 different shapes of pages"),
+        ("gemma-4-26b", "order=LHBNC", "C110", "2 different shapes of pages"),
+        ("deepseek-v3.2", "order=BHLNC,block=64", "C110", "2 different shapes of pages"),
         ("deepseek-v4-flash", "block=256", "C110", "no block that holds both"),
         ("deepseek-v4-flash", "order=BLHNC,block=64", "C116", "a row per 128 tokens, a block has 64"),
         ("deepseek-v4-flash", "order=BLHNC,block=512", "C110", "kernels for its keys take pages of 256 tokens"),
