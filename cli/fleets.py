@@ -48,7 +48,7 @@ def etcd_options(function: F) -> F:
     """`--prefix`, `--ca`, `--cert`, `--cert-key` and `--seconds`: one EtcdAccess `etcd`."""
 
     @click.option("--prefix", default=PREFIX, show_default=True, help="Where engines are kept in etcd.")
-    @click.option("--ca", metavar="FILE", type=FILE, help="Who signed etcd's certificate.")
+    @click.option("--ca", metavar="FILE", type=FILE, help="The certificate of etcd's signer.")
     @click.option("--cert", metavar="FILE", type=FILE, help="Our certificate, with --cert-key.")
     @click.option("--cert-key", metavar="FILE", type=FILE, help="The key of our certificate.")
     @click.option("--seconds", type=POSITIVE, default=SECONDS, help="To wait for etcd; 5.")

@@ -116,7 +116,7 @@ def _meant(verb: str) -> str:
 
 
 def _check_once(ctx: click.Context, args: list[str]) -> None:
-    """Of an option that has one value click takes the last one given, and says nothing."""
+    """Refuse an option with one value that is given twice: click takes the last one silently."""
     _, _, given = ctx.command.make_parser(ctx).parse_args(list(args))
     for param, count in Counter(given).items():
         if count > 1 and isinstance(param, click.Option) and not (param.multiple or param.is_flag or param.count):

@@ -21,12 +21,12 @@ DRAWING = 92
 MORE = 4
 # A bar of a drawing, or a line of a file with its number.
 DRAWN = re.compile(r"^ *\d* *\|")
-# A command, or a part of one on a line of its own: whoever pastes it wants no line breaks.
+# A command, or a part of one on a line of its own: a pasted command must have no line breaks.
 COMMAND = re.compile(r"^ {4,}(?:--|[A-Z_]+=|\S+ .*--\w)|(?<![`/\w])kvplan [\w-]+ .*--\w")
 # Between two columns of a table.
 GAP = re.compile(r"(?<=\S) {2,}(?=\S)")
 Look = Mapping[str, Any]  # the arguments of click.style
-# What is told apart by colour in a line of text, and how.
+# The colours of words in a line of text.
 COLOURS: tuple[tuple[re.Pattern[str], Look], ...] = (
     (re.compile(r"\berror\[\w+\]"), {"fg": "red", "bold": True}),
     (re.compile(r"^refused\b.*"), {"fg": "yellow"}),

@@ -1,4 +1,4 @@
-"""What transfers of several sorts took, as what a transfer, a slice, a descriptor and a byte take."""
+"""What transfers of several kinds took, as what a transfer, a slice, a descriptor and a byte take."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class TimedTransfer:
-    """A transfer, or the median of some of a sort, from submit to done; `cold` where there was nothing to do before."""
+    """A transfer, or the median of some of a kind, from submit to done; `cold` where there was nothing to do before."""
 
     slices: int
     descriptors: int

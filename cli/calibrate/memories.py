@@ -20,7 +20,7 @@ ITEMS = {2: "int16", 4: "int32", 8: "int64", 16: "complex128"}
 
 
 class CalibratedMemory(Protocol):
-    """A sort of memory by NIXL's name for it. What `allocate` gives is flat, bytes."""
+    """A kind of memory by NIXL's name for it. What `allocate` gives is flat, bytes."""
 
     mem_type: str
 

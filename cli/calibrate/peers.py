@@ -68,7 +68,7 @@ def served(pairs: Sequence[ServedPair], mem_type: str) -> Iterator[PairReaders]:
 
 
 def serve(line: WorkerPipe, pairs: Sequence[ServedPair], mem_type: str, identity: Identity, keys: Keys) -> None:
-    """The prefill workers, which hold what will be asked for, noise; until the parent is gone."""
+    """The prefill workers, which hold what will be asked for, noise; until the parent ends."""
     from kvplan.runtime import Nixl, PrefillWorker, views
 
     plans, workers = [load_plan(pair.path) for pair in pairs], []

@@ -35,7 +35,7 @@ class TransferSort:
 
 @dataclass(frozen=True, slots=True)
 class TransferCase:
-    """A sort of transfer, and the decode worker that asks for each, which has met its peer."""
+    """A kind of transfer, and the decode worker that asks for each, which has met its peer."""
 
     sort: TransferSort
     worker: DecodeWorker

@@ -39,7 +39,7 @@ def command(paths: tuple[Path, ...], layouts: tuple[Path, ...], form: str) -> No
     """Report every error in layout files.
 
     Doubtful numbers are reported as warnings, and so are layers that store nothing if the model file does not declare
-    it; warnings leave the exit code 0. Of each model it says which layers store what.
+    it; warnings leave the exit code 0. For each model it shows which layers store what.
 
     A FILE may be a directory, which stands for all layout files in it: YAML files with the key kvplan. Hidden files and
     other YAML files are skipped, and counted on stderr.
@@ -89,7 +89,7 @@ def check_deployments(files: Sequence[Path], layouts: Sequence[Path] = ()) -> li
 def _all(one: Deployment, files: Sequence[Path], layouts: Sequence[Path]) -> Iterator[Diagnostic]:
     """The errors of one deployment: another one may name other files by the same names."""
     named = [Path(model) for spec in one.plans for model in spec.models if is_path(model)]
-    # One that is not there is told where it is named.
+    # A missing one is reported where it is named.
     library, unread = load_good([*files, *(path for path in dict.fromkeys(named) if os.path.isfile(path))], layouts)
     yield from unread
     for spec in one.plans:
@@ -118,7 +118,7 @@ def _check(library: Library, spec: PlanSpec) -> Iterator[Diagnostic]:
         yield from _said(partial(settled, given), place)
         if name == MACHINE:
             yield from _said(partial(library.machine, value), place)
-    # An unknown name is told where it stands.
+    # An unknown name is reported where it stands.
     known = [name for text in spec.models for name in names_of(library, text) if name in library.models]
     sink = Sink()
     models = [model for name in known if (model := guarded(sink, partial(library.model, name)))]

@@ -175,7 +175,7 @@ def explain_rule(id: str) -> dict[str, Any]:
     rule = RULES[id]
     text = f"{rule.category}: {MEANINGS[rule.category]}."
     if rule.detail:
-        text += "\n\nIt nearly always follows from another change; a review names it where that one is told."
+        text += "\n\nIt nearly always follows from another change; a review names it beside that one."
     return {"code": id, "title": rule.sentence, "text": text}
 
 

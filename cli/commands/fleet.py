@@ -17,7 +17,7 @@ from kvplan.fleet.pairs import FleetPair, fleet_pairs
 from kvplan.fleet.records import EngineRecord
 from kvplan.runtime.plans.catalog import Catalog
 
-# How many names of engines that are alike are shown.
+# How many names of identical engines are shown.
 NAMES = 3
 
 
@@ -30,7 +30,7 @@ def command(places: tuple[str, ...], plans: Path | None, etcd: EtcdAccess, form:
     """Show which engines run, and who has plans for whom.
 
     Engines are those that an etcd knows (URLs are members of one cluster, http://host:2379), or a FILE of records.
-    Alike ones are one line. Pairs are looked up in the index of --plans; with two releases side by side each engine
+    Identical ones are one line. Pairs are looked up in the index of --plans; with two releases side by side each engine
     finds the plans of its own.
     """
     engines = engines_of(places, etcd)

@@ -35,7 +35,7 @@ from kvplan.plan.files.folder import write as write_files
 
 @click.command("from-cache")
 @click.argument("dump", metavar="DUMP.json", type=click.File("r", encoding="utf-8", errors="replace"))
-@click.option("--model", metavar="MODEL", help="The layout to compare with; that which the dump names by default.")
+@click.option("--model", metavar="MODEL", help="The layout to compare with; by default the dump's own.")
 @click.option("--side", metavar="SIDE", default="", help="What differs from the side that the dump says.")
 @click.option("-o", "--out", type=click.Path(dir_okay=False, path_type=Path), help="Write a model file instead.")
 @click.option("--probe", "write", metavar="MODULE:FUNCTION", help="The engine's write function, to fill pages with.")
@@ -111,7 +111,7 @@ def _text(
     said += [line for d in found for line in _lines(d)]
     said += [f"not compared: {n.what} of {n.cache}, {many(len(n.layers), 'layer')}: {n.why}" for n in notes]
     if probed is None:
-        return "\n".join([*said, "not probed: shapes and strides do not say how kernels fill a page (--probe)"])
+        return "\n".join([*said, "unverified: shapes and strides do not show how kernels fill a page (--probe)"])
     return "\n".join([*said, *(probed or ["probed: every element was written where the layout has it"])])
 
 

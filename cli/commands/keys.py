@@ -16,7 +16,7 @@ import click
 def command(name: str, out: Path, signing: bool) -> None:
     """Make a key pair, for an engine or for signing plans.
 
-    NAME.key is for its peers, NAME.key_secret for the engine alone. With --signing NAME.sign.pub is for whoever pulls
+    NAME.key is for its peers, NAME.key_secret for the engine alone. With --signing NAME.sign.pub is for those who pull
     plans, NAME.sign for who pushes them. Nothing is ever overwritten.
     """
     from kvplan.registry import signing as signatures

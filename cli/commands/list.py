@@ -47,7 +47,7 @@ def command(words: tuple[str, ...], architecture: bool, layouts: tuple[Path, ...
     if form == "json":
         click.echo(json.dumps(_answer(models, kinds, engines, machines), indent=2))
         return
-    # Of a model what its file notes stands below it, unconfirmed numbers above all.
+    # A model's notes stand below it, unconfirmed numbers first.
     sections: dict[str, list[Entry]] = {
         "models": [
             (model.name, model.title, [": ".join(filter(None, note)) for note in model.notes]) for model in models
@@ -121,7 +121,7 @@ def _engine(library: Library, engine: Engine) -> str:
     try:
         default = library.default_engine
     except DslError:
-        # The files do not say just one, which sides will be told.
+        # Not exactly one file says so, which an error of a side will say.
         default = None
     versions = f" ({engine.versions})" if engine.versions else ""
     return f"{engine.title}{versions}{', the default' if engine.name == default else ''}"

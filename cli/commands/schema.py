@@ -17,7 +17,7 @@ ALL, SUFFIX = "kvplan", ".schema.json"
 
 
 def _sort(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """A sort of layout files that there is."""
+    """A known kind of layout file."""
     if value is not None and value not in FILES:
         raise click.BadParameter(f"'{value}' is none of {', '.join(FILES)}", ctx, param)
     return value
@@ -32,7 +32,7 @@ def _sort(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
 def command(sort: str | None, out: Path | None, layouts: tuple[Path, ...]) -> None:
     """Print JSON Schemas of layout files, for editors.
 
-    Editors complete and check by them. One schema for all layout files, or one for those of a sort. Without -o it goes
+    Editors complete and check by them. One schema for all layout files, or one for those of a kind. Without -o it goes
     to stdout.
     """
     library = load((), layouts)

@@ -29,7 +29,7 @@ Plain = dict[str, Any]
 @click.argument("what", metavar="PLAN|MODEL")
 @pair_options(required=False)
 @click.option("--before", metavar="PLAN|REVISION", help="Show a change: the plan before, or the revision that has it.")
-@click.option("--worker", type=int, metavar="N", help="Of an SVG: the decode worker; 0 by default.")
+@click.option("--worker", type=int, metavar="N", help="The decode worker of an SVG; 0 by default.")
 @click.option("--svg", is_flag=True, help="A figure for a text, without tables; so is a FILE that ends with .svg.")
 @click.option("-o", "--out", type=FILE, default=PAGE, show_default=True)
 @layouts_option
@@ -58,7 +58,7 @@ def command(
 
 
 def _check_name(out: Path, ends: str) -> None:
-    """Raises UsageError where a file is named as another sort than it will be."""
+    """Raises UsageError where a file is named as another kind than it will be."""
     if out not in (PAGE, STDOUT) and out.suffix not in ("", ends):
         what = "figure" if ends == SVG else "page"
         raise click.UsageError(f"a {what} is written, and {out.name} says otherwise: end its name with {ends}")

@@ -26,7 +26,7 @@ index = click.option(
     "--index",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Of a store at a URL: its index on this machine. Without it all objects are looked at.",
+    help="The index on this machine of a store at a URL. Without it all objects are read.",
 )
 
 

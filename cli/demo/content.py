@@ -48,7 +48,7 @@ def stamp(share: RequestShare, rule: Rule, into: Mapping[str, Bytes]) -> int:
 
 
 def check(share: RequestShare, memory: DemoMemory, before: DemoMemory) -> tuple[int, int]:
-    """(bytes of content, bytes compared) of a decode worker. Raises WrongBytesError at the first unlike byte.
+    """(bytes of content, bytes compared) of a decode worker. Raises WrongBytesError at the first different byte.
 
     `before` is the memory as it was; it becomes what is expected: what must have arrived, cache by cache, and all else
     as it was. Only padding of blocks that something arrived in may have changed beside it: a run that is posted whole
@@ -94,7 +94,7 @@ def _write(plane: Bytes, ids: Ints, labels: Ints) -> int:
 
 
 def content(labels: Ints) -> Bytes:
-    """The byte of every label, mixed so that no two places are alike by rule."""
+    """The byte of every label, mixed so that no two places are equal by rule."""
     value = labels.astype(np.uint64) * ODD
     value = (value ^ (value >> np.uint64(32))) * ODD
     return (value >> np.uint64(56)).astype(np.uint8)
@@ -109,7 +109,7 @@ def padding(plane: OraclePlane) -> npt.NDArray[np.bool_]:
 
 
 def _where(memory: DemoMemory, expected: DemoMemory, owners: Mapping[str, Ints]) -> str:
-    """The first unlike byte in words: by the plane that owns the block, since planes may lie over each other."""
+    """The first different byte in words: by the plane that owns the block, since planes may lie over each other."""
     every = {name: np.arange(len(view)) for name, view in memory.planes.items()}
     for name, blocks in (*owners.items(), *every.items()):
         got, want = memory.planes[name][blocks], expected.planes[name][blocks]

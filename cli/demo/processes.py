@@ -30,11 +30,11 @@ class WorkerHandle:
     pipe: Connection
 
     def tell(self, message: object) -> None:
-        """Send one message. Raises ProcessError when the worker is gone."""
+        """Send one message. Raises ProcessError if the worker has ended."""
         try:
             self.pipe.send(message)
-        except OSError as gone:
-            raise ProcessError(f"{self.name} is gone{self._ending()}") from gone
+        except OSError as ended:
+            raise ProcessError(f"{self.name} has ended{self._ending()}") from ended
 
     def hear(self, until: float) -> Any:
         """The next message, waiting until time.monotonic() is `until`. Raises ProcessError when there is none."""
@@ -42,9 +42,9 @@ class WorkerHandle:
             raise ProcessError(f"{self.name} said nothing before the deadline; stopped")
         try:
             kind, value = self.pipe.recv()
-        except (EOFError, OSError) as gone:
+        except (EOFError, OSError) as ended:
             self.runner.join(GRACE)
-            raise ProcessError(f"{self.name} died{self._ending()}") from gone
+            raise ProcessError(f"{self.name} died{self._ending()}") from ended
         if kind == "error":
             raise ProcessError(f"{self.name}: {value}")
         return value
@@ -64,13 +64,13 @@ class WorkerPipe:
         self.pipe.send(("value", value))
 
     def listen(self, seconds: float) -> Any:
-        """The parent's next message. Raises ProcessError after `seconds`, EOFError when the parent is gone."""
+        """The parent's next message. Raises ProcessError after `seconds`, EOFError if the parent has ended."""
         if not self.pipe.poll(seconds):
             raise ProcessError(f"heard nothing for {seconds:.0f} s")
         return self.pipe.recv()
 
     def waiting(self) -> bool:
-        """Whether the parent has said something or is gone."""
+        """Whether the parent has said something or ended."""
         return self.pipe.poll(0)
 
 

@@ -17,7 +17,7 @@ from kvplan.compiler.explain.diff.fold import folded, places
 from kvplan.compiler.explain.diff.review import PairReview, Review
 from kvplan.compiler.explain.diff.rules import RULES
 
-# So many changes of one plan are told where there is little room.
+# So many changes of one plan are listed if there is little room.
 SHORT = 12
 
 
@@ -62,7 +62,7 @@ def github(review: Review, judgement: Judgement, folder: str, rollout: FleetRoll
 
 
 def junit(review: Review, judgement: Judgement, rollout: FleetRollout | None = None) -> str:
-    """One test for each plan that changes, is new or gone; it fails where the review does."""
+    """One test for each plan that changes, is new or removed; it fails where the review does."""
     counts = {"tests": str(len(review.pairs)), "failures": str(sum(map(bool, judgement.failing)))}
     suites = ElementTree.Element("testsuites", counts)
     suite = ElementTree.SubElement(suites, "testsuite", {"name": "kvplan diff", **counts})
@@ -139,7 +139,7 @@ def _categories(changes: tuple[Change, ...]) -> list[str]:
 
 
 def _file(pair: PairReview, folder: str) -> str:
-    """Where a plan lies: in the new folder, or, where it is gone, where it lay below it."""
+    """The path of a plan in the new folder, or, if it was removed, in the old one."""
     file = pair.pair.after or pair.pair.before
     path = file.path if file else ""
     return f"{folder}/{path}" if path and PurePosixPath(folder).suffix == "" else folder

@@ -58,7 +58,7 @@ def _plans(review: Review) -> str:
 
 
 def _lists(review: Review) -> list[str]:
-    groups = (("New", review.new), ("Gone", review.gone))
+    groups = (("New", review.new), ("Removed", review.gone))
     return [
         "\n".join([f"{word}:", "", *(f"- {_code(one.pair.title)}" for one in some)]) for word, some in groups if some
     ]

@@ -81,11 +81,11 @@ def _news(pair: PairReview) -> PairReview:
 
 
 def headline(review: Review) -> str:
-    """`8 plans change, 0 new, 0 gone; 31 stay as they are.`"""
+    """`8 plans change, 0 new, 0 removed; 31 stay as they are.`"""
     count, same = len(review.changed), review.same
     said = f"{many(count, 'plan')} {'changes' if count == 1 else 'change'}"
     stay = f"{same} {'stays as it is' if same == 1 else 'stay as they are'}"
-    return f"{said}, {len(review.new)} new, {len(review.gone)} gone; {stay}."
+    return f"{said}, {len(review.new)} new, {len(review.gone)} removed; {stay}."
 
 
 def verdict(review: Review) -> str:
@@ -101,7 +101,7 @@ def verdict(review: Review) -> str:
     if reload:
         said.append(
             f"Load the new plans of {many(reload, 'pair')} on both sides at once: no engine's memory changes, "
-            "but by unlike plans they refuse each other."
+            "but with different plans they refuse each other."
         )
     if still := len(review.changed) - together - reload:
         alone = "Only the text changes: engines of before and after can talk."

@@ -31,7 +31,7 @@ def text(review: Review, judgement: Judgement, verbose: bool = False, rollout: F
 
 def _folded(review: Review) -> list[list[str]]:
     blocks = [(heading, [line for one in changes for line in _told(one)]) for heading, changes in told(review)]
-    blocks += [("PLANS that change", _plans(review)), ("NEW", _titles(review.new)), ("GONE", _titles(review.gone))]
+    blocks += [("PLANS that change", _plans(review)), ("NEW", _titles(review.new)), ("REMOVED", _titles(review.gone))]
     return [[heading, *lines] for heading, lines in blocks if lines]
 
 

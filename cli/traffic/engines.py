@@ -56,7 +56,7 @@ class MovedSlice:
 class PostingWorker:
     """A worker that posts reads or writes, on one thread: a slice after the other, as limits admit them.
 
-    It works `busy` microseconds in all. Of what comes over rails it makes its copies when that is there if
+    It works `busy` microseconds in all. It copies what comes over rails when that has arrived, if
     `copies_last`, else before it posts.
     """
 
@@ -96,7 +96,7 @@ class PostingWorker:
             self._machine.env.process(self._arrive(each, posted))
 
     def _posting_us(self, each: MovedSlice) -> float:
-        """What the thread does until the bytes are there, or under way over rails."""
+        """What the thread does until the bytes are there, or in progress over rails."""
         posted = each.descriptors * self._machine.profile.descriptor_us
         if not each.rails:
             return posted + each.bytes / each.cap + each.copy_us
@@ -144,7 +144,7 @@ class SimulatedEngine:
     """One engine: its blocks, its turns (of computing, or of being answered), its cards and workers by number.
 
     `load` counts requests that were sent to it and have not left, `held` those that wait to be read, `computed` are
-    microseconds that it has computed. `moving` transfers are under way, the last one was over at `moved`,
+    microseconds that it has computed. `moving` transfers are in progress, the last one was over at `moved`,
     the first one after a pause has made it `warm` then.
     """
 

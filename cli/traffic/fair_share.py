@@ -70,7 +70,7 @@ class FairShare:
             flow.done.succeed()
 
     def _plan(self) -> None:
-        """Rates anew, and a look at all of it when the next flow ends."""
+        """Set the rates again, and wake when the next flow ends."""
         self._turn += 1
         share(self._flows)
         if self._flows:
@@ -85,14 +85,14 @@ class FairShare:
 
 
 def share(flows: Sequence[Flow]) -> None:
-    """Set the rates of all flows: what a pool has is shared alike, but for what flows cannot take elsewhere."""
+    """Set the rates of all flows: flows share a pool equally, except what they cannot take elsewhere."""
     rates = _rates(Counter((flow.cap, flow.pools) for flow in flows))
     for flow in flows:
         flow.rate = rates[flow.cap, flow.pools]
 
 
 def _rates(counts: Mapping[Alike, int]) -> dict[Alike, float]:
-    """The rate of each of so many flows that are alike, slowest first: who is slowest cannot go faster anywhere."""
+    """The rate of each group of identical flows, slowest first: the slowest cannot go faster anywhere."""
     rates: dict[Alike, float] = {}
     left = {pool: pool.rate for _, pools in counts for pool in pools}
     users = dict.fromkeys(left, 0)

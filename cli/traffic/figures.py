@@ -39,7 +39,7 @@ class MeanParts:
 
 @dataclass(frozen=True, slots=True)
 class BusyShares:
-    """The share of the time from the first arrival to the last answer in which the busiest of each sort is busy:
+    """The share of the time from the first arrival to the last answer in which the busiest of each kind is busy:
     computing of a prefill engine, a thread that posts, the cards of an engine, the cores that all share.
     """
 

@@ -17,7 +17,7 @@ SUFFIXES = (".svg", ".png")
 # Inches of a panel, of a bar, and of what stands around them.
 WIDTH, BAR, AROUND = 5.0, 0.5, 1.8
 COLUMNS = 3
-# Of the parts: none that a line of the other panel has.
+# Colours of the parts, none of which the lines of the other panel have.
 COLOURS = {"queue": "#cccccc", "compute": "#999999", "room": "#e8c547", "transfer": "#3d5a80", "step": "#98c1d9"}
 # A run, and its figures.
 ComparedRun = tuple[CandidateFigures, SimulatedRun]

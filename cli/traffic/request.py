@@ -190,7 +190,7 @@ def sent(engine: SimulatedEngine) -> Iterator[None]:
 
 @contextmanager
 def moving(env: Environment, *engines: SimulatedEngine) -> Iterator[float]:
-    """While a transfer is under way its engines are not idle; the value is for how long all of them were before."""
+    """While a transfer is in progress its engines are not idle; the value is for how long all of them were before."""
     idle_us = min(engine.idle(env.now) for engine in engines)
     for engine in engines:
         engine.moving += 1

@@ -395,7 +395,7 @@ def test_a_probe_names_what_lies_elsewhere(tmp_path: Path, monkeypatch: pytest.M
     assert done.exit_code == 1, done.output
     assert "elements lie elsewhere; token 0, head 0, dim " in done.output
     assert json.loads(run(path, "--probe", "writes_nothing:write", "--format", "json").output)["probed"]
-    assert "not probed: " in run(path).output
+    assert "unverified: " in run(path).output
 
 
 @pytest.mark.parametrize("name", ["writes_nowhere:write", "json:nothing", "json"])
