@@ -77,7 +77,7 @@ def _met(mem_type: str, size: int) -> Iterator[tuple[Raw, tuple[bytes, int]]]:
 
 
 def serve(line: WorkerPipe, mem_type: str, size: int) -> None:
-    """The other process's memory, polled until the parent is gone."""
+    """The other process's memory, polled until the parent ends."""
     from kvplan.cli.calibrate.memories import memory_of
     from kvplan.runtime.transport.nixl import api
 

@@ -54,7 +54,7 @@ def _one(library: Any, model: str) -> Compiled | None:
 
 
 def _imports(folder: Path, name: str, made: Compiled, pairs: int) -> list[float]:
-    """Times of importing the plan as Python does: source compiled anew each time, no cache of byte code."""
+    """Times of importing the plan as Python does: source compiled again each time, no cache of byte code."""
     path = folder / f"{Path(made.path).stem}_{len(name)}.py"
     path.write_text(made.text)
     return [clock(lambda: _import(path)) for _ in range(pairs)]

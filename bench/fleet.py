@@ -18,7 +18,7 @@ from kvplan.fleet.records import EngineRecord, EngineRole, EngineState
 AREA = "a fleet in etcd"
 SIZES, WATCHERS, LEASE = (1, 10, 100, 1000), 10, 15
 PATIENCE = 300.0
-# Sides of unlike meshes, and two releases of a model's layout.
+# Sides of different meshes, and two releases of a model's layout.
 MESHES, RELEASES = ("tp=1", "tp=2", "tp=4", "tp=8,order=nhd"), ("0" * 32, "1" * 32)
 
 

@@ -64,7 +64,7 @@ class PeerPair:
 def serve(
     line: WorkerPipe, path: str, blocks: int, requests: Iterable[str], pause: float, identity: Identity, keys: Keys
 ) -> None:
-    """The prefill workers of the plan at `path`, over noise that `requests` hold; until the parent is gone.
+    """The prefill workers of the plan at `path`, over noise that `requests` hold; until the parent ends.
 
     `blocks` are decode's. NIXL by hand is polled every `pause` seconds.
     """

@@ -25,7 +25,7 @@ class Raw:
             enable_prog_thread=False, backends=["UCX"], sync_mode=api.nixl_thread_sync_t.NIXL_THREAD_SYNC_STRICT
         )
         self._agent = api.nixl_agent(name, config)
-        # Kept: who writes there would find it gone.
+        # Kept, so that writes there still have memory.
         self.memory, found = memory, describe(memory)
         self._base, self._size, self._mem_type = found.address, found.nbytes, found.mem_type
         self._registered = self._agent.register_memory(rows(self._base, self._size, self._size), self._mem_type)

@@ -128,7 +128,7 @@ def read(line: WorkerPipe, path: str, peers: Sequence[tuple[str, bytes]], identi
 class Reading:
     """One decode engine while it has requests moved, each as soon as it is due and there are blocks for it.
 
-    `busy` is what it has had of cores while any was under way: between them it polls in vain.
+    `busy` is what it has had of cores while any was in progress: between them it polls in vain.
     """
 
     def __init__(self, worker: DecodeWorker, peers: Sequence[str], begin: float) -> None:

@@ -1,7 +1,7 @@
 """Times of a real fleet of two prefill and two decode engines against those that are simulated for it.
 
 The machine's profile is measured in turns with the fleet, by a clock that stands still while others have the core; how
-often they have it while decode has transfers under way is measured, too, and slows the profile down. The calmest runs
+often they have it while decode has transfers in progress is measured, too, and slows the profile down. The calmest runs
 count.
 """
 
@@ -43,9 +43,9 @@ AREA = "a simulated fleet"
 NEAR = 0.2
 MODEL, SIDE = "qwen3-0.6b", "tp=1"
 LONGEST = 1024
-# Requests, and how many arrive in a minute: some that seldom meet, and more than can be moved.
+# Requests, and how many arrive in a minute: some that rarely meet, and more than can be moved.
 REQUESTS = 80
-LOADS = {"seldom two at once": 1200, "as fast as it can be": 60_000}
+LOADS = {"rarely two at once": 1200, "as fast as it can be": 60_000}
 # How often each is moved, and how many of these count: those in which decode waited least for a core.
 TURNS, COUNTED = 9, 5
 
@@ -96,7 +96,7 @@ def trace(per_minute: int) -> tuple[Arrival, ...]:
 
 
 def scheduled(arrivals: Sequence[Arrival], run: str) -> list[list[FleetRequest]]:
-    """Requests by decode engine; both sorts of engines take turns."""
+    """Requests by decode engine; both kinds of engines take turns."""
     every = [
         FleetRequest(f"{run} {number}", arrival.at / 1e6, arrival.input, number % ENGINES)
         for number, arrival in enumerate(arrivals)

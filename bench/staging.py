@@ -1,4 +1,4 @@
-"""Pages of unlike order or size, 64 MiB for one decode worker: staged, straight, and as one merged descriptor."""
+"""Pages of different order or size, 64 MiB for one decode worker: staged, straight, and as one merged descriptor."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kvplan.bench.peer import blocks_of, met
 from kvplan.bench.report import Row, faster, within
 from kvplan.bench.sample import WARMUP, interleave
 
-AREA = "unlike pages, by way of a stage"
+AREA = "different pages, through a stage"
 MODEL, BYTES = "llama-3.1-8b", 64 << 20
 # What a stage wins over going straight, and what it may take of one merged descriptor's time.
 LEAST, MOST = 4.0, 1 / 0.35
@@ -30,7 +30,7 @@ def measure(pairs: int) -> list[Row]:
 def _rows(pairs: int, title: str, prefill: str, decode: str, strategy: str, mode: str) -> list[Row]:
     sides = partial(met, MODEL, prefill, decode, blocks_of(BYTES), 2 * (WARMUP + pairs), mode=mode)
     with sides(strategy=strategy) as staged, sides() as straight:
-        # Writing takes longer than reading: what is pushed is held against what is written.
+        # Writing takes longer than reading: what is pushed is compared with what is written.
         by_hand = staged.by_hand.write if mode == "push" else staged.by_hand.read
         won = interleave(staged.move, straight.move, pairs, WARMUP)
         bound = interleave(staged.move, by_hand, pairs, WARMUP)

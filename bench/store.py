@@ -35,7 +35,7 @@ CASES = (
 Bytes = npt.NDArray[np.uint8]
 # The variable that names a folder for objects: no server is started here.
 PLACE = "KVPLAN_BENCH_STORE"
-# What is written there is gone when the server cleans up, not when it is removed.
+# The server frees what was written there when it cleans up, not when it is removed.
 MOST_PAIRS = 5
 
 

@@ -75,7 +75,7 @@ def rows_of(case: Case, pairs: int) -> list[Row]:
     lists = draw(plan, case.tokens)
     prepare = preparer(plan, lists)
 
-    def anew() -> int:
+    def prepare_new() -> int:
         forget_shapes()
         return prepare()
 
@@ -86,7 +86,7 @@ def rows_of(case: Case, pairs: int) -> list[Row]:
     except (AssertionError, NotImplementedError, RuntimeError, ValueError) as error:
         return [Row(AREA, f"{case.name}: {str(error) or type(error).__name__}", "refused")]
     read = reader(worker, case, lists, 2 * (pairs + WARMUP))
-    actions = (("shape known", prepare), ("shape new", anew))
+    actions = (("shape known", prepare), ("shape new", prepare_new))
     return [row_of(f"{case.name}, {name}", action, read, worker, case.least, pairs) for name, action in actions]
 
 

@@ -26,16 +26,16 @@ from kvplan.runtime.ops import logs
 PREFIX = "/kvplan/engines/"
 # The gateway's, from etcd 3.4 on.
 API = "/v3/"
-# Seconds: after which an engine that is not heard is gone, and for which one answer is waited.
+# Seconds: after which a silent engine's record ends, and the time limit of one answer.
 LEASE = 15
 # Bytes of an answer: the records of all engines.
 LARGEST = 64 << 20
 PATIENCE = 5.0
 # Seconds between two watches.
 PAUSE = 0.2
-# Of a lease: how often it is renewed, and how long nothing is watched before all is read again.
+# Parts of a lease: how often it is renewed, and how long nothing is watched before all is read again.
 RENEWALS = 3
-# Of the most blocks that were ever free: what less has changed is not told, as etcd keeps all that it was ever told,
+# A share of the most blocks that were ever free: smaller changes are not sent, as etcd keeps its whole history,
 # unless the last free block is taken or one is free again.
 SHARE = 8
 
@@ -51,7 +51,7 @@ class Certificates:
 
 class EtcdFleet:
     """Engines that announce themselves in etcd. Threads of its own announce, and watch from the first question on:
-    nothing here waits for etcd. Of several runs of one name the one that began last counts.
+    nothing here waits for etcd. If several runs have one name, the one that began last counts.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class EtcdFleet:
         """Take back what was announced, if etcd can be reached, and end; wait no longer than `seconds` for that."""
         self._stop.set()
         self._changed.set()
-        # Whoever counts free blocks may find that it is time to end: that is within the thread that takes it back.
+        # Counting free blocks may end the program: that is within the thread that takes the record back.
         if self._keeper.ident not in (None, threading.get_ident()):
             self._keeper.join(seconds)
         self._cluster.end()

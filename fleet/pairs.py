@@ -47,13 +47,13 @@ def _pair(
 def _reason(prefill: EngineRecord, decode: EngineRecord, plan: str, named: bool) -> str:
     """Why two engines cannot deal with each other; `named`: there is a plan for sides that are called so."""
     if prefill.model_digest != decode.model_digest:
-        return f"unlike layouts of the model, {prefill.model_digest} and {decode.model_digest}"
+        return f"different layouts of the model, {prefill.model_digest} and {decode.model_digest}"
     if prefill.revision and decode.revision and prefill.revision != decode.revision:
-        return f"unlike revisions of the weights, {prefill.revision} and {decode.revision}"
+        return f"different revisions of the weights, {prefill.revision} and {decode.revision}"
     if prefill.protocol != decode.protocol:
-        return f"unlike protocols, {prefill.protocol} and {decode.protocol}"
+        return f"different protocols, {prefill.protocol} and {decode.protocol}"
     if plan:
         return ""
-    # Sides that are called alike differ where a layout has changed.
+    # Sides of one name differ if a layout has changed.
     other = ": the one of these names is for other sides, by digest; compile again" if named else ""
     return f"no plan from {prefill.side_key} to {decode.side_key}{other}"

@@ -35,7 +35,7 @@ class EngineState(StrEnum):
 
 
 class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """An engine: name, this run of it, and all that whoever wants to deal with it has to know before they meet.
+    """An engine: name, this run of it, and all that peers need before they connect.
 
     `side` and `side_key` are the digest and the readable key of its side, `addresses` one of each worker (prefill's
     only), `key` its public key, empty without keys, `revision` that of its weights as in its Identity, `free_blocks`

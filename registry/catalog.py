@@ -21,7 +21,7 @@ PAUSE = 10.0
 
 class RemoteCatalog(Catalog):
     """A catalog whose directory is a copy of what is at a URL, signed by a trusted key: pulled at first and again where
-    a plan is missing. Where the URL does not answer, what was pulled before counts.
+    a plan is missing. If the URL does not answer, what was pulled before counts.
     """
 
     def __init__(

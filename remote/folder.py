@@ -13,7 +13,7 @@ from kvplan.remote.urls import HIDDEN, without_credentials
 
 
 class RemoteFolder:
-    """A folder at a URL. Every error of whoever keeps it is a `kind`, but for files that are not there."""
+    """A folder at a URL. Every error of the place is a `kind`, except for missing files."""
 
     def __init__(self, url: str, kind: type[KvplanError] = PlanRemoteError) -> None:
         """Raises `kind` where no protocol of this name is installed, or it cannot connect."""

@@ -13,5 +13,5 @@ HIDDEN = "://…@"
 
 
 def without_credentials(text: str) -> str:
-    """A text in which no URL has its user and password: these are for whoever is asked, not for messages and logs."""
+    """A text whose URLs have no user and password, for messages and logs."""
     return CREDENTIALS.sub(HIDDEN, text)

@@ -63,7 +63,7 @@ class PlainFiles:
 
 
 class NixlFiles(NixlStorage):
-    """By NIXL's POSIX backend, which keeps many requests under way."""
+    """By NIXL's POSIX backend, which keeps many requests in progress."""
 
     together = MOST_BYTES
 

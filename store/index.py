@@ -84,7 +84,7 @@ class StoreIndex:
 
     @property
     def in_memory(self) -> bool:
-        """Whether it is gone with this process, and began empty."""
+        """Whether it ends with this process, and began empty."""
         return self._path == ":memory:"
 
     def _set_mode(self) -> None:

@@ -1,7 +1,7 @@
 """Keys of stored blocks: a chain of hashes, each over the one before it and a block's tokens.
 
 So a key stands for all tokens up to its block's end, and for what else is hashed with them (`extra`: adapters, images).
-The encoding is canonical CBOR (RFC 8949, 4.2.1): whoever hashes (parent, tokens, extra) in that way has the same.
+The encoding is canonical CBOR (RFC 8949, 4.2.1): any hash of (parent, tokens, extra) in that form is the same.
 """
 
 from __future__ import annotations

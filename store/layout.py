@@ -137,7 +137,7 @@ def _parts(group: str, planes: Sequence[tuple[int, names.Plane]], layers: int) -
     if not layers:
         return (_part(group, planes),)
     runs: dict[int, list[tuple[int, names.Plane]]] = {}
-    # Of a layer there may be several planes, apart from each other.
+    # A layer may have several planes, apart from each other.
     for number, plane in planes:
         runs.setdefault((plane.layer or 0) // layers, []).append((number, plane))
     # Objects of other numbers of layers have other names.

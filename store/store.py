@@ -239,7 +239,7 @@ class Store:
             self._objects.set_aside(name)
 
     def _read(self, name: str, place: Place) -> None:
-        """Read an object. One that is missing or wrong is not found again, so that it may be saved anew."""
+        """Read an object. One that is missing or wrong is not found again, so that it may be saved again."""
         try:
             self._objects.read(name, place)
         except StoreError as error:
@@ -256,7 +256,7 @@ class Store:
 
     def _note(self, change: Callable[[Sequence[T]], None], what: Sequence[T]) -> None:
         """Change the index if that can be: what it lacks costs time later, and what is right is loaded all the same."""
-        # Whoever waits for a lock does so once, and not for every block.
+        # Wait for a lock once, and not for every block.
         if now() >= self._rests and not self._try(change, what):
             self._rests = now() + REST
 

@@ -14,7 +14,7 @@ SERVER_INFO, BOOTSTRAP_PORT, RECORD = "/server_info", "disaggregation_bootstrap_
 
 
 def prefill(body: Body, paired: PairedRequest) -> Body:
-    """Prefill sends the prompt of the room to whoever asks for it; it generates one token whatever is asked.
+    """Prefill keeps the prompt of the room for decode; it generates one token, whatever the client asks.
 
     kvplan's plugin has it leave out the last token if decode computes that.
     """

@@ -48,7 +48,7 @@ class ConnectorConfig:
     hosts and networks that a request may name as its prefill engine's, none for any. A request is held for
     `lease_s`, and has arrived within `timeout_s`; `hold_s` is how long decode waits for a prefill engine that it
     has met to hold it, and `connect` how long meeting one may take.
-    `offer` says when what is computed of a prompt goes to a decode engine that asked for it early. Of each worker
+    `offer` says when what is computed of a prompt goes to a decode engine that asked for it early. For each worker
     `stage_bytes` are for what plans stage, 0 sends all of it straight. With `bidirectional_kv_xfer`
     an engine keeps what it loaded and generated for `lease_s`, and the next prefill of the conversation loads it:
     its `kv_role` is kv_both. With `fleet_url`, URLs of one etcd, the
@@ -207,7 +207,7 @@ def _text(name: str, value: object) -> str:
 
 
 def _url(name: str, value: object) -> str:
-    """URLs, without what they may have for whoever is asked: an error would show it."""
+    """URLs without credentials, which an error would show."""
     if isinstance(value, str) and "@" in value:
         raise ConnectorError("I002", f"{name} has a user or a password", "give certificates")
     return _text(name, value)

@@ -36,7 +36,7 @@ class PrefillMeetings:
 def trusted(keys: Keys | Plain, key: str, engine: str) -> bytes | None:
     """The public key that an engine has to have, None without one.
 
-    Raises KeysError for a key that is none of a peer's: whoever sends a request can name any key.
+    Raises KeysError for a key that is no peer's: a request can name any key.
     """
     wanted = key.encode() or None
     if wanted is not None and isinstance(keys, Keys) and wanted not in keys.allowed():

@@ -1,4 +1,4 @@
-"""By what names the workers of two engines know a request. Engines of all kinds make them alike."""
+"""By what names the workers of two engines know a request. Engines of all kinds make the same names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The note of a prefill engine to whoever decodes a request: its first token, in a form that every engine reads.
+"""The note of a prefill engine to those who decode a request: its first token, in a form that every engine reads.
 
 A note is a map in MessagePack with these keys, of which readers ignore those that they do not know:
 

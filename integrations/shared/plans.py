@@ -92,7 +92,7 @@ def check_plans(catalog: Catalog, layout: ServedSide, wanted: Iterable[Role]) ->
 def identity(catalog: Catalog, layout: ServedSide, engine: Identity, role: Role) -> Identity:
     """The engine with its model as plans with this side have it, or as the layout has where there are none yet.
 
-    With it goes all that both engines of a pair must have alike, whatever their kinds.
+    With it goes everything that must be equal on both engines of a pair, whatever their kinds.
     """
     known = sorted(catalog.models(role, layout.side.digest))
     own = layout.model, layout.model_digest

@@ -1,4 +1,4 @@
-"""Settings that both engines of a pair must have alike, as texts by name: the handshake refuses a pair that differs.
+"""Settings that must be equal on both engines of a pair, as texts by name: the handshake refuses a difference.
 
 They are taken from the layout and from the checkpoint's own configuration, so that engines of all kinds say the same.
 """

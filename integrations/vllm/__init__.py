@@ -22,7 +22,7 @@ def register() -> None:
 
 
 def __getattr__(name: str) -> object:
-    """A connector, imported when vLLM asks for it: whoever has no vLLM can import the rest."""
+    """A connector, imported when vLLM asks for it, so that the rest can be imported without vLLM."""
     if name == "KvplanConnector":
         from kvplan.integrations.vllm.connector import KvplanConnector
 

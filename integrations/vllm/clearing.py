@@ -1,7 +1,7 @@
 """Zeroes where a load writes nothing, in blocks that the engine believes will be written whole.
 
-Where blocks are handed from states to tokens, vLLM zeroes them first, since what was left there may be no number in
-another element type; not those that a connector loads into. A load writes the tokens that were asked for and no byte
+vLLM zeroes blocks that go from states to tokens, since the old bytes may be no number in another element type; not
+those that a connector loads into. A load writes the tokens that were asked for and no byte
 beside them, so that the rest of the last block has to be zeroed here, and of a window the front of its first block:
 tokens before it are not loaded.
 """

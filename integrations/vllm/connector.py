@@ -51,7 +51,7 @@ class FactsMetadata(KVConnectorHandshakeMetadata):  # type: ignore[misc]
 
 
 class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
-    """vLLM's connector: caches are moved by plans, between engines that need not be alike."""
+    """vLLM's connector: caches are moved by plans, between engines that may differ."""
 
     def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
@@ -80,12 +80,12 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
         """Compare what was allocated with the layout, register it, begin to answer. Raises what stops the engine.
 
-        What was registered before is given back first: it may be gone, and its workers have the ports.
+        The earlier registration is given back first: its memory may not exist any more, and its workers have the ports.
         """
         self.shutdown()
         if self._vllm_config.model_config.enable_sleep_mode and not hasattr(KVConnectorBase_V1, "restore_kv_caches"):
             # It unmaps the pool without a word to connectors, and what is registered would be other memory.
-            help = "leave --enable-sleep-mode out, or take a release of vLLM whose connectors are told: 0.33 or later"
+            help = "leave --enable-sleep-mode out, or use vLLM 0.33 or later, which notifies connectors"
             raise ConnectorError("I007", "this release of vLLM does not tell connectors when it sleeps", help)
         transfer = self._vllm_config.kv_transfer_config
         facts = engine_facts(self._vllm_config, self._kv_cache_config)
@@ -144,7 +144,7 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         if not self._under_way or self._worker is None:
             return NO_RESULTS
         results = self._worker.ended(idle=self._idle)
-        # Only orders begin anything anew.
+        # Only orders begin anything.
         self._under_way, self._measured = self._worker.busy, self._worker.measured
         return KVConnectorTransferResults(results.sent, results.received, results.failed)
 

@@ -102,7 +102,7 @@ def _allocations(tensors: Mapping[str, Any]) -> dict[int, int]:
 def _number(name: str, own: int, drafts: int) -> dict[str, int]:
     """The layer's number of a model of `own` layers and those of its drafts, which follow them.
 
-    Where a layer has two caches and names are numbers, some classes number the second ones on behind the last layer.
+    If a layer has two caches and names are numbers, some classes number the second ones after the last layer.
     """
     number = number_in(name)
     if number is None:

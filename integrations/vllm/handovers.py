@@ -38,7 +38,7 @@ class HandOvers:
     def arrived(self, request: RunningRequest, params: Mapping[str, object], keeps: bool) -> None:
         """A request is new: its name is remembered, and those that it hands over end, if this engine `keeps` caches.
 
-        One that is only prefilled here has its next engine anyway. Of two with one name the later one has it.
+        One that is only prefilled here has its next engine anyway. If two have one name, the later one keeps it.
         """
         if (name := transfer_id(params)) and not params.get("do_remote_decode"):
             self._running[name] = request

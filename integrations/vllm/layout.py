@@ -114,7 +114,7 @@ def _with_blocks(engine: Engine, dump: Dump, blocks: Sequence[int]) -> list[Dump
 
 
 def _differing(side: BoundSide, differences: Sequence[Difference], drafts: bool) -> ConnectorError:
-    """What is unlike, and what to do; where the engine `drafts`, layers that no cache has may be its drafts'."""
+    """The difference, and what to do; if the engine `drafts`, layers without a cache may be its drafts'."""
     lines = [
         f"{d.cache or 'no cache'}: {d.what}: the engine has {d.dump}, the layout {d.layout} ({d.layers[0]})"
         for d in differences

@@ -18,7 +18,7 @@ class OfferedPrompt:
     """A prompt that a router calls `shared`, of which the tokens before `end` are computed here; `digest` is the whole
     prompt's.
 
-    `tables` are the engine's block ids by group, of `computed` tokens. One that was `preempted` is computed anew: the
+    `tables` are the engine's block ids by group, of `computed` tokens. One that was `preempted` is computed again: the
     blocks that were offered are others' meanwhile, and may be its own again.
     """
 

@@ -42,7 +42,7 @@ SERVED = (CAPPED, "FINISHED_STOPPED")
 
 
 class EngineRequest(Protocol):
-    """What is read, and on prefill mended, of a request of vLLM's."""
+    """The fields of vLLM's request that are read, and on prefill corrected."""
 
     request_id: str
     num_prompt_tokens: int
@@ -287,7 +287,7 @@ class ConnectorScheduler:
     def _hide_blocks(self, request: EngineRequest) -> None:
         """Let no other prompt find the blocks of a request that is loaded, in the pool or in an offload tier.
 
-        Of a window the load writes the last tokens only, so the block in which it begins is whole to the engine alone.
+        A load writes only the last tokens of a window, so the block in which it begins is whole to the engine alone.
         """
         if any(table.forgets and table.scratch is None for table in self.tables):
             request.block_hashes[:] = [os.urandom(HASH_BYTES) for _ in request.block_hashes]

@@ -303,7 +303,7 @@ class DecodeSide:
         return Request(remote.held_name, order.tokens, prefill, self._tables.of(order.blocks, end, first))
 
     def _submit(self, order: LoadOrder, request: Request) -> Transfer:
-        # Of a prompt that prefill may be computing decode knows no blocks: offers bring them.
+        # Decode knows no blocks of a prompt that prefill may be computing: offers bring them.
         begin = self._worker.open if order.remote.early and request.decode else self._worker.submit
         return begin(request, self._times.load, self._meeting(order.remote), wait=self._wait(order.remote))
 
@@ -314,7 +314,7 @@ class DecodeSide:
         return min(REMADE, self._times.hold) if remote.request.endswith(AGAIN) else self._times.load
 
     def _let_go(self, order: LoadOrder) -> None:
-        """Have prefill free its blocks: nothing of the request moves. Where that fails, a lease ends it."""
+        """Have prefill free its blocks: nothing of the request moves. If that fails, a lease ends it."""
         try:
             self._submit(order, Request(order.remote.held_name, (0, 0), {}, {}))
         except Exception as error:  # As in `_hold`.

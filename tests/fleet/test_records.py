@@ -104,14 +104,14 @@ def test_pairs_are_answered_by_the_index() -> None:
     told = {(pair.prefill.name, pair.decode.name): pair.plan or pair.reason.partition(",")[0] for pair in found}
     assert told == {
         ("p0", "d0"): "plan1",
-        ("p0", "d1"): "unlike layouts of the model",
+        ("p0", "d1"): "different layouts of the model",
         ("p0", "d3"): "no plan from tp=1 to tp=2",
-        ("p0", "d4"): "unlike protocols",
-        ("p1", "d0"): "unlike layouts of the model",
+        ("p0", "d4"): "different protocols",
+        ("p1", "d0"): "different layouts of the model",
         ("p1", "d1"): "plan1",
-        ("p1", "d3"): "unlike layouts of the model",
-        ("p1", "d4"): "unlike layouts of the model",
-        ("p2", "d5"): "unlike revisions of the weights",
+        ("p1", "d3"): "different layouts of the model",
+        ("p1", "d4"): "different layouts of the model",
+        ("p2", "d5"): "different revisions of the weights",
         # It does not say which it has.
         ("p2", "d6"): "plan1",
     }

@@ -93,7 +93,7 @@ class KvplanECConnector(ECConnectorBase):  # type: ignore[misc]
             self._of_worker().save(encoder_cache, mm_hash)
 
     def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
-        """The step is over: nothing that it ordered is under way. No request's end waits for items."""
+        """The step is over: nothing that it ordered is in progress. No request's end waits for items."""
         self._of_worker().end()
         return None, None
 

@@ -27,7 +27,7 @@ ENGINE, KIND = "encoder-pool", "encoder-cache"
 PLACE = "ec_connector_extra_config"
 # Element types by the names that layouts have for them.
 DTYPES = MappingProxyType({"bfloat16": "bf16", "float16": "f16", "float32": "f32"})
-# The setting that both engines of a pair must have alike.
+# The setting that must be equal on both engines of a pair.
 PROCESSOR = "processor of items"
 
 

@@ -59,7 +59,7 @@ class RemoteItem:
         }
 
 
-# Of what anybody can send: characters of a text, and the largest number.
+# Limits of what anybody can send: characters of a text, and the largest number.
 LONGEST, LARGEST = 4096, 1 << 40
 
 

@@ -22,14 +22,14 @@ from kvplan.plan.types import Ints
 
 PAGE = 4096
 SHARED = Path("/dev/shm")
-# Of the step that a worker has done: none, as it has not opened the memory, or none yet. Steps have greater numbers.
+# The step that a worker has done: none, as it has not opened the memory, or none yet. Steps have greater numbers.
 ABSENT, HERE = 0, 1
 
 
 class SharedRows:
     """`blocks` blocks of `block_bytes` bytes, shared by `ranks` workers and their scheduler.
 
-    Whoever comes first makes the memory. It has a name until the scheduler has it, too (`unlink`), so that nothing is
+    The first process makes the memory. It has a name until the scheduler has it, too (`unlink`), so that nothing is
     left behind, however processes end. Raises ConnectorError (I013) if there is not enough memory.
     """
 

@@ -23,7 +23,7 @@ from kvplan.runtime.decode.worker import DecodeWorker
 from kvplan.runtime.ops import logs
 from kvplan.runtime.prefill.worker import PrefillWorker
 
-# Of a longer item one row in so many is summed: all rows of an image of a page take longer than to move them.
+# One row in so many of a longer item is summed: all rows of an image of a page take longer than to move them.
 LONG, EVERY = 1024, 16
 
 

@@ -359,7 +359,7 @@ def test_memory_of_a_side_in_use_is_kept_by_both(pair: Pair) -> None:
     worker = made.prefill[0]
     both = ConnectorWorker(PrefillSide(worker, tables(made.plan.prefill)), pair.decode._decode, worker.endpoint.pool)
     pair.load(order(made, request))
-    with pytest.raises(HandleError, match=r"requests (are under way|wait)"):
+    with pytest.raises(HandleError, match=r"requests (are in progress|wait)"):
         both.suspend()
     worker.hold("still awake")
 
