@@ -47,7 +47,7 @@ class Drain:
             raise DrainingError(f"{self._worker} drains and takes nothing new: ask another engine")
 
     def past_deadline(self, now: float) -> bool:
-        """Whether what is still under way has to end now: once for each deadline."""
+        """Whether what is still in progress has to end now: once for each deadline."""
         past = not self._past and now >= self._deadline
         self._past = self._past or past
         return past
@@ -69,11 +69,11 @@ class Half(ABC):
 
     @abstractmethod
     def begin(self) -> None:
-        """The memory is registered: nobody is met, and nothing is under way."""
+        """The memory is registered: nobody is met, and nothing is in progress."""
 
     @abstractmethod
     def poll(self) -> bool:
-        """One step. Whether there was anything to do, or is anything under way."""
+        """One step. Whether there was anything to do, or is anything in progress."""
 
     @abstractmethod
     def moving(self) -> bool:

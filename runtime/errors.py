@@ -233,7 +233,7 @@ class TransferError(RequestError):
 class CancelledTransferError(RequestError):
     """The caller cancelled the transfer.
 
-    There is nothing to do.
+    No action is needed.
     """
 
     code = "R045"

@@ -82,7 +82,7 @@ class PrefillEngineState:
     """A prefill engine that a decode worker has met, and the transport's names of its workers.
 
     `status` is connected, replanned (its older requests end by an older plan) or retired (dropped, and something may
-    still be under way from it). `mode` is pull or push.
+    still be in progress from it). `mode` is pull or push.
     """
 
     name: str
@@ -125,7 +125,7 @@ class SourceState:
 class WriteState:
     """A request that prefill writes to a decode worker, named by its client. `phase` is writing, ended or buried.
 
-    One that has ended may still have writes under way. A buried one has them to an engine that was dropped as dead.
+    One that has ended may still have writes in progress. A buried one has them to an engine that was dropped as dead.
     """
 
     request: str
@@ -175,7 +175,7 @@ class Inspection:
     has it forget in the end. `connections` with peers are those of both halves, if the worker prefills. `checksums` are
     being computed or wait for that. `peer_stages` are those of peers through which the worker moves bytes.
 
-    Decode: `requests` are under way. `failed` ones have blocks in quarantine. `ended` ones have ended, and their
+    Decode: `requests` are in progress. `failed` ones have blocks in quarantine. `ended` ones have ended, and their
     callbacks were not called yet. `written` and `quarantined` are blocks as (arena, number).
 
     Prefill: `unannounced` requests wait for their events, or their readers are still to be told of them. `packs` are

@@ -1,7 +1,7 @@
 """Owner: one thread at a time touches a worker's sockets, transport and tables.
 
 With `start`, that is a thread of the worker's own until `stop`: a call from another thread is queued, and the caller
-waits for its answer. Without it, it is whoever calls, for as long as the call lasts. A signal's handler cannot
+waits for its answer. Without it, the caller owns the worker for the length of the call. A signal's handler cannot
 interrupt a worker's own thread, since Python runs handlers in the main thread.
 
 The caller's code (events, callbacks, log handlers) never runs within somebody's turn, so it may call any worker.
@@ -312,11 +312,11 @@ class Owner:
             raise HandleError(f"{self.name} does nothing any more: the program ends, or is a fork of the one it is of")
 
     def hand_over(self) -> None:
-        """Have whoever does the work begin what was asked for."""
+        """Have the owner begin the requests."""
         if not self.turns.asked:
             return
         elsewhere = self.thread.elsewhere
-        # Of what was asked for before.
+        # Requests from before.
         _ = elsewhere and self._begun.acquire(blocking=False)
         self.sleep.wake()
         _ = elsewhere and self._begun.acquire(timeout=HAND_OVER)

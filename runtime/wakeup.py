@@ -17,7 +17,7 @@ from kvplan.runtime.ops import logs
 
 # Seconds between two rounds that find nothing to do, while bytes move.
 SHORTEST, LONGEST = 20e-6, 1e-3
-# Seconds until a worker is polled at the latest: while bytes move, while anything is under way, and while nothing is.
+# Seconds until a worker is polled at the latest: while bytes move, while anything is in progress, and while nothing is.
 MOVING, BUSY, QUIET = 50e-6, 1e-3, 0.25
 # The first descriptor that `select` does not take.
 SELECTABLE = 1024
@@ -35,7 +35,7 @@ def rest(wakers: Iterable[int], seconds: float) -> None:
         else:
             _polled(found, seconds)
     except (OSError, ValueError):
-        # One was closed meanwhile: whoever did that has the next word.
+        # One was closed meanwhile: the closing thread acts next.
         time.sleep(min(seconds, LONGEST))
 
 
@@ -163,7 +163,7 @@ class WakeupDescriptor:
                 self._polled.wait()
 
     def _looked(self) -> tuple[list[int], float]:
-        """What to wait for; a fault is no reason to wait for ever."""
+        """What to wait for; a fault is no reason to wait forever."""
         try:
             return self._look()
         except HandleError:

@@ -22,7 +22,7 @@ W = TypeVar("W", bound="OwnedWorker")
 
 
 def owned(method: Callable[Concatenate[W, P], T]) -> Callable[Concatenate[W, P], T]:
-    """Have a worker's owner carry out this method, whoever calls it."""
+    """Have a worker's owner carry out this method for any caller."""
 
     def carried_out(worker: W, /, *arguments: P.args, **named: P.kwargs) -> T:
         return worker._owner.call(lambda: method(worker, *arguments, **named))
@@ -57,7 +57,7 @@ class OwnedWorker:
     def run_once(self) -> bool:
         """Carry out one step: hear peers, progress the transport, move on with every request. Never waits.
 
-        Whether there was anything to do, or is anything under way. A worker that was started does so by itself.
+        Whether there was anything to do, or is anything in progress. A worker that was started does so by itself.
         """
         self._owner.run_once()
         return self._endpoint.under_way
@@ -118,7 +118,7 @@ class OwnedWorker:
 
         A prefill half raises DrainingError for `hold` and `open`; what was held before goes on, for engines that
         connect now, too, and is withdrawn after `timeout` seconds. A decode half ends new requests with DrainingError,
-        and raises it for connecting; what is still under way after `timeout` seconds fails. Once more moves the
+        and raises it for connecting; what is still in progress after `timeout` seconds fails. Once more moves the
         deadline; `resume` ends it. A worker drains with both halves.
         """
         self._role.check_open()
@@ -127,7 +127,7 @@ class OwnedWorker:
     def drained(self) -> bool:
         """Whether it drains, and nothing is left: it may be closed.
 
-        A prefill half holds no request and writes none. A decode half has no request under way, and no block in
+        A prefill half holds no request and writes none. A decode half has no request in progress, and no block in
         quarantine.
         """
         return self._endpoint.drained()

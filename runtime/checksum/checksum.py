@@ -172,7 +172,7 @@ def _places(field: TensorField, asked: SampledTokens, tables: Tables) -> Places:
     """Kernel blocks, rows in them, and the keys of the rows that are asked for."""
     if field.tokens_per_row:
         row = asked.rows(field.tokens_per_row)
-        # Of a group of which nothing is needed nobody has to name a block.
+        # A group without needed tokens needs no blocks.
         where = (
             rows.place(row, field.tokens_per_row, field.group, _table(tables, field.group)) if row.size else (row, row)
         )

@@ -84,7 +84,7 @@ def in_shard(row: Ints, per_row: int, group: Group, shard: int) -> Ints:
 def place(row: Ints, per_row: int, group: Group, table: Table) -> tuple[Ints, Ints]:
     """The kernel block and the row in it of every row of tokens, as `table` says it.
 
-    Raises BadRequestError where the table is of another sort, short, or has overwritten what is asked for.
+    Raises BadRequestError where the table is of another kind, short, or has overwritten what is asked for.
     """
     if isinstance(table, Slot):
         raise BadRequestError(f"group {group.name!r} holds {group.store}, its table is a slot")

@@ -1,10 +1,10 @@
 """Control channel over ZeroMQ: a worker's ControlServer (ROUTER), and the ControlClients (DEALER) of its decode half.
 
-Neither ever blocks, except to wait as long as it is told: what a line does not take now is said when it has room, when
+Neither ever blocks, except in a wait of given length: what a line does not take now is sent when it has room, when
 `receive` is called. Each is used by one thread at a time.
 
 A connection goes both ways. Who made it decodes, who accepted it prefills; if both engines do both, messages of the
-other way (`BACK`) go over it, too. A prefill half knows all connections by what its server calls them, whoever made
+other way (`BACK`) go over it, too. A prefill half knows all connections by its server's names, whichever side made
 them.
 """
 
@@ -65,7 +65,7 @@ class ControlServer:
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         guard = Guard()
         self._monitor: Any = None
-        # Also where nobody calls `close`: a context that is collected with its guard still running waits for ever.
+        # Also where nobody calls `close`: a context that is collected with its guard still running waits forever.
         self._rest = guard.stop, context.term
         self._finalize()
         try:
@@ -99,7 +99,7 @@ class ControlServer:
         return [self._unread.popleft() for _ in range(min(most, len(self._unread)))]
 
     def send(self, identity: bytes, message: msgspec.Struct) -> bool:
-        """False where the peer is gone, or has not listened for long. Raises CardError for a message too large."""
+        """False where the peer is lost, or has not listened for long. Raises CardError for a message too large."""
         data = encode(message)
         if self._closed:
             return False
@@ -116,7 +116,7 @@ class ControlServer:
         self._gathers = True
 
     def flush(self) -> list[bytes]:
-        """Say what is to be said, as far as it is taken; returns those who are gone."""
+        """Send what waits, as far as lines take it; returns the lost peers."""
         gone = [*self.lines.gone, *self._flush_all()]
         self.lines.gone.clear()
         return gone
@@ -258,7 +258,7 @@ class ControlClient(PrefillLine):
             self._socket.curve_serverkey = self.server_key
             self._socket.curve_publickey, self._socket.curve_secretkey = keys.public, keys.secret
         else:
-            logs.event(logs.WARNING, "plain", client=address, risk="whoever answers there is believed")
+            logs.event(logs.WARNING, "plain", client=address, risk="any process that answers there is trusted")
         self._monitor = watch_client(self._socket)
         self._descriptors = descriptors(self._socket, self._monitor)
         # Also where nobody calls `close`: collected one by one, the monitor may go first.

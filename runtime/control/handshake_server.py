@@ -40,7 +40,7 @@ CHOICE = "have both engines choose plans by the same options, of one layout and 
 
 
 class EngineTerms(Protocol):
-    """What an Identity, an EngineCard and a Hello say of their engine: the run, and what both sides must have alike.
+    """What an Identity, an EngineCard and a Hello say of their engine: the run, and what must be equal on both sides.
 
     An empty model digest is not known yet. Settings that one side alone names are not compared.
     """

@@ -15,7 +15,7 @@ from kvplan.runtime.errors import HandshakeError
 from kvplan.runtime.plans.catalog import PlanSource, Role
 
 LONGEST = 256
-# Of each file of a checkpoint so many pieces of so many bytes are read: every tensor of some megabytes has one.
+# So many pieces of so many bytes of each file of a checkpoint: every tensor of some megabytes has one.
 PIECES, PIECE = 1024, 512
 FORMATS = ((".safetensors",), (".gguf",), (".bin", ".pt", ".pth"))
 OF_TRAINERS = ("training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.pt", "scaler.pt")

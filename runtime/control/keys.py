@@ -24,7 +24,7 @@ class PeerFiles:
     """Certificate files, and folders of which every NAME.key counts but one's `own`. Safe to use from threads.
 
     `read` gives the public key of a file, or raises KeysError. Once begun, a file that is none lets nobody in, is
-    logged, and is no error; nor is one that is gone.
+    logged, and is no error; nor is one that is lost.
     """
 
     def __init__(self, places: tuple[Path, ...], own: bytes, read: Callable[[Path], bytes]) -> None:

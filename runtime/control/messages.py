@@ -93,7 +93,7 @@ class Claimed(msgspec.Struct, frozen=True, array_like=True, tag="claimed"):
 class NotYet(msgspec.Struct, frozen=True, array_like=True, tag="not yet"):
     """A request is not whole, or was never `held` here, but may come: that it is claimed is remembered.
 
-    Its tables are not while it is not held. As soon as it is, this is said again, and decode names them anew.
+    Its tables are not while it is not held. As soon as it is, this is said again, and decode names them again.
     """
 
     request: RequestId
@@ -164,7 +164,7 @@ class Lent(msgspec.Struct, frozen=True, tag="lent"):
 class ReturnBuffer(msgspec.Struct, frozen=True, tag="return buffer"):
     """Who moves bytes: a piece is not read or written any more, or not wanted. Said once of each that was asked for.
 
-    Where it was `moved`, all of it was: what prefill has written is copied to its place now.
+    If it was `moved`, all of it was: decode now copies what prefill has written to its place.
     """
 
     request: RequestId
@@ -240,7 +240,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
 
 
 class Confirmed(msgspec.Struct, frozen=True, tag="confirmed"):
-    """Prefill's answer to Done: the pin lasted until now, and checksums are alike. Otherwise it is Failed.
+    """Prefill's answer to Done: the pin lasted until now, and checksums are identical. Otherwise it is Failed.
 
     `note` is what the prefill engine attached to the request.
     """

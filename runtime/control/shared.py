@@ -1,4 +1,4 @@
-"""Shared lines: the connections of a worker's server that both halves may use, whoever made them.
+"""Shared lines: the connections of a worker's server that both halves may use.
 
 Who made a connection decodes, who accepted it prefills; if both engines do both, messages of the other way (`BACK`) go
 over it, too.
@@ -135,7 +135,7 @@ class SharedLines:
         return line
 
     def connections(self) -> tuple[ConnectionState, ...]:
-        """The connections with peers, whoever made them."""
+        """The connections with peers, of either direction."""
         peers = {**{key: line.peer for key, line in {**self._accepted, **self.dialed}.items()}, **self._met}
         return tuple(self._state(key, peer) for key, peer in peers.items())
 

@@ -151,7 +151,7 @@ class Guard:
         self._threads.configure_curve_callback(DOMAIN, _Peers(keys.allowed))
         socket.curve_server, socket.curve_publickey, socket.curve_secretkey = True, keys.public, keys.secret
         socket.setsockopt_string(zmq.ZAP_DOMAIN, DOMAIN)
-        # Otherwise a guard that is gone lets everybody in.
+        # Otherwise a missing guard lets everybody in.
         socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
 
     def stop(self) -> None:
@@ -171,9 +171,9 @@ class Guard:
 def end(maker: int, socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes] | None, *rest: Callable[[], object]) -> None:
     """Close a socket and its monitor, if it has one, and do the `rest`, in the order in which none waits for another.
 
-    libzmq's thread waits for ever for a monitor that is gone to take what it tells of a socket, and all other sockets
+    libzmq's thread waits forever for an ended monitor to take its events, and all other sockets
     of the context are silent then. Only in the process that is their `maker`: the threads that would answer are in no
-    other, and one that was forked off would wait for them for ever as it ends.
+    other, and one that was forked off would wait for them forever as it ends.
     """
     if os.getpid() != maker:
         return

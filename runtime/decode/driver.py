@@ -137,7 +137,7 @@ class DecodeDriver:
         self.carry_out()
 
     def fail_all(self, reason: Callable[[str], RequestError]) -> None:
-        """Fail all that is under way. `reason` makes the error for a request's name."""
+        """Fail all that is in progress. `reason` makes the error for a request's name."""
         self.core.fail_all(reason)
         self.carry_out()
 
@@ -156,7 +156,7 @@ class DecodeDriver:
         loads = self.core.loads
         if not loads.running and not loads.quarantine:
             return ""
-        return f"{len(loads.running)} requests are under way, blocks {loads.ledger.quarantined()} are in quarantine"
+        return f"{len(loads.running)} requests are in progress, blocks {loads.ledger.quarantined()} are in quarantine"
 
     @property
     def quarantined_bytes(self) -> int:
@@ -198,7 +198,7 @@ class DecodeDriver:
         self.ended.append(load)
 
     def _probe(self, now: float) -> None:
-        """Look, now and then, for writers that no word reaches, and that the transport has lost: they are gone."""
+        """Look, now and then, for writers that no message reaches, and that the transport has lost."""
         quarantine = self.core.loads.quarantine
         if now < self._probed + PROBE:
             return

@@ -83,9 +83,9 @@ class PrefillEngine:
         blocks = shape.logical_blocks(remote, self.plan.prefill, card.worker)
         reads = any(read.worker == card.worker for read in self.plan.reads[local.worker])
         shard = self.plan.prefill.workers[card.worker].shard
-        # Of what it writes by way of the stage here, as its own links have them.
+        # Images of what it writes through the stage here, as its own links have them.
         images = AskedImages(self.plan, local, self._stage, card.worker, push=True)
-        # Bytes may be counted by any thread, and when the engine is gone: by the link that was prepared.
+        # Bytes may be counted by any thread, also after the engine was lost: by the prepared link.
         size = partial(slices.size, links.of(None)) if reads and not self.push else _none
         known = PrefillPeer(card.worker, peer, shard, reads, blocks, size)
         self.connections[card.worker] = PrefillConnection(card, control, remote, known, links, stage, images)
@@ -121,7 +121,7 @@ class PrefillEngine:
         return self.broken() is None and push == self.push and met.plan.digest == self.plan.digest and known == shown
 
     def reach(self) -> None:
-        """Meet workers anew whose connection in the transport broke. Raises TransferError where that has to wait."""
+        """Meet workers again whose connection in the transport broke. Raises TransferError where that has to wait."""
         for connection in self.connections.values():
             try:
                 reach(self._transport, connection.known.name, connection.card.metadata)
@@ -150,7 +150,7 @@ class PrefillEngine:
 class PrefillEngines:
     """Engines by name, `live`; those `replanned`, whose requests end by the plan before; and those `retired`.
 
-    Retired engines are dropped, and something may still be under way from them. When one is closed, the endpoint has
+    Retired engines are dropped, and something may still be in progress from them. When one is closed, the endpoint has
     the transport forget its peers.
     """
 
@@ -172,7 +172,7 @@ class PrefillEngines:
         return {peer for engine in self.every for peer in engine.peers}
 
     def served(self) -> list[PrefillEngine]:
-        """The engines that requests may be under way from."""
+        """The engines that requests may be in progress from."""
         return [*self.live.values(), *self.replanned]
 
     def of(self, engine: PrefillEngine) -> list[PrefillEngine]:
@@ -184,7 +184,7 @@ class PrefillEngines:
         return any(engine is other for other in self.served())
 
     def connection(self, peer: PrefillPeer) -> PrefillConnection:
-        """How a worker is spoken to, until nothing is under way from its engine any more."""
+        """How a worker is spoken to, until nothing is in progress from its engine any more."""
         return self._connections[peer]
 
     def whose(self, known: KnownEngine) -> PrefillEngine:
@@ -230,7 +230,7 @@ class PrefillEngines:
         self._publish()
 
     def retire(self, engine: PrefillEngine) -> None:
-        """Forget an engine as far as that can be: its lists are given back, what is under way from it is waited for."""
+        """Forget an engine as far as possible: its lists are given back, its transfers are waited for."""
         if self.live.get(engine.name) is engine:
             del self.live[engine.name]
         self.replanned = [other for other in self.replanned if other is not engine]
@@ -246,7 +246,7 @@ class PrefillEngines:
         self.lines = tuple(connection.control for connection in served)
 
     def sweep(self, busy: Callable[[], set[str]]) -> None:
-        """Close what nothing is under way from any more, as its peers are not `busy`."""
+        """Close what nothing is in progress from any more, as its peers are not `busy`."""
         if not self.retired:
             return
         under_way = busy()

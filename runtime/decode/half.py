@@ -52,7 +52,7 @@ class DecodeHalf(Half):
         return self.driver.core.loads
 
     def running(self) -> int:
-        """How many requests are under way, wait for their engine, or are to be begun in the next turn."""
+        """How many requests are in progress, wait for their engine, or are to be begun in the next turn."""
         return len(self.loads.running) + len(self.meetings) + len(self.asked)
 
     def check_taking(self) -> None:

@@ -18,7 +18,7 @@ from kvplan.runtime.errors import DeadlineError, HandshakeError, LimitedError, T
 WantedPeer = str | Future[Peer] | None
 # Meets an engine until a time, which is lengthened as others wait for it, too.
 Meet = Callable[[Callable[[], float]], Peer]
-# Whoever names an engine has it met: how many at once, each on a thread.
+# A request can name any engine: how many connect at once, each on a thread.
 MEETINGS = 64
 # The end of a meeting that is given up, whatever the clock says.
 GIVEN_UP = -1e9
@@ -26,7 +26,7 @@ GIVEN_UP = -1e9
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WaitingRequest:
-    """A request, which engine it wants, and the `meetings` that were under way when it was asked for."""
+    """A request, which engine it wants, and the `meetings` that were in progress when it was asked for."""
 
     transfer: Transfer
     peer: WantedPeer
@@ -99,7 +99,7 @@ class Meetings:
     def ask(self, transfer: Transfer, peer: WantedPeer, driver: DecodeDriver, most: int) -> None:
         """Begin a request, or keep it until its engine is met. Raises why that cannot be, or LimitedError.
 
-        That is where `most` requests are under way, or wait.
+        That is where `most` requests are in progress, or wait.
         """
         request, running = WaitingRequest(transfer, peer, self.under_way()), len(driver.core.loads.running) + len(self)
         if (engine := request.engine(driver.engines)) is not None:
@@ -107,7 +107,7 @@ class Meetings:
         elif running < most:
             self._waiting.append(request)
         else:
-            raise LimitedError(f"{running} requests are under way or wait: wait for some")
+            raise LimitedError(f"{running} requests are in progress or wait: wait for some")
 
     def step(self, driver: DecodeDriver, now: float) -> None:
         """Begin the requests whose engine is there, refuse those that it will not come for, or not in time."""

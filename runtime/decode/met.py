@@ -23,7 +23,7 @@ class MetEngines:
         self._alarm = float("-inf")
 
     def unchanged(self, met: MetEngine) -> PrefillEngine | None:
-        """The engine that was met, if it is connected as it is, whoever moves the bytes."""
+        """The engine that was met, if it is still connected, in either mode."""
         known = self._engines.live.get(met.engine.name)
         return known if known is not None and known.same(met, known.push) else None
 
@@ -46,7 +46,7 @@ class MetEngines:
     def listen(self) -> None:
         """Hear every engine. One that cannot be spoken to any more is dropped."""
         for engine in self._engines.every:
-            # Asked first: a worker that has ended said before that which requests are done.
+            # Asked first: a worker that ended has reported finished requests before.
             error = engine.broken()
             for connection in engine.connections.values():
                 while messages := connection.control.receive():
@@ -89,7 +89,7 @@ class MetEngines:
         self.settle()
 
     def drop(self, engine: PrefillEngine, why: str) -> None:
-        """Forget an engine: its requests fail but those that it confirmed, what is under way from it is waited for."""
+        """Forget an engine: its requests fail but those that it confirmed, and its transfers are waited for."""
         for dropped in self._engines.of(engine):
             self._driver.drop(dropped.known, why)
             self._engines.retire(dropped)
@@ -101,12 +101,12 @@ class MetEngines:
             self.drop(engine, why)
 
     def settle(self) -> None:
-        """Free what nothing writes any more, and forget the engines that nothing is under way from."""
+        """Free what nothing writes any more, and forget the engines that nothing is in progress from."""
         self._driver.settle(self._clock())
         self.sweep()
 
     def sweep(self) -> None:
-        """Forget the engines that nothing is under way from."""
+        """Forget the engines that nothing is in progress from."""
         self._engines.sweep(self._driver.core.loads.quarantine.busy)
 
     def _lost(self, engine: PrefillEngine, error: KvplanError) -> None:

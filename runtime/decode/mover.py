@@ -43,7 +43,7 @@ class Mover:
         self._reads: dict[LoadPart, TransferExecutor] = {}
         # Pieces that are written by way of the stage here.
         self._unpacks: dict[LoadPart, LentPieces] = {}
-        # What was under way of parts that are stopped.
+        # What was in progress of parts that are stopped.
         self._left: dict[LoadPart, list[Slice]] = {}
         self._read: set[LoadPart] = set()
         # What will probably be read.

@@ -195,7 +195,7 @@ class DecodeWorker(OwnedWorker):
         return self.half.driver.predict(request, self.half.engines.named(peer))
 
     def running(self) -> int:
-        """How many transfers are under way."""
+        """How many transfers are in progress."""
         return self.half.running()
 
     @owned

@@ -32,7 +32,7 @@ class DeviceArray:
 def enter(geometry: Geometry) -> None:
     """Have this thread speak of the device that memory is on, if any of it is and the thread speaks of none yet.
 
-    Of a new thread CUDA thinks that it means the first device. UCX finds no way between GPUs for one without a context,
+    CUDA takes the first device for a new thread. UCX finds no way between GPUs for one without a context,
     and what torch asks for there makes a context on the first device, of hundreds of megabytes, in each process.
     """
     devices = [device for mem_type, device in geometry.memories if mem_type == "VRAM"]

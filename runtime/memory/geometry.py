@@ -1,4 +1,4 @@
-"""Where the planes of one worker lie in memory, this process's or a peer's, checked against the plan."""
+"""Addresses of one worker's planes, in this process's memory or a peer's, checked against the plan."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class PlanSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FixedPlans:
-    """These plans and no others. Of several for one pair the first is meant."""
+    """These plans and no others. If several are for one pair, the first counts."""
 
     plans: tuple[Plan, ...]
 
@@ -62,9 +62,9 @@ class FixedPlans:
 class Catalog:
     """A plans directory. It is trusted to say which bytes are moved where.
 
-    Plans are found by digests, and among those of one pair by compile `options`, which both engines must name alike:
-    every one that is named has that value, all others are the compiler's own. Of plans that are alike in all that, by
-    different compilers, the one of the lowest digest is taken. With `jit`, what is missing is compiled.
+    Plans are found by digests, and among those of one pair by compile `options`, which both engines must give with
+    equal values; all others are the compiler's own. If different compilers made such plans, the one of
+    the lowest digest is taken. With `jit`, what is missing is compiled.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Catalog:
     def side(self, role: Role, key: str, model: str | None = None) -> Side:
         """The side that an engine of this key is, before it has met anybody. Give `model` where there are several.
 
-        Raises PlanMissingError, PlanIndexError where two unlike sides have the key, PlanLoadError.
+        Raises PlanMissingError, PlanIndexError where two different sides have the key, PlanLoadError.
         """
         if role not in get_args(Role):
             raise PlanMissingError(f"there is no {role!r} side: a pair has a prefill and a decode side")
@@ -204,7 +204,7 @@ class Catalog:
         return None if plan is None else _side(plan, role)
 
     def _plan(self, one: IndexEntry) -> Plan | None:
-        """The plan of an entry, None where its file is gone: the bytes that are checked are those that are read."""
+        """The plan of an entry, None if its file was removed: the bytes that are checked are those that are read."""
         found = index.contents(self.folder, one.path)
         if found is None:
             return None

@@ -86,7 +86,7 @@ class PrefillDriver:
 
     @property
     def busy(self) -> bool:
-        """Whether anything is under way: an event that is waited for, a claim, a write or a comparison."""
+        """Whether anything is in progress: an event that is waited for, a claim, a write or a comparison."""
         return bool(self.core.busy or self.watched.pending() or len(self.packs))
 
     def command(self, act: Callable[P, None], *arguments: P.args, **named: P.kwargs) -> None:

@@ -71,7 +71,7 @@ class PrefillHalf(Half):
         self.driver.command(self.core.withdraw, request, WithdrawnError("the prefill engine gave the request up"))
 
     def released(self) -> list[Released]:
-        """The requests whose blocks are free, each once, whoever asks, too."""
+        """The requests whose blocks are free, each once, however many threads ask."""
         found = list(taken(self.untaken))
         self._taken.extend(one.request for one in found)
         return found
@@ -197,7 +197,7 @@ class PrefillHalf(Half):
 
 
 def taken(found: deque[T]) -> Iterator[T]:
-    """Takes what is there, each once whoever takes, too."""
+    """Takes what is there, each once, however many threads take."""
     with suppress(IndexError):
         while True:
             yield found.popleft()

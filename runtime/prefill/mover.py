@@ -17,7 +17,7 @@ from kvplan.runtime.transport.base import TransferHandle, is_lost
 
 @dataclass(slots=True, eq=False)
 class MovedWrite:
-    """What is moved of one write to the `peer` of the transport. Once it is `stopped`, `slices` may still be under way.
+    """The bytes of one write to the `peer` of the transport. Once it is `stopped`, `slices` may still move.
 
     `buried` transfers go to a peer that is dead: nobody waits for them before blocks are free.
     """
@@ -53,7 +53,7 @@ class MovedWrite:
         self.buried = [handle for handle in self.buried if not over(self.peer, handle)]
 
     def _lingers(self) -> bool:
-        """Whether what was sent may land when nothing of it is under way any more: its connection broke.
+        """Whether what was sent may land when nothing of it is in progress any more: its connection broke.
 
         A post that failed is over once its peer is lost, which nobody knows any more when that was met again.
         """
@@ -112,7 +112,7 @@ class WriteMover:
         return key in self._all and self._all[key].under_way
 
     def busy(self) -> set[str]:
-        """The peers that something is under way to."""
+        """The peers that something is in progress to."""
         return {moved.peer for moved in self._all.values() if moved.under_way or moved.buried}
 
     def _executor(self, key: WriteKey) -> TransferExecutor:

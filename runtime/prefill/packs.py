@@ -1,6 +1,6 @@
 """Page packs, where a pair pulls: what decode workers ask to have packed, by connection.
 
-Nothing that is read of a buffer after its connection is gone is ever confirmed.
+Nothing that is read of a buffer after its connection is lost is ever confirmed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class PagePacks:
     def __init__(self, pool: Pool, stage: Stage, transport: Transport, send: Send) -> None:
         self._pool, self._stage, self._transport, self._send = pool, stage, transport, send
         self._readers: dict[Reader, LentPieces] = {}
-        # Of connections that are gone, and still being copied.
+        # Packs of lost connections that are still being copied.
         self._gone: list[LentPieces] = []
 
     def __len__(self) -> int:
@@ -66,7 +66,7 @@ class PagePacks:
             self._readers[reader].leave(request)
 
     def drop(self, reader: Reader) -> None:
-        """A decode worker is gone, by this connection: what it reads now it will not be told that it is right."""
+        """A decode worker is lost, by this connection: what it reads now is never confirmed."""
         if (pieces := self._readers.pop(reader, None)) is not None:
             pieces.leave()
             self._gone.append(pieces)

@@ -42,7 +42,7 @@ class PushLinks:
 
 @dataclass(frozen=True, slots=True)
 class ReaderControl:
-    """How a decode worker is spoken to whose stage is used; one that cannot be told is gone."""
+    """How prefill speaks to a decode worker whose stage it uses; one that cannot be reached is lost."""
 
     reader: Reader
     tell: Send

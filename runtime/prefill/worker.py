@@ -110,7 +110,7 @@ class PrefillWorker(OwnedWorker):
         `note` once all has arrived, at most LONGEST_NOTE bytes.
 
         With `tables`, this side's blocks by group, a decode worker that was told of other blocks is refused. A name
-        that was held before is not held anew without them: decode may still name its old blocks.
+        that was held before is not held again without them: decode may still name its old blocks.
         Call it on every worker before a decode worker is told of the request's blocks. Raises HandleError where it is
         held already, DrainingError, LimitedError, BadRequestError.
         """

@@ -36,7 +36,7 @@ WAITS_FOR = {
 class DecodeCore:
     """The protocol of decode worker number `worker` of `side`, whose pools have these `blocks` by group.
 
-    At most `most` requests are under way. Bytes of a connection that broke may land for `lingers` seconds.
+    At most `most` requests are in progress. Bytes of a connection that broke may land for `lingers` seconds.
     """
 
     def __init__(self, side: Side, worker: int, blocks: Mapping[str, int], most: int, lingers: float) -> None:
@@ -51,7 +51,7 @@ class DecodeCore:
         return self.loads.take()
 
     def meet(self, engine: KnownEngine, *, follow: bool) -> None:
-        """A prefill engine is connected. With `follow`, it takes the place of one of the same workers that is gone."""
+        """A prefill engine is connected. With `follow`, it takes the place of one of the same workers that is lost."""
         self.engines[engine] = None
         if follow:
             self.loads.quarantine.follow(engine)
@@ -95,7 +95,7 @@ class DecodeCore:
                 self.loads.broken(part, error)
 
     def read(self, part: LoadPart) -> None:
-        """The wire has copied all that a part reads; a copy from the stage may still be under way.
+        """The wire has copied all that a part reads; a copy from the stage may still be in progress.
 
         What its worker writes is there when that says so.
         """

@@ -165,7 +165,7 @@ class StopWrite(Output, frozen=True, eq=False):
     """Post nothing more of a write. It is `settled` when nothing of it reads blocks here."""
 
     key: WriteKey
-    # The peer's processes have ended: what is under way to them is not waited for.
+    # The peer's processes have ended: what is in progress to them is not waited for.
     dead: bool = False
 
 

@@ -296,7 +296,7 @@ def _lost(request: str, pin: Pin | PastPin | None) -> Lost:
         text = f"request {request} is not held here, nor among the last {REMEMBERED} that were"
         advice = "call hold or open on every prefill worker first"
         return Lost(request, LossReason.UNKNOWN, f"{text}: {advice}")
-    text = f"pin {pin.number} of request {request} is over, {pin.reason}: have it held anew, and ask again"
+    text = f"pin {pin.number} of request {request} is over, {pin.reason}: have it held again, and ask again"
     return Lost(request, pin.reason, text)
 
 

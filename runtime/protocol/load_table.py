@@ -1,4 +1,4 @@
-"""Load table: the requests of a decode worker that are under way, and what happens to each until its end."""
+"""Load table: the requests of a decode worker that are in progress, and what happens to each until its end."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class LoadTable(Outputs):
         return load, _part(load, peer)
 
     def begin(self, load: Load, engine: KnownEngine) -> bool:
-        """Claim a request from all workers of an engine. Whether it is under way: what is wrong with it ends it."""
+        """Claim a request from all workers of an engine. Whether it is in progress: what is wrong with it ends it."""
         try:
             self._take(load, engine)
         except KvplanError as error:
@@ -78,7 +78,7 @@ class LoadTable(Outputs):
         if load.in_chunks(part):
             self.out.append(Send(part.peer, wire.Claim(number, (name,), (name,))))
             return
-        # Of a request of which nothing is read it does not matter what was fed.
+        # For a request that reads nothing it does not matter what was offered.
         tokens = {name: load.request.tokens} if load.moves(part) else {}
         tables = {name: wire.pack(load.request.prefill)}
         self.out.append(Send(part.peer, wire.Claim(number, (name,), (), tables, tokens)))
@@ -87,7 +87,7 @@ class LoadTable(Outputs):
         """A prefill worker says that it keeps the request, by this pin."""
         if part.phase is not Phase.CLAIMING:
             if part.pin != pin and part.phase is not Phase.CONFIRMED:
-                text = f"prefill worker {part.worker} let pin {part.pin} of it go and keeps it anew as {pin}"
+                text = f"prefill worker {part.worker} released pin {part.pin} of it and holds it again as {pin}"
                 self.fail(load, LeaseError(f"request {load.request.id}: {text}: ask again"))
             return
         part.pin = pin
@@ -196,11 +196,11 @@ class LoadTable(Outputs):
 
     def _check_room(self, name: str) -> None:
         if name in self.running:
-            raise BadRequestError(f"request {name} is already under way: use one id per request")
+            raise BadRequestError(f"request {name} is already in progress: use one id per request")
         if self.quarantine.writes(name):
             raise QuarantinedError(f"request {name} failed, and a worker may still write it: ask again later")
         if len(self.running) >= self._most:
-            raise LimitedError(f"{self._most} requests are under way: wait for some, or raise Limits.requests")
+            raise LimitedError(f"{self._most} requests are in progress: wait for some, or raise Limits.requests")
 
     def _move(self, part: LoadPart, move: effects.Move) -> None:
         part.begun, part.placed = True, False

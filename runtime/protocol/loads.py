@@ -142,7 +142,7 @@ class LoadPart:
         self.phase = TRANSFER.after(self.phase, event)
 
     def stopped(self) -> None:
-        """The worker does not write any more, by its own word or because it is gone."""
+        """The worker does not write any more, by its own word or because it is lost."""
         self.on(Event.STOPPED)
         self.writes = self.unsaid = False
         self.lingers = None
@@ -241,7 +241,7 @@ class Load:
 
     @property
     def progress(self) -> float:
-        """From 0 to 1, which only a request that is done reaches: by bytes, each prefill worker counting alike."""
+        """From 0 to 1, which only a request that is done reaches: by bytes, each prefill worker counting equally."""
         if self.state is TransferState.DONE:
             return 1.0
         shares = [part.progress for part in self.parts]

@@ -44,7 +44,7 @@ class Event(IntEnum):
     ARRIVED = auto()
     TOLD = auto()
     FAILED = auto()
-    # No read of it is under way, and it writes no more.
+    # No read of it is in progress, and it writes no more.
     SETTLED = auto()
 
 

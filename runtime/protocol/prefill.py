@@ -43,7 +43,7 @@ class PrefillCore:
 
     @property
     def busy(self) -> bool:
-        """Whether anything is under way: a claim, a write or a comparison."""
+        """Whether anything is in progress: a claim, a write or a comparison."""
         claimed = any(session.claims or session.untold for session in self.state.sessions.values())
         return claimed or any(True for _ in self.writes) or len(self.comparisons) > 0
 
@@ -128,7 +128,7 @@ class PrefillCore:
         """Forget all readers, and what is being compared."""
         for reader in list(self.state.sessions):
             self.readers.drop(reader, "this worker ends")
-        # Whoever moved these moves nothing any more.
+        # Nothing moves these any more.
         for write in [write for write in self.writes if write.phase is WritePhase.BURIED]:
             self.writes.settled(write.key, lost=True)
         self.comparisons.clear()

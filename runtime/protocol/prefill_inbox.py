@@ -66,7 +66,7 @@ class PrefillInbox:
         self._state.out.append(Note(event, counted=True))
 
     def _answer_stranger(self, identity: bytes, request: str) -> None:
-        """Whoever it is: what nobody writes, and nobody may want written, is not written to it, either."""
+        """For any peer: a request that nobody writes or may want written is not written to it."""
         stopped = self._writes.stopped(request)
         if stopped is not None and not any(request in one.claims for one in self._state.sessions.values()):
             self._state.out.append(Reply(identity, stopped))

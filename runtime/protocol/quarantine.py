@@ -1,15 +1,15 @@
 """Quarantine: decode blocks that are being written, or may still be, are handed to nobody else.
 
 A block of a failed request is free again when nothing can write it any more, and not before: each read of it is done,
-or its connection lost, each prefill worker that was asked to write it has said that it stopped, or is gone, and no copy
+or its connection lost, each prefill worker that was asked to write it has said that it stopped, or is lost, and no copy
 from a stage is being made. That is
 epoch-based reclamation's rule (K. Fraser, Practical lock-freedom, 2004): what others may still reach is
-retired at once, and used again only after a proof that none of them can reach it. Time is no proof, but of one thing:
-of a connection that broke nobody says when the last byte of it has landed. It `lingers`, for as long as the transport
+retired at once, and used again only after a proof that none of them can reach it. Time is a proof of one thing only:
+nobody says when the last byte of a broken connection has landed. It `lingers`, for as long as the transport
 says, while this side polls.
 
-A connection of the transport that broke does not tell that its peer is gone: it may go on to write by others. It is
-gone if it cannot be spoken to, either.
+A connection of the transport that broke does not tell that its peer is lost: it may go on to write by others. It is
+lost if it cannot be spoken to, either.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class BlockLedger:
         return {arena: tuple(ids.tolist()) for arena, ids in by_arena.items() if ids.size}
 
     def written(self) -> frozenset[tuple[int, int]]:
-        """The blocks (arena, number) of requests that are under way."""
+        """The blocks (arena, number) of requests that are in progress."""
         found = ((arena, np.flatnonzero(state == BUSY)) for arena, state in self._state.items())
         return frozenset((arena, block) for arena, ids in found for block in ids.tolist())
 
@@ -152,11 +152,11 @@ class Quarantine:
         self.gone({part.peer for _, part in self._writers() if part.peer.name in names})
 
     def writers(self) -> frozenset[PrefillPeer]:
-        """The workers that may still write, and of which it is not known that they are gone."""
+        """The workers that may still write and are not known to be lost."""
         return frozenset(part.peer for _, part in self._writers() if part.lingers is None)
 
     def busy(self) -> set[str]:
-        """The peers that something is still under way from, by the transport's names."""
+        """The peers that something is still in progress from, by the transport's names."""
         parts = (part for load in self._loads for part in load.parts)
         return {part.peer.name for part in parts if part.writes or not part.settled}
 
@@ -176,7 +176,7 @@ class Quarantine:
         return said
 
     def abandon(self) -> None:
-        """After the transport is closed: nothing is under way any more."""
+        """After the transport is closed: nothing is in progress any more."""
         for load in self._loads:
             self.ledger.free(load.written)
         self._loads = {}

@@ -84,7 +84,7 @@ class ReaderTable:
                 self._state.send(session.reader, wire.Failed(request, error.code, str(error)))
 
     def probe(self, borrowers: Iterable[Reader]) -> None:
-        """Speak to silent readers that were lent buffers: a connection that is gone is found by speaking through it.
+        """Speak to silent readers that were lent buffers: a connection that is lost is found by speaking through it.
 
         Others wait for these buffers, and would until it had been silent for so long that it is given up.
         """

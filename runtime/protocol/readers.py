@@ -68,7 +68,7 @@ class ClientClaim:
     asked: Interval | None = None
 
     def name(self, told: WireTables, asked: Interval | None) -> None:
-        """It is claimed with its blocks, maybe anew."""
+        """It is claimed with its blocks, maybe again."""
         self.told, self.asked, self.tiled, self.early = told, asked, None, False
 
     def wait(self) -> None:

@@ -48,7 +48,7 @@ class SourceRequest:
         """How blocks that decode was told of differ from those of the whole request; empty where they do not."""
         held = self.named_tables()
         unlike = [group for group, table in told.items() if not self._agrees(held.get(group), table)]
-        return f"pin {self.pin} has other blocks of group {unlike[0]!r} than decode was told of" if unlike else ""
+        return f"pin {self.pin} has other blocks of group {unlike[0]!r} than decode knows" if unlike else ""
 
     def _agrees(self, held: Table | None, told: Table) -> bool:
         if self.names_all:

@@ -23,7 +23,7 @@ MOST_LOST = 1 << 16
 
 
 class WritePhase(IntEnum):
-    """What a write is: under way; ended, with posts that may still write; or settled, when nothing does."""
+    """What a write is: in progress; ended, with posts that may still write; or settled, when nothing does."""
 
     WRITING = auto()
     ENDED = auto()
@@ -36,7 +36,7 @@ class WriteEvent(Enum):
     """What happens to a write."""
 
     WRITTEN = auto()
-    # It failed, its decode worker gave it up or is gone, or the pin is over.
+    # It failed, its decode worker gave it up or is lost, or the pin is over.
     STOPPED = auto()
     BURIED = auto()
     SETTLED = auto()
@@ -58,8 +58,8 @@ WRITE = StateMachine(
 class RequestWrite:
     """One request on its way to one decode worker. `taken` chunks of the source are being moved, or were.
 
-    It is `begun` when anything of it may be under way, and `left` is the reader by which the decode worker gave it up:
-    that is told when nothing of it is under way any more.
+    It is `begun` when anything of it may move, and `left` is the reader by which the decode worker gave it up: it is
+    notified when nothing of the write is in progress any more.
     """
 
     reader: Reader
@@ -110,11 +110,11 @@ class RequestWrites:
         self._take(write)
 
     def leave(self, reader: Reader, request: str) -> None:
-        """The decode worker gives a request up: it is told when nothing is written any more, whoever asked for it."""
+        """The decode worker gives a request up: it hears when nothing is written any more, for any asker."""
         all_of = self._of(request)
         given_up = [write for write in all_of if write.reader.claimant.is_worker(reader.claimant)]
         buried = [write for write in all_of if write.phase is WritePhase.BURIED]
-        # Of what is buried nobody says that it has stopped: who waits for that asks again.
+        # Nobody says that a buried write has stopped: a worker that waits for that asks again.
         if not given_up and not buried:
             self._state.send(reader, Stopped(request, request in self._lost))
         for write in given_up:
@@ -127,7 +127,7 @@ class RequestWrites:
         return None if self._of(request) else Stopped(request, lost=True)
 
     def drop(self, reader: Reader) -> None:
-        """A decode worker is gone: nothing more is posted to it."""
+        """A decode worker is lost: nothing more is posted to it."""
         for write in [write for write in self if write.reader is reader]:
             self._stop(write)
 
@@ -137,7 +137,7 @@ class RequestWrites:
             self._fail(write, error)
 
     def bury(self, engine: str) -> None:
-        """The processes of an engine have ended: what is under way to them pins nothing."""
+        """The processes of an engine have ended: what is in progress to them pins nothing."""
         for write in [write for write in self if write.reader.name == engine]:
             self._stop(write)
             if write.phase is WritePhase.ENDED:

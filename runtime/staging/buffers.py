@@ -179,7 +179,7 @@ class StageBuffers:
     def borrow(self, who: object, peer: str) -> StageBuffer | None:
         """A buffer for what moves to or from `peer`, None while there is none: ask again, or `withdraw`.
 
-        Who has waited for longest is first; no peer has more than half of them, lest a frozen one holds up all others.
+        The longest waiter is first; no peer has more than half of them, so that a frozen one does not stop all others.
         """
         self._queue.setdefault(who, peer)
         if not self._free or self._lent == BUFFERS or self._next() is not who:
@@ -208,11 +208,11 @@ class StageBuffers:
         )
 
     def withdraw(self, who: object) -> None:
-        """Whoever waited for a buffer does not any more."""
+        """A waiter for a buffer waits no longer."""
         self._queue.pop(who, None)
 
     def keep(self, buffer: StageBuffer) -> None:
-        """Whoever has a buffer was given up, and the buffer may still be written or read for a long time."""
+        """The borrower of a buffer was given up; the buffer may still be written or read for a long time."""
         self._kept[self._peers[buffer]] += 1
 
     def give_back(self, buffer: StageBuffer, kept: bool) -> None:

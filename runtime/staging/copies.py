@@ -41,7 +41,7 @@ class NestPlanes:
 
 @dataclass(frozen=True)
 class StridedCopy:
-    """Spans of `bytes` bytes that lie alike in some planes and in any block.
+    """Spans of `bytes` bytes that lie in the same way in some planes and in any block.
 
     Of N blocks in the stage, the n-th has its span of plane p at (`row` + p * `row_step`) * N + n * `row_bytes` +
     `inside`; block b of the pool has it at `address` + p * `address_step` + b * `stride`. `page` are the pool's bytes

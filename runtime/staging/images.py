@@ -1,6 +1,6 @@
 """Images of reads: which rows of which pages a read has the image of, in parts that each fit a buffer.
 
-Both ends of a link make them alike, from the plan and from how large a buffer is.
+Both ends of a link make them in the same way, from the plan and from how large a buffer is.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A reader has a piece packed there, in the order of its own pages; a writer fills the buffer with pages as they lie, and
 the other one copies from it. A buffer that was lent is used for nothing else before it is given back: that is said once
-of what was asked for, whatever becomes of it, and only when no read or write of it is under way.
+of what was asked for, whatever becomes of it, and only when no read or write of it is in progress.
 """
 
 from __future__ import annotations

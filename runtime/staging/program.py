@@ -33,7 +33,7 @@ class CopyProgram:
         for nest in token:
             alike.setdefault(nest.hops, []).append(nest)
         of_tokens = {hops: copies(nests, staged, image, pool) for hops, nests in alike.items()}
-        # Part of an image may have nothing of some sorts.
+        # Part of an image may have nothing of some kinds.
         self._token = {hops: some for hops, some in of_tokens.items() if some}
         self._placed = lru_cache(MOST_PLACES)(self._place)
 
@@ -98,7 +98,7 @@ class CopyProgram:
 
     @staticmethod
     def _places(runs: Runs) -> Iterator[tuple[Runs, tuple[int, int, int]]]:
-        """Runs of the same place in their pages together: blocks of unlike sizes have few of those."""
+        """Runs of the same place in their pages together: blocks of different sizes have few of those."""
         places = np.stack((runs.prefill_token, runs.decode_token, runs.count))
         order = np.lexsort(places)
         ordered = places[:, order]

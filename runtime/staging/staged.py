@@ -2,7 +2,7 @@
 
 With `unpack` the ranges of prefill pages are moved as they lie, and decode copies them into its own pages. With `pack`
 prefill copies into the image of decode pages. Who posts does so by itself where the stage is its own, and asks for
-buffers where it is the peer's (lent.py). Of a page that a request does not fill, the wire copies what was copied into
+buffers where it is the peer's (lent.py). If a request does not fill a page, the wire copies what was copied into
 its image: bytes that were not asked for are not touched.
 """
 
@@ -190,7 +190,7 @@ class StagedMove:
     """One slice's way through a stage: the buffer that it waits for and then has, and its copy.
 
     A writer copies before the wire does, a reader afterwards. Whatever was borrowed belongs to the slice until
-    `release`, which may follow only when no handle of it is under way and it is not `copying`.
+    `release`, which may follow only when no handle of it is in progress and it is not `copying`.
     """
 
     at_peer = False

@@ -93,7 +93,7 @@ def check_tiled(plan: Plan, request: Request, fed: Iterable[Chunk], worker: int)
 def _taken(request: Request, offered: Chunk, cover: ChunkCover) -> Chunk | None:
     """What lies in a request of a chunk that is offered, None where that is nothing.
 
-    Of a request without tokens, as decode has them all, chunks count that end where it does: they bring what has no
+    If a request has no tokens, as decode has them all, chunks count that end where it does: they bring what has no
     tokens to cut. A last one brings what did not come, or only the word that it is the last.
     """
     tokens, empty = clipped(offered.tokens, request.tokens), request.tokens[0] == request.tokens[1]

@@ -59,7 +59,7 @@ BEGUN = SliceStage.STAGED, SliceStage.POSTED
 
 @dataclass(slots=True, eq=False)
 class Slice:
-    """A part of what is moved, of `size` bytes. `handles` are those under way, None for one that failed when posted.
+    """A part of what is moved, of `size` bytes. `handles` are those in progress, None for one that failed when posted.
 
     `staged` is its way through the stage, None where its bytes go straight to their place. `load` is what to post for
     it alone, where that was gathered before it may begin. `part` is which part it is of the transfers that it shares
@@ -94,7 +94,7 @@ class Slice:
         return bool(self.handles) or (self.staged is not None and self.staged.copying)
 
     def settled(self) -> bool:
-        """Whether a slice that was left can touch nothing any more: done, or its connection is gone."""
+        """Whether a slice that was left can touch nothing any more: done, or its connection is lost."""
         peer = self.link.peer
         self.handles = [handle for handle in self.handles if not over(peer, handle)]
         if self.handles and not self.link.push and is_lost(self.executor.transport, peer):
@@ -299,7 +299,7 @@ class TransferExecutor:
             self._try(slice_.staged.ready)
 
     def stop(self) -> list[Slice]:
-        """Give up: nothing more is posted. Returns the slices that are still under way: `close` each when settled."""
+        """Give up: nothing more is posted. Returns the slices that are still in progress: `close` each when settled."""
         self._context.admission.drop_request(self.request, self.peer)
         for slice_ in self._slices.values():
             if slice_.staged is not None:

@@ -138,7 +138,7 @@ def _slots(slots: PreparedSlots | None, runs: Mapping[str, Runs], out: _Out) -> 
 
 
 def _parts(entry: PreparedRead, of_pair: Runs) -> tuple[Runs, Runs]:
-    """The runs that are whole pages, and the others: the same for all reads of a pair with the same sorts of tables."""
+    """The runs that are whole pages, and the others: the same for all reads of a pair with the same kinds of tables."""
     if spans.is_whole(entry.read.table):
         return of_pair, NO_RUNS
     whole = spans.whole_pages(entry.pair.page, entry.read.table, of_pair)

@@ -17,7 +17,7 @@ Token = TypeVar("Token", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bytes in flight to or from one peer and all peers, bytes of one read or write, requests under way.
+    """Bytes in flight to or from one peer and all peers, bytes of one read or write, requests in progress.
 
     Raises LimitedError where one is no whole number from 1, or a slice does not fit a peer, or a peer not the total.
     """

@@ -32,14 +32,14 @@ def hand_over(
 
 
 def begun_nothing(error: Exception) -> bool:
-    """Whether a transfer that raised this when posted cannot be under way: what is not known of may be."""
+    """Whether a transfer that raised this when posted cannot be in progress: what is not known of may be."""
     if isinstance(error, PeerLostError | HandleError):
         return True
     return isinstance(error, KvplanError) and not isinstance(error, TransportError)
 
 
 def over(peer: str, handle: TransferHandle | None) -> bool:
-    """Whether a transfer can touch nothing any more: it is done, or its connection is gone.
+    """Whether a transfer can touch nothing any more: it is done, or its connection is lost.
 
     A peer that is removed from the transport proves nothing: bytes of NIXL over TCP were seen to arrive later.
     """
@@ -76,7 +76,7 @@ def release(peer: str, handle: TransferHandle) -> None:
 
 @dataclass(slots=True, eq=False)
 class SharedTransfer:
-    """A transfer of `holders` slices, given back when the last one lets go. `error` is what it last failed with."""
+    """A transfer of `holders` slices, given back when the last one frees. `error` is what it last failed with."""
 
     handle: TransferHandle
     holders: int
@@ -98,7 +98,7 @@ class TransferShare:
 
     def poll(self) -> bool:
         error = self._transfer.error
-        # Of a lost peer the transport is asked no more.
+        # The transport is not asked about a lost peer.
         if error is not None and (not self._told or isinstance(error, PeerLostError)):
             self._told = True
             raise error

@@ -51,7 +51,7 @@ class DescriptorBank:
 
 @dataclass(frozen=True, slots=True)
 class PreparedRead:
-    """One read, expanded, or all of a pair of groups, whose blocks meet alike. `read` is the first of them.
+    """One read, expanded, or all of a pair of groups, whose blocks meet in the same way. `read` is the first of them.
 
     `page` are the rows of the page tables. `addresses` are the same bytes in as few rows as they lie together on both
     sides, whichever plane or cache they are of, in block 0: prefill address, decode address, bytes, prefill stride,
@@ -147,7 +147,7 @@ class PreparedLink:
 
     @property
     def cut(self) -> bool:
-        """Whether its lists were released, as its peer was met anew: all of them were."""
+        """Whether its lists were released, as its peer was met again: all of them were."""
         first = next((bank for entry in self.entries for bank in entry.banks), self.slots)
         return first is not None and first.remote.released
 
@@ -176,19 +176,19 @@ class PreparedLink:
 class PreparedLinks:
     """The links to one peer by the layers that move together, None for all.
 
-    They are made by `prepare` when first needed, and again when the peer was met anew.
+    They are made by `prepare` when first needed, and again when the peer was met again.
     """
 
     def __init__(self, prepare: Callable[[Layers | None], PreparedLink]) -> None:
         self._prepare, self._links = prepare, dict[Layers | None, PreparedLink]()
 
     def of(self, layers: Layers | None) -> PreparedLink:
-        """The link for some layers. Raises what preparing raises, LimitedError for too many unlike sets of layers."""
+        """The link for some layers. Raises what preparing raises, LimitedError for too many sets of layers."""
         if (known := self._links.get(layers)) is not None and known.cut:
             self.release()
         if layers not in self._links:
             if len(self._links) >= MOST_SETS:
-                raise LimitedError(f"{MOST_SETS} unlike sets of layers were offered: offer the same ones each time")
+                raise LimitedError(f"{MOST_SETS} different sets of layers were offered: offer the same ones each time")
             self._links[layers] = self._prepare(layers)
         return self._links[layers]
 

@@ -16,7 +16,7 @@ def check_told(request: str, told: Tables, held: Tables) -> None:
     """Raises LeaseError where decode was told of another block than the hold has at the same place."""
     for group in sorted(told.keys() & held.keys()):
         if contradicts(told[group], held[group]):
-            text = f"the hold has other blocks of group {group!r} than decode was told of"
+            text = f"the hold has other blocks of group {group!r} than decode knows"
             raise LeaseError(f"request {request}: {text}: ask again with the blocks of this hold")
 
 

@@ -23,7 +23,7 @@ Op = Literal["READ", "WRITE"]
 
 
 class PreparedList(Protocol):
-    """A list of descriptors, prepared once and used by index. It is `released` when its peer is met anew, too."""
+    """A list of descriptors, prepared once and used by index. It is `released` when its peer is met again, too."""
 
     released: bool
 
@@ -38,7 +38,7 @@ class TransferHandle(Protocol):
         """Whether it failed so that nothing more can be learned of it."""
 
     def poll(self) -> bool:
-        """Whether it is done. Raises PeerLostError where its connection is gone and no byte can move any more,
+        """Whether it is done. Raises PeerLostError where its connection is lost and no byte can move any more,
 
         another TransportError where it failed and bytes may still move.
         """
@@ -47,7 +47,7 @@ class TransferHandle(Protocol):
         """Descriptors posted, None where the transport does not count them. Only when done."""
 
     def release(self) -> None:
-        """Give it back. Raises HandleError while it is under way."""
+        """Give it back. Raises HandleError while it is in progress."""
 
 
 class Transport(Protocol):
@@ -63,7 +63,7 @@ class Transport(Protocol):
     lingers: float
 
     def register(self, regions: Ints, mem_type: str) -> None:
-        """Register rows (address, bytes, device), beside those registered before; anew after `deregister`.
+        """Register rows (address, bytes, device), beside those registered before; again after `deregister`.
 
         Raises RegisterError where they are on another device.
         """
@@ -78,14 +78,14 @@ class Transport(Protocol):
         """What a peer needs to read from here or write to here."""
 
     def add_peer(self, metadata: bytes) -> str:
-        """Meet a peer; returns its name. Meeting it again changes nothing, unless it is `broken`: then it is met anew.
+        """Meet a peer; returns its name. Meeting it again changes nothing, unless it is `broken`: then it is met again.
 
-        Lists that were prepared for it are released by that. Raises NotBegunError while transfers with it may be under
-        way by the connection before.
+        Lists that were prepared for it are released by that. Raises NotBegunError while transfers with it
+        may be in progress over the earlier connection.
         """
 
     def remove_peer(self, peer: str) -> None:
-        """Forget a peer that nothing is under way with. This does not stop transfers: their bytes may still move.
+        """Forget a peer that nothing is in progress with. This does not stop transfers: their bytes may still move.
 
         Lists that were prepared for it are no good any more. Its connection may stay, for when it is met again.
         """
@@ -128,7 +128,7 @@ def is_lost(transport: Transport, peer: str) -> bool:
 
 
 def reach(transport: Transport, peer: str, metadata: bytes) -> None:
-    """Have a peer met anew whose connection is known to be broken. Raises NotBegunError as `add_peer`.
+    """Have a peer met again whose connection is known to be broken. Raises NotBegunError as `add_peer`.
 
     One that cannot be met is found out by what is asked of it next.
     """
@@ -139,7 +139,7 @@ def reach(transport: Transport, peer: str, metadata: bytes) -> None:
     except NotBegunError:
         raise
     except TransportError as error:
-        logs.event(logs.INFO, "peer not met anew", peer=peer, error=error)
+        logs.event(logs.INFO, "peer not met again", peer=peer, error=error)
 
 
 def check_op(op: str) -> None:

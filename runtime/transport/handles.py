@@ -10,7 +10,7 @@ from kvplan.runtime.machine import TextEnum
 
 
 class HandleState(TextEnum):
-    """What a transfer is. One that is cut moves no byte any more, as its agent is gone."""
+    """What a transfer is. One that is cut moves no byte any more, as its agent has ended."""
 
     POSTED = auto()
     DONE = auto()
@@ -64,7 +64,7 @@ class PostedTransfer(ABC):
 
     @abstractmethod
     def _follow(self) -> None:
-        """Ask the transport how far it is. Where that raises, the state is FAILED."""
+        """Ask the transport how far it is. If that raises, the state is FAILED."""
 
     @abstractmethod
     def _live(self) -> bool:
@@ -72,4 +72,4 @@ class PostedTransfer(ABC):
 
     @abstractmethod
     def _give_back(self) -> None:
-        """Nothing moves any more: let go of what the transport keeps of it."""
+        """Nothing moves any more: release what the transport keeps of it."""

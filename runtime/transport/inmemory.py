@@ -148,12 +148,12 @@ class InMemory:
         starts = np.concatenate([before[0], regions[:, 0]])
         ends = np.concatenate([before[1], regions[:, 0] + regions[:, 1]])
         order = np.argsort(starts, kind="stable")
-        # Of the regions that begin up to here the end of the one that reaches furthest: a span that begins here is
-        # inside one of them where it is inside that one.
+        # The furthest end of the regions that begin up to here: a span that begins here is inside one of them if it is
+        # inside that one.
         self._regions[mem_type] = starts[order], np.maximum.accumulate(ends[order])
 
     def deregister(self) -> None:
-        """As the protocol says. Transfers under way are cut, peers are forgotten, and the agent has another name."""
+        """As the protocol says. Transfers in progress are cut, peers are forgotten, and the agent has another name."""
         self._check_open()
         self.close()
         self._start()
@@ -184,7 +184,7 @@ class InMemory:
     def reach(self, peer: str) -> InMemory:
         """The agent of a peer that was met and lives. Raises PeerLostError."""
         if peer not in self.peers or peer not in self.hub.agents or self.name not in self.hub.agents:
-            raise PeerLostError(f"peer {peer} is gone: connect again")
+            raise PeerLostError(f"peer {peer} is lost: connect again")
         return self.hub.agents[peer]
 
     def prepare(self, peer: str | None, rows: Ints, mem_type: str) -> _List:

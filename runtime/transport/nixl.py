@@ -34,7 +34,7 @@ OLDEST = (1, 5)
 QUIET = {"NIXL_LOG_LEVEL": "FATAL", "UCX_LOG_LEVEL": "error", "UCX_LOG_FILE": "stderr"}
 # The network devices of an agent whose peers are on this machine: shared memory and a GPU's are no network devices.
 LOOPBACK = {"UCX_NET_DEVICES": "lo"}
-# Of a write over TCP of which one connection breaks, others were seen to bring bytes for a while. What TCP sends again
+# If one connection of a write over TCP breaks, others were seen to bring bytes for a while. What TCP sends again
 # three times (RFC 6298: after 0.2, 0.4 and 0.8 s, as Linux has it) comes within this.
 LINGERS = 2.0
 UNSHARED = "it is of expandable segments, or of an engine that can sleep: within this host it goes over TCP, or RDMA"
@@ -186,7 +186,7 @@ class Nixl:
             logs.event(logs.WARNING, "memory not shared", agent=self.name, why=UNSHARED)
 
     def deregister(self) -> None:
-        """As the protocol says. Transfers under way are cut, peers are forgotten, and the agent has another name."""
+        """As the protocol says. Transfers in progress are cut, peers are forgotten, and the agent has another name."""
         if self.closed:
             raise TransportError(f"the transport {self.name} is closed: make a new one")
         self._end()
@@ -203,7 +203,7 @@ class Nixl:
         self._peers.remove(peer)
 
     def lost(self, peer: str) -> bool:
-        """As the protocol says. Sends an empty message, seldom: nothing else tells of a process that is dead."""
+        """As the protocol says. Sends an empty message, rarely: nothing else tells of a process that is dead."""
         return self._peers.lost(peer)
 
     def broken(self, peer: str) -> bool:

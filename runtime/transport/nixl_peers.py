@@ -32,7 +32,7 @@ class NixlPeers:
         return sorted(self.met.union(self._names.values()))
 
     def clear(self) -> None:
-        """The agent is gone."""
+        """The agent has ended."""
         self.met.clear()
         self._names.clear()
         self._lost.clear()
@@ -63,7 +63,7 @@ class NixlPeers:
             self._disconnect(gone)
 
     def lost(self, peer: str) -> bool:
-        """As the transport's. Sends an empty message, seldom: nothing else tells of a process that is dead."""
+        """As the transport's. Sends an empty message, rarely: nothing else tells of a process that is dead."""
         agent = self._owner.agent
         if peer in self.met and peer not in self._lost and self._due(peer):
             self._probe(agent, peer)
@@ -87,7 +87,7 @@ class NixlPeers:
         return [name for name in dict.fromkeys(self._names.values()) if name not in self.met]
 
     def _renew(self, peer: str, metadata: bytes) -> None:
-        """Meet a peer anew whose connection broke. Raises NotBegunError where a transfer with it is under way."""
+        """Meet a peer again whose connection broke. Raises NotBegunError where a transfer with it is in progress."""
         transfers = [one for one in self._given if isinstance(one, NixlTransfer) and one.peer == peer and one.open]
         if under_way := sum(not one.failed for one in transfers):
             text = f"the connection to {peer} broke, and {under_way} transfers by it have not ended"

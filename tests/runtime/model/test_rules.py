@@ -30,7 +30,7 @@ def lapsed(model: Protocol) -> Hold:
     return hold
 
 
-OTHERS = "other blocks of group 'kv' than decode was told of"
+OTHERS = "other blocks of group 'kv' than decode knows"
 
 
 def refused(model: Protocol, ask: Ask | None, match: str = OTHERS) -> None:
