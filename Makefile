@@ -10,7 +10,7 @@ PYTEST_ARGS ?= -n 3 --dist loadgroup --no-loadscope-reorder --max-worker-restart
 # Compiled files are kept, whatever the surroundings say: tests start hundreds of processes that import the same.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-all lint types ruff imports pages collected site bench bench-peers bench-gpu gpu-kit soak model mutants faults conformance conformance-facts sglang vllm vllm-releases vllm-gpu sglang-gpu full goldens fmt install clean
+.PHONY: help demo test test-all lint types ruff imports pages english collected site bench bench-peers bench-gpu gpu-kit soak model mutants faults conformance conformance-facts sglang vllm vllm-releases vllm-gpu sglang-gpu full goldens fmt install clean
 
 help:  ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -33,7 +33,7 @@ test-all: lint  ## all of that and what takes longer: whole models, every engine
 	@$(MAKE) full faults soak
 
 lint: $(TEST_SETS)  ## linters, type checks and the documentation only
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target types ruff imports pages collected
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target types ruff imports pages english collected
 
 types:
 	$(BIN)/mypy
@@ -47,6 +47,10 @@ imports:
 
 pages:
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
+# Words that readers had to decode, in docs, docstrings, comments and messages: the list is data.
+english:
+	$(BIN)/python -m tests.english
 
 # Once, before three workers would do it at the same time: pytest compiles what it collects, after a change.
 collected: .pytest_cache/collected
