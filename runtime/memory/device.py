@@ -35,12 +35,11 @@ def enter(geometry: Geometry) -> None:
     CUDA takes the first device for a new thread. UCX finds no way between GPUs for one without a context,
     and what torch asks for there makes a context on the first device, of hundreds of megabytes, in each process.
     """
-    devices = [device for mem_type, device in geometry.memories if mem_type == "VRAM"]
-    if not devices or getattr(_thread, "entered", False):
+    if "VRAM" not in geometry.mem_types or getattr(_thread, "entered", False):
         return
     _thread.entered = True
     try:
-        _enter(ctypes.CDLL(DRIVER), min(devices))
+        _enter(ctypes.CDLL(DRIVER), min(device for mem_type, device in geometry.memories if mem_type == "VRAM"))
     except OSError as error:  # Another maker's device has no such driver.
         logs.event(logs.DEBUG, "no CUDA driver", error=error)
 

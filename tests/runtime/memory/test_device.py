@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,12 @@ def test_one_that_speaks_of_a_device_goes_on_to(driver: Driver) -> None:
 def test_host_memory_asks_no_driver(driver: Driver) -> None:
     enter(memory("DRAM"))
     assert not driver.calls
+
+
+def test_of_memory_in_several_places_the_device_s_counts(driver: Driver) -> None:
+    both = memory()
+    enter(replace(both, regions=np.array([[1, 1, 0], [1, 1, 3]]), mem_types=("DRAM", "VRAM")))
+    assert driver.current == {"MainThread": 1003}
 
 
 @pytest.mark.parametrize("call", ["cuInit", "cuDeviceGet", "cuDevicePrimaryCtxRetain", "cuCtxSetCurrent"])
