@@ -72,6 +72,15 @@ def push() -> Iterator[Cluster]:
         yield made
 
 
+# Every fault at every step takes minutes: all of them run before a soak, these always.
+ALL = "SOAK_S" in os.environ
+KINDS: list[dict[str, bool]] = [
+    {"checksum": True},
+    {"fed": True, "layered": True},
+    *([{}, {"fed": True}] if ALL else []),
+]
+
+
 def strike(cluster: Cluster, step: str, kind: str) -> Job:
     """A request that has ended after a fault at a step of its way."""
     try:
@@ -93,8 +102,8 @@ def strike(cluster: Cluster, step: str, kind: str) -> Job:
 
 
 def well(cluster: Cluster) -> None:
-    """Nothing went wrong, and the next requests are done: whole, with checksums, fed, and fed layer by layer."""
-    for kind in ({}, {"checksum": True}, {"fed": True}, {"fed": True, "layered": True}):
+    """Nothing went wrong, and the next requests are done: whole with checksums, and fed layer by layer."""
+    for kind in KINDS:
         fed = "fed" in kind
         job = cluster.begin((3, 50), 10 * slowness(), **kind)
         assert job is not None
@@ -107,8 +116,6 @@ def well(cluster: Cluster) -> None:
     assert cluster.prefill.blocks.used() == cluster.decode[0].blocks.used() == {"kv": 0, "state": 0}
 
 
-# Every fault at every step takes minutes: all of them run before a soak, these always.
-ALL = "SOAK_S" in os.environ
 PULL = [
     ("read", "kill prefill"),
     ("done", "kill decode"),
