@@ -6,12 +6,15 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from tests.paths import DOCS, ROOT
 
 from kvplan.cli.codes import all_codes
+from kvplan.cli.main import main
 from kvplan.dsl.library import load
 from kvplan.integrations import vllm as connectors
 from kvplan.integrations.shared.config import PORT, ConnectorConfig, read_config
@@ -88,6 +91,16 @@ def test_configurations_for_items_name_the_connector_that_is_registered() -> Non
     said = [json.loads(text) for text in re.findall(r"--ec-transfer-config '(\{.*?\})'", PAGE)]
     assert {each["ec_role"] for each in said} == {"ec_producer", "ec_consumer"}
     assert all(each["ec_connector"] in connectors.__all__ for each in said)
+
+
+def test_its_layout_of_items_is_compiled(tmp_path: Path) -> None:
+    (text,) = re.findall(r"```yaml\n(kvplan: 1\nmodel: our-encoder\n.*?)```", PAGE, re.DOTALL)
+    (tmp_path / "our-encoder.yaml").write_text(text)
+    (command,) = re.findall(r"    kvplan (compile our-encoder\.yaml .*) -o plans\n", PAGE)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(tmp_path)
+        run = CliRunner().invoke(main, command.split())
+    assert run.exit_code == 0, run.output
 
 
 def test_its_strict_configuration_is_strict() -> None:
