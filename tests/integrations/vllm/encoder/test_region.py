@@ -36,6 +36,7 @@ def test_processes_see_each_others_rows(folder: Path) -> None:
     for worker in workers:
         worker.join(60)
     rows = SharedRows("engine", 4, 8, 2)
+    assert [path.stat().st_mode & 0o777 for path in folder.iterdir()] == [0o600]
     rows.unlink()
     assert list(folder.iterdir()) == [], "however its processes end, nothing is left"
     assert rows.rows.tolist() == [1] * 8 + [2] * 8 + [0] * 16
