@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 CONFIG = "config.json"
-UNCOMPARED = (
-    "no engine's own caches were compared with a layout of {}: its keys are read as those of other architectures,"
+UNPROVEN = (
+    "no layout of {} was ever found to be as an engine's own caches: its keys are read as those of other architectures,"
     " so compare the layout with your engine (kvplan from-cache)"
 )
 
@@ -80,8 +80,8 @@ def described(
 ) -> NewModel:
     """The model that a configuration describes, which stands at `place`; the file says the `remark`, too.
 
-    An architecture whose caches were not compared with an engine's own is in doubt, unless a model file is for it:
-    its keys may mean something else. Raises DslError (F…).
+    An architecture without a layout that was found to be as an engine's own caches is in doubt, unless a model file is
+    for it: its keys may mean something else. Raises DslError (F…).
     """
     reading, model = reading_of(library, config)
     found = recognise(config, reading, library.kinds, place, model)
@@ -93,8 +93,8 @@ def described(
     known = next((name for name in same if name in fits), "")
     names = head.match.get(reading.match[0], ()) if reading.match else ()
     tested = of_words(names)
-    if names and not model and not any(row.dumps for row in tested):
-        found = replace(found, doubts=(*found.doubts, UNCOMPARED.format(listed(names, "and"))))
+    if names and not model and not any(row.right for row in tested):
+        found = replace(found, doubts=(*found.doubts, UNPROVEN.format(listed(names, "and"))))
     notes = (*doubts(found), *_unlike(library, [name for name in fits if name not in same]))
     return NewModel(head.name, _text(library, head, found), notes, tuple(same), grave(found), known, tested)
 

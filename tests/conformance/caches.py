@@ -15,9 +15,8 @@ Json = Mapping[str, Any]
 SIDE = "engine=custom"
 # What holds the inputs of a convolution, by this axis.
 TAPS = "tap"
-NO_VALUE = ("heads", "elements of a key")
-# Kinds of which this cache has the rows of all heads, or nothing that could be compared.
-LATENTS, COMPARED = "mla", ("gqa", "mla", "cross-attention")
+# Kinds of which this cache has rows; latents and rotary keys are its keys and values then.
+LATENTS, ROWS = "mla", ("gqa", "mla")
 
 
 def differences(library: Library, model: str, layers: Sequence[Json]) -> Iterator[str]:
@@ -32,9 +31,7 @@ def differences(library: Library, model: str, layers: Sequence[Json]) -> Iterato
         )
         return
     for n, (own, engine) in enumerate(zip(ours, layers, strict=True)):
-        has = own[0] if own else _said({})
-        # Of latents a layout does not say what elements a head's value has.
-        said = _said(engine) if len(has["kv"]) != len(NO_VALUE) else _said({**engine, "kv": engine.get("kv", ())[:2]})
+        said, has = _said(engine), own[0] if own else _said({})
         if said != has:
             yield f"layer {n}: transformers {said}, layout {has}"
 
@@ -58,7 +55,7 @@ def _of_layer(bound: BoundSide, layer: int) -> list[dict[str, Any]]:
     """What a layout says of a layer, once for each of its runs."""
     own = [cache for cache in bound.caches if layer in cache.layers]
     states = [tensor for cache in own if cache.store == "state" for tensor in cache.tensors]
-    kv = [_rows(cache) for cache in own if cache.store == "tokens" and cache.kind in COMPARED[:2]] or [((), False)]
+    kv = [_rows(cache) for cache in own if cache.store == "tokens" and cache.kind in ROWS] or [((), False)]
     conv = sum(_elements(tensor) for tensor in states if _taps(tensor))
     state = sum(_elements(tensor) for tensor in states if not _taps(tensor))
     return [{"kv": rows, "window": window, "conv": conv, "state": state} for rows, window in kv] if own else []
@@ -68,8 +65,7 @@ def _rows(cache: BoundCache) -> tuple[tuple[int, ...], bool]:
     """KV heads, elements of a key and of a value, and whether there is a window."""
     numbers = {name: value for name, value in cache.env.items() if isinstance(value, int)}
     if cache.kind == LATENTS:
-        heads, dim = numbers["query_heads"], numbers["nope"] + numbers["rope"]
-        return (heads, dim), False
+        return (1, numbers["latent"], numbers["rope"]), False
     return (numbers["heads"], numbers["dim"], numbers["dim_v"]), bool(numbers["window"] or numbers["chunk"])
 
 

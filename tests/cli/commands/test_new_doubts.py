@@ -17,7 +17,7 @@ from tests.paths import FIXTURES
 from tests.shares import later
 
 from kvplan.cli.main import main
-from kvplan.dsl.configs.new_model import UNCOMPARED, NewModel, made
+from kvplan.dsl.configs.new_model import UNPROVEN, NewModel, made
 from kvplan.dsl.configs.recognise import UNKNOWN
 from kvplan.dsl.configs.same_model import parsed
 from kvplan.dsl.library import load
@@ -65,7 +65,7 @@ def unread(*keys: str) -> list[str]:
 
 
 def uncompared(architecture: str) -> str:
-    return UNCOMPARED.format(architecture)
+    return UNPROVEN.format(architecture)
 
 
 CROSSING = "layers 3, 8, 13, 18, 23, 28, 33, 38: nothing is known to be stored by 'cross_attention'"

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 
 from kvplan.cli.main import main
 from kvplan.compiler.api import compile_pair
-from kvplan.dsl.configs.new_model import UNCOMPARED, NewModel, made
+from kvplan.dsl.configs.new_model import UNPROVEN, NewModel, made
 from kvplan.dsl.configs.recognise import UNKNOWN
 from kvplan.dsl.configs.same_model import parsed
 from kvplan.dsl.library import doubts, load
@@ -112,7 +112,7 @@ def run(*words: object) -> Result:
 def test_numbers_are_read_where_they_stand(tmp_path: Path, config: Config, caches: set[Stored]) -> None:
     answer = new(tmp_path, config)
     assert stored(answer) == caches
-    assert {*answer.doubts} <= {UNCOMPARED.format(name) for name in config["architectures"]}
+    assert {*answer.doubts} <= {UNPROVEN.format(name) for name in config["architectures"]}
 
 
 def test_a_sort_of_layers_has_numbers_of_its_own(tmp_path: Path) -> None:
