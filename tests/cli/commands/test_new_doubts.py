@@ -93,7 +93,7 @@ ATTENTION: dict[str, tuple[dict[str, tuple[str, int, dict[str, str]]], list[str]
     ),
     "mllama": (
         {"attention": ("gqa", 32, {"heads": "8", "dim": "128"})},
-        [CROSSING, uncompared("MllamaForCausalLM"), UNKNOWN],
+        [CROSSING, UNKNOWN],
     ),
     "falcon": ({"attention": ("gqa", 32, {"heads": "1", "dim": "64"})}, [UNKNOWN]),
     "gpt-bigcode": ({"attention": ("gqa", 12, {"heads": "1", "dim": "64"})}, [UNKNOWN]),
@@ -114,7 +114,7 @@ ATTENTION: dict[str, tuple[dict[str, tuple[str, int, dict[str, str]]], list[str]
             "mamba": ("mamba1", 76, {"channels": "7424", "state": "16", "conv": "4"}),
             "attention": ("gqa", 13, {"heads": "16", "dim": "464"}),
         },
-        [uncompared("ZambaForCausalLM"), UNKNOWN],
+        [UNKNOWN],
     ),
 }
 
