@@ -114,8 +114,7 @@ def _bucket(url: str) -> NixlBucket | None:
 def _in_objects(name: str, side: str, folder: RemoteFolder, bucket: NixlBucket | None, pairs: int) -> list[Row]:
     """Plain puts and gets by the same client, as many at once."""
     from kvplan.remote.folder import RemoteFolder
-    from kvplan.store.engine import READERS
-    from kvplan.store.remote import SENDERS
+    from kvplan.store.objects import AT_ONCE
     from kvplan.store.store import Store
 
     plain = RemoteFolder(f"{folder.url}/plain")
@@ -132,10 +131,10 @@ def _in_objects(name: str, side: str, folder: RemoteFolder, bucket: NixlBucket |
         if data is None or len(data) != page.nbytes:
             raise FileNotFoundError(path)
 
-    with ThreadPoolExecutor(SENDERS) as senders, ThreadPoolExecutor(READERS) as readers:
+    with ThreadPoolExecutor(AT_ONCE) as threads:
         copies = PlainCopies(
-            lambda pages: list(senders.map(put, range(BLOCKS), pages)),
-            lambda pages: list(readers.map(get, range(BLOCKS), pages)),
+            lambda pages: list(threads.map(put, range(BLOCKS), pages)),
+            lambda pages: list(threads.map(get, range(BLOCKS), pages)),
         )
         try:
             with Store.at(f"{folder.url}/store", bucket=bucket) as store:

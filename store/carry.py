@@ -1,92 +1,261 @@
-"""A plan carried out between two sides whose memory is all in this process, by the links that workers have, too."""
+"""What a plan moves between an object and an engine's memory: where the spans of a block lie in both.
+
+Spans lie alike in all planes of a nest, and repeat by its loops, so that few numbers say where those of a block are.
+"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+from typing import NamedTuple, TypeVar
 
-from kvplan.plan.blocks import NO_RUNS
-from kvplan.plan.types import Plan, Runs
-from kvplan.runtime.clock import now
-from kvplan.runtime.errors import DeadlineError, HandleError
+import numpy as np
+
+from kvplan.plan import planes as names
+from kvplan.plan import spans
+from kvplan.plan.blocks import Mask, distinct
+from kvplan.plan.types import Interval, Ints, Plan, Read, Runs, Worker
+from kvplan.runtime.errors import AddressError
+from kvplan.runtime.memory.arrays import TOP
+from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.memory.register import Pool
-from kvplan.runtime.transfer.gather import IndexScratch, gather
-from kvplan.runtime.transfer.posts import hand_over
-from kvplan.runtime.transfer.prepare import PreparedLink, link
-from kvplan.runtime.transport.base import TransferHandle, Transport
-from kvplan.runtime.transport.inmemory import Hub, InMemory
+from kvplan.runtime.staging.copies import Repeat, by_planes, run_on
+from kvplan.store.header import PIECE, Bytes
+from kvplan.store.layout import StoredPart
+from kvplan.store.memory import EngineMemory, PieceSpans
 
-# What a decode worker reads: runs by (pair, prefill shard).
-WorkerRuns = Mapping[tuple[str, int], Runs]
-MakeTransport = Callable[[str], Transport]
-PAUSE = 20e-6
+PREFILL, DECODE = 0, 1
+T = TypeVar("T")
 
 
-class LocalCarrier:
-    """All workers of both sides, by number. `make` makes the transports, over memory on the host unless given."""
+class EngineBody:
+    """The body of an object in an engine's memory. What no span has is zero when it is got."""
 
-    def __init__(
-        self, plan: Plan, prefill: Sequence[Pool], decode: Sequence[Pool], make: MakeTransport | None = None
-    ) -> None:
-        hub = Hub()
-        made = make or (lambda name: InMemory(hub, name))
-        self._plan, self._pools, self._scratch = plan, (prefill, decode), IndexScratch()
-        self._source, self._target = made("prefill"), made("decode")
-        for pools, transport in zip(self._pools, (self._source, self._target), strict=True):
-            for pool in pools:
-                for mem_type, regions in pool.geometry.by_type():
-                    transport.register(regions, mem_type)
-        self._peer = self._target.add_peer(self._source.metadata())
-        self._source.add_peer(self._target.metadata())
-        self._links: dict[tuple[int, int], PreparedLink] = {}
-        self._failed = False
+    def __init__(self, some: Sequence[PieceSpans], memory: EngineMemory) -> None:
+        self._spans, self._memory = some, memory
+        self.bytes = sum(each.bytes for each in some)
 
-    def move(self, runs: Sequence[WorkerRuns], seconds: float) -> int:
-        """Move the runs of every decode worker; returns the bytes.
+    def get(self, low: int, out: Bytes) -> None:
+        some = self._of_piece(low, out)
+        if sum(each.bytes for each in some) < out.nbytes:
+            out[:] = 0
+        self._memory.get(some, out)
 
-        Raises DeadlineError, and what gathering and transports raise; then nothing is moved any more (HandleError).
-        """
-        if self._failed:
-            raise HandleError("bytes may still come of what failed before: make a new one, over other memory")
-        self._failed = True
-        handles: list[TransferHandle | None] = []
-        moved = 0
-        for worker, of_worker in enumerate(runs):
-            for source in sorted({read.worker for read in self._plan.reads[worker]}):
-                moved += self._post(source, worker, of_worker, handles)
-        self._wait([handle for handle in handles if handle is not None], seconds)
-        self._failed = False
-        return moved
+    def put(self, low: int, piece: Bytes) -> None:
+        self._memory.put(self._of_piece(low, piece), piece)
 
-    def close(self) -> None:
-        """Nothing is moved any more."""
-        for made in self._links.values():
-            made.release()
-        self._target.close()
-        self._source.close()
+    def _of_piece(self, low: int, piece: Bytes) -> list[PieceSpans]:
+        return [found for each in self._spans for found in each.between(low, low + piece.nbytes)]
 
-    def _post(self, source: int, worker: int, runs: WorkerRuns, handles: list[TransferHandle | None]) -> int:
-        shard = self._plan.prefill.workers[source].shard
-        by_pair = {pair.name: runs.get((pair.name, shard), NO_RUNS) for pair in self._plan.pairs}
-        load = gather(made := self._link(source, worker), by_pair, self._scratch)
-        hand_over(self._target, made, load, handles)
-        return load.bytes
 
-    def _link(self, source: int, worker: int) -> PreparedLink:
-        key = source, worker
-        if key not in self._links:
-            prefill, decode = self._pools[0][source].geometry, self._pools[1][worker].geometry
-            ends = PreparedLink(source, worker, self._peer, False, prefill, decode)
-            self._links[key] = link(self._plan, ends, self._target)
-        return self._links[key]
+# Whose runs are the same: pair, prefill shard, decode shard.
+RunsKey = tuple[str, int, int]
+# Columns of where a nest begins, a row for each plane and read: the byte of a body and the address, and the device;
+# the first byte and the end of its page in the body, and of its plane in the engine's memory.
+PAGE, BASE, DEVICE, PAGE_START, PAGE_END, PLANE_START, PLANE_END = range(7)
 
-    def _wait(self, handles: Sequence[TransferHandle], seconds: float) -> None:
-        end, left = now() + seconds, list(handles)
-        while left := [handle for handle in left if not handle.poll()]:
-            if now() > end:
-                raise DeadlineError(f"{len(left)} transfers did not end within {seconds:g} s: close the carrier")
-            self._source.progress()
-            self._target.progress()
-            time.sleep(PAUSE)
-        for handle in handles:
-            handle.release()
+
+class Extent(NamedTuple):
+    """Blocks of a plane in an engine's memory: address and end, device, bytes from block to block, numbers, type."""
+
+    start: int
+    end: int
+    device: int
+    stride: int
+    blocks: Interval
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class NestShape:
+    """What nests that lie alike have in common: spans of `bytes` bytes, and loops that go forwards in a stored page.
+
+    Loops, steps of a `token`, None in a table of pages, and hops have the stored side first. Runs that are whole pages
+    of `rows` rows go by a table of pages, if there is one. The engine's `blocks` lie `stride` bytes apart in memory
+    that NIXL calls `memory`.
+    """
+
+    key: RunsKey
+    bytes: int
+    loops: tuple[Repeat, ...]
+    token: tuple[int, int] | None
+    hops: tuple[Repeat, ...]
+    rows: int
+    tables: tuple[bool, bool]
+    stride: int
+    blocks: Interval
+    memory: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredNest:
+    """Nests of a plan that lie alike, and where each begins, by its page; side `stored` of the plan is stored."""
+
+    shape: NestShape
+    origins: Ints
+    stored: int
+
+    def of_block(self, runs: Runs) -> Iterator[PieceSpans]:
+        """The spans of a block's `runs`. Raises AddressError where one leaves its page or the engine's memory."""
+        shape = self.shape
+        runs = spans.pick(runs, self._mine(runs))
+        runs = spans.in_tiles(runs, [(size, *_turned(self.stored, (one, other))) for size, one, other in shape.hops])
+        for count in distinct(runs.count).tolist():
+            some = spans.pick(runs, np.flatnonzero(runs.count == count))
+            inside, at = (self._first(some, side) for side in (0, 1))
+            yield from self._pieces(inside, at + some[2 * (1 - self.stored)] * shape.stride, count)
+
+    def _mine(self, runs: Runs) -> Mask:
+        """Runs that go by this nest's table, and lie in its blocks."""
+        page, token = self.shape.tables
+        block, (first, end) = runs[2 * (1 - self.stored)], self.shape.blocks
+        whole = np.full(len(runs.count), not token) if not (page and token) else runs.count == self.shape.rows
+        found: Mask = (whole if self.shape.token is None else ~whole) & (block >= first) & (block < end)
+        return found
+
+    def _first(self, runs: Runs, side: int) -> Ints:
+        """Bytes from where the nest begins to where each run does, in a page of the stored side (0) or the engine."""
+        row = runs[2 * _turned(self.stored, (0, 1))[side] + 1]
+        further = sum(row // hop[0] * hop[1 + side] for hop in self.shape.hops)
+        return row * (self.shape.token or (0, 0))[side] + further
+
+    def _pieces(self, inside: Ints, at: Ints, count: int) -> Iterator[PieceSpans]:
+        shape, start = self.shape, self.origins
+        rows = [(count, *shape.token)] if shape.token else []
+        size, loops = run_on(shape.bytes, [*shape.loops, *rows])
+        # The engine's bytes in their order: those of a piece are in the cache.
+        ordered = tuple(sorted(loops, key=lambda loop: -abs(loop[2])))
+        made = PieceSpans(start[:, PAGE], start[:, BASE], start[:, DEVICE], inside, at, size, ordered, shape.memory)
+        self._check(made, 1, PAGE, PAGE_START, PAGE_END)
+        self._check(made, 2, BASE, PLANE_START, PLANE_END)
+        long = (start[:, PAGE_END] - start[:, PAGE_START]).max() > PIECE
+        yield from _cut(made, start[:, PAGE_START]) if long else [made.ordered()]
+
+    def _check(self, made: PieceSpans, side: int, origin: int, start: int, end: int) -> None:
+        low, high = made.reach(side)
+        first = self.origins[:, origin]
+        if (first + low < self.origins[:, start]).any() or (first + high > self.origins[:, end]).any():
+            raise AddressError("a span leaves its page, or the engine's memory: the block table or the plan is wrong")
+
+
+def stored_nests(plan: Plan, stored: int, pools: Sequence[Pool], part: StoredPart) -> tuple[StoredNest, ...]:
+    """All nests of a plan whose side `stored`, PREFILL or DECODE, is stored, in the planes of a part."""
+    found: dict[NestShape, list[tuple[int, ...]]] = {}
+    for worker, reads in enumerate(plan.reads):
+        for read in reads:
+            for shape, origin in _of_read(plan, stored, worker, read, part, pools):
+                found.setdefault(shape, []).append(origin)
+    return tuple(StoredNest(shape, np.array(sorted(some), np.int64), stored) for shape, some in found.items())
+
+
+def _of_read(
+    plan: Plan, stored: int, worker: int, read: Read, part: StoredPart, pools: Sequence[Pool]
+) -> Iterator[tuple[NestShape, tuple[int, ...]]]:
+    ends = plan.prefill.workers[read.worker], plan.decode.workers[worker]
+    key, pages = (read.pair, ends[0].shard, ends[1].shard), _pages(part)
+    memory = _extents(pools[read.worker if stored == DECODE else worker].geometry, ends[1 - stored])
+    rows, tables = spans.pair_named(plan, read.pair).page, (bool(read.table.page), bool(read.table.token))
+    for nest in (*read.placed.page, *read.placed.token):
+        apart = by_planes(nest)
+        every = [(loop.count, *_turned(stored, (loop.prefill[1], loop.decode[1]))) for loop in apart.loops]
+        back = [sum((loop[0] - 1) * loop[side] for loop in every if loop[1] < 0) for side in (1, 2)]
+        loops = tuple((count, -one, -other) if one < 0 else (count, one, other) for count, one, other in every)
+        hops = tuple((size, *_turned(stored, (prefill, decode))) for size, prefill, decode in nest.hops)
+        token = _turned(stored, nest.token) if nest.token else None
+        for first in apart.firsts[np.isin(apart.firsts[:, 2 * stored], part.planes)].tolist():
+            (number, inside), (plane, offset) = _turned(stored, (first[0:2], first[2:4]))
+            start, end = pages[number]
+            for extent in memory[plane]:
+                base = extent.start - extent.blocks[0] * extent.stride + offset + back[1]
+                shape = NestShape(
+                    key, nest.bytes, loops, token, hops, rows, tables, extent.stride, extent.blocks, extent.type
+                )
+                yield shape, (start + inside + back[0], base, extent.device, start, end, extent.start, extent.end)
+
+
+def _turned(stored: int, both: tuple[T, T]) -> tuple[T, T]:
+    """What is prefill's and decode's as the stored side's and the engine's, or the other way round."""
+    return both if stored == PREFILL else (both[1], both[0])
+
+
+def _pages(part: StoredPart) -> dict[int, Interval]:
+    """The first byte and the end of every plane's page in the body of a part."""
+    ends = list(accumulate(part.pages, initial=0))
+    return dict(zip(part.planes, pairwise(ends), strict=True))
+
+
+def _extents(geometry: Geometry, worker: Worker) -> list[tuple[Extent, ...]]:
+    """Where the blocks of every plane lie: in one extent, or its first blocks in one and the others in a second."""
+    second = names.further(worker)
+
+    def extent(number: int, blocks: Interval) -> Extent:
+        region = geometry.region[number]
+        place = int(geometry.base[number]), int(geometry.end[number]), int(geometry.device[number])
+        return Extent(*place, int(geometry.stride[number]), blocks, geometry.mem_types[region])
+
+    found = list[tuple[Extent, ...]]()
+    for number in range(len(names.planes(worker))):
+        if number not in second:
+            found.append((extent(number, (0, TOP)),))
+            continue
+        count = int(geometry.count[number])
+        found.append((extent(number, (0, count)), extent(second[number], (count, TOP))))
+    return found
+
+
+def _cut(made: PieceSpans, start: Ints) -> Iterator[PieceSpans]:
+    """The same spans, none of which lies in two pieces: pages, from `start` on, are cut at multiples of PIECE."""
+    for offset in distinct(made.page - start).tolist():
+        some = made.page - start == offset
+        yield from _uncrossed(made.of_planes(some, offset)._replace(inside=made.inside + offset))
+
+
+def _uncrossed(made: PieceSpans) -> Iterator[PieceSpans]:
+    while made.loops and _crosses(made):
+        made = made.unrolled()
+    if not _crosses(made):
+        yield made.ordered()
+        return
+    size = np.full_like(made.at, made.size)
+    runs = spans.in_tiles(Runs(made.at, made.inside, made.at, made.at, size), [(PIECE, 1, 0)])
+    for some in distinct(runs.count).tolist():
+        of_size = runs.count == some
+        cut = made._replace(inside=runs.prefill_token[of_size], at=runs.decode_token[of_size], size=some)
+        yield cut.ordered()
+
+
+def _crosses(made: PieceSpans) -> bool:
+    return bool((made.inside // PIECE != (made.inside + made.extent - 1) // PIECE).any())
+
+
+@dataclass
+class RequestBodies:
+    """The bodies of a request's objects: `nests` by part, and the runs of reads by stored block."""
+
+    nests: Mapping[str, tuple[StoredNest, ...]]
+    runs: Mapping[RunsKey, Mapping[int, Runs]]
+    memory: EngineMemory
+    made: list[EngineBody] = field(default_factory=list)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that the plan moves of those that were made."""
+        return sum(body.bytes for body in self.made)
+
+    def body(self, position: int, part: StoredPart) -> EngineBody:
+        """Raises AddressError."""
+        some = [each for nest in self.nests[part.name] for each in self._of_block(nest, position)]
+        self.made.append(body := EngineBody(some, self.memory))
+        return body
+
+    def _of_block(self, nest: StoredNest, position: int) -> Iterator[PieceSpans]:
+        runs = self.runs.get(nest.shape.key, {})
+        return nest.of_block(runs[position]) if position in runs else iter(())
+
+
+def by_block(runs: Runs, stored: int) -> dict[int, Runs]:
+    """Runs by the block of the stored side that they lie in."""
+    order = np.argsort(block := runs[2 * stored], kind="stable")
+    numbers, first = np.unique(block[order], return_index=True)
+    return {n: spans.pick(runs, at) for n, at in zip(numbers.tolist(), np.split(order, first[1:]), strict=False)}

@@ -1,44 +1,35 @@
 """What an engine does with a store: save the blocks of a request, find the longest prefix that is there, load it.
 
-Either way a plan moves the bytes, between the engine's pools and a few blocks of memory in which they lie as in the
-store; so what one mesh saved any other one loads.
+Either way a plan says where each byte of an object lies in the engine's pools; so what one mesh saved any other one
+loads.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Collection, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import wait as wait_for
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import cycle, islice
+from functools import partial
 from numbers import Integral
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 
 from kvplan.plan.block_tables import Slot, Table, Tables
 from kvplan.plan.errors import BadRequestError, KvplanError
 from kvplan.plan.request import Request, check
-from kvplan.plan.spans import pair_named, pick
-from kvplan.plan.types import Blocks, Interval, Ints, Pair, Plan, Runs, Side
+from kvplan.plan.types import Blocks, Interval, Pair, Plan, Runs, Side
 from kvplan.runtime.errors import HandleError, LimitedError, RegisterError
 from kvplan.runtime.memory.geometry import logical_blocks
-from kvplan.runtime.memory.register import Pool, views
+from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.transfer.demand import demand
-from kvplan.store.carry import LocalCarrier, MakeTransport, WorkerRuns
+from kvplan.store.carry import DECODE, PREFILL, RequestBodies, RunsKey, by_block, stored_nests
 from kvplan.store.errors import StoreKeyError
-from kvplan.store.header import Bytes
 from kvplan.store.keys import KEY_BYTES
 from kvplan.store.layout import StoredLayout, Wanted, stored_layout, wanted
+from kvplan.store.memory import EngineMemory, HostMemory, MakeTransport, TransportMemory
 from kvplan.store.store import Store, StoredBlock
 
-BLOCKS, SECONDS = 8, 600.0
-# Windows that the memory in between is cut into: while one is moved others are read, or written.
-WINDOWS = 4
-# Objects that are read at once.
-READERS = 4
-Position = TypeVar("Position", int, Ints)
+SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,29 +40,16 @@ class StoreMoved:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class StoreWindow:
-    """Objects of some positions: position `first` lies in block `place` of memory, the next one behind it."""
-
-    first: int
-    place: int
-    objects: Wanted
-
-    def place_of(self, position: Position) -> Position:
-        """The block of memory, or the blocks, in which a position or several lie."""
-        return position - self.first + self.place
-
-
 class StorePort:
-    """One engine and one store, joined by a plan whose `role` side is stored; `blocks` of memory lie in between.
+    """One engine and one store, joined by a plan whose `role` side is stored.
 
-    `engine` has the pools of all its workers, by number: others are refused (RegisterError).
-    One thread uses it at a time; others of its own read and write objects meanwhile. `revision` is of the weights, and
-    of whatever else decides what a cache is and the plan does not know: no two checkpoints have one. So many `layers`
-    make one object, 0 for all; `make` makes transports, which memory on the host does not need.
+    `engine` has the pools of all its workers, by number: others are refused (RegisterError). `revision` is of the
+    weights, and of whatever else decides what a cache is and the plan does not know: no two checkpoints have one. So
+    many `layers` make one object, 0 for all. `make` makes transports, which memory on the host does not need; they have
+    `seconds` for each piece.
     """
 
-    role, engine_role, threads = "decode", "prefill", 1
+    role, engine_role = "decode", "prefill"
 
     def __init__(
         self,
@@ -80,34 +58,27 @@ class StorePort:
         engine: Sequence[Pool],
         *,
         revision: str,
-        blocks: int = BLOCKS,
         layers: int = 0,
         make: MakeTransport | None = None,
         seconds: float = SECONDS,
     ) -> None:
         _check_pools(engine, getattr(plan, self.engine_role))
-        _check_number("blocks", blocks, 1, LimitedError)
         _check_number("layers", layers, 0, LimitedError)
-        self._store, self._plan, self._seconds = store, plan, seconds
+        self._store, self._plan = store, plan
         self.layout: StoredLayout = stored_layout(plan, self.role, revision, layers)
-        self._size = max(blocks // WINDOWS, 1)
-        self._places = range(0, blocks // self._size * self._size, self._size)
-        memory = {plane.name: np.zeros((blocks, plane.stride), np.uint8) for plane in self.layout.planes}
-        self._memory = [memory[plane.name] for plane in self.layout.planes]
-        between = [views(self.layout.side, 0, memory)]
-        prefill, decode = (engine, between) if self.role == "decode" else (between, engine)
+        self._stored = PREFILL if self.role == "prefill" else DECODE
+        parts = [part for of_group in self.layout.parts.values() for part in of_group]
+        self._nests = {part.name: stored_nests(plan, self._stored, engine, part) for part in parts}
         self._sizes = _sizes(engine)
-        self._carrier = LocalCarrier(plan, prefill, decode, make)
-        self._threads = ThreadPoolExecutor(self.threads, "kvplan-store")
+        self._memory: EngineMemory = TransportMemory(engine, make, seconds) if make else HostMemory(engine)
         self._closed = False
 
     def close(self) -> None:
         self._closed = True
-        self._threads.shutdown()
-        self._carrier.close()
+        self._memory.close()
 
-    def _demands(self, tokens: Interval, tables: Tables) -> list[WorkerRuns]:
-        """What every decode worker reads, as if the store had a block for every position.
+    def _bodies(self, tokens: Interval, tables: Tables) -> RequestBodies:
+        """Where the objects of a request lie in the engine's memory, as if the store had a block for every position.
 
         Raises BadRequestError, HandleError.
         """
@@ -118,53 +89,35 @@ class StorePort:
         sizes = {self.role: dict[str, int](), self.engine_role: self._sizes}
         request = Request("stored", tokens, sides["prefill"], sides["decode"])
         asked = check(self._plan, request, sizes["prefill"], sizes["decode"])
-        return [demand(self._plan, worker, asked).runs for worker in range(len(self._plan.reads))]
+        return RequestBodies(self._nests, self._runs(asked), self._memory)
 
-    def _windows(self, objects: Wanted) -> Iterator[StoreWindow]:
-        """The objects in windows of the memory, which take turns, from their first position on."""
-        positions = sorted({position for of_group in objects.values() for position in of_group})
-        places = cycle(self._places)
-        while positions:
-            first, last = positions[0], positions[0] + self._size
-            some = {name: {p: r for p, r in of.items() if first <= p < last} for name, of in objects.items()}
-            yield StoreWindow(first, next(places), some)
-            positions = [position for position in positions if position >= last]
+    def _runs(self, asked: Request) -> dict[RunsKey, dict[int, Runs]]:
+        """The runs of a request by stored block: workers of one shard ask for the same."""
+        found: dict[RunsKey, dict[int, Runs]] = {}
+        for number, worker in enumerate(self._plan.decode.workers):
+            shards = {(read.pair, self._plan.prefill.workers[read.worker].shard) for read in self._plan.reads[number]}
+            if all((*key, worker.shard) in found for key in shards):
+                continue
+            for key, runs in demand(self._plan, number, asked).runs.items():
+                found[(*key, worker.shard)] = by_block(runs, self._stored)
+        return found
 
-    def _move(self, demands: Sequence[WorkerRuns], window: StoreWindow) -> int:
-        """Move what is in a window's objects, by their places in memory. Returns the bytes."""
-        some = [{key: self._within(key[0], runs, window) for key, runs in of.items()} for of in demands]
-        return self._carrier.move(some, self._seconds)
-
-    def _within(self, name: str, runs: Runs, window: StoreWindow) -> Runs:
-        """The runs of a pair that lie in a window's objects, by places in memory instead of positions."""
-        group: str = getattr(pair_named(self._plan, name), self.role)
-        column = f"{self.role}_block"
-        block = getattr(runs, column)
-        some = pick(runs, np.isin(block, list(window.objects.get(group, {}))))
-        return some._replace(**{column: window.place_of(getattr(some, column))})
-
-    def _stored(self, keys: Sequence[bytes], window: StoreWindow) -> list[StoredBlock]:
-        """The blocks that are a window's objects, in memory."""
-        return [
-            StoredBlock(
-                name,
-                keys[position],
-                (position + 1) * self.layout.tokens,
-                ranges,
-                self._pages(name, window.place_of(position)),
-            )
-            for name, of_group in window.objects.items()
-            for position, ranges in sorted(of_group.items())
+    def _blocks(self, keys: Sequence[bytes], objects: Wanted, bodies: RequestBodies) -> list[StoredBlock]:
+        """The blocks that are a request's objects, the first positions first."""
+        found = [
+            (position, StoredBlock(name, keys[position], self._until(position), ranges, partial(bodies.body, position)))
+            for name, of_group in objects.items()
+            for position, ranges in of_group.items()
         ]
+        return [block for _, block in sorted(found, key=lambda one: one[0])]
+
+    def _until(self, position: int) -> int:
+        """The tokens up to the end of a block."""
+        return (position + 1) * self.layout.tokens
 
     def _used(self, keys: Sequence[bytes], objects: Wanted) -> None:
         blocks = ((name, keys[position]) for name, of_group in objects.items() for position in of_group)
         self._store.use(self.layout, blocks)
-
-    def _pages(self, group: str, place: int) -> dict[int, Bytes]:
-        parts = self.layout.parts[group]
-        sizes = {number: size for part in parts for number, size in zip(part.planes, part.pages, strict=True)}
-        return {number: self._memory[number][place, :size] for number, size in sizes.items()}
 
     def _end(self, keys: Sequence[bytes]) -> int:
         """The tokens that keys stand for. Raises StoreKeyError."""
@@ -184,23 +137,12 @@ class Saver(StorePort):
         and writing raise; then some blocks are saved, each of them whole.
         """
         tokens = 0, self._end(keys)
-        demands = self._demands(tokens, tables)
+        bodies = self._bodies(tokens, tables)
         objects = wanted(self._plan.pairs, self.role, self.layout, tokens)
         missing = self._missing(keys, objects)
-        size, writing = 0, deque[Future[None]]()
-        try:
-            for window in self._windows(missing):
-                if len(writing) == len(self._places):
-                    writing.popleft().result()
-                self._clear(window)
-                size += self._move(demands, window)
-                writing.append(self._threads.submit(self._store.write, self.layout, self._stored(keys, window)))
-            for written in writing:
-                written.result()
-        finally:
-            settle(writing)
+        self._store.write(self.layout, self._blocks(keys, missing, bodies))
         self._used(keys, objects)
-        return StoreMoved(sum(map(len, missing.values())), size)
+        return StoreMoved(sum(map(len, missing.values())), bodies.bytes)
 
     def _missing(self, keys: Sequence[bytes], objects: Wanted) -> Wanted:
         return {
@@ -208,18 +150,17 @@ class Saver(StorePort):
             for name, of in objects.items()
         }
 
-    def _clear(self, window: StoreWindow) -> None:
-        """Blocks that are not written whole must not keep what another request had there."""
-        for name, of_group in window.objects.items():
-            for position in of_group:
-                for page in self._pages(name, window.place_of(position)).values():
-                    page[:] = 0
-
 
 class Loader(StorePort):
     """Loads into the memory of an engine's workers; `engine` are their pools, by number."""
 
-    role, engine_role, threads = "prefill", "decode", READERS
+    role, engine_role = "prefill", "decode"
+
+    def __init__(self, store: Store, plan: Plan, engine: Sequence[Pool], **options: Any) -> None:
+        """As StorePort says. Raises RegisterError where memory may not be written."""
+        if not all(pool.writable for pool in engine):
+            raise RegisterError("the memory of an engine that loads is read-only: pass writable arrays")
+        super().__init__(store, plan, engine, **options)
 
     def match(self, keys: Sequence[bytes], first: int = 0) -> int:
         """How many of the first keys' blocks can be loaded by who has the first `first` tokens already.
@@ -238,27 +179,11 @@ class Loader(StorePort):
         StoreKeyError, and what moving bytes raises; then the engine's blocks may hold anything.
         """
         tokens = first, self._end(keys)
-        demands = self._demands(tokens, tables)
+        bodies = self._bodies(tokens, tables)
         objects = wanted(self._plan.pairs, self.role, self.layout, tokens)
-        size, windows = 0, self._windows(objects)
-        reading = deque(self._begun(keys, window) for window in islice(windows, len(self._places)))
-        try:
-            while reading:
-                window, reads = reading[0]
-                for read in reads:
-                    read.result()
-                size += self._move(demands, window)
-                reading.popleft()
-                reading.extend(self._begun(keys, later) for later in islice(windows, 1))
-        finally:
-            settle([read for _, reads in reading for read in reads])
+        self._store.read(self.layout, self._blocks(keys, objects, bodies))
         self._used(keys, objects)
-        return StoreMoved(sum(map(len, objects.values())), size)
-
-    def _begun(self, keys: Sequence[bytes], window: StoreWindow) -> tuple[StoreWindow, list[Future[None]]]:
-        """A window, and the reads of its blocks, which run beside."""
-        blocks = self._stored(keys, window)
-        return window, [self._threads.submit(self._store.read, self.layout, [block]) for block in blocks]
+        return StoreMoved(sum(map(len, objects.values())), bodies.bytes)
 
     def _needs_all(self, pair: Pair) -> bool:
         """Whether a longer prefix needs of a pair all that a shorter one does."""
@@ -284,13 +209,6 @@ class Loader(StorePort):
             for name, of_group in objects.items()
             for position, ranges in of_group.items()
         )
-
-
-def settle(futures: Collection[Future[None]]) -> None:
-    """Wait until none of these uses memory any more; those that have not begun never do."""
-    for future in futures:
-        future.cancel()
-    wait_for(futures)
 
 
 def _check_pools(engine: Sequence[Pool], side: Side) -> None:

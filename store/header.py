@@ -1,14 +1,14 @@
 """The head of an object: what it holds, and checksums of it. A file without a right one is never loaded.
 
-An object begins with MAGIC, the bytes of the head and of its text, the text's SHA-256, and the text; the pages follow
-after a multiple of ALIGNED bytes.
+An object begins with MAGIC, the bytes of the head and of its text, the text's SHA-256, and the text. The pages, which
+are its body, follow after a multiple of ALIGNED bytes. The body is read, checked and moved in pieces.
 """
 
 from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -20,23 +20,33 @@ from kvplan.store.errors import DamagedObjectError, ForeignObjectError
 
 Bytes = npt.NDArray[np.uint8]
 # Part of every object's name, too: releases that share a store do not replace each other's objects.
-VERSION = "kvplan object 1"
+VERSION = "kvplan object 2"
 MAGIC = f"{VERSION}\n".encode()
 ALIGNED = 4096
+# Bytes of a piece: the cache of a processor's core holds it.
+PIECE = 1 << 20
+# Bytes from the body's first: where a piece begins and ends.
+Piece = tuple[int, int]
 _FRONT = struct.Struct("<16sII32s")
+SUM = "<u4"
 # No layout has that many planes: what says so is damaged.
 MOST_BYTES = 1 << 24
 
 
 class ObjectHeader(msgspec.Struct, frozen=True):
-    """What an object holds: `ranges` of tokens of the part `part`, `end` tokens in all; `pages` are (bytes, CRC-32)."""
+    """What an object holds: `ranges` of tokens of the part `part`, `end` tokens in all.
+
+    `pages` are the bytes of each page, `sums` the checksums of all pieces, four bytes each: the head is as long before
+    they are known.
+    """
 
     space: str
     key: str
     part: str
     end: int
     ranges: tuple[Interval, ...]
-    pages: tuple[tuple[int, int], ...]
+    pages: tuple[int, ...]
+    sums: bytes = b""
 
     @property
     def name(self) -> str:
@@ -45,7 +55,15 @@ class ObjectHeader(msgspec.Struct, frozen=True):
     @property
     def size(self) -> int:
         """Bytes of the pages."""
-        return sum(size for size, _ in self.pages)
+        return sum(self.pages)
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        return tuple(_pieces(self.pages))
+
+    def summed(self, sums: Sequence[int]) -> ObjectHeader:
+        """The same with the checksums of its pieces."""
+        return msgspec.structs.replace(self, sums=np.array(sums, SUM).tobytes())
 
 
 def object_name(space: str, key: str, part: str) -> str:
@@ -96,7 +114,24 @@ def read_header(read: Callable[[int], bytes], there: int, name: str) -> tuple[Ob
     header = decoded(front if size <= ALIGNED else read(size), name)
     if there != size + header.size:
         raise DamagedObjectError(f"object {name} has {there} bytes of {size + header.size}: it was cut off or added to")
+    if len(header.sums) != len(header.pieces) * np.dtype(SUM).itemsize:
+        raise ForeignObjectError(f"object {name} has not one checksum for each piece: nobody of ours wrote it")
     return header, size
+
+
+def _pieces(pages: Sequence[int]) -> Iterator[Piece]:
+    """Pieces of whole pages, as many as fit; a longer page is cut at multiples of PIECE."""
+    low = end = 0
+    for size in pages:
+        if end > low and end + size - low > PIECE:
+            yield low, end
+            low = end
+        end += size
+        while end - low > PIECE:
+            yield low, low + PIECE
+            low += PIECE
+    if end > low:
+        yield low, end
 
 
 def _parsed(text: bytes, name: str) -> ObjectHeader:
@@ -105,6 +140,6 @@ def _parsed(text: bytes, name: str) -> ObjectHeader:
     except msgspec.DecodeError as error:
         raise ForeignObjectError(f"object {name} was written by another version: {error}") from error
     found: ObjectHeader = header
-    if any(size < 0 for size, _ in found.pages):
-        raise ForeignObjectError(f"object {name} has a page of less than no bytes: nobody of ours wrote it")
+    if any(size < 1 for size in found.pages):
+        raise ForeignObjectError(f"object {name} has a page of no bytes: nobody of ours wrote it")
     return found

@@ -11,48 +11,62 @@ import os
 import stat
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from kvplan.store.errors import DamagedObjectError, ForeignObjectError, MissingObjectError, StoreFileError
-from kvplan.store.files import FilePages, Files, PlainFiles
+from kvplan.store.files import Files, PlainFiles
 from kvplan.store.header import Bytes, ObjectHeader, encoded, read_header
-from kvplan.store.pages import Place, fill, read_pages
+from kvplan.store.pages import Body, Place, batches, fill, read_body
 
 UNFINISHED, REFUSED = ".unfinished", ".refused"
 # Seconds after which a file that nobody finished is nobody's.
 ABANDONED = 3600.0
-# Files that are open at once: a process often may have no more than 1024.
-OPEN = 128
+# Objects that are read or written at once, by a thread each.
+AT_ONCE = 4
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectPages:
-    """An object's header, and its pages in memory."""
+class NewObject:
+    """An object that is to be written: its header, which has no checksums yet, and where its body comes from."""
 
     header: ObjectHeader
-    pages: tuple[Bytes, ...]
+    body: Body
+
+    @property
+    def head_bytes(self) -> int:
+        """Bytes of the head that it will have."""
+        return len(encoded(self.header.summed([0] * len(self.header.pieces))))
+
+    def filled(self, out: Bytes) -> ObjectHeader:
+        """Fill `out` with the body. Returns the header with its checksums."""
+        return self.header.summed(fill(self.body, self.header.pieces, out))
 
 
 class Objects(Protocol):
     """Where objects are. Names are made by `header.object_name`."""
 
-    def put(self, objects: Sequence[ObjectPages]) -> None:
-        """Write objects, each whole or not at all; those that are there are replaced. Raises StoreFileError."""
+    def put(self, objects: Sequence[NewObject]) -> list[ObjectHeader]:
+        """Write objects, each whole or not at all; those that are there are replaced. Returns what their heads say.
+
+        Raises StoreFileError, and what bodies raise.
+        """
 
     def header(self, name: str) -> ObjectHeader:
         """What an object is said to hold. Raises MissingObjectError, DamagedObjectError, ForeignObjectError,
         StoreFileError."""
 
     def read(self, name: str, place: Place) -> None:
-        """Read an object into the pages that `place` gives for its header. Raises what `header` and `place` raise.
+        """Read an object into the body that `place` gives for its header. Raises what `header` and `place` raise.
 
-        The pages are right when this returns, and may be anything where it raises.
+        The body has no piece that is not as it was written, and all of them when this returns.
         """
 
     def names(self) -> Iterator[str]:
@@ -84,36 +98,46 @@ class Folder:
     path: Path
     files: Files = field(default_factory=PlainFiles)
 
-    def put(self, objects: Sequence[ObjectPages]) -> None:
-        for some in _at_once(objects):
-            self._put(some)
-
-    def _put(self, objects: Sequence[ObjectPages]) -> None:
+    def put(self, objects: Sequence[NewObject]) -> list[ObjectHeader]:
         with _errors("a new object", reads=False):
             begun = [self._begin(each) for each in objects]
             try:
-                self._write(objects, begun)
+                headers = at_once(self._write, objects, begun)
+                self._name(headers, begun)
             finally:
                 for path in begun:
                     path.unlink(missing_ok=True)
+        return headers
 
-    def _begin(self, made: ObjectPages) -> Path:
+    def _begin(self, made: NewObject) -> Path:
         target = self.path / made.header.name
         target.parent.mkdir(parents=True, exist_ok=True)
         return target.with_name(f"{target.name}.{uuid.uuid4().hex}{UNFINISHED}")
 
-    def _write(self, objects: Sequence[ObjectPages], begun: Sequence[Path]) -> None:
-        with ExitStack() as stack:
-            opened = [stack.enter_context(_descriptor(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)) for path in begun]
-            self.files.write([_with_head(fd, each) for fd, each in zip(opened, objects, strict=True)])
-            for fd in opened:
-                os.fsync(fd)
-        targets = [self.path / each.header.name for each in objects]
+    def _write(self, made: NewObject, path: Path) -> ObjectHeader:
+        """Write a new file, its head last, as that has the checksums of all that was written."""
+        buffer, sums, head = self._buffer(made.header), list[int](), made.head_bytes
+        with _descriptor(path, os.O_RDWR | os.O_CREAT | os.O_EXCL) as fd:
+            for pieces in batches(made.header, self.files.together):
+                data = buffer[: pieces[-1][1] - pieces[0][0]]
+                sums += fill(made.body, pieces, data)
+                self.files.write(fd, head + pieces[0][0], data)
+            header = made.header.summed(sums)
+            self.files.write(fd, 0, np.frombuffer(encoded(header), np.uint8))
+            os.fsync(fd)
+        return header
+
+    def _name(self, headers: Sequence[ObjectHeader], begun: Sequence[Path]) -> None:
+        targets = [self.path / header.name for header in headers]
         for path, target in zip(begun, targets, strict=True):
             path.rename(target)
         # A name lasts when its folder does.
         for folder in {parent for target in targets for parent in (target.parent, target.parent.parent, self.path)}:
             _sync_folder(folder)
+
+    def _buffer(self, header: ObjectHeader) -> Bytes:
+        """Memory for what one call moves of an object."""
+        return np.empty(min(self.files.together, header.size) if header.pages else 0, np.uint8)
 
     def header(self, name: str) -> ObjectHeader:
         with _errors(f"object {name}"), _opened(self.path / name, name) as fd:
@@ -122,11 +146,13 @@ class Folder:
     def read(self, name: str, place: Place) -> None:
         with _errors(f"object {name}"), _opened(self.path / name, name) as fd:
             header, offset = _header(fd, name)
+            body, buffer = place(header), self._buffer(header)
 
-            def read(start: int, pieces: Sequence[Bytes]) -> None:
-                self.files.read([FilePages(fd, offset + start, tuple(pieces))])
+            def read(low: int, high: int) -> Bytes:
+                self.files.read(fd, offset + low, data := buffer[: high - low])
+                return data
 
-            read_pages(header, place(header), read, self.files.together)
+            read_body(header, body, read, self.files.together)
 
     def names(self) -> Iterator[str]:
         for path in sorted(self.path.glob("*/*/*")):
@@ -162,17 +188,21 @@ class InMemoryObjects:
 
     kept: dict[str, tuple[ObjectHeader, Bytes]] = field(default_factory=dict)
 
-    def put(self, objects: Sequence[ObjectPages]) -> None:
-        for each in objects:
-            self.kept[each.header.name] = each.header, np.concatenate(each.pages)
+    def put(self, objects: Sequence[NewObject]) -> list[ObjectHeader]:
+        return at_once(self._put, objects)
+
+    def _put(self, made: NewObject) -> ObjectHeader:
+        body = np.empty(made.header.size, np.uint8)
+        header = made.filled(body)
+        self.kept[header.name] = header, body
+        return header
 
     def header(self, name: str) -> ObjectHeader:
         return self._at(name)[0]
 
     def read(self, name: str, place: Place) -> None:
         header, kept = self._at(name)
-
-        read_pages(header, place(header), lambda start, pieces: fill(pieces, kept[start:]))
+        read_body(header, place(header), lambda low, high: kept[low:high])
 
     def names(self) -> Iterator[str]:
         yield from sorted(self.kept)
@@ -198,9 +228,10 @@ class InMemoryObjects:
         return self.kept[name]
 
 
-def _at_once(objects: Sequence[ObjectPages]) -> Iterator[Sequence[ObjectPages]]:
-    for start in range(0, len(objects), OPEN):
-        yield objects[start : start + OPEN]
+def at_once(action: Callable[..., Found], *given: Iterable[Any]) -> list[Found]:
+    """What `action` returns for each of the things given, in threads. Raises the first error once none is running."""
+    with ThreadPoolExecutor(AT_ONCE, "kvplan-store") as threads:
+        return list(threads.map(action, *given))
 
 
 @contextmanager
@@ -254,11 +285,6 @@ def _descriptor(path: Path, flags: int) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
-
-
-def _with_head(fd: int, made: ObjectPages) -> FilePages:
-    head = encoded(made.header)
-    return FilePages(fd, 0, (np.frombuffer(head, np.uint8), *made.pages))
 
 
 def _header(fd: int, name: str) -> tuple[ObjectHeader, int]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,11 +18,11 @@ from kvplan.remote.folder import RemoteFolder
 from kvplan.store.bucket import NixlBucket
 from kvplan.store.errors import DamagedObjectError, MissingObjectError, StoreFileError
 from kvplan.store.header import Bytes, ObjectHeader, encoded, read_header
-from kvplan.store.objects import ABANDONED, REFUSED, ObjectPages
-from kvplan.store.pages import Place, fill, read_pages
+from kvplan.store.objects import ABANDONED, REFUSED, NewObject, at_once
+from kvplan.store.pages import Place, read_body
 
-# Bytes that are asked for at once, and objects that are sent at once.
-REQUEST, SENDERS = 16 << 20, 4
+# Bytes that are asked for at once.
+REQUEST = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +39,8 @@ class RemoteObjects:
         if self.bucket is not None and not self.folder.path("").startswith(f"{self.bucket.bucket}/"):
             raise StoreFileError(f"{self.folder.url} is not in bucket {self.bucket.bucket}: give NixlBucket its bucket")
 
-    def put(self, objects: Sequence[ObjectPages]) -> None:
-        with ThreadPoolExecutor(SENDERS, "kvplan-store-put") as threads:
-            list(threads.map(self._put, objects))
+    def put(self, objects: Sequence[NewObject]) -> list[ObjectHeader]:
+        return at_once(self._put, objects)
 
     def header(self, name: str) -> ObjectHeader:
         return self._header(name)[0]
@@ -50,7 +48,7 @@ class RemoteObjects:
     def read(self, name: str, place: Place) -> None:
         header, offset = self._header(name)
         try:
-            read_pages(header, place(header), partial(self._fill, name, offset), REQUEST)
+            read_body(header, place(header), partial(self._data, name, offset), REQUEST)
         except DamagedObjectError:
             # Each request is answered by itself: another process may have replaced the object in between.
             if self.header(name) != header:
@@ -84,15 +82,19 @@ class RemoteObjects:
             self.folder.remove(name)
         return len(old)
 
-    def _put(self, made: ObjectPages) -> None:
-        name, body = made.header.name, b"".join([encoded(made.header), *(page.data for page in made.pages)])
+    def _put(self, made: NewObject) -> ObjectHeader:
+        name, head = made.header.name, made.head_bytes
+        body = np.empty(head + made.header.size, np.uint8)
+        header = made.filled(body[head:])
+        body[:head] = np.frombuffer(encoded(header), np.uint8)
         if self.bucket is None:
-            self.folder.write(name, body)
-            return
-        self.bucket.write(self.folder.path(name), np.frombuffer(body, np.uint8))
+            self.folder.write(name, body.tobytes())
+            return header
+        self.bucket.write(self.folder.path(name), body)
         if self.folder.size(name) != len(body):
             text = "NIXL has written an object, and it is not there: give NixlBucket the endpoint that the URL has"
             raise StoreFileError(f"{self.folder.url}/{name}: {text}")
+        return header
 
     def _header(self, name: str) -> tuple[ObjectHeader, int]:
         size = self.folder.size(name)
@@ -100,15 +102,15 @@ class RemoteObjects:
             raise MissingObjectError(f"there is no object {name}")
         return read_header(partial(self._span, name, 0), size, name)
 
-    def _fill(self, name: str, offset: int, start: int, pieces: Sequence[Bytes]) -> None:
-        size = sum(piece.nbytes for piece in pieces)
+    def _data(self, name: str, offset: int, low: int, high: int) -> Bytes:
+        start, size = offset + low, high - low
         if self.bucket is not None:
-            data = self.bucket.read(self.folder.path(name), offset + start, size)
+            data = self.bucket.read(self.folder.path(name), start, size)
         else:
-            data = np.frombuffer(self._span(name, offset + start, size), np.uint8)
+            data = np.frombuffer(self._span(name, start, size), np.uint8)
         if len(data) != size:
             raise DamagedObjectError(f"object {name} ends before its pages do: it was cut off")
-        fill(pieces, data)
+        return data
 
     def _span(self, name: str, start: int, size: int) -> bytes:
         data = self.folder.span(name, start, size)

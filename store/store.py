@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
-
 from kvplan.remote.folder import RemoteFolder
 from kvplan.runtime.clock import now
 from kvplan.runtime.ops import logs
@@ -28,25 +26,27 @@ from kvplan.store.files import Files, PlainFiles
 from kvplan.store.header import Bytes, ObjectHeader, object_name
 from kvplan.store.index import StoredObject, StoreIndex, in_order
 from kvplan.store.layout import Ranges, StoredLayout, StoredPart, covers
-from kvplan.store.objects import ABANDONED, Folder, InMemoryObjects, ObjectPages, Objects
-from kvplan.store.pages import Pages, Place, checksum
+from kvplan.store.objects import ABANDONED, Folder, InMemoryObjects, NewObject, Objects, at_once
+from kvplan.store.pages import Body, HeldPages, Place
 from kvplan.store.remote import RemoteObjects
 
 INDEX, OBJECTS = "index.sqlite", "objects"
 # Seconds for which an index that could not be written is told of nothing that it can do without.
 REST = 60.0
+# Blocks that are written before they have their names: whoever is killed, or fails, has written so many in vain.
+WRITTEN = 32
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class StoredBlock:
-    """A block of a group in memory: its key, the tokens up to its end, which of them it has, its pages by plane."""
+    """A block of a group: its key, the tokens up to its end, which of them it has, and the body of each part."""
 
     group: str
     key: bytes
     end: int
     ranges: Ranges
-    pages: Mapping[int, Bytes]
+    body: Callable[[StoredPart], Body]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +107,14 @@ class Store:
 
         Raises StoreFileError, TransportError, and StoreIndexError where the index cannot be read.
         """
-        made = [
-            _object(layout, part, block)
-            for block in blocks
-            for part in layout.parts[block.group]
-            if not self._has_more(_name(layout, part, block.key), block.ranges)
-        ]
-        self._objects.put(made)
-        self._note(self._indexed, [each.header for each in made])
+        for start in range(0, len(blocks), WRITTEN):
+            made = [
+                NewObject(_header(layout, part, block), block.body(part))
+                for block in blocks[start : start + WRITTEN]
+                for part in layout.parts[block.group]
+                if not self._has_more(_name(layout, part, block.key), block.ranges)
+            ]
+            self._note(self._indexed, self._objects.put(made))
 
     def use(self, layout: StoredLayout, blocks: Iterable[tuple[str, bytes]]) -> None:
         """Blocks, (group, key) each, of one request were used now, all at once: its last ones are evicted first."""
@@ -122,14 +122,14 @@ class Store:
         self._note(self._index.use, names)
 
     def read(self, layout: StoredLayout, blocks: Sequence[StoredBlock]) -> None:
-        """Read blocks into their pages, which are right when this returns.
+        """Read blocks, which are right when this returns.
 
         Raises MissingObjectError, DamagedObjectError, ForeignObjectError or StoreFileError, after which they may be
         anything; what is at fault is found no more.
         """
-        for block in blocks:
-            for part in layout.parts[block.group]:
-                self._read(_name(layout, part, block.key), partial(_placed, layout, part, block))
+        parts = [(block, part) for block in blocks for part in layout.parts[block.group]]
+        names = [_name(layout, part, block.key) for block, part in parts]
+        at_once(self._read, names, [partial(_placed, layout, part, block) for block, part in parts])
 
     def entries(self) -> list[StoredObject]:
         """All objects that are known, the first to be evicted first."""
@@ -274,21 +274,24 @@ def _name(layout: StoredLayout, part: StoredPart, key: bytes) -> str:
     return object_name(layout.space, key.hex(), part.name)
 
 
-def _placed(layout: StoredLayout, part: StoredPart, block: StoredBlock, header: ObjectHeader) -> Pages:
-    """Where the pages of an object go. What its header says counts, not the index."""
+def held(pages: Mapping[int, Bytes]) -> Callable[[StoredPart], Body]:
+    """The bodies of a block whose pages are in memory, by plane."""
+    return lambda part: HeldPages([pages[number] for number in part.planes])
+
+
+def _placed(layout: StoredLayout, part: StoredPart, block: StoredBlock, header: ObjectHeader) -> Body:
+    """Where an object goes. What its header says counts, not the index."""
     if not covers(header.ranges, block.ranges):
         raise MissingObjectError(f"object {header.name} has tokens {header.ranges}, not {block.ranges}")
-    if tuple(size for size, _ in header.pages) != part.pages or header.end != block.end:
+    if header.pages != part.pages or header.end != block.end:
         raise ForeignObjectError(f"object {header.name} has other pages than the layout says")
-    return {layout.planes[number].name: block.pages[number] for number in part.planes}
+    return block.body(part)
 
 
-def _anywhere(header: ObjectHeader) -> Pages:
-    """New memory for all pages of an object."""
-    return {f"page {number}": np.empty(size, np.uint8) for number, (size, _) in enumerate(header.pages)}
+def _anywhere(header: ObjectHeader) -> Body:
+    """A body that keeps nothing."""
+    return HeldPages(())
 
 
-def _object(layout: StoredLayout, part: StoredPart, block: StoredBlock) -> ObjectPages:
-    pages = tuple(block.pages[number] for number in part.planes)
-    sums = tuple((page.nbytes, checksum(page)) for page in pages)
-    return ObjectPages(ObjectHeader(layout.space, block.key.hex(), part.name, block.end, block.ranges, sums), pages)
+def _header(layout: StoredLayout, part: StoredPart, block: StoredBlock) -> ObjectHeader:
+    return ObjectHeader(layout.space, block.key.hex(), part.name, block.end, block.ranges, part.pages)

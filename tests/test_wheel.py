@@ -37,7 +37,6 @@ EXTRAS = {
     "fsspec",
     "cryptography",
     "etcd3gw",
-    "isal",
     "requests",
     "simpy",
     "matplotlib",

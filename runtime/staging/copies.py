@@ -81,7 +81,7 @@ class StridedCopy:
     def images(self) -> Ints:
         """What it copies of a block's image, as rows (where an image row begins, first byte in it, bytes)."""
         inside = np.array([self.inside])
-        size, loops = _run_on(self.bytes, [(count, step) for count, step, _ in self.loops])
+        size, loops = run_on(self.bytes, [(count, step) for count, step, _ in self.loops])
         for count, step in loops:
             inside = (inside[:, None] + np.arange(count) * step).ravel()
         found = np.empty((self.planes, len(inside), 3), np.int64)
@@ -109,7 +109,7 @@ class StridedCopy:
 
     def joined(self) -> StridedCopy:
         """The same bytes, spans that run on into each other on both sides as one. Raises AddressError as `at`."""
-        size, loops = _run_on(self.bytes, self.loops)
+        size, loops = run_on(self.bytes, self.loops)
         made = replace(self, bytes=size, loops=tuple(loops))
         made._check()
         return made
@@ -126,7 +126,7 @@ class StridedCopy:
         return sum(min(0, step) for step in steps), sum(max(0, step) for step in steps) + self.bytes
 
 
-def _run_on(size: int, loops: Iterable[Steps]) -> tuple[int, list[Steps]]:
+def run_on(size: int, loops: Iterable[Steps]) -> tuple[int, list[Steps]]:
     """Spans of `size` bytes as those that they make where they run on into each other, and the loops that are left.
 
     A loop is how often, and bytes further, on each side that counts.

@@ -46,7 +46,7 @@ print(*sorted({name for module in sys.modules for name in (module.partition(".")
 """
 # The rooms above the runtime, and what their extras install.
 ABOVE = {"kvplan.store", "kvplan.fleet", "kvplan.registry", "kvplan.remote"}
-EXTRAS = {"isal", "etcd3gw", "requests", "urllib3", "fsspec", "cryptography"}
+EXTRAS = {"etcd3gw", "requests", "urllib3", "fsspec", "cryptography"}
 
 
 def test_the_runtime_loads_no_room_above_it() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from tests.end_to_end.memory import EMPTY, PADDED, Memory, allocate, ids_of, stamp, wrong
 from tests.end_to_end.worlds import runtime_request
 from tests.paths import TESTS
+from tests.runtime.helpers.memories import declared
 
 from kvplan.compiler.api import Compiled, compile_pair
 from kvplan.compiler.check.labels import atlas
@@ -54,7 +55,7 @@ class Engine:
     @property
     def pools(self) -> list[Pool]:
         side = self.made.plan.prefill if self.memory[0].side is self.made.prefill else self.made.plan.decode
-        return [views(side, memory.number, memory.planes) for memory in self.memory]
+        return [views(side, each.number, declared(side, each.number, each.planes)) for each in self.memory]
 
     def wrong(self) -> list[str]:
         """What is not as it must be in the memory of an engine that has loaded."""
@@ -91,18 +92,18 @@ def empty(model: str, side: str, tokens: tuple[int, int], block: int = BLOCK, mo
     return Engine(made, request, memory)
 
 
-def save(store: Store, engine: Engine, keys: Sequence[bytes], blocks: int = 3, **options: Any) -> int:
-    """Save through a memory of a few blocks; returns the blocks of groups that were written."""
-    saver = Saver(store, engine.made.plan, engine.pools, blocks=blocks, **{"revision": REVISION, **options})
+def save(store: Store, engine: Engine, keys: Sequence[bytes], **options: Any) -> int:
+    """Save a request; returns the blocks of groups that were written."""
+    saver = Saver(store, engine.made.plan, engine.pools, **{"revision": REVISION, **options})
     try:
         return saver.save(keys, runtime_request(engine.request, "saved").prefill).blocks
     finally:
         saver.close()
 
 
-def load_into(store: Store, engine: Engine, keys: Sequence[bytes], blocks: int = 3, **options: Any) -> int:
+def load_into(store: Store, engine: Engine, keys: Sequence[bytes], **options: Any) -> int:
     """Load what matches; returns the blocks of the prefix."""
-    loader = Loader(store, engine.made.plan, engine.pools, blocks=blocks, **{"revision": REVISION, **options})
+    loader = Loader(store, engine.made.plan, engine.pools, **{"revision": REVISION, **options})
     first = engine.request.tokens[0]
     try:
         count = loader.match(keys, first)

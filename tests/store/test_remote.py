@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import msgspec
+import numpy as np
 import pytest
 from tests.runtime.helpers.agents import has_nixl
 from tests.store.engines import empty, full, keys_of, load_into, save
@@ -22,6 +21,7 @@ from kvplan.store.bucket import NixlBucket
 from kvplan.store.errors import DamagedObjectError, ForeignObjectError, MissingObjectError, StoreFileError
 from kvplan.store.header import encoded, read_header
 from kvplan.store.objects import REFUSED
+from kvplan.store.pages import checksum
 from kvplan.store.store import Store
 
 HEADS, KEYS = "toy-heads", keys_of(7)
@@ -156,11 +156,8 @@ def test_an_object_that_is_replaced_while_it_is_read_is_not_taken_for_damaged(
 def another(data: bytes, name: str) -> bytes:
     """An object of the same name, and of other bytes."""
     header, start = read_header(lambda size: data[:size], len(data), name)
-    body, sums, at = bytes(byte ^ 1 for byte in data[start:]), list[tuple[int, int]](), 0
-    for size, _ in header.pages:
-        sums.append((size, zlib.crc32(body[at : at + size])))
-        at += size
-    return encoded(msgspec.structs.replace(header, pages=tuple(sums))) + body
+    body = np.frombuffer(data[start:], np.uint8) ^ np.uint8(1)
+    return encoded(header.summed([checksum(body[low:high]) for low, high in header.pieces])) + body.tobytes()
 
 
 def test_several_save_and_remove_the_same(url: str) -> None:

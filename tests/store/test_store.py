@@ -7,6 +7,7 @@ import os
 import resource
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from kvplan.compiler.api import compile_pair
 from kvplan.compiler.errors import Refused
 from kvplan.dsl.library import load
 from kvplan.runtime.errors import BadRequestError, DeadlineError, HandleError, LimitedError
-from kvplan.runtime.transport.inmemory import CopyTransfer
+from kvplan.runtime.transport.inmemory import CopyTransfer, Hub, InMemory
 from kvplan.store import engine as engines
 from kvplan.store import layout as layouts
 from kvplan.store.engine import Loader, Saver
@@ -37,7 +38,7 @@ from kvplan.store.files import Files, NixlFiles, PlainFiles
 from kvplan.store.header import ObjectHeader, encoded
 from kvplan.store.keys import block_keys
 from kvplan.store.layout import Wanted, covers, joined, stored_layout, wanted
-from kvplan.store.objects import OPEN, Folder
+from kvplan.store.objects import Folder
 from kvplan.store.store import INDEX, OBJECTS, Store
 
 MOVERS = [PlainFiles, pytest.param(NixlFiles, marks=pytest.mark.skipif(not has_nixl(), reason="NIXL is not installed"))]
@@ -50,7 +51,7 @@ def files(folder: Path, word: str = "") -> list[Path]:
 
 
 def loader(store: Store, engine: Engine, **options: Any) -> Loader:
-    return Loader(store, engine.made.plan, engine.pools, blocks=2, **{"revision": REVISION, **options})
+    return Loader(store, engine.made.plan, engine.pools, **{"revision": REVISION, **options})
 
 
 @pytest.mark.parametrize("make", MOVERS)
@@ -276,7 +277,7 @@ def test_what_another_release_wrote_is_left_to_it(tmp_path: Path) -> None:
 def test_releases_have_names_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     made = full(HEADS, "tp=1", 1).made.plan
     space = stored_layout(made, "decode", REVISION).space
-    monkeypatch.setattr(layouts, "VERSION", "kvplan object 2")
+    monkeypatch.setattr(layouts, "VERSION", "kvplan object 3")
     assert stored_layout(made, "decode", REVISION).space != space
 
 
@@ -296,7 +297,7 @@ def test_blocks_hold_nothing_of_other_requests(tmp_path: Path) -> None:
     """A window's first block is half full: the other half is zero, whatever the memory held before."""
     with Store.open(tmp_path) as store:
         engine = full("toy-windows", "tp=1", 7)
-        save(store, engine, KEYS, blocks=7)
+        save(store, engine, KEYS)
         halves = [entry for entry in store.entries() if entry.ranges and entry.ranges[0][0] % 16]
         assert halves
         for entry in halves:
@@ -417,7 +418,8 @@ def test_unlike_numbers_of_layers_are_beside_each_other(tmp_path: Path) -> None:
 def test_after_a_failure_memory_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was posted may still come: a save that went on would keep other bytes than the engine's."""
     engine, store = full(HEADS, "tp=2", 3), Store()
-    saver = Saver(store, engine.made.plan, engine.pools, revision=REVISION, seconds=-1.0)
+    make = partial(InMemory, Hub())
+    saver = Saver(store, engine.made.plan, engine.pools, revision=REVISION, make=make, seconds=-1.0)
     with monkeypatch.context() as patched:
         patched.setattr(CopyTransfer, "poll", lambda _: False)
         with pytest.raises(DeadlineError):
@@ -462,14 +464,14 @@ def test_ranges() -> None:
 
 @pytest.mark.parametrize("make", MOVERS)
 def test_more_objects_than_files_may_be_open(tmp_path: Path, make: type[Files]) -> None:
-    """One object a layer and much memory in between: 3 of 80 blocks."""
+    """One object a layer: 3 of 80 blocks."""
     keys, usual = keys_of(80), resource.getrlimit(resource.RLIMIT_NOFILE)
     engines = full(HEADS, "tp=2", 80), empty(HEADS, "tp=1", (0, 80 * 16))
     with Store.open(tmp_path, make()) as store:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN + 100, usual[1]))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (200, usual[1]))
         try:
-            assert save(store, engines[0], keys, 80, layers=1) == 80
-            assert load_into(store, engines[1], keys, 80, layers=1) == 80
+            assert save(store, engines[0], keys, layers=1) == 80
+            assert load_into(store, engines[1], keys, layers=1) == 80
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, usual)
     assert not engines[1].wrong()
@@ -494,11 +496,12 @@ def test_closed_pools_are_needed_no_more() -> None:
     saver.close()
 
 
-def test_a_page_of_less_than_nothing_is_foreign(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("pages", "sums"), [((-4096, 8192), bytes(4)), ((4096, 0), bytes(4)), ((4096,), bytes(8))])
+def test_pages_or_sums_that_cannot_be_are_foreign(tmp_path: Path, pages: tuple[int, ...], sums: bytes) -> None:
     """What nobody of ours wrote, and its checksum is right: others are looked at all the same."""
     with Store.open(tmp_path) as store:
         save(store, full(HEADS, "tp=2", 2), KEYS[:2])
-        crafted = ObjectHeader("s" * 32, "a" * 64, "p", 16, ((0, 16),), ((-4096, 0), (8192, 0)))
+        crafted = ObjectHeader("s" * 32, "a" * 64, "p", 16, ((0, 16),), pages, sums)
         path = tmp_path / OBJECTS / crafted.name
         path.parent.mkdir(parents=True)
         path.write_bytes(encoded(crafted) + bytes(4096))
@@ -510,8 +513,6 @@ def test_a_page_of_less_than_nothing_is_foreign(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        ({"blocks": 0}, LimitedError),
-        ({"blocks": 1.5}, LimitedError),
         ({"layers": -1}, LimitedError),
         ({"layers": "x"}, LimitedError),
         ({"revision": 5}, StoreKeyError),

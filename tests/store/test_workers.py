@@ -13,7 +13,7 @@ from kvplan.plan.block_tables import Tables, blocks
 from kvplan.plan.request import Request
 from kvplan.plan.types import Plan
 from kvplan.store.layout import stored_layout, wanted
-from kvplan.store.store import Store, StoredBlock
+from kvplan.store.store import Store, StoredBlock, held
 
 MODEL, LENGTH, END = "toy-mamba2", 5, 80
 
@@ -27,7 +27,7 @@ def in_memory(plan: Plan, role: str, memory: Memory, tables: Tables, keys: tuple
         for position, ranges in of_group.items():
             block = ids[0] if layout.is_state(group) else ids[position]
             pages = {number: planes[number][block] for part in layout.parts[group] for number in part.planes}
-            found.append(StoredBlock(group, keys[position], (position + 1) * layout.tokens, ranges, pages))
+            found.append(StoredBlock(group, keys[position], (position + 1) * layout.tokens, ranges, held(pages)))
     return found
 
 
@@ -62,7 +62,7 @@ def test_pages_that_are_read_are_the_engine_s_own() -> None:
     made = compiled("toy-heads", "tp=1", stored())
     layout = stored_layout(made.plan, "decode", REVISION)
     pages = {n: np.full(plane.page, 7, np.uint8) for n, plane in enumerate(layout.planes)}
-    store.write(layout, [StoredBlock("attention", keys[0], 16, ((0, 16),), pages)])
+    store.write(layout, [StoredBlock("attention", keys[0], 16, ((0, 16),), held(pages))])
     back = {number: np.zeros_like(page) for number, page in pages.items()}
-    store.read(layout, [StoredBlock("attention", keys[0], 16, ((0, 16),), back)])
+    store.read(layout, [StoredBlock("attention", keys[0], 16, ((0, 16),), held(back))])
     assert all((page == 7).all() for page in back.values())
