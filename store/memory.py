@@ -75,14 +75,14 @@ class PieceSpans(NamedTuple):
 
     def between(self, low: int, high: int) -> Iterator[PieceSpans]:
         """Those in bytes [low, high) of the body, counted from the first of these. No run lies in two pieces."""
-        first, end = self.page + self.inside[0], self.page + (self.inside[-1] + self.extent)
-        meet = (first < high) & (end > low)
-        whole = meet & (first >= low) & (end <= high)
-        if whole.any():
-            yield self.of_planes(whole, low)
-        for plane in np.flatnonzero(meet & ~whole):
-            start = self.page[plane] + self.inside
-            some = (start >= low) & (start < high)
+        start, end = int(self.inside[0]), int(self.inside[-1]) + self.extent
+        first, last = self.page.searchsorted((low - start, high - end + 1)).tolist()
+        if first < last:
+            yield self.of_planes(slice(first, last), low)
+        meets, stops = self.page.searchsorted((low - end + 1, high - start)).tolist()
+        for plane in (*range(meets, min(first, stops)), *range(max(first, last), stops)):
+            inside = self.page[plane] + self.inside
+            some = (inside >= low) & (inside < high)
             if some.any():
                 planes = self.of_planes([plane], low)
                 yield planes._replace(inside=self.inside[some], at=self.at[some]).ordered()
