@@ -63,7 +63,7 @@ def check(geometry: Geometry, side: Side, worker: int) -> None:
     planes = names.extents(side.workers[worker])
     columns = (geometry.base, geometry.stride, geometry.page, geometry.count, geometry.device, geometry.region)
     if any(column.shape != (len(planes),) for column in columns) or geometry.regions.shape[1:] != (3,):
-        raise RegisterError(f"worker {worker} has {len(planes)} extents in the plan, got {len(geometry.base)}")
+        raise RegisterError(f"worker {worker} has {len(planes)} ranges of pages in the plan, got {len(geometry.base)}")
     if len(geometry.mem_types) != len(geometry.regions):
         raise RegisterError(f"{len(geometry.regions)} regions have {len(geometry.mem_types)} memory types")
     if unknown := sorted(set(geometry.mem_types) - {*MEM_TYPES.values()}):

@@ -19,3 +19,21 @@ def test_strides_and_entries_go_by_number() -> None:
     worker = Worker((HEADS, PLAIN, LAYERS))
     assert names.strides(worker).tolist() == [8] * 4 + [16] * 4
     assert names.entries(worker)[4:] == (HEADS,) * 4
+
+
+def test_blocks_in_two_memories_are_two_extents() -> None:
+    """Every plane once by its number, in its first memory; then those with a second one, in their order, in that."""
+    loops = (("layer", (4, 9), 1),)
+    entries = (
+        Planes("a", first=0, loops=loops, page=8, memory="host+device"),
+        Planes("b", first=2, page=8),
+        Planes("c", first=3, page=8, memory="host"),
+        Planes("d", first=4, page=8, memory="device+host"),
+    )
+    worker = Worker(entries)
+    assert [(plane.name, plane.memory) for plane in names.extents(worker)] == [
+        ("a.4", "host"), ("a.9", "host"), ("b", ""), ("c", "host"), ("d", "device"),
+        ("a.4", "device"), ("a.9", "device"), ("d", "host"),
+    ]  # fmt: skip
+    assert names.further(worker) == {0: 5, 1: 6, 4: 7}
+    assert [plane.memory for plane in names.planes(worker)] == ["host+device"] * 2 + ["", "host", "device+host"]
