@@ -12,6 +12,8 @@ PAGE = ROOT / "docs" / "errors.md"
 # A page of the documentation, as codes name it.
 NAMED = re.compile(r"`?\bdocs/(\w[\w-]*\.md)`?")
 
+EXAMPLE = re.compile(r"^Wrong:\n\n((?:    .*\n?)+)\nRight:\n\n((?:    .*\n?)+)", re.MULTILINE)
+
 
 def put(page: str, begin: str, end: str, text: str) -> str:
     """`page` with `text` between two marks."""
@@ -42,8 +44,13 @@ def codes_page() -> str:
 
 def _family(letter: str, title: str, text: str) -> str:
     every = [(code, said) for code, said in sorted(all_codes().items()) if code[0] == letter]
-    sections = [f"### {code}: {said.title}\n\n{_linked(said.text)}\n" for code, said in every]
+    sections = [f"### {code}: {said.title}\n\n{_linked(EXAMPLE.sub(_one_block, said.text))}\n" for code, said in every]
     return "\n".join([f"## {letter}: {title}\n\n{_linked(text)}\n", *sections])
+
+
+def _one_block(found: re.Match[str]) -> str:
+    """What is wrong and what is right as one block of code."""
+    return f"    # wrong\n{found[1]}\n    # right\n{found[2]}"
 
 
 def _linked(text: str) -> str:
