@@ -1,6 +1,6 @@
 """What a plan moves between an object and an engine's memory: where the spans of a block lie in both.
 
-Spans lie alike in all planes of a nest, and repeat by its loops, so that few numbers say where those of a block are.
+Spans have one pattern in all planes of a nest, and repeat by its loops, so few numbers say where those of a block are.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Extent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NestShape:
-    """What nests that lie alike have in common: spans of `bytes` bytes, and loops that go forwards in a stored page.
+    """What nests of one pattern have in common: spans of `bytes` bytes, and loops that go forwards in a stored page.
 
     Loops, steps of a `token`, None in a table of pages, and hops have the stored side first. Runs that are whole pages
     of `rows` rows go by a table of pages, if there is one. The engine's `blocks` lie `stride` bytes apart in memory
@@ -90,7 +90,7 @@ class NestShape:
 
 @dataclass(frozen=True, slots=True)
 class StoredNest:
-    """Nests of a plan that lie alike, and where each begins, by its page; side `stored` of the plan is stored."""
+    """Nests of a plan with one pattern, and where each begins, by its page; side `stored` of the plan is stored."""
 
     shape: NestShape
     origins: Ints

@@ -23,7 +23,7 @@ PAUSE = 20e-6
 
 
 class PieceSpans(NamedTuple):
-    """Spans of `size` bytes that lie alike in some planes, from byte `page[n]` of a body on and from address `base[n]`.
+    """Spans of `size` bytes with one pattern in some planes, from byte `page[n]` of a body and address `base[n]` on.
 
     The n-th run of them is `inside[n]` bytes behind the one, rising, and `at[n]` bytes behind the other; its spans
     repeat by `loops`: how often, and bytes further in either. NIXL calls the engine's `memory` so. Runs are `step`

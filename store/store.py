@@ -33,7 +33,7 @@ from kvplan.store.remote import RemoteObjects
 INDEX, OBJECTS = "index.sqlite", "objects"
 # Seconds for which an index that could not be written is told of nothing that it can do without.
 REST = 60.0
-# Blocks that are written before they have their names: whoever is killed, or fails, has written so many in vain.
+# Blocks that are written before they have their names: a process that is killed, or fails, has written so many in vain.
 WRITTEN = 32
 T = TypeVar("T")
 
