@@ -14,6 +14,7 @@ from kvplan.compiler.cost import cost
 from kvplan.compiler.cost.cost import spans_of
 from kvplan.compiler.errors import Refused
 from kvplan.compiler.pair import elect, groups
+from kvplan.compiler.placement import holdings
 from kvplan.compiler.placement.shards import meet
 from kvplan.compiler.prove import cover, match
 from kvplan.dsl.library import load
@@ -53,14 +54,14 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, str], Counter[str]]
 
 
 def test_of_many_workers_those_that_share_something_are_tested(tmp_path: Path, calls: Any) -> None:
-    tested = calls(elect, "overlap")
+    tested = calls(holdings, "overlap")
     compiled(tmp_path, "tp=64", "tp=32", heads=64)
     # Twice, by the compiler and by the proof, for k and for v: of 64 x 32 pairs those that read.
     assert tested["overlap"] == 2 * 2 * 64
 
 
 def test_of_many_stages_those_that_share_layers_are_tested(tmp_path: Path, calls: Any) -> None:
-    tested = calls(elect, "overlap")
+    tested = calls(holdings, "overlap")
     compiled(tmp_path, "pp=32", "pp=16", layers=32)
     assert tested["overlap"] == 2 * 2 * 32
 
