@@ -102,7 +102,9 @@ def _named(library: Library, new: NewModel) -> str:
 
 def _tested(new: NewModel) -> list[str]:
     """What is known of layouts of this architecture, wrong ones first, and what to do unless they were found right."""
-    rows = sorted(new.tested, key=lambda row: not row.wrong)
+    # An engine that gave no dump says nothing beside one that did, or of a layout that comes with kvplan.
+    compared = [row for row in new.tested if row.dumps] or ([] if new.known else new.tested)
+    rows = sorted(compared, key=lambda row: not row.wrong)
     lines = [f"{row.name} on {row.engine}: {row.verdict} ({row.evidence})" for row in rows]
     lines += [] if rows or new.known else ["no engine was asked for the caches of this architecture"]
     settled = not new.doubts and (rows or new.known) and all(row.verdict == RIGHT for row in rows)

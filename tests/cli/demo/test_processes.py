@@ -60,7 +60,7 @@ def test_telling_a_dead_worker_is_an_error() -> None:
     with Processes() as crew:
         member = crew.start("dead", die)
         member.runner.join(SOON)
-        with pytest.raises(ProcessError, match="gone"):
+        with pytest.raises(ProcessError, match="ended with exit code 7"):
             tell_often(member)
 
 

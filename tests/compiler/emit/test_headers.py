@@ -160,9 +160,12 @@ def check_sizes(said: str, side: Side, entry: Planes) -> None:
 def check_block(said: str, side: Side, entry: Planes) -> None:
     mine = group(side, entry.group)
     *parts, planes = said.split("; ")
-    loops, name, count = taken(
-        r"(?:one KV cache tensor|a KV cache tensor for each of (.+?))(?: of (\S+), one of (\d+) groups)?", planes
+    loops, name, count, first, rest = taken(
+        r"(?:one KV cache tensor|a KV cache tensor for each of (.+?))(?: of (\S+), one of (\d+) groups)?"
+        r"(?:, in (\S+) memory)?(?:, further blocks in (\S+) memory)?",
+        planes,
     )
+    assert "+".join(filter(None, (first, rest))) == entry.memory
     assert [many(each) for each in loops.split(" x ") if each] == [(len(ns), axis) for axis, ns, _ in entry.loops]
     groups = {e.group for w in side.workers for e in w.planes if e.cache == entry.cache}
     assert (name, count) == ((entry.group, str(len(groups))) if len(groups) > 1 else ("", ""))

@@ -6,6 +6,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from tests.layouts.sweep import POOL
 from tests.shares import share, with_rest
 
 from kvplan.compiler.api import compile_pair
@@ -74,7 +75,8 @@ CASES = [(engine, side, model) for engine, sides in SIDES.items() for side in si
 
 
 def test_every_shipped_engine_is_here(library: Library) -> None:
-    assert {*SIDES} == {*library.engines}
+    # Items lie in one way only, and are no cache of these models.
+    assert {*SIDES} == {*library.engines} - {POOL}
 
 
 @with_rest("eighth")

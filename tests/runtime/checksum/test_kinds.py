@@ -36,6 +36,7 @@ PAIRS = [
     ("lfm2-1.2b", "tp=1", "tp=2"),
     ("whisper-large-v3", "tp=1", "tp=2"),
     ("streams", "engine=custom,tp=2", "engine=custom,tp=1"),
+    ("qwen3-vl-2b-encoder", "engine=encoder-pool,tp=2", "engine=encoder-pool"),
     ("rings", "engine=custom,tp=2", "engine=custom,tp=1,draft_tokens=3,order=BLHNC"),
 ]
 
