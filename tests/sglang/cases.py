@@ -91,8 +91,10 @@ POOLS = {
     "Mamba-2, attention and MLP layers": "nemotron_h",
 }
 # SGLang gives the layers with windows of such a model a pool of their own.
-WINDOW_POOL = {"json_model_override_args": '{"is_hybrid_swa": true, "hybrid_layer_pattern": [1, 0, 1, 0]}'}
-ONE_POOL = {**WINDOW_POOL, "disable_hybrid_swa_memory": True}
+ONE_POOL = {
+    "json_model_override_args": '{"is_hybrid_swa": true, "hybrid_layer_pattern": [1, 0, 1, 0]}',
+    "disable_hybrid_swa_memory": True,
+}
 # A decode engine that begins more requests than its pages last for.
 TIGHT = {"max_total_tokens": 1024, "num_reserved_decode_tokens": 1}
 # Times in which faults show, and an engine that was lost is looked for again.
@@ -139,9 +141,7 @@ CASES = (
          stopped="data parallel workers (--dp-size)"),
     Case("data parallel attention that decodes", SMALL, {**LARGE, "tp_size": 2, "attn_dp_size": 2},
          decode_environment=THREADS, stopped="data parallel attention (--attn-dp-size)"),
-    Case("a window pool of its own", {**SMALL, **WINDOW_POOL}, {**LARGE, **WINDOW_POOL},
-         stopped="a window pool of its own (swa)"),
-    Case("the same with --disable-hybrid-swa-memory", {**SMALL, **ONE_POOL}, {**LARGE, **ONE_POOL}),
+    Case("windows in one pool, by --disable-hybrid-swa-memory", {**SMALL, **ONE_POOL}, {**LARGE, **ONE_POOL}),
     Case("decode runs out of pages and retracts, 8 at once", SMALL, {**LARGE, **TIGHT},
          lengths=(70, 80, 90, 100) * 2, count=96, together=True, logged="Retract requests"),
     Case("sliding and full, 16 → 64", {"page_size": 16}, {"page_size": 64}, model="gemma3_tied"),
