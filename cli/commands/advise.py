@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 
 import click
@@ -75,7 +76,7 @@ def _shown(advice: Advice, alone: bool, every: bool) -> Sequence[AdvisedPair]:
     if every:
         return advice.others
     best = worth(advice)
-    return best if alone else list({len(each.changes): each for each in reversed(best)}.values())[::-1]
+    return best if alone else [next(alike) for _, alike in groupby(best, key=lambda each: len(each.changes))]
 
 
 def answer(profile: MachineProfile, advice: Advice) -> dict[str, object]:

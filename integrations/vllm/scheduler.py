@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from kvplan.integrations.shared.errors import ConnectorError
+from kvplan.integrations.shared.legs import host_and_port
 from kvplan.integrations.shared.names import again, prompt_digest, salted
 from kvplan.integrations.shared.note import PrefillNote
 from kvplan.integrations.vllm.adapters import adapter_identity, nowhere
@@ -348,11 +349,11 @@ class ConnectorScheduler:
     def _told(self, name: str, tokens: int, blocks: BlockIds, prompt: str) -> RemotePrefill:
         """What this engine holds by a name, as others are told of it."""
         first = self.workers[min(self.workers)]
-        host, _, port = first.address.removeprefix("tcp://").rpartition(":")
+        host, port = host_and_port(first.address)
         # A stage of a pipeline knows its own groups only.
         names = zip(*(worker.groups for worker in self.workers.values()), strict=True)
         groups = tuple(next((group for group in each if group.name), GroupName()) for each in names)
-        return RemotePrefill(self.engine, name, host, int(port), tokens, groups, blocks, first.key, prompt)
+        return RemotePrefill(self.engine, name, host, port, tokens, groups, blocks, first.key, prompt)
 
 
 def _continues(params: Mapping[str, object]) -> bool:

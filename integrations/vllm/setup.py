@@ -81,17 +81,21 @@ def connector_worker(
         batches = layout.batches if roles.offer == "layers" else None
         prefill = PrefillSide(worker, tables, PromptOffers(worker, tables, batches, layout.mark), mark)
     if roles.decodes:
-        times = LoadTimes(config.timeout_s, min(config.hold_s, config.timeout_s), config.connect)
         if roles.prefills:
             decoder = DecodeWorker.beside(worker, identity(catalog, layout, roles.identity, "decode"))
         else:
             decoder = made(DecodeWorker, "decode")
             decoder.start()
-        decode = DecodeSide(decoder, tables, times, config.mode, layout.clearing, mark)
+        decode = DecodeSide(decoder, tables, load_times(config), config.mode, layout.clearing, mark)
     known = identity(catalog, layout, roles.identity, roles.played[0])
     stored = (known.model, known.model_digest, layout.side.digest, layout.side.key, known.revision)
     told = WorkerFacts(layout.worker, address, layout.groups, public_key(secrets), *stored)
     return ConnectorWorker(prefill, decode, pool), told
+
+
+def load_times(config: ConnectorConfig) -> LoadTimes:
+    """How long loads may take: none waits for a hold longer than it may take in all."""
+    return LoadTimes(config.timeout_s, min(config.hold_s, config.timeout_s), config.connect)
 
 
 def _address(host: str, layout: WorkerLayout, roles: EngineRoles) -> str:

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from types import MappingProxyType
 
 from kvplan.compiler.api import side_of
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.bound import BoundCache
 from kvplan.dsl.configs.same_model import parsed, twins
+from kvplan.dsl.lang.dtypes import canonical
 from kvplan.dsl.library import Library, load
 from kvplan.dsl.named import is_path, library
 from kvplan.dsl.text.source import SourceSpan
@@ -25,8 +25,6 @@ from kvplan.plan.types import Side
 ENGINE, KIND = "encoder-pool", "encoder-cache"
 # Where vLLM has what a user tells the connector.
 PLACE = "ec_connector_extra_config"
-# Element types by the names that layouts have for them.
-DTYPES = MappingProxyType({"bfloat16": "bf16", "float16": "f16", "float32": "f32"})
 # The setting that must be equal on both engines of a pair.
 PROCESSOR = "processor of items"
 
@@ -76,7 +74,7 @@ class EncoderLayout:
 
 def encoder_layout(config: ConnectorConfig, facts: EncoderFacts) -> EncoderLayout:
     """The layout of an engine's pool. Raises ConnectorError (I002, I004, I009), DslError, BadInput or Refused."""
-    dtype = DTYPES.get(facts.dtype, facts.dtype)
+    dtype = canonical(facts.dtype)
     layouts, name, cache = _model(config, facts, dtype)
     options = {"engine": config.engine or ENGINE, "kv_dtype": dtype, **config.options}
     bound = bind(layouts, layouts.model(name), ",".join(f"{key}={value}" for key, value in options.items()))

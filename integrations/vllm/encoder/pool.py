@@ -99,7 +99,12 @@ class RowPool:
         return not item.users and not item.arriving and self._done(item.step)
 
     def _count(self, rows: int) -> int:
-        return max(1, -(-rows // self._block_rows))
+        return blocks_of(rows, self._block_rows)
+
+
+def blocks_of(rows: int, block_rows: int) -> int:
+    """The blocks of an item: one without rows has a block, too."""
+    return max(1, -(-rows // block_rows))
 
 
 def _gap(taken: Sequence[PooledItem], size: int, blocks: int) -> int | None:

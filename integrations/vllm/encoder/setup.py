@@ -7,13 +7,14 @@ from typing import Any, TypeVar
 
 from kvplan.integrations.shared.config import ConnectorConfig, public_key, worker_address
 from kvplan.integrations.shared.errors import ConnectorError
+from kvplan.integrations.shared.legs import host_and_port
 from kvplan.integrations.shared.plans import identity, plans, prepare_plans
 from kvplan.integrations.vllm.encoder.layout import EncoderLayout
 from kvplan.integrations.vllm.encoder.pool import RowPool
 from kvplan.integrations.vllm.encoder.region import SharedRows
 from kvplan.integrations.vllm.encoder.scheduler import EncoderScheduler, PoolOwner
 from kvplan.integrations.vllm.encoder.transfers import ItemTransfers
-from kvplan.integrations.vllm.worker import LoadTimes
+from kvplan.integrations.vllm.setup import load_times
 from kvplan.runtime.clock import now
 from kvplan.runtime.control.identity import Identity
 from kvplan.runtime.decode.worker import DecodeWorker
@@ -84,8 +85,7 @@ def connector_scheduler(
         reader = DecodeWorker.beside(holder) if holder else made(DecodeWorker, "decode")
         if holder is None:
             reader.start()
-    times = LoadTimes(config.timeout_s, min(config.hold_s, config.timeout_s), config.connect)
-    transfers = ItemTransfers(layout.pool, holder, reader, times, config.mode)
+    transfers = ItemTransfers(layout.pool, holder, reader, load_times(config), config.mode)
     copying = range(first)
     scheduler = EncoderScheduler(
         _owner(engine, holder, public_key(secrets)),
@@ -102,5 +102,5 @@ def connector_scheduler(
 def _owner(engine: EncoderEngine, holder: PrefillWorker | None, key: str) -> PoolOwner:
     if holder is None:
         return PoolOwner(engine.name, saves=False, loads=engine.loads)
-    host, _, port = holder.address.removeprefix("tcp://").rpartition(":")
-    return PoolOwner(engine.name, host, int(port), key, engine.saves, engine.loads)
+    host, port = host_and_port(holder.address)
+    return PoolOwner(engine.name, host, port, key, engine.saves, engine.loads)

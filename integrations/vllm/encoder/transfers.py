@@ -10,7 +10,7 @@ from threading import Event
 
 from kvplan.integrations.shared.meetings import PrefillMeetings, trusted
 from kvplan.integrations.vllm.encoder.metadata import RemoteItem
-from kvplan.integrations.vllm.encoder.pool import PooledItem
+from kvplan.integrations.vllm.encoder.pool import PooledItem, blocks_of
 from kvplan.integrations.vllm.worker import LoadTimes
 from kvplan.plan.block_tables import Tables
 from kvplan.plan.errors import KvplanError
@@ -36,7 +36,7 @@ class PoolLayout:
 
     def tables(self, first: int, rows: int) -> Tables:
         """The blocks of `rows` rows that begin at block `first`."""
-        return {self.group: Blocks(0, range(first, first + max(1, -(-rows // self.block_rows))))}
+        return {self.group: Blocks(0, range(first, first + blocks_of(rows, self.block_rows)))}
 
 
 class ItemTransfers:
