@@ -1,4 +1,4 @@
-"""Holdings: what workers hold of a tensor, who holds the same, and which holdings of two sides overlap."""
+"""Which part of a tensor each worker has, and which parts of two sides overlap."""
 
 from __future__ import annotations
 
