@@ -97,6 +97,7 @@ sglang: $(VENV)/.dev  ## real SGLang engines on kvplan, token by token (ARGS=wor
 
 vllm: $(VENV)/.dev  ## real vLLM engines on kvplan, token by token (ARGS=words of cases); installs vLLM once, 2 GB, in a cache
 	@nice -n 5 $(BIN)/python -m tests.vllm --times $(ARGS)
+	@nice -n 5 $(BIN)/python -m pytest -q -m vllm tests/vllm/test_items.py
 
 vllm-releases: $(VENV)/.dev  ## the connector in vLLM 0.31 to 0.33, without a model; installs their code once, 110 MB, in a cache
 	@$(BIN)/python -m tests.vllm.releases
