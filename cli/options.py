@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, wraps
 from pathlib import Path
@@ -14,7 +14,9 @@ from kvplan.cli import complete
 
 if TYPE_CHECKING:
     from kvplan.compiler.api import Compiled
+    from kvplan.deploy.jobs import PairJob
     from kvplan.dsl.files.folders import FolderFiles
+    from kvplan.dsl.library import Library
 
 # What help says of sides, below every command that takes some.
 SIDE_HELP = """\b
@@ -131,6 +133,12 @@ class AskedPairs:
     def leave_out(self, why: str) -> None:
         """Refuse sides and options where they would say nothing. Raises UsageError."""
         leave_out(why, {f"--{name}": value for name, value in self.given().items()})
+
+    def jobs(self, models: Sequence[str]) -> tuple[Library, list[PairJob]]:
+        """The layout files, and every pair of models named by name or path. Raises DslError, BadInput (S025)."""
+        from kvplan.deploy.jobs import of_models
+
+        return of_models(models, self.prefill, self.decode, self.options, self.layouts)
 
     def compiled(self, model: str) -> Compiled:
         """The plan of a model, by name or path, for one pair. Raises DslError, CompileError."""

@@ -28,7 +28,7 @@ class TimedPair:
 
 def compiled(folder: Path, size: int) -> list[TimedPair]:
     """The pairs, their plans written into `folder`, each to move `size` bytes at most; that of one descriptor first."""
-    from kvplan.cli import jobs
+    from kvplan.deploy import jobs
 
     deployment = Path(str(files("kvplan.cli.calibrate").joinpath(DEPLOYMENT)))
     plans = jobs.compiled(deployment).values()

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import click
 
-from kvplan.cli import complete, jobs
+from kvplan.cli import complete
 from kvplan.cli.commands.matrix import size
 from kvplan.cli.options import format_option, layouts_option, side_options
+from kvplan.cli.progress import watched
 from kvplan.cli.terminal import fitted, say, table, width
 from kvplan.compiler.cost.cost import TOKENS
 from kvplan.compiler.explain.advise import Advice, AdvisedPair, SettingChange, Sides, advise, worth
@@ -52,7 +53,7 @@ def command(
     layout_files, name = library(model, layouts)
     names = [machine] if machine else list(layout_files.machines)
     found = {
-        profile: advise(layout_files, name, prefill, decode, profile, lambda pairs: jobs.watched(pairs, _step))
+        profile: advise(layout_files, name, prefill, decode, profile, lambda pairs: watched(pairs, _step))
         for profile in map(layout_files.machine, names)
     }
     if form == "json":

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from kvplan.cli import jobs
+from kvplan.cli.progress import watched
 from kvplan.dsl.schema.fields import LABEL
 
 UNNAMED = "this-machine"
@@ -65,4 +65,4 @@ def command(out: Path | None, memory: str, rounds: int, mib: int) -> None:
 
 
 def _watched(turns: Iterable[int]) -> Iterator[int]:
-    return jobs.watched([*turns], lambda _: "rounds")
+    return watched([*turns], lambda _: "rounds")

@@ -12,7 +12,6 @@ from pathlib import Path
 import click
 
 from kvplan.cli.errors import BAD_INPUT
-from kvplan.cli.jobs import name_errors, sides_of
 from kvplan.cli.options import format_option, layouts_option, tell_skipped
 from kvplan.cli.terminal import say
 from kvplan.compiler.api import OPTIONS, settled
@@ -20,6 +19,7 @@ from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.errors import CompileError
 from kvplan.compiler.options import MACHINE
 from kvplan.compiler.side.keys import check_pool
+from kvplan.deploy.jobs import name_errors, sides_of
 from kvplan.dsl.files.deployment import parse_deployment
 from kvplan.dsl.files.documents import identify, open_document
 from kvplan.dsl.files.folders import folder_files

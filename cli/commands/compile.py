@@ -10,13 +10,15 @@ from pathlib import Path
 
 import click
 
-from kvplan.cli import complete, files, jobs, plan_index
+from kvplan.cli import complete
 from kvplan.cli import errors as failure
 from kvplan.cli.commands.check import check_deployments
 from kvplan.cli.options import AskedPairs, format_option, layouts_option, pair_options
-from kvplan.cli.plan_index import Leftovers
+from kvplan.cli.progress import watched
 from kvplan.cli.terminal import painted_diff, say
 from kvplan.compiler.errors import BadInput
+from kvplan.deploy import files, jobs, plan_index
+from kvplan.deploy.plan_index import Leftovers
 from kvplan.dsl.library import Library
 from kvplan.dsl.named import is_path
 from kvplan.dsl.text.diagnostics import DslError
@@ -42,7 +44,7 @@ def command(models: tuple[str, ...], asked: AskedPairs, out: Path, check: bool, 
     found, wanted, whole = _wanted(models, asked)
     if prune and (check or not whole):
         raise click.UsageError("--prune goes with a deployment file, and without --check")
-    outcome = _run_all(found, wanted, models, asked.layouts) if whole else jobs.run_beside(out, found, wanted)
+    outcome = _run_all(found, wanted, models, asked.layouts) if whole else jobs.run_beside(out, found, wanted, watched)
     texts = {path: compiled.text for path, compiled in outcome.plans.items()}
     left = plan_index.leftovers(out, texts) if whole else Leftovers()
     index = plan_index.expected(out, outcome.plans, whole) if check else {}
@@ -79,7 +81,7 @@ class CompileReport:
 def _wanted(models: Sequence[str], asked: AskedPairs) -> tuple[Library, list[jobs.PairJob], bool]:
     """The layout files, the pairs, and whether they are all of a deployment."""
     if asked.prefill and asked.decode:
-        return *jobs.of_models(models, asked), False
+        return *asked.jobs(models), False
     if asked.prefill or asked.decode or not all(is_path(model) for model in models):
         raise click.UsageError("give --prefill SIDE and --decode SIDE, or a deployment file without them")
     return *jobs.opened([*map(Path, models)], asked.options, asked.layouts), True
@@ -90,7 +92,7 @@ def _run_all(
 ) -> jobs.CompileOutcome:
     """All pairs of deployments. Errors in these have their places, as `kvplan check` tells them."""
     try:
-        return jobs.run(library, wanted)
+        return jobs.run(library, wanted, watched)
     except (BadInput, DslError):
         if errors := check_deployments([*map(Path, deployments)], layouts):
             raise DslError(*errors) from None

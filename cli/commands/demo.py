@@ -46,12 +46,13 @@ def command(deployment: Path | None, transport: str, output: Path, seconds: int)
 
 def play(deployment: Path, output: Path, transport: str, until: float) -> None:
     """Compile and run every pair of a deployment, and print it. Raises ProcessError, DslError, CompileError."""
-    from kvplan.cli import jobs, plan_index
     from kvplan.cli.demo import requests as demo_asked
     from kvplan.cli.demo import run as demo_run
+    from kvplan.cli.progress import watched
+    from kvplan.deploy import jobs, plan_index
 
     say(f"{demo_run.INTRODUCTION}\n")
-    plans = jobs.compiled(deployment)
+    plans = jobs.compiled(deployment, watched)
     plan_index.write(output, plans)
     for path, made in plans.items():
         demo_run.show_plan(output / path, made)

@@ -10,6 +10,7 @@ import click
 from kvplan.cli import errors as failure
 from kvplan.cli.fleets import EtcdAccess, engines_of, etcd_options, places_of
 from kvplan.cli.options import format_option, layouts_option, leave_out
+from kvplan.cli.progress import watched
 from kvplan.cli.review import judge, reports
 from kvplan.cli.review.rollout import fleet_rollout
 from kvplan.cli.review.sources import compared
@@ -54,7 +55,7 @@ def command(
         leave_out("these are of the etcd of --fleet", etcd.given())
     policy = judge.policy(fail_on, cost_share, accept)
     engines = engines_of(places_of(fleet), etcd) if fleet else None
-    found = compared(old, new, layouts, indexed=engines is not None)
+    found = compared(old, new, layouts, engines is not None, watched)
     judgement = judge.judged(found.review, policy)
     rollout = None if engines is None else fleet_rollout(engines, found.review, found.before, found.after)
     click.echo(reports.report(form, found.review, judgement, new, verbose, rollout).rstrip("\n"))

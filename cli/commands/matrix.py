@@ -16,9 +16,10 @@ from string import ascii_lowercase
 import click
 from rich.table import Table
 
-from kvplan.cli import complete, jobs
+from kvplan.cli import complete
 from kvplan.cli.errors import WRONG
 from kvplan.cli.options import AskedPairs, format_option, layouts_option, pair_options
+from kvplan.cli.progress import watched
 from kvplan.cli.terminal import console, say, width
 from kvplan.compiler.api import settled
 from kvplan.compiler.cost.cost import TOKENS
@@ -54,7 +55,7 @@ def command(model: str, asked: AskedPairs, form: str) -> None:
     The exit code is 0 even if pairs are refused, and 1 if a proof fails, which is a fault of kvplan.
     """
     found, name = library(model, asked.layouts)
-    cells = matrix(found, name, sides(asked.prefill), sides(asked.decode), asked.options, jobs.watched)
+    cells = matrix(found, name, sides(asked.prefill), sides(asked.decode), asked.options, watched)
     if form == "json":
         click.echo(json.dumps(answer(name, asked.options, cells), indent=2))
     else:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kvplan.cli import jobs, plans
 from kvplan.cli.options import AskedPairs, format_option, layouts_option, leave_out, pair_options
 from kvplan.cli.page.assemble import page
+from kvplan.cli.progress import watched
 from kvplan.compiler.errors import BadInput
+from kvplan.deploy import plans
 from kvplan.dsl.named import library
 
 if TYPE_CHECKING:
@@ -142,5 +143,5 @@ def _matrix(what: str, asked: AskedPairs) -> Plain:
 
     found, name = library(what, asked.layouts)
     prefills, decodes = sides(asked.prefill or SIDES), sides(asked.decode or SIDES)
-    cells = matrix(found, name, prefills, decodes, asked.options, jobs.watched)
+    cells = matrix(found, name, prefills, decodes, asked.options, watched)
     return {**answer(name, asked.options, cells), "title": found.model(name).title}

@@ -12,7 +12,7 @@ from typing import TextIO
 import click
 from rich.progress import Progress
 
-from kvplan.cli import complete, jobs
+from kvplan.cli import complete, progress
 from kvplan.cli import errors as failure
 from kvplan.cli.options import AskedPairs, format_option, layouts_option, pair_options
 from kvplan.cli.terminal import say
@@ -22,6 +22,7 @@ from kvplan.compiler.check.request import check, parse_text
 from kvplan.compiler.check.sample import sample_range, sample_request
 from kvplan.compiler.check.simulate import simulate
 from kvplan.compiler.check.trace import copies, ways
+from kvplan.deploy import jobs
 from kvplan.dsl.library import Library
 from kvplan.plan.block_tables import blocks
 from kvplan.plan.planes import planes
@@ -56,11 +57,13 @@ def command(
     """
     if request and tokens:
         raise click.UsageError("a request has tokens of its own: give --request or --tokens")
-    found, every = jobs.of_models(models, asked)
+    found, every = asked.jobs(models)
     text = request.read() if request else None
     wanted = {str(job): job for job in every}
-    with jobs.progress() as bar:
-        done, refused = jobs.each([*wanted.values()], lambda job: _simulate(found, job, text, tokens, seed, bar), bar)
+    with progress.progress() as bar:
+        done, refused = jobs.each(
+            progress.stepped(bar, [*wanted.values()]), lambda job: _simulate(found, job, text, tokens, seed, bar)
+        )
     if form == "json":
         click.echo(json.dumps(_answer(done, refused), indent=2))
     else:
@@ -96,7 +99,7 @@ def _simulate(
         request = sample_request(*sides, wanted, seed)
     check(request, *sides)
     _check_size(compiled.plan, request)
-    watched = partial(jobs.stepped, bar, say=lambda plane: f"{plane[1][1]} of decode worker {plane[1][0]}")
+    watched = partial(progress.stepped, bar, say=lambda plane: f"{plane[1][1]} of decode worker {plane[1][0]}")
     moves = (copies(compiled.plan, request, way) for way in ways(compiled.plan))
     verdicts = [simulate(compiled.plan, *sides, moved, request, watched) for moved in moves]
     return request.tokens, next((verdict for verdict in verdicts if not verdict.right), verdicts[0])

@@ -12,10 +12,10 @@ from textwrap import wrap
 
 import click
 
-from kvplan.cli import jobs
 from kvplan.cli.errors import REFUSED, as_dict, refusal
 from kvplan.cli.extras import check_extra
 from kvplan.cli.options import format_option, layouts_option
+from kvplan.cli.progress import watched
 from kvplan.cli.terminal import say, width
 from kvplan.cli.traffic.arrivals import Arrival, arrivals_of
 from kvplan.cli.traffic.candidates import pairs_of, simulated_pair
@@ -56,7 +56,7 @@ def command(file: Path, plot: Path | None, layouts: tuple[Path, ...], form: str)
     profile = library.machine(fleet.machine or library.default_machine)
     arrivals = arrivals_of(fleet)
     compared, refused = list[ComparedRun](), dict[str, Refused]()
-    for pair in jobs.watched(pairs_of(fleet), lambda pair: pair.name):
+    for pair in watched(pairs_of(fleet), lambda pair: pair.name):
         try:
             run = simulated(simulated_pair(library, fleet, pair, profile), arrivals)
             compared.append((figures_of(pair.name, run), run))

@@ -11,11 +11,11 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from subprocess import CalledProcessError
 
-from kvplan.cli import jobs, plans
-from kvplan.cli.plan_index import entry_of
 from kvplan.compiler.explain.diff.layouts import LayoutChange, layout_changes
 from kvplan.compiler.explain.diff.pairing import PlanFile
 from kvplan.compiler.explain.diff.review import Review, review
+from kvplan.deploy import jobs, plans
+from kvplan.deploy.plan_index import entry_of
 from kvplan.dsl.files.folders import SUFFIXES, folder_files, is_hidden, is_layout_text
 from kvplan.dsl.library import load
 from kvplan.dsl.named import is_layout_file, is_path
@@ -39,15 +39,17 @@ class Compared:
     after: tuple[IndexEntry, ...] = ()
 
 
-def compared(old: str, new: str, layouts: Sequence[Path], indexed: bool = False) -> Compared:
+def compared(old: str, new: str, layouts: Sequence[Path], indexed: bool = False, watch: jobs.Watch = iter) -> Compared:
     """The review of what OLD and NEW stand for; `indexed`: with all plans as indices have them.
+
+    `watch` yields each pair of a deployment as it begins to be compiled.
 
     Raises BadInput, DslError, PlanFormatError.
     """
     texts: list[Mapping[str, str]] = []
     refused: list[RefusedJob] = []
     for name, other in ((old, new), (new, old)):
-        found, problems = _texts(name, other, layouts)
+        found, problems = _texts(name, other, layouts, watch)
         texts.append(found)
         refused += problems
     same = {path for path, text in texts[0].items() if texts[1].get(path) == text}
@@ -71,11 +73,13 @@ def change_of(old: tuple[str, str], new: tuple[str, str], layouts: Sequence[Path
     return review(before, after, _layouts(old[0], new[0] or os.curdir, layouts))
 
 
-def _texts(name: str, other: str, layouts: Sequence[Path]) -> tuple[Mapping[str, str], Sequence[RefusedJob]]:
+def _texts(
+    name: str, other: str, layouts: Sequence[Path], watch: jobs.Watch
+) -> tuple[Mapping[str, str], Sequence[RefusedJob]]:
     """Texts of plans by path, and the pairs of a deployment that are refused."""
     if not is_layout_file(name):
         return plans.read(name, other), ()
-    outcome = jobs.run(*jobs.opened([Path(name)], {}, layouts))
+    outcome = jobs.run(*jobs.opened([Path(name)], {}, layouts), watch)
     return {path: pair.text for path, pair in outcome.plans.items()}, outcome.refused
 
 

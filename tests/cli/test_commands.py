@@ -352,7 +352,7 @@ def test_ctrl_c_is_130_and_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("kvplan.cli.commands.simulate.jobs.of_models", interrupted)
+    monkeypatch.setattr("kvplan.deploy.jobs.of_models", interrupted)
     done = run("simulate", *PAIR)
     assert (done.exit_code, done.stderr) == (130, "interrupted\n")
 

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from tests.cli.forked import forked
 
-from kvplan.cli import jobs
+from kvplan.cli import progress
 from kvplan.cli.main import main
 
 ESCAPE = "\x1b["
@@ -90,12 +90,12 @@ def test_a_bar_is_shown_where_it_takes_long(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """At once, where patience is none; nothing of it is left in a text that is no terminal's."""
-    monkeypatch.setattr(jobs, "PATIENCE_S", 0.0)
-    assert list(jobs.watched([1, 2, 3])) == [1, 2, 3]
+    monkeypatch.setattr(progress, "PATIENCE_S", 0.0)
+    assert list(progress.watched([1, 2, 3])) == [1, 2, 3]
     assert capsys.readouterr() == ("", "")
     code = (
-        "import time\nfrom kvplan.cli import jobs\njobs.PATIENCE_S = 0.0\n"
-        "for n in jobs.watched(['alpha', 'beta']):\n    time.sleep(0.4)\n"
+        "import time\nfrom kvplan.cli import progress\nprogress.PATIENCE_S = 0.0\n"
+        "for n in progress.watched(['alpha', 'beta']):\n    time.sleep(0.4)\n"
     )
     ours, theirs = pty.openpty()
     run = subprocess.Popen([sys.executable, "-c", code], stderr=theirs, env={**os.environ, "TERM": "xterm"})
@@ -109,8 +109,9 @@ def test_a_bar_is_shown_where_it_takes_long(
 
 
 def test_steps_inside_a_step_are_a_line_of_their_own() -> None:
-    with jobs.progress() as bar:
-        for _ in jobs.stepped(bar, ["outer"]):
-            assert [task.description for _ in jobs.stepped(bar, ["inner"]) for task in bar.tasks] == ["outer", "inner"]
+    with progress.progress() as bar:
+        for _ in progress.stepped(bar, ["outer"]):
+            inside = [task.description for _ in progress.stepped(bar, ["inner"]) for task in bar.tasks]
+            assert inside == ["outer", "inner"]
             assert [task.description for task in bar.tasks] == ["outer"]
         assert not bar.tasks

@@ -9,8 +9,8 @@ from tests.golden.readme import fresh
 from tests.layouts.sweep import library
 from tests.paths import ROOT
 
-from kvplan.cli.jobs import opened
 from kvplan.cli.main import main
+from kvplan.deploy.jobs import opened
 
 EXAMPLES = ROOT / "examples"
 

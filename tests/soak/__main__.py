@@ -32,7 +32,7 @@ LIES = 200
 WAVES = 40
 # Seconds: a lease of requests of which very many are held before the first is asked for.
 WAITING = 10.0
-DISK = "tests/cli/test_plan_index.py::test_a_full_disk"
+DISK = "tests/deploy/test_plan_index.py::test_a_full_disk"
 
 
 def main(seconds: float, seed: int) -> int:

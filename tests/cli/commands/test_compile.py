@@ -10,10 +10,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kvplan.cli.main import main
-from kvplan.cli.plan_index import MARKER, entries
 from kvplan.compiler import api
 from kvplan.compiler.api import compile_pair
 from kvplan.compiler.emit.emit import emit
+from kvplan.deploy.plan_index import MARKER, entries
 from kvplan.dsl.library import load
 from kvplan.plan.types import Plan
 

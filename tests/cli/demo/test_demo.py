@@ -17,10 +17,10 @@ from kvplan.cli.demo import run as demo_run
 from kvplan.cli.demo.content import WrongBytesError, check, padding
 from kvplan.cli.demo.processes import ProcessError
 from kvplan.cli.demo.requests import RequestShare
-from kvplan.cli.jobs import compiled
 from kvplan.compiler.api import Compiled, compile_pair
 from kvplan.compiler.bound import BoundGroup
 from kvplan.compiler.check import oracle
+from kvplan.deploy.jobs import compiled
 from kvplan.plan.block_tables import blocks
 
 NIXL = any(importlib.util.find_spec(name) for name in ("nixl", "nixl_cu12", "nixl_cu13", "nixl_rocm", "rixl"))

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from kvplan.cli import pair_names, plan_index
 from kvplan.cli.main import main
 from kvplan.compiler.api import Compiled, compile_pair
+from kvplan.deploy import pair_names, plan_index
 from kvplan.dsl.library import load
 
 MODEL = "qwen3-0.6b"

@@ -1,23 +1,18 @@
-"""What a command line or a deployment file asks to be compiled."""
+"""Pairs to compile: those of a deployment file, or models × prefill sides × decode sides."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from threading import Timer
 from typing import TypeVar
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-from kvplan.cli import pair_names, plan_index, terminal
-from kvplan.cli.options import AskedPairs
 from kvplan.compiler.api import DOUBT, Compiled, compile_pair, identifier, settled
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.errors import BadInput, ProofFailed, Refused
 from kvplan.compiler.side.keys import check_pool
 from kvplan.compiler.side.text import sides
+from kvplan.deploy import pair_names, plan_index
 from kvplan.dsl.library import Library
 from kvplan.dsl.model import Deployment, PlanSpec
 from kvplan.dsl.named import is_path, libraries, names_of
@@ -25,7 +20,6 @@ from kvplan.dsl.text.diagnostics import Diagnostic, DslError
 from kvplan.dsl.text.source import SourceSpan
 
 T = TypeVar("T")
-PATIENCE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +52,10 @@ class CompileOutcome:
         return tuple(dict.fromkeys(f"{model}: {note}" for model, note in told if note.startswith(DOUBT)))
 
 
+# What yields each job as it begins, and may show it.
+Watch = Callable[[Sequence[PairJob]], Iterable[PairJob]]
+
+
 def product(models: Iterable[str], prefill: str, decode: str, options: Mapping[str, str]) -> list[PairJob]:
     """Models × prefill sides × decode sides. Raises BadInput."""
     readers = sides(decode)
@@ -82,11 +80,14 @@ def _places(spec: PlanSpec, prefill: str, decode: str) -> tuple[SourceSpan, ...]
     return tuple(spec.places[each] for each in asked if each in spec.places)
 
 
-def of_models(models: Sequence[str], asked: AskedPairs) -> tuple[Library, list[PairJob]]:
-    """The layout files, and every job of models named by name or path. Raises DslError; BadInput (S025) where a
-    deployment is among them, or no model at all.
+def of_models(
+    models: Sequence[str], prefill: str, decode: str, options: Mapping[str, str], layouts: Sequence[Path]
+) -> tuple[Library, list[PairJob]]:
+    """The layout files, and every job of models named by name or path.
+
+    Raises DslError; BadInput (S025) if a deployment is among them, or no model at all.
     """
-    library, names = libraries(models, asked.layouts)
+    library, names = libraries(models, layouts)
     deployments = {path.resolve() for path in library.paths["deployment"].values()}
     for word in models:
         if is_path(word) and Path(word).resolve() in deployments:
@@ -95,7 +96,7 @@ def of_models(models: Sequence[str], asked: AskedPairs) -> tuple[Library, list[P
     if not names:
         help = "name a model, too: a file of a kind or an engine is loaded beside it"
         raise BadInput("S025", f"there is nothing to do: no model in {', '.join(models)}", help)
-    return library, product(names, asked.prefill, asked.decode, asked.options)
+    return library, product(names, prefill, decode, options)
 
 
 def _named(library: Library, models: Sequence[str]) -> list[str]:
@@ -150,21 +151,24 @@ def sides_of(text: str) -> list[str]:
         return [text]
 
 
-def run(library: Library, jobs: Sequence[PairJob]) -> CompileOutcome:
+def run(library: Library, jobs: Sequence[PairJob], watch: Watch = iter) -> CompileOutcome:
     """Compile all jobs of deployments; a pair that is refused, or whose proof fails, does not stop the others.
 
-    Raises BadInput, DslError; an option that is not known, before any pair is compiled.
+    `watch` yields each job as it begins, for a progress bar. Raises BadInput, DslError; an option that is not known,
+    before any pair is compiled.
     """
     for job in jobs:
         settled(job.options)
-    done, refused = each(jobs, lambda job: compile_pair(library, job.model, job.prefill, job.decode, job.options))
+    done, refused = each(
+        watch(jobs), lambda job: compile_pair(library, job.model, job.prefill, job.decode, job.options)
+    )
     placed = [(replace(job, places=_refused_at(library, job)), error) for job, error in refused]
     return CompileOutcome(pair_names.in_deployment((job.name, pair) for job, pair in done), placed)
 
 
-def compiled(deployment: Path) -> Mapping[str, Compiled]:
+def compiled(deployment: Path, watch: Watch = iter) -> Mapping[str, Compiled]:
     """The plans of a deployment that is wanted whole, by path. Raises DslError, BadInput, Refused, ProofFailed."""
-    outcome = run(*opened([deployment], {}))
+    outcome = run(*opened([deployment], {}), watch)
     for _, error in outcome.refused:
         raise error
     return outcome.plans
@@ -180,58 +184,23 @@ def _refused_at(library: Library, job: PairJob) -> tuple[SourceSpan, ...]:
     return job.places[-1:]
 
 
-def run_beside(out: Path, library: Library, jobs: Sequence[PairJob]) -> CompileOutcome:
+def run_beside(out: Path, library: Library, jobs: Sequence[PairJob], watch: Watch = iter) -> CompileOutcome:
     """As `run`, of pairs that are no deployment, into a folder that may have others. Raises PlanIndexError."""
-    outcome = run(library, jobs)
+    outcome = run(library, jobs, watch)
     return replace(outcome, plans=pair_names.beside(plan_index.entries(out), outcome.plans.values()))
 
 
 def each(
-    jobs: Sequence[PairJob], result: Callable[[PairJob], T], bar: Progress | None = None
+    jobs: Iterable[PairJob], result: Callable[[PairJob], T]
 ) -> tuple[list[tuple[PairJob, T]], list[tuple[PairJob, Exception]]]:
     """The jobs with what `result` gives for them, and those without a plan, which do not stop the others: they are
     refused, or their proof failed.
     """
     done: list[tuple[PairJob, T]] = []
     refused: list[tuple[PairJob, Exception]] = []
-    for job in stepped(bar, jobs) if bar else watched(jobs):
+    for job in jobs:
         try:
             done.append((job, result(job)))
         except (Refused, ProofFailed) as error:
             refused.append((job, error))
     return done, refused
-
-
-def watched(items: Sequence[T], say: Callable[[T], str] = str) -> Iterator[T]:
-    """Each item, with a progress bar."""
-    with progress() as bar:
-        yield from stepped(bar, items, say)
-
-
-@contextmanager
-def progress() -> Iterator[Progress]:
-    """A progress bar on a terminal's stderr, shown once a command has taken longer than one waits in silence."""
-    console = terminal.console(stderr=True)
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
-    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-    shown = Timer(PATIENCE_S, bar.start)
-    shown.daemon = True
-    if console.is_terminal:
-        shown.start()
-    try:
-        yield bar
-    finally:
-        shown.cancel()
-        if console.is_terminal:
-            shown.join()
-        bar.stop()
-
-
-def stepped(bar: Progress, items: Sequence[T], say: Callable[[T], str] = str) -> Iterator[T]:
-    """Each item as a step of a line of its own in a progress bar, as long as there are any."""
-    task = bar.add_task("", total=len(items))
-    for item in items:
-        bar.update(task, description=say(item))
-        yield item
-        bar.advance(task)
-    bar.remove_task(task)

@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvplan.cli import files
 from kvplan.compiler.api import Compiled, unusual
+from kvplan.deploy import files
 from kvplan.plan.files import folder
 from kvplan.plan.files.index import NAME, IndexEntry, contents, entry, parse, pinned, render
 from kvplan.plan.types import Plan

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kvplan.cli import files
+from kvplan.deploy import files
 from kvplan.plan.files import folder
 
 TEXTS = {"m/p_a__d_b.py": "one\n", "m/p_a__d_c.py": "two\n"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvplan.cli.jobs import PairJob, deployed, product
+from kvplan.deploy.jobs import PairJob, deployed, product
 from kvplan.dsl.library import load
 from kvplan.dsl.model import Deployment, PlanSpec
 
