@@ -16,7 +16,7 @@ from kvplan.bench.report import Row
 from kvplan.bench.sample import WARMUP, clock
 
 if TYPE_CHECKING:
-    from kvplan.cli.demo.processes import WorkerPipe
+    from kvplan.demo.processes import WorkerPipe
 
 AREA = "NIXL by hand"
 SECONDS, SMALL, MANY = 30.0, 64 << 10, 4096
@@ -66,8 +66,8 @@ def _timed(raw: Raw, card: tuple[bytes, int], case: BareCase, pairs: int) -> lis
 @contextmanager
 def _met(mem_type: str, size: int) -> Iterator[tuple[Raw, tuple[bytes, int]]]:
     """This process's agent over `size` bytes, and the card of another's. Raises NixlMissingError, BadInput (S031)."""
-    from kvplan.cli.calibrate.memories import memory_of
-    from kvplan.cli.demo.processes import Processes
+    from kvplan.calibrate.memories import memory_of
+    from kvplan.demo.processes import Processes
     from kvplan.runtime.transport.nixl import api
 
     with Processes() as crew:
@@ -78,7 +78,7 @@ def _met(mem_type: str, size: int) -> Iterator[tuple[Raw, tuple[bytes, int]]]:
 
 def serve(line: WorkerPipe, mem_type: str, size: int) -> None:
     """The other process's memory, polled until the parent ends."""
-    from kvplan.cli.calibrate.memories import memory_of
+    from kvplan.calibrate.memories import memory_of
     from kvplan.runtime.transport.nixl import api
 
     raw = Raw(api(), "bare-there", memory_of(mem_type).allocate(size))

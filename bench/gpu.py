@@ -110,7 +110,7 @@ def _mover(
     mem_type: str, pairs: int, size: int, prefill: str, decode: str, strategy: str, mode: str = "auto"
 ) -> Iterator[RepeatedRequest]:
     """Two processes, and a request whose bytes were found right."""
-    from kvplan.cli.calibrate.peers import ServedPair, served
+    from kvplan.calibrate.peers import ServedPair, served
 
     with TemporaryDirectory() as folder:
         path, plan = write_plan(folder, MODEL, prefill, decode, strategy)
@@ -124,7 +124,7 @@ def _mover(
 
 
 def _memcpy(mem_type: str, size: int) -> Callable[[], None]:
-    from kvplan.cli.calibrate.memories import memory_of
+    from kvplan.calibrate.memories import memory_of
 
     memory = memory_of(mem_type)
     target, source = memory.allocate(size), memory.noise(size)
@@ -133,7 +133,7 @@ def _memcpy(mem_type: str, size: int) -> Callable[[], None]:
 
 def _no_gpu() -> str:
     """Why no memory of a GPU can be measured, empty where it can."""
-    from kvplan.cli.calibrate.memories import DeviceMemory
+    from kvplan.calibrate.memories import DeviceMemory
     from kvplan.compiler.errors import BadInput
 
     try:

@@ -10,7 +10,7 @@ import numpy as np
 
 from kvplan.bench.report import Row
 from kvplan.bench.stage import plan_of, pool
-from kvplan.cli.calibrate.peers import room
+from kvplan.calibrate.peers import room
 
 if TYPE_CHECKING:
     from kvplan.plan.types import Plan
@@ -30,7 +30,7 @@ def measure(pairs: int) -> list[Row]:
 
 
 def _shares(plan: Plan) -> list[float]:
-    from kvplan.cli.demo.run import engines
+    from kvplan.demo.run import engines
     from kvplan.runtime import DecodeWorker, Nixl, PrefillWorker
 
     who, ends = engines("prefill", "decode"), (("prefill", plan.prefill), ("decode", plan.decode))

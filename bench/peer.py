@@ -15,10 +15,10 @@ import numpy.typing as npt
 
 from kvplan.bench.raw import Raw
 from kvplan.bench.stage import pool, write_plan
-from kvplan.cli.calibrate.peers import room
+from kvplan.calibrate.peers import room
 
 if TYPE_CHECKING:
-    from kvplan.cli.demo.processes import WorkerPipe
+    from kvplan.demo.processes import WorkerPipe
     from kvplan.plan.types import Plan
     from kvplan.runtime import DecodeWorker, Identity, Keys, Limits, Request, Transfer
 
@@ -136,8 +136,8 @@ def met(
     """A process that serves so many `requests` of a pair of sides, each of `blocks` blocks of its plan, and this one
     connected to it; NIXL counts what it posts. Raises NixlMissingError.
     """
-    from kvplan.cli.demo.processes import Processes
-    from kvplan.cli.demo.run import engines
+    from kvplan.demo.processes import Processes
+    from kvplan.demo.run import engines
     from kvplan.runtime import DecodeWorker, Nixl
     from kvplan.runtime.transport.nixl import api
 

@@ -19,7 +19,7 @@ from kvplan.bench.sample import WARMUP
 from kvplan.bench.stage import library
 
 if TYPE_CHECKING:
-    from kvplan.cli.calibrate.measure import Calibration
+    from kvplan.calibrate.measure import Calibration
     from kvplan.compiler.bound import BoundSide
     from kvplan.compiler.cost.cost import Moves
     from kvplan.dsl.model import MachineProfile
@@ -102,7 +102,7 @@ def measure(pairs: int) -> list[Row]:
 
 def measured(rounds: int, met: Sequence[Reader], times: dict[str, list[float]]) -> MachineProfile:
     """This machine's profile; between its rounds every reader reads once, and `times` takes it."""
-    from kvplan.cli.calibrate.measure import calibrated
+    from kvplan.calibrate.measure import calibrated
 
     def watch(turns: Iterable[int]) -> Iterator[int]:
         for turn in turns:
@@ -115,7 +115,7 @@ def measured(rounds: int, met: Sequence[Reader], times: dict[str, list[float]]) 
 
 def profile_of(calibration: Calibration) -> MachineProfile:
     """This machine as it was measured."""
-    from kvplan.cli.calibrate.machine_text import machine_text
+    from kvplan.calibrate.machine_text import machine_text
     from kvplan.dsl.library import load
 
     with TemporaryDirectory() as folder:
@@ -172,7 +172,7 @@ def _count(group: Group) -> int:
 @contextmanager
 def readers(pairs: Sequence[PredictedPair], turns: int) -> Iterator[list[Reader]]:
     """Both processes; the other one holds the requests of all turns."""
-    from kvplan.cli.calibrate.peers import ServedPair, served
+    from kvplan.calibrate.peers import ServedPair, served
 
     held = [ServedPair(pair.path, pair.blocks, tuple(map(pair.request, range(turns)))) for pair in pairs]
     with served(held, "DRAM") as met:

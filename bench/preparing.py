@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kvplan.bench.report import Row, within
 from kvplan.bench.sample import interleave
 from kvplan.bench.stage import plan_of, pool, reserve
-from kvplan.cli.calibrate.peers import room
+from kvplan.calibrate.peers import room
 
 if TYPE_CHECKING:
     from kvplan.plan.types import Plan

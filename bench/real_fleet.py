@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from kvplan.cli.demo.processes import WorkerHandle, WorkerPipe
+    from kvplan.demo.processes import WorkerHandle, WorkerPipe
     from kvplan.runtime import DecodeWorker, Identity, Keys, Transfer
 
 # Engines of either sort, and blocks of the pool of each.
@@ -90,9 +90,9 @@ def core_time() -> CoreTime:
 @contextmanager
 def real_fleet(path: str, schedules: Iterable[list[list[FleetRequest]]]) -> Iterator[list[WorkerHandle]]:
     """Decode engines that have met those of prefill, and do what they are told; each is a process."""
-    from kvplan.cli.calibrate.peers import ServedPair, serve
-    from kvplan.cli.demo.processes import Processes
-    from kvplan.cli.demo.run import engines
+    from kvplan.calibrate.peers import ServedPair, serve
+    from kvplan.demo.processes import Processes
+    from kvplan.demo.run import engines
 
     held = tuple(each.name for schedule in schedules for requests in schedule for each in requests)
     served = (ServedPair(path, BLOCKS, held),)
@@ -110,8 +110,8 @@ def real_fleet(path: str, schedules: Iterable[list[list[FleetRequest]]]) -> Iter
 
 def read(line: WorkerPipe, path: str, peers: Sequence[tuple[str, bytes]], identity: Identity, keys: Keys) -> None:
     """A decode engine that does what it is told: a beginning, and requests from then on."""
-    from kvplan.cli.calibrate.memories import memory_of
-    from kvplan.cli.calibrate.peers import arrays, room
+    from kvplan.calibrate.memories import memory_of
+    from kvplan.calibrate.peers import arrays, room
     from kvplan.runtime import DecodeWorker, Nixl, load_plan, views
 
     plan = load_plan(path)

@@ -34,10 +34,10 @@ from kvplan.bench.report import Row, skipped
 from kvplan.bench.stage import library, nixl_missing
 
 if TYPE_CHECKING:
-    from kvplan.cli.demo.processes import WorkerHandle
-    from kvplan.cli.traffic.arrivals import Arrival
     from kvplan.compiler.api import Compiled
+    from kvplan.demo.processes import WorkerHandle
     from kvplan.dsl.model import MachineProfile
+    from kvplan.traffic.arrivals import Arrival
 
 AREA = "a simulated fleet"
 NEAR = 0.2
@@ -82,8 +82,8 @@ def missing() -> str:
 
 def trace(per_minute: int) -> tuple[Arrival, ...]:
     """Arrivals of mixed lengths, by way of a trace as others write them."""
-    from kvplan.cli.traffic.arrivals import drawn, traced
     from kvplan.dsl.model import PoissonTraffic, TraceTraffic
+    from kvplan.traffic.arrivals import drawn, traced
 
     with TemporaryDirectory() as folder:
         path = Path(folder) / "trace.jsonl"
@@ -121,11 +121,11 @@ def slowed(profile: MachineProfile, share: float) -> MachineProfile:
 
 def simulated_run(made: Compiled, profile: MachineProfile, arrivals: Sequence[Arrival]) -> FleetRun:
     """The same fleet, simulated: prompts take no time, and decode lets its blocks go when they are filled."""
-    from kvplan.cli.traffic.loads import loads_of
-    from kvplan.cli.traffic.runs import SimulatedPair
-    from kvplan.cli.traffic.simulate import simulated
     from kvplan.dsl.model import DecodeFigures, PrefillFigures
     from kvplan.runtime import Limits
+    from kvplan.traffic.loads import loads_of
+    from kvplan.traffic.runs import SimulatedPair
+    from kvplan.traffic.simulate import simulated
 
     block = made.plan.decode.groups[0].tokens
     prefill = PrefillFigures(ENGINES, 1 << 30, tokens_per_s=1 << 40, lease_s=3600)
@@ -151,7 +151,7 @@ def measured(
     decodes: Sequence[WorkerHandle], schedules: dict[tuple[str, int], list[list[FleetRequest]]]
 ) -> tuple[dict[tuple[str, int], FleetRun], MachineProfile]:
     """Every run of the fleet, and the profile of the machine, which is measured in turns with them."""
-    from kvplan.cli.calibrate.measure import calibrated
+    from kvplan.calibrate.measure import calibrated
 
     runs: dict[tuple[str, int], FleetRun] = {}
     left = deque(schedules.items())

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from kvplan.cli.calibrate.peers import room, sizes
+from kvplan.calibrate.peers import room, sizes
 
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library

@@ -5,5 +5,20 @@ from pathlib import Path
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
 # The rooms whose code the laws are about.
-CODE = ("dsl", "compiler", "plan", "runtime", "remote", "store", "fleet", "registry", "deploy", "cli", "integrations")
+CODE = (
+    "dsl",
+    "compiler",
+    "plan",
+    "runtime",
+    "remote",
+    "store",
+    "fleet",
+    "registry",
+    "deploy",
+    "traffic",
+    "demo",
+    "calibrate",
+    "cli",
+    "integrations",
+)
 DOCS, EXAMPLES, FIXTURES = ROOT / "docs", ROOT / "examples", TESTS / "fixtures"

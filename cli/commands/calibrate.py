@@ -36,10 +36,10 @@ def command(out: Path | None, memory: str, rounds: int, mib: int) -> None:
     as in an engine. It takes seconds. `kvplan advise --machine NAME --layouts DIR` predicts by what is measured. A
     busy machine gives times of a busy machine, and the file says how busy it was.
     """
-    from kvplan.cli.calibrate.machine_text import machine_text
-    from kvplan.cli.calibrate.measure import calibrated
-    from kvplan.cli.demo.processes import ProcessError
+    from kvplan.calibrate.machine_text import machine_text
+    from kvplan.calibrate.measure import calibrated
     from kvplan.compiler.errors import BadInput
+    from kvplan.demo.processes import ProcessError
 
     if out and out.exists():
         raise BadInput("S030", f"{out} is there already, and is not overwritten", "give another name, or remove it")

@@ -6,18 +6,35 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from kvplan.cli.terminal import say
+from kvplan.cli.terminal import say, table, width
+from kvplan.compiler.emit.header import summary, title
+from kvplan.plan.types import CONTEXT
+
+if TYPE_CHECKING:
+    from kvplan.compiler.api import Compiled
+    from kvplan.demo.requests import Ranges
+    from kvplan.demo.worker import FetchReport
 
 # In the package, so that it is installed; examples/ has a link to it.
 PAIRS = "demo.yaml"
 Tick = Callable[[str], None]
+# What the demo says first; nobody has read a word of kvplan then.
+INTRODUCTION = """\
+Prefill and decode keep the same KV caches in different layouts. For each pair,
+kvplan compiles a plan, proves it, runs it between processes, checks every byte."""
+HEAD = ("decode", "from", "bytes", "descriptors", "connect", "first", "again", "bytes checked")
+TIMES = (
+    "A row is a decode worker: how many prefill workers it reads from, what moved, and milliseconds to connect, for "
+    "the first transfer, and for a second one."
+)
 
 
 @click.command("demo")
@@ -34,7 +51,7 @@ def command(deployment: Path | None, transport: str, output: Path, seconds: int)
     It compiles the pairs of DEPLOYMENT (by default examples/demo.yaml), starts a process for each prefill and decode
     worker with pages of the model's real size, moves a request, and compares each byte with the right one.
     """
-    from kvplan.cli.demo.processes import ProcessError
+    from kvplan.demo.processes import ProcessError
 
     until = time.monotonic() + seconds
     chosen = choose(transport)
@@ -46,21 +63,65 @@ def command(deployment: Path | None, transport: str, output: Path, seconds: int)
 
 def play(deployment: Path, output: Path, transport: str, until: float) -> None:
     """Compile and run every pair of a deployment, and print it. Raises ProcessError, DslError, CompileError."""
-    from kvplan.cli.demo import requests as demo_asked
-    from kvplan.cli.demo import run as demo_run
     from kvplan.cli.progress import watched
+    from kvplan.demo import requests as demo_asked
+    from kvplan.demo import run as demo_run
     from kvplan.deploy import jobs, plan_index
 
-    say(f"{demo_run.INTRODUCTION}\n")
+    say(f"{INTRODUCTION}\n")
     plans = jobs.compiled(deployment, watched)
     plan_index.write(output, plans)
     for path, made in plans.items():
-        demo_run.show_plan(output / path, made)
+        show_plan(output / path, made)
         with progress(made.plan.title, demo_run.steps(made)) as tick:
             outcomes = demo_run.run(made, output / path, transport, until, tick)
-        demo_run.show_outcomes(outcomes, demo_asked.ranges(made), transport)
+        show_outcomes(outcomes, demo_asked.ranges(made), transport)
     command_line = shlex.join([program(), "explain", str(output / next(iter(plans)))])
     click.echo(f"Try next:\n    {command_line}")
+
+
+def show_plan(path: Path, made: Compiled) -> None:
+    """What the plan says about itself, and where it is."""
+    blocks = [[f"== {title(made.plan)}"], *summary(made.plan, made.facts, width())]
+    say("\n\n".join("\n".join(lines) for lines in blocks))
+    click.echo(f"\nThe plan, {len(made.text.splitlines())} lines: {path}")
+
+
+def show_outcomes(outcomes: Sequence[FetchReport], asked: Ranges, transport: str) -> None:
+    """One line per decode worker, and one sentence for all of them."""
+    rows = [
+        (one.worker, one.sources, one.content, one.descriptors, *map(_ms, (one.connect, one.first, one.again)),
+         one.compared)
+        for one in outcomes
+    ]  # fmt: skip
+    say("\n".join([*table(HEAD, rows), TIMES, "", sentence(outcomes, asked, transport), ""]))
+
+
+def _ms(seconds: float) -> str:
+    return f"{1000 * seconds:.1f}"
+
+
+def sentence(outcomes: Sequence[FetchReport], asked: Ranges, transport: str) -> str:
+    """What moved and how fast, all decode workers at once."""
+    content = sum(one.content for one in outcomes)
+    ends = [one.began + one.again for one in outcomes]
+    seconds = max(ends) - min(one.began for one in outcomes)
+    return (
+        f"{said(asked)}: {content:,} bytes over {transport} in {1000 * seconds:.1f} ms "
+        f"({rate(content, seconds)}), all workers at once. Every byte on every decode worker is right."
+    )
+
+
+def said(asked: Ranges) -> str:
+    """The ranges of a request in words: `Tokens [24, 1000)`, and those of other lengths by name."""
+    own = (f", {name} [{first}, {end})" for name, (first, end) in asked.items() if name != CONTEXT)
+    first, end = asked[CONTEXT]
+    return "".join((f"Tokens [{first}, {end})", *own))
+
+
+def rate(moved: int, seconds: float) -> str:
+    """Bytes per second in words."""
+    return f"{moved / max(seconds, 1e-9) / 1e9:.2f} GB/s"
 
 
 def program() -> str:
@@ -87,7 +148,7 @@ def choose(transport: str) -> str:
 
 def shipped() -> Path:
     """The demo's deployment file."""
-    return Path(str(files("kvplan.cli.demo").joinpath(PAIRS)))
+    return Path(str(files("kvplan.demo").joinpath(PAIRS)))
 
 
 @contextmanager

@@ -17,15 +17,15 @@ from kvplan.cli.extras import check_extra
 from kvplan.cli.options import format_option, layouts_option
 from kvplan.cli.progress import watched
 from kvplan.cli.terminal import say, width
-from kvplan.cli.traffic.arrivals import Arrival, arrivals_of
-from kvplan.cli.traffic.candidates import pairs_of, simulated_pair
-from kvplan.cli.traffic.figures import CandidateFigures, best_of, bound, figures_of, why
-from kvplan.cli.traffic.plot import ComparedRun, check_plot, draw
-from kvplan.cli.traffic.simulate import simulated
 from kvplan.compiler.errors import Refused
 from kvplan.compiler.words import columns, many
 from kvplan.dsl.library import load
 from kvplan.dsl.model import FleetFile, MachineProfile
+from kvplan.traffic.arrivals import Arrival, arrivals_of
+from kvplan.traffic.candidates import pairs_of, simulated_pair
+from kvplan.traffic.figures import CandidateFigures, best_of, bound, figures_of, why
+from kvplan.traffic.plot import SUFFIXES, ComparedRun, draw
+from kvplan.traffic.simulate import simulated
 
 HEAD = ("", "milliseconds", "first token p50", "p90", "p99", "moved p50", "p90", "p99", "requests/s", "lost")
 BUSY = ("busy, %", "compute", "posting", "rails", "cores", "prefill blocks", "decode blocks", "refused", "expired")
@@ -69,6 +69,13 @@ def command(file: Path, plot: Path | None, layouts: tuple[Path, ...], form: str)
     say(said(FleetComparison(fleet, profile, arrivals, figures, refused)))
     if not figures:
         sys.exit(REFUSED)
+
+
+def check_plot(path: Path) -> None:
+    """Raise BadInput (S033) without matplotlib, and BadParameter for a picture of another type."""
+    if path.suffix not in SUFFIXES:
+        raise click.BadParameter(f"{path} is no {' or '.join(SUFFIXES)}", param_hint="--plot")
+    check_extra("matplotlib", "plots")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from tests.cli.demo.test_demo import needs_nixl
+from tests.demo.test_demo import needs_nixl
 
 from kvplan.bench import bare, gpu
-from kvplan.cli.calibrate.memories import HostMemory
+from kvplan.calibrate.memories import HostMemory
 from kvplan.runtime.errors import ChecksumError
 from kvplan.runtime.staging.views import HostCopies
 from kvplan.runtime.transport import nixl

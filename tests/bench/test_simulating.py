@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.cli.demo.test_demo import needs_nixl
+from tests.demo.test_demo import needs_nixl
 
 from kvplan.bench import real_fleet, simulating
 from kvplan.bench.real_fleet import FleetRun, Moved

@@ -362,7 +362,7 @@ WORKERS = """
 import signal
 import sys
 import time
-from kvplan.cli.demo.processes import Processes
+from kvplan.demo.processes import Processes
 
 def work(pipe):
     pipe.say("ready")

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.cli.demo.test_demo import needs_nixl
+from tests.demo.test_demo import needs_nixl
 from tests.end_to_end.asking import requests
 from tests.end_to_end.build import sides
 from tests.end_to_end.hardest import HARDEST

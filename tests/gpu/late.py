@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from kvplan.cli.calibrate.memories import CalibratedMemory, memory_of
-from kvplan.cli.calibrate.peers import arrays, room
-from kvplan.cli.demo.processes import WorkerPipe
+from kvplan.calibrate.memories import CalibratedMemory, memory_of
+from kvplan.calibrate.peers import arrays, room
+from kvplan.demo.processes import WorkerPipe
 from kvplan.runtime import Identity, Keys, Nixl, PrefillWorker, load_plan, views
 from kvplan.runtime.prefill.events import ComputeEvent
 

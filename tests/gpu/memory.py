@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvplan.cli.calibrate.memories import CalibratedMemory, memory_of
+from kvplan.calibrate.memories import CalibratedMemory, memory_of
 from kvplan.compiler.errors import BadInput
 
 

@@ -7,9 +7,9 @@ from contextlib import closing
 from typing import Any
 
 from kvplan.bench.peer import request
-from kvplan.cli.calibrate.memories import memory_of
-from kvplan.cli.calibrate.peers import SECONDS, arrays, room
-from kvplan.cli.demo.processes import WorkerPipe
+from kvplan.calibrate.memories import memory_of
+from kvplan.calibrate.peers import SECONDS, arrays, room
+from kvplan.demo.processes import WorkerPipe
 from kvplan.plan.types import Plan
 from kvplan.runtime import DecodeWorker, Identity, Keys, Nixl, Sample, load_plan, views
 

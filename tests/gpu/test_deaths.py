@@ -8,15 +8,15 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
-from tests.cli.demo.test_demo import needs_nixl
+from tests.demo.test_demo import needs_nixl
 from tests.gpu.memory import equal, there
 from tests.gpu.peers import decode, read_for_ever, read_once
 
 from kvplan.bench.peer import blocks_of, request
 from kvplan.bench.stage import write_plan
-from kvplan.cli.calibrate.peers import SECONDS, ServedPair, arrays, room, serve
-from kvplan.cli.demo.processes import Processes, WorkerHandle
-from kvplan.cli.demo.run import engines
+from kvplan.calibrate.peers import SECONDS, ServedPair, arrays, room, serve
+from kvplan.demo.processes import Processes, WorkerHandle
+from kvplan.demo.run import engines
 from kvplan.runtime import Nixl, PrefillWorker, Sample, views
 from kvplan.runtime.errors import HandshakeError, TransferError
 

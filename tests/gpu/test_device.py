@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.cli.demo.test_demo import needs_nixl
+from tests.demo.test_demo import needs_nixl
 from tests.gpu.late import hold_late
 from tests.gpu.memory import equal, there
 from tests.gpu.peers import decode
@@ -19,10 +19,10 @@ from tests.runtime.helpers.memories import HostNixl, pretended
 
 from kvplan.bench.peer import blocks_of, request
 from kvplan.bench.stage import write_plan
-from kvplan.cli.calibrate.memories import CalibratedMemory
-from kvplan.cli.calibrate.peers import SECONDS, ServedPair, room, served, sizes
-from kvplan.cli.demo.processes import Processes
-from kvplan.cli.demo.run import engines
+from kvplan.calibrate.memories import CalibratedMemory
+from kvplan.calibrate.peers import SECONDS, ServedPair, room, served, sizes
+from kvplan.demo.processes import Processes
+from kvplan.demo.run import engines
 from kvplan.plan.types import Blocks, Plan
 from kvplan.runtime import DecodeWorker, Memory, Nixl, Request, Sample, views
 from kvplan.runtime.errors import ChecksumError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from tests.cli.demo.test_demo import needs_nixl
+from tests.demo.test_demo import needs_nixl
 
 from kvplan.cli.main import main
 from kvplan.dsl.library import load

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, note, settings
 from hypothesis import strategies as st
-from tests.cli.demo.test_demo import needs_nixl
+from tests.demo.test_demo import needs_nixl
 from tests.end_to_end.memory import regions_of, stamp, wrong
 from tests.random_sides.draw import Case, case
 from tests.random_sides.sides import cache as stored

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.cli.demo.test_demo import needs_nixl
+from tests.demo.test_demo import needs_nixl
 from tests.integrations.vllm.encoder.items import Engine, content, engines, request
 from tests.runtime.helpers.waiting import until
 
