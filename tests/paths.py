@@ -15,6 +15,7 @@ CODE = (
     "fleet",
     "registry",
     "deploy",
+    "review",
     "traffic",
     "demo",
     "calibrate",

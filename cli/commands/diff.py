@@ -11,10 +11,10 @@ from kvplan.cli import errors as failure
 from kvplan.cli.fleets import EtcdAccess, engines_of, etcd_options, places_of
 from kvplan.cli.options import format_option, layouts_option, leave_out
 from kvplan.cli.progress import watched
-from kvplan.cli.review import judge, reports
-from kvplan.cli.review.rollout import fleet_rollout
-from kvplan.cli.review.sources import compared
-from kvplan.cli.terminal import say
+from kvplan.cli.terminal import say, width
+from kvplan.review import judge, reports
+from kvplan.review.rollout import fleet_rollout
+from kvplan.review.sources import compared
 
 
 @click.command("diff")
@@ -58,7 +58,8 @@ def command(
     found = compared(old, new, layouts, engines is not None, watched)
     judgement = judge.judged(found.review, policy)
     rollout = None if engines is None else fleet_rollout(engines, found.review, found.before, found.after)
-    click.echo(reports.report(form, found.review, judgement, new, verbose, rollout).rstrip("\n"))
+    said = reports.report(form, found.review, judgement, new, verbose, rollout, width())
+    click.echo(said.rstrip("\n"))
     for job, error in found.refused:
         say(failure.refusal(job, error, next(iter(job.places), None)), err=True)
     sys.exit(failure.without_plan(found.refused) or (failure.WRONG if judgement.rules else 0))

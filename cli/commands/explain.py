@@ -17,9 +17,9 @@ from kvplan.cli import complete
 from kvplan.cli.commands import explain_text
 from kvplan.cli.options import AskedPairs, format_option, layouts_option, pair_options
 from kvplan.cli.terminal import drawing, fitted, say, width
-from kvplan.compiler.explain.diff.rules import MEANINGS, RULES
 from kvplan.deploy import plans
 from kvplan.dsl.named import is_layout_file, is_path, library
+from kvplan.review.rules import MEANINGS, RULES
 
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library

@@ -125,9 +125,9 @@ def _on_disk(what: str, like: str | None) -> tuple[str, Plan, PlanCost]:
 
 def _change(before: str, what: str, text: str, layouts: tuple[Path, ...]) -> Plain:
     """The plan before as a picture, and what `kvplan diff` says of the change: verdict, causes, effects, costs."""
-    from kvplan.cli.review.sources import change_of
-    from kvplan.cli.review.summary import told, verdict
     from kvplan.compiler.explain.picture.describe_picture import picture
+    from kvplan.review.sources import change_of
+    from kvplan.review.summary import told, verdict
 
     path = what if what.endswith(".py") else ""
     old, plan, facts = _on_disk(before, path or None)

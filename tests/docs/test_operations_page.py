@@ -22,13 +22,13 @@ from tests.runtime.helpers.worlds import world
 from kvplan.cli.codes import all_codes
 from kvplan.cli.main import main
 from kvplan.compiler.api import compile_pair
-from kvplan.compiler.explain.diff.review import RolloutVerdict
 from kvplan.dsl.library import load
 from kvplan.fleet.records import EngineRecord
 from kvplan.integrations.shared.config import PORT
 from kvplan.integrations.vllm.measures import NAMES
 from kvplan.plan.planes import planes
 from kvplan.plan.types import FORMAT
+from kvplan.review.review import RolloutVerdict
 from kvplan.runtime.control.outbox import MOST_BYTES
 from kvplan.runtime.decode.worker import DecodeWorker
 from kvplan.runtime.ops.metrics import COUNTERS, GAUGES, HISTOGRAMS, Metric

@@ -15,7 +15,7 @@ from tests.docs.test_codes_page import put
 from tests.paths import ROOT
 
 from kvplan.cli.main import main
-from kvplan.compiler.explain.diff.rules import MEANINGS, TABLE
+from kvplan.review.rules import MEANINGS, TABLE
 from kvplan.runtime.plans.catalog import Catalog
 
 PAGE = ROOT / "docs" / "review.md"

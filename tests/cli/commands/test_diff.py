@@ -17,8 +17,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kvplan.cli.main import main
-from kvplan.cli.review.text import WIDTH
-from kvplan.compiler.explain.diff.rules import MEANINGS, RULES
+from kvplan.review.rules import MEANINGS, RULES
+from kvplan.review.text import WIDTH
 
 MINI = """kvplan: 1
 model: mini

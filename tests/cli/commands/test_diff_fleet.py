@@ -12,9 +12,9 @@ from tests.fleet.test_records import record
 
 from kvplan.bench.etcd_server import ETCD, EtcdServer
 from kvplan.cli.main import main
-from kvplan.cli.review.text import WIDTH
 from kvplan.fleet.etcd import EtcdFleet
 from kvplan.fleet.records import EngineRecord
+from kvplan.review.text import WIDTH
 from kvplan.runtime.plans.catalog import Catalog
 
 RELEASES = {

@@ -18,7 +18,6 @@ from kvplan.compiler.check.simulate import simulate, uneven
 from kvplan.compiler.check.trace import copies
 from kvplan.compiler.errors import BadInput, Refused
 from kvplan.compiler.explain.describe import describe_side
-from kvplan.compiler.explain.diff.changes import changes
 from kvplan.dsl.library import Library, load
 from kvplan.dsl.text.diagnostics import DslError
 from kvplan.plan.errors import PlanFormatError
@@ -26,6 +25,7 @@ from kvplan.plan.files.loader import parse
 from kvplan.plan.needs import oldest, room
 from kvplan.plan.request import Request
 from kvplan.plan.types import ALL, Needs
+from kvplan.review.changes import changes
 
 KIND = """kvplan: 1
 kind: last

@@ -8,10 +8,10 @@ from functools import cache
 from typing import Any
 
 from kvplan.compiler.api import compile_pair
-from kvplan.compiler.explain.diff.pairing import PlanFile
 from kvplan.dsl.library import load
 from kvplan.plan.needs import Needs
 from kvplan.plan.types import Group, Nest, PageRange, Plan, Planes, Side, Table, View, Worker
+from kvplan.review.pairing import PlanFile
 
 Files = Mapping[str, PlanFile]
 # Rules that no plan can break alone.

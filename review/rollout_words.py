@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvplan.cli.review.classes import EngineClass
-from kvplan.cli.review.rollout import ClassPair, FleetRollout, ModelRollout
-from kvplan.compiler.explain.diff.review import RolloutVerdict
 from kvplan.compiler.words import columns, many
 from kvplan.dsl.text.diagnostics import listed, ranges
 from kvplan.fleet.records import EngineRecord
+from kvplan.review.classes import EngineClass
+from kvplan.review.review import RolloutVerdict
+from kvplan.review.rollout import ClassPair, FleetRollout, ModelRollout
 
 DIGITS = 8
 ADVICE = {

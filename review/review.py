@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kvplan.compiler.explain.diff.changes import Change, changes, same_pages
-from kvplan.compiler.explain.diff.facts import Subject, options
-from kvplan.compiler.explain.diff.layouts import DEFAULT, LayoutChange
-from kvplan.compiler.explain.diff.pairing import FilePair, PlanFile, paired
+from kvplan.review.changes import Change, changes, same_pages
+from kvplan.review.facts import Subject, options
+from kvplan.review.layouts import DEFAULT, LayoutChange
+from kvplan.review.pairing import FilePair, PlanFile, paired
 
 
 class RolloutVerdict(StrEnum):

@@ -11,9 +11,6 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from subprocess import CalledProcessError
 
-from kvplan.compiler.explain.diff.layouts import LayoutChange, layout_changes
-from kvplan.compiler.explain.diff.pairing import PlanFile
-from kvplan.compiler.explain.diff.review import Review, review
 from kvplan.deploy import jobs, plans
 from kvplan.deploy.plan_index import entry_of
 from kvplan.dsl.files.folders import SUFFIXES, folder_files, is_hidden, is_layout_text
@@ -23,6 +20,9 @@ from kvplan.dsl.text.source import shown
 from kvplan.plan.errors import PlanFormatError
 from kvplan.plan.files.index import IndexEntry
 from kvplan.plan.types import FORMAT
+from kvplan.review.layouts import LayoutChange, layout_changes
+from kvplan.review.pairing import PlanFile
+from kvplan.review.review import Review, review
 
 RefusedJob = tuple[jobs.PairJob, Exception]
 WRITTEN_FORMAT = re.compile(r"\bformat=(\d+),")

@@ -7,15 +7,15 @@ from dataclasses import asdict, replace
 from pathlib import PurePosixPath
 from xml.etree import ElementTree
 
-from kvplan.cli.review import rollout_words
-from kvplan.cli.review.classes import EngineClass
-from kvplan.cli.review.judge import Exempt, Judgement
-from kvplan.cli.review.rollout import ClassPair, FleetRollout, ModelRollout
-from kvplan.cli.review.summary import headline, verdict
-from kvplan.compiler.explain.diff.changes import Change
-from kvplan.compiler.explain.diff.fold import folded, places
-from kvplan.compiler.explain.diff.review import PairReview, Review
-from kvplan.compiler.explain.diff.rules import RULES
+from kvplan.review import rollout_words
+from kvplan.review.changes import Change
+from kvplan.review.classes import EngineClass
+from kvplan.review.fold import folded, places
+from kvplan.review.judge import Exempt, Judgement
+from kvplan.review.review import PairReview, Review
+from kvplan.review.rollout import ClassPair, FleetRollout, ModelRollout
+from kvplan.review.rules import RULES
+from kvplan.review.summary import headline, verdict
 
 # So many changes of one plan are listed if there is little room.
 SHORT = 12

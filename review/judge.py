@@ -8,13 +8,13 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from kvplan.compiler.errors import BadInput
-from kvplan.compiler.explain.diff.changes import Change
-from kvplan.compiler.explain.diff.review import PairReview, Review
-from kvplan.compiler.explain.diff.rules import RULES, Category, chosen
 from kvplan.dsl.schema.shapes import SENTENCE, Form, FormKeys, ListShape, ScalarShape, key
 from kvplan.dsl.text.diagnostics import DslError, Sink
 from kvplan.dsl.text.source import SourceSpan
 from kvplan.dsl.text.yaml_reader import YamlScalar, read
+from kvplan.review.changes import Change
+from kvplan.review.review import PairReview, Review
+from kvplan.review.rules import RULES, Category, chosen
 
 FILE = Path("kvplan-diff.yaml")
 

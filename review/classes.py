@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from kvplan.compiler.explain.diff.review import PairReview, Review, RolloutVerdict, gravest
 from kvplan.fleet.records import EngineRecord, EngineRole
 from kvplan.plan.files.index import IndexEntry
 from kvplan.plan.types import Plan, Side
+from kvplan.review.review import PairReview, Review, RolloutVerdict, gravest
 
 Index = Iterable[IndexEntry]
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from kvplan.cli.review.judge import Judgement
-from kvplan.compiler.explain.diff.changes import Change
-from kvplan.compiler.explain.diff.fold import FoldedChange, alone, folded, places
-from kvplan.compiler.explain.diff.review import PairReview, Review, RolloutVerdict
-from kvplan.compiler.explain.diff.rules import RULES, Category
 from kvplan.compiler.words import many
 from kvplan.dsl.text.diagnostics import listed
+from kvplan.review.changes import Change
+from kvplan.review.fold import FoldedChange, alone, folded, places
+from kvplan.review.judge import Judgement
+from kvplan.review.review import PairReview, Review, RolloutVerdict
+from kvplan.review.rules import RULES, Category
 
 COST = "COST, of all decode workers together"
 # A cause that no rule tells, by whether only texts change.

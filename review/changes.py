@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kvplan.compiler.explain.diff.facts import DEFAULT, Subject, Value, facts, gathered
-from kvplan.compiler.explain.diff.rules import POSITION, RULES, Category
 from kvplan.dsl.text.diagnostics import ranges
 from kvplan.plan.types import Plan
+from kvplan.review.facts import DEFAULT, Subject, Value, facts, gathered
+from kvplan.review.rules import POSITION, RULES, Category
 
 # A fact's value by worker, or by None where it is about no worker.
 ByWorker = Mapping[int | None, Value]

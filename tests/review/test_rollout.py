@@ -11,14 +11,14 @@ from msgspec.structs import replace as changed
 from tests.fleet.test_records import record
 from tests.runtime.helpers.plans import Shape, plan
 
-from kvplan.cli.review import rollout_words
-from kvplan.cli.review.rollout import AFTER, NOW, FleetRollout, RolloutOrder, fleet_rollout
-from kvplan.compiler.explain.diff.pairing import FilePair, PlanFile
-from kvplan.compiler.explain.diff.review import PairReview, Review, RolloutVerdict
 from kvplan.fleet.pairs import fleet_pairs
 from kvplan.fleet.records import EngineRecord, EngineRole, EngineState
 from kvplan.plan.files.index import IndexEntry
 from kvplan.plan.types import Plan
+from kvplan.review import rollout_words
+from kvplan.review.pairing import FilePair, PlanFile
+from kvplan.review.review import PairReview, Review, RolloutVerdict
+from kvplan.review.rollout import AFTER, NOW, FleetRollout, RolloutOrder, fleet_rollout
 
 HAND_MADE = plan(Shape(1), Shape(1))
 Three = tuple[str, str, str]  # digests of the model's layout, the prefill and the decode side

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvplan.compiler.explain.diff.layouts import LayoutChange, layout_changes
+from kvplan.review.layouts import LayoutChange, layout_changes
 
 MODEL = """kvplan: 1
 model: family

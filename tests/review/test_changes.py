@@ -9,10 +9,10 @@ import pytest
 
 from kvplan.compiler.api import compile_pair
 from kvplan.compiler.explain.contract import expected
-from kvplan.compiler.explain.diff.changes import Change, changes
 from kvplan.dsl.library import load
 from kvplan.dsl.text.diagnostics import ranges
 from kvplan.plan.types import Needs, Nest, Plan, Table
+from kvplan.review.changes import Change, changes
 
 
 @cache

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 
 import pytest
-from tests.compiler.explain.diff.cases import WITH, cases
+from tests.review.cases import WITH, cases
 
 from kvplan.compiler.api import compile_pair
 from kvplan.compiler.errors import BadInput
-from kvplan.compiler.explain.diff.changes import changes
-from kvplan.compiler.explain.diff.review import RolloutVerdict, review
-from kvplan.compiler.explain.diff.rules import MEANINGS, RULES, TABLE, Category, chosen
 from kvplan.dsl.library import load
+from kvplan.review.changes import changes
+from kvplan.review.review import RolloutVerdict, review
+from kvplan.review.rules import MEANINGS, RULES, TABLE, Category, chosen
 
 CASES = cases()
 COSTS = {rule.id for rule in TABLE if rule.category is Category.COST}

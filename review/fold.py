@@ -6,11 +6,11 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from kvplan.compiler.explain.diff.changes import Change
-from kvplan.compiler.explain.diff.facts import Subject, Value
-from kvplan.compiler.explain.diff.review import PairReview
-from kvplan.compiler.explain.diff.rules import POSITION, RULES, Category
 from kvplan.dsl.text.diagnostics import ranges
+from kvplan.review.changes import Change
+from kvplan.review.facts import Subject, Value
+from kvplan.review.review import PairReview
+from kvplan.review.rules import POSITION, RULES, Category
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvplan.cli.review import rollout_words
-from kvplan.cli.review.judge import Judgement
-from kvplan.cli.review.rollout import FleetRollout
-from kvplan.cli.review.summary import headline, how_to_accept, listed_plans, outcome, sections, verdict
-from kvplan.compiler.explain.diff.fold import FoldedChange, places
-from kvplan.compiler.explain.diff.review import Review
 from kvplan.dsl.text.diagnostics import listed
+from kvplan.review import rollout_words
+from kvplan.review.fold import FoldedChange, places
+from kvplan.review.judge import Judgement
+from kvplan.review.review import Review
+from kvplan.review.rollout import FleetRollout
+from kvplan.review.summary import headline, how_to_accept, listed_plans, outcome, sections, verdict
 
 
 def markdown(review: Review, judgement: Judgement, rollout: FleetRollout | None = None) -> str:

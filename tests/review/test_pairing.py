@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.compiler.explain.diff.cases import plan
+from tests.review.cases import plan
 
-from kvplan.compiler.explain.diff.pairing import PlanFile, paired
+from kvplan.review.pairing import PlanFile, paired
 
 
 def file(path: str, prefill: str, decode: str) -> PlanFile:

@@ -1,1 +1,0 @@
-"""What differs between plans, by meaning: rules, facts of one plan, changes between two, a review of many."""

@@ -1,0 +1,122 @@
+"""A review as a screenful of text: what changes, why, what follows, what it costs; never wider than WIDTH."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from textwrap import wrap
+
+from kvplan.review import rollout_words
+from kvplan.review.judge import Judgement
+from kvplan.review.review import PairReview, Review
+from kvplan.review.rollout import FleetRollout
+from kvplan.review.rules import RULES
+from kvplan.review.summary import ToldChange, headline, how_to_accept, in_full, listed_plans, outcome, told, verdict
+
+WIDTH = 100
+NO_BREAK = "\xa0"
+COLUMN = max(map(len, RULES))
+
+
+@dataclass(frozen=True, slots=True)
+class _Paragraph:
+    """Words to wrap: `first` begins the first line, `rest` every other one. Without words `first` is a whole line."""
+
+    words: str
+    first: str = ""
+    rest: str = ""
+
+    def lines(self, width: int) -> list[str]:
+        """Lines of `width` at most. A word that is longer, a path for example, is broken."""
+        if not self.words:
+            return [self.first]
+        found = wrap(self.words, width, initial_indent=self.first, subsequent_indent=self.rest, break_on_hyphens=False)
+        return [line.replace(NO_BREAK, " ") for line in found]
+
+
+def text(
+    review: Review, judgement: Judgement, verbose: bool = False, rollout: FleetRollout | None = None, width: int = WIDTH
+) -> str:
+    """The report in lines of `width`, and of WIDTH at most."""
+    parts = _parts(review, judgement, verbose, rollout)
+    room = min(WIDTH, width)
+    return "\n\n".join("\n".join(line for one in part for line in one.lines(room)) for part in parts if part)
+
+
+def _parts(review: Review, judgement: Judgement, verbose: bool, rollout: FleetRollout | None) -> list[list[_Paragraph]]:
+    fleet = _fleet(rollout) if rollout is not None else []
+    if not review.pairs:
+        return [_words(f"No plan changes: {headline(review).partition('; ')[2]}"), *fleet]
+    parts = [_words(headline(review)), _words(verdict(review)), *_folded(review)]
+    parts += [[_whole(pair.pair.title), *_details(pair)] for pair in review.changed] if verbose else []
+    return [*parts, *fleet, _exceptions(judgement), [*_words(outcome(judgement)), *_to_accept(review, judgement)]]
+
+
+def _folded(review: Review) -> list[list[_Paragraph]]:
+    blocks = [(heading, [line for one in changes for line in _told(one)]) for heading, changes in told(review)]
+    blocks += [("PLANS that change", _plans(review)), ("NEW", _titles(review.new)), ("REMOVED", _titles(review.gone))]
+    return [[_whole(heading), *lines] for heading, lines in blocks if lines]
+
+
+def _told(change: ToldChange) -> list[_Paragraph]:
+    if change.rule:
+        return _row(change.rule, change.text, change.where)
+    return _words(change.text, "  ", "      ")
+
+
+def _fleet(rollout: FleetRollout) -> list[list[_Paragraph]]:
+    heading = _words(f"FLEET, {rollout_words.headline(rollout)}")
+    blocks = [[*heading, *(line for one in rollout.classes for line in _indented(rollout_words.engines(one)))]]
+    for one in rollout.models:
+        pairs = [line for p in one.pairs for line in _indented(rollout_words.pair(p, rollout.classes), "    ")]
+        table = [_whole(f"    {line}") for line in rollout_words.steps(one)]
+        blocks.append([*_indented(rollout_words.advice(one)), *pairs, *table])
+    return blocks
+
+
+def _indented(said: str, indent: str = "  ") -> list[_Paragraph]:
+    return _words(said, indent, f"{indent}    ")
+
+
+def _plans(review: Review) -> list[_Paragraph]:
+    said = [f"{folder}: {names}" if folder else names for folder, names in listed_plans(review)]
+    # A number stays with its name.
+    joined = [re.sub(r"(\d) (?=\w)", rf"\1{NO_BREAK}", one) for one in said]
+    return [line for one in joined for line in _words(one, "  ", "    ")]
+
+
+def _row(rule: str, said: str, where: str = "") -> list[_Paragraph]:
+    return _words(said + (f"  [{where}]" if where else ""), f"  {rule:{COLUMN}}  ", " " * (COLUMN + 6))
+
+
+def _details(pair: PairReview) -> list[_Paragraph]:
+    return [line for change in pair.changes for line in _row(change.rule, in_full(change))]
+
+
+def _titles(pairs: Iterable[PairReview]) -> list[_Paragraph]:
+    return [line for pair in pairs for line in _words(pair.pair.title, "  ")]
+
+
+def _exceptions(judgement: Judgement) -> list[_Paragraph]:
+    lines = [f"accepted: {one.word} of {one.pair}: {one.reason}" for one in judgement.used]
+    lines += [
+        f"{one.place.path}:{one.place.line}: accepts {one.word} of {one.pair}, which does not change: remove it"
+        for one in judgement.unused
+    ]
+    return [line for said in lines for line in _words(said, "", "    ")]
+
+
+def _to_accept(review: Review, judgement: Judgement) -> list[_Paragraph]:
+    """Entries are not wrapped: a reader pastes them."""
+    entries = how_to_accept(review, judgement)
+    said = f"If this is intended, add to {judgement.file} below `accept:`, with your reason:"
+    return [*_words(said), *(_whole(f"  {entry}") for entry in entries)] if entries else []
+
+
+def _words(said: str, first: str = "", rest: str | None = None) -> list[_Paragraph]:
+    return [_Paragraph(said, first, first if rest is None else rest)] if said else []
+
+
+def _whole(line: str) -> _Paragraph:
+    return _Paragraph("", line)
