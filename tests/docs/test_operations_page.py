@@ -199,6 +199,7 @@ def test_codes_and_links_are_there() -> None:
     assert "operations.md" in (ROOT / "mkdocs.yml").read_text()
 
 
+@pytest.mark.full
 def test_the_answer_of_the_simulator_is_what_it_prints() -> None:
     (told,) = re.findall(r"```console\n\$ kvplan simulate-fleet examples/fleet.yaml\n(.*?)```", PAGE, re.DOTALL)
     result = CliRunner().invoke(main, ["simulate-fleet", str(ROOT / "examples/fleet.yaml")])

@@ -13,7 +13,7 @@ from kvplan.compiler.check.simulate import simulate
 from kvplan.compiler.check.trace import copies
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(cases(), sampled_from(("direct", "unpack", "pack")))
 def test_a_plan_gives_what_naive_indexing_gives(drawn: Case, way: str) -> None:
     note("\n".join([f"seed {drawn.seed}", *drawn.texts]))

@@ -21,7 +21,7 @@ from kvplan.dsl.library import load
 SIDES = "engine=sglang,tp=1,block=64", "engine=sglang,tp=1,block=64,hisparse=true"
 
 
-@pytest.mark.xdist_group("engines")
+@pytest.mark.full
 def test_what_lands_in_the_host_pool_of_hisparse_is_what_sglang_finds_there(tmp_path: Path) -> None:
     try:
         python = environment.cached()
