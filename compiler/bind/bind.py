@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kvplan.compiler.bind.caches import stored, with_shares
@@ -15,7 +16,7 @@ from kvplan.compiler.bind.options import option_values
 from kvplan.compiler.bind.require import check_requirements
 from kvplan.compiler.bound import BoundSide, BoundWorker
 from kvplan.compiler.errors import BadInput, Refused
-from kvplan.compiler.paging.overrides import check_idle, layout, override_keys
+from kvplan.compiler.paging.overrides import check_idle, layout, once, override_keys
 from kvplan.compiler.paging.paging import PagedSide, paged
 from kvplan.compiler.paging.rings import check_rings
 from kvplan.compiler.side.keys import check_keys, side_keys
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 
 WHEN = "when "
+# A side that keys make, still without a name, and why some of the model's caches are not stored.
+Paged = tuple[PagedSide, dict[str, str]]
+Page = Callable[[Mapping[str, str]], Paged]
 
 
 def bind(library: Library, model: Model, text: str) -> BoundSide:
@@ -65,8 +69,9 @@ def _bound(library: Library, model: Model, text: str) -> BoundSide:
     given = side_keys(engine, text)
     given.pop("engine", None)
     model = as_stored(library, engine, model, given)
-    needed = _needed(library, model, engine, given)
-    found, why = _paged(library, model, engine, needed)
+    page = once(partial(_paged, library, model, engine))
+    needed = _needed(page, engine, given, option_values(library, engine, model, given))
+    found, why = page(needed)
     prefix = () if engine.name == library.default_engine else (f"engine={engine.name}",)
     key = side_key(engine, found.side, found.env, found.overrides.changed, needed, model.drafts)
     notes = (*found.side.notes, *noted(why))
@@ -75,9 +80,7 @@ def _bound(library: Library, model: Model, text: str) -> BoundSide:
     return replace(found.side, key=text, notes=notes, absent=tuple(why.items()), unprobed=unprobed)
 
 
-def _paged(
-    library: Library, model: Model, engine: Engine, given: Mapping[str, str]
-) -> tuple[PagedSide, dict[str, str]]:
+def _paged(library: Library, model: Model, engine: Engine, given: Mapping[str, str]) -> Paged:
     """The side that these keys make, still without a name, and why some of the model's caches are not stored."""
     sizes = mesh_sizes(engine, given)
     env = option_values(library, engine, model, given)
@@ -96,21 +99,20 @@ def _paged(
     return found, why
 
 
-def _needed(library: Library, model: Model, engine: Engine, given: Mapping[str, str]) -> Mapping[str, str]:
+def _needed(page: Page, engine: Engine, given: Mapping[str, str], env: Env) -> Mapping[str, str]:
     """These keys without the options that say the default and change nothing, so that one side has one name.
 
     Files can ask whether an option is given, so an option that says the default may still make another side.
     """
-    env = option_values(library, engine, model, given)
     usual = [name for name, option in engine.options.items() if name in given and is_usual(option, env)]
     if not usual:
         return given
-    lies, least = _lies(library, model, engine, given), _less(given, usual)
-    if _lies(library, model, engine, least) == lies:
+    lies, least = _lies(page, given), _less(given, usual)
+    if _lies(page, least) == lies:
         return least
     for name in usual:
         less = _less(given, [name])
-        given = less if _lies(library, model, engine, less) == lies else given
+        given = less if _lies(page, less) == lies else given
     return given
 
 
@@ -118,10 +120,10 @@ def _less(given: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
     return {key: value for key, value in given.items() if key not in names}
 
 
-def _lies(library: Library, model: Model, engine: Engine, given: Mapping[str, str]) -> tuple[object, ...] | None:
+def _lies(page: Page, given: Mapping[str, str]) -> tuple[object, ...] | None:
     """Where everything lies on the side that these keys make; None if the engine cannot have it."""
     try:
-        return layout(_paged(library, model, engine, given)[0].side)
+        return layout(page(given)[0].side)
     except (BadInput, Refused):
         return None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeVar
 
 from kvplan.compiler.bound import BoundCache, BoundSide, BoundWorker
 from kvplan.compiler.errors import Refused
@@ -18,6 +19,8 @@ from kvplan.dsl.lang.nodes import SizeSet, Value
 from kvplan.dsl.model import Engine
 
 Bind = Callable[[Over], tuple[DerivedValues, BoundSide]]
+T = TypeVar("T")
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +53,10 @@ def given_values(engine: Engine, caches: tuple[BoundCache, ...], given: Mapping[
     return over
 
 
-def once(bind: Bind) -> Bind:
-    """`bind`, done once for the same overrides: what becomes of each is found by leaving out one after another."""
-    made = lru_cache(None)(lambda items: bind(dict(items)))
-    return lambda over: made(tuple(over.items()))
+def once(make: Callable[[Mapping[str, V]], T]) -> Callable[[Mapping[str, V]], T]:
+    """`make`, done once for the same keys: what becomes of each is found by leaving out one after another."""
+    made = lru_cache(None)(lambda items: make(dict(items)))
+    return lambda given: made(tuple(given.items()))
 
 
 def overrides(facts: RuleInputs, bind: Bind, over: Over) -> Overrides:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 
 from kvplan.compiler.bound import BoundCache, BoundSide, BoundWorker, Stride
@@ -45,7 +46,7 @@ def paged(side: BoundSide, engine: Engine, env: Env, given: Mapping[str, str]) -
     named = given.get("groups", own.form)
     facts = RuleInputs(engine, side, workers, {**env, **of_side(side, workers)}, own.form == BY_RETENTION)
     over = given_values(engine, side.caches, given)
-    bind = once(lambda other: _bound(facts, own, named, other))
+    bind = once(partial(_bound, facts, own, named))
     found, bound = bind(over)
     made = overrides(facts, bind, over) if over else NONE_GIVEN
     checked = _checked(replace(bound, notes=made.notes), workers)
