@@ -10,18 +10,23 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from typing import TypeVar
 
+from kvplan.plan.types import Plan
 from kvplan.runtime.clock import seconds
 from kvplan.runtime.control.channel import ControlServer
 from kvplan.runtime.control.keys import Keys, Plain
 from kvplan.runtime.control.shared import PROBE
 from kvplan.runtime.errors import BadRequestError, DrainingError, HandleError, TransportError
 from kvplan.runtime.inspection import Inspection
+from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
 from kvplan.runtime.owner import Duties, Owner
 from kvplan.runtime.staging.buffers import Stage
+from kvplan.runtime.staging.lent import PeerStage
+from kvplan.runtime.transfer.prepare import PreparedLink, PreparedLinks, link
 from kvplan.runtime.transport.base import Transport
 from kvplan.runtime.wakeup import QUIET
 
@@ -96,12 +101,8 @@ class Half(ABC):
         """The peers that this half needs the transport to know, by its names."""
 
     @abstractmethod
-    def check_unused(self) -> None:
-        """Raises HandleError if the memory cannot be given back now."""
-
-    @abstractmethod
-    def drained(self) -> bool:
-        """Whether this half drains, and has nothing left."""
+    def in_use(self) -> str:
+        """Why the memory cannot be given back now, empty if it can."""
 
     @abstractmethod
     def leave(self, why: str) -> None:
@@ -114,6 +115,15 @@ class Half(ABC):
     @abstractmethod
     def inspected(self) -> Inspection:
         """What this half has now."""
+
+    def check_unused(self) -> None:
+        """Raises HandleError if the memory cannot be given back now."""
+        if used := self.in_use():
+            raise HandleError(used)
+
+    def drained(self) -> bool:
+        """Whether this half drains, and has nothing left."""
+        return self.draining.begun and not self.in_use()
 
     def ending(self) -> None:
         """The program ends: threads that this half began are to end before."""
@@ -184,6 +194,18 @@ class Endpoint:
             self.transport.register(regions, mem_type)
         # Before a stage is registered: nobody else reads or writes that.
         self.metadata = self.transport.metadata()
+
+    def links(
+        self, plan: Plan, workers: tuple[int, int], peer: str, remote: Geometry, stage: PeerStage, *, push: bool
+    ) -> PreparedLinks:
+        """The ways by a plan between `workers`, (prefill, decode), to the memory `remote` of the one that is a peer.
+
+        The transport knows it as `peer`, whose `stage` is used, too. It is written with `push`, and read otherwise.
+        """
+        own, transport = self.pool.geometry, self.transport
+        geometries = (own, remote) if push else (remote, own)
+        ends = PreparedLink(*workers, peer, push, *geometries, stage=self.stage, peer_stage=stage)
+        return PreparedLinks(lambda layers: link(plan, replace(ends, layers=layers), transport))
 
     def drain(self, timeout: float) -> None:
         """Have every half take nothing new."""

@@ -100,10 +100,7 @@ def check_card(card: WorkerCard, worker: int, run: str, plan: Plan, nonce: bytes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefillFace:
-    """One prefill worker as peers see it now. `addresses` are those of all workers, none before they are announced.
-
-    One that is `asleep` has no memory for now.
-    """
+    """One prefill worker as peers see it now. `addresses` are those of all workers, none before they are announced."""
 
     identity: Identity
     side: Side
@@ -114,7 +111,6 @@ class PrefillFace:
     geometry: Geometry
     metadata: bytes
     fabrics: frozenset[str] = frozenset()
-    asleep: bool = False
 
 
 def answer_hello(hello: Hello, face: PrefillFace) -> EngineCard | WorkerCard | Refusal:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, ParamSpec
 
 from kvplan.plan import planes as names
 from kvplan.plan.errors import KvplanError, RequestError
 from kvplan.plan.request import Request
 from kvplan.runtime.control import messages as wire
 from kvplan.runtime.decode.engines import PrefillConnection, PrefillEngine, PrefillEngines
-from kvplan.runtime.decode.mover import Mover
+from kvplan.runtime.decode.mover import LoadMover
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.endpoint import Endpoint
 from kvplan.runtime.memory.register import Pool
@@ -28,6 +28,7 @@ from kvplan.runtime.transfer.gather import IndexScratch
 from kvplan.runtime.transfer.limits import AdmissionQueue, Limits
 from kvplan.runtime.transport.base import is_lost
 
+P = ParamSpec("P")
 # Words about buffers of the stage here.
 BUFFERS = wire.AskBuffer, wire.ReturnBuffer
 # Seconds between two questions to the transport whether it has lost a peer.
@@ -53,7 +54,7 @@ class DecodeDriver:
         self.core = core = DecodeCore(pool.side, pool.worker, pool.blocks, limits.requests, transport.lingers)
         self.admission = AdmissionQueue[Slice](limits)
         self.context = ExecutorContext(transport, self.admission, IndexScratch(), limits.slice_bytes, stage)
-        self.mover, self.ended = Mover(core, pool, self.context, stage, counters, engines.connection), ended
+        self.mover, self.ended = LoadMover(core, pool, self.context, stage, counters, engines.connection), ended
         self._transport, self._counters, self.engines = transport, counters, engines
         self._clock, self._lost, self._blocks = endpoint.clock, lost, pool.blocks
         self._block_bytes, self._probed = block_bytes(pool), float("-inf")
@@ -64,7 +65,11 @@ class DecodeDriver:
             effects.AskWrite: self._ask_write,
             effects.Ended: self._end,
             effects.EngineLost: self._losing.append,
-            **self.mover.acts,
+            effects.Foresee: self.mover.foresee,
+            effects.Move: self.mover.move,
+            effects.Buffer: self.mover.buffer,
+            effects.Sum: self.mover.sum,
+            effects.Stop: self.mover.stop,
         }
 
     def carry_out(self) -> None:
@@ -84,17 +89,15 @@ class DecodeDriver:
         except RequestError as error:
             self.fail(load, error)
         else:
-            self.core.begin(load, engine.known)
-            self.carry_out()
+            self.command(self.core.begin, load, engine.known)
 
     def fail(self, load: Load, error: KvplanError) -> None:
         """End a request, whatever moves, or before it was begun."""
-        self.core.loads.fail(load, error)
-        self.carry_out()
+        self.command(self.core.loads.fail, load, error)
 
-    def drop(self, engine: KnownEngine, why: str) -> None:
-        """An engine is dropped: its requests fail, except those that all of its workers have confirmed."""
-        self.core.drop(engine, why)
+    def command(self, act: Callable[P, None], *arguments: P.args, **named: P.kwargs) -> None:
+        """Have the core act upon what its worker decides."""
+        act(*arguments, **named)
         self.carry_out()
 
     def hear(self, engine: PrefillEngine, connection: PrefillConnection, messages: Iterable[Any]) -> None:
@@ -125,21 +128,13 @@ class DecodeDriver:
             self.mover.prepare()
         if self.core.loads.quarantine:
             self._probe(now)
-        self.core.tick(now)
-        self.carry_out()
-        self.core.sweep(now)
-        self.carry_out()
+        self.command(self.core.tick, now)
+        self.command(self.core.sweep, now)
 
     def settle(self, now: float) -> None:
         """Free the blocks that nothing writes any more."""
         self.follow()
-        self.core.sweep(now)
-        self.carry_out()
-
-    def fail_all(self, reason: Callable[[str], RequestError]) -> None:
-        """Fail all that is in progress. `reason` makes the error for a request's name."""
-        self.core.fail_all(reason)
-        self.carry_out()
+        self.command(self.core.sweep, now)
 
     def predict(self, request: Request, engine: PrefillEngine) -> dict[int, int]:
         """Descriptors that would be posted, by prefill worker. Raises what is wrong with the request."""

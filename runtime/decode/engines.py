@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 import msgspec
@@ -24,7 +24,7 @@ from kvplan.runtime.staging.asked import AskedImages
 from kvplan.runtime.staging.lent import PeerStage
 from kvplan.runtime.transfer import slices
 from kvplan.runtime.transfer.demand import DemandRules, pools
-from kvplan.runtime.transfer.prepare import PreparedLink, PreparedLinks, link
+from kvplan.runtime.transfer.prepare import PreparedLinks
 from kvplan.runtime.transport.base import reach
 
 
@@ -67,24 +67,22 @@ class PrefillEngine:
         self.plan: Plan = met.plan
         self.push = push
         self.connections: dict[int, PrefillConnection] = {}
-        self._pool, self._transport, self._stage = endpoint.pool, endpoint.transport, endpoint.stage
-        self._met = now
+        self._endpoint, self._met = endpoint, now
 
     def add(self, card: WorkerCard, control: PrefillLine) -> None:
         """Meet one worker: check its memory, tell the transport, prepare. Raises what any of these raises."""
-        remote, local = geometry(card), self._pool
+        endpoint, remote = self._endpoint, geometry(card)
+        local = endpoint.pool
         shape.check(remote, self.plan.prefill, card.worker)
-        peer = self._transport.add_peer(card.metadata)
+        peer = endpoint.transport.add_peer(card.metadata)
         control.gather()
-        stage = PeerStage(control, card.stage)
-        geometries = remote, local.geometry
-        ends = PreparedLink(card.worker, local.worker, peer, False, *geometries, stage=self._stage, peer_stage=stage)
-        links = PreparedLinks(lambda layers: link(self.plan, replace(ends, layers=layers), self._transport))
+        stage = PeerStage(control.say, control.send, card.stage)
+        links = endpoint.links(self.plan, (card.worker, local.worker), peer, remote, stage, push=False)
         blocks = shape.logical_blocks(remote, self.plan.prefill, card.worker)
         reads = any(read.worker == card.worker for read in self.plan.reads[local.worker])
         shard = self.plan.prefill.workers[card.worker].shard
         # Images of what it writes through the stage here, as its own links have them.
-        images = AskedImages(self.plan, local, self._stage, card.worker, push=True)
+        images = AskedImages(self.plan, local, endpoint.stage, card.worker, push=True)
         # Bytes may be counted by any thread, also after the engine was lost: by the prepared link.
         size = partial(slices.size, links.of(None)) if reads and not self.push else _none
         known = PrefillPeer(card.worker, peer, shard, reads, blocks, size)
@@ -93,7 +91,7 @@ class PrefillEngine:
     def know(self) -> None:
         """All workers are met: this is what the protocol knows of them."""
         plan, geometries = self.plan, {worker: one.prefill for worker, one in self.connections.items()}
-        demands = DemandRules(plan, self._pool.worker)
+        demands = DemandRules(plan, self._endpoint.worker)
         pair = PairRules(plan, RequestRules(plan), demands, pools(plan, geometries))
         peers = tuple(connection.known for connection in self.connections.values())
         self.known = KnownEngine(self.name, self.push, pair, peers, self._met, self._met)
@@ -124,7 +122,7 @@ class PrefillEngine:
         """Meet workers again whose connection in the transport broke. Raises TransferError where that has to wait."""
         for connection in self.connections.values():
             try:
-                reach(self._transport, connection.known.name, connection.card.metadata)
+                reach(self._endpoint.transport, connection.known.name, connection.card.metadata)
             except NotBegunError as error:
                 text = f"prefill worker {connection.known.worker} of {self.name!r} cannot be reached: {error}"
                 raise TransferError(text) from error

@@ -18,13 +18,14 @@ from kvplan.runtime.decode.meetings import Meetings, WantedPeer
 from kvplan.runtime.decode.met import MetEngines
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.endpoint import Drain, Endpoint, Half
-from kvplan.runtime.errors import DrainingError, HandleError, RegisterError, TransferError, cause_text
+from kvplan.runtime.errors import DrainingError, RegisterError, TransferError, cause_text
 from kvplan.runtime.inspection import Inspection
 from kvplan.runtime.memory.device import enter
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
 from kvplan.runtime.ops.metrics import Counters, MessageKind
 from kvplan.runtime.protocol.load_table import LoadTable
+from kvplan.runtime.protocol.loads import Load
 from kvplan.runtime.transfer.limits import Limits
 from kvplan.runtime.wakeup import BUSY, MOVING, QUIET
 
@@ -59,6 +60,10 @@ class DecodeHalf(Half):
         """Raises HandleError, DrainingError."""
         self.check_open()
         self.draining.check()
+
+    def fail(self, load: Load, error: KvplanError) -> None:
+        """End a request, whatever moves."""
+        self.driver.fail(load, error)
 
     def begin_asked(self) -> None:
         """Begin the next request that was asked for, or have it wait until its engine is met.
@@ -134,21 +139,18 @@ class DecodeHalf(Half):
     def peers(self) -> set[str]:
         return self.engines.peers() | self.loads.quarantine.busy()
 
-    def check_unused(self) -> None:
+    def in_use(self) -> str:
         if self.meetings:
-            raise HandleError(f"{len(self.meetings)} requests wait until their prefill engines are met: wait, too")
-        if used := self.driver.in_use:
-            raise HandleError(f"{self.name} cannot be suspended: {used}: wait for them")
-
-    def drained(self) -> bool:
-        return self.draining.begun and not self.meetings and not self.driver.in_use
+            return f"{len(self.meetings)} requests wait until their prefill engines are met: wait, too"
+        used = self.driver.in_use
+        return used and f"{self.name} cannot be suspended: {used}: wait for them"
 
     def leave(self, why: str) -> None:
         if self.endpoint.closed:
             self.meetings.refuse(self.driver, lambda who: TransferError(f"{who}: {self.name} {why}"))
         self.met.drop_all(f"{self.name} {why}")
         self.driver.follow()
-        self.driver.fail_all(lambda who: TransferError(f"{who}: {self.name} {why}"))
+        self.driver.command(self.driver.core.fail_all, lambda who: TransferError(f"{who}: {self.name} {why}"))
         self.driver.mover.sums.close()
         self.met.settle()
 
@@ -175,7 +177,7 @@ class DecodeHalf(Half):
         self.driver.follow()
         if self.draining.past_deadline(now):
             late = "did not end before the worker had to drain"
-            self.driver.fail_all(lambda who: DrainingError(f"{who} {late}"))
+            self.driver.command(self.driver.core.fail_all, lambda who: DrainingError(f"{who} {late}"))
             self.meetings.refuse(self.driver, lambda who: DrainingError(f"{who} {late}"))
         self.met.evict(now, self._idle)
         self.driver.tick(now)

@@ -57,5 +57,5 @@ def _request(load: Load, driver: DecodeDriver) -> RequestState:
 
 
 def _part(part: LoadPart, driver: DecodeDriver) -> PartState:
-    reads = driver.mover.under_way(part)
+    reads = driver.mover.reads.left(part)
     return PartState(part.worker, part.phase.name.lower(), part.pin, part.arrived, part.writes, reads)

@@ -91,7 +91,7 @@ class MetEngines:
     def drop(self, engine: PrefillEngine, why: str) -> None:
         """Forget an engine: its requests fail but those that it confirmed, and its transfers are waited for."""
         for dropped in self._engines.of(engine):
-            self._driver.drop(dropped.known, why)
+            self._driver.command(self._driver.core.drop, dropped.known, why)
             self._engines.retire(dropped)
         if (successor := self._engines.live.get(engine.name)) is not None:
             self._driver.core.loads.quarantine.follow(successor.known)

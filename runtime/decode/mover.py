@@ -1,9 +1,8 @@
-"""Mover: moves the bytes of a decode worker's loads, as the protocol core asks for, and tells it what came of that."""
+"""Load mover: what comes into a decode worker for each load, as the protocol core asks for, and checksums of it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -16,18 +15,17 @@ from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops.metrics import Counters
 from kvplan.runtime.protocol import effects
 from kvplan.runtime.protocol.decode import DecodeCore
-from kvplan.runtime.protocol.effects import Output
-from kvplan.runtime.protocol.loads import Load, LoadPart, PrefillPeer
+from kvplan.runtime.protocol.loads import LoadPart, PrefillPeer
 from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.staging.lending import LentPieces
 from kvplan.runtime.staging.staged import StagedPiece
 from kvplan.runtime.transfer.demand import Demand
-from kvplan.runtime.transfer.executor import ExecutorContext, Slice, TransferExecutor, close_settled
-from kvplan.runtime.transfer.meter import Meter
+from kvplan.runtime.transfer.executor import ExecutorContext
+from kvplan.runtime.transfer.mover import MoveEnds, Mover, MoveResults
 
 
-class Mover:
-    """Reads of loads, pieces that writers write by way of the stage here, and checksums. For its owner."""
+class LoadMover:
+    """What this worker reads for loads, what writers write by way of the stage here, and checksums. For its owner."""
 
     def __init__(
         self,
@@ -38,36 +36,26 @@ class Mover:
         counters: Counters,
         connection: Callable[[PrefillPeer], PrefillConnection],
     ) -> None:
-        self._core, self._pool, self._context, self._stage = core, pool, context, stage
-        self._counters, self._connection = counters, connection
-        self._reads: dict[LoadPart, TransferExecutor] = {}
+        self._core, self._pool, self._stage, self._connection = core, pool, stage, connection
+        results = MoveResults[LoadPart](
+            broken=core.loads.broken,
+            moved=lambda part, size: core.placed(part),
+            settled=lambda part, lost, under_way: core.settled(part),
+            read=core.read,
+        )
+        self.reads = Mover[LoadPart](context, counters, False, self._ends, results)
         # Pieces that are written by way of the stage here.
         self._unpacks: dict[LoadPart, LentPieces] = {}
-        # What was in progress of parts that are stopped.
-        self._left: dict[LoadPart, list[Slice]] = {}
-        self._read: set[LoadPart] = set()
         # What will probably be read.
         self.foreseen: dict[LoadPart, effects.Foresee] = {}
         # Checksums that are being computed, or wait for that. They are to be closed when everything was stopped.
         self.sums = ChecksumThread[LoadPart, Sums]()
-        self.acts: dict[type[Output], Callable[[Any], None]] = {
-            effects.Foresee: self.foresee,
-            effects.Move: self.move,
-            effects.Buffer: self.buffer,
-            effects.Sum: self.sum,
-            effects.Stop: self.stop,
-        }
 
     @property
     def touching(self) -> bool:
         """Whether bytes may be on their way now, by the wire or from the stage."""
         # Parts that are stopped may be waited for as long as a peer is frozen.
-        written = any(part not in self._left for part in self._unpacks)
-        return written or any(executor.touching for executor in self._reads.values())
-
-    def under_way(self, part: LoadPart) -> int:
-        """Slices of a part that was stopped that may still move."""
-        return len(self._left.get(part, ()))
+        return self.reads.touching or any(not pieces.left for pieces in self._unpacks.values())
 
     def foresee(self, foresee: effects.Foresee) -> None:
         """Have `prepare` prepare what will be read, unless it is asked for before."""
@@ -77,28 +65,18 @@ class Mover:
         """Prepare what was foreseen. It is for when all else is said."""
         foreseen, self.foreseen = self.foreseen, {}
         for part, one in foreseen.items():
-            try:
-                self._executor(part).foresee(self._connection(part.peer).links.of(None), one.runs)
-            except Exception as error:
-                self._fail(part, error)
+            self.reads.foresee(part, one.runs)
 
     def move(self, move: effects.Move) -> None:
         """Read what a part takes."""
-        part = move.part
-        self.foreseen.pop(part, None)
-        executor = self._executor(part)
-        try:
-            if move.runs:
-                executor.add(self._connection(part.peer).links.of(move.layers), move.runs)
-        except Exception as error:
-            self._fail(part, error)
-        executor.complete = move.last
+        self.foreseen.pop(move.key, None)
+        self.reads.move(move.key, move.layers, move.runs, last=move.last)
 
     def buffer(self, buffer: effects.Buffer) -> None:
         """A writer asks for a buffer for a piece, or returns one."""
         part, message = buffer.part, buffer.message
         if isinstance(message, AskBuffer):
-            self._ask(buffer.load, part, message)
+            self._ask(buffer, message)
         elif part in self._unpacks and self._unpacks[part].give_back(message.number, moved=message.moved):
             self._core.returned(part, message.number)
 
@@ -110,23 +88,21 @@ class Mover:
         self.sums.start(part, lambda: tuple((*of, value) for of, value in sorted(of_read(*arguments).items())))
 
     def stop(self, stop: effects.Stop) -> None:
-        """Post nothing more of a part."""
-        self.sums.drop(stop.part)
-        self.foreseen.pop(stop.part, None)
-        self._abandon(stop.part)
-        self._settle(stop.part)
+        """Post nothing more of a part, and copy nothing more of it that has not begun."""
+        part = stop.key
+        self.sums.drop(part)
+        self.foreseen.pop(part, None)
+        if part in self._unpacks:
+            self._unpacks[part].leave()
+            self._unpack(part, self._unpacks[part])
+        else:
+            self.reads.stop(part)
 
     def step(self) -> None:
         """Follow what moves."""
-        for part, executor in list(self._reads.items()):
-            self._follow(part, executor)
-        if self._unpacks or self._left or len(self.sums):
-            self._step_slowly()
-
-    def _step_slowly(self) -> None:
-        """What most requests have nothing of: pieces that are unpacked, sums, parts that are stopped."""
-        for part in [part for part in self._unpacks if part not in self._left]:
-            self._unpack(part, self._unpacks[part])
+        self.reads.step()
+        for part, pieces in list(self._unpacks.items()):
+            self._unpack(part, pieces)
         for part in self.sums:
             try:
                 sums = self.sums.take(part)
@@ -135,16 +111,19 @@ class Mover:
                 continue
             if sums is not None:
                 self._core.summed(part, sums)
-        for part in list(self._left):
-            self._settle(part)
 
-    def _ask(self, load: Load, part: LoadPart, asked: AskBuffer) -> None:
+    def _ends(self, part: LoadPart) -> MoveEnds:
+        peer = part.peer.name
+        return MoveEnds(part.request, peer, peer, self._connection(part.peer).links, part.meter)
+
+    def _ask(self, buffer: effects.Buffer, asked: AskBuffer) -> None:
+        part = buffer.part
         if part not in self._unpacks:
             self._unpacks[part] = self._pieces(part)
         pieces = self._unpacks[part]
         try:
             wanted = pieces.wanted(asked)
-            _check_written(asked.request, wanted, load.demand, part.peer.shard)
+            _check_written(asked.request, wanted, buffer.load.demand, part.peer.shard)
         except Exception as error:
             self._fail(part, error)
         else:
@@ -161,65 +140,21 @@ class Mover:
             failed=lambda _, error: self._fail(part, error),
         )
 
-    def _executor(self, part: LoadPart) -> TransferExecutor:
-        """What moves a part's bytes, made when first asked for."""
-        if part not in self._reads:
-            self._reads[part] = TransferExecutor(
-                part.request, part.peer.name, self._context, lambda error: self._fail(part, error), part.meter
-            )
-        return self._reads[part]
-
-    def _follow(self, part: LoadPart, executor: TransferExecutor) -> None:
-        executor.step()
-        if part not in self._reads:
-            return
-        if executor.done:
-            del self._reads[part]
-            if part not in self._read:
-                self._count(part.meter)
-            self._read.discard(part)
-            self._core.placed(part)
-        elif part not in self._read and executor.read:
-            self._count(part.meter)
-            self._read.add(part)
-            self._core.read(part)
-
-    def _count(self, meter: Meter) -> None:
-        """All of a part was read."""
-        self._counters.add("posts", meter.descriptors)
-        self._counters.add("spans", meter.spans)
-        if meter.staged:
-            self._counters.add("staged_bytes", meter.staged, direction="read")
-
-    def _unpack(self, part: LoadPart, pieces: LentPieces) -> None:
-        pieces.step()
-        if part not in self._left and not len(pieces):
-            del self._unpacks[part]
-            self._core.placed(part)
-
     def _fail(self, part: LoadPart, error: Exception) -> None:
-        """Post nothing more of a part, at once."""
-        self._abandon(part)
+        """Lend nothing more for a part, at once."""
+        self._unpacks[part].leave()
         self._core.loads.broken(part, error)
 
-    def _abandon(self, part: LoadPart) -> None:
-        executor = self._reads.pop(part, None)
-        self._read.discard(part)
-        if part in self._unpacks:
-            self._unpacks[part].leave()
-        self._left.setdefault(part, []).extend([] if executor is None else executor.stop())
-
-    def _settle(self, part: LoadPart) -> None:
-        """Close the slices that are over, and take back buffers. The core is told if nothing is left of a part."""
-        slices = self._left[part]
-        close_settled(slices)
-        if part in self._unpacks:
-            self._unpacks[part].settle(touched=part.writes)
-        if slices or len(self._unpacks.get(part, ())):
+    def _unpack(self, part: LoadPart, pieces: LentPieces) -> None:
+        """Copy what was written to its place, or take back what nothing touches any more of a part that was stopped."""
+        if not pieces.left:
+            pieces.step()
+        if pieces.left:
+            pieces.settle(touched=part.writes)
+        if len(pieces):
             return
-        del self._left[part]
-        self._unpacks.pop(part, None)
-        self._core.settled(part)
+        del self._unpacks[part]
+        (self._core.settled if pieces.left else self._core.placed)(part)
 
 
 def _check_written(request: str, piece: StagedPiece, demand: Demand, shard: int) -> None:

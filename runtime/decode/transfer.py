@@ -2,36 +2,17 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from kvplan.plan.errors import KvplanError
+from kvplan.runtime.endpoint import Half
 from kvplan.runtime.errors import EXITS, CancelledTransferError, HandleError
 from kvplan.runtime.ops import logs
-from kvplan.runtime.owner import Owner
 from kvplan.runtime.protocol.loads import Load
-
-
-class TransferDriver(Protocol):
-    """What carries out the work of a transfer, in its owner's turns."""
-
-    def fail(self, load: Load, error: KvplanError) -> None: ...
-
-
-class TransferWorker(Protocol):
-    """The worker of a transfer. `exits` are raised when all callbacks were called."""
-
-    exits: deque[BaseException]
-
-    @property
-    def owner(self) -> Owner: ...
-
-    @property
-    def driver(self) -> TransferDriver: ...
 
 
 def _running() -> Future[None]:
@@ -45,10 +26,11 @@ def _running() -> Future[None]:
 class Transfer(Load):
     """A request on its way, as its caller has it: the load that the protocol knows, and how to wait for its end.
 
-    `future` is done after the step in which it ended.
+    `future` is done after the step in which it ended. `fail`, in a turn of the worker's owner, ends it.
     """
 
-    worker: TransferWorker = field(repr=False)
+    worker: Half = field(repr=False)
+    fail: Callable[[Load, KvplanError], None] = field(repr=False)
     future: Future[None] = field(default_factory=_running, repr=False)
 
     def query(self) -> bool:
@@ -98,7 +80,7 @@ class Transfer(Load):
     def cancel(self) -> None:
         """Give the request up. Its blocks stay in quarantine while a write may still land."""
         error = CancelledTransferError(f"request {self.request.id} was cancelled")
-        self.worker.owner.call(lambda: self.worker.driver.fail(self, error))
+        self.worker.owner.call(lambda: self.fail(self, error))
 
     def _result(self) -> Transfer:
         if self.error is not None:

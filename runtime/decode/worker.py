@@ -238,7 +238,7 @@ class DecodeWorker(OwnedWorker):
     ) -> Transfer:
         """Have a request begun in the owner's next turn."""
         half, now, began = self.half, self.half.clock(), tracing.start()
-        transfer = Transfer(request, now, now, streamed, sample, worker=half)
+        transfer = Transfer(request, now, now, streamed, sample, worker=half, fail=half.fail)
         half.asked.append((transfer, timeout, peer, wait))
         self._owner.ask(half.begin_asked)
         if began is not None:

@@ -17,24 +17,25 @@ from kvplan.runtime.checksum.background import ChecksumThread
 from kvplan.runtime.control import messages as wire
 from kvplan.runtime.control.card import Hello, WorkerCard
 from kvplan.runtime.control.channel import ControlServer
-from kvplan.runtime.control.handshake_server import PrefillFace
+from kvplan.runtime.control.identity import Identity
 from kvplan.runtime.endpoint import Endpoint
 from kvplan.runtime.errors import CardError, PeerLostError
 from kvplan.runtime.ops import logs
 from kvplan.runtime.ops.metrics import Counters, MessageKind
+from kvplan.runtime.plans.catalog import PlanSource
 from kvplan.runtime.prefill.events import Completed, WatchedRequests
 from kvplan.runtime.prefill.greeting import Greeter
-from kvplan.runtime.prefill.mover import WriteMover
 from kvplan.runtime.prefill.packs import PagePacks
 from kvplan.runtime.prefill.peers import ReaderPeers
 from kvplan.runtime.prefill.verify import compare
 from kvplan.runtime.protocol import effects
-from kvplan.runtime.protocol.effects import Output
+from kvplan.runtime.protocol.effects import Output, WriteKey
 from kvplan.runtime.protocol.leases import LeaseEvent, Released
 from kvplan.runtime.protocol.prefill import PrefillCore
 from kvplan.runtime.protocol.prefill_inbox import UNFORESEEN, unforeseen
 from kvplan.runtime.protocol.readers import Reader
 from kvplan.runtime.transfer.executor import ExecutorContext
+from kvplan.runtime.transfer.mover import Mover, MoveResults
 
 P = ParamSpec("P")
 MOST_EVENTS = 1 << 14
@@ -43,7 +44,7 @@ MOST_EVENTS = 1 << 14
 class PrefillDriver:
     """The I/O of one prefill worker, with one registration of its memory. Its worker's owner alone calls it.
 
-    `free` takes what is released. Peers are shown `face`.
+    `free` takes what is released. Peers are greeted as `identity`, by what `plans` returns now.
     """
 
     def __init__(
@@ -55,14 +56,17 @@ class PrefillDriver:
         counters: Counters,
         clock: Callable[[], float],
         free: Callable[[Released], None],
-        face: Callable[[], PrefillFace],
+        identity: Identity,
+        plans: Callable[[], PlanSource],
     ) -> None:
         self.core, self.events = core, deque[LeaseEvent](maxlen=MOST_EVENTS)
         self.peers = ReaderPeers(endpoint, self.send, self._flush)
         self.packs = PagePacks(endpoint.pool, endpoint.stage, endpoint.transport, self.send)
-        self.mover = WriteMover(context, counters, self.peers.links, core.writes)
+        results = MoveResults[WriteKey](core.writes.broken, core.writes.moved, core.writes.settled)
+        self.mover = Mover[WriteKey](context, counters, True, self.peers.ends, results)
         self.watched = WatchedRequests()
-        self._greeter = Greeter(self.peers, self.packs, core.readers, self._carry_out, face)
+        spoken = self.peers, self.packs, core.readers, self._carry_out
+        self._greeter = Greeter(endpoint, identity, plans, *spoken)
         self._pool, self._server, self._counters, self._clock = endpoint.pool, server, counters, clock
         self._comparisons = ChecksumThread[tuple[Reader, str], tuple[effects.Compare, KvplanError | None]]()
         # What could not be said, until what the core makes of that is carried out.
@@ -73,8 +77,8 @@ class PrefillDriver:
             effects.Reply: lambda output: server.send(output.identity, output.message),
             effects.Note: self._note,
             effects.WriteFailed: self._write_failed,
-            effects.MoveWrite: self.mover.move,
-            effects.StopWrite: self.mover.stop,
+            effects.Move: lambda output: self.mover.move(output.key, output.layers, output.runs, last=output.last),
+            effects.Stop: lambda output: self.mover.stop(output.key, dead=output.dead),
             effects.Pass: self._pass,
             effects.LeaveBuffers: lambda output: self.packs.leave(output.reader, output.request),
             effects.Compare: self._compare,
@@ -98,7 +102,7 @@ class PrefillDriver:
             self._carry_out()
 
     def hear(self, identity: bytes, message: Any, now: float) -> None:
-        """Act upon one message; who says hello is shown the face. Nothing that it says can raise."""
+        """Act upon one message; who says hello is greeted. Nothing that it says can raise."""
         self.core.at(now)
         reader = self.peers.get(identity)
         if isinstance(message, CardError):

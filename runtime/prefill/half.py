@@ -11,10 +11,9 @@ from typing import TypeVar
 from kvplan.plan.types import Side
 from kvplan.runtime.clock import ListeningClock
 from kvplan.runtime.control.channel import ControlServer
-from kvplan.runtime.control.handshake_server import PrefillFace
 from kvplan.runtime.control.identity import Identity
 from kvplan.runtime.endpoint import Drain, Endpoint, Half
-from kvplan.runtime.errors import EXITS, HandleError, WithdrawnError
+from kvplan.runtime.errors import EXITS, WithdrawnError
 from kvplan.runtime.inspection import Inspection
 from kvplan.runtime.memory.device import enter
 from kvplan.runtime.memory.register import Pool
@@ -88,7 +87,7 @@ class PrefillHalf(Half):
         most = self._limits.slice_bytes
         self._context = ExecutorContext(endpoint.transport, self.slices, IndexScratch(), most, endpoint.stage)
         own = self.core, endpoint, self._context, self._server, self._counters, self.lease_clock
-        self.driver = PrefillDriver(*own, self._free, self._face)
+        self.driver = PrefillDriver(*own, self._free, self._identity, self._plans)
         self.draining, self._all_heard = Drain(self.name), self.lease_clock()
 
     def poll(self) -> bool:
@@ -133,12 +132,9 @@ class PrefillHalf(Half):
     def peers(self) -> set[str]:
         return self.driver.peers.linked() | self.driver.mover.busy()
 
-    def check_unused(self) -> None:
-        if held := self.core.held():
-            raise HandleError(f"{self.name} holds {held} requests: withdraw them, or wait")
-
-    def drained(self) -> bool:
-        return self.draining.begun and not self.core.held()
+    def in_use(self) -> str:
+        held = self.core.held()
+        return f"{self.name} holds {held} requests: withdraw them, or wait" if held else ""
 
     def leave(self, why: str) -> None:
         self.driver.close()
@@ -179,21 +175,6 @@ class PrefillHalf(Half):
         self._counters.add("ended_leases", end=released.why)
         self.spans.end(released.request, released.why, "nobody claimed it" if released.why == "expired" else "")
         self.untaken.append(released)
-
-    def _face(self) -> PrefillFace:
-        endpoint = self.endpoint
-        return PrefillFace(
-            identity=self._identity,
-            side=self._side,
-            worker=endpoint.worker,
-            plans=self._plans(),
-            generation=endpoint.generation,
-            addresses=() if endpoint.asleep else endpoint.addresses,
-            geometry=endpoint.pool.geometry,
-            metadata=endpoint.metadata,
-            fabrics=endpoint.transport.fabrics,
-            asleep=endpoint.asleep,
-        )
 
 
 def taken(found: deque[T]) -> Iterator[T]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
@@ -16,11 +17,14 @@ from kvplan.runtime.inspection import PeerStageState
 from kvplan.runtime.memory import geometry as shape
 from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.ops import logs
+from kvplan.runtime.protocol.effects import WriteKey
 from kvplan.runtime.protocol.pins import Claimant
 from kvplan.runtime.protocol.readers import Reader, WriteTarget
 from kvplan.runtime.staging.lent import PeerStage
 from kvplan.runtime.transfer.demand import DemandRules
-from kvplan.runtime.transfer.prepare import PreparedLink, PreparedLinks, link
+from kvplan.runtime.transfer.meter import Meter
+from kvplan.runtime.transfer.mover import MoveEnds
+from kvplan.runtime.transfer.prepare import PreparedLinks
 from kvplan.runtime.transport.base import reach
 
 Send = Callable[[Reader, msgspec.Struct], None]
@@ -40,24 +44,6 @@ class PushLinks:
     stage: PeerStage
 
 
-@dataclass(frozen=True, slots=True)
-class ReaderControl:
-    """How prefill speaks to a decode worker whose stage it uses; one that cannot be reached is lost."""
-
-    reader: Reader
-    tell: Send
-    flush: Callable[[], None]
-
-    def say(self, message: msgspec.Struct) -> None:
-        self.tell(self.reader, message)
-
-    def send(self, message: msgspec.Struct) -> bool:
-        """At once: what was written can be copied there while the next one is."""
-        self.tell(self.reader, message)
-        self.flush()
-        return True
-
-
 class ReaderPeers:
     """All readers by ZeroMQ identity. `send` tells one of them something, which `flush` says before the round ends.
 
@@ -65,8 +51,7 @@ class ReaderPeers:
     """
 
     def __init__(self, endpoint: Endpoint, send: Send, flush: Callable[[], None]) -> None:
-        self._pool, self._transport, self._stage = endpoint.pool, endpoint.transport, endpoint.stage
-        self._left, self._send, self._flush = endpoint.left, send, flush
+        self._endpoint, self._send, self._flush = endpoint, send, flush
         self._all: dict[bytes, Reader] = {}
         self._links: dict[Reader, PushLinks] = {}
 
@@ -79,9 +64,10 @@ class ReaderPeers:
     def get(self, identity: bytes) -> Reader | None:
         return self._all.get(identity)
 
-    def links(self, reader: Reader) -> PushLinks:
+    def ends(self, key: WriteKey) -> MoveEnds:
         """The ways to a reader that is written to. Raises KeyError for any other."""
-        return self._links[reader]
+        links = self._links[key.reader]
+        return MoveEnds(key.request, key.reader.key, links.peer, links.prepared, Meter())
 
     def stage(self, reader: Reader) -> PeerStage | None:
         """The stage of a reader that is written to."""
@@ -98,11 +84,11 @@ class ReaderPeers:
     def add(self, identity: bytes, hello: Hello, plan: Plan) -> Reader:
         """Take a connection whose hello was answered with a card. Raises TransportError for one that cannot be met."""
         claimant = Claimant(hello.run, plan.digest, hello.worker)
-        contract = expected(plan, self._pool.worker)
+        contract = expected(plan, self._endpoint.worker)
         if hello.card is None:
             reader = Reader(identity, hello.name, claimant, plan, contract)
         else:
-            decode, peer = geometry(hello.card), self._transport.add_peer(hello.card.metadata)
+            decode, peer = geometry(hello.card), self._endpoint.transport.add_peer(hello.card.metadata)
             target = self._target(peer, plan, hello.worker, decode)
             reader = Reader(identity, hello.name, claimant, plan, contract, target)
             self._links[reader] = self._linked_to(reader, hello.card, decode)
@@ -117,7 +103,7 @@ class ReaderPeers:
             del self._all[reader.identity]
         if (links := self._links.pop(reader, None)) is not None:
             links.prepared.release()
-            self._left.add(links.peer)
+            self._endpoint.left.add(links.peer)
 
     def reach(self, reader: Reader) -> None:
         """Meet a decode worker's memory again, if its connection in the transport broke.
@@ -125,23 +111,27 @@ class ReaderPeers:
         Raises NotBegunError while writes by the connection before have not ended.
         """
         if (links := self._links.get(reader)) is not None:
-            reach(self._transport, links.peer, links.metadata)
+            reach(self._endpoint.transport, links.peer, links.metadata)
 
     def linked(self) -> set[str]:
         """The transport's names of those that are written to."""
         return {links.peer for links in self._links.values()}
 
+    def _send_at_once(self, reader: Reader, message: msgspec.Struct) -> None:
+        """What was written can be copied there while the next piece is written."""
+        self._send(reader, message)
+        self._flush()
+
     def _target(self, peer: str, plan: Plan, worker: int, decode: Geometry) -> WriteTarget:
         blocks = shape.logical_blocks(decode, plan.decode, worker)
-        return WriteTarget(peer, RequestRules(plan), DemandRules(plan, worker), self._pool.blocks, blocks)
+        return WriteTarget(peer, RequestRules(plan), DemandRules(plan, worker), self._endpoint.pool.blocks, blocks)
 
     def _linked_to(self, reader: Reader, card: WorkerCard, decode: Geometry) -> PushLinks:
         assert reader.target is not None
         plan, peer = reader.plan, reader.target.peer
-        stage = PeerStage(ReaderControl(reader, self._send, self._flush), card.stage)
-        workers, geometries = (self._pool.worker, reader.claimant.worker), (self._pool.geometry, decode)
-        ends = PreparedLink(*workers, peer, True, *geometries, stage=self._stage, peer_stage=stage)
-        prepared = PreparedLinks(lambda layers: link(plan, replace(ends, layers=layers), self._transport))
+        stage = PeerStage(partial(self._send, reader), partial(self._send_at_once, reader), card.stage)
+        workers = self._endpoint.worker, reader.claimant.worker
+        prepared = self._endpoint.links(plan, workers, peer, decode, stage, push=True)
         return PushLinks(peer, card.metadata, prepared, stage)
 
 

@@ -40,6 +40,28 @@ class Send(Output, frozen=True, eq=False):
     droppable: bool = False
 
 
+class Move(Output, frozen=True, eq=False):
+    """Move these runs by pair, in all layers or some. After the `last` ones no more come.
+
+    The `key` is a LoadPart of what decode reads, or the WriteKey of what prefill writes.
+    """
+
+    key: Any
+    layers: Layers | None
+    runs: Mapping[str, Runs]
+    last: bool
+
+
+class Stop(Output, frozen=True, eq=False):
+    """Post nothing more of what has this `key`. It is `settled` when nothing of it touches blocks here any more.
+
+    If the peer's processes are `dead`, what is in progress to them is not waited for.
+    """
+
+    key: Any
+    dead: bool = False
+
+
 @dataclass(slots=True, eq=False)
 class Outputs:
     """What a core's state has collected: what is to be done, and what messages were taken for."""
@@ -70,15 +92,6 @@ class Foresee(Output, frozen=True, eq=False):
     runs: Mapping[str, Runs]
 
 
-class Move(Output, frozen=True, eq=False):
-    """Read these runs by pair of a part, in all layers or some. After the `last` one no more come."""
-
-    part: LoadPart
-    layers: Layers | None
-    runs: Mapping[str, Runs]
-    last: bool
-
-
 class AskWrite(Output, frozen=True, eq=False):
     """Ask a prefill worker to write a request."""
 
@@ -98,12 +111,6 @@ class Sum(Output, frozen=True, eq=False):
     """Compute the checksums of what came from a prefill worker."""
 
     load: Load
-    part: LoadPart
-
-
-class Stop(Output, frozen=True, eq=False):
-    """Post nothing more of a part: it is given up. It is `settled` when nothing of it can be written any more."""
-
     part: LoadPart
 
 
@@ -150,23 +157,6 @@ class WriteFailed(Output, frozen=True, eq=False):
     key: WriteKey
     error: KvplanError
     ends: bool
-
-
-class MoveWrite(Output, frozen=True, eq=False):
-    """Write these runs by pair, in all layers or some. After the `last` ones no more come."""
-
-    key: WriteKey
-    layers: Layers | None
-    runs: Mapping[str, Runs]
-    last: bool
-
-
-class StopWrite(Output, frozen=True, eq=False):
-    """Post nothing more of a write. It is `settled` when nothing of it reads blocks here."""
-
-    key: WriteKey
-    # The peer's processes have ended: what is in progress to them is not waited for.
-    dead: bool = False
 
 
 class Pass(Output, frozen=True, eq=False):

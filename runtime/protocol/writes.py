@@ -11,7 +11,7 @@ from kvplan.plan.request import Request
 from kvplan.runtime.control.messages import Failed, Stopped, WriteRequest, Written, unpack
 from kvplan.runtime.errors import LeaseError, PeerLostError, TransferError, cause_text
 from kvplan.runtime.machine import StateMachine
-from kvplan.runtime.protocol.effects import MoveWrite, StopWrite, WriteFailed, WriteKey
+from kvplan.runtime.protocol.effects import Move, Stop, WriteFailed, WriteKey
 from kvplan.runtime.protocol.prefill_state import PrefillState
 from kvplan.runtime.protocol.readers import Reader, WriteTarget
 from kvplan.runtime.protocol.source import SourceRequest
@@ -141,7 +141,7 @@ class RequestWrites:
         for write in [write for write in self if write.reader.name == engine]:
             self._stop(write)
             if write.phase is WritePhase.ENDED:
-                self._state.out.append(StopWrite(write.key, dead=True))
+                self._state.out.append(Stop(write.key, dead=True))
 
     def advance(self) -> None:
         """Hand over what is computed. What is not promised any more is not written on.
@@ -168,7 +168,7 @@ class RequestWrites:
         if (write := self._all.get(key)) is not None:
             self._break(write, cause)
 
-    def settled(self, key: WriteKey, *, lost: bool, under_way: bool = False) -> None:
+    def settled(self, key: WriteKey, lost: bool, under_way: bool = False) -> None:
         """Nothing of a write that was stopped reads blocks here any more. What it sent may be `under_way` to the peer.
 
         `lost` says that its connection broke, so that what was sent may still land.
@@ -228,7 +228,7 @@ class RequestWrites:
             return
         write.on(WriteEvent.STOPPED)
         if write.begun:
-            self._state.out.append(StopWrite(write.key))
+            self._state.out.append(Stop(write.key))
         else:
             self._settle(write)
 
@@ -256,7 +256,7 @@ def wanted(target: WriteTarget, asked: WriteRequest, source: SourceRequest) -> R
     return target.rules.check(request, target.prefill_blocks, target.decode_blocks, fed=opened is not None)
 
 
-def next_moves(write: RequestWrite, worker: int) -> Iterator[MoveWrite]:
+def next_moves(write: RequestWrite, worker: int) -> Iterator[Move]:
     """What of a write is computed, and was not handed over yet. Raises what says that a chunk does not fit."""
     if write.source.tokens is None:
         if write.source.whole and not write.taken:
@@ -270,18 +270,18 @@ def next_moves(write: RequestWrite, worker: int) -> Iterator[MoveWrite]:
             yield move
 
 
-def _whole(write: RequestWrite, worker: int) -> MoveWrite:
+def _whole(write: RequestWrite, worker: int) -> Move:
     demand = write.target.demands.demand(write.request)
-    return MoveWrite(write.key, None, demand.of(_shard(write, worker)), last=True)
+    return Move(write.key, None, demand.of(_shard(write, worker)), last=True)
 
 
-def _chunk(write: RequestWrite, offered: Chunk, worker: int) -> MoveWrite | None:
+def _chunk(write: RequestWrite, offered: Chunk, worker: int) -> Move | None:
     plan = write.reader.plan
     chunk = chunks.received(plan, write.request, offered, write.target.prefill_blocks, write.cover)
     if chunk is None:
         return None
     wanted = chunks.part(plan, write.reader.claimant.worker, write.request, chunk, worker)
-    return MoveWrite(write.key, chunk.layers, wanted.of(_shard(write, worker)), chunk.last)
+    return Move(write.key, chunk.layers, wanted.of(_shard(write, worker)), chunk.last)
 
 
 def _shard(write: RequestWrite, worker: int) -> int:

@@ -41,7 +41,8 @@ class LentPiece:
 class LentPieces:
     """The pieces for which one peer asked, by number. It writes them, or reads them where they are `packed`.
 
-    `say` tells it something. What cannot be lent or copied is told to `failed`, with the request.
+    `say` tells it something. What cannot be lent or copied is told to `failed`, with the request. They are `left` once
+    all of them are given up.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class LentPieces:
         say: Callable[[msgspec.Struct], None],
         failed: Callable[[str, Exception], None],
     ) -> None:
-        self.say, self._failed = say, failed
+        self.say, self._failed, self.left = say, failed, False
         self._stage, self._images, self._peer, self._packed = stage, images, peer, packed
         self._pieces: dict[int, LentPiece] = {}
 
@@ -112,6 +113,7 @@ class LentPieces:
 
     def leave(self, request: str | None = None) -> None:
         """A request is given up, or all of them: nothing is copied any more that has not begun."""
+        self.left = self.left or request is None
         for piece in self._pieces.values():
             if request in (None, piece.request):
                 piece.leave()

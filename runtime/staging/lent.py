@@ -8,9 +8,7 @@ of what was asked for, whatever becomes of it, and only when no read or write of
 from __future__ import annotations
 
 import itertools
-from typing import Protocol
-
-import msgspec
+from collections.abc import Callable
 
 from kvplan.plan.layers import Layers
 from kvplan.runtime.control.messages import AskBuffer, ReturnBuffer, WirePart, pack_runs
@@ -22,20 +20,17 @@ from kvplan.runtime.staging.staged import StagedPiece
 MOST_ASKED = 2 * SHARE
 
 
-class StageControl(Protocol):
-    """How the worker whose stage it is is spoken to."""
-
-    def say(self, message: msgspec.Struct) -> None: ...
-
-    def send(self, message: msgspec.Struct) -> bool: ...
-
-
 class PeerStage:
-    """A peer's stage as who moves bytes through it knows it, with buffers of `buffer_bytes`; 0 for none."""
+    """A peer's stage as who moves bytes through it knows it, with buffers of `buffer_bytes` bytes; 0 for none.
 
-    def __init__(self, control: StageControl, buffer_bytes: int) -> None:
+    The peer is asked by `say`, which raises what keeps it from being asked, and is told by `tell` what is given back.
+    """
+
+    def __init__(
+        self, say: Callable[[AskBuffer], object], tell: Callable[[ReturnBuffer], object], buffer_bytes: int
+    ) -> None:
         self.buffer_bytes = buffer_bytes
-        self._control, self._numbers = control, itertools.count()
+        self._say, self._tell, self._numbers = say, tell, itertools.count()
         self._queue: dict[LentMove, None] = {}
         self._asked: dict[int, LentMove] = {}
         self._kept = 0
@@ -59,7 +54,7 @@ class PeerStage:
             return None
         del self._queue[move]
         number = next(self._numbers)
-        self._control.say(move.question(number))
+        self._say(move.question(number))
         self._asked[number] = move
         return number
 
@@ -80,7 +75,7 @@ class PeerStage:
         """Nothing moves a piece that was asked for any more. All of it was `moved` or not; it was `kept` or not."""
         self._kept -= kept
         if self._asked.pop(number, None) is not None:
-            self._control.send(ReturnBuffer(request, number, moved))
+            self._tell(ReturnBuffer(request, number, moved))
 
 
 class LentMove:

@@ -102,13 +102,6 @@ class Slice:
         return not self.touching
 
 
-def close_settled(slices: list[Slice]) -> None:
-    """Close slices that were left and can touch nothing any more; the others stay in the list."""
-    for slice_ in [slice_ for slice_ in slices if slice_.settled()]:
-        slices.remove(slice_)
-        slice_.executor.close(slice_)
-
-
 # What was cut of which link, which way each of its reads was to go.
 Foreseen = tuple[PreparedLink | None, tuple[bool, ...], list[Slice]]
 NOTHING_FORESEEN: Foreseen = (None, (), [])
@@ -203,8 +196,9 @@ class ExecutorContext:
 class TransferExecutor:
     """Bytes of one request between here and one peer.
 
-    A slice that cannot be moved is told to `fail`, whose owner calls `stop`: nothing is posted after that. `complete`
-    says that all that there is to move was added. `meter` counts what is moved.
+    A slice that cannot be moved is told to `fail`, whose owner calls `stop`. Nothing is posted once it is `stopped`;
+    slices that are in progress then are `left`. `complete` says that all that there is to move was added. `meter`
+    counts what is moved.
     """
 
     def __init__(
@@ -216,7 +210,8 @@ class TransferExecutor:
         meter: Meter | None = None,
     ) -> None:
         self.request, self.peer, self.meter = request, peer, meter or Meter()
-        self.complete = False
+        self.complete = self.stopped = False
+        self.left = list[Slice]()
         self._context, self.fail = context, on_failure
         self._slices: dict[int, Slice] = {}
         # Which reads were staged then, and the slices.
@@ -239,7 +234,8 @@ class TransferExecutor:
 
     @property
     def under_way(self) -> bool:
-        return any(slice_.stage in BEGUN for slice_ in self._slices.values())
+        """Whether anything may still be moved, also after it was given up."""
+        return bool(self.left) or any(slice_.stage in BEGUN for slice_ in self._slices.values())
 
     def add(self, link: PreparedLink, runs: Mapping[str, Runs]) -> None:
         """Move these runs by pair, too. Raises LimitError."""
@@ -299,18 +295,24 @@ class TransferExecutor:
             self._try(slice_.staged.ready)
 
     def stop(self) -> list[Slice]:
-        """Give up: nothing more is posted. Returns the slices that are still in progress: `close` each when settled."""
+        """Give up: nothing more is posted. Returns the slices that are `left`, still in progress, until they settle."""
+        self.stopped = True
         self._context.admission.drop_request(self.request, self.peer)
-        for slice_ in self._slices.values():
+        stopped, self._slices, self._foreseen = list(self._slices.values()), {}, NOTHING_FORESEEN
+        for slice_ in stopped:
             if slice_.staged is not None:
                 slice_.staged.leave()
-        left = [slice_ for slice_ in self._slices.values() if slice_.touching]
-        for slice_ in self._slices.values():
-            if slice_ not in left:
+        self.left += [slice_ for slice_ in stopped if slice_.touching]
+        for slice_ in stopped:
+            if not slice_.touching:
                 self.close(slice_)
-        self._slices.clear()
-        self._foreseen = NOTHING_FORESEEN
-        return left
+        return self.left
+
+    def settle(self) -> None:
+        """Close what was left and can touch nothing any more."""
+        for slice_ in [slice_ for slice_ in self.left if slice_.settled()]:
+            self.left.remove(slice_)
+            self.close(slice_)
 
     @property
     def transport(self) -> Transport:

@@ -455,12 +455,12 @@ class World:
             case effects.AskWrite():
                 self._decode_says(Send(output.part.peer, write_request(output.load.request)), known=True)
             case effects.Move():
-                copying = _of(self.reads, output.part)
+                copying = _of(self.reads, output.key)
                 copying.pieces += [output.runs] if output.runs else []
                 copying.last = output.last
                 self._end_if_over(copying)
             case effects.Stop():
-                copying = _of(self.reads, output.part)
+                copying = _of(self.reads, output.key)
                 copying.stopped = True
                 self._end_if_over(copying)
             case effects.Ended():
@@ -483,11 +483,11 @@ class World:
                     self.prefill.readers.unsent(output.peer, output.message, BROKEN)
             case effects.Reply():
                 self.line.down.append(output.message)
-            case effects.MoveWrite():
+            case effects.Move():
                 copying = _of(self.writes, output.key)
                 copying.pieces += [output.runs] if output.runs else []
                 copying.last = output.last
-            case effects.StopWrite():
+            case effects.Stop():
                 copying = _of(self.writes, output.key)
                 copying.stopped = True
                 if not copying.pieces:

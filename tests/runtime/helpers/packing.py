@@ -24,7 +24,7 @@ class PackingPeer:
             self._own.open()
         self._reader = Reader(b"d", "decode", Claimant("run", "", ours), world.plan, frozenset())
         self._packs = PagePacks(world.pools[0][theirs], self._own, world.agents[0][theirs], self._tell)
-        self.stage = PeerStage(self, self._own.buffer_bytes)
+        self.stage = PeerStage(self.say, self.send, self._own.buffer_bytes)
         self._said = list[Lent]()
 
     def say(self, message: msgspec.Struct) -> None:
@@ -63,7 +63,7 @@ class LendingPeer:
             self._own.open()
         images = AskedImages(world.plan, world.pools[1][ours], self._own, theirs, push=True)
         self._unpacks = LentPieces(self._own, images, "p", packed=False, say=self.say, failed=_failed)
-        self.stage, self._said = PeerStage(self, self._own.buffer_bytes), list[Lent]()
+        self.stage, self._said = PeerStage(self.say, self.send, self._own.buffer_bytes), list[Lent]()
 
     def say(self, message: msgspec.Struct) -> None:
         """The writer asks, or is told that it was lent a buffer, which it hears later."""

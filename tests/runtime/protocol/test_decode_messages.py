@@ -44,7 +44,7 @@ def test_a_read_is_claimed_moved_told_and_done() -> None:
     assert [one.part for one in rig.of(effects.Foresee)] == [part]
     rig.claimed(part)
     (move,) = rig.of(effects.Move)
-    assert (move.part, move.layers, move.last, sorted(move.runs)) == (part, None, True, ["kv", "state"])
+    assert (move.key, move.layers, move.last, sorted(move.runs)) == (part, None, True, ["kv", "state"])
     rig.tell(rig.core.read, part)
     assert rig.told() == [wire.Done("r", PIN, load.attempt)], "its last copies are made while prefill is told"
     assert rig.hear(wire.Confirmed("r", load.attempt)) == "confirmed"
@@ -258,7 +258,7 @@ def test_a_deadline_may_be_reached_and_not_passed() -> None:
     assert not load.ended
     rig.tick(0.1)
     assert isinstance(load.error, errors.DeadlineError)
-    assert [one.part for one in rig.of(effects.Stop)] == [part]
+    assert [one.key for one in rig.of(effects.Stop)] == [part]
 
 
 def test_a_deadline_says_that_bytes_are_still_being_copied() -> None:

@@ -20,7 +20,7 @@ from kvplan.runtime import errors
 from kvplan.runtime.control import messages as wire
 from kvplan.runtime.control.messages import Claim, ClaimAnswers, Claimed, Done, Leave, Offer, WriteRequest, pack
 from kvplan.runtime.protocol import effects
-from kvplan.runtime.protocol.effects import Free, MoveWrite, Output, Send, StopWrite, WriteKey
+from kvplan.runtime.protocol.effects import Free, Move, Output, Send, Stop, WriteKey
 from kvplan.runtime.protocol.prefill import PrefillCore
 from kvplan.runtime.protocol.readers import Reader
 from kvplan.runtime.transfer.chunks import Chunk
@@ -93,10 +93,10 @@ class Fuzz:
         self.one_answer_a_claim(given, outputs)
         for one in outputs:
             self.counts[type(one).__name__] += 1
-            if isinstance(one, MoveWrite):
-                assert one.key not in self.stopped, "nothing is posted after StopWrite"
+            if isinstance(one, Move):
+                assert one.key not in self.stopped, "nothing is posted after Stop"
                 self.moving[one.key] = next(w.source.pin for w in self.bench.core.writes if w.key == one.key)
-            elif isinstance(one, StopWrite):
+            elif isinstance(one, Stop):
                 self.stopped.add(one.key)
             elif isinstance(one, effects.Compare):
                 self.comparing.append(one)

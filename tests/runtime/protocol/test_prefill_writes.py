@@ -43,7 +43,7 @@ def phases(bench: Bench) -> list[str]:
 
 def refused(bench: Bench, who: Any = A) -> str:
     """Why a reader was not written to, of which nothing was begun."""
-    assert not [one for one in bench.outputs if isinstance(one, effects.MoveWrite)]
+    assert not [one for one in bench.outputs if isinstance(one, effects.Move)]
     (failed,) = [one for one in bench.said(who) if isinstance(one, Failed)]
     return f"{failed.code} {failed.message}"
 
@@ -53,7 +53,7 @@ def test_what_is_held_is_moved_in_the_step_in_which_it_is_asked_for(bench: Bench
     bench.claim(A)
     bench.outputs.clear()
     bench.want(A)
-    (move,) = bench.take(effects.MoveWrite)
+    (move,) = bench.take(effects.Move)
     assert (move.key, move.layers, sorted(move.runs), move.last) == (KEY, None, ["kv", "state"], True)
     bench.tell(bench.core.writes.moved, KEY, 64)
     assert bench.said(A) == [Written("r", pin, 64)]
@@ -67,11 +67,11 @@ def test_chunks_are_moved_when_they_are_computed(bench: Bench) -> None:
     bench.offer((4, END), last=True)
     bench.claim(A, streamed=True)
     bench.want(A)
-    assert bench.take(effects.MoveWrite) == []
+    assert bench.take(effects.Move) == []
     for computed, want in ((1, [False]), (1, []), (2, [True])):
         bench.tell(bench.core.computed, "r", computed)
         bench.round()
-        assert [move.last for move in bench.take(effects.MoveWrite)] == want
+        assert [move.last for move in bench.take(effects.Move)] == want
 
 
 def test_a_whole_request_is_moved_once_and_when_it_is_computed(bench: Bench) -> None:
@@ -81,7 +81,7 @@ def test_a_whole_request_is_moved_once_and_when_it_is_computed(bench: Bench) -> 
     for computed, moves in ((0, 0), (1, 1), (1, 0)):
         bench.tell(bench.core.computed, "r", computed)
         bench.round()
-        assert len(bench.take(effects.MoveWrite)) == moves
+        assert len(bench.take(effects.Move)) == moves
 
 
 def test_what_is_wanted_is_counted_by_what_becomes_of_it(bench: Bench) -> None:
@@ -99,7 +99,7 @@ def test_nothing_is_written_on_when_the_lease_ran_out_meanwhile(bench: Bench) ->
     bench.tell(bench.core.expire)
     assert not [one for one in bench.outputs if isinstance(one, effects.Free)], "it is being written from"
     bench.round()
-    assert [one.key for one in bench.outputs if isinstance(one, effects.StopWrite)] == [KEY]
+    assert [one.key for one in bench.outputs if isinstance(one, effects.Stop)] == [KEY]
     assert "its lease ran out while pin" in bench.said(A)[-1].message
     bench.tell(bench.core.writes.settled, KEY, lost=False)
     assert [one.released.why for one in bench.take(effects.Free)] == ["expired"]
@@ -179,7 +179,7 @@ def test_who_cannot_be_reached_is_told_so(bench: Bench) -> None:
 def test_who_leaves_is_told_when_nothing_is_under_way_and_whether_it_may_still_land(bench: Bench, lost: bool) -> None:
     writing(bench)
     bench.tell(bench.core.inbox.hear, A, Leave("r"))
-    assert [one.key for one in bench.outputs if isinstance(one, effects.StopWrite)] == [KEY]
+    assert [one.key for one in bench.outputs if isinstance(one, effects.Stop)] == [KEY]
     assert (bench.said(A), phases(bench)) == ([], ["ENDED"])
     bench.tell(bench.core.writes.settled, KEY, lost=lost)
     assert (bench.said(A), phases(bench)) == ([Stopped("r", lost)], [])
@@ -208,7 +208,7 @@ def test_another_workers_leave_stops_no_write(bench: Bench) -> None:
 def test_a_reader_that_is_dropped_ends_its_own_writes(bench: Bench) -> None:
     writing(bench, A, B)
     bench.tell(bench.core.inbox.hear, B, Bye())
-    assert [one.key for one in bench.take(effects.StopWrite)] == [effects.WriteKey(B, "r")]
+    assert [one.key for one in bench.take(effects.Stop)] == [effects.WriteKey(B, "r")]
 
 
 def test_requests_whose_connection_broke_are_remembered_up_to_a_number(
@@ -241,7 +241,7 @@ def test_stopped_is_said_once_all_that_was_given_up_is_over(bench: Bench) -> Non
 def test_a_request_that_ends_ends_what_is_written_of_it(bench: Bench) -> None:
     writing(bench)
     bench.withdraw()
-    assert [one.key for one in bench.outputs if isinstance(one, effects.StopWrite)] == [KEY]
+    assert [one.key for one in bench.outputs if isinstance(one, effects.Stop)] == [KEY]
     assert [type(one) for one in bench.said(A)] == [Failed, Failed]
     assert phases(bench) == ["ENDED"]
     bench.tell(bench.core.inbox.hear, A, Leave("r"))
@@ -254,7 +254,7 @@ def test_a_request_that_ends_ends_what_is_written_of_it(bench: Bench) -> None:
 def test_a_dropped_engine_pins_what_is_written_to_it_unless_it_is_dead(bench: Bench, dead: bool) -> None:
     writing(bench)
     bench.tell(bench.core.drop_engine, "decode", dead=dead)
-    assert {(one.key, one.dead) for one in bench.take(effects.StopWrite)} == {(KEY, False), (KEY, dead)}
+    assert {(one.key, one.dead) for one in bench.take(effects.Stop)} == {(KEY, False), (KEY, dead)}
     if dead:
         bench.tell(bench.core.writes.settled, KEY, lost=False, under_way=True)
     bench.now = LEASE

@@ -173,7 +173,7 @@ def test_reads_under_way_keep_their_blocks_and_their_peer() -> None:
     (part,) = load.parts
     rig.claimed(part, PIN)
     rig.fail(load, errors.CancelledTransferError("cancelled"))
-    assert [one.part for one in rig.of(Stop)] == [part]
+    assert [one.key for one in rig.of(Stop)] == [part]
     rig.tick(50)
     assert (kept(rig), rig.core.loads.quarantine.busy()) == ([3, 4, 5], {"p0"})
     rig.tell(rig.core.settled, part)

@@ -187,8 +187,7 @@ def test_a_writer_has_a_bounded_number_of_pieces(made: World, monkeypatch: pytes
 def test_a_buffer_that_is_lent_to_another_request_is_not_taken() -> None:
     """Numbers of pieces are those of one who asks, and begin anew with the next."""
     said = list[Any]()
-    control: Any = SimpleNamespace(say=said.append, send=said.append)
-    stage = PeerStage(control, 1 << 20)
+    stage = PeerStage(said.append, said.append, 1 << 20)
     piece: Any = SimpleNamespace(parts=())
     move = LentMove(stage, piece, "r", None)
     assert not move.ready()

@@ -1,0 +1,197 @@
+"""Mover: moves the bytes of transfers between here and peers, and says what came of each. It knows no phases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, TypeVar
+
+from kvplan.plan.layers import Layers
+from kvplan.plan.types import Runs
+from kvplan.runtime.ops.metrics import Counters
+from kvplan.runtime.transfer.executor import ExecutorContext, TransferExecutor
+from kvplan.runtime.transfer.meter import Meter
+from kvplan.runtime.transfer.posts import over
+from kvplan.runtime.transfer.prepare import PreparedLinks
+from kvplan.runtime.transport.base import TransferHandle, is_lost
+
+K = TypeVar("K", bound=Hashable)
+
+
+class MoveEnds(NamedTuple):
+    """What a transfer moves bytes between: of which `request`, limited with those of which `client`, to which `peer`.
+
+    The transport knows that name. `meter` counts what is moved over `links`.
+    """
+
+    request: str
+    client: str
+    peer: str
+    links: PreparedLinks
+    meter: Meter
+
+
+@dataclass(frozen=True, slots=True)
+class MoveResults(Generic[K]):
+    """Who is told what came of each transfer.
+
+    `broken`: something cannot be moved, and nothing more of it is posted. `moved`: all of it is in its place, so many
+    bytes. `settled`: nothing of what was stopped touches memory here any more; `lost` says that its connection broke,
+    so that what was sent may still land, `under_way` that it goes to a peer that is dead. `read`, once: the wire has
+    copied all of it, and a copy from the stage may still be in progress.
+    """
+
+    broken: Callable[[K, Exception], object]
+    moved: Callable[[K, int], object]
+    settled: Callable[[K, bool, bool], object]
+    read: Callable[[K], object] = lambda key: None
+
+
+@dataclass(slots=True, eq=False)
+class Moving:
+    """The bytes of one transfer with the `peer` of the transport, all `read` by the wire or not.
+
+    `buried` handles go to a peer that is dead: nobody waits for them before blocks are free, which was `told`.
+    """
+
+    peer: str
+    executor: TransferExecutor
+    read: bool = False
+    lost: bool = False
+    told: bool = False
+    buried: list[TransferHandle] = field(default_factory=list)
+
+    def bury(self) -> None:
+        for slice_ in self.executor.left:
+            self.buried += [handle for handle in slice_.handles if handle is not None]
+            slice_.handles = []
+
+    def settle(self, push: bool) -> None:
+        """Close what can touch nothing any more."""
+        self.executor.settle()
+        self.lost = self.lost or (push and self._lingers())
+        self.buried = [handle for handle in self.buried if not over(self.peer, handle)]
+
+    def _lingers(self) -> bool:
+        """Whether what was sent may land when nothing of it is in progress any more: its connection broke.
+
+        A post that failed is over once its peer is lost, which nobody knows any more when that was met again.
+        """
+        left = self.executor.left
+        failed = any(handle is None or handle.failed for slice_ in left for handle in slice_.handles)
+        return failed or (not left and is_lost(self.executor.transport, self.peer))
+
+
+class Mover(Generic[K]):
+    """All that a worker reads, or with `push` writes, by key. `ends` are what a key is moved between."""
+
+    def __init__(
+        self,
+        context: ExecutorContext,
+        counters: Counters,
+        push: bool,
+        ends: Callable[[K], MoveEnds],
+        results: MoveResults[K],
+    ) -> None:
+        self._context, self._counters, self._push = context, counters, push
+        self._ends, self._results = ends, results
+        self._all: dict[K, Moving] = {}
+
+    @property
+    def touching(self) -> bool:
+        """Whether bytes may be on their way now, by the wire or from the stage."""
+        # Not what is left of those that are stopped: it may be waited for as long as a peer is frozen.
+        return any(moving.executor.touching for moving in self._all.values())
+
+    def under_way(self, key: K) -> bool:
+        """Whether anything of a transfer may still move."""
+        return key in self._all and self._all[key].executor.under_way
+
+    def left(self, key: K) -> int:
+        """Slices of a transfer that was stopped that may still move."""
+        return len(self._all[key].executor.left) if key in self._all else 0
+
+    def busy(self) -> set[str]:
+        """The peers that something is in progress with."""
+        return {moving.peer for moving in self._all.values() if moving.executor.under_way or moving.buried}
+
+    def foresee(self, key: K, runs: Mapping[str, Runs]) -> None:
+        """Prepare what will probably be moved in one piece."""
+        try:
+            self._moving(key).executor.foresee(self._ends(key).links.of(None), runs)
+        except Exception as error:
+            self._break(key, error)
+
+    def move(self, key: K, layers: Layers | None, runs: Mapping[str, Runs], *, last: bool) -> None:
+        """Move these runs by pair, in all layers or some. After the `last` ones no more come."""
+        moving = self._moving(key)
+        try:
+            if runs and not moving.executor.stopped:
+                moving.executor.add(self._ends(key).links.of(layers), runs)
+        except Exception as error:
+            self._break(key, error)
+        moving.executor.complete = last
+
+    def stop(self, key: K, *, dead: bool = False) -> None:
+        """Post nothing more of a transfer. What is in progress to a peer that is `dead` is not waited for."""
+        if (moving := self._all.get(key)) is None:
+            self._results.settled(key, False, False)
+            return
+        moving.executor.stop()
+        if dead:
+            moving.bury()
+        # The transport may learn in its next step only that the connection of a write is lost.
+        if not self._push:
+            self._settle(key, moving)
+
+    def step(self) -> None:
+        """Follow what moves."""
+        for key, moving in list(self._all.items()):
+            if not moving.executor.stopped:
+                moving.executor.step()
+            if moving.executor.stopped:
+                self._settle(key, moving)
+            else:
+                self._follow(key, moving)
+
+    def _moving(self, key: K) -> Moving:
+        if key not in self._all:
+            request, client, peer, _, meter = self._ends(key)
+            executor = TransferExecutor(request, client, self._context, lambda error: self._break(key, error), meter)
+            self._all[key] = Moving(peer, executor)
+        return self._all[key]
+
+    def _break(self, key: K, error: Exception) -> None:
+        self._all[key].executor.stop()
+        self._results.broken(key, error)
+
+    def _follow(self, key: K, moving: Moving) -> None:
+        executor = moving.executor
+        if not moving.read and executor.read:
+            moving.read = True
+            self._count(executor.meter)
+            if not executor.done:
+                self._results.read(key)
+        if executor.done:
+            del self._all[key]
+            if self._push:
+                # What is read counts when its request is done.
+                self._counters.add("moved_bytes", executor.meter.moved, direction="write")
+            self._results.moved(key, executor.meter.moved)
+
+    def _count(self, meter: Meter) -> None:
+        self._counters.add("posts", meter.descriptors)
+        self._counters.add("spans", meter.spans)
+        if meter.staged:
+            self._counters.add("staged_bytes", meter.staged, direction="write" if self._push else "read")
+
+    def _settle(self, key: K, moving: Moving) -> None:
+        moving.settle(self._push)
+        if moving.executor.left:
+            return
+        if not moving.buried:
+            del self._all[key]
+            self._results.settled(key, moving.lost, False)
+        elif not moving.told:
+            moving.told = True
+            self._results.settled(key, moving.lost, True)
