@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Generic, TypeVar
 
@@ -20,16 +20,9 @@ class ChecksumThread(Generic[K, V]):
     def __len__(self) -> int:
         return len(self._futures)
 
-    def __iter__(self) -> Iterator[K]:
-        return iter(list(self._futures))
-
     def start(self, key: K, call: Callable[[], V]) -> None:
         self._futures[key] = future = Future[V]()
         self._thread.submit(_run, future, call)
-
-    def take(self, key: K) -> V | None:
-        """What came of a call, once; None while that is not known. Raises what the call raised."""
-        return self._futures.pop(key).result() if self._futures[key].done() else None
 
     def take_all(self) -> list[V]:
         """What came of all calls that have ended. Raises what one of them raised."""

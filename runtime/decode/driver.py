@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, ParamSpec
 
 from kvplan.plan import planes as names
 from kvplan.plan.errors import KvplanError, RequestError
 from kvplan.plan.request import Request
+from kvplan.runtime.checksum.background import ChecksumThread
+from kvplan.runtime.checksum.checksum import EVERY, of_read
 from kvplan.runtime.control import messages as wire
+from kvplan.runtime.control.messages import Sums
 from kvplan.runtime.decode.engines import PrefillConnection, PrefillEngine, PrefillEngines
-from kvplan.runtime.decode.mover import LoadMover
 from kvplan.runtime.decode.transfer import Transfer
+from kvplan.runtime.decode.unpacks import PageUnpacks
 from kvplan.runtime.endpoint import Endpoint
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops.metrics import Counters, MessageKind
@@ -20,12 +24,13 @@ from kvplan.runtime.protocol import effects
 from kvplan.runtime.protocol.decode import DecodeCore
 from kvplan.runtime.protocol.effects import Output, Send
 from kvplan.runtime.protocol.load_table import accepted, write_request
-from kvplan.runtime.protocol.loads import KnownEngine, Load
+from kvplan.runtime.protocol.loads import KnownEngine, Load, LoadPart
 from kvplan.runtime.protocol.phases import Phase
 from kvplan.runtime.transfer import executor
 from kvplan.runtime.transfer.executor import ExecutorContext, Slice
 from kvplan.runtime.transfer.gather import IndexScratch
 from kvplan.runtime.transfer.limits import AdmissionQueue, Limits
+from kvplan.runtime.transfer.mover import MoveEnds, Mover, MoveResults
 from kvplan.runtime.transport.base import is_lost
 
 P = ParamSpec("P")
@@ -54,7 +59,16 @@ class DecodeDriver:
         self.core = core = DecodeCore(pool.side, pool.worker, pool.blocks, limits.requests, transport.lingers)
         self.admission = AdmissionQueue[Slice](limits)
         self.context = ExecutorContext(transport, self.admission, IndexScratch(), limits.slice_bytes, stage)
-        self.mover, self.ended = LoadMover(core, pool, self.context, stage, counters, engines.connection), ended
+        results: MoveResults[LoadPart] = MoveResults(
+            broken=core.loads.broken,
+            moved=lambda part, size: core.placed(part),
+            settled=lambda part, lost, under_way: core.settled(part),
+            read=core.read,
+        )
+        self.reads, self.ended = Mover[LoadPart](self.context, counters, False, self._ends, results), ended
+        self.unpacks = PageUnpacks(core, stage, engines.connection)
+        # Checksums that are being computed, or wait for that. They are to be closed when everything was stopped.
+        self.sums = ChecksumThread[LoadPart, tuple[LoadPart, Sums | Exception]]()
         self._transport, self._counters, self.engines = transport, counters, engines
         self._clock, self._lost, self._blocks = endpoint.clock, lost, pool.blocks
         self._block_bytes, self._probed = block_bytes(pool), float("-inf")
@@ -65,11 +79,11 @@ class DecodeDriver:
             effects.AskWrite: self._ask_write,
             effects.Ended: self._end,
             effects.EngineLost: self._losing.append,
-            effects.Foresee: self.mover.foresee,
-            effects.Move: self.mover.move,
-            effects.Buffer: self.mover.buffer,
-            effects.Sum: self.mover.sum,
-            effects.Stop: self.mover.stop,
+            effects.Foresee: lambda output: self.reads.foresee(output.part, output.runs),
+            effects.Move: lambda output: self.reads.move(output.key, output.layers, output.runs, last=output.last),
+            effects.Buffer: self.unpacks.buffer,
+            effects.Sum: lambda output: self.sums.start(output.part, partial(summed, pool, output)),
+            effects.Stop: self._stop,
         }
 
     def carry_out(self) -> None:
@@ -119,13 +133,15 @@ class DecodeDriver:
 
     def follow(self) -> None:
         """What came of everything that moves."""
-        self.mover.step()
+        self.reads.step()
+        self.unpacks.step()
+        for part, sums in self.sums.take_all():
+            self.core.summed(part, sums)
         self.carry_out()
 
     def tick(self, now: float) -> None:
         """What it is time for, now that all is said."""
-        if self.mover.foreseen:
-            self.mover.prepare()
+        self.reads.prepare()
         if self.core.loads.quarantine:
             self._probe(now)
         self.command(self.core.tick, now)
@@ -164,7 +180,8 @@ class DecodeDriver:
         # Only of engines that push anything is written: most decode workers need not look at every request.
         pushed = any(engine.push for engine in self.core.engines)
         parts = (part for load in self.core.loads.running.values() for part in load.parts) if pushed else ()
-        return self.mover.touching or any(part.writes and part.phase is Phase.MOVING for part in parts)
+        touching = self.reads.touching or self.unpacks.touching
+        return touching or any(part.writes and part.phase is Phase.MOVING for part in parts)
 
     def _send(self, send: Send) -> None:
         control = self.engines.connection(send.peer).control
@@ -175,6 +192,15 @@ class DecodeDriver:
             say(send.message)
         except KvplanError as error:
             self.core.unsent(send.peer, send.message, error)
+
+    def _ends(self, part: LoadPart) -> MoveEnds:
+        peer = part.peer.name
+        return MoveEnds(part.request, peer, peer, self.engines.connection(part.peer).links, part.meter)
+
+    def _stop(self, stop: effects.Stop) -> None:
+        self.sums.drop(stop.key)
+        if not self.unpacks.stop(stop.key):
+            self.reads.stop(stop.key)
 
     def _ask_write(self, ask: effects.AskWrite) -> None:
         peer, stage = ask.part.peer, self.context.stage
@@ -201,6 +227,17 @@ class DecodeDriver:
         silent = (peer for peer in quarantine.writers() if self.engines.connection(peer).control.broken() is not None)
         if gone := frozenset(peer for peer in silent if is_lost(self._transport, peer.name)):
             quarantine.gone(gone)
+
+
+def summed(pool: Pool, asked: effects.Sum) -> tuple[LoadPart, Sums | Exception]:
+    """The checksums of what came from a prefill worker, or why there are none."""
+    load, part = asked.load, asked.part
+    plan, sample = load.engine.pair.plan, load.sample or EVERY
+    try:
+        found = of_read(plan, part.worker, pool.worker, "decode", pool, load.request, sample)
+    except Exception as error:
+        return part, error
+    return part, tuple((*of, value) for of, value in sorted(found.items()))
 
 
 def block_bytes(pool: Pool) -> dict[int, int]:

@@ -151,7 +151,7 @@ class DecodeHalf(Half):
         self.met.drop_all(f"{self.name} {why}")
         self.driver.follow()
         self.driver.command(self.driver.core.fail_all, lambda who: TransferError(f"{who}: {self.name} {why}"))
-        self.driver.mover.sums.close()
+        self.driver.sums.close()
         self.met.settle()
 
     def end(self) -> None:

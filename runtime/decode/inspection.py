@@ -25,7 +25,7 @@ def inspected(worker: Inspection, driver: DecodeDriver, engines: PrefillEngines)
         peer_stages=tuple(_peer_stages(engines)),
         bytes_in_flight=driver.admission.in_flight(),
         slices=driver.context.inspected(),
-        checksums=len(driver.mover.sums),
+        checksums=len(driver.sums),
         engines=tuple(_engines(engines)),
         requests=tuple(_request(load, driver) for load in loads.running.values()),
         failed=tuple(_request(load, driver) for load in loads.quarantine),
@@ -57,5 +57,5 @@ def _request(load: Load, driver: DecodeDriver) -> RequestState:
 
 
 def _part(part: LoadPart, driver: DecodeDriver) -> PartState:
-    reads = driver.mover.reads.left(part)
+    reads = driver.reads.left(part)
     return PartState(part.worker, part.phase.name.lower(), part.pin, part.arrived, part.writes, reads)

@@ -62,7 +62,7 @@ class PrefillDriver:
         self.core, self.events = core, deque[LeaseEvent](maxlen=MOST_EVENTS)
         self.peers = ReaderPeers(endpoint, self.send, self._flush)
         self.packs = PagePacks(endpoint.pool, endpoint.stage, endpoint.transport, self.send)
-        results = MoveResults[WriteKey](core.writes.broken, core.writes.moved, core.writes.settled)
+        results: MoveResults[WriteKey] = MoveResults(core.writes.broken, core.writes.moved, core.writes.settled)
         self.mover = Mover[WriteKey](context, counters, True, self.peers.ends, results)
         self.watched = WatchedRequests()
         spoken = self.peers, self.packs, core.readers, self._carry_out

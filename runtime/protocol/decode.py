@@ -117,9 +117,11 @@ class DecodeCore:
         """Nothing that was handed over of a part that was stopped can be written any more."""
         part.settled = True
 
-    def summed(self, part: LoadPart, sums: Sums) -> None:
-        """The checksums of a part are computed."""
-        if (load := self.loads.of(part)) is not None:
+    def summed(self, part: LoadPart, sums: Sums | Exception) -> None:
+        """The checksums of a part are computed, or cannot be."""
+        if isinstance(sums, Exception):
+            self.loads.broken(part, sums)
+        elif (load := self.loads.of(part)) is not None:
             self.loads.or_fail(part, self.loads.tell_sums, load, part, sums)
 
     def tick(self, now: float) -> None:

@@ -96,6 +96,8 @@ class Mover(Generic[K]):
         self._context, self._counters, self._push = context, counters, push
         self._ends, self._results = ends, results
         self._all: dict[K, Moving] = {}
+        # What will probably be moved in one piece.
+        self._foreseen: dict[K, Mapping[str, Runs]] = {}
 
     @property
     def touching(self) -> bool:
@@ -116,14 +118,21 @@ class Mover(Generic[K]):
         return {moving.peer for moving in self._all.values() if moving.executor.under_way or moving.buried}
 
     def foresee(self, key: K, runs: Mapping[str, Runs]) -> None:
-        """Prepare what will probably be moved in one piece."""
-        try:
-            self._moving(key).executor.foresee(self._ends(key).links.of(None), runs)
-        except Exception as error:
-            self._break(key, error)
+        """Have `prepare` prepare these runs, unless they are to be moved before."""
+        self._foreseen[key] = runs
+
+    def prepare(self) -> None:
+        """Prepare what was foreseen. It is for when all else is said."""
+        foreseen, self._foreseen = self._foreseen, {}
+        for key, runs in foreseen.items():
+            try:
+                self._moving(key).executor.foresee(self._ends(key).links.of(None), runs)
+            except Exception as error:
+                self._break(key, error)
 
     def move(self, key: K, layers: Layers | None, runs: Mapping[str, Runs], *, last: bool) -> None:
         """Move these runs by pair, in all layers or some. After the `last` ones no more come."""
+        self._foreseen.pop(key, None)
         moving = self._moving(key)
         try:
             if runs and not moving.executor.stopped:
@@ -134,6 +143,7 @@ class Mover(Generic[K]):
 
     def stop(self, key: K, *, dead: bool = False) -> None:
         """Post nothing more of a transfer. What is in progress to a peer that is `dead` is not waited for."""
+        self._foreseen.pop(key, None)
         if (moving := self._all.get(key)) is None:
             self._results.settled(key, False, False)
             return

@@ -28,7 +28,7 @@ def disturbed(made: World, change: Callable[[World], None], monkeypatch: pytest.
             changes.pop()(made)
         return of_read(*arguments)
 
-    monkeypatch.setattr("kvplan.runtime.decode.mover.of_read", summed)
+    monkeypatch.setattr("kvplan.runtime.decode.driver.of_read", summed)
     return made.decode[0].submit(request, 20, checksum=sample)
 
 

@@ -123,7 +123,7 @@ def test_a_row_that_is_not_as_it_was_sent_is_found(
         prefill.rows.rows[50 * DIM * LEVELS * 4] ^= 1
         return of_read(*given)
 
-    monkeypatch.setattr("kvplan.runtime.decode.mover.of_read", summed)
+    monkeypatch.setattr("kvplan.runtime.decode.driver.of_read", summed)
     assert encoded_here(prefill, request("r", {"a": 100}, params))
 
 
