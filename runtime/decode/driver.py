@@ -134,14 +134,16 @@ class DecodeDriver:
     def follow(self) -> None:
         """What came of everything that moves."""
         self.reads.step()
-        self.unpacks.step()
+        if self.unpacks.parts:
+            self.unpacks.step()
         for part, sums in self.sums.take_all():
             self.core.summed(part, sums)
         self.carry_out()
 
     def tick(self, now: float) -> None:
         """What it is time for, now that all is said."""
-        self.reads.prepare()
+        if self.reads.foreseen:
+            self.reads.prepare()
         if self.core.loads.quarantine:
             self._probe(now)
         self.command(self.core.tick, now)
@@ -177,11 +179,13 @@ class DecodeDriver:
     @property
     def moving(self) -> bool:
         """Whether bytes may be on their way here."""
+        if self.reads.touching or any(not pieces.left for pieces in self.unpacks.parts.values()):
+            return True
         # Only of engines that push anything is written: most decode workers need not look at every request.
-        pushed = any(engine.push for engine in self.core.engines)
-        parts = (part for load in self.core.loads.running.values() for part in load.parts) if pushed else ()
-        touching = self.reads.touching or self.unpacks.touching
-        return touching or any(part.writes and part.phase is Phase.MOVING for part in parts)
+        if not any(engine.push for engine in self.core.engines):
+            return False
+        parts = (part for load in self.core.loads.running.values() for part in load.parts)
+        return any(part.writes and part.phase is Phase.MOVING for part in parts)
 
     def _send(self, send: Send) -> None:
         control = self.engines.connection(send.peer).control

@@ -23,40 +23,34 @@ class PageUnpacks:
 
     def __init__(self, core: DecodeCore, stage: Stage, connection: Callable[[PrefillPeer], PrefillConnection]) -> None:
         self._core, self._stage, self._connection = core, stage, connection
-        self._parts: dict[LoadPart, LentPieces] = {}
-
-    @property
-    def touching(self) -> bool:
-        """Whether bytes may be on their way now, by the wire or from the stage."""
-        # Parts that are stopped may be waited for as long as a peer is frozen.
-        return any(not pieces.left for pieces in self._parts.values())
+        self.parts: dict[LoadPart, LentPieces] = {}
 
     def buffer(self, buffer: Buffer) -> None:
         """A writer asks for a buffer for a piece, or returns one."""
         part, message = buffer.part, buffer.message
         if isinstance(message, AskBuffer):
             self._ask(buffer, message)
-        elif part in self._parts and self._parts[part].give_back(message.number, moved=message.moved):
+        elif part in self.parts and self.parts[part].give_back(message.number, moved=message.moved):
             self._core.returned(part, message.number)
 
     def stop(self, part: LoadPart) -> bool:
         """Copy nothing more of a part that has not begun. Whether anything of it was asked for."""
-        if part not in self._parts:
+        if part not in self.parts:
             return False
-        self._parts[part].leave()
-        self._unpack(part, self._parts[part])
+        self.parts[part].leave()
+        self._unpack(part, self.parts[part])
         return True
 
     def step(self) -> None:
         """Move on with every piece."""
-        for part, pieces in list(self._parts.items()):
+        for part, pieces in list(self.parts.items()):
             self._unpack(part, pieces)
 
     def _ask(self, buffer: Buffer, asked: AskBuffer) -> None:
         part = buffer.part
-        if part not in self._parts:
-            self._parts[part] = self._pieces(part)
-        pieces = self._parts[part]
+        if part not in self.parts:
+            self.parts[part] = self._pieces(part)
+        pieces = self.parts[part]
         try:
             wanted = pieces.wanted(asked)
             _check_written(asked.request, wanted, buffer.load.demand, part.peer.shard)
@@ -78,7 +72,7 @@ class PageUnpacks:
 
     def _fail(self, part: LoadPart, error: Exception) -> None:
         """Lend nothing more for a part, at once."""
-        self._parts[part].leave()
+        self.parts[part].leave()
         self._core.loads.broken(part, error)
 
     def _unpack(self, part: LoadPart, pieces: LentPieces) -> None:
@@ -89,7 +83,7 @@ class PageUnpacks:
             pieces.settle(touched=part.writes)
         if len(pieces):
             return
-        del self._parts[part]
+        del self.parts[part]
         (self._core.settled if pieces.left else self._core.placed)(part)
 
 

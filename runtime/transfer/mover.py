@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
 from kvplan.plan.layers import Layers
@@ -49,12 +50,12 @@ class MoveResults(Generic[K]):
 
 @dataclass(slots=True, eq=False)
 class Moving:
-    """The bytes of one transfer with the `peer` of the transport, all `read` by the wire or not.
+    """The bytes of one transfer between its `ends`, all `read` by the wire or not.
 
     `buried` handles go to a peer that is dead: nobody waits for them before blocks are free, which was `told`.
     """
 
-    peer: str
+    ends: MoveEnds
     executor: TransferExecutor
     read: bool = False
     lost: bool = False
@@ -70,7 +71,7 @@ class Moving:
         """Close what can touch nothing any more."""
         self.executor.settle()
         self.lost = self.lost or (push and self._lingers())
-        self.buried = [handle for handle in self.buried if not over(self.peer, handle)]
+        self.buried = [handle for handle in self.buried if not over(self.ends.peer, handle)]
 
     def _lingers(self) -> bool:
         """Whether what was sent may land when nothing of it is in progress any more: its connection broke.
@@ -79,7 +80,7 @@ class Moving:
         """
         left = self.executor.left
         failed = any(handle is None or handle.failed for slice_ in left for handle in slice_.handles)
-        return failed or (not left and is_lost(self.executor.transport, self.peer))
+        return failed or (not left and is_lost(self.executor.transport, self.ends.peer))
 
 
 class Mover(Generic[K]):
@@ -97,7 +98,7 @@ class Mover(Generic[K]):
         self._ends, self._results = ends, results
         self._all: dict[K, Moving] = {}
         # What will probably be moved in one piece.
-        self._foreseen: dict[K, Mapping[str, Runs]] = {}
+        self.foreseen: dict[K, Mapping[str, Runs]] = {}
 
     @property
     def touching(self) -> bool:
@@ -115,35 +116,36 @@ class Mover(Generic[K]):
 
     def busy(self) -> set[str]:
         """The peers that something is in progress with."""
-        return {moving.peer for moving in self._all.values() if moving.executor.under_way or moving.buried}
+        return {moving.ends.peer for moving in self._all.values() if moving.executor.under_way or moving.buried}
 
     def foresee(self, key: K, runs: Mapping[str, Runs]) -> None:
         """Have `prepare` prepare these runs, unless they are to be moved before."""
-        self._foreseen[key] = runs
+        self.foreseen[key] = runs
 
     def prepare(self) -> None:
         """Prepare what was foreseen. It is for when all else is said."""
-        foreseen, self._foreseen = self._foreseen, {}
+        foreseen, self.foreseen = self.foreseen, {}
         for key, runs in foreseen.items():
+            moving = self._moving(key)
             try:
-                self._moving(key).executor.foresee(self._ends(key).links.of(None), runs)
+                moving.executor.foresee(moving.ends.links.of(None), runs)
             except Exception as error:
                 self._break(key, error)
 
     def move(self, key: K, layers: Layers | None, runs: Mapping[str, Runs], *, last: bool) -> None:
         """Move these runs by pair, in all layers or some. After the `last` ones no more come."""
-        self._foreseen.pop(key, None)
+        self.foreseen.pop(key, None)
         moving = self._moving(key)
         try:
             if runs and not moving.executor.stopped:
-                moving.executor.add(self._ends(key).links.of(layers), runs)
+                moving.executor.add(moving.ends.links.of(layers), runs)
         except Exception as error:
             self._break(key, error)
         moving.executor.complete = last
 
     def stop(self, key: K, *, dead: bool = False) -> None:
         """Post nothing more of a transfer. What is in progress to a peer that is `dead` is not waited for."""
-        self._foreseen.pop(key, None)
+        self.foreseen.pop(key, None)
         if (moving := self._all.get(key)) is None:
             self._results.settled(key, False, False)
             return
@@ -165,11 +167,12 @@ class Mover(Generic[K]):
                 self._follow(key, moving)
 
     def _moving(self, key: K) -> Moving:
-        if key not in self._all:
-            request, client, peer, _, meter = self._ends(key)
-            executor = TransferExecutor(request, client, self._context, lambda error: self._break(key, error), meter)
-            self._all[key] = Moving(peer, executor)
-        return self._all[key]
+        if (moving := self._all.get(key)) is None:
+            ends = self._ends(key)
+            fail = partial(self._break, key)
+            executor = TransferExecutor(ends.request, ends.client, self._context, fail, ends.meter)
+            moving = self._all[key] = Moving(ends, executor)
+        return moving
 
     def _break(self, key: K, error: Exception) -> None:
         self._all[key].executor.stop()
