@@ -22,7 +22,7 @@ from kvplan.plan.errors import KvplanError
 from kvplan.runtime.control.addresses import check_address, is_loopback
 from kvplan.runtime.control.card import BACK, Hello, Refusal, encode, seal, together, together_back
 from kvplan.runtime.control.keys import Keys, Plain, server, text
-from kvplan.runtime.control.lines import MOST, PrefillLine, opened
+from kvplan.runtime.control.lines import MOST, DialedLine, opened
 from kvplan.runtime.control.messages import Bye, ToDecode, ToPrefill
 from kvplan.runtime.control.outbox import LineState, Outbox
 from kvplan.runtime.control.shared import SharedLines
@@ -197,7 +197,7 @@ class ControlServer:
                     self.lines.knock(identity, key)
                 self._unread.extend((identity, message) for message in messages)
 
-    def _hear_back(self, line: ControlClient) -> None:
+    def _hear_back(self, line: DialedLine) -> None:
         """What came for the prefill half over a line that was made from here."""
         messages, line.back = list(line.back), deque()
         if isinstance(self._keys, Keys) and line.server_key not in self._keys.allowed():
@@ -233,11 +233,8 @@ class ControlServer:
         return messages
 
 
-class ControlClient(PrefillLine):
-    """A decode worker's connection to one prefill worker. With keys, the server must have `server_key`.
-
-    If `shared` lines here know it, as `name`, the peer's decode half may ask over it: `back` is what it said.
-    """
+class ControlClient(DialedLine):
+    """A decode worker's connection to one prefill worker. With keys, the server must have `server_key`."""
 
     def __init__(self, address: str, keys: Keys | Plain, server_key: bytes | None = None) -> None:
         """Begin to connect. Raises HandshakeError or KeysError; who is not there (yet) is no error here."""
@@ -246,12 +243,9 @@ class ControlClient(PrefillLine):
         _check(address, keys)
         if isinstance(keys, Plain) and server_key is not None:
             raise KeysError(f"{address}: a server's key was given, {text(server_key)}, but no keys of our own")
-        super().__init__(address, Outbox(self.hand_over, together))
-        self._closed = False
-        self.shared: SharedLines | None = None
-        self.name, self.back = b"", deque[Any]()
-        self._own_key = keys.public if isinstance(keys, Keys) else b""
-        self.server_key = server(keys, server_key) if isinstance(keys, Keys) else b""
+        expected = server(keys, server_key) if isinstance(keys, Keys) else b""
+        super().__init__(address, Outbox(self.hand_over, together), expected)
+        self._closed, self._own_key = False, keys.public if isinstance(keys, Keys) else b""
         self._up, self._failures = False, 0
         self._socket = socket(client_context(os.getpid()), zmq.DEALER, address)
         if isinstance(keys, Keys):

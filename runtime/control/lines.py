@@ -16,7 +16,7 @@ import msgspec
 from kvplan.plan.errors import KvplanError
 from kvplan.runtime.control.card import MAGIC, encode, unseal
 from kvplan.runtime.control.messages import Bye
-from kvplan.runtime.control.outbox import Outbox
+from kvplan.runtime.control.outbox import LineState, Outbox
 from kvplan.runtime.errors import CardError, PeerLostError
 
 # Messages of a line that are received at once, or wait until they are.
@@ -127,6 +127,23 @@ class PrefillLine(ABC):
         self.send(Bye())
         self.flush()
         self.end()
+
+
+class DialedLine(PrefillLine):
+    """A line that was made from here, to a server that has `server_key`.
+
+    If `shared` lines know it, as `name`, the peer's decode half may ask over it: `back` is what it said.
+    """
+
+    def __init__(self, address: str, outbox: Outbox, server_key: bytes) -> None:
+        super().__init__(address, outbox)
+        self.server_key, self.name, self.back = server_key, b"", deque[Any]()
+        # SharedLines, which are made of lines.
+        self.shared: Any = None
+
+    @abstractmethod
+    def hand_over(self, message: bytes) -> LineState:
+        """Hand a sealed message over."""
 
 
 def opened(frames: list[bytes], kind: Any, magic: bytes = MAGIC) -> list[Any]:

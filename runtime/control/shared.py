@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any
 
 from kvplan.plan.errors import KvplanError
 from kvplan.runtime.control.card import BACK, Hello, together_back
-from kvplan.runtime.control.lines import MOST, LinePeer, PrefillLine, opened
+from kvplan.runtime.control.lines import MOST, DialedLine, LinePeer, PrefillLine, opened
 from kvplan.runtime.control.messages import ToDecode
 from kvplan.runtime.control.outbox import LineState, Outbox
 from kvplan.runtime.errors import PeerLostError
@@ -26,31 +25,6 @@ DOUBT, PROBE = 1.0, 0.02
 Speak = Callable[[bytes, bytes], LineState]
 
 
-class DialedLine(Protocol):
-    """A line that was made from here. If `shared` knows it, as `name`, what the peer's decode half said is `back`."""
-
-    shared: SharedLines | None
-    name: bytes
-    back: deque[Any]
-    peer: LinePeer
-    taken: bool
-
-    @property
-    def server_key(self) -> bytes: ...
-
-    @property
-    def asked(self) -> bool: ...
-
-    def begin(self) -> None: ...
-    def flush(self) -> None: ...
-    def read(self) -> None: ...
-    def broken(self) -> KvplanError | None: ...
-    def hand_over(self, message: bytes) -> LineState: ...
-    def pending(self) -> bool: ...
-    def filenos(self) -> list[int]: ...
-    def close(self) -> None: ...
-
-
 class SharedLines:
     """The lines of one server. `speak` speaks through those that peers made, `watch` learns when one of these ends.
 
@@ -59,7 +33,7 @@ class SharedLines:
 
     def __init__(self, speak: Speak, watch: Callable[[], None]) -> None:
         self._speak, self._watch = speak, watch
-        self.dialed: dict[bytes, Any] = {}
+        self.dialed: dict[bytes, DialedLine] = {}
         self.gone = set[bytes]()
         # Who said hello in the last messages, by what key; the peers that the prefill half has met.
         self._knocked: dict[bytes, bytes] = {}

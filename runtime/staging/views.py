@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -26,21 +27,6 @@ ONE_BY_ONE = 1 << 14
 Index = slice | Ints
 
 
-class CopyMaker(Protocol):
-    """Who makes copies between a stage, whose `memory` is its own, and a pool."""
-
-    memory: Any
-
-    def unpack(self, copy: StridedCopy, stage: StageBlocks, blocks: Index, at: Index) -> None:
-        """Copy from the stage's blocks `at` to `blocks` of the pool."""
-
-    def pack(self, copy: StridedCopy, stage: StageBlocks, blocks: Index, at: Index) -> None:
-        """Copy from `blocks` of the pool to the stage's blocks `at`."""
-
-    def finish(self) -> None:
-        """Wait until all copies are made."""
-
-
 @dataclass(frozen=True, slots=True)
 class StageBlocks:
     """The image of blocks `ids`, each once and rising, in a stage, from `address` on."""
@@ -53,7 +39,35 @@ class StageBlocks:
         return len(self.ids)
 
 
-class HostCopies:
+class CopyMaker(ABC):
+    """Who makes copies between a stage, whose `memory` is its own, and a pool."""
+
+    memory: Any
+
+    def unpack(self, copy: StridedCopy, stage: StageBlocks, blocks: Index, at: Index) -> None:
+        """Copy from the stage's blocks `at` to `blocks` of the pool."""
+        staged, pool = self.views(copy, stage)
+        self.copy(staged, at, pool, blocks, copy.moved)
+
+    def pack(self, copy: StridedCopy, stage: StageBlocks, blocks: Index, at: Index) -> None:
+        """Copy from `blocks` of the pool to the stage's blocks `at`."""
+        staged, pool = self.views(copy, stage)
+        self.copy(pool, blocks, staged, at, copy.moved)
+
+    @abstractmethod
+    def views(self, copy: StridedCopy, stage: StageBlocks) -> tuple[Any, Any]:
+        """The stage and the pool as a copy sees them: (plane, block, its loops, items)."""
+
+    @abstractmethod
+    def copy(self, source: Any, chosen: Index, target: Any, place: Index, size: int) -> None:
+        """Copy blocks `chosen` of one view to the `place` of as many in another, each of `size` bytes."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Wait until all copies are made."""
+
+
+class HostCopies(CopyMaker):
     """Copies in host memory, by numpy, with `size` bytes of stage."""
 
     def __init__(self, pool: Geometry, size: int) -> None:
@@ -63,19 +77,18 @@ class HostCopies:
         self._starts = pool.regions[:, 0].tolist()
         self._regions = [_bytes(start, size) for start, size, _ in pool.regions.tolist()]
 
-    def unpack(self, copy: StridedCopy, stage: StageBlocks, blocks: Index, at: Index) -> None:
-        source, target = self.views(copy, stage)
-        _assign(target, blocks, source, at, copy.moved)
-
-    def pack(self, copy: StridedCopy, stage: StageBlocks, blocks: Index, at: Index) -> None:
-        target, source = self.views(copy, stage)
-        _assign(target, at, source, blocks, copy.moved)
+    def copy(self, source: Any, chosen: Index, target: Any, place: Index, size: int) -> None:
+        if size < ONE_BY_ONE or (isinstance(place, slice) and isinstance(chosen, slice)):
+            target[:, place] = source[:, chosen]
+            return
+        # What numpy reads by index it copies once more, so that blocks of some size are copied one by one.
+        for to, start in zip(_numbers(place), _numbers(chosen), strict=True):
+            target[:, to] = source[:, start]
 
     def finish(self) -> None:
         """Each copy is made when its call returns."""
 
     def views(self, copy: StridedCopy, stage: StageBlocks) -> tuple[Any, Any]:
-        """The stage and the pool as a copy sees them: (plane, block, its loops, items)."""
         shape, steps, item = facts(copy, stage.count)
         start = stage.address - self._address + copy.row * stage.count + copy.inside
         staged = np.ndarray((copy.planes, stage.count, *shape), item, self.memory.data, start, steps[0])
@@ -83,7 +96,7 @@ class HostCopies:
         return staged, np.ndarray((copy.planes, copy.blocks, *shape), item, region, offset, steps[1])
 
 
-class DeviceCopies:
+class DeviceCopies(CopyMaker):
     """Copies in a device's memory, by torch, on a stream of their own, with `size` bytes of stage."""
 
     def __init__(self, device: int, size: int) -> None:
@@ -96,36 +109,19 @@ class DeviceCopies:
         # What was freed is lent again while work on it may still be to come: only its own stream waits for that.
         self.finish()
 
-    def unpack(self, copy: StridedCopy, stage: StageBlocks, blocks: Index, at: Index) -> None:
+    def copy(self, source: Any, chosen: Index, target: Any, place: Index, size: int) -> None:
         with self._cuda.stream(self._stream):
-            source, target = self._views(copy, stage)
-            self._between(source, target, at, blocks)
-
-    def pack(self, copy: StridedCopy, stage: StageBlocks, blocks: Index, at: Index) -> None:
-        with self._cuda.stream(self._stream):
-            target, source = self._views(copy, stage)
-            self._between(source, target, blocks, at)
+            self._between(source, target, chosen, place)
 
     def finish(self) -> None:
         self._stream.synchronize()
 
-    def _views(self, copy: StridedCopy, stage: StageBlocks) -> tuple[Any, Any]:
+    def views(self, copy: StridedCopy, stage: StageBlocks) -> tuple[Any, Any]:
         shape, steps, item = facts(copy, stage.count, WIDEST)
         start = stage.address + copy.row * stage.count + copy.inside
-        staged = tensor_at(start, (copy.planes, stage.count, *shape), steps[0], item, self._device)
-        return staged, tensor_at(copy.address, (copy.planes, copy.blocks, *shape), steps[1], item, self._device)
-
-
-def _assign(target: Any, place: Index, source: Any, chosen: Index, size: int) -> None:
-    """Copy blocks `chosen` of one array, its axis 1, to the `place` of as many in another, each of `size` bytes.
-
-    What numpy reads by index it copies once more, so that blocks of some size are copied one by one.
-    """
-    if size < ONE_BY_ONE or (isinstance(place, slice) and isinstance(chosen, slice)):
-        target[:, place] = source[:, chosen]
-        return
-    for to, start in zip(_numbers(place), _numbers(chosen), strict=True):
-        target[:, to] = source[:, start]
+        with self._cuda.stream(self._stream):
+            staged = tensor_at(start, (copy.planes, stage.count, *shape), steps[0], item, self._device)
+            return staged, tensor_at(copy.address, (copy.planes, copy.blocks, *shape), steps[1], item, self._device)
 
 
 def between(source: Any, target: Any, chosen: Index, place: Index) -> None:

@@ -22,29 +22,20 @@ from kvplan.runtime.staging.views import HostCopies, Index, StageBlocks, between
 class TorchCopies(HostCopies):
     """The device's way of copying, on the host."""
 
-    def unpack(self, copy: StridedCopy, stage: StageBlocks, blocks: Index, at: Index) -> None:
-        source, target = self._tensors(copy, stage)
-        between(source, target, at, blocks)
-
-    def pack(self, copy: StridedCopy, stage: StageBlocks, blocks: Index, at: Index) -> None:
-        target, source = self._tensors(copy, stage)
-        between(source, target, blocks, at)
-
-    def _tensors(self, copy: StridedCopy, stage: StageBlocks) -> Any:
+    def views(self, copy: StridedCopy, stage: StageBlocks) -> tuple[Any, Any]:
         torch = pytest.importorskip("torch", reason="torch is not installed")
-        return [torch.from_numpy(view) for view in self.views(copy, stage)]
+        staged, pool = super().views(copy, stage)
+        return torch.from_numpy(staged), torch.from_numpy(pool)
+
+    def copy(self, source: Any, chosen: Index, target: Any, place: Index, size: int) -> None:
+        between(source, target, chosen, place)
 
 
 class KernelCopies(TorchCopies):
     """The device's way of copying blocks in no order, as Triton interprets it."""
 
-    def unpack(self, copy: StridedCopy, stage: StageBlocks, blocks: Index, at: Index) -> None:
-        source, target = self._tensors(copy, stage)
-        interpreted().copy(source, target, numbers(at), numbers(blocks))
-
-    def pack(self, copy: StridedCopy, stage: StageBlocks, blocks: Index, at: Index) -> None:
-        target, source = self._tensors(copy, stage)
-        interpreted().copy(source, target, numbers(blocks), numbers(at))
+    def copy(self, source: Any, chosen: Index, target: Any, place: Index, size: int) -> None:
+        interpreted().copy(source, target, numbers(chosen), numbers(place))
 
 
 def numbers(chosen: Index) -> Any:
