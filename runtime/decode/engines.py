@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -16,6 +16,7 @@ from kvplan.runtime.control.handshake import MetEngine
 from kvplan.runtime.control.lines import PrefillLine
 from kvplan.runtime.endpoint import Endpoint
 from kvplan.runtime.errors import HandshakeError, NotBegunError, TransferError
+from kvplan.runtime.inspection import PeerStageState, PrefillEngineState
 from kvplan.runtime.memory import geometry as shape
 from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.ops import logs
@@ -127,6 +128,14 @@ class PrefillEngine:
                 text = f"prefill worker {connection.known.worker} of {self.name!r} cannot be reached: {error}"
                 raise TransferError(text) from error
 
+    @property
+    def mode(self) -> str:
+        return "push" if self.push else "pull"
+
+    def inspected(self, status: str) -> PrefillEngineState:
+        run, plan = self.card.run, self.plan.digest
+        return PrefillEngineState(self.name, run, plan, self.mode, status, frozenset(self.peers))
+
     def broken(self) -> KvplanError | None:
         """Why a worker of this engine can no longer be spoken to."""
         for connection in self.connections.values():
@@ -208,8 +217,18 @@ class PrefillEngines:
         self._connections |= {connection.known: connection for connection in engine.connections.values()}
         self._publish()
         facts = {"engine": engine.name, "run": engine.card.run, "plan": engine.plan.digest}
-        logs.event(logs.INFO, "peer met", **facts, mode="push" if push else "pull", workers=len(engine.connections))
+        logs.event(logs.INFO, "peer met", **facts, mode=engine.mode, workers=len(engine.connections))
         return engine
+
+    def stages(self) -> Iterator[PeerStageState]:
+        """What the stages of all their workers lend."""
+        every = (connection for engine in self.every for connection in engine.connections.values())
+        return (connection.stage.inspected(connection.known.name) for connection in every)
+
+    def inspected(self) -> Iterator[PrefillEngineState]:
+        """What is known of every engine."""
+        groups = {"connected": self.live.values(), "replanned": self.replanned, "retired": self.retired}
+        return (engine.inspected(status) for status, some in groups.items() for engine in some)
 
     def named(self, name: str | None) -> PrefillEngine:
         """A live engine; without a name, the only one. Raises HandshakeError."""

@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import replace
 
 from kvplan.plan.errors import BadRequestError, KvplanError
 from kvplan.runtime import owner
@@ -13,19 +14,18 @@ from kvplan.runtime.checksum.checksum import Sample
 from kvplan.runtime.clock import seconds
 from kvplan.runtime.decode.driver import DecodeDriver
 from kvplan.runtime.decode.engines import PrefillEngines
-from kvplan.runtime.decode.inspection import inspected
 from kvplan.runtime.decode.meetings import Meetings, WantedPeer
 from kvplan.runtime.decode.met import MetEngines
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.endpoint import Drain, Endpoint, Half
 from kvplan.runtime.errors import DrainingError, RegisterError, TransferError, cause_text
-from kvplan.runtime.inspection import Inspection
+from kvplan.runtime.inspection import Inspection, PartState, RequestState
 from kvplan.runtime.memory.device import enter
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
 from kvplan.runtime.ops.metrics import Counters, MessageKind
 from kvplan.runtime.protocol.load_table import LoadTable
-from kvplan.runtime.protocol.loads import Load
+from kvplan.runtime.protocol.loads import Load, LoadPart
 from kvplan.runtime.transfer.limits import Limits
 from kvplan.runtime.wakeup import BUSY, MOVING, QUIET
 
@@ -163,7 +163,21 @@ class DecodeHalf(Half):
             meeting.join(owner.STOP)
 
     def inspected(self) -> Inspection:
-        return inspected(self.endpoint.inspected(self, self.clock()), self.driver, self.engines)
+        driver, engines, loads = self.driver, self.engines, self.loads
+        blocks = loads.ledger.quarantined().items()
+        return replace(
+            self.endpoint.inspected(self, self.clock()),
+            peer_stages=tuple(engines.stages()),
+            bytes_in_flight=driver.admission.in_flight(),
+            slices=driver.context.inspected(),
+            checksums=len(driver.sums),
+            engines=tuple(engines.inspected()),
+            requests=tuple(_request(load, driver) for load in loads.running.values()),
+            failed=tuple(_request(load, driver) for load in loads.quarantine),
+            ended=tuple(transfer.request.id for transfer in self.ended),
+            written=loads.ledger.written(),
+            quarantined=frozenset((arena, block) for arena, some in blocks for block in some),
+        )
 
     def _round(self, now: float) -> None:
         """What was said, what is posted and what it is time for, for everybody once."""
@@ -182,3 +196,13 @@ class DecodeHalf(Half):
         self.met.evict(now, self._idle)
         self.driver.tick(now)
         self.met.sweep()
+
+
+def _request(load: Load, driver: DecodeDriver) -> RequestState:
+    parts = tuple(_part(part, driver) for part in load.parts)
+    return RequestState(load.request.id, load.engine.name, load.deadline, parts)
+
+
+def _part(part: LoadPart, driver: DecodeDriver) -> PartState:
+    reads = driver.reads.left(part)
+    return PartState(part.worker, part.phase.name.lower(), part.pin, part.arrived, part.writes, reads)

@@ -136,7 +136,7 @@ class MetEngines:
 
 def as_peer(engine: PrefillEngine) -> Peer:
     """An engine as callers see it."""
-    return Peer(engine.name, engine.card.run, engine.plan, "push" if engine.push else "pull")
+    return Peer(engine.name, engine.card.run, engine.plan, engine.mode)
 
 
 def _succession(old: EngineCard, new: EngineCard) -> dict[str, object]:

@@ -6,6 +6,7 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import TypeVar
 
 from kvplan.plan.types import Side
@@ -14,7 +15,7 @@ from kvplan.runtime.control.channel import ControlServer
 from kvplan.runtime.control.identity import Identity
 from kvplan.runtime.endpoint import Drain, Endpoint, Half
 from kvplan.runtime.errors import EXITS, WithdrawnError
-from kvplan.runtime.inspection import Inspection
+from kvplan.runtime.inspection import ClientState, Inspection, SourceState, WriteState
 from kvplan.runtime.memory.device import enter
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops.metrics import Counters, MessageKind
@@ -22,12 +23,16 @@ from kvplan.runtime.ops.tracing import RequestSpans
 from kvplan.runtime.plans.catalog import PlanSource
 from kvplan.runtime.prefill.driver import PrefillDriver
 from kvplan.runtime.prefill.events import Completed, ask_events
-from kvplan.runtime.prefill.inspection import inspected
+from kvplan.runtime.protocol.effects import WriteKey
 from kvplan.runtime.protocol.leases import LeaseEvent, Released
 from kvplan.runtime.protocol.prefill import PrefillCore
+from kvplan.runtime.protocol.readers import Session
+from kvplan.runtime.protocol.source import SourceRequest
+from kvplan.runtime.protocol.writes import RequestWrite
 from kvplan.runtime.transfer.executor import ExecutorContext, Slice
 from kvplan.runtime.transfer.gather import IndexScratch
 from kvplan.runtime.transfer.limits import AdmissionQueue, Limits
+from kvplan.runtime.transfer.mover import Mover
 from kvplan.runtime.wakeup import BUSY, MOVING, QUIET
 
 T = TypeVar("T")
@@ -144,7 +149,22 @@ class PrefillHalf(Half):
 
     def inspected(self) -> Inspection:
         self.tell_taken()
-        return inspected(self.endpoint.inspected(self, self.lease_clock()), self.driver, self._context)
+        driver, core, state = self.driver, self.core, self.core.state
+        pending = {one.request: None for one in driver.watched.pending()}
+        return replace(
+            self.endpoint.inspected(self, self.lease_clock()),
+            peer_stages=driver.peers.stages(),
+            bytes_in_flight=self.slices.in_flight(),
+            slices=self._context.inspected(),
+            checksums=len(core.comparisons),
+            clients=tuple(map(_client, state.sessions.values())),
+            holds=state.leases.holds(),
+            sources=tuple(map(_source, state.sources.values())),
+            unannounced=tuple({**pending, **core.announcer.changed}),
+            writes=tuple(_write(write, driver.mover) for write in core.writes),
+            packs=len(driver.packs),
+            untaken=tuple(state.leases.past.unreported),
+        )
 
     def _completed(self) -> Completed:
         """What the events of requests say: the caller's code, outside of this turn."""
@@ -182,3 +202,21 @@ def taken(found: deque[T]) -> Iterator[T]:
     with suppress(IndexError):
         while True:
             yield found.popleft()
+
+
+def _client(session: Session) -> ClientState:
+    reader, claimant = session.reader, session.reader.claimant
+    peer = None if reader.target is None else reader.target.peer
+    claims = tuple(session.claims)
+    return ClientState(
+        reader.key, reader.name, claimant.run, claimant.worker, claimant.plan, peer, session.heard, claims
+    )
+
+
+def _source(source: SourceRequest) -> SourceState:
+    return SourceState(source.request, source.pin, source.whole, len(source.chunks), source.ready)
+
+
+def _write(write: RequestWrite, mover: Mover[WriteKey]) -> WriteState:
+    under_way = mover.under_way(write.key)
+    return WriteState(write.request.id, write.reader.key, write.phase.name.lower(), under_way)
