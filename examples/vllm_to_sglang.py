@@ -70,7 +70,7 @@ def computed(seed: int = 0) -> list[dict[str, np.ndarray]]:
     return [{f"attention.{n}": random.integers(0, 1 << 16, shape, np.uint16) for n in range(LAYERS)} for _ in range(2)]
 
 
-def moved(pair: Compiled, sources: list[dict[str, np.ndarray]], pool: np.ndarray, kv_indices: np.ndarray) -> object:
+def moved(pair: Compiled, sources: list[dict[str, np.ndarray]], pool: np.ndarray, kv_indices: np.ndarray) -> str:
     """Move TOKENS tokens into the pages `kv_indices` of the pool; how it ended."""
     hub, plan, engine = Hub(), pair.plan, Identity("prefill")
     prefill = [
@@ -86,7 +86,8 @@ def moved(pair: Compiled, sources: list[dict[str, np.ndarray]], pool: np.ndarray
     try:
         decode.connect(prefill[0].address, timeout=10)
         request = Request("room-1", (0, TOKENS), held, {"attention": Blocks(0, kv_indices)})
-        return decode.submit(request, 10).wait().outcome
+        moved = decode.submit(request, 10).wait()
+        return f"{moved.state}, {moved.bytes} bytes"
     finally:
         decode.close()
         for worker in prefill:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from kvplan.runtime.plans.jit import Jit
     from kvplan.runtime.prefill.worker import PrefillWorker
     from kvplan.runtime.protocol.leases import LeaseEvent, Released
-    from kvplan.runtime.protocol.outcome import Abandoned, Arrived, Broken, Expired
     from kvplan.runtime.transfer.limits import Limits
     from kvplan.runtime.transport.inmemory import Hub, InMemory
     from kvplan.runtime.transport.nixl import Nixl
@@ -37,7 +36,6 @@ _HOME = {
     "runtime.control.identity": ("Identity", "revision_of", "scales"),
     "runtime.control.keys": ("Keys", "Plain"),
     "runtime.decode.engines": ("Peer",),
-    "runtime.protocol.outcome": ("Abandoned", "Arrived", "Broken", "Expired"),
     "runtime.decode.transfer": ("Transfer",),
     "runtime.decode.worker": ("DecodeWorker",),
     "runtime.memory.arrays": ("Memory",),
@@ -54,7 +52,7 @@ _HOME = {
 _MODULES = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
-    "Abandoned", "Arrived", "Blocks", "Broken", "Catalog", "Counters", "DecodeWorker", "Expired", "Hub", "Identity",
+    "Blocks", "Catalog", "Counters", "DecodeWorker", "Hub", "Identity",
     "InMemory", "Jit", "Keys", "LeaseEvent", "Limits", "Memory", "Nixl", "Peer", "Plain", "Plan", "Pool",
     "PrefillWorker", "Released", "Request", "Ring", "Sample", "Slot", "Transfer", "choose", "load_plan",
     "revision_of", "scales", "views",

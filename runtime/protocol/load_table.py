@@ -13,8 +13,7 @@ from kvplan.runtime.control import messages as wire
 from kvplan.runtime.errors import EXITS, LeaseError, LimitedError, QuarantinedError, TransferError, cause_text
 from kvplan.runtime.protocol import effects
 from kvplan.runtime.protocol.effects import Outputs, Send
-from kvplan.runtime.protocol.loads import KnownEngine, Load, LoadPart, PrefillPeer
-from kvplan.runtime.protocol.outcome import TransferState, outcome
+from kvplan.runtime.protocol.loads import KnownEngine, Load, LoadPart, PrefillPeer, TransferState
 from kvplan.runtime.protocol.phases import Event, Phase
 from kvplan.runtime.protocol.quarantine import BlockLedger, Quarantine
 from kvplan.runtime.transfer import chunks
@@ -162,7 +161,7 @@ class LoadTable(Outputs):
         load.error = error
         if load.attempt:
             self._give_up(load, error)
-        self._end(load, outcome(error).state)
+        self._end(load, TransferState.after(error))
 
     def _give_up(self, load: Load, error: KvplanError) -> None:
         """Tell all workers that a load is given up, and wait for what may still be written."""

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from kvplan.plan.errors import KvplanError
+from kvplan.plan.errors import KvplanError, RequestError
 from kvplan.plan.request import Request, RequestRules
 from kvplan.plan.types import Ints, Plan, Runs
+from kvplan.runtime.errors import CancelledTransferError, DeadlineError
+from kvplan.runtime.machine import TextEnum
 from kvplan.runtime.protocol.facts import Facts
-from kvplan.runtime.protocol.outcome import Arrived, Outcome, TransferState, outcome
 from kvplan.runtime.protocol.phases import TRANSFER, Event, Phase
 from kvplan.runtime.transfer.demand import NOTHING, Demand, DemandRules
 from kvplan.runtime.transfer.meter import Meter
@@ -29,6 +30,23 @@ WrittenBlocks = Mapping[str, Ints]
 FIRST_LEASE = 6.0
 LEASES = (0.01, 1e6)
 HEARTBEATS_PER_LEASE = 6
+
+
+class TransferState(TextEnum):
+    """What a transfer is: running, or ended in one of four ways."""
+
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+
+    @classmethod
+    def after(cls, error: KvplanError) -> TransferState:
+        """How a request ends that has this error."""
+        if isinstance(error, CancelledTransferError):
+            return cls.CANCELLED
+        return cls.EXPIRED if isinstance(error, DeadlineError) else cls.FAILED
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -212,17 +230,9 @@ class Load:
         return all(part.placed for part in self.parts)
 
     @property
-    def outcome(self) -> Outcome | None:
-        """How it ended, None while it runs."""
-        if not self.ended:
-            return None
-        return Arrived(self.bytes) if self.error is None else outcome(self.error)
-
-    @property
     def untrusted(self) -> dict[str, tuple[int, ...]]:
         """Decode block ids by group that may hold anything, after any end but done."""
-        end = self.outcome
-        return {} if end is None or isinstance(end, Arrived) else dict(end.untrusted)
+        return dict(self.error.untrusted) if isinstance(self.error, RequestError) else {}
 
     @property
     def note(self) -> builtins.bytes:

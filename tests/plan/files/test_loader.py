@@ -174,7 +174,7 @@ def test_choose_goes_by_digests() -> None:
 
 def test_the_public_api() -> None:
     assert kvplan.runtime.__all__ == [
-        "Abandoned", "Arrived", "Blocks", "Broken", "Catalog", "Counters", "DecodeWorker", "Expired", "Hub", "Identity",
+        "Blocks", "Catalog", "Counters", "DecodeWorker", "Hub", "Identity",
         "InMemory", "Jit", "Keys", "LeaseEvent", "Limits", "Memory", "Nixl", "Peer", "Plain", "Plan", "Pool",
         "PrefillWorker", "Released", "Request", "Ring", "Sample", "Slot", "Transfer", "choose", "load_plan",
         "revision_of", "scales", "views",

@@ -129,9 +129,9 @@ def submitted(made: World, request: Request, timeout: float = 20) -> Transfer:
 
 
 def ended(transfer: Transfer) -> str:
-    """The outcome of a transfer that has one."""
-    assert transfer.outcome is not None
-    return transfer.outcome.state
+    """How a transfer has ended."""
+    assert transfer.ended
+    return transfer.state
 
 
 def freed(worker: DecodeWorker) -> bool:
