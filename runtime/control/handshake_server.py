@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from kvplan.plan.errors import DigestError, KvplanError
 from kvplan.plan.types import Plan, Side
@@ -39,22 +37,8 @@ LAYOUT = "compile both sides from one layout"
 CHOICE = "have both engines choose plans by the same options, of one layout and one kvplan"
 
 
-class EngineTerms(Protocol):
-    """What an Identity, an EngineCard and a Hello say of their engine: the run, and what must be equal on both sides.
-
-    An empty model digest is not known yet. Settings that one side alone names are not compared.
-    """
-
-    @property
-    def run(self) -> str: ...
-    @property
-    def model_digest(self) -> str: ...
-    @property
-    def revision(self) -> str: ...
-    @property
-    def scales(self) -> str: ...
-    @property
-    def settings(self) -> Mapping[str, str]: ...
+# What says of an engine which run it is, and what must be equal on both sides.
+EngineTerms = Identity | EngineCard | Hello
 
 
 def contacts(plan: Plan, decode_worker: int) -> tuple[int, ...]:
@@ -63,7 +47,10 @@ def contacts(plan: Plan, decode_worker: int) -> tuple[int, ...]:
 
 
 def check_like(local: EngineTerms, remote: EngineTerms, peer: str) -> None:
-    """Raises OwnCardError where a peer is this very engine, UnlikeError where it runs something else."""
+    """Raises OwnCardError where a peer is this very engine, UnlikeError where it runs something else.
+
+    An empty model digest is not known yet. Settings that one side alone names are not compared.
+    """
     if remote.run == local.run:
         raise OwnCardError(f"{peer} is this very engine, run {local.run}: give the address of another")
     if local.model_digest and remote.model_digest and local.model_digest != remote.model_digest:
