@@ -6,6 +6,7 @@ suspended, resumed and closed as a whole.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -33,38 +34,12 @@ from kvplan.runtime.wakeup import QUIET
 T = TypeVar("T")
 
 
-class Drain:
-    """Whether a worker drains, and until when. Times are seconds of its clock; not safe from threads."""
-
-    def __init__(self, worker: str) -> None:
-        """`worker` is its name in what is refused."""
-        self._worker, self._deadline, self._past = worker, float("inf"), False
-        self.begun = False
-
-    def begin(self, timeout: object, now: float) -> None:
-        """Take nothing new from now on; once more only moves the deadline. Raises BadRequestError for no timeout."""
-        self._deadline, self._past = now + seconds(timeout, BadRequestError), False
-        self.begun = True
-
-    def check(self) -> None:
-        """Raises DrainingError once it has begun."""
-        if self.begun:
-            raise DrainingError(f"{self._worker} drains and takes nothing new: ask another engine")
-
-    def past_deadline(self, now: float) -> bool:
-        """Whether what is still in progress has to end now: once for each deadline."""
-        past = not self._past and now >= self._deadline
-        self._past = self._past or past
-        return past
-
-
 class Half(ABC):
     """What a worker does in one role, over an endpoint that the other role's half may share. Its owner calls it."""
 
     def __init__(self, role: str, endpoint: Endpoint) -> None:
         self.name, self.endpoint, self.clock = f"{role} worker {endpoint.worker}", endpoint, endpoint.clock
-        self.owner = endpoint.owner
-        self.draining, self.exits = Drain(self.name), deque[BaseException]()
+        self.owner, self.exits = endpoint.owner, deque[BaseException]()
         # Each has a gauge forgotten.
         self.gauges: list[Callable[[], None]] = []
 
@@ -123,7 +98,7 @@ class Half(ABC):
 
     def drained(self) -> bool:
         """Whether this half drains, and has nothing left."""
-        return self.draining.begun and not self.in_use()
+        return self.endpoint.drains and not self.in_use()
 
     def ending(self) -> None:
         """The program ends: threads that this half began are to end before."""
@@ -138,6 +113,16 @@ class Half(ABC):
     def check_open(self) -> None:
         """Raises HandleError if the worker is closed or suspended, or nobody carries out its work."""
         self.endpoint.check_open(self.name)
+
+    def check_taking(self) -> None:
+        """Raises HandleError as `check_open`, DrainingError once the worker drains."""
+        self.check_open()
+        if self.endpoint.drains:
+            raise DrainingError(f"{self.name} drains and takes nothing new: ask another engine")
+
+    def overdue(self) -> bool:
+        """Whether the worker drains, and what is still in progress has to end now."""
+        return self.endpoint.drains and self.clock() >= self.endpoint.drain_end
 
 
 class Endpoint:
@@ -158,7 +143,9 @@ class Endpoint:
     ) -> None:
         self.name, self.worker, self.pool, self.transport, self.clock = name, worker, pool, transport, clock
         self.keys = keys
-        self.closed = self.asleep = self.under_way = False
+        self.closed = self.asleep = self.under_way = self.drains = False
+        # When what is in progress has to end, once it drains, by its clock.
+        self.drain_end = math.inf
         # Registrations of the memory since the first one.
         self.generation = 0
         self.halves = tuple[Half, ...]()
@@ -208,9 +195,9 @@ class Endpoint:
         return PreparedLinks(lambda layers: link(plan, replace(ends, layers=layers), transport))
 
     def drain(self, timeout: float) -> None:
-        """Have every half take nothing new."""
-        for half in self.halves:
-            half.draining.begin(timeout, self.clock())
+        """Have every half take nothing new. Once more only moves the deadline. Raises BadRequestError."""
+        self.drain_end = self.clock() + seconds(timeout, BadRequestError)
+        self.drains = True
 
     def drained(self) -> bool:
         """Whether every half drains, and nothing is left."""
@@ -237,7 +224,7 @@ class Endpoint:
         self._register()
         for half in self.halves:
             half.begin()
-        self.asleep = False
+        self.asleep = self.drains = False
 
     def close(self) -> None:
         """The last turn: running requests fail, peers lose this worker. Once more does nothing."""

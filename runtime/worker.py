@@ -105,7 +105,7 @@ class OwnedWorker:
 
     def unready(self) -> tuple[str, ...]:
         """Why no requests should come here for now, empty where they may. Never waits."""
-        states = {"is suspended": self._endpoint.asleep, "drains": self._role.draining.begun}
+        states = {"is suspended": self._endpoint.asleep, "drains": self._endpoint.drains}
         return self.unhealthy() + self._reasons(states)
 
     def _reasons(self, states: Mapping[str, bool]) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from kvplan.runtime.decode.engines import PrefillEngines
 from kvplan.runtime.decode.meetings import Meetings, WantedPeer
 from kvplan.runtime.decode.met import MetEngines
 from kvplan.runtime.decode.transfer import Transfer
-from kvplan.runtime.endpoint import Drain, Endpoint, Half
+from kvplan.runtime.endpoint import Endpoint, Half
 from kvplan.runtime.errors import DrainingError, RegisterError, TransferError, cause_text
 from kvplan.runtime.inspection import Inspection, PartState, RequestState
 from kvplan.runtime.memory.device import enter
@@ -56,11 +56,6 @@ class DecodeHalf(Half):
         """How many requests are in progress, wait for their engine, or are to be begun in the next turn."""
         return len(self.loads.running) + len(self.meetings) + len(self.asked)
 
-    def check_taking(self) -> None:
-        """Raises HandleError, DrainingError."""
-        self.check_open()
-        self.draining.check()
-
     def fail(self, load: Load, error: KvplanError) -> None:
         """End a request, whatever moves."""
         self.driver.fail(load, error)
@@ -97,7 +92,7 @@ class DecodeHalf(Half):
         self.engines = PrefillEngines(self.endpoint)
         shared = self.limits, self.counters, self.engines, self.ended
         self.driver = DecodeDriver(self.endpoint, *shared, lambda known, error: self.met.forgotten(known, error))
-        self.met, self.draining = MetEngines(self.engines, self.driver, self.endpoint), Drain(self.name)
+        self.met = MetEngines(self.engines, self.driver, self.endpoint)
 
     def poll(self) -> bool:
         if self.endpoint.closed or self.endpoint.asleep:
@@ -189,7 +184,7 @@ class DecodeHalf(Half):
         self.driver.context.begin()
         self.meetings.step(self.driver, now)
         self.driver.follow()
-        if self.draining.past_deadline(now):
+        if self.overdue():
             late = "did not end before the worker had to drain"
             self.driver.command(self.driver.core.fail_all, lambda who: DrainingError(f"{who} {late}"))
             self.meetings.refuse(self.driver, lambda who: DrainingError(f"{who} {late}"))

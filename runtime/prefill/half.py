@@ -13,7 +13,7 @@ from kvplan.plan.types import Side
 from kvplan.runtime.clock import ListeningClock
 from kvplan.runtime.control.channel import ControlServer
 from kvplan.runtime.control.identity import Identity
-from kvplan.runtime.endpoint import Drain, Endpoint, Half
+from kvplan.runtime.endpoint import Endpoint, Half
 from kvplan.runtime.errors import EXITS, WithdrawnError
 from kvplan.runtime.inspection import ClientState, Inspection, SourceState, WriteState
 from kvplan.runtime.memory.device import enter
@@ -93,7 +93,7 @@ class PrefillHalf(Half):
         self._context = ExecutorContext(endpoint.transport, self.slices, IndexScratch(), most, endpoint.stage)
         own = self.core, endpoint, self._context, self._server, self._counters, self.lease_clock
         self.driver = PrefillDriver(*own, self._free, self._identity, self._plans)
-        self.draining, self._all_heard = Drain(self.name), self.lease_clock()
+        self._all_heard = self.lease_clock()
 
     def poll(self) -> bool:
         self.endpoint.check_not_closed(self.name)
@@ -109,7 +109,7 @@ class PrefillHalf(Half):
             self._round(now, completed, expire)
         elif expire:
             self.driver.command(self.core.expire)
-        for request in list(self.core.state.sources) if self.draining.past_deadline(self.clock()) else ():
+        for request in list(self.core.state.sources) if self.overdue() else ():
             self.give_up(request)
         self.exits.extend(what for _, what in completed if isinstance(what, EXITS))
         return bool(messages) or (not self.endpoint.asleep and self.moving())

@@ -207,8 +207,7 @@ class PrefillWorker(OwnedWorker):
         attached = checked_note(request, note)
         check_event(request, after)
         half = self.half
-        half.check_open()
-        half.draining.check()
+        half.check_taking()
         half.tell_taken()
         if self._unread:
             half.driver.command(half.core.pass_by, request)
