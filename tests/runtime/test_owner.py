@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from tests.paths import ROOT
+from tests.runtime.helpers.endings import PROGRAMS
 from tests.runtime.helpers.plans import Shape
 from tests.runtime.helpers.requests import ask, check, filled, looked_at
 from tests.runtime.helpers.waiting import until
@@ -331,16 +331,13 @@ def ends_here() -> Iterator[None]:
         os._exit(code)
 
 
-ENDINGS = Path(__file__).parent / "endings"
-
-
-@pytest.mark.parametrize("name", sorted(path.stem for path in ENDINGS.glob("*.py")))
+@pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("transport", ["nixl", *later(["memory"])])
 def test_however_a_process_ends_or_forks_it_ends_well(name: str, transport: str) -> None:
     """These programs aborted (134), or hung, before there was one owner."""
     if transport == "nixl":
         pytest.importorskip("nixl")
-    program = [sys.executable, str(ENDINGS / f"{name}.py"), transport]
+    program = [sys.executable, "-m", PROGRAMS[name].__module__, name, transport]
     done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout.strip()) == (0, "ended"), done.stderr[-2000:]
     assert "Traceback" not in done.stderr
