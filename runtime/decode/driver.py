@@ -65,7 +65,7 @@ class DecodeDriver:
             settled=lambda part, lost, under_way: core.settled(part),
             read=core.read,
         )
-        self.reads, self.ended = Mover[LoadPart](self.context, counters, False, self._ends, results), ended
+        self.reads, self.ended = Mover[LoadPart](self.context, counters, self._ends, results, push=False), ended
         self.unpacks = PageUnpacks(core, stage, engines.connection)
         # Checksums that are being computed, or wait for that. They are to be closed when everything was stopped.
         self.sums = ChecksumThread[LoadPart, tuple[LoadPart, Sums | Exception]]()

@@ -63,7 +63,7 @@ class PrefillDriver:
         self.peers = ReaderPeers(endpoint, self.send, self._flush)
         self.packs = PagePacks(endpoint.pool, endpoint.stage, endpoint.transport, self.send)
         results: MoveResults[WriteKey] = MoveResults(core.writes.broken, core.writes.moved, core.writes.settled)
-        self.mover = Mover[WriteKey](context, counters, True, self.peers.ends, results)
+        self.mover = Mover[WriteKey](context, counters, self.peers.ends, results, push=True)
         self.watched = WatchedRequests()
         spoken = self.peers, self.packs, core.readers, self._carry_out
         self._greeter = Greeter(endpoint, identity, plans, *spoken)

@@ -90,9 +90,10 @@ class Mover(Generic[K]):
         self,
         context: ExecutorContext,
         counters: Counters,
-        push: bool,
         ends: Callable[[K], MoveEnds],
         results: MoveResults[K],
+        *,
+        push: bool,
     ) -> None:
         self._context, self._counters, self._push = context, counters, push
         self._ends, self._results = ends, results
