@@ -21,6 +21,7 @@ from kvplan.runtime.control.keys import Keys, Plain
 from kvplan.runtime.control.shared import PROBE
 from kvplan.runtime.errors import BadRequestError, DrainingError, HandleError, TransportError
 from kvplan.runtime.inspection import Inspection
+from kvplan.runtime.memory.device import enter
 from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
@@ -290,6 +291,7 @@ class Endpoint:
 
     def _step(self) -> bool:
         """One step of every half. Whether bytes move."""
+        enter(self.pool.geometry)
         self.under_way = any(_each([half.poll for half in self.halves]))
         return self.under_way and any(half.moving() for half in self.halves)
 

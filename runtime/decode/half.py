@@ -20,7 +20,6 @@ from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.endpoint import Endpoint, Half
 from kvplan.runtime.errors import DrainingError, RegisterError, TransferError, cause_text
 from kvplan.runtime.inspection import Inspection, PartState, RequestState
-from kvplan.runtime.memory.device import enter
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
 from kvplan.runtime.ops.metrics import Counters, MessageKind
@@ -97,7 +96,6 @@ class DecodeHalf(Half):
     def poll(self) -> bool:
         if self.endpoint.closed or self.endpoint.asleep:
             return False
-        enter(self.endpoint.pool.geometry)
         self._round(self.clock())
         return self.running() > 0
 

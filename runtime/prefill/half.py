@@ -16,7 +16,6 @@ from kvplan.runtime.control.identity import Identity
 from kvplan.runtime.endpoint import Endpoint, Half
 from kvplan.runtime.errors import EXITS, WithdrawnError
 from kvplan.runtime.inspection import ClientState, Inspection, SourceState, WriteState
-from kvplan.runtime.memory.device import enter
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops.metrics import Counters, MessageKind
 from kvplan.runtime.ops.tracing import RequestSpans
@@ -97,7 +96,6 @@ class PrefillHalf(Half):
 
     def poll(self) -> bool:
         self.endpoint.check_not_closed(self.name)
-        enter(self.endpoint.pool.geometry)
         now = self.lease_clock.listen()
         if messages := self._server.receive():
             for identity, message in messages:

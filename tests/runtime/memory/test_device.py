@@ -131,7 +131,7 @@ def test_memory_of_which_nobody_says_so_counts_as_such(driver: Driver, monkeypat
 
 def test_whoever_meets_or_polls_speaks_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     entered = list[str]()
-    for module in ("decode.worker", "decode.half", "decode.connecting", "prefill.worker", "prefill.half"):
+    for module in ("decode.worker", "decode.connecting", "prefill.worker", "endpoint"):
         monkeypatch.setattr(f"kvplan.runtime.{module}.enter", lambda _: entered.append(threading.current_thread().name))
     made = world(Shape(1), Shape(1))
     made.decode[0].start()
