@@ -16,7 +16,6 @@ from tests.runtime.helpers.control import (  # fmt: skip
     CARD,
     OWN,
     PLAN,
-    Known,
     absurd,
     changed,
     close,
@@ -35,6 +34,7 @@ from kvplan.runtime.control.channel import ControlClient, ControlServer
 from kvplan.runtime.control.handshake_server import answer_hello, contacts
 from kvplan.runtime.control.identity import Identity
 from kvplan.runtime.control.keys import Plain
+from kvplan.runtime.plans.catalog import FixedPlans
 
 SHORT = 0.2
 
@@ -228,8 +228,8 @@ def test_decode_refuses_an_unlike_engine(mine: dict, theirs: dict, text: str) ->
 
 
 def test_a_pair_without_a_plan() -> None:
-    with engine() as desks, pytest.raises(errors.PlanMissingError, match="kvplan compile m --prefill p --decode d"):
-        connect(desks[0].address, plans=Known(()))
+    with engine() as desks, pytest.raises(errors.PlanMissingError, match="no plan from side"):
+        connect(desks[0].address, plans=FixedPlans(()))
 
 
 @pytest.mark.parametrize(

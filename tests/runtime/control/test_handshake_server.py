@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.runtime.helpers.control import ABSURD, HELLO, OWN, PLAN, Known, absurd, changed, lie, local, unsealed
+from tests.runtime.helpers.control import ABSURD, HELLO, OWN, PLAN, absurd, changed, lie, local, unsealed
 
 from kvplan.runtime import errors
 from kvplan.runtime.control.card import EngineCard, Hello, Refusal, describe, seal
 from kvplan.runtime.control.handshake_server import answer_hello, check_like, served_plan
 from kvplan.runtime.control.identity import Identity, scales
+from kvplan.runtime.plans.catalog import FixedPlans
 
 
 def refused(hello: Hello, **me: Any) -> str:
@@ -40,7 +41,7 @@ def test_greet_shows_cards_and_serves_the_plan() -> None:
         ({"model_digest": ""}, "R004 model digest is '', our plan has 'md'"),
         ({"revision": "a"}, "R026 decode engine 'decode-0' has revision 'a', ours is ''; this side gives none"),
         ({"want": "all"}, "R021 'all' is asked for"),
-        ({"side": "other"}, "R005 kvplan compile"),
+        ({"side": "other"}, "R005 no plan from side"),
         ({"plan": "other"}, "R004 plan digest is 'other', our plan has"),
         ({"worker": 1}, "R021 decode worker 1 is none of the plan's 1"),
         ({"card": changed(OWN, nonce=b"o")}, "R024 "),
@@ -62,7 +63,7 @@ def test_greet_refuses_absurd_numbers(column: str, value: Any) -> None:
 def test_greet_refuses_those_who_have_no_business_here() -> None:
     other = replace(PLAN, notify=((),), reads=(PLAN.reads[0][:1],))
     worker = 1 - other.reads[0][0].worker
-    assert "ask others than prefill worker" in refused(HELLO, worker=worker, plans=Known((other,)))
+    assert "ask others than prefill worker" in refused(HELLO, worker=worker, plans=FixedPlans((other,)))
 
 
 def test_greet_asks_for_patience_until_the_engine_is_up() -> None:
@@ -73,7 +74,7 @@ def test_greet_asks_for_patience_until_the_engine_is_up() -> None:
 
 def test_what_greet_says_can_always_be_sent() -> None:
     long = changed(HELLO, key="k" * 4096, side="s" * 256)
-    answer = answer_hello(long, local(plans=Known(())))
+    answer = answer_hello(long, local(plans=FixedPlans(())))
     assert unsealed(seal(answer), Refusal) == answer
 
 

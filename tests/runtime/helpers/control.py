@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -14,7 +14,7 @@ import zmq
 from tests.runtime.helpers.plans import Shape, plan
 
 from kvplan.plan import planes as names
-from kvplan.plan.types import Plan, Side
+from kvplan.plan.types import Side
 from kvplan.runtime import errors
 from kvplan.runtime.clock import now
 from kvplan.runtime.control.card import PROTOCOL, Hello, Refusal, WorkerCard, describe, unseal
@@ -24,6 +24,7 @@ from kvplan.runtime.control.handshake_server import PrefillFace, answer_hello
 from kvplan.runtime.control.identity import Identity
 from kvplan.runtime.control.keys import Keys, Plain
 from kvplan.runtime.memory.geometry import Geometry
+from kvplan.runtime.plans.catalog import FixedPlans
 
 PLAN = plan(Shape(2), Shape(1))
 BIND = "tcp://127.0.0.1:*"
@@ -38,19 +39,6 @@ def unsealed(data: bytes, kind: Any) -> Any:
 
 LONG = 30.0
 Alter = Callable[[int, Any, Any], Any]
-
-
-@dataclass(frozen=True)
-class Known:
-    """Plans by their sides' and model's digests."""
-
-    plans: tuple[Plan, ...] = (PLAN,)
-
-    def find(self, model: str, model_digest: str, prefill: tuple[str, str], decode: tuple[str, str]) -> Plan:
-        for one in self.plans:
-            if (one.model_digest, one.prefill.digest, one.decode.digest) == (model_digest, prefill[0], decode[0]):
-                return one
-        raise errors.PlanMissingError(f"kvplan compile {model} --prefill {prefill[1]} --decode {decode[1]}")
 
 
 def lie(side: Side, worker: int) -> Geometry:
@@ -68,7 +56,13 @@ def lie(side: Side, worker: int) -> Geometry:
 
 def local(worker: int = 0, **change: Any) -> PrefillFace:
     side = PLAN.prefill
-    values = {"side": side, "worker": worker, "plans": Known(), "generation": 3, "addresses": ("tcp://a:1",) * 2}
+    values = {
+        "side": side,
+        "worker": worker,
+        "plans": FixedPlans((PLAN,)),
+        "generation": 3,
+        "addresses": ("tcp://a:1",) * 2,
+    }
     values |= {"geometry": lie(side, worker), "metadata": b"metadata", **change}
     identity = change.get("identity", Identity("prefill-0", "run-p"))
     model = {"model": identity.model or PLAN.model, "model_digest": identity.model_digest or PLAN.model_digest}
@@ -129,7 +123,7 @@ def engine(
 def connect(address: str, **change: Any) -> MetEngine:
     """Meet as decode worker 0 of PLAN; the caller closes the lines."""
     digest = change.pop("model_digest", PLAN.model_digest)
-    values = {"side": PLAN.decode, "worker": 0, "plans": Known(), "keys": Plain(), "server_key": None}
+    values = {"side": PLAN.decode, "worker": 0, "plans": FixedPlans((PLAN,)), "keys": Plain(), "server_key": None}
     deadline, clock = change.pop("deadline", now() + LONG), change.pop("clock", now)
     values |= {"left": lambda: deadline - clock(), "card_for": lambda plan: None, **change}
     identity = replace(change.get("identity", Identity("decode-0", "run-d")), model_digest=digest)
