@@ -67,7 +67,7 @@ class PrefillDriver:
         self.watched = WatchedRequests()
         spoken = self.peers, self.packs, core.readers, self._carry_out
         self._greeter = Greeter(endpoint, identity, plans, *spoken)
-        self._pool, self._server, self._counters, self._clock = endpoint.pool, server, counters, clock
+        self._server, self._counters, self._clock = server, counters, clock
         self._comparisons = ChecksumThread[tuple[Reader, str], tuple[effects.Compare, KvplanError | None]]()
         # What could not be said, until what the core makes of that is carried out.
         self._unsaid = set[tuple[Reader, str | None]]()
@@ -80,9 +80,10 @@ class PrefillDriver:
             effects.Move: lambda output: self.mover.move(output.key, output.layers, output.runs, last=output.last),
             effects.Stop: lambda output: self.mover.stop(output.key, dead=output.dead),
             effects.Pass: self._pass,
-            effects.LeaveBuffers: lambda output: self.packs.leave(output.reader, output.request),
-            effects.Compare: self._compare,
-            effects.StopComparing: lambda output: self._comparisons.drop((output.reader, output.request)),
+            effects.GivenUp: self._give_up,
+            effects.Compare: lambda output: self._comparisons.start(
+                (output.reader, output.done.request), partial(compare, endpoint.pool, output)
+            ),
             effects.RequestEnded: self._end,
             effects.Free: lambda output: free(output.released),
             effects.Drop: self._drop,
@@ -229,8 +230,9 @@ class PrefillDriver:
         known = stage is not None and stage.lent(message.request, message.number, message.address)
         return MessageKind.LENT if known else MessageKind.DUPLICATE
 
-    def _compare(self, asked: effects.Compare) -> None:
-        self._comparisons.start((asked.reader, asked.done.request), partial(compare, self._pool, asked))
+    def _give_up(self, given_up: effects.GivenUp) -> None:
+        self.packs.leave(given_up.reader, given_up.request)
+        self._comparisons.drop((given_up.reader, given_up.request))
 
     def _end(self, ended: effects.RequestEnded) -> None:
         self.watched.end(ended.request)

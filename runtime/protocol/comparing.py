@@ -6,7 +6,7 @@ from kvplan.plan.errors import BadRequestError, KvplanError
 from kvplan.runtime.control.messages import Confirmed, Done, Failed
 from kvplan.runtime.errors import LeaseError
 from kvplan.runtime.ops.metrics import MessageKind
-from kvplan.runtime.protocol.effects import Compare, Note, StopComparing
+from kvplan.runtime.protocol.effects import Compare, Note
 from kvplan.runtime.protocol.pins import NEVER
 from kvplan.runtime.protocol.prefill_state import PrefillState
 from kvplan.runtime.protocol.readers import Reader, Session
@@ -45,14 +45,11 @@ class Comparisons:
 
     def leave(self, reader: Reader, request: str) -> None:
         """A reader gives a request up."""
-        if (reader, request) in self._all:
-            del self._all[reader, request]
-            self._state.out.append(StopComparing(reader, request))
+        self._all.pop((reader, request), None)
 
     def clear(self) -> None:
         """Nothing is compared any more."""
-        for reader, request in list(self._all):
-            self.leave(reader, request)
+        self._all.clear()
 
     def renew(self) -> None:
         """Renew the claims of requests whose checksums wait: who said Done claims nothing any more."""

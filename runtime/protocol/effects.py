@@ -166,8 +166,8 @@ class Pass(Output, frozen=True, eq=False):
     message: AskBuffer | ReturnBuffer | Lent
 
 
-class LeaveBuffers(Output, frozen=True, eq=False):
-    """A reader gives a request up: nothing more of it is packed for it."""
+class GivenUp(Output, frozen=True, eq=False):
+    """A reader gives a request up: nothing more of it is packed or compared for it."""
 
     reader: Reader
     request: str
@@ -179,13 +179,6 @@ class Compare(Output, frozen=True, eq=False):
     reader: Reader
     done: Done
     named: Tables
-
-
-class StopComparing(Output, frozen=True, eq=False):
-    """Nobody asks for a comparison any more."""
-
-    reader: Reader
-    request: str
 
 
 class RequestEnded(Output, frozen=True, eq=False):

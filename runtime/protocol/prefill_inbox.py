@@ -12,7 +12,7 @@ from kvplan.runtime.errors import LeaseError, StalePeerError
 from kvplan.runtime.ops.metrics import MessageKind
 from kvplan.runtime.protocol.announcing import Announcer
 from kvplan.runtime.protocol.comparing import Comparisons
-from kvplan.runtime.protocol.effects import LeaveBuffers, Note, Pass, Reply
+from kvplan.runtime.protocol.effects import GivenUp, Note, Pass, Reply
 from kvplan.runtime.protocol.leases import LeaseEvent
 from kvplan.runtime.protocol.prefill_state import PrefillState
 from kvplan.runtime.protocol.reader_table import ReaderTable
@@ -116,7 +116,7 @@ class PrefillInbox:
         reader, request = session.reader, leave.request
         event = self._state.leases.leave(request, reader.claimant, self._state.now)
         session.forget(request)
-        self._state.out.append(LeaveBuffers(reader, request))
+        self._state.out.append(GivenUp(reader, request))
         self._comparisons.leave(reader, request)
         for other in self._readers.others(reader) if leave.alone else ():
             self._readers.drop(other, "it speaks through another connection now")

@@ -321,7 +321,7 @@ def test_buffers_are_for_requests_that_are_held_and_claimed(bench: Bench) -> Non
     bench.hear(A, returned)
     assert [one.message for one in bench.take(effects.Pass)] == [returned]
     bench.hear(A, wire.Leave("r"))
-    assert [one.request for one in bench.take(effects.LeaveBuffers)] == ["r"]
+    assert [one.request for one in bench.take(effects.GivenUp)] == ["r"]
 
 
 def test_a_request_is_not_written_to_whom_did_not_claim_it(bench: Bench) -> None:
@@ -445,9 +445,12 @@ def test_what_waits_for_its_checksums_is_kept_unless_its_reader_is_gone(bench: B
 def test_who_leaves_is_compared_no_more(bench: Bench) -> None:
     pin = bench.hold()
     bench.claim(A)
-    bench.hear(A, wire.Done("r", pin, 1, **SUMS))
+    done = wire.Done("r", pin, 1, **SUMS)
+    bench.hear(A, done)
     bench.hear(A, wire.Leave("r"))
-    assert [(one.reader, one.request) for one in bench.take(effects.StopComparing)] == [(A, "r")]
+    assert [(one.reader, one.request) for one in bench.take(effects.GivenUp)] == [(A, "r")]
+    bench.tell(bench.core.comparisons.compared, A, done, None)
+    assert bench.outputs == []
 
 
 def test_comparisons_are_bounded(bench: Bench) -> None:
