@@ -75,7 +75,7 @@ class PrefillDriver:
             effects.Counted: lambda output: counters.add_messages(output.kinds),
             effects.Send: lambda output: self.send(output.peer, output.message),
             effects.Reply: lambda output: server.send(output.identity, output.message),
-            effects.Note: self._note,
+            effects.Note: lambda output: self.events.append(output.event),
             effects.WriteFailed: self._write_failed,
             effects.Move: lambda output: self.mover.move(output.key, output.layers, output.runs, last=output.last),
             effects.Stop: lambda output: self.mover.stop(output.key, dead=output.dead),
@@ -200,12 +200,6 @@ class PrefillDriver:
         logs.event(logs.WARNING, "push failed", request=key.request, client=key.reader.key, error=error)
         if failed.ends:
             self._counters.add("failures", reason=error.code)
-
-    def _note(self, note: effects.Note) -> None:
-        if note.counted:
-            self.note(note.event)
-        else:
-            self.events.append(note.event)
 
     def _pass(self, passed: effects.Pass) -> None:
         """A reader asks for a buffer of the stage here, returns one, or lends one of its own."""

@@ -145,10 +145,9 @@ class Reply(Output, frozen=True, eq=False):
 
 
 class Note(Output, frozen=True, eq=False):
-    """What a message was, for the caller. It is no step of the protocol if it is `counted` as a message here."""
+    """What a message was, for the caller."""
 
     event: LeaseEvent
-    counted: bool = False
 
 
 class WriteFailed(Output, frozen=True, eq=False):

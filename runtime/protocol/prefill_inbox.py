@@ -62,8 +62,7 @@ class PrefillInbox:
             self._answer_stranger(identity, message.request)
         text = "this connection has not said hello, was silent for three leases, or was replaced"
         self._state.out.append(Reply(identity, Refusal(StalePeerError.code, text, False, b"")))
-        event = LeaseEvent(MessageKind.STRANGER, getattr(message, "request", None), text=text)
-        self._state.out.append(Note(event, counted=True))
+        self._state.note(LeaseEvent(MessageKind.STRANGER, getattr(message, "request", None), text=text))
 
     def _answer_stranger(self, identity: bytes, request: str) -> None:
         """For any peer: a request that nobody writes or may want written is not written to it."""

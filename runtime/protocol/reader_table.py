@@ -10,7 +10,7 @@ from kvplan.plan.errors import KvplanError
 from kvplan.runtime.control import messages as wire
 from kvplan.runtime.errors import CardError
 from kvplan.runtime.ops.metrics import MessageKind
-from kvplan.runtime.protocol.effects import Drop, Note, RequestEnded
+from kvplan.runtime.protocol.effects import Drop, RequestEnded
 from kvplan.runtime.protocol.leases import LeaseEvent
 from kvplan.runtime.protocol.pins import NEVER
 from kvplan.runtime.protocol.prefill_state import PrefillState
@@ -57,7 +57,7 @@ class ReaderTable:
 
     def drop_malformed(self, reader: Reader, why: str) -> None:
         """Drop a reader that says what cannot be acted upon."""
-        self._state.out.append(Note(LeaseEvent(MessageKind.MALFORMED, text=why), counted=True))
+        self._state.note(LeaseEvent(MessageKind.MALFORMED, text=why))
         self.drop(reader, why)
 
     def unsent(self, reader: Reader, message: msgspec.Struct, error: KvplanError) -> None:
