@@ -202,33 +202,28 @@ def test_a_plan_that_gets_another_path_while_one_looks(tmp_path: Path, monkeypat
     assert find(catalog, one).digest == one.plan
 
 
-def damaged(name: str) -> Callable[[dict], object]:
-    return {
-        "format": lambda all: {**all, "format": 0},
-        "truth": lambda all: {**all, "format": True},
-        "list": lambda all: all["plans"],
-        "field": lambda all: {**all, "more": 1},
-        "plans": lambda all: {**all, "plans": {}},
-        "twice": lambda all: {**all, "plans": all["plans"] * 2},
-        "number": lambda all: {**all, "plans": [{**all["plans"][0], "sha256": 3}]},
-        "empty": lambda all: {**all, "plans": [{**all["plans"][0], "plan": ""}]},
-        "lacks": lambda all: {**all, "plans": [{k: v for k, v in all["plans"][0].items() if k != "sha256"}]},
-        "side": lambda all: {**all, "plans": [{**all["plans"][0], "prefill": "tp=1"}]},
-        "options": lambda all: {**all, "plans": [{**all["plans"][0], "options": []}]},
-        "unusual": lambda all: {**all, "plans": [{**all["plans"][0], "unusual": ["none"]}]},
-        "control": lambda all: {**all, "plans": [{**all["plans"][0], "model": "a\nb"}]},
-    }[name]
+DAMAGES: dict[str, Callable[[dict], object]] = {
+    "format": lambda all: {**all, "format": 0},
+    "truth": lambda all: {**all, "format": True},
+    "list": lambda all: all["plans"],
+    "field": lambda all: {**all, "more": 1},
+    "plans": lambda all: {**all, "plans": {}},
+    "twice": lambda all: {**all, "plans": all["plans"] * 2},
+    "number": lambda all: {**all, "plans": [{**all["plans"][0], "sha256": 3}]},
+    "empty": lambda all: {**all, "plans": [{**all["plans"][0], "plan": ""}]},
+    "lacks": lambda all: {**all, "plans": [{k: v for k, v in all["plans"][0].items() if k != "sha256"}]},
+    "side": lambda all: {**all, "plans": [{**all["plans"][0], "prefill": "tp=1"}]},
+    "options": lambda all: {**all, "plans": [{**all["plans"][0], "options": []}]},
+    "unusual": lambda all: {**all, "plans": [{**all["plans"][0], "unusual": ["none"]}]},
+    "control": lambda all: {**all, "plans": [{**all["plans"][0], "model": "a\nb"}]},
+}
 
 
-@pytest.mark.parametrize(
-    "how",
-    ["format", "truth", "list", "field", "plans", "twice", "number", "empty", "lacks", "side", "options", "unusual",
-     "control"],
-)  # fmt: skip
-def test_an_index_of_another_form(tmp_path: Path, how: str) -> None:
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_an_index_of_another_form(tmp_path: Path, damage: Callable[[dict], object]) -> None:
     (one,) = stored(tmp_path, text())
     path = tmp_path / index.NAME
-    path.write_text(json.dumps(damaged(how)(json.loads(path.read_text()))))
+    path.write_text(json.dumps(damage(json.loads(path.read_text()))))
     with pytest.raises(PlanIndexError, match="is no index of format 1"):
         find(Catalog(tmp_path), one)
 
