@@ -12,12 +12,13 @@ from pathlib import Path
 
 from kvplan.compiler.cost.cost import PlanCost, plan_cost
 from kvplan.compiler.errors import BadInput
-from kvplan.plan.errors import PlanFormatError
+from kvplan.plan.errors import PlanFormatError, PlanIndexError
 from kvplan.plan.files import index
 from kvplan.plan.files.loader import parse
 from kvplan.plan.types import Plan
 
 GIT = "git:"
+SUFFIXES = (".py", index.NAME)
 HELP = (
     "give a plan, a directory of plans, a deployment file, git:REVISION:PATH of one, or git:REVISION of the other one's"
     " path"
@@ -36,20 +37,18 @@ def read(text: str, like: str | None = None) -> Mapping[str, str]:
     """Texts of plans by path relative to what was named; a single file has the path ''.
 
     `text` is a path, or `git:REVISION:PATH`, or `git:REVISION`, which stands for `like` at that revision; `git:` may
-    be left out where no path is meant. Raises BadInput, also where there are no plans, and OSError.
+    be left out where no path is meant. A directory has the plans that its index lists, or all if it has no index.
+
+    Raises BadInput, also where there are no plans, PlanIndexError and OSError.
     """
     if text.startswith(GIT):
         return _revision(text.removeprefix(GIT), like)
     path = Path(text)
-    if path.is_file() and path.name == index.NAME:
-        raise BadInput("S021", f"{text!r} is the index of plans", f"give its directory, {path.parent.as_posix()}")
     if path.is_file():
+        _check_is_no_index(path, text)
         return {"": path.read_text(encoding="utf-8", errors="replace")}
     if path.is_dir():
-        files = {file.relative_to(path).as_posix(): file for file in plan_files(path)}
-        if not files:
-            raise BadInput("S021", f"the directory {text!r} has no plans", HELP)
-        return {name: file.read_text(encoding="utf-8", errors="replace") for name, file in files.items()}
+        return _of_directory({name: (path / name).read_bytes() for name in _names(path)}, text)
     return _revision(text, like)
 
 
@@ -60,14 +59,49 @@ def revision(text: str) -> str:
     return text.removeprefix(GIT).partition(":")[0]
 
 
-def plan_files(folder: Path) -> list[Path]:
-    """The plans under a directory, sorted. Raises OSError where any of its directories cannot be read."""
+def _names(folder: Path) -> list[str]:
+    """Files under a directory that may be plans, and its index. Raises OSError if a directory cannot be read."""
 
     def unreadable(error: OSError) -> None:
         raise error
 
     every = (Path(at, name) for at, _, names in os.walk(folder, onerror=unreadable) for name in names)
-    return sorted(file for file in every if file.suffix == ".py" and file.name != "__init__.py")
+    found = sorted(file.relative_to(folder).as_posix() for file in every)
+    return [name for name in found if name.endswith(SUFFIXES)]
+
+
+def _of_directory(files: Mapping[str, bytes], name: str) -> Mapping[str, str]:
+    """The plans among the files of a directory: those that its index lists, or all if it has no index.
+
+    Engines load plans by the index, so a plan that it does not list has no effect. Raises BadInput, PlanIndexError.
+    """
+    data = files.get(index.NAME)
+    if data is None:
+        every = {
+            path: data for path, data in files.items() if path.endswith(".py") and Path(path).name != "__init__.py"
+        }
+        if not every:
+            raise BadInput("S021", f"the directory {name!r} has no plans", HELP)
+        return {path: _text(data) for path, data in every.items()}
+    return {one.path: _pinned(one, files.get(one.path), name) for one in index.parse(data, f"{name}/{index.NAME}")}
+
+
+def _pinned(one: index.IndexEntry, data: bytes | None, name: str) -> str:
+    """The text of a plan that an index lists. Raises PlanIndexError if engines would refuse it."""
+    if data is None or index.pinned(data) != one.sha256:
+        how = "is missing, but the index lists it" if data is None else "is not as its index says"
+        raise PlanIndexError(f"{name}/{one.path} {how}: compile it again")
+    return _text(data)
+
+
+def _check_is_no_index(path: Path, named: str) -> None:
+    if path.name == index.NAME:
+        raise BadInput("S021", f"{named!r} is the index of plans", f"give its directory, {path.parent.as_posix()}")
+
+
+def _text(data: bytes) -> str:
+    """A plan's text, with the line ends that kvplan writes."""
+    return data.decode("utf-8", errors="replace").replace("\r\n", "\n")
 
 
 def _revision(text: str, like: str | None) -> Mapping[str, str]:
@@ -75,12 +109,16 @@ def _revision(text: str, like: str | None) -> Mapping[str, str]:
     path = path if colon else like or ""
     if not path or not revision or revision.startswith("-"):
         raise BadInput("S021", f"there is no plan or directory {text!r}", HELP)
+    _check_is_no_index(Path(path), text)
     try:
-        if texts := listed(revision, path.removeprefix(GIT), (".py",)):
-            return texts
-        raise BadInput("S021", f"revision {revision!r} has no plans at {path!r}", HELP)
+        found = listed(revision, path.removeprefix(GIT), SUFFIXES)
     except (subprocess.CalledProcessError, FileNotFoundError):
         raise BadInput("S021", f"there is no plan, directory or git revision {text!r}", HELP) from None
+    if not found:
+        raise BadInput("S021", f"revision {revision!r} has no plans at {path!r}", HELP)
+    if "" in found:
+        return found
+    return _of_directory({name: text.encode() for name, text in found.items()}, f"{revision}:{path}")
 
 
 def parsed(text: str, name: str) -> Plan:

@@ -157,6 +157,34 @@ def test_new_and_gone(repository: Path) -> None:
     assert rules(run("diff", "git:HEAD:plans", "deploy.yaml", "--format", "json")) == {"PAIR_NEW", "PAIR_GONE"}
 
 
+def test_a_plan_that_the_index_does_not_list_is_gone(repository: Path) -> None:
+    """Without `--prune` its file stays, but no engine loads it any more."""
+    deployment("prefill: [tp=4], decode: [tp=1]", "name: chat, prefill: [tp=2], decode: [tp=2]")
+    assert run("compile", "deploy.yaml", "-o", "plans").exit_code == 0
+    assert Path("plans/mini/p_tp2__d_tp1.py").is_file()
+    pruned = run("diff", "git:HEAD:plans", "deploy.yaml", "--fail-on", "BYTES")
+    git("add", ".")
+    git("commit", "-qm", "without --prune")
+    for new in ("plans", "git:HEAD:plans"):
+        said = run("diff", "git:HEAD~1:plans", new, "--fail-on", "BYTES")
+        assert (said.exit_code, said.stdout) == (1, pruned.stdout)
+
+
+@pytest.mark.parametrize("how", ["is not as its index says", "is missing, but the index lists it"])
+def test_a_plan_that_engines_refuse_is_an_error(repository: Path, how: str) -> None:
+    path = Path("plans/mini/chat.py")
+    path.unlink() if "missing" in how else path.write_text(path.read_text() + "# edited\n")
+    said = run("diff", "git:HEAD", "plans")
+    assert (said.exit_code, f"error[R006]: plans/mini/chat.py {how}" in said.stderr) == (2, True), said.stderr
+
+
+def test_a_deployment_without_plans_has_an_index(repository: Path) -> None:
+    shutil.rmtree("plans/mini")
+    Path("plans/index.json").write_text('{"format": 1, "plans": []}')
+    said = run("diff", "git:HEAD", "plans")
+    assert (said.exit_code, said.stdout.partition(";")[0]) == (1, "0 plans change, 0 new, 2 removed")
+
+
 def test_text_alone(repository: Path) -> None:
     edit("title: Mini", "title: Maxi")
     said = run("diff", "plans", "deploy.yaml", "--fail-on", "bytes", "--fail-on", "plan")
