@@ -2,6 +2,7 @@
 
 Blocks that lie side by side on both sides become one explicit span; all others go by index into the prepared
 lists, which costs less than a nanosecond each where an explicit address costs ten and a posted descriptor a thousand.
+If all of it is a few descriptors, they are all spelled out: another transfer would cost more than their addresses do.
 Spans are merged here, and not left to NIXL: it merges what a prepared list names by indices that go up by one, where
 both lists are dense, and nothing else (`makeXferReq` in src/core/nixl_agent.cpp, `populate` in
 src/infra/nixl_memory_section.cpp, of NIXL 1.5.1), so that padding, runs of tokens and neighbouring planes stay apart.
@@ -9,7 +10,7 @@ src/infra/nixl_memory_section.cpp, of NIXL 1.5.1), so that padding, runs of toke
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -24,13 +25,13 @@ from kvplan.runtime.errors import AddressError, LimitError
 from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.staging.staged import StagedPiece
 from kvplan.runtime.transfer.prepare import INT32, DescriptorBank, PreparedLink, PreparedRead
-from kvplan.runtime.transfer.slots import PreparedSlots
 from kvplan.runtime.transport.base import Index
 
 NOTHING, NO_SPANS = np.empty((0, 5), np.int64), np.empty((0, 3), np.int64)
-Bank = DescriptorBank | PreparedSlots
 # Shapes of tables of indices that are kept, a few dozen numbers each: links have few, and ask for them again.
 KEPT_STARTS = 1024
+# Descriptors whose addresses take less time than one more transfer.
+FEW = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class GatheredSpans:
     before neighbours were joined.
     """
 
-    banks: tuple[tuple[Bank, Index, Index], ...]
+    banks: tuple[tuple[DescriptorBank, Index, Index], ...]
     local_spans: Ints
     remote_spans: Ints
     batches: tuple[SpanBatch, ...]
@@ -107,34 +108,28 @@ def _starts(lines: int, step: int) -> Index:
     return column
 
 
-def gather(link: PreparedLink, runs: Mapping[str, Runs], scratch: IndexScratch) -> GatheredSpans:
-    """What to post to `link` for `runs` by pair. Raises LimitError where an int32 does not count it."""
+def gather(link: PreparedLink, runs: Mapping[str, Runs], scratch: IndexScratch, few: int = FEW) -> GatheredSpans:
+    """What to post to `link` for `runs` by pair; all by address if it is at most `few` descriptors before any join.
+
+    Raises LimitError where an int32 does not count it.
+    """
     scratch.clear()
-    out = _Out(link, scratch)
     total, parts = 0, dict[object, tuple[Runs, Runs]]()
-    for entry in link.others if _slots(link.slots, runs, out) else link.entries:
+    wanted = list[tuple[PreparedRead, Runs, Runs]]()
+    for entry in link.entries:
         key = entry.pair.name, not entry.read.table.token, not entry.read.table.page, entry.within
         if key not in parts:
             parts[key] = _parts(entry, entry.own(runs[entry.pair.name]))
-        pages, ragged = parts[key]
-        if (total := total + _most(entry, pages, ragged)) > INT32:
+        wanted.append((entry, *parts[key]))
+        if (total := total + _most(*wanted[-1])) > INT32:
             text = f"{total} descriptors from worker {link.prefill_worker} to {link.decode_worker}, at most {INT32}"
             raise LimitError(f"{text}: ask for fewer tokens at once")
-        _entry(entry, pages, ragged, out)
-    merged = merge(np.concatenate(out.explicit)) if out.explicit else NOTHING
+    out = _Out(link, scratch, few=total <= few)
+    for of_entry in wanted:
+        _entry(*of_entry, out)
+    explicit = [*out.explicit, *_spelled(out.pieces)]
+    merged = merge(np.concatenate(explicit)) if explicit else NOTHING
     return GatheredSpans(tuple(out.banks), *_sides(link, merged), out.bytes, out.spans)
-
-
-def _slots(slots: PreparedSlots | None, runs: Mapping[str, Runs], out: _Out) -> bool:
-    """Gather all states at once, where a request has one slot of each: whether it has."""
-    indices = None if slots is None else slots.indices(runs)
-    if slots is None or indices is None:
-        return False
-    local, remote = indices if out.link.push else reversed(indices)
-    out.banks.append((slots, local, remote))
-    out.bytes += slots.bytes
-    out.spans += slots.spans
-    return True
 
 
 def _parts(entry: PreparedRead, of_pair: Runs) -> tuple[Runs, Runs]:
@@ -185,14 +180,20 @@ def by_decode(p: Ints, d: Ints, blocks: int) -> tuple[Index, Index]:
     return (both & kind((1 << half) - 1)).astype(np.int32), (both >> kind(half)).astype(np.int32)
 
 
+# Rows of `PreparedRead.addresses`, and chains of blocks: where each begins on both sides, and its length.
+_Piece = tuple[Ints, Ints, Ints, Ints]
+
+
 @dataclass(slots=True)
 class _Out:
-    """What is gathered so far."""
+    """What is gathered so far. With `few`, nothing goes by index. `pieces` have no addresses yet."""
 
     link: PreparedLink
     scratch: IndexScratch
-    banks: list[tuple[Bank, Index, Index]] = field(default_factory=list)
+    few: bool
+    banks: list[tuple[DescriptorBank, Index, Index]] = field(default_factory=list)
     explicit: list[Ints] = field(default_factory=list)
+    pieces: list[_Piece] = field(default_factory=list)
     bytes: int = 0
     spans: int = 0
 
@@ -218,14 +219,26 @@ def _entry(entry: PreparedRead, pages: Runs, ragged: Runs, out: _Out) -> None:
 def _pages(entry: PreparedRead, p: Ints, d: Ints, ragged: Ints | None, out: _Out) -> None:
     if not len(p):
         return
-    if not entry.banks:
-        out.explicit.append(_spelled(entry.addresses, p, d, np.ones_like(p)))
+    if out.few or not entry.banks:
+        _chained(entry, p, d, out)
         return
     narrow = by_decode(p, d, max(entry.blocks)) if entry.joinable else (p.astype(np.int32), d.astype(np.int32))
     if entry.joinable:
         _joined(entry, *narrow, ragged, out)
     if entry.joinable < len(entry.addresses):
         _index(entry, False, *narrow, out)
+
+
+def _chained(entry: PreparedRead, p: Ints, d: Ints, out: _Out) -> None:
+    """All rows by address: those that run on from one block into the next at chains of blocks, others at each block."""
+    single = np.ones_like(p)
+    if len(p) == 1 or not entry.joinable:
+        out.pieces.append((entry.addresses, p, d, single))
+        return
+    order = np.argsort(d, kind="stable")
+    start, length = chains(p[order], d[order])
+    out.pieces.append((entry.addresses[: entry.joinable], p[order][start], d[order][start], length))
+    out.pieces.append((entry.addresses[entry.joinable :], p, d, single))
 
 
 def _joined(entry: PreparedRead, p: Index, d: Index, ragged: Ints | None, out: _Out) -> None:
@@ -236,7 +249,7 @@ def _joined(entry: PreparedRead, p: Index, d: Index, ragged: Ints | None, out: _
     _index(entry, True, p[alone], d[alone], out)
     wide = p[~alone].astype(np.int64), d[~alone].astype(np.int64)
     start, length = chains(*wide)
-    out.explicit.append(_spelled(entry.addresses[: entry.joinable], wide[0][start], wide[1][start], length))
+    out.pieces.append((entry.addresses[: entry.joinable], wide[0][start], wide[1][start], length))
 
 
 def _alone(entry: PreparedRead, p: Index, d: Index, ragged: Ints | None) -> Mask:
@@ -270,9 +283,19 @@ def _index(entry: PreparedRead, joinable: bool, p: Index, d: Index, out: _Out) -
     out.banks.extend((bank, local[: bank.rows * len(p)], remote[: bank.rows * len(p)]) for bank in banks)
 
 
-def _spelled(addresses: Ints, p: Ints, d: Ints, length: Ints) -> Ints:
-    """Rows as `merge` takes them: every row of `addresses` at chains of `length` blocks that begin at `p` and `d`."""
-    spelled = np.empty((len(addresses), len(p), 5), np.int64)
+def _spelled(pieces: Sequence[_Piece]) -> Iterator[Ints]:
+    """Rows as `merge` takes them; those of all pieces of one chain each are computed together."""
+    short = [piece for piece in pieces if len(piece[1]) == 1]
+    if short:
+        counts = [len(addresses) for addresses, *_ in short]
+        chain = (np.repeat(np.concatenate(column), counts)[:, None] for column in list(zip(*short, strict=True))[1:])
+        yield _rows_at(np.concatenate([addresses for addresses, *_ in short]), *chain)
+    yield from (_rows_at(*piece) for piece in pieces if len(piece[1]) > 1)
+
+
+def _rows_at(addresses: Ints, p: Ints, d: Ints, length: Ints) -> Ints:
+    """Rows of `addresses` at chains of `length` blocks that begin at `p` and `d`: each at all chains, or at its own."""
+    spelled = np.empty((len(addresses), p.shape[-1], 5), np.int64)
     address, stride = addresses[:, :2, None], addresses[:, 3:5, None]
     spelled[:, :, 0] = address[:, 0] + stride[:, 0] * p
     spelled[:, :, 1] = address[:, 1] + stride[:, 1] * d

@@ -27,8 +27,7 @@ from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.staging.images import image_parts
 from kvplan.runtime.staging.lent import PeerStage
 from kvplan.runtime.staging.staged import ImagePart, StagedEnds
-from kvplan.runtime.transfer.slots import PreparedSlots
-from kvplan.runtime.transport.base import Index, Op, PreparedList, Transport
+from kvplan.runtime.transport.base import Op, PreparedList, Transport
 
 INT32 = (1 << 31) - 1
 # Rows that share a prepared list. The lists of a table share their indices, too: fewer rows make fewer indices,
@@ -106,8 +105,7 @@ class PreparedLink:
 
     `peer` is the transport name of the other worker. With `push` this process has the prefill worker, and writes;
     otherwise it has the decode worker, and reads. The `stage` is what reads with parts of an image go through, or the
-    `peer_stage` where who does not post copies. `layers` are those that it moves, None for all. `slots` are the
-    entries of states once more, for a request that has one slot of each; `others` the entries that are not.
+    `peer_stage` where who does not post copies. `layers` are those that it moves, None for all.
     """
 
     prefill_worker: int
@@ -120,8 +118,6 @@ class PreparedLink:
     stage: Stage | None = None
     peer_stage: PeerStage | None = None
     layers: Layers | None = None
-    slots: PreparedSlots | None = None
-    others: tuple[PreparedRead, ...] = ()
 
     @property
     def staged(self) -> bool:
@@ -148,7 +144,7 @@ class PreparedLink:
     @property
     def cut(self) -> bool:
         """Whether its lists were released, as its peer was met again: all of them were."""
-        first = next((bank for entry in self.entries for bank in entry.banks), self.slots)
+        first = next((bank for entry in self.entries for bank in entry.banks), None)
         return first is not None and first.remote.released
 
     @property
@@ -170,7 +166,7 @@ class PreparedLink:
 
     def release(self) -> None:
         """Give the prepared lists back."""
-        _release(self.entries, self.slots)
+        _release(self.entries)
 
 
 class PreparedLinks:
@@ -222,19 +218,16 @@ def link(plan: Plan, ends: PreparedLink, transport: Transport) -> PreparedLink:
     except OverflowError as error:
         raise AddressError("a number of the plan has more than 64 bits: compile the plan again") from error
     entries = [image for image in images if image is not None]
-    slots = None
     try:
         for entry in _of_pairs([entry for entry, image in zip(found, images, strict=True) if image is None]):
             entries.append(_with_banks(entry, transport, ends))
-        slots = _slots([entry for entry in entries if _is_slot(entry)], transport, ends)
         for memory in {image.parts[0].memory for image in entries if image.parts and not ends.at_peer(image)}:
             assert ends.stage is not None
             ends.stage.of(memory).open()
     except Exception:
-        _release(entries, slots)
+        _release(entries)
         raise
-    others = [entry for entry in entries if slots is None or not _is_slot(entry)]
-    return replace(ends, entries=tuple(entries), slots=slots, others=tuple(others))
+    return replace(ends, entries=tuple(entries))
 
 
 def check_inside(geometry: Geometry, plane: Ints, offset: Ints, size: Ints) -> None:
@@ -402,36 +395,6 @@ def _with_banks(entry: PreparedRead, transport: Transport, ends: PreparedLink) -
     return replace(entry, banks=tuple(banks))
 
 
-def _is_slot(entry: PreparedRead) -> bool:
-    """Whether a read is of a state's slots; in pools of one slot each what joins is known by addresses alone."""
-    plain = not entry.parts and entry.within is None
-    return spans.is_whole(entry.read.table) and plain and entry.blocks != (1, 1)
-
-
-def _slots(states: Sequence[PreparedRead], transport: Transport, ends: PreparedLink) -> PreparedSlots | None:
-    """The rows of all states in one list.
-
-    None where there are none, an int32 does not index their slots, or they lie in several types of memory.
-    """
-    if not states:
-        return None
-    addresses = np.concatenate([entry.addresses for entry in states])
-    types = {ends.types(*regions) for regions in addresses[:, 5:7].tolist()}
-    if addresses[:, 7:].sum(axis=0).max() > INT32 or len(types) > 1:
-        return None
-    prefill, decode = _strided(addresses, 0, ends.prefill), _strided(addresses, 1, ends.decode)
-    lists = _lists(transport, ends, addresses, *((prefill, decode) if ends.push else (decode, prefill)))
-    of_row = np.repeat(np.arange(len(states)), [len(entry.addresses) for entry in states])
-    starts = (_starts(addresses[:, 7]), _starts(addresses[:, 8]))
-    size, count = sum(entry.page_bytes for entry in states), sum(len(entry.page) for entry in states)
-    return PreparedSlots(tuple(entry.pair.name for entry in states), of_row, starts, size, count, *lists)
-
-
-def _starts(counts: Ints) -> Index:
-    """The numbers of the first descriptors of rows of so many each."""
-    return (np.cumsum(counts) - counts).astype(np.int32)
-
-
 def _strided(addresses: Ints, side: int, geometry: Geometry) -> Ints:
     """Rows (address, bytes, device, stride, count) of one side, 0 for prefill and 1 for decode."""
     address, size, stride, region, count = (addresses[:, n] for n in (side, 2, 3 + side, 5 + side, 7 + side))
@@ -451,10 +414,8 @@ def _lists(
         raise
 
 
-def _release(entries: Iterable[PreparedRead], slots: PreparedSlots | None) -> None:
+def _release(entries: Iterable[PreparedRead]) -> None:
     _release_banks(bank for entry in entries for bank in entry.banks)
-    if slots is not None:
-        slots.release()
 
 
 def _release_banks(banks: Iterable[DescriptorBank]) -> None:

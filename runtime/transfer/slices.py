@@ -77,8 +77,7 @@ def through_stage(
     # By identity: a stage may be found stuck at any time, and entries hold arrays.
     through = {id(entry) for entry in staged}
     direct = tuple(entry for entry in link.entries if id(entry) not in through)
-    others = tuple(entry for entry in link.others if id(entry) not in through)
-    alone = replace(link, entries=direct, others=others) if direct else None
+    alone = replace(link, entries=direct) if direct else None
     own, lent = Wanted(), Wanted()
     for entry in staged:
         wanted = lent if link.at_peer(entry) else own

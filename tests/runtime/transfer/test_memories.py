@@ -183,7 +183,7 @@ def test_slices_of_all_memories_count_against_the_limits() -> None:
 
 @pytest.mark.parametrize("words", [("host", "host"), ("host", "device"), ("", ""), ("device+host", "device+host")])
 @pytest.mark.parametrize("push", [False, True])
-def test_states_share_a_list_if_they_lie_in_one_memory(words: tuple[str, str], push: bool) -> None:
+def test_states_are_posted_together_if_they_lie_in_one_memory(words: tuple[str, str], push: bool) -> None:
     names, tables = ("s", "t"), ({"s": Slot(2, 6), "t": Slot(1, 6)}, {"s": Slot(0, 6), "t": Slot(2, 6)})
     plain = [stored("layer { block { z[st] } }", tensor("z", 4, st=3), name=name, layers=(0, 1)) for name in names]
     there = side(plain)
@@ -192,7 +192,9 @@ def test_states_share_a_list_if_they_lie_in_one_memory(words: tuple[str, str], p
     world, regions = ends(plan, (there, here), request), regions_of((there, here), [request])
     stamp(world.prefill[0], regions, request.prefill)
     link = world.link(0, 0, push)
-    assert (link.slots is not None) == (words in {("host", "host"), ("", "")})
     wanted = demand(plan, 0, requests.check(plan, replace(request, id="r"), {}, {}))
+    assert len(gather.gather(link, wanted.of(0), world.scratch).batches) == len(
+        {*words[0].split("+"), *words[1].split("+")}
+    )
     world.move(link, wanted.of(0))
     assert wrong(world.decode[0], regions, request) == []
