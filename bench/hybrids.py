@@ -29,10 +29,10 @@ def measure(pairs: int) -> list[Row]:
 
 def _row(pairs: int, prefill: str, decode: str, tokens: int) -> Row:
     with met(MODEL, prefill, decode, partial(_blocks, tokens=tokens), 1 + WARMUP + pairs) as pair:
+        requests = iter([_request(pair.plan, pair.blocks, tokens, name) for name in pair.names])
 
         def ours() -> int:
-            wanted = _request(pair.plan, pair.blocks, tokens, next(pair.names))
-            return pair.decode.submit(wanted, SECONDS).wait().bytes
+            return pair.decode.submit(next(requests), SECONDS).wait().bytes
 
         size = ours()
         ratio = interleave(ours, pair.first(size), pairs, WARMUP)
