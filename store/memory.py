@@ -91,6 +91,16 @@ class PieceSpans(NamedTuple):
         """Those of some planes, from byte `low` of the body on."""
         return self._replace(page=self.page[some] - low, base=self.base[some], device=self.device[some])
 
+    def equidistant(self) -> Iterator[PieceSpans]:
+        """The same by planes whose pages are equally far apart: numpy copies these by strides."""
+        page, at = self.page.tolist(), 0
+        while at < len(page):
+            end, step = at + 1, page[at + 1] - page[at] if at + 1 < len(page) else 0
+            while end < len(page) and page[end] - page[end - 1] == step:
+                end += 1
+            yield self.of_planes(slice(at, end), 0)
+            at = end
+
     def spelled(self) -> tuple[Ints, Ints, Ints]:
         """Every span: its first byte, its address and its device."""
         one = self
@@ -120,12 +130,12 @@ class HostMemory:
                     raise TransportError(f"numpy copies host memory only, not {mem_type}: give make=Nixl")
 
     def put(self, some: Sequence[PieceSpans], piece: Bytes) -> None:
-        for each in some:
+        for each in _equidistant(some):
             (to, at), (from_, inside) = _memory(each), _items(each, piece)
             to[at] = from_[inside]
 
     def get(self, some: Sequence[PieceSpans], out: Bytes) -> None:
-        for each in some:
+        for each in _equidistant(some):
             (from_, at), (to, inside) = _memory(each), _items(each, out)
             to[inside] = from_[at]
 
@@ -196,14 +206,18 @@ def _rows(address: Ints, size: int, device: Ints | int) -> Ints:
     return found
 
 
+def _equidistant(some: Sequence[PieceSpans]) -> Iterator[PieceSpans]:
+    return (alike for each in some for alike in each.equidistant())
+
+
 def _items(some: PieceSpans, piece: Bytes) -> tuple[Any, Any]:
-    """The spans in a piece as an array, and its part that has the axes (plane, run, loops)."""
+    """The spans of equidistant planes in a piece as an array, and its part that has the axes (plane, run, loops)."""
     strides, kind = tuple(loop[1] for loop in some.loops), f"V{some.size}"
-    page = _step(some.page)
-    if page is None or some.step is None:
+    if some.step is None:
         every = piece.nbytes - some.extent + 1
         return np.ndarray((every, *some.counts), kind, piece.data, 0, (1, *strides)), some.page[:, None] + some.inside
     shape, first = (len(some.page), len(some.inside), *some.counts), int(some.page[0] + some.inside[0])
+    page = int(some.page[1] - some.page[0]) if len(some.page) > 1 else 0
     return np.ndarray(shape, kind, piece.data, first, (page, some.step, *strides)), ...
 
 

@@ -16,10 +16,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
+from kvplan.runtime.staging.buffers import CORES
 from kvplan.store.errors import DamagedObjectError, ForeignObjectError, MissingObjectError, StoreFileError
 from kvplan.store.files import Files, PlainFiles
 from kvplan.store.header import Bytes, ObjectHeader, encoded, read_header
@@ -28,8 +29,10 @@ from kvplan.store.pages import Body, Place, batches, fill, read_body
 UNFINISHED, REFUSED = ".unfinished", ".refused"
 # Seconds after which a file that nobody finished is nobody's.
 ABANDONED = 3600.0
-# Objects that are read or written at once, by a thread each.
+# Objects that are read or written at once, by a thread each: as many as a server answers well, and no more of files or
+# of memory than there are cores, as each thread keeps a piece in the cache of its own.
 AT_ONCE = 4
+COPIED_AT_ONCE = min(AT_ONCE, CORES)
 Found = TypeVar("Found")
 
 
@@ -51,7 +54,10 @@ class NewObject:
 
 
 class Objects(Protocol):
-    """Where objects are. Names are made by `header.object_name`."""
+    """Where objects are. Names are made by `header.object_name`. So many `threads` read or write best at once."""
+
+    @property
+    def threads(self) -> int: ...
 
     def put(self, objects: Sequence[NewObject]) -> list[ObjectHeader]:
         """Write objects, each whole or not at all; those that are there are replaced. Returns what their heads say.
@@ -97,12 +103,13 @@ class Folder:
 
     path: Path
     files: Files = field(default_factory=PlainFiles)
+    threads: ClassVar[int] = COPIED_AT_ONCE
 
     def put(self, objects: Sequence[NewObject]) -> list[ObjectHeader]:
         with _errors("a new object", reads=False):
             begun = [self._begin(each) for each in objects]
             try:
-                headers = at_once(self._write, objects, begun)
+                headers = at_once(self.threads, self._write, objects, begun)
                 self._name(headers, begun)
             finally:
                 for path in begun:
@@ -187,9 +194,10 @@ class InMemoryObjects:
     """Objects in this process alone."""
 
     kept: dict[str, tuple[ObjectHeader, Bytes]] = field(default_factory=dict)
+    threads: ClassVar[int] = COPIED_AT_ONCE
 
     def put(self, objects: Sequence[NewObject]) -> list[ObjectHeader]:
-        return at_once(self._put, objects)
+        return at_once(self.threads, self._put, objects)
 
     def _put(self, made: NewObject) -> ObjectHeader:
         body = np.empty(made.header.size, np.uint8)
@@ -228,10 +236,10 @@ class InMemoryObjects:
         return self.kept[name]
 
 
-def at_once(action: Callable[..., Found], *given: Iterable[Any]) -> list[Found]:
+def at_once(threads: int, action: Callable[..., Found], *given: Iterable[Any]) -> list[Found]:
     """What `action` returns for each of the things given, in threads. Raises the first error once none is running."""
-    with ThreadPoolExecutor(AT_ONCE, "kvplan-store") as threads:
-        return list(threads.map(action, *given))
+    with ThreadPoolExecutor(threads, "kvplan-store") as pool:
+        return list(pool.map(action, *given))
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from kvplan.remote.folder import RemoteFolder
 from kvplan.store.bucket import NixlBucket
 from kvplan.store.errors import DamagedObjectError, MissingObjectError, StoreFileError
 from kvplan.store.header import Bytes, ObjectHeader, encoded, read_header
-from kvplan.store.objects import ABANDONED, REFUSED, NewObject, at_once
+from kvplan.store.objects import ABANDONED, AT_ONCE, REFUSED, NewObject, at_once
 from kvplan.store.pages import Place, read_body
 
 # Bytes that are asked for at once.
@@ -34,13 +35,14 @@ class RemoteObjects:
 
     folder: RemoteFolder
     bucket: NixlBucket | None = None
+    threads: ClassVar[int] = AT_ONCE
 
     def __post_init__(self) -> None:
         if self.bucket is not None and not self.folder.path("").startswith(f"{self.bucket.bucket}/"):
             raise StoreFileError(f"{self.folder.url} is not in bucket {self.bucket.bucket}: give NixlBucket its bucket")
 
     def put(self, objects: Sequence[NewObject]) -> list[ObjectHeader]:
-        return at_once(self._put, objects)
+        return at_once(self.threads, self._put, objects)
 
     def header(self, name: str) -> ObjectHeader:
         return self._header(name)[0]

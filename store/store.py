@@ -129,7 +129,9 @@ class Store:
         """
         parts = [(block, part) for block in blocks for part in layout.parts[block.group]]
         names = [_name(layout, part, block.key) for block, part in parts]
-        at_once(self._read, names, [partial(_placed, layout, part, block) for block, part in parts])
+        at_once(
+            self._objects.threads, self._read, names, [partial(_placed, layout, part, block) for block, part in parts]
+        )
 
     def entries(self) -> list[StoredObject]:
         """All objects that are known, the first to be evicted first."""

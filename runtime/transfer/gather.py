@@ -2,7 +2,6 @@
 
 Blocks that lie side by side on both sides become one explicit span; all others go by index into the prepared
 lists, which costs less than a nanosecond each where an explicit address costs ten and a posted descriptor a thousand.
-If all of it is a few descriptors, they are all spelled out: another transfer would cost more than their addresses do.
 Spans are merged here, and not left to NIXL: it merges what a prepared list names by indices that go up by one, where
 both lists are dense, and nothing else (`makeXferReq` in src/core/nixl_agent.cpp, `populate` in
 src/infra/nixl_memory_section.cpp, of NIXL 1.5.1), so that padding, runs of tokens and neighbouring planes stay apart.
@@ -30,8 +29,6 @@ from kvplan.runtime.transport.base import Index
 NOTHING, NO_SPANS = np.empty((0, 5), np.int64), np.empty((0, 3), np.int64)
 # Shapes of tables of indices that are kept, a few dozen numbers each: links have few, and ask for them again.
 KEPT_STARTS = 1024
-# Descriptors whose addresses take less time than one more transfer.
-FEW = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,25 +105,20 @@ def _starts(lines: int, step: int) -> Index:
     return column
 
 
-def gather(link: PreparedLink, runs: Mapping[str, Runs], scratch: IndexScratch, few: int = FEW) -> GatheredSpans:
-    """What to post to `link` for `runs` by pair; all by address if it is at most `few` descriptors before any join.
-
-    Raises LimitError where an int32 does not count it.
-    """
+def gather(link: PreparedLink, runs: Mapping[str, Runs], scratch: IndexScratch) -> GatheredSpans:
+    """What to post to `link` for `runs` by pair. Raises LimitError where an int32 does not count it."""
     scratch.clear()
+    out = _Out(link, scratch)
     total, parts = 0, dict[object, tuple[Runs, Runs]]()
-    wanted = list[tuple[PreparedRead, Runs, Runs]]()
     for entry in link.entries:
         key = entry.pair.name, not entry.read.table.token, not entry.read.table.page, entry.within
         if key not in parts:
             parts[key] = _parts(entry, entry.own(runs[entry.pair.name]))
-        wanted.append((entry, *parts[key]))
-        if (total := total + _most(*wanted[-1])) > INT32:
+        pages, ragged = parts[key]
+        if (total := total + _most(entry, pages, ragged)) > INT32:
             text = f"{total} descriptors from worker {link.prefill_worker} to {link.decode_worker}, at most {INT32}"
             raise LimitError(f"{text}: ask for fewer tokens at once")
-    out = _Out(link, scratch, few=total <= few)
-    for of_entry in wanted:
-        _entry(*of_entry, out)
+        _entry(entry, pages, ragged, out)
     explicit = [*out.explicit, *_spelled(out.pieces)]
     merged = merge(np.concatenate(explicit)) if explicit else NOTHING
     return GatheredSpans(tuple(out.banks), *_sides(link, merged), out.bytes, out.spans)
@@ -186,11 +178,10 @@ _Piece = tuple[Ints, Ints, Ints, Ints]
 
 @dataclass(slots=True)
 class _Out:
-    """What is gathered so far. With `few`, nothing goes by index. `pieces` have no addresses yet."""
+    """What is gathered so far. `pieces` have no addresses yet."""
 
     link: PreparedLink
     scratch: IndexScratch
-    few: bool
     banks: list[tuple[DescriptorBank, Index, Index]] = field(default_factory=list)
     explicit: list[Ints] = field(default_factory=list)
     pieces: list[_Piece] = field(default_factory=list)
@@ -219,26 +210,14 @@ def _entry(entry: PreparedRead, pages: Runs, ragged: Runs, out: _Out) -> None:
 def _pages(entry: PreparedRead, p: Ints, d: Ints, ragged: Ints | None, out: _Out) -> None:
     if not len(p):
         return
-    if out.few or not entry.banks:
-        _chained(entry, p, d, out)
+    if not entry.banks:
+        out.pieces.append((entry.addresses, p, d, np.ones_like(p)))
         return
     narrow = by_decode(p, d, max(entry.blocks)) if entry.joinable else (p.astype(np.int32), d.astype(np.int32))
     if entry.joinable:
         _joined(entry, *narrow, ragged, out)
     if entry.joinable < len(entry.addresses):
         _index(entry, False, *narrow, out)
-
-
-def _chained(entry: PreparedRead, p: Ints, d: Ints, out: _Out) -> None:
-    """All rows by address: those that run on from one block into the next at chains of blocks, others at each block."""
-    single = np.ones_like(p)
-    if len(p) == 1 or not entry.joinable:
-        out.pieces.append((entry.addresses, p, d, single))
-        return
-    order = np.argsort(d, kind="stable")
-    start, length = chains(p[order], d[order])
-    out.pieces.append((entry.addresses[: entry.joinable], p[order][start], d[order][start], length))
-    out.pieces.append((entry.addresses[entry.joinable :], p, d, single))
 
 
 def _joined(entry: PreparedRead, p: Index, d: Index, ragged: Ints | None, out: _Out) -> None:

@@ -25,7 +25,7 @@ from kvplan.store.engine import Loader, Saver
 from kvplan.store.errors import DamagedObjectError, StoreFileError
 from kvplan.store.layout import stored_layout
 from kvplan.store.memory import HostMemory, PieceSpans
-from kvplan.store.objects import AT_ONCE, InMemoryObjects, NewObject
+from kvplan.store.objects import InMemoryObjects, NewObject
 from kvplan.store.store import Store
 
 HEADS, KEYS = "toy-heads", keys_of(7)
@@ -84,17 +84,18 @@ def test_as_many_bytes_are_counted_as_the_plan_moves() -> None:
 
 
 def test_objects_are_read_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    together = threading.Barrier(AT_ONCE)
+    count = InMemoryObjects.threads
+    together = threading.Barrier(count)
 
     def reads(*arguments: Any) -> None:
         together.wait(20)
         PUT(*arguments)
 
-    store, keys = Store(), keys_of(AT_ONCE)
-    save(store, full(HEADS, "tp=2", AT_ONCE), keys)
+    store, keys = Store(), keys_of(count)
+    save(store, full(HEADS, "tp=2", count), keys)
     monkeypatch.setattr(HostMemory, "put", reads)
-    engine = empty(HEADS, "tp=4", (0, 16 * AT_ONCE))
-    assert load_into(store, engine, keys) == AT_ONCE
+    engine = empty(HEADS, "tp=4", (0, 16 * count))
+    assert load_into(store, engine, keys) == count
     assert not engine.wrong()
 
 

@@ -15,7 +15,7 @@ from kvplan.plan.blocks import chains
 from kvplan.plan.types import Plan, Table
 from kvplan.runtime import Memory, errors, views
 from kvplan.runtime.transfer import prepare
-from kvplan.runtime.transfer.gather import FEW, IndexScratch, by_decode, gather, merge
+from kvplan.runtime.transfer.gather import IndexScratch, by_decode, gather, merge
 from kvplan.runtime.transfer.prepare import INT32, PreparedLink
 from kvplan.runtime.transport.inmemory import Hub, InMemory
 
@@ -50,12 +50,10 @@ def link(
     return prepare.link(made, PreparedLink(0, 0, peer, push, pools[0].geometry, pools[1].geometry), here)
 
 
-def posted(
-    one: PreparedLink, p: list[int], d: list[int], tokens: tuple[int, int], few: int = 0
-) -> list[tuple[int, int, int]]:
-    """(prefill address, decode address, bytes) of every descriptor."""
+def posted(one: PreparedLink, p: list[int], d: list[int], tokens: tuple[int, int]) -> list[tuple[int, int, int]]:
+    """(prefill address, decode address, bytes) of every request."""
     runs = {"kv": matched(tokens, p, d)}
-    load, found = gather(one, runs, IndexScratch(), few), list[tuple[int, int, int]]()
+    load, found = gather(one, runs, IndexScratch()), list[tuple[int, int, int]]()
     banks: list[tuple[Any, Any, Any]] = list(load.banks)
     both = [(bank.remote.at(remote), bank.local.at(local)) for bank, local, remote in banks]
     for pair in [*both, (load.remote_spans, load.local_spans)]:
@@ -89,7 +87,6 @@ def test_requests_are_minimal_for_the_blocks(sides: tuple, first: int, end: int,
     assert found == fewest(found)
     pushed = link(Shape(1), Shape(1), push=True) if dense else link(Shape(1, tail=16), Shape(1, tail=24), push=True)
     assert posted(pushed, p, d, (first, end)) == found
-    assert posted(one, p, d, (first, end), FEW) == posted(pushed, p, d, (first, end), FEW) == found
 
 
 def test_bytes_and_spans_are_counted_before_neighbours_are_joined() -> None:
