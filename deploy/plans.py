@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ast
 import os
-import re
 import subprocess
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
-from kvplan.compiler.cost.cost import PlanCost, plan_cost
+from kvplan.compiler.cost.cost import PlanCost
+from kvplan.compiler.emit.header import written_facts
 from kvplan.compiler.errors import BadInput
 from kvplan.plan.errors import PlanFormatError, PlanIndexError
 from kvplan.plan.files import index
@@ -25,12 +24,6 @@ HELP = (
 )
 # With these git calls a hook: they name one repository and take the current folder for the top of it.
 OF_A_HOOK = {"GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_PREFIX"}
-# A sentence of a plan's header about one side, both, or what is in doubt, which may take several lines.
-NOTE = re.compile(
-    r"^(Prefill|Decode|Both sides|In doubt): (.*?)\.$"
-    r"(?=\n(?:Prefill: |Decode: |Both sides: |In doubt: |Not moved, |Proved))",
-    re.MULTILINE | re.DOTALL,
-)
 
 
 def read(text: str, like: str | None = None) -> Mapping[str, str]:
@@ -132,14 +125,7 @@ def parsed(text: str, name: str) -> Plan:
 def costed(text: str, name: str) -> tuple[Plan, PlanCost]:
     """The plan of a text, and its costs with what its header says was proved and noted. Raises PlanFormatError."""
     plan = parsed(text, name)
-    header = ast.get_docstring(ast.parse(text)) or ""
-    proved = re.search(r"^Proved.*?(?=\n\n|\Z)", header, re.MULTILINE | re.DOTALL)
-    told = [(about, " ".join(note.split())) for about, note in NOTE.findall(header)]
-    both = {"In doubt": "", "Prefill": "Both sides", "Decode": "Both sides"}
-    notes = [f"{own.lower()}: {note}" for own, shared in both.items() for about, note in told if about in (own, shared)]
-    layers = re.search(r"^Layers: (.*?)\.(?=\nStrategy: )", header, re.MULTILINE | re.DOTALL)
-    facts = plan_cost(plan, proved=" ".join(proved[0].split()) if proved else "", notes=notes)
-    return plan, replace(facts, layers=" ".join(layers[1].split()) if layers else "")
+    return plan, written_facts(plan, ast.get_docstring(ast.parse(text)) or "")
 
 
 def listed(revision: str, path: str, suffixes: tuple[str, ...]) -> Mapping[str, str]:

@@ -191,7 +191,7 @@ class Library:
         return [doubt for kind, cache in caches for doubt in doubts_of(kind, cache, model.values, engines)]
 
     def layers(self, path: Path) -> list[str]:
-        """What the layers of each model of a file store: `NAME: layers: 32, of which all store attention`."""
+        """What the layers of each model of a file store: `NAME: layers: 32 (all store attention)`."""
         return [f"{model.name}: layers: {stored_layers(model)}" for model in self.models_of(path)]
 
     def deployment(self, path: Path) -> Deployment:

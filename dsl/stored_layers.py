@@ -11,7 +11,7 @@ DECLARE = "correct `layers` of a cache; if these layers have no cache of their o
 
 
 def stored_layers(model: Model, caches: Collection[str] | None = None) -> str:
-    """`52, of which 6 store attention, 23 store states, 23 store nothing`; of `caches` only, where they are given.
+    """`52 (6 store attention, 23 store states, 23 store nothing)`; only of `caches` if they are given.
 
     Draft layers count if one of the caches has any: without it an engine does not draft.
     """
@@ -20,10 +20,10 @@ def stored_layers(model: Model, caches: Collection[str] | None = None) -> str:
     every = range(model.layers + (model.drafts if drafts else 0))
     bare = set(every).difference(*(cache.layers for cache in counted))
     stored = [f"{_store(len(cache.layers), len(every))} {cache.name}" for cache in counted]
-    undeclared = " (not declared in the model file)" if model.undeclared else ""
+    undeclared = ", which the model file does not declare" if model.undeclared else ""
     stored += [f"{_store(len(bare), len(every))} nothing{undeclared}"] if bare else []
     count = f"{model.layers} and {model.drafts} draft" if len(every) > model.layers else f"{model.layers}"
-    return f"{count}, of which {', '.join(stored)}"
+    return f"{count} ({', '.join(stored)})"
 
 
 def _store(count: int, every: int) -> str:

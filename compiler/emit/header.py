@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from textwrap import wrap
 
-from kvplan.compiler.cost.cost import TOKENS, Moves, PlanCost, StagedMoves
+from kvplan.compiler.cost.cost import TOKENS, Moves, PlanCost, StagedMoves, plan_cost
 from kvplan.compiler.drawing import tensors
 from kvplan.compiler.drawing.bars import bar, legend, levels
 from kvplan.compiler.emit.pylit import WIDTH
@@ -21,7 +21,9 @@ BEYOND = "Exactly the tokens that decode needs are written; a state is written w
 MOVED = f"What moves for {TOKENS:,} tokens, per decode worker. {FIGURES}:"
 # What a command ends with that needs layout files which do not come with kvplan.
 HERE = "--layouts ."
-BOTH = "both"
+BOTH, BOTH_SIDES = "both", "Both sides"
+# What the second line of a field, and every further one, begins with.
+FURTHER = "    "
 
 
 def docstring(plan: Plan, facts: PlanCost, command: str) -> str:
@@ -37,11 +39,42 @@ def title(plan: Plan) -> str:
 
 def summary(plan: Plan, facts: PlanCost, width: int = WIDTH) -> list[list[str]]:
     """Pages, what moves, then the rest, each as lines that fit `width` columns."""
+    lines = [line for text in fields(plan, facts) for line in _wrapped(text, rest=FURTHER, width=width)]
+    return [pages(plan, width), moved(facts, width), lines]
+
+
+def fields(plan: Plan, facts: PlanCost) -> list[str]:
+    """`Name: text` of everything that a header says beside pages and costs; a name may stand more than once."""
     given = [f"{note[:1].upper()}{note[1:]}." for note in _of_both(facts.notes)]
-    absent = [f"Not moved, because one side lacks it: {', '.join(plan.skipped)}."] if plan.skipped else []
+    absent = [f"Not moved: {', '.join(plan.skipped)}, because one side lacks it."] if plan.skipped else []
     layers = [f"Layers: {facts.layers}."] if facts.layers else []
-    lines = [*layers, f"Strategy: {facts.strategy}. {BEYOND}", *readings(plan), *given, *absent, facts.proved]
-    return [pages(plan, width), moved(facts, width), [part for line in lines for part in _wrapped(line, width=width)]]
+    return [*layers, f"Strategy: {facts.strategy}. {BEYOND}", *readings(plan), *given, *absent, facts.proved]
+
+
+def written_facts(plan: Plan, header: str) -> PlanCost:
+    """The facts of `plan`, those that only its header has taken from the fields of that."""
+    found = _written_fields(header)
+    of = {"In doubt": ("in doubt",), "Prefill": ("prefill",), "Decode": ("decode",), BOTH_SIDES: ("prefill", "decode")}
+    notes = [(side, text.removesuffix(".")) for name, text in found for side in of.get(name, ())]
+    own = dict(found)
+    proved = f"Proved: {own['Proved']}" if "Proved" in own else ""
+    every = plan_cost(plan, proved, [f"{side}: {text}" for side, text in sorted(notes, key=_rank)])
+    return replace(every, layers=own.get("Layers", "").removesuffix("."))
+
+
+def _rank(note: tuple[str, str]) -> int:
+    return ("in doubt", "prefill", "decode").index(note[0])
+
+
+def _written_fields(header: str) -> list[tuple[str, str]]:
+    """The fields of the last block of a header, as `fields` has them: further lines of one are indented."""
+    texts: list[str] = []
+    for line in header.rpartition("\n\n")[2].splitlines():
+        if line.startswith(FURTHER) and texts:
+            texts[-1] += f" {line.strip()}"
+        else:
+            texts.append(line)
+    return [(name, text) for name, _, text in (each.partition(": ") for each in texts)]
 
 
 def pages(plan: Plan, width: int) -> list[str]:
@@ -62,7 +95,7 @@ def _of_both(notes: tuple[str, ...]) -> list[str]:
     """Notes of the two sides, those that are of either said once."""
     of_decode = {note.removeprefix("decode: ") for note in notes if note.startswith("decode: ")}
     twice = {note.removeprefix("prefill: ") for note in notes if note.startswith("prefill: ")} & of_decode
-    said = (f"both sides: {text}" if (text := note.partition(": ")[2]) in twice else note for note in notes)
+    said = (f"{BOTH_SIDES}: {text}" if (text := note.partition(": ")[2]) in twice else note for note in notes)
     return list(dict.fromkeys(said))
 
 

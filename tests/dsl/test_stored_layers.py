@@ -34,26 +34,26 @@ def check(path: Path, more: str = "", windows: str = "!= 3", caches: str = "") -
 def test_what_layers_store_is_said(tmp_path: Path) -> None:
     code, said = check(tmp_path)
     assert (code, "W004" in said) == (0, False)
-    assert "toy: layers: 40, of which 10 store full, 30 store windows\n" in said
+    assert "toy: layers: 40 (10 store full, 30 store windows)\n" in said
 
 
 def test_layers_that_a_slip_leaves_out_are_a_warning_everywhere(tmp_path: Path) -> None:
     code, said = check(tmp_path, windows="== 2")
     assert code == 0
     assert "warning[W004]: 20 of 40 layers store nothing, and the model file does not declare it: 0-1, 4-5" in said
-    assert "10 store full, 10 store windows, 20 store nothing (not declared in the model file)" in said
+    assert "10 store full, 10 store windows, 20 store nothing, which the model file does not declare)" in said
     plan = compile_pair(load([tmp_path / "toy.yaml"]), "toy", "tp=2", "tp=1")
     header = " ".join(plan.text.split())
-    assert "20 store nothing (not declared in the model file). Strategy:" in header
+    assert "20 store nothing, which the model file does not declare). Strategy:" in header
     assert "In doubt: 20 of 40 layers store nothing" in header
     explained = CliRunner().invoke(main, ["explain", str(tmp_path / "toy.yaml")]).output
-    assert "20 store nothing (not declared in the model file)" in explained
+    assert "20 store nothing, which the model file does not declare)" in explained
 
 
 def test_declared_layers_are_no_warning(tmp_path: Path) -> None:
     code, said = check(tmp_path, more="no_cache: layer % 4 < 2", windows="== 2")
     assert (code, "W004" in said) == (0, False)
-    assert "20 store nothing\n" in said
+    assert "20 store nothing)\n" in said
 
 
 @pytest.mark.parametrize("more", ["no_cache: layer % 4 < 3", "no_cache: [0, 1, 3]", "no_cache: all"])
@@ -65,9 +65,9 @@ def test_a_layer_has_a_cache_or_is_declared_to_have_none(tmp_path: Path, more: s
 def test_draft_layers_count_where_they_are_stored(tmp_path: Path) -> None:
     code, said = check(tmp_path, more="drafts: 1", caches=DRAFT)
     assert (code, "W004" in said) == (0, False)
-    assert "layers: 40 and 1 draft, of which 10 store full, 30 store windows, 1 stores draft\n" in said
+    assert "layers: 40 and 1 draft (10 store full, 30 store windows, 1 stores draft)\n" in said
     model = load([tmp_path / "toy.yaml"]).model("toy")
-    assert stored_layers(model, {"full", "windows"}) == "40, of which 10 store full, 30 store windows"
+    assert stored_layers(model, {"full", "windows"}) == "40 (10 store full, 30 store windows)"
     assert "1 of 41 layers store nothing" in check(tmp_path, more="drafts: 1")[1]
 
 

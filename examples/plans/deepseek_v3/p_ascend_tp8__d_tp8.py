@@ -20,16 +20,16 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
         unpack 71,958,528 B in 976 descriptors, predicted to take 25.09 ms instead of 127.27 ms; with pack
         71,958,528 B in 3,904 descriptors, predicted to take 27.81 ms instead of 127.27 ms
 
-Layers: 61, of which all store attention.
+Layers: 61 (all store attention).
 Strategy: auto on xeon-2-cores-shared-memory: with `unpack`, ranges of prefill pages are moved whole and decode
-copies them into place; with `pack`, prefill first copies into the order of decode pages; if a table has both, pull
-uses `unpack` and push uses `pack`; all other spans are copied straight to their place. Exactly the tokens that
-decode needs are written; a state is written whole.
+    copies them into place; with `pack`, prefill first copies into the order of decode pages; if a table has both,
+    pull uses `unpack` and push uses `pack`; all other spans are copied straight to their place. Exactly the tokens
+    that decode needs are written; a state is written whole.
 Both sides: draft is stored only when draft_tokens > 0, which is false here.
 Prefill: the page layout of attention comes from ascend's engine file; not yet verified on a running engine.
 Decode: the page layout of attention comes from vllm's engine file; not yet verified on a running engine.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 61
-layers x 1,152 B per token, coordinates (layer, token, dim, turn).
+    layers x 1,152 B per token, coordinates (layer, token, dim, turn).
 """
 
 # fmt: off

@@ -12,13 +12,13 @@ What moves for 1,024 tokens, per decode worker. A span is contiguous on both sid
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
     decode worker 0, attention: 71,958,528 B in 3,904 descriptors; 1 read, 61 spans per page
 
-Layers: 61, of which all store attention.
+Layers: 61 (all store attention).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-needs are written; a state is written whole.
+    needs are written; a state is written whole.
 Both sides: draft is stored only when draft_tokens > 0, which is false here.
 Both sides: the page layout of attention comes from vllm's engine file; not yet verified on a running engine.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 61
-layers x 1,152 B per token, coordinates (layer, token, dim, turn).
+    layers x 1,152 B per token, coordinates (layer, token, dim, turn).
 """
 
 # fmt: off

@@ -15,13 +15,13 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
     decode workers 0-1, attention: 36,569,088 B in 1,984 descriptors; 1 read, 31 spans per page
     decode workers 2-3, attention: 35,389,440 B in 1,920 descriptors; 1 read, 30 spans per page
 
-Layers: 61, of which all store attention.
+Layers: 61 (all store attention).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-needs are written; a state is written whole.
+    needs are written; a state is written whole.
 Both sides: draft is stored only when draft_tokens > 0, which is false here.
 Both sides: the page layout of attention comes from vllm's engine file; not yet verified on a running engine.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 61
-layers x 1,152 B per token, coordinates (layer, token, dim, turn).
+    layers x 1,152 B per token, coordinates (layer, token, dim, turn).
 """
 
 # fmt: off

@@ -22,16 +22,16 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
     decode workers 0-7, attention: 71,958,528 B in 976 descriptors; 1 read, 61 spans per page
     decode workers 0-7, indexer: 8,245,248 B in 976 descriptors; 1 read, 61 spans per page
 
-Layers: 61, of which all store attention, all store indexer.
+Layers: 61 (all store attention, all store indexer).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-needs are written; a state is written whole.
+    needs are written; a state is written whole.
 Both sides: draft is stored only when draft_tokens > 0, which is false here.
 Both sides: draft-indexer is stored only when draft_tokens > 0, which is false here.
 Both sides: the page layout of attention, indexer comes from sglang's engine file; not yet verified on a running
-engine.
+    engine.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 61
-layers x 1,152 B per token, coordinates (layer, token, dim, turn); indexer: 61 layers x 132 B per token, coordinates
-(layer, token, dim, tile).
+    layers x 1,152 B per token, coordinates (layer, token, dim, turn); indexer: 61 layers x 132 B per token,
+    coordinates (layer, token, dim, tile).
 """
 
 # fmt: off

@@ -18,16 +18,16 @@ What moves for 1,024 tokens, per decode worker. A span is contiguous on both sid
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
     decode workers 0-1, attention+indexer: 49,221,632 B in 1,952 descriptors; 2 reads, 122 spans per page
 
-Layers: 61, of which all store attention, all store indexer.
+Layers: 61 (all store attention, all store indexer).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-needs are written; a state is written whole.
+    needs are written; a state is written whole.
 Both sides: draft is stored only when draft_tokens > 0, which is false here.
 Both sides: draft-indexer is stored only when draft_tokens > 0, which is false here.
 Both sides: the page layout of attention, indexer comes from vllm's engine file; not yet verified on a running
-engine.
+    engine.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 61
-layers x 656 B per token, coordinates (layer, token, dim, tile, turn); indexer: 61 layers x 132 B per token,
-coordinates (layer, token, dim, tile).
+    layers x 656 B per token, coordinates (layer, token, dim, tile, turn); indexer: 61 layers x 132 B per token,
+    coordinates (layer, token, dim, tile).
 """
 
 # fmt: off

@@ -49,24 +49,24 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
     decode worker 0, window.0: 1,631,653 B in 1,409 descriptors; 1 read, 1 span per page
     decode worker 0, window.1: 1,557,484 B in 1,345 descriptors; 1 read, 1 span per page
 
-Layers: 43, of which all store window, 21 store few, 20 store many, 21 store indexer, 21 store few-compressor, 20
-store many-compressor, 21 store indexer-compressor.
+Layers: 43 (all store window, 21 store few, 20 store many, 21 store indexer, 21 store few-compressor, 20 store
+    many-compressor, 21 store indexer-compressor).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-needs are written; a state is written whole.
+    needs are written; a state is written whole.
 few+indexer+many:few+indexer: a row per 4 tokens, moved whole with the last of them.
 few+indexer+many:many: a row per 128 tokens, moved whole with the last of them.
 few-compressor+indexer-compressor: only the last 7 tokens.
 many-compressor, window.0, window.1, each: only the last 127 tokens.
 Both sides: draft is stored only when draft_tokens > 0, which is false here.
 Both sides: the page layout of few, few-compressor, indexer, indexer-compressor, many, many-compressor, window comes
-from vllm's engine file; not yet verified on a running engine.
+    from vllm's engine file; not yet verified on a running engine.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. few: 21 layers
-x 583 B per row of 4 tokens, coordinates (layer, row, dim, turn, tile); few-compressor: 21 layers x 8,192 B per
-token, coordinates (layer, token, pool, dim); indexer: 21 layers x 132 B per row of 4 tokens, coordinates (layer,
-row, dim, tile); indexer-compressor: 21 layers x 2,048 B per token, coordinates (layer, token, pool, dim); many: 20
-layers x 583 B per row of 128 tokens, coordinates (layer, row, dim, turn, tile); many-compressor: 20 layers x 4,096
-B per token, coordinates (layer, token, pool, dim); window: 43 layers x 583 B per token, coordinates (layer, token,
-dim, turn, tile).
+    x 583 B per row of 4 tokens, coordinates (layer, row, dim, turn, tile); few-compressor: 21 layers x 8,192 B per
+    token, coordinates (layer, token, pool, dim); indexer: 21 layers x 132 B per row of 4 tokens, coordinates
+    (layer, row, dim, tile); indexer-compressor: 21 layers x 2,048 B per token, coordinates (layer, token, pool,
+    dim); many: 20 layers x 583 B per row of 128 tokens, coordinates (layer, row, dim, turn, tile); many-compressor:
+    20 layers x 4,096 B per token, coordinates (layer, token, pool, dim); window: 43 layers x 583 B per token,
+    coordinates (layer, token, dim, turn, tile).
 """
 
 # fmt: off

@@ -17,12 +17,12 @@ What moves for 1,024 tokens, per decode worker. A span is contiguous on both sid
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
     decode workers 0-1, mamba: 9,961,472 B in 128 descriptors, for any number of tokens; 1 read, 128 spans per state
 
-Layers: 64, of which all store mamba.
+Layers: 64 (all store mamba).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-needs are written; a state is written whole.
+    needs are written; a state is written whole.
 Both sides: the page layout of mamba comes from vllm's engine file; not yet verified on a running engine.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. mamba: 64
-layers x 311,296 B per state, coordinates (layer, channel, tap, st).
+    layers x 311,296 B per state, coordinates (layer, channel, tap, st).
 """
 
 # fmt: off

@@ -25,14 +25,14 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
         spans per page
     decode workers 0-3, sliding.4, sliding.5, each: 16,760,832 B in 536 descriptors; 1 read, 8 spans per page
 
-Layers: 62, of which 10 store full, 52 store sliding.
+Layers: 62 (10 store full, 52 store sliding).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-needs are written; a state is written whole.
+    needs are written; a state is written whole.
 sliding.0, sliding.1, sliding.2, sliding.3, sliding.4, sliding.5, each: only the last 1,023 tokens.
 Both sides: the page layout of full, sliding comes from vllm's engine file; not yet verified on a running engine.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. full: 10
-layers x 8,192 B per token, coordinates (layer, head, token, dim); sliding: 52 layers x 8,192 B per token,
-coordinates (layer, head, token, dim).
+    layers x 8,192 B per token, coordinates (layer, head, token, dim); sliding: 52 layers x 8,192 B per token,
+    coordinates (layer, head, token, dim).
 """
 
 # fmt: off

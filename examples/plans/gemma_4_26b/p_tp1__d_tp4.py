@@ -26,14 +26,14 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
     decode workers 0-3, sliding.0, sliding.1, sliding.2, sliding.3, sliding.4, each: 10,475,520 B in 325
         descriptors; 1 read, 5 spans per page
 
-Layers: 30, of which 5 store full, 25 store sliding.
+Layers: 30 (5 store full, 25 store sliding).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-needs are written; a state is written whole.
+    needs are written; a state is written whole.
 sliding.0, sliding.1, sliding.2, sliding.3, sliding.4, each: only the last 1,023 tokens.
 Both sides: the page layout of full, sliding comes from vllm's engine file; not yet verified on a running engine.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. full: 5 layers
-x 4,096 B per token, coordinates (layer, head, token, dim); sliding: 25 layers x 8,192 B per token, coordinates
-(layer, head, token, dim).
+    x 4,096 B per token, coordinates (layer, head, token, dim); sliding: 25 layers x 8,192 B per token, coordinates
+    (layer, head, token, dim).
 """
 
 # fmt: off

@@ -30,13 +30,13 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
     decode workers 0-1, mamba.0, mamba.1, mamba.2, mamba.3, mamba.4, mamba.5, mamba.6, mamba.7, mamba.8, each:
         4,298,752 B in 8 descriptors, for any number of tokens; 1 read, 8 spans per state
 
-Layers: 40, of which 4 store attention, 36 store mamba.
+Layers: 40 (4 store attention, 36 store mamba).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-needs are written; a state is written whole.
+    needs are written; a state is written whole.
 Both sides: the page layout of attention, mamba comes from vllm's engine file; not yet verified on a running engine.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 4
-layers x 4,096 B per token, coordinates (layer, head, token, dim); mamba: 36 layers x 2,147,840 B per state,
-coordinates (layer, head, hd, tap, group, st).
+    layers x 4,096 B per token, coordinates (layer, head, token, dim); mamba: 36 layers x 2,147,840 B per state,
+    coordinates (layer, head, hd, tap, group, st).
 """
 
 # fmt: off

@@ -19,13 +19,13 @@ What moves for 1,024 tokens, per decode worker. A span is contiguous on both sid
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
     decode workers 0-3, attention+draft: 80,347,136 B in 3,968 descriptors; 2 reads, 62 spans per page
 
-Layers: 61 and 1 draft, of which 1 stores draft, 61 store attention.
+Layers: 61 and 1 draft (1 stores draft, 61 store attention).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-needs are written; a state is written whole.
+    needs are written; a state is written whole.
 Both sides: the page layout of attention, draft comes from vllm's engine file; not yet verified on a running engine.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 61
-layers x 1,152 B per token, coordinates (layer, token, dim, turn); draft: 1 layers x 32,768 B per token, coordinates
-(layer, head, token, dim).
+    layers x 1,152 B per token, coordinates (layer, token, dim, turn); draft: 1 layers x 32,768 B per token,
+    coordinates (layer, head, token, dim).
 """
 
 # fmt: off

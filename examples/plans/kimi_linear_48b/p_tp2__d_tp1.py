@@ -31,13 +31,13 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
         spans per state
     decode worker 0, delta.2: 13,025,280 B in 48 descriptors, for any number of tokens; 2 reads, 48 spans per state
 
-Layers: 27, of which 7 store attention, 20 store delta.
+Layers: 27 (7 store attention, 20 store delta).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-needs are written; a state is written whole.
+    needs are written; a state is written whole.
 Both sides: the page layout of attention, delta comes from vllm's engine file; not yet verified on a running engine.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 7
-layers x 1,152 B per token, coordinates (layer, token, dim, turn); delta: 20 layers x 2,170,880 B per state,
-coordinates (layer, key_head, kd, tap, head, hd, row).
+    layers x 1,152 B per token, coordinates (layer, token, dim, turn); delta: 20 layers x 2,170,880 B per state,
+    coordinates (layer, key_head, kd, tap, head, hd, row).
 """
 
 # fmt: off

@@ -24,13 +24,13 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
     decode workers 0-1, conv.0, conv.1, each: 20,480 B in 5 descriptors, for any number of tokens; 1 read, 5 spans
         per state
 
-Layers: 16, of which 6 store attention, 10 store conv.
+Layers: 16 (6 store attention, 10 store conv).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-needs are written; a state is written whole.
+    needs are written; a state is written whole.
 Both sides: the page layout of attention, conv comes from vllm's engine file; not yet verified on a running engine.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 6
-layers x 2,048 B per token, coordinates (layer, head, token, dim); conv: 10 layers x 8,192 B per state, coordinates
-(layer, channel, tap).
+    layers x 2,048 B per token, coordinates (layer, head, token, dim); conv: 10 layers x 8,192 B per state,
+    coordinates (layer, channel, tap).
 """
 
 # fmt: off

@@ -16,14 +16,14 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
     decode workers 0-1, attention: 67,108,864 B in 131,072 descriptors; 2 reads, 2,048 spans per page; with unpack
         67,108,864 B in 4,096 descriptors, predicted to take 27.15 ms instead of 132.19 ms
 
-Layers: 32, of which all store attention.
+Layers: 32 (all store attention).
 Strategy: auto on xeon-2-cores-shared-memory: with `unpack`, ranges of prefill pages are moved whole and decode
-copies them into place; with `pack`, prefill first copies into the order of decode pages; if a table has both, pull
-uses `unpack` and push uses `pack`; all other spans are copied straight to their place. Exactly the tokens that
-decode needs are written; a state is written whole.
+    copies them into place; with `pack`, prefill first copies into the order of decode pages; if a table has both,
+    pull uses `unpack` and push uses `pack`; all other spans are copied straight to their place. Exactly the tokens
+    that decode needs are written; a state is written whole.
 Both sides: the page layout of attention comes from vllm's engine file; not yet verified on a running engine.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 32
-layers x 4,096 B per token, coordinates (layer, head, token, dim).
+    layers x 4,096 B per token, coordinates (layer, head, token, dim).
 """
 
 # fmt: off

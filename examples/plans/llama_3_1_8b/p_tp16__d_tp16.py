@@ -12,12 +12,12 @@ What moves for 1,024 tokens, per decode worker. A span is contiguous on both sid
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
     decode workers 0-15, attention: 16,777,216 B in 2,048 descriptors; 1 read, 32 spans per page
 
-Layers: 32, of which all store attention.
+Layers: 32 (all store attention).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-needs are written; a state is written whole.
+    needs are written; a state is written whole.
 Both sides: the page layout of attention comes from vllm's engine file; not yet verified on a running engine.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 32
-layers x 4,096 B per token, coordinates (layer, head, token, dim).
+    layers x 4,096 B per token, coordinates (layer, head, token, dim).
 """
 
 # fmt: off

@@ -15,12 +15,12 @@ What moves for 1,024 tokens, per decode worker. A span is contiguous on both sid
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
     decode workers 0-3, attention: 83,886,080 B in 10,240 descriptors; 4 reads, 160 spans per page
 
-Layers: 80, of which all store attention.
+Layers: 80 (all store attention).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-needs are written; a state is written whole.
+    needs are written; a state is written whole.
 Both sides: the page layout of attention comes from vllm's engine file; not yet verified on a running engine.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 80
-layers x 4,096 B per token, coordinates (layer, head, token, dim).
+    layers x 4,096 B per token, coordinates (layer, head, token, dim).
 """
 
 # fmt: off

@@ -23,14 +23,14 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
     decode workers 0-1, full, local.0, local.1, local.2, each: 25,165,824 B in 3,072 descriptors; 2 reads, 48 spans
         per run of tokens
 
-Layers: 48, of which 12 store full, 36 store local.
+Layers: 48 (12 store full, 36 store local).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-needs are written; a state is written whole.
+    needs are written; a state is written whole.
 local.0, local.1, local.2, each: only those from the last multiple of 8,192 on.
 Both sides: the page layout of full, local comes from vllm's engine file; not yet verified on a running engine.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. full: 12
-layers x 4,096 B per token, coordinates (layer, head, token, dim); local: 36 layers x 4,096 B per token, coordinates
-(layer, head, token, dim).
+    layers x 4,096 B per token, coordinates (layer, head, token, dim); local: 36 layers x 4,096 B per token,
+    coordinates (layer, head, token, dim).
 """
 
 # fmt: off

@@ -24,14 +24,14 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
     decode workers 0-1, linear.0, linear.1, linear.2, linear.3, linear.4, linear.5, linear.6, each: 10,485,760 B in
         20 descriptors, for any number of tokens; 2 reads, 20 spans per state
 
-Layers: 80, of which 10 store attention, 70 store linear.
+Layers: 80 (10 store attention, 70 store linear).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-needs are written; a state is written whole.
+    needs are written; a state is written whole.
 Both sides: the page layout of attention, linear comes from vllm's engine file; not yet verified on a running
-engine.
+    engine.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 10
-layers x 4,096 B per token, coordinates (layer, head, token, dim); linear: 70 layers x 2,097,152 B per state,
-coordinates (layer, head, row, column).
+    layers x 4,096 B per token, coordinates (layer, head, token, dim); linear: 70 layers x 2,097,152 B per state,
+    coordinates (layer, head, row, column).
 """
 
 # fmt: off

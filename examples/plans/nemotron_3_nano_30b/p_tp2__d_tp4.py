@@ -33,13 +33,13 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
     decode workers 0-3, mamba>mamba.3: 2,667,520 B in 20 descriptors, for any number of tokens; 1 read, 20 spans per
         state
 
-Layers: 52, of which 6 store attention, 23 store mamba, 23 store nothing.
+Layers: 52 (6 store attention, 23 store mamba, 23 store nothing).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-needs are written; a state is written whole.
+    needs are written; a state is written whole.
 Both sides: the page layout of attention, mamba comes from vllm's engine file; not yet verified on a running engine.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 6
-layers x 1,024 B per token, coordinates (layer, head, token, dim); mamba: 23 layers x 2,134,016 B per state,
-coordinates (layer, head, hd, tap, group, st).
+    layers x 1,024 B per token, coordinates (layer, head, token, dim); mamba: 23 layers x 2,134,016 B per state,
+    coordinates (layer, head, hd, tap, group, st).
 """
 
 # fmt: off

@@ -12,12 +12,12 @@ What moves for 1,024 tokens, per decode worker. A span is contiguous on both sid
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
     decode workers 0-1, items: 16,777,216 B in 16 descriptors; 1 read, 1 span per page
 
-Layers: 1, of which 1 stores items.
+Layers: 1 (1 stores items).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-needs are written; a state is written whole.
+    needs are written; a state is written whole.
 Both sides: the page layout of items comes from encoder-pool's engine file; not yet verified on a running engine.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. items: 1
-layers x 16,384 B per token, coordinates (layer, token, level, dim).
+    layers x 16,384 B per token, coordinates (layer, token, level, dim).
 """
 
 # fmt: off

@@ -41,17 +41,17 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
     decode worker 0, scores: 0 B in 0 descriptors; 1 read, 2 spans per page
     decode worker 0, tail: 0 B in 0 descriptors; 1 read, 4 spans per run of tokens
 
-Layers: 4, of which 2 store attention, 2 store keys, 2 store scores, 2 store tail.
+Layers: 4 (2 store attention, 2 store keys, 2 store scores, 2 store tail).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-needs are written; a state is written whole.
+    needs are written; a state is written whole.
 keys, tail, each: only those from the last multiple of 4 on.
 scores: only those from the last multiple of 2 on.
 Both sides: the page layout of attention, keys, scores, tail comes from custom's engine file; not yet verified on a
-running engine.
+    running engine.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 2
-layers x 2,048 B per token, coordinates (layer, head, token, dim); keys: 2 layers x 128 B per token, coordinates
-(layer, token, dim); scores: 2 layers x 512 B per token, coordinates (layer, token, dim); tail: 2 layers x 256 B per
-token, coordinates (layer, token, dim).
+    layers x 2,048 B per token, coordinates (layer, head, token, dim); keys: 2 layers x 128 B per token, coordinates
+    (layer, token, dim); scores: 2 layers x 512 B per token, coordinates (layer, token, dim); tail: 2 layers x 256 B
+    per token, coordinates (layer, token, dim).
 """
 
 # fmt: off

@@ -33,15 +33,15 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
         of tokens
     decode worker 0, ngrams: 4,608 B in 1 descriptor, for any number of tokens; 1 read, 1 span per state
 
-Layers: 4, of which all store attention, 3 store conv, 1 stores ngrams.
+Layers: 4 (all store attention, 3 store conv, 1 stores ngrams).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-needs are written; a state is written whole.
+    needs are written; a state is written whole.
 conv.0>conv, conv.1>conv, conv.2>conv, each: only the last 3 tokens.
 Both sides: the page layout of attention, conv, ngrams comes from vllm's engine file; not yet verified on a running
-engine.
+    engine.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 4
-layers x 1,024 B per token, coordinates (layer, head, token, dim); conv: 3 layers x 2,048 B per token, coordinates
-(layer, head, token, dim); ngrams: 1 layers x 4,608 B per state, coordinates (layer, channel, tap).
+    layers x 1,024 B per token, coordinates (layer, head, token, dim); conv: 3 layers x 2,048 B per token,
+    coordinates (layer, head, token, dim); ngrams: 1 layers x 4,608 B per state, coordinates (layer, channel, tap).
 """
 
 # fmt: off

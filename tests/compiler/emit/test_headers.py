@@ -21,6 +21,7 @@ from tests.shares import later
 
 from kvplan.compiler.api import compile_pair
 from kvplan.compiler.bind.bind import bind
+from kvplan.compiler.emit.header import written_facts
 from kvplan.dsl.library import load
 from kvplan.plan.files.loader import load_plan, loaded
 from kvplan.plan.types import Group, Nest, Pair, Plan, Planes, Read, Side, View
@@ -495,10 +496,18 @@ def joined_spans(spans: np.ndarray, prefill: tuple[np.ndarray, ...], decode: tup
 # What is read of a request, what was overridden, what was proved.
 
 
+@pytest.mark.parametrize("pair", OTHERS[:4], ids=" ".join)
+def test_facts_of_a_plan_on_disk_are_those_of_its_compilation(pair: tuple[str, str, str]) -> None:
+    made = compile_pair(load(), *pair)
+    found = written_facts(made.plan, ast.get_docstring(ast.parse(made.text)) or "")
+    assert found.notes
+    assert (found.notes, found.layers, found.proved) == (made.facts.notes, made.facts.layers, made.facts.proved)
+
+
 @every_header
 def test_closing(name: str) -> None:
     plan, text = header(name)
-    before, _, proved = " ".join(sections(text)["closing"]).partition(
+    before, _, proved = " ".join(line.strip() for line in sections(text)["closing"]).partition(
         "Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. "
     )
     check_proved(plan, proved.removesuffix("."))
@@ -548,7 +557,7 @@ def truly(plan: Plan, pair: Pair) -> dict[str, object]:
 
 def check_layers(plan: Plan, said: str) -> None:
     """As many layers as each cache of either side has, and those that are left."""
-    layers, drafts, stored = taken(r"(\d+)(?: and (\d+) draft)?, of which (.+)", said)
+    layers, drafts, stored = taken(r"(\d+)(?: and (\d+) draft)? \((.+)\)", said)
     every = int(layers) + int(drafts or 0)
     parts = [taken(r"(all|\d+) stores? (\S+)", part) for part in stored.split(", ")]
     found = {name: every if count == "all" else number(count) for count, name in parts}

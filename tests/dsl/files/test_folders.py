@@ -17,7 +17,7 @@ KIND = "kvplan: 1\nkind: ours\nextends: gqa\n"
 MODEL = "kvplan: 1\nmodel: new\nextends: llama-3.1-8b\ncaches: {attention: {kind: ours}}\n"
 ENGINE = "kvplan: 1\nengine: fast\nextends: custom\ntitle: Fast\n"
 DEPLOYMENT = "kvplan: 1\ndeployment: all\nplans: [{models: [new], prefill: engine=fast, decode: engine=fast}]\n"
-LAYERS = "new: layers: 32, of which all store attention\n"
+LAYERS = "new: layers: 32 (all store attention)\n"
 ORDINARY = ("models", "kinds", "engines", "machines", "configs", "mine")
 
 
