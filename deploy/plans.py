@@ -119,7 +119,7 @@ def parsed(text: str, name: str) -> Plan:
     try:
         return parse(text, name)
     except PlanFormatError as error:
-        raise error if name in str(error) else PlanFormatError(f"{name}: {error}") from None
+        raise error if name in str(error) else PlanFormatError(f"{name}: {error}", error.format) from None
 
 
 def costed(text: str, name: str) -> tuple[Plan, PlanCost]:

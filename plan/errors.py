@@ -40,6 +40,11 @@ class PlanFormatError(KvplanError):
 
     code = "R001"
 
+    def __init__(self, message: str, format: int | None = None) -> None:
+        """`format` is the plan's own version if this kvplan reads another one."""
+        super().__init__(message)
+        self.format = format
+
 
 class BlockTableError(KvplanError):
     """A block table lacks what a request needs: it is too short, null where tokens are, or out of range.

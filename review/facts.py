@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
@@ -18,8 +17,6 @@ from kvplan.plan.types import ALL, Group, PageRange, Plan, Planes, Read, Side, V
 
 Value = int | str
 DEFAULT = "default"
-# The number of one of several groups of a cache, `state.2`.
-NUMBER = re.compile(r"\.\d+(?=$|[>:/+ ])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,12 +170,12 @@ def _reads(plan: Plan) -> Iterator[Fact]:
         workers = ranges(read.worker for read in reads) or "none"
         yield Fact(Subject("READERS", "decode", "reads from prefill workers"), workers, number)
         for read in reads:
-            yield Fact(Subject("READS", "decode", NUMBER.sub("", read.pair)), _read(read), number)
+            yield Fact(Subject("READS", "decode", read.cache), _read(read), number)
             for name, text in _tables(read):
-                yield Fact(Subject("SPANS", "decode", NUMBER.sub("", read.pair), word=name), text, number)
+                yield Fact(Subject("SPANS", "decode", read.cache, word=name), text, number)
             for name, ranges_ in (("unpack", read.table.unpack), ("pack", read.table.pack)):
                 text = ", ".join(map(_page_range, ranges_)) or "no stage"
-                yield Fact(Subject("STAGES", "decode", NUMBER.sub("", read.pair), word=name), text, number)
+                yield Fact(Subject("STAGES", "decode", read.cache, word=name), text, number)
 
 
 def _kept(plan: Plan) -> Iterator[Fact]:
@@ -195,8 +192,7 @@ def _page_range(part: PageRange) -> str:
 
 
 def _read(read: Read) -> str:
-    held = [f"{axis} {interval(some)}" for axis, some in read.holds]
-    return ", ".join([f"layers {ranges(read.layers)} of {read.cache}", *held])
+    return ", ".join([f"layers {ranges(read.layers)}", *(f"{axis} {interval(some)}" for axis, some in read.holds)])
 
 
 def _tables(read: Read) -> Iterator[tuple[str, str]]:
@@ -224,13 +220,11 @@ def _cost(plan: Plan) -> Iterator[Fact]:
     """What all decode workers post and have on the wire together, where they pull."""
     totals: dict[tuple[str, str], tuple[int, int]] = {}
     ends = ends_of(plan)
-    for pair in plan.pairs:
-        state = group_named(plan.decode, pair.decode).store == "state"
-        key = NUMBER.sub("", pair.name), "a request" if state else f"per {TOKENS:,} tokens"
-        every = [(w, read) for w, reads in enumerate(plan.reads) for read in reads if read.pair == pair.name]
-        for worker, read in every:
-            (descriptors, size), more = totals.get(key, (0, 0)), pulled(read.table, ends(worker, read))
-            totals[key] = descriptors + more[0], size + more[1]
+    states = {pair.name for pair in plan.pairs if group_named(plan.decode, pair.decode).store == "state"}
+    for worker, read in ((worker, read) for worker, reads in enumerate(plan.reads) for read in reads):
+        key = read.cache, "a request" if read.pair in states else f"per {TOKENS:,} tokens"
+        (descriptors, size), more = totals.get(key, (0, 0)), pulled(read.table, ends(worker, read))
+        totals[key] = descriptors + more[0], size + more[1]
     for (name, per), (descriptors, size) in totals.items():
         yield Fact(Subject("DESCRIPTORS", name=name, word=per, unit="descriptors"), descriptors)
         yield Fact(Subject("MOVED_BYTES", name=name, word=per, unit="B"), size)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,13 +18,11 @@ from kvplan.dsl.named import is_layout_file, is_path
 from kvplan.dsl.text.source import shown
 from kvplan.plan.errors import PlanFormatError
 from kvplan.plan.files.index import IndexEntry
-from kvplan.plan.types import FORMAT
 from kvplan.review.layouts import LayoutChange, layout_changes
 from kvplan.review.pairing import PlanFile
 from kvplan.review.review import Review, review
 
 RefusedJob = tuple[jobs.PairJob, Exception]
-WRITTEN_FORMAT = re.compile(r"\bformat=(\d+),")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +85,8 @@ def _file(path: str, text: str, name: str) -> PlanFile:
     full = f"{name}/{path}" if path else name
     try:
         return PlanFile(path, text, plans.parsed(text, full))
-    except PlanFormatError:
-        written = WRITTEN_FORMAT.search(text)
-        if written is None or int(written[1]) == FORMAT:
+    except PlanFormatError as error:
+        if error.format is None:
             raise
         return PlanFile(path, text, None)
 

@@ -100,9 +100,8 @@ def _check_format(statements: list[ast.stmt], name: str) -> None:
     for word in (word for call in calls if ast.unparse(call.func) == "Plan" for word in call.keywords):
         found = word.value.value if isinstance(word.value, ast.Constant) else None
         if word.arg == "format" and type(found) is int and found != FORMAT:
-            raise PlanFormatError(
-                f"{name} has plan format {found}, this version reads {FORMAT}: compile the plan again"
-            )
+            message = f"{name} has plan format {found}, this version reads {FORMAT}: compile the plan again"
+            raise PlanFormatError(message, found)
 
 
 class _Reader:

@@ -85,7 +85,7 @@ def test_the_sentence_leaves_out_what_is_skipped() -> None:
     more = replace(cache("layer { block { z[st] } }", tensor("z", 4, st=3), name="draft"), optional=True)
     made = compile_bound(side([c]), side([c, more]))
     assert "draft" not in made.proof.sentence
-    assert "Not moved, because one side lacks it: draft." in made.text
+    assert "Not moved: draft, because one side lacks it." in made.text
 
 
 def test_tiles_that_never_begin_together_are_loops() -> None:
