@@ -17,7 +17,19 @@ ABSENT = {"OPTION": DEFAULT, "SKIPPED": "moved", "NEEDS": "what is read"}
 # Where a cache, or a tensor of one, comes or goes, that is the change, and none of these that goes with it is another.
 OF_A_TENSOR = {"DTYPE", "EXTENT", "PLACE", "AXIS_ORDER", "STEPS"}
 OF_BLOCKS = {"BLOCK_TOKENS", "KERNEL_BLOCKS", "TURNS", "RING", "NEEDS"}
-OF_A_CACHE = {*OF_A_TENSOR, *OF_BLOCKS, "LAYERS", "MEMORY", "TENSOR", "HOLDS", "PAGE_BYTES", "BLOCK_STRIDE", "PLANES"}
+OF_READS = {"READS", "SPANS", "STAGES"}
+OF_A_CACHE = {
+    *OF_A_TENSOR,
+    *OF_BLOCKS,
+    *OF_READS,
+    "LAYERS",
+    "MEMORY",
+    "TENSOR",
+    "HOLDS",
+    "PAGE_BYTES",
+    "BLOCK_STRIDE",
+    "PLANES",
+}
 # Categories that explain another digest: if the sides differ, and if they are the same.
 TELLING = {False: {Category.BYTES}, True: {Category.BYTES, Category.PLAN, Category.CONTRACT}}
 

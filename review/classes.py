@@ -89,9 +89,9 @@ def _concerned(now: EngineRecord, review: Review) -> tuple[int, ...]:
 def _changed(review: Review) -> Iterable[tuple[int, Plan, Plan]]:
     """Plans that change, by number, as they were and as they are; not those of formats that cannot be read."""
     for number, one in enumerate(review.changed, 1):
-        before, after = one.pair.before, one.pair.after
-        if before and before.plan and after and after.plan:
-            yield number, before.plan, after.plan
+        before, after = one.pair.plans
+        if before and after:
+            yield number, before, after
 
 
 def roles(record: EngineRecord) -> tuple[EngineRole, ...]:
@@ -114,5 +114,5 @@ def verdict(prefill: EngineRecord, decode: EngineRecord, review: Review) -> Roll
 
 
 def _of(pair: PairReview, prefill: EngineRecord, decode: EngineRecord) -> bool:
-    plan = pair.pair.before.plan if pair.pair.before else None
+    plan, _ = pair.pair.plans
     return plan is not None and _has(plan, EngineRole.PREFILL, prefill) and _has(plan, EngineRole.DECODE, decode)

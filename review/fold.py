@@ -18,6 +18,8 @@ K = TypeVar("K", bound=Hashable)
 Where = tuple[int, str]
 SIDES = ("prefill", "decode")
 TABLES = {"SPANS", "SPANS_CUT"}
+# Rules whose values only say that a thing is there.
+EXISTENCE = {"CACHE", "GROUP", "TENSOR", "PAIR_NEW", "PAIR_GONE"}
 # So many different values of one thing are all said.
 FEW = 3
 PERCENT, FACTOR = "{:+.{digits}f} %", "× {:.3g}"
@@ -45,6 +47,8 @@ class FoldedChange:
 
     def text(self, full: bool = False) -> str:
         """`attention: 2,096 → 1,056 tokens (−50 %)`; in `full` also where spans lie."""
+        if self.rule in EXISTENCE:
+            return f"{self.subject} {'new' if self.before is None else 'removed'}"
         return f"{self.subject}: {self._values(full)}" if self.subject else self._values(full)
 
     def _values(self, full: bool) -> str:
@@ -133,10 +137,10 @@ def shown(value: Value | None) -> str:
 
 
 def percent(share: float) -> str:
-    """`−49 %`, and `× 32` from twice as much on."""
+    """`−49 %`, with a decimal near 0 and 100, and `× 32` from twice as much on."""
     if share >= 1:
         return FACTOR.format(share + 1)
-    return PERCENT.format(100 * share, digits=0 if abs(share) >= 0.02 else 1).replace("-", "−")
+    return PERCENT.format(100 * share, digits=0 if 0.02 <= abs(share) <= 0.99 else 1).replace("-", "−")
 
 
 def places(where: Sequence[Where], count: int) -> str:

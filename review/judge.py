@@ -48,8 +48,13 @@ class Exempt:
     reason: str
     place: SourceSpan
 
+    @property
+    def useless(self) -> str:
+        """What is said of an exception that nothing needs any more."""
+        return f"accepts {self.word} of {self.pair}, which does not change: remove it"
+
     def covers(self, pair: PairReview, change: Change) -> bool:
-        return change.rule in self.rules and fnmatchcase(pair.pair.title, self.pair)
+        return change.rule in self.rules and fnmatchcase(pair.title, self.pair)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +69,9 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """`failing` changes by their pair's position in the review; exceptions that were used, and those that were not."""
+    """All pairs with their changes that fail; exceptions that were used, and those that were not."""
 
-    failing: tuple[tuple[Change, ...], ...]
+    pairs: tuple[tuple[PairReview, tuple[Change, ...]], ...]
     used: tuple[Exempt, ...]
     unused: tuple[Exempt, ...]
     # Whether every change fails that is not accepted.
@@ -77,20 +82,20 @@ class Judgement:
     @property
     def rules(self) -> tuple[str, ...]:
         """The ids of what fails, in the order of the table."""
-        found = {change.rule for changes in self.failing for change in changes}
+        found = {change.rule for _, changes in self.pairs for change in changes}
         return tuple(rule for rule in RULES if rule in found)
 
 
 def judged(review: Review, policy: Policy) -> Judgement:
-    failing: list[tuple[Change, ...]] = []
+    pairs: list[tuple[PairReview, tuple[Change, ...]]] = []
     used: set[Exempt] = set()
     for pair in review.pairs:
         asked = [change for change in pair.changes if _asked(change, policy)]
         covering = {change: [one for one in policy.exempt if one.covers(pair, change)] for change in asked}
         used.update(one for some in covering.values() for one in some)
-        failing.append(tuple(change for change in asked if not covering[change]))
+        pairs.append((pair, tuple(change for change in asked if not covering[change])))
     return Judgement(
-        tuple(failing),
+        tuple(pairs),
         tuple(one for one in policy.exempt if one in used),
         tuple(one for one in policy.exempt if one not in used),
         policy.fail_on is None,

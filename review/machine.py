@@ -34,7 +34,7 @@ def as_json(review: Review, judgement: Judgement, rollout: FleetRollout | None =
             {"path": one.path, "key": one.key, "before": one.before, "after": one.after} for one in review.layouts
         ],
         "plans": [
-            _pair(pair, failing) for pair, failing in zip(review.pairs, judgement.failing, strict=True)
+            _pair(pair, failing) for pair, failing in judgement.pairs
         ],
         "accepted": [_exempt(one) for one in judgement.used],
         "unused": [_exempt(one) for one in judgement.unused],
@@ -47,13 +47,13 @@ def as_json(review: Review, judgement: Judgement, rollout: FleetRollout | None =
 def github(review: Review, judgement: Judgement, folder: str, rollout: FleetRollout | None = None) -> str:
     """Annotations: one for the review, one for the file of each plan; errors where it fails."""
     lines = [_annotation("notice", {"title": "kvplan diff"}, f"{headline(review)} {verdict(review)}")]
-    for pair, failing in zip(review.pairs, judgement.failing, strict=True):
+    for pair, failing in judgement.pairs:
         told = failing or pair.changes
         words = {"file": _file(pair, folder), "title": ", ".join(_categories(told))}
         lines.append(_annotation("error" if failing else "notice", words, _short(pair, told)))
     lines += [
         _annotation("warning", {"file": one.place.path, "line": str(one.place.line), "title": "kvplan diff"},
-                    f"accepts {one.word} of {one.pair}, which does not change: remove it")
+                    one.useless)
         for one in judgement.unused
     ]  # fmt: skip
     if rollout is not None:
@@ -63,11 +63,11 @@ def github(review: Review, judgement: Judgement, folder: str, rollout: FleetRoll
 
 def junit(review: Review, judgement: Judgement, rollout: FleetRollout | None = None) -> str:
     """One test for each plan that changes, is new or removed; it fails where the review does."""
-    counts = {"tests": str(len(review.pairs)), "failures": str(sum(map(bool, judgement.failing)))}
+    counts = {"tests": str(len(review.pairs)), "failures": str(sum(bool(failing) for _, failing in judgement.pairs))}
     suites = ElementTree.Element("testsuites", counts)
     suite = ElementTree.SubElement(suites, "testsuite", {"name": "kvplan diff", **counts})
-    for pair, failing in zip(review.pairs, judgement.failing, strict=True):
-        path = PurePosixPath(pair.pair.title)
+    for pair, failing in judgement.pairs:
+        path = PurePosixPath(pair.title)
         case = ElementTree.SubElement(suite, "testcase", {"classname": str(path.parent), "name": path.name})
         if failing:
             about = {"type": ", ".join(_categories(failing)), "message": _short(pair, failing).partition("\n")[0]}
@@ -116,7 +116,7 @@ def _class_pair(one: ClassPair) -> dict[str, object]:
 def _pair(pair: PairReview, failing: tuple[Change, ...]) -> dict[str, object]:
     files = {"before": pair.pair.before, "after": pair.pair.after}
     return {
-        "name": pair.pair.title,
+        "name": pair.title,
         **{name: file.path if file else None for name, file in files.items()},
         "verdict": pair.verdict,
         "changes": [{**_change(change), "fails": change in failing} for change in pair.changes],

@@ -23,7 +23,7 @@ def markdown(review: Review, judgement: Judgement, rollout: FleetRollout | None 
     if found.left_out:
         parts.append(f"And with that {listed([_code(rule) for rule in found.left_out], 'and')}.")
     parts += [_plans(review), *_lists(review), fleet, _exceptions(judgement), outcome(judgement)]
-    parts += [_to_accept(review, judgement)]
+    parts += [_to_accept(judgement)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -59,19 +59,17 @@ def _plans(review: Review) -> str:
 
 def _lists(review: Review) -> list[str]:
     groups = (("New", review.new), ("Removed", review.gone))
-    return [
-        "\n".join([f"{word}:", "", *(f"- {_code(one.pair.title)}" for one in some)]) for word, some in groups if some
-    ]
+    return ["\n".join([f"{word}:", "", *(f"- {_code(one.title)}" for one in some)]) for word, some in groups if some]
 
 
 def _exceptions(judgement: Judgement) -> str:
     lines = [f"- accepted: {_code(one.word)} of {_code(one.pair)}: {one.reason}" for one in judgement.used]
-    lines += [f"- accepted, but does not change: {_code(one.word)} of {_code(one.pair)}" for one in judgement.unused]
+    lines += [f"- {_cell(one.useless)}" for one in judgement.unused]
     return "\n".join(lines)
 
 
-def _to_accept(review: Review, judgement: Judgement) -> str:
-    entries = how_to_accept(review, judgement)
+def _to_accept(judgement: Judgement) -> str:
+    entries = how_to_accept(judgement)
     said = f"If this is intended, add to {_code(str(judgement.file))}, with your reason:\n\n```yaml\naccept:"
     return "\n".join([said, *(f"  {entry}" for entry in entries), "```"]) if entries else ""
 

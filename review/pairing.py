@@ -37,6 +37,11 @@ class FilePair:
         return file.title if file else ""
 
     @property
+    def plans(self) -> tuple[Plan | None, Plan | None]:
+        """Both plans, as far as they are there and can be read."""
+        return self.before.plan if self.before else None, self.after.plan if self.after else None
+
+    @property
     def former(self) -> str:
         """What the pair was called, empty where it has kept its name."""
         if self.before is None or self.after is None or self.before.title == self.after.title:
@@ -72,33 +77,15 @@ def _alone(files: Mapping[str, PlanFile], key: Callable[[PlanFile], Hashable | N
     return {word: some[0] for word, some in alike.items() if word is not None and len(some) == 1}
 
 
-def _own_name(file: PlanFile) -> Hashable | None:
-    """The path of a pair that a deployment has named."""
-    return None if PurePosixPath(file.path).name.startswith("p_") else file.path
-
-
-def _sides(file: PlanFile) -> Hashable | None:
-    """What a plan is for, to the letter: such pairs may change their names when others come or go."""
-    plan = file.plan
-    return plan and (plan.model, plan.prefill.key, plan.decode.key, plan.options)
-
-
-def _path(file: PlanFile) -> Hashable | None:
-    return file.path
-
-
-def _prefill(file: PlanFile) -> Hashable | None:
-    """The same engine in front, so that a mesh may change behind it."""
-    return file.plan and (file.plan.model, file.plan.prefill.key)
-
-
-def _decode(file: PlanFile) -> Hashable | None:
-    return file.plan and (file.plan.model, file.plan.decode.key)
-
-
-def _model(file: PlanFile) -> Hashable | None:
-    return file.plan and file.plan.model
-
-
 # From the surest to the least sure. Each pairs what all before it have left.
-KEYS: Sequence[Callable[[PlanFile], Hashable | None]] = (_own_name, _sides, _path, _prefill, _decode, _model)
+KEYS: Sequence[Callable[[PlanFile], Hashable | None]] = (
+    # The path of a pair that a deployment has named.
+    lambda file: None if PurePosixPath(file.path).name.startswith("p_") else file.path,
+    # What a plan is for, to the letter: such pairs may change their names when others come or go.
+    lambda file: (plan := file.plan) and (plan.model, plan.prefill.key, plan.decode.key, plan.options),
+    lambda file: file.path,
+    # The same engine in front, so that a mesh may change behind it; then the same one behind.
+    lambda file: file.plan and (file.plan.model, file.plan.prefill.key),
+    lambda file: file.plan and (file.plan.model, file.plan.decode.key),
+    lambda file: file.plan and file.plan.model,
+)

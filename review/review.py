@@ -30,6 +30,10 @@ class PairReview:
     verdict: RolloutVerdict
 
     @property
+    def title(self) -> str:
+        return self.pair.title
+
+    @property
     def rules(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(change.rule for change in self.changes))
 
@@ -111,7 +115,7 @@ def _verdict(before: PlanFile, after: PlanFile) -> RolloutVerdict:
 
 def _causes(layouts: Iterable[LayoutChange], changed: Sequence[PairReview]) -> tuple[LayoutChange, ...]:
     """Changes of kinds, and of those models and engines that plans which change are of."""
-    plans = [file.plan for one in changed for file in (one.pair.before, one.pair.after) if file and file.plan]
+    plans = [plan for one in changed for plan in one.pair.plans if plan]
     models = {plan.model for plan in plans}
     engines = {dict(options(side)).get("engine", DEFAULT) for plan in plans for side in (plan.prefill, plan.decode)}
     return tuple(

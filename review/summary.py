@@ -54,7 +54,7 @@ def told(review: Review) -> list[tuple[str, list[ToldChange]]]:
     effects = _told(found.effects, count)
     if found.left_out:
         effects.append(
-            ToldChange("", f"and with that {listed(found.left_out, 'and')}: kvplan diff --verbose tells them")
+            ToldChange("", f"and with that {listed(found.left_out, 'and')}: kvplan diff --verbose shows them")
         )
     return [("CAUSE", causes), ("WHAT FOLLOWS", effects), (COST, _told(found.costs, count))]
 
@@ -81,11 +81,17 @@ def _news(pair: PairReview) -> PairReview:
 
 
 def headline(review: Review) -> str:
-    """`8 plans change, 0 new, 0 removed; 31 stay as they are.`"""
-    count, same = len(review.changed), review.same
-    said = f"{many(count, 'plan')} {'changes' if count == 1 else 'change'}"
-    stay = f"{same} {'stays as it is' if same == 1 else 'stay as they are'}"
-    return f"{said}, {len(review.new)} new, {len(review.gone)} removed; {stay}."
+    """`8 plans change, 1 is new; 31 stay as they are.`"""
+    words = (
+        (review.changed, "changes", "change"),
+        (review.new, "is new", "are new"),
+        (review.gone, "is removed", "are removed"),
+    )
+    found = [(len(some), one if len(some) == 1 else more) for some, one, more in words if some]
+    said = [f"{count if number else many(count, 'plan')} {verb}" for number, (count, verb) in enumerate(found)]
+    same = review.same
+    stay = f"; {same} {'stays as it is' if same == 1 else 'stay as they are'}" if same else ""
+    return f"{', '.join(said) or 'no plan changes'}{stay}."
 
 
 def verdict(review: Review) -> str:
@@ -120,18 +126,18 @@ def outcome(judgement: Judgement) -> str:
         return ""
     if not judgement.rules:
         return "Nothing fails."
-    pairs = sum(bool(changes) for changes in judgement.failing)
+    pairs = sum(bool(changes) for _, changes in judgement.pairs)
     categories = dict.fromkeys(RULES[rule].category for rule in judgement.rules)
     return f"Fails in {many(pairs, 'pair')}: {', '.join(categories)}."
 
 
-def how_to_accept(review: Review, judgement: Judgement) -> list[str]:
+def how_to_accept(judgement: Judgement) -> list[str]:
     """Entries of a file of exceptions, for a person who adds the reason; empty where nobody has said what fails."""
     if not outcome(judgement) or not judgement.rules:
         return []
     pairs: dict[tuple[str, ...], list[str]] = {}
-    for pair, failing in zip(review.pairs, judgement.failing, strict=True):
-        pairs.setdefault(tuple(dict.fromkeys(change.rule for change in failing)), []).append(pair.pair.title)
+    for pair, failing in judgement.pairs:
+        pairs.setdefault(tuple(dict.fromkeys(change.rule for change in failing)), []).append(pair.title)
     return [
         f"- {{rule: [{', '.join(rules)}], pair: {_like(titles)}, reason: WHY}}"
         for rules, titles in pairs.items()
@@ -151,9 +157,9 @@ def listed_plans(review: Review) -> list[tuple[str, str]]:
     """The plans that change with their numbers, by folder: `model`, `1 p_tp4__d_tp2, 2 p_tp4__d_tp4`."""
     folders: dict[str, list[str]] = {}
     # Two files that are compared have no names.
-    named = [(number, one) for number, one in enumerate(review.changed, 1) if one.pair.title]
+    named = [(number, one) for number, one in enumerate(review.changed, 1) if one.title]
     for number, one in named:
-        path, former = PurePosixPath(one.pair.title), PurePosixPath(one.pair.former)
+        path, former = PurePosixPath(one.title), PurePosixPath(one.pair.former)
         was = former.name if former.parent == path.parent else str(former)
         name = f"{path.name} (was {was})" if one.pair.former else path.name
         folders.setdefault("" if str(path.parent) == "." else str(path.parent), []).append(f"{number} {name}".rstrip())

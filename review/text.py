@@ -47,10 +47,10 @@ def text(
 def _parts(review: Review, judgement: Judgement, verbose: bool, rollout: FleetRollout | None) -> list[list[_Paragraph]]:
     fleet = _fleet(rollout) if rollout is not None else []
     if not review.pairs:
-        return [_words(f"No plan changes: {headline(review).partition('; ')[2]}"), *fleet]
+        return [_words(headline(review).capitalize()), *fleet]
     parts = [_words(headline(review)), _words(verdict(review)), *_folded(review)]
-    parts += [[_whole(pair.pair.title), *_details(pair)] for pair in review.changed] if verbose else []
-    return [*parts, *fleet, _exceptions(judgement), [*_words(outcome(judgement)), *_to_accept(review, judgement)]]
+    parts += [[_whole(pair.title), *_details(pair)] for pair in review.changed] if verbose else []
+    return [*parts, *fleet, _exceptions(judgement), [*_words(outcome(judgement)), *_to_accept(judgement)]]
 
 
 def _folded(review: Review) -> list[list[_Paragraph]]:
@@ -95,21 +95,18 @@ def _details(pair: PairReview) -> list[_Paragraph]:
 
 
 def _titles(pairs: Iterable[PairReview]) -> list[_Paragraph]:
-    return [line for pair in pairs for line in _words(pair.pair.title, "  ")]
+    return [line for pair in pairs for line in _words(pair.title, "  ")]
 
 
 def _exceptions(judgement: Judgement) -> list[_Paragraph]:
     lines = [f"accepted: {one.word} of {one.pair}: {one.reason}" for one in judgement.used]
-    lines += [
-        f"{one.place.path}:{one.place.line}: accepts {one.word} of {one.pair}, which does not change: remove it"
-        for one in judgement.unused
-    ]
+    lines += [f"{one.place.path}:{one.place.line}: {one.useless}" for one in judgement.unused]
     return [line for said in lines for line in _words(said, "", "    ")]
 
 
-def _to_accept(review: Review, judgement: Judgement) -> list[_Paragraph]:
+def _to_accept(judgement: Judgement) -> list[_Paragraph]:
     """Entries are not wrapped: a reader pastes them."""
-    entries = how_to_accept(review, judgement)
+    entries = how_to_accept(judgement)
     said = f"If this is intended, add to {judgement.file} below `accept:`, with your reason:"
     return [*_words(said), *(_whole(f"  {entry}") for entry in entries)] if entries else []
 

@@ -91,7 +91,7 @@ def test_one_number_in_a_layout(repository: Path) -> None:
     said = run("diff", "git:HEAD:plans", "deploy.yaml")
     assert said.exit_code == 1
     for line in (
-        "2 plans change, 0 new, 0 removed; 0 stay as they are.",
+        "2 plans change.",
         "Roll out both sides of 2 pairs together: engines of before and after refuse each other.",
         "  mine/mini.yaml: mamba.state 128 → 64",
         "  EXTENT          mamba.b, .c, .ssm st: 128 → 64 (−50 %)  [both sides]",
@@ -107,7 +107,7 @@ def test_one_number_in_a_layout(repository: Path) -> None:
 def test_nothing_changes(repository: Path) -> None:
     for words in (["git:HEAD", "plans"], ["HEAD", "plans"], ["plans", "deploy.yaml"], ["plans", "git:HEAD:plans"]):
         said = run("diff", *words)
-        assert (said.exit_code, said.stdout) == (0, "No plan changes: 2 stay as they are.\n")
+        assert (said.exit_code, said.stdout) == (0, "No plan changes; 2 stay as they are.\n")
     single = "plans/mini/chat.py"
     assert run("diff", "git:HEAD", single).exit_code == 0
     assert run("diff", f"git:HEAD:{single}", single).exit_code == 0
@@ -151,7 +151,7 @@ def test_a_named_pair_stays_one_whatever_changes(repository: Path) -> None:
 def test_new_and_gone(repository: Path) -> None:
     deployment("prefill: [tp=2], decode: [tp=1]", "prefill: [tp=4], decode: [tp=1]", "prefill: [tp=4], decode: [tp=4]")
     said = run("diff", "git:HEAD:plans", "deploy.yaml")
-    assert said.stdout.startswith("0 plans change, 2 new, 1 removed; 1 stays as it is.")
+    assert said.stdout.startswith("2 plans are new, 1 is removed; 1 stays as it is.")
     assert "\n\n1 pair has no plan any more: such engines cannot talk.\n\n" in said.stdout
     assert "REMOVED\n  mini/chat\n" in said.stdout
     assert rules(run("diff", "git:HEAD:plans", "deploy.yaml", "--format", "json")) == {"PAIR_NEW", "PAIR_GONE"}
@@ -311,7 +311,7 @@ def test_exceptions_that_cannot_be_read_have_their_places(repository: Path, row:
 def test_a_refused_pair_is_told_and_gone(repository: Path) -> None:
     edit("decode: [tp=1]", "decode: [tp=3]", "deploy.yaml")
     said = run("diff", "plans", "deploy.yaml")
-    assert (said.exit_code, "1 removed" in said.stdout, "deploy.yaml:5:" in said.stderr) == (3, True, True)
+    assert (said.exit_code, "1 plan is removed" in said.stdout, "deploy.yaml:5:" in said.stderr) == (3, True, True)
 
 
 def test_a_fault_is_no_answer(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -385,7 +385,7 @@ def test_junit(repository: Path) -> None:
 def test_markdown(repository: Path) -> None:
     edit("state: 128", "state: 64")
     said = run("diff", "git:HEAD:plans", "deploy.yaml", "--format", "markdown").stdout
-    assert said.startswith("### Plans: 2 plans change, 0 new, 0 removed; 0 stay as they are.\n\n**Roll out both sides")
+    assert said.startswith("### Plans: 2 plans change.\n\n**Roll out both sides")
     assert "- `mine/mini.yaml`: `mamba.state` `128` → `64`" in said
     table = [line for line in said.splitlines() if line.startswith("|")]
     assert {line.count("|") for line in table} == {5}
