@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -11,6 +10,7 @@ from kvplan.compiler.drawing.pieces import Around, PageSpan, Piece, gaps, pieces
 from kvplan.compiler.words import many
 from kvplan.dsl.lang.dtypes import size
 from kvplan.dsl.text.diagnostics import ranges
+from kvplan.plan.planes import Plane
 from kvplan.plan.types import Group, Planes, View, Worker
 
 WIDTH = 72  # columns
@@ -18,23 +18,39 @@ TOKEN, ROW, LAYER = "token", "row", "layer"
 
 
 @dataclass(frozen=True, slots=True)
-class PageIndex:
-    """Global indices of what lies in a page: where every split axis begins, and the layers inside."""
+class Page:
+    """A page of a worker, from which every picture of it is made: its tensors, and the global indices in them.
 
-    starts: Mapping[str, int]
+    `kernel` are its tokens. `starts` has the first index on every axis that is split over workers or planes, `layers`
+    the layers inside. Sizes are bytes.
+    """
+
+    cache: str
+    part: str | None
+    bytes: int
+    stride: int
+    kernel: int
+    views: tuple[View, ...]
     layers: tuple[int, ...]
+    starts: tuple[tuple[str, int], ...]
 
     def at(self, axis: str, local: int) -> int:
         """The global index on an axis."""
         if axis == LAYER and self.layers:
             return self.layers[local]
-        return self.starts.get(axis, 0) + local
+        return dict(self.starts).get(axis, 0) + local
+
+    def tensors(self) -> tuple[View, ...]:
+        """The views, their token axis called for what it counts: rows, if several tokens make one."""
+        return tuple(_by_row(view) if tokens_per_row(view, self.kernel) > 1 else view for view in self.views)
 
 
-def page_index(worker: Worker, entry: Planes) -> PageIndex:
-    """The indices in the page of the first plane of an entry of a worker."""
-    held = {axis: where[0] for cache, axis, where in worker.holds if cache == entry.cache}
-    return PageIndex(held | {axis: indices[0] for axis, indices, _ in entry.loops}, entry.layers)
+def page_of(worker: Worker, entry: Planes, group: Group, plane: Plane | None = None) -> Page:
+    """The page of a plane of `entry`, which is of `group`; of its first one if none is given."""
+    at = dict(plane.at) if plane else {axis: indices[0] for axis, indices, _ in entry.loops}
+    starts = {axis: where[0] for cache, axis, where in worker.holds if cache == entry.cache} | at
+    about = entry.cache, entry.part, entry.page, entry.stride, group.kernel, entry.views, entry.layers
+    return Page(*about, tuple(sorted(starts.items())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +58,7 @@ class DrawnTensor:
     """A tensor of a page, with the global indices of what lies in it."""
 
     view: View
-    index: PageIndex
+    page: Page
 
     def labels(self, around: Around) -> tuple[str, ...]:
         return (self.view.tensor,)
@@ -51,7 +67,7 @@ class DrawnTensor:
         axis, _, weight = around[-1][0][0].partition("/")
         turns = [(loop[0].partition("/"), index) for loop, index in around]
         local = sum(n * int(each or 1) for (name, _, each), n in turns if name == axis)
-        number = ranges(self.index.at(axis, local + n) for n in range(int(weight or 1)))
+        number = ranges(self.page.at(axis, local + n) for n in range(int(weight or 1)))
         return f"{axis} {number}", number
 
     def legend(self, span: PageSpan) -> str:
@@ -62,31 +78,26 @@ class DrawnTensor:
         return ", ".join([f"{self.view.tensor} {total:,} B ({' x '.join([*axes, self.view.dtype])})", *apart])
 
 
-def page(entry: Planes, group: Group, worker: Worker) -> tuple[Piece, ...]:
-    """The tensors of a page of `group`, and its padding, as they lie on a worker."""
-    views, index = by_row(entry.views, group), page_index(worker, entry)
-    spans = [PageSpan(view.offset, size(view.dtype), view.axes, DrawnTensor(view, index)) for view in views]
-    return pieces(spans, entry.page, whole=True)
+def page_pieces(page: Page) -> tuple[Piece, ...]:
+    """The tensors of a page, and its padding, as they lie on a worker."""
+    spans = [PageSpan(view.offset, size(view.dtype), view.axes, DrawnTensor(view, page)) for view in page.tensors()]
+    return pieces(spans, page.bytes, whole=True)
 
 
-def draw(entry: Planes, group: Group, worker: Worker) -> list[str]:
+def draw(page: Page) -> list[str]:
     """The lines of one page, level by level."""
-    drawn = levels("page", page(entry, group, worker), entry.page)
+    drawn = levels("page", page_pieces(page), page.bytes)
     return [line for level in drawn for line in (*level.lines(WIDTH), *(f"  {said}" for said in level.legend))]
 
 
-def by_row(views: Sequence[View], group: Group) -> tuple[View, ...]:
-    """Views in which the token axis is called for what it counts: rows, where several tokens make one."""
-    return tuple(
-        replace(v, axes=tuple((_row(axis), n, step) for axis, n, step in v.axes)) if tokens_per_row(v, group) > 1 else v
-        for v in views
-    )
-
-
-def tokens_per_row(view: View, group: Group) -> int:
-    """The tokens that make a row of a tensor's token axis, which a page of a group has one kernel block of."""
+def tokens_per_row(view: View, kernel: int) -> int:
+    """The tokens that make a row of a tensor's token axis, in a page of `kernel` tokens; 1 in a state."""
     rows = prod(count for axis, count, _ in view.axes if axis.partition("/")[0] == TOKEN)
-    return group.kernel // rows if group.kernel else 1
+    return kernel // rows if kernel else 1
+
+
+def _by_row(view: View) -> View:
+    return replace(view, axes=tuple((_row(axis), count, step) for axis, count, step in view.axes))
 
 
 def _row(axis: str) -> str:

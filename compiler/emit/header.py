@@ -7,8 +7,8 @@ from dataclasses import replace
 from textwrap import wrap
 
 from kvplan.compiler.cost.cost import TOKENS, Moves, PlanCost, StagedMoves, plan_cost
-from kvplan.compiler.drawing import tensors
 from kvplan.compiler.drawing.bars import bar, legend, levels
+from kvplan.compiler.drawing.tensors import page_of, page_pieces, tokens_per_row
 from kvplan.compiler.emit.pylit import WIDTH
 from kvplan.compiler.words import FIGURES, many, readings
 from kvplan.dsl.text.diagnostics import ranges
@@ -115,7 +115,7 @@ def _pages_of(
     """The pages of a side to scale, and what the last one is made of, which is left out where it was `shown` before."""
     lines: list[str] = []
     for worker, entry in _entries(side, cache):
-        body = tensors.page(entry, group_named(side, entry.group), worker)
+        body = page_pieces(page_of(worker, entry, group_named(side, entry.group)))
         words = [legend(piece) for piece in body]
         drawn = bar(levels("", body, entry.page)[0], max(1, BAR * entry.page // longest))
         lines += _page(name, side, entry, drawn, width)
@@ -155,7 +155,7 @@ def _block(side: Side, entry: Planes) -> str:
     count += f" of {entry.group}, one of {len(groups)} groups" if len(groups) > 1 else ""
     if group.store == "state":
         return f"one slot; {count}{where(entry)}"
-    rows = sorted({tensors.tokens_per_row(view, group) for view in entry.views})
+    rows = sorted({tokens_per_row(view, group.kernel) for view in entry.views})
     text = f"{group.kernel:,} tokens" + (f" in rows of {' and '.join(map(str, rows))}" if rows != [1] else "")
     if group.ratio > 1:
         text += f", {group.ratio:,} of them make a logical block of {group.tokens:,}"

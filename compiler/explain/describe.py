@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from kvplan.compiler.cost.cost import PlanCost
-from kvplan.compiler.drawing.tensors import draw
+from kvplan.compiler.drawing.tensors import draw, page_of
 from kvplan.compiler.explain.contract import expected
 from kvplan.compiler.explain.landing.spans import DECODE, PREFILL, LandingSpan, laid, numbered, pieces, worker_of
 from kvplan.compiler.explain.landing.text import WIDTH, landing
@@ -119,7 +119,7 @@ def _page(side: Side, found: list[tuple[int, Planes]]) -> Plain:
             {"tensor": v.tensor, "dtype": v.dtype, "offset": v.offset, "axes": [list(axis) for axis in v.axes]}
             for v in entry.views
         ],
-        "drawing": draw(entry, group_named(side, entry.group), side.workers[number]),
+        "drawing": draw(page_of(side.workers[number], entry, group_named(side, entry.group))),
     }
 
 

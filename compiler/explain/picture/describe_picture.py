@@ -7,20 +7,20 @@ from dataclasses import asdict, astuple
 from typing import Any, TypeVar
 
 from kvplan.compiler.cost.cost import TOKENS, PlanCost, TableEnds, ends_of, table_cost
+from kvplan.compiler.drawing.tensors import Page, page_of
 from kvplan.compiler.explain.describe import describe_plan
 from kvplan.compiler.explain.picture.colours import TensorColour, plan_colours, split_axes
-from kvplan.compiler.explain.picture.page_map import page_map, starts_of
+from kvplan.compiler.explain.picture.page_map import page_map
 from kvplan.dsl.lang.dtypes import size
 from kvplan.dsl.text.diagnostics import ranges
 from kvplan.plan.planes import entries, planes
-from kvplan.plan.types import Group, Nest, Plan, Planes, Read, Side, Worker
+from kvplan.plan.spans import group_named
+from kvplan.plan.types import Group, Nest, Plan, Read, Side, Worker
 
 Plain = dict[str, Any]
 # A plane: its name, group, layer, index on other axes outside `block`, and the number of its page.
 ListedPlane = tuple[str, str, int | None, tuple[tuple[str, int], ...], int]
-PageKey = tuple[object, ...]
-# Where a page begins on every split axis; the colours of a cache's tensors.
-Starts = Mapping[str, int]
+# The colours of a cache's tensors.
 Colours = Mapping[str, TensorColour]
 Known = TypeVar("Known", bound=Hashable)
 # Said by `explain` of one decode worker, or drawn by it in text: a page has all workers, and draws.
@@ -80,7 +80,7 @@ def _nest(nest: Nest) -> Plain:
 
 
 def _side(side: Side, colours: Mapping[str, Colours]) -> Plain:
-    pages: dict[PageKey, tuple[int, Planes, Starts]] = {}
+    pages: dict[Page, int] = {}
     lists: dict[tuple[ListedPlane, ...], int] = {}
     workers = [_worker(side, worker, pages, lists) for worker in side.workers]
     return {
@@ -89,7 +89,7 @@ def _side(side: Side, colours: Mapping[str, Colours]) -> Plain:
         "groups": [_group(side, group) for group in side.groups],
         "workers": workers,
         "plane_lists": [[_plane(plane) for plane in every] for every in lists],
-        "pages": [_page(side, entry, starts, colours[entry.cache]) for _, entry, starts in pages.values()],
+        "pages": [_page(side, page, colours[page.cache]) for page in pages],
     }
 
 
@@ -103,15 +103,13 @@ def _group(side: Side, group: Group) -> Plain:
 def _worker(
     side: Side,
     worker: Worker,
-    pages: dict[PageKey, tuple[int, Planes, Starts]],
+    pages: dict[Page, int],
     lists: dict[tuple[ListedPlane, ...], int],
 ) -> Plain:
     found = []
     for plane, entry in zip(planes(worker), entries(worker), strict=True):
-        starts = starts_of(worker, plane)
-        key = (entry.cache, entry.part, entry.page, entry.stride, entry.views, entry.layers, *sorted(starts.items()))
-        number, _, _ = pages.setdefault(key, (len(pages), entry, starts))
-        found.append((plane.name, plane.group, plane.layer, plane.at, number))
+        page = page_of(worker, entry, group_named(side, entry.group), plane)
+        found.append((plane.name, plane.group, plane.layer, plane.at, _index(pages, page)))
     holds: dict[str, dict[str, list[int]]] = {}
     for cache, axis, held in worker.holds:
         holds.setdefault(cache, {})[axis] = list(held)
@@ -123,14 +121,14 @@ def _plane(plane: ListedPlane) -> Plain:
     return {"name": name, "group": group, "layer": layer, "at": dict(at), "page": page}
 
 
-def _page(side: Side, entry: Planes, starts: Starts, colours: Colours) -> Plain:
-    drawn = page_map(entry, split_axes(side, entry.cache), starts, colours)
+def _page(side: Side, page: Page, colours: Colours) -> Plain:
+    drawn = page_map(page, split_axes(side, page.cache), colours)
     return {
-        "cache": entry.cache,
-        "part": entry.part,
-        "bytes": entry.page,
-        "stride": entry.stride,
-        "layers": list(entry.layers),
+        "cache": page.cache,
+        "part": page.part,
+        "bytes": page.bytes,
+        "stride": page.stride,
+        "layers": list(page.layers),
         "row": drawn.row,
         "views": [
             {
@@ -140,7 +138,7 @@ def _page(side: Side, entry: Planes, starts: Starts, colours: Colours) -> Plain:
                 "offset": view.offset,
                 "axes": [list(axis) for axis in view.axes],
             }
-            for view in entry.views
+            for view in page.views
         ],
         "cells": [
             {

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 
-from kvplan.compiler.drawing.tensors import by_row
+from kvplan.compiler.drawing.tensors import page_of
 from kvplan.compiler.errors import BadInput
 from kvplan.compiler.explain.landing.spans import (
     DECODE,
@@ -24,7 +24,7 @@ from kvplan.compiler.explain.landing.spans import (
     worker_of,
 )
 from kvplan.compiler.explain.picture.colours import ByteOwner, TensorColour, plan_colours, split_axes
-from kvplan.compiler.explain.picture.page_map import MapBox, PageMap, page_map, starts_of, whole
+from kvplan.compiler.explain.picture.page_map import MapBox, PageMap, page_map, whole
 from kvplan.plan.planes import Plane
 from kvplan.plan.spans import group_named
 from kvplan.plan.types import Plan, Side
@@ -116,10 +116,8 @@ def _pages(plan: Plan, met: list[LandingSpan], layer: int | None, side: int) -> 
 
 def _page(side: Side, worker: int, number: int, colours: Mapping[str, Mapping[str, TensorColour]]) -> FigurePage:
     plane, entry = numbered(side.workers[worker])[number]
-    named = replace(entry, views=by_row(entry.views, group_named(side, entry.group)))
-    starts = starts_of(side.workers[worker], plane)
-    drawn = page_map(named, split_axes(side, entry.cache), starts, colours[entry.cache])
-    return FigurePage(worker, number, plane, drawn)
+    page = page_of(side.workers[worker], entry, group_named(side, entry.group), plane)
+    return FigurePage(worker, number, plane, page_map(page, split_axes(side, page.cache), colours[page.cache]))
 
 
 def _column(pages: list[FigurePage], side: int, most: int) -> tuple[list[str], list[float]]:

@@ -11,11 +11,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, product
 
-from kvplan.compiler.drawing.tensors import LAYER, ROW, TOKEN, PageIndex
+from kvplan.compiler.drawing.tensors import LAYER, ROW, TOKEN, Page
 from kvplan.compiler.explain.picture.colours import ByteOwner, TensorColour
 from kvplan.dsl.lang.dtypes import size
-from kvplan.plan.planes import Plane
-from kvplan.plan.types import Planes, View, Worker
+from kvplan.plan.types import View
 
 MOST_CELLS = 1024  # of a page; of more, those side by side with one owner are one box
 MOST_PIECES = 64  # of a split axis whose items lie side by side
@@ -93,31 +92,20 @@ class PageMap:
     rows: tuple[RowLabel, ...]
 
 
-def page_map(
-    entry: Planes, split: Collection[str], starts: Mapping[str, int], colours: Mapping[str, TensorColour]
-) -> PageMap:
-    """The map of a page, whose axes in `split` are shared out over workers.
-
-    `starts` has the global index on every such axis where the page begins.
-    """
-    index = PageIndex(starts, entry.layers)
-    cells = [_cells(view, {*split, LAYER, TOKEN, ROW}) for view in entry.views]
-    large = not any(_seen(entry.page, row, cells) for row in (entry.page, *_steps(entry.page, cells)))
-    owned = [(owner, part) for each in cells for owner, part in _owned(each, colours[each.tensor], starts, large)]
-    uncut = [row for row in _steps(entry.page, cells) if all(_fits(part, row) for _, part in owned)]
-    row = _row(entry.page, uncut, [part for _, part in owned], large)
+def page_map(page: Page, split: Collection[str], colours: Mapping[str, TensorColour]) -> PageMap:
+    """The map of a page, whose axes in `split` are shared out over workers."""
+    cells = [_cells(view, {*split, LAYER, TOKEN, ROW}) for view in page.tensors()]
+    large = not any(_seen(page.bytes, row, cells) for row in (page.bytes, *_steps(page.bytes, cells)))
+    owned = [(owner, part) for each in cells for owner, part in _owned(each, colours[each.tensor], page, large)]
+    uncut = [row for row in _steps(page.bytes, cells) if all(_fits(part, row) for _, part in owned)]
+    row = _row(page.bytes, uncut, [part for _, part in owned], large)
     boxes: dict[ByteOwner, list[MapBox]] = {}
     for owner, part in owned:
         boxes.setdefault(owner, []).extend(_boxes(part, row, large))
     turns = [loop for each in cells[:1] for loop in each.loops if loop.step >= row and row in uncut]
-    heads, rows = _heads(row, cells, index), _row_labels(entry.page, row, turns, index)
+    heads, rows = _heads(row, cells, page), _row_labels(row, turns, page)
     drawn = tuple((owner, tuple(every)) for owner, every in boxes.items())
-    return PageMap(entry.page, row, drawn, tuple(map(_pieces, cells)), tuple(heads), tuple(rows))
-
-
-def starts_of(worker: Worker, plane: Plane) -> dict[str, int]:
-    """The global index on every split axis where a page of a plane begins."""
-    return {axis: held[0] for cache, axis, held in worker.holds if cache == plane.cache} | dict(plane.at)
+    return PageMap(page.bytes, row, drawn, tuple(map(_pieces, cells)), tuple(heads), tuple(rows))
 
 
 def _cells(view: View, kept: Collection[str]) -> MapCells:
@@ -129,11 +117,9 @@ def _cells(view: View, kept: Collection[str]) -> MapCells:
     return MapCells(view.tensor, view.offset, bytes_, tuple(loop for loop in loops if loop.count > 1))
 
 
-def _owned(
-    cells: MapCells, colour: TensorColour, starts: Mapping[str, int], large: bool
-) -> Iterator[tuple[ByteOwner, MapCells]]:
+def _owned(cells: MapCells, colour: TensorColour, page: Page, large: bool) -> Iterator[tuple[ByteOwner, MapCells]]:
     """Cells by their owner; those of a large page folded."""
-    for part, found in _parts(cells, 0, colour, starts.get(colour.axis or "", 0)):
+    for part, found in _parts(cells, 0, colour, page.at(colour.axis or "", 0)):
         yield colour.owner(part), _folded(found) if large else found
 
 
@@ -263,28 +249,28 @@ def _pieces(cells: MapCells) -> MapCells:
     return replace(cells, bytes=cells.bytes * each, loops=(*outer, chunk) if chunk.count > 1 else tuple(outer))
 
 
-def _row_labels(page: int, row: int, turns: Sequence[CellLoop], index: PageIndex) -> Iterator[RowLabel]:
+def _row_labels(row: int, turns: Sequence[CellLoop], page: Page) -> Iterator[RowLabel]:
     """The labels of rows, of outer loops first. The first turn of an inner loop has none: an outer one begins there."""
     if not turns:
-        yield from (RowLabel(n, "", n * row) for n in range(-(-page // row) if page > row else 0))
+        yield from (RowLabel(n, "", n * row) for n in range(-(-page.bytes // row) if page.bytes > row else 0))
         return
-    least = -(-page // row) / MOST_LABELS
+    least = -(-page.bytes // row) / MOST_LABELS
     for depth, loop in enumerate(turns):
         skip = max(1, math.ceil(least * row / loop.step))
         outer = [range(each.count) for each in turns[:depth]]
         for at in product(*outer, range(skip if depth else 0, loop.count, skip)):
             local = sum(turn * each.weight for turn, each in zip(at, turns, strict=False) if each.axis == loop.axis)
             where = sum(turn * each.step for turn, each in zip(at, turns, strict=False)) // row
-            yield RowLabel(where, loop.axis, index.at(loop.axis, local))
+            yield RowLabel(where, loop.axis, page.at(loop.axis, local))
 
 
-def _heads(row: int, cells: Sequence[MapCells], index: PageIndex) -> Iterator[HeadLabel]:
+def _heads(row: int, cells: Sequence[MapCells], page: Page) -> Iterator[HeadLabel]:
     """What stands above the first row: the turns of the one loop that makes it up, or the tensors in it."""
     loops = {next((loop for loop in each.loops if loop.step < row), None) for each in cells if each.offset < row}
     loop = loops.pop() if len(loops) == 1 else None
     if loop and loop.step * loop.count == row:
         for turn in range(loop.count):
-            item = index.at(loop.axis, turn * loop.weight)
+            item = page.at(loop.axis, turn * loop.weight)
             yield HeadLabel(turn * loop.step, (turn + 1) * loop.step, loop.axis, item)
         return
     spans = sorted((each.offset, min(_end(each, row), row), each.tensor) for each in cells if each.offset < row)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kvplan.compiler.drawing.bars import Level, Segment, bar
-from kvplan.compiler.drawing.tensors import WIDTH, draw
+from kvplan.compiler.drawing.tensors import WIDTH, draw, page_of
 from kvplan.plan.types import Group, Planes, View, Worker
 
 TOKENS = Group("a", "tokens", 16, 16, 1, 0)
@@ -20,7 +20,7 @@ PAGE = planes((View("k", "bf16", 0, HEADS), View("v", "bf16", 256, HEADS)), 3276
 
 
 def test_heads_then_tokens_then_vectors() -> None:
-    lines = draw(PAGE, TOKENS, Worker((PAGE,), holds=(("a", "head", (4, 8)),)))
+    lines = draw(page_of(Worker((PAGE,), holds=(("a", "head", (4, 8)),)), PAGE, TOKENS))
     assert lines[0] == "page, 32,768 B"
     assert [word for word in lines[1].split() if word.isdigit()] == ["4", "5", "6", "7"]
     assert lines[2] == "each of 4 heads, 8,192 B"
@@ -31,10 +31,11 @@ def test_heads_then_tokens_then_vectors() -> None:
 
 def test_an_axis_in_tiles_is_numbered_from_its_share_on() -> None:
     tiles = (("head/2", 2, 4096), ("token", 16, 256), ("head", 2, 128), ("dim", 64, 2))
-    lines = draw(planes((View("k", "bf16", 0, tiles),), 8192), TOKENS, Worker((), holds=(("a", "head", (4, 8)),)))
+    worker = Worker((), holds=(("a", "head", (4, 8)),))
+    lines = draw(page_of(worker, planes((View("k", "bf16", 0, tiles),), 8192), TOKENS))
     assert lines[-1] == "  k 8,192 B (2 head/2 x 16 token x 2 head x 64 dim x bf16)"
     both = planes((View("k", "bf16", 0, tiles), View("v", "bf16", 64, tiles)), 8192)
-    lines = draw(both, TOKENS, Worker((), holds=(("a", "head", (4, 8)),)))
+    lines = draw(page_of(worker, both, TOKENS))
     assert [cell.strip() for cell in lines[1].split("|")[1:-1]] == ["head 4-5", "head 6-7"]
 
 
@@ -43,12 +44,12 @@ def test_layers_inside_a_page_are_those_of_the_group() -> None:
     entry = Planes(
         "a", "a", page=8192, views=(View("k", "bf16", 0, layers), View("v", "bf16", 2048, layers)), layers=(3, 7)
     )
-    lines = draw(entry, TOKENS, Worker(()))
+    lines = draw(page_of(Worker(()), entry, TOKENS))
     assert [cell.strip() for cell in lines[1].split("|")[1:-1]] == ["layer 3", "layer 7"]
 
 
 def test_padding_is_shown_with_its_bytes() -> None:
-    lines = draw(planes((View("s", "f32", 0, (("dim", 8, 4),)),), 64), TOKENS, Worker(()))
+    lines = draw(page_of(Worker(()), planes((View("s", "f32", 0, (("dim", 8, 4),)),), 64), TOKENS))
     assert lines[1].count(".") > WIDTH // 3
     assert lines[-1] == "  padding 32 B"
 
@@ -74,6 +75,6 @@ def test_the_longest_label_that_has_room_is_shown() -> None:
 
 def test_a_bar_of_many_spans_stays_narrow() -> None:
     views = tuple(View(f"x{n}", "u8", 2 * n, ()) for n in range(400))
-    line = draw(planes(views, 800), TOKENS, Worker(()))[1]
+    line = draw(page_of(Worker(()), planes(views, 800), TOKENS))[1]
     assert len(line) <= WIDTH + 4
     assert "…" in line

@@ -12,7 +12,7 @@ from tests.shares import later
 
 from kvplan.compiler.check.oracle import OraclePlane, planes
 from kvplan.compiler.drawing.pieces import Around, DrawnPadding, DrawnSpan, Piece
-from kvplan.compiler.drawing.tensors import DrawnTensor, page
+from kvplan.compiler.drawing.tensors import DrawnTensor, page_of, page_pieces
 from kvplan.plan.planes import entries
 from kvplan.plan.planes import planes as names
 from kvplan.plan.spans import group_named
@@ -61,7 +61,7 @@ def test_rows_are_called_what_naive_indexing_finds(pair: tuple[str, str, str]) -
             known = planes(bound, bound.workers[side.workers.index(worker)])
             firsts = {entry: plane for plane, entry in reversed([*zip(names(worker), entries(worker), strict=True)])}
             for entry, plane in firsts.items():
-                drawn = page(entry, group_named(side, entry.group), worker)
+                drawn = page_pieces(page_of(worker, entry, group_named(side, entry.group)))
                 for byte, tensor, labels in said(drawn, 0, (), ()):
                     where = found(known[plane.name], byte, tensor)
                     for axis, low, high in (LABEL.findall(label)[0] for label in labels):

@@ -6,7 +6,7 @@ import pytest
 
 from kvplan.compiler.drawing.bars import bar, legend, levels
 from kvplan.compiler.drawing.pieces import Piece
-from kvplan.compiler.drawing.tensors import page, tokens_per_row
+from kvplan.compiler.drawing.tensors import page_of, page_pieces, tokens_per_row
 from kvplan.plan.types import Group, Planes, View, Worker
 
 PLANAR = (
@@ -20,9 +20,8 @@ RECORD = (
 
 
 def drawn(views: tuple[View, ...], size: int, kernel: int) -> tuple[Piece, ...]:
-    return page(
-        Planes("a", "a", None, 0, (), size, size, views), Group("a", "tokens", kernel, kernel, 1, 0), Worker(())
-    )
+    entry, group = Planes("a", "a", None, 0, (), size, size, views), Group("a", "tokens", kernel, kernel, 1, 0)
+    return page_pieces(page_of(Worker(()), entry, group))
 
 
 def words(views: tuple[View, ...], size: int, kernel: int) -> list[str]:
@@ -80,8 +79,8 @@ def test_rows_of_several_tokens_are_no_tokens() -> None:
     assert words(RECORD, 528, 16) == ["4 rows, 132 B each: data 128 B (128 dim x fp8) | scale 4 B (f32)"]
     tiled = View("k", "u8", 0, (("token/2", 4, 2), ("token", 2, 1)))
     assert words((tiled,), 8, 32) == ["k 8 B (4 row/2 x 2 row x u8)"]
-    assert tokens_per_row(tiled, Group("a", "tokens", 32, 32, 1, 0)) == 4
-    assert tokens_per_row(tiled, Group("a", "state", 0, 0, 1, 0)) == 1
+    assert tokens_per_row(tiled, 32) == 4
+    assert tokens_per_row(tiled, 0) == 1
 
 
 def test_rows_in_rows_stand_in_brackets() -> None:

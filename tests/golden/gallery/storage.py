@@ -13,7 +13,7 @@ from tests.golden.gallery.nest import nests
 
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.bound import BoundSide
-from kvplan.compiler.drawing.tensors import draw
+from kvplan.compiler.drawing.tensors import draw, page_of
 from kvplan.compiler.errors import CompileError
 from kvplan.compiler.placement.placed import placed
 from kvplan.compiler.placement.sides import plan_side
@@ -104,4 +104,8 @@ def _page(planes: Planes, side: Side, number: int, several: bool) -> list[str]:
     axes = [axis for axis, _, _ in planes.loops]
     where = f"a plane for each {' of each '.join(reversed(axes))}" if axes else "one plane for all layers"
     name = f"part {planes.part or number}: " if several else ""
-    return [*([""] if number else []), f"{name}{where}", *draw(planes, group_named(side, planes.group), Worker(()))]
+    return [
+        *([""] if number else []),
+        f"{name}{where}",
+        *draw(page_of(Worker(()), planes, group_named(side, planes.group))),
+    ]
