@@ -105,8 +105,6 @@ class PrefillHalf(Half):
         completed, expire = self._completed(), self._may_expire(now)
         if not self.endpoint.asleep:
             self._round(now, completed, expire)
-        elif expire:
-            self.driver.command(self.core.expire)
         for request in list(self.core.state.sources) if self.overdue() else ():
             self.give_up(request)
         self.exits.extend(what for _, what in completed if isinstance(what, EXITS))
@@ -175,7 +173,7 @@ class PrefillHalf(Half):
         return completed
 
     def _may_expire(self, now: float) -> bool:
-        """Whether leases that nobody renewed may end: not while what is unheard may renew them, for a lease at most."""
+        """Whether leases may end: not while unread messages may renew them, for one lease at most."""
         if not self._server.pending():
             self._all_heard = now
             return True

@@ -170,8 +170,8 @@ class PrefillWorker(OwnedWorker):
     def drop(self, engine: str, *, dead: bool = False) -> None:
         """Forget a decode engine. What is being written to it pins its blocks until the transport is done with it.
 
-        With `dead` the caller vouches that its processes have ended: blocks are free at once. Raises HandshakeError
-        for an engine that is not connected, and that nothing is written to.
+        With `dead` the caller vouches that its processes have ended: writes to it pin nothing, and leases run on.
+        Raises HandshakeError for an engine that is not connected, and that nothing is written to.
         """
         self.half.check_open()
         try:

@@ -47,7 +47,7 @@ class Announcer:
         claim = self._noted(session, request, streamed, said)
         if claim is None:
             text = f"too many requests are claimed: {request} is one too many"
-            return wire.Lost(request, wire.LossReason.TOO_MANY, text)
+            return self._refused(session, wire.Lost(request, wire.LossReason.TOO_MANY, text))
         source = self._state.sources.get(request)
         if isinstance(answer, wire.Lost) or source is None:
             claim.wait()
@@ -96,9 +96,12 @@ class Announcer:
             return 0
         if claim.announced is None and (claim.streamed or source.whole):
             # What was claimed before it was held is claimed now.
-            self._promise(session, source.request)
+            answer = self._promise(session, source.request)
+            self._state.answer(session, answer)
+            if isinstance(answer, wire.Lost):
+                session.forget(source.request)
+                return 0
             claim.announced = 0
-            self._state.answer(session, wire.Claimed(source.request, source.pin))
         streams = claim.streamed and session.reader.target is None
         return self._offer(session, claim, source, room) if streams else 0
 
@@ -123,8 +126,14 @@ class Announcer:
         why = unlike or claim.untiled(source, session.reader.plan, self._state.worker)
         if not why:
             return None
-        session.forget(source.request)
-        return wire.Lost(source.request, wire.LossReason.UNLIKE if unlike else wire.LossReason.UNTILED, why)
+        reason = wire.LossReason.UNLIKE if unlike else wire.LossReason.UNTILED
+        return self._refused(session, wire.Lost(source.request, reason, why))
+
+    def _refused(self, session: Session, lost: wire.Lost) -> wire.Lost:
+        """A claim is refused: who made it is promised nothing."""
+        session.forget(lost.request)
+        self._state.leases.leave(lost.request, session.reader.claimant, self._state.now)
+        return lost
 
 
 def _offers(source: SourceRequest, announced: int) -> Iterator[wire.Offer]:

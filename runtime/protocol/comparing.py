@@ -7,8 +7,7 @@ from kvplan.runtime.control.messages import Confirmed, Done, Failed
 from kvplan.runtime.errors import LeaseError
 from kvplan.runtime.ops.metrics import MessageKind
 from kvplan.runtime.protocol.effects import Compare, Note
-from kvplan.runtime.protocol.pins import NEVER
-from kvplan.runtime.protocol.prefill_state import PrefillState
+from kvplan.runtime.protocol.prefill_state import NEVER, PrefillState
 from kvplan.runtime.protocol.readers import Reader, Session
 
 # How often a lease that this side renews itself is renewed while it lasts.

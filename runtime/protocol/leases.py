@@ -20,7 +20,7 @@ from kvplan.runtime.control.messages import Claimed, LossReason, Lost
 from kvplan.runtime.errors import HandleError, LimitedError
 from kvplan.runtime.inspection import HoldState
 from kvplan.runtime.ops.metrics import MessageKind
-from kvplan.runtime.protocol.pins import NEVER, PAIRS, Claimant, PastPin, Pin, PinEvent, PinPhase
+from kvplan.runtime.protocol.pins import UNPROMISED, PAIRS, Claimant, PastPin, Pin, PinEvent, PinPhase
 
 REMEMBERED = 1 << 16
 
@@ -47,7 +47,7 @@ class LeaseTime:
     """Seconds of a clock that may jump. A step back by less than a lease is waited out, a longer one is followed."""
 
     def __init__(self, lease: float) -> None:
-        self.now, self._shift, self._lease = NEVER, 0.0, lease
+        self.now, self._shift, self._lease = -math.inf, 0.0, lease
 
     def pass_to(self, now: float) -> float:
         """The time at which the clock says `now`: never less than before. Raises HandleError if that is no time."""
@@ -104,7 +104,8 @@ class PastPins:
 class Leases:
     """The pins of a prefill worker. Times are seconds of one clock, which may jump. `past` are pins that were released.
 
-    A jump forward ends leases early, and then `done` says so.
+    Time ends a lease in `expire` alone: whoever calls it knows that no renewal waits to be read. A jump forward ends
+    leases early, and then `done` answers False.
     """
 
     def __init__(self, seconds: float, most: int = 4096, first: int = 0) -> None:
@@ -124,7 +125,7 @@ class Leases:
 
         Raises HandleError where it is pinned, or was and that is not `reported` yet; LimitedError above `most`.
         """
-        self.expire(now)
+        self._time.pass_to(now)
         self._check_free(request)
         pin = self._pins[request] = Pin(request, self._number(), self._time.now + self._seconds)
         self.past.forget(request)
@@ -133,13 +134,13 @@ class Leases:
 
     def pass_by(self, request: str, now: float) -> None:
         """Release a request at once, finished, that nobody will ever read. Raises as `pin` does."""
-        self.expire(now)
+        self._time.pass_to(now)
         self._check_free(request)
         self.past.add(request, PastPin(self._number(), LossReason.FINISHED, frozenset()))
 
     def claim(self, request: str, claimant: Claimant, contract: frozenset[int], now: float) -> Claimed | Lost:
         """Promise a claimant the blocks for a lease from now, or say why not."""
-        self.expire(now)
+        self._time.pass_to(now)
         if claimant.worker not in contract:
             return Lost(request, LossReason.UNEXPECTED, _stranger(claimant, contract))
         pin = self._pins.get(request)
@@ -157,7 +158,7 @@ class Leases:
         self, request: str, number: int, claimant: Claimant, contract: frozenset[int], now: float
     ) -> tuple[bool, LeaseEvent]:
         """A claimant reads no more. Returns whether the pin has lasted; otherwise its reads may be of other bytes."""
-        self.expire(now)
+        self._time.pass_to(now)
         refused = _refused(request, self._known(request), number, claimant, contract)
         if refused is not None:
             return False, LeaseEvent(refused[0], request, claimant.worker, refused[1])
@@ -168,20 +169,20 @@ class Leases:
 
     def leave(self, request: str, claimant: Claimant, now: float) -> LeaseEvent:
         """A claimant gives the request up, and reads no more."""
-        self.expire(now)
+        self._time.pass_to(now)
         pin = self._pins.get(request)
         if pin is None or pin.over:
             kind = MessageKind.LATE if pin or request in self.past else MessageKind.UNKNOWN
             return LeaseEvent(kind, request, claimant.worker, _lost(request, self._known(request)).text)
         if claimant not in pin.claims:
             return LeaseEvent(MessageKind.STALE, request, claimant.worker, _unclaimed(request, claimant))
-        pin.claims[claimant] = NEVER
+        pin.claims[claimant] = UNPROMISED
         self._settle(pin)
         return LeaseEvent(MessageKind.LEFT, request, claimant.worker)
 
     def forget(self, run: str, now: float) -> None:
         """A decode engine's run is over: what it said counts no more. What it was promised is kept."""
-        self.expire(now)
+        self._time.pass_to(now)
         for pin in self._pins.values():
             pin.forget(run)
 
@@ -210,7 +211,7 @@ class Leases:
 
         Raises HandleError where the request was never pinned.
         """
-        self.expire(now)
+        self._time.pass_to(now)
         pin = self._pins.get(request)
         if pin is None and request not in self.past:
             raise HandleError(f"request {request} cannot be withdrawn: {_lost(request, None).text}")
@@ -219,14 +220,14 @@ class Leases:
             self._settle(pin)
 
     def expire(self, now: float) -> None:
-        """Let time pass. Raises HandleError where `now` is no time."""
+        """End the leases that are over by now. Raises HandleError where `now` is no time."""
         time = self._time.pass_to(now)
         while self._alarms and self._alarms[0][0] <= time:
             alarm, request = heapq.heappop(self._alarms)
             pin = self._pins.get(request)
             if pin is not None and pin.alarm == alarm:
                 pin.alarm = math.inf
-                self._settle(pin)
+                self._settle(pin, time)
 
     def holds(self) -> tuple[HoldState, ...]:
         """All pins, as they are now."""
@@ -251,10 +252,11 @@ class Leases:
                 f"{self._most} requests are held or not yet taken from released(), the most there may be"
             )
 
-    def _settle(self, pin: Pin) -> None:
-        """Release a pin that is over, unless this side writes it; else set its alarm."""
+    def _settle(self, pin: Pin, time: float = UNPROMISED) -> None:
+        """Lapse a pin whose promises end at `time`, or that nobody is promised; release it if nothing here writes from
+        it; else set its alarm."""
         due = pin.due()
-        if not pin.over and due <= self._time.now:
+        if not pin.over and due <= time:
             pin.lapse()
         if pin.phase is PinPhase.OVER and not pin.writers:
             self._release(pin)
@@ -301,7 +303,7 @@ def _lost(request: str, pin: Pin | PastPin | None) -> Lost:
 
 
 def _state(pin: Pin) -> HoldState:
-    promises = tuple((one.worker, one.run, until) for one, until in pin.claims.items() if until > NEVER)
+    promises = tuple((one.worker, one.run, until) for one, until in pin.claims.items() if until > UNPROMISED)
     return HoldState(pin.request, pin.number, pin.phase.name.lower(), pin.until, promises, pin.writers)
 
 

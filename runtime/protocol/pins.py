@@ -13,17 +13,18 @@ from kvplan.runtime.ops.metrics import MessageKind
 
 # Pairs of run and plan that read one request.
 PAIRS = 8
-NEVER = -math.inf
+# Until when a claimant is promised blocks that reads no more, or that nobody is.
+UNPROMISED = -math.inf
 
 
 class PinPhase(IntEnum):
-    """What a pin is on its way to free blocks."""
+    """How far a pin is, from the hold to the release of its blocks."""
 
     # Claims are taken.
     KEPT = auto()
     # Given up: no claims are taken, and promises are kept.
     WITHDRAWN = auto()
-    # Nobody is promised anything, and this side still writes what is there.
+    # Lapsed, but this worker's own pushes still read the blocks.
     OVER = auto()
     RELEASED = auto()
 
@@ -34,7 +35,7 @@ class PinEvent(Enum):
     WITHDRAWN = auto()
     # All who read it have said so, or the last promise is over.
     LAPSED = auto()
-    # This side writes nothing of it any more.
+    # No push of this worker reads the blocks any more.
     FREED = auto()
 
 
@@ -70,7 +71,7 @@ class Claimant:
 class Pin:
     """A request whose blocks are kept.
 
-    `claims` say until when a claimant was promised the blocks: NEVER once it is done or has left. `floor` is what
+    `claims` say until when a claimant was promised the blocks: UNPROMISED once it is done or has left. `floor` is what
     was promised to runs that are forgotten, `reason` why the pin is over, `alarm` when to look at it next. `writers`
     are this side's own writes that read the blocks.
     """
@@ -80,7 +81,7 @@ class Pin:
     until: float
     phase: PinPhase = PinPhase.KEPT
     reason: LossReason = LossReason.EXPIRED
-    floor: float = NEVER
+    floor: float = UNPROMISED
     alarm: float = math.inf
     writers: int = 0
     claims: dict[Claimant, float] = field(default_factory=dict)
@@ -98,7 +99,7 @@ class Pin:
         """When it lapses, unless it is claimed again."""
         if not self.finished and self.phase is PinPhase.KEPT:
             return self.until
-        return max(self.floor, max(self.claims.values(), default=NEVER))
+        return max(self.floor, max(self.claims.values(), default=UNPROMISED))
 
     def lapse(self) -> None:
         """Nobody is promised anything any more."""
@@ -108,8 +109,8 @@ class Pin:
 
     def count_done(self, claimant: Claimant, contract: frozenset[int]) -> MessageKind:
         """Count a Done: counted or duplicate. A claim after a Done is a new read, whose Done counts."""
-        again = claimant in self.done and self.claims[claimant] == NEVER
-        self.claims[claimant] = NEVER
+        again = claimant in self.done and self.claims[claimant] == UNPROMISED
+        self.claims[claimant] = UNPROMISED
         self.done.add(claimant)
         if contract <= {other.worker for other in self.done if other.pair == claimant.pair}:
             self.finished.add(claimant.pair)

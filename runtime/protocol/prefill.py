@@ -30,7 +30,7 @@ class PrefillCore:
     """What prefill worker number `worker` knows. Claims are good for `lease` seconds, `most` requests may be held.
 
     Its `readers` are met and dropped, its `inbox` hears them, its `writes` and `comparisons` are told what came of
-    them. Say before what time it is, with `at`.
+    them. Call `at(now)` before any other method.
     """
 
     def __init__(self, worker: int, lease: float, most: int = 4096, first_pin: int = 0) -> None:
@@ -141,7 +141,7 @@ class PrefillCore:
             self.announcer.changed[request] = None
 
     def expire(self) -> None:
-        """All that was said up to now is heard: leases may end. Raises HandleError if now is no time."""
+        """End the leases that are over: no renewal waits to be read. Raises HandleError if now is no time."""
         self.state.leases.expire(self.state.now)
 
     def round(self, behind: Set[Reader], borrowers: Set[Reader], *, lends: bool) -> None:
@@ -161,4 +161,4 @@ class PrefillCore:
         while released := self.state.leases.past.take():
             for one in released:
                 self.state.out.append(Free(one))
-                self.readers.end(one.request, LeaseError(f"hold of the request is over: {one.why}"))
+                self.readers.end(one.request, LeaseError(f"the hold of the request is over, {one.why}: have it held again, and ask again"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import msgspec
@@ -9,9 +10,11 @@ import msgspec
 from kvplan.runtime.control.messages import ClaimAnswer, ClaimAnswers
 from kvplan.runtime.protocol.effects import Note, Outputs, Send
 from kvplan.runtime.protocol.leases import LeaseEvent, Leases
-from kvplan.runtime.protocol.pins import NEVER
 from kvplan.runtime.protocol.readers import Reader, Session
 from kvplan.runtime.protocol.source import SourceRequest
+
+# Before all time: what was never done was done then.
+NEVER = -math.inf
 
 
 @dataclass(slots=True)

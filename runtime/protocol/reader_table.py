@@ -12,8 +12,7 @@ from kvplan.runtime.errors import CardError
 from kvplan.runtime.ops.metrics import MessageKind
 from kvplan.runtime.protocol.effects import Drop, RequestEnded
 from kvplan.runtime.protocol.leases import LeaseEvent
-from kvplan.runtime.protocol.pins import NEVER
-from kvplan.runtime.protocol.prefill_state import PrefillState
+from kvplan.runtime.protocol.prefill_state import NEVER, PrefillState
 from kvplan.runtime.protocol.readers import Reader, Session
 from kvplan.runtime.protocol.writes import RequestWrites
 

@@ -146,7 +146,30 @@ def test_a_run_that_is_met_again_begins_anew() -> None:
     leases.expire(LEASE + 2)
     assert leases.held() == 1
     assert finish(leases, number, A0, at=LEASE + 2) == [""]
+    assert leases.held() == 1, "what the run was promised before it was met again ends by time"
+    leases.expire(LEASE + 2)
     assert freed(leases) == [Released("r", "finished")]
+
+
+@pytest.mark.parametrize("what", ["claim", "done", "leave", "forget", "withdraw", "pin", "pass_by"])
+def test_only_expire_ends_a_lease_by_time(what: str) -> None:
+    """A renewal that came in time may wait to be read, whatever is heard before it."""
+    leases, number = claimed(A0, A1)
+    leases.pin("other", 0)
+    leases.claim("other", B0, TWO, 0)
+    late = {
+        "claim": ("other", B0, TWO),
+        "done": ("other", 1, B0, TWO),
+        "leave": ("other", B0),
+        "forget": ("b",),
+        "withdraw": ("other",),
+        "pin": ("a third",),
+        "pass_by": ("a third",),
+    }
+    getattr(leases, what)(*late[what], LEASE + 1)
+    assert leases.claim("r", A0, TWO, LEASE + 1) == Claimed("r", number)
+    leases.expire(LEASE + 1)
+    assert "r" in {hold.request for hold in leases.holds()}
 
 
 def test_a_pinned_hold_ends_when_it_is_unpinned() -> None:
@@ -293,7 +316,7 @@ class AgainstTheModel(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.leases, self.now, self.offset = Leases(LEASE, most=2), 0, 0
+        self.leases, self.now, self.offset, self.expired = Leases(LEASE, most=2), 0, 0, 0
         self.facts: dict[str, list[Fact]] = {}
         self.numbers: dict[str, int] = {}
         self.pins: Counter[str] = Counter()
@@ -305,7 +328,7 @@ class AgainstTheModel(RuleBasedStateMachine):
 
     def sweep(self) -> None:
         for request, facts in list(self.facts.items()):
-            why, pairs = ending(facts, self.now)
+            why, pairs = ending(facts, self.expired)
             self.over[request] = self.over.get(request) or why
             if self.over[request] and not self.pins[request]:
                 self.ended[request] = (self.numbers[request], self.over.pop(request), pairs)
@@ -326,18 +349,22 @@ class AgainstTheModel(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0, 1, 5, 10, 29, 30, 31]), late=st.none() | st.integers(0, 20))
     def wait(self, seconds: int, late: int | None) -> None:
-        """Time passes, and the leases hear of it now and of an earlier time, or with the next call."""
+        """Time passes; leases that are over end now, and no others of an earlier time, or when they are next let."""
         self.now += seconds
-        self.sweep()
         if late is not None:
-            self.leases.expire(self.reading)
+            self.expire()
             self.leases.expire(self.reading - late)
 
     @rule(step=st.integers(31, 10_000))
     def jump_back(self, step: int) -> None:
-        self.leases.expire(self.reading)
+        self.expire()
         self.offset -= step
         self.leases.expire(self.reading)
+
+    def expire(self) -> None:
+        self.leases.expire(self.reading)
+        self.expired = self.now
+        self.sweep()
 
     @rule(request=requests)
     def hold(self, request: str) -> None:
@@ -384,7 +411,7 @@ class AgainstTheModel(RuleBasedStateMachine):
         if number != self.numbers[request]:
             return "stale"
         if not self.open(request):
-            pairs = ending(self.facts[request], self.now)[1] if request in self.facts else self.ended[request][2]
+            pairs = ending(self.facts[request], self.expired)[1] if request in self.facts else self.ended[request][2]
             return "duplicate" if who.pair in pairs else "late"
         said = self.said(request, who)
         return "stale" if "claim" not in said else "duplicate" if said[-1] != "claim" and "done" in said else "counted"
@@ -416,7 +443,7 @@ class AgainstTheModel(RuleBasedStateMachine):
 
     @rule(request=requests)
     def pin(self, request: str) -> None:
-        self.leases.expire(self.reading)
+        self.expire()
         if self.open(request):
             self.leases.begin_write(request)
             self.pins[request] += 1
@@ -426,7 +453,7 @@ class AgainstTheModel(RuleBasedStateMachine):
 
     @rule(request=requests)
     def unpin(self, request: str) -> None:
-        self.leases.expire(self.reading)
+        self.expire()
         if self.pins[request]:
             self.leases.end_write(request)
             self.pins[request] -= 1
@@ -447,7 +474,7 @@ class AgainstTheModel(RuleBasedStateMachine):
 
     @rule()
     def take(self) -> None:
-        self.leases.expire(self.reading)
+        self.expire()
         assert self.leases.held() == len(self.facts)
         key = attrgetter("request")
         assert sorted(freed(self.leases), key=key) == sorted(self.reported, key=key)

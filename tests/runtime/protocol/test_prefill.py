@@ -18,6 +18,7 @@ from kvplan.runtime.control.card import Refusal
 from kvplan.runtime.protocol import effects
 from kvplan.runtime.protocol.effects import Counted, Send
 from kvplan.runtime.protocol.leases import Released
+from kvplan.runtime.protocol.pins import PAIRS
 from kvplan.runtime.transfer.chunks import Chunk
 
 A, B = reader(0), reader(1)
@@ -63,6 +64,30 @@ def test_who_claimed_before_the_hold_names_its_blocks_once_it_is_held(bench: Ben
     assert bench.said(A) == [wire.ClaimAnswers(1, LEASE, (wire.NotYet("r"),))]
     assert bench.claim(A) == wire.NotYet("r")
     assert bench.claim(A, told=HERE) == wire.Claimed("r", pin)
+
+
+def test_who_claimed_before_the_hold_is_refused_like_anybody_else(bench: Bench) -> None:
+    """Where as many engines as may share a hold are ahead, the others are told so, and hold nothing."""
+    readers = [reader(0, run=f"run{n}", name=f"engine{n}") for n in range(PAIRS + 1)]
+    bench.meet(*readers)
+    assert {bench.claim(who, streamed=True) for who in readers} == {wire.NotYet("r", held=False)}
+    bench.open()
+    bench.offer((0, END), last=True)
+    bench.tell(bench.core.computed, "r", 1)
+    bench.outputs.clear()
+    bench.round()
+    answers = [one.message.answers[0] for one in bench.take(Send) if isinstance(one.message, wire.ClaimAnswers)]
+    assert [type(answer) for answer in answers] == [wire.Claimed] * PAIRS + [wire.Lost]
+    lost(answers[-1], wire.LossReason.CROWDED)
+    assert not bench.core.state.sessions[readers[-1]].claims
+
+
+def test_a_claim_that_is_refused_promises_nothing(bench: Bench) -> None:
+    bench.hold(tables=HERE)
+    bench.now = LEASE / 2
+    lost(bench.claim(A, told=THERE), wire.LossReason.UNLIKE)
+    (hold,) = bench.core.state.leases.holds()
+    assert hold.promises == ()
 
 
 def test_a_request_is_claimed_once_it_is_computed(bench: Bench) -> None:
