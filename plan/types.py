@@ -226,10 +226,10 @@ def _sum(one: Place, other: Place) -> Place:
 class Read:
     """What one decode worker takes from prefill worker `worker` for the groups of `pair`.
 
-    `holds` are the global intervals on the split axes that this read covers, `layers` the global layer numbers. A cache
-    that is called as its pair may be left out.
-    The table counts planes from `first` and bytes of a page from `offset`, (those of the prefill worker, those of the
-    decode worker), so that identical groups and workers share one.
+    `holds` are the global intervals on the split axes that this read covers, `layers` the global layer numbers. A
+    cache that is called as its pair may be left out. The table counts planes from `first` and bytes of a page from
+    `offset`, (those of the prefill worker, those of the decode worker), so that identical groups and workers share
+    one.
     """
 
     worker: int

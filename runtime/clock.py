@@ -37,8 +37,8 @@ def counted(began: float, before: float) -> float:
 class ListeningClock:
     """The time of `clock` without that in which nobody listened: what peers said then could not be heard.
 
-    That is what is more than `pause` seconds, by `pulse`, after the last `listen`; a machine that sleeps is no such
-    time. Not safe from threads.
+    Time beyond `pause` seconds since the last `listen`, by `pulse`, does not count; time in which the machine sleeps
+    does. Not safe from threads.
     """
 
     def __init__(self, clock: Callable[[], float], pause: float, pulse: Callable[[], float] = time.monotonic) -> None:

@@ -38,21 +38,19 @@ class ConnectorConfig:
     `plans` is the plans directory, filled from `plans_url` with what `plans_key` signed for that URL, or for
     `plans_signed_for`, where these are given. Without it, plans are compiled into a cache folder of this machine when
     they are needed. `strict` asks for a plans directory and for keys: nothing is compiled, and nobody without a key is
-    answered.
-    `layout` is a model's layout, by name or path, `layouts` a directory of one's own, `engine` an engine's layout:
-    they are found without. `options` are those of the side's key that nothing tells, `plan_options` those that
+    answered. `layout` is a model's layout, by name or path, `layouts` a directory of one's own, `engine` an engine's
+    layout: they are found without. `options` are those of the side's key that nothing tells, `plan_options` those that
     plans are compiled with, of one pair the ones that are chosen. `revision` is of the weights, the same in engines
-    that exchange caches, and found without. `keys` is a secret certificate or a folder with one. Without
-    them, engines of this machine alone are asked and answered, unless `insecure` is true. Prefill workers answer at
-    `host` and at `port` plus their number, or each at a free port if `port` is 0. `peers` are the
-    hosts and networks that a request may name as its prefill engine's, none for any. A request is held for
-    `lease_s`, and has arrived within `timeout_s`; `hold_s` is how long decode waits for a prefill engine that it
-    has met to hold it, and `connect` how long meeting one may take.
-    `offer` says when what is computed of a prompt goes to a decode engine that asked for it early. For each worker
-    `stage_bytes` are for what plans stage, 0 sends all of it straight. With `bidirectional_kv_xfer`
-    an engine keeps what it loaded and generated for `lease_s`, and the next prefill of the conversation loads it:
-    its `kv_role` is kv_both. With `fleet_url`, URLs of one etcd, the
-    engine announces itself there under `fleet_prefix`; the files are for TLS.
+    that exchange caches, and found without. `keys` is a secret certificate or a folder with one. Without them, engines
+    of this machine alone are asked and answered, unless `insecure` is true. Prefill workers answer at `host` and at
+    `port` plus their number, or each at a free port if `port` is 0. `peers` are the hosts and networks that a request
+    may name as its prefill engine's, none for any. A request is held for `lease_s`, and has arrived within
+    `timeout_s`; `hold_s` is how long decode waits for a prefill engine that it has met to hold it, and `connect` how
+    long meeting one may take. `offer` says when what is computed of a prompt goes to a decode engine that asked for it
+    early. For each worker `stage_bytes` are for what plans stage, 0 sends all of it straight. With
+    `bidirectional_kv_xfer` an engine keeps what it loaded and generated for `lease_s`, and the next prefill of the
+    conversation loads it: its `kv_role` is kv_both. With `fleet_url`, URLs of one etcd, the engine announces itself
+    there under `fleet_prefix`; the files are for TLS.
     """
 
     plans: Path | None = None

@@ -49,6 +49,10 @@ class WireTable(msgspec.Struct, frozen=True, array_like=True):
 WireTables = dict[str, WireTable]
 
 
+# How often a claim is renewed in a lease.
+CLAIMS_PER_LEASE = 6
+
+
 class Claim(msgspec.Struct, frozen=True, tag="claim"):
     """Decode: keep these requests for me. Sent before anything is read, and again and again while it is: a heartbeat.
 
@@ -93,7 +97,8 @@ class Claimed(msgspec.Struct, frozen=True, array_like=True, tag="claimed"):
 class NotYet(msgspec.Struct, frozen=True, array_like=True, tag="not yet"):
     """A request is not whole, or was never `held` here, but may come: that it is claimed is remembered.
 
-    Its tables are not while it is not held. As soon as it is, this is said again, and decode names them again.
+    The tables that a claim names are not remembered before the hold. Once it is held, this is said again, and decode
+    names them again.
     """
 
     request: RequestId

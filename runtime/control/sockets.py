@@ -171,9 +171,9 @@ class Guard:
 def end(maker: int, socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes] | None, *rest: Callable[[], object]) -> None:
     """Close a socket and its monitor, if it has one, and do the `rest`, in the order in which none waits for another.
 
-    libzmq's thread waits forever for an ended monitor to take its events, and all other sockets
-    of the context are silent then. Only in the process that is their `maker`: the threads that would answer are in no
-    other, and one that was forked off would wait for them forever as it ends.
+    libzmq's thread waits forever for an ended monitor to take its events, and all other sockets of the context are
+    silent then. Only in the process that is their `maker`: the threads that would answer are in no other, and one that
+    was forked off would wait for them forever as it ends.
     """
     if os.getpid() != maker:
         return

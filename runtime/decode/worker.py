@@ -38,9 +38,8 @@ class DecodeWorker(OwnedWorker):
     """One decode worker. `pool` comes from `views`; the transport is this worker's own. Safe to use from threads.
 
     Call `start` to have a thread of its own do its work. Otherwise call `run_once` when `fileno` is readable, or let
-    `wait` of a transfer do it.
-    Engines that nothing was asked of for `idle` seconds are dropped. What a plan stages goes through `stage_bytes` of
-    memory, taken when such a plan is met; with 0 all goes straight to its place.
+    `wait` of a transfer do it. Engines that nothing was asked of for `idle` seconds are dropped. What a plan stages
+    goes through `stage_bytes` of memory, taken when such a plan is met; with 0 all goes straight to its place.
     """
 
     def __init__(
@@ -93,19 +92,19 @@ class DecodeWorker(OwnedWorker):
         and closed with `prefill`, through either. A connection that a peer made to `prefill` is used for both ways.
         Raises RegisterError if the memory is read-only, DigestError, HandleError.
         """
-        half = prefill.endpoint
+        endpoint = prefill.endpoint
         return cls(
             prefill.plans if plans is None else plans,
-            half.worker,
-            half.pool,
-            half.transport,
+            endpoint.worker,
+            endpoint.pool,
+            endpoint.transport,
             identity=prefill.identity if identity is None else identity,
-            keys=half.keys,
+            keys=endpoint.keys,
             limits=limits,
             counters=counters,
             idle=idle,
-            clock=half.clock,
-            endpoint=half,
+            clock=endpoint.clock,
+            endpoint=endpoint,
         )
 
     def connect(self, address: str, timeout: float, key: bytes | None = None, mode: str = "auto") -> Peer:
@@ -156,11 +155,10 @@ class DecodeWorker(OwnedWorker):
         """Have a request moved here, to end within `timeout` seconds; prefill holds it already, or will as a whole.
 
         `peer` is the prefill engine's name, or what `connect_soon` returned, which may be left out where one is
-        connected or being met: a request waits until that is done, and fails with its error. With `checksum` both sides
-        compare digests before the request is done. `wait` is how many seconds prefill may take to hold it, None for as
-        long as there is time.
-        It is asked for in the worker's next step. Never raises for what the request holds: the transfer has failed
-        after that step, with a typed error, and nothing has moved.
+        connected or being met: a request waits until that is done, and fails with its error. With `checksum` both
+        sides compare digests before the request is done. `wait` is how many seconds prefill may take to hold it, None
+        for as long as there is time. It is asked for in the worker's next step. Never raises for what the request
+        holds: the transfer has failed after that step, with a typed error, and nothing has moved.
         """
         return self._begin(request, timeout, peer, checksum, wait, streamed=False)
 

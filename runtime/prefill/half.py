@@ -105,8 +105,9 @@ class PrefillHalf(Half):
         completed, expire = self._completed(), self._may_expire(now)
         if not self.endpoint.asleep:
             self._round(now, completed, expire)
-        for request in list(self.core.state.sources) if self.overdue() else ():
-            self.give_up(request)
+        if self.overdue():
+            for request in list(self.core.state.sources):
+                self.give_up(request)
         self.exits.extend(what for _, what in completed if isinstance(what, EXITS))
         return bool(messages) or (not self.endpoint.asleep and self.moving())
 
@@ -159,7 +160,7 @@ class PrefillHalf(Half):
             unannounced=tuple({**pending, **core.announcer.changed}),
             writes=tuple(_write(write, driver.mover) for write in core.writes),
             packs=len(driver.packs),
-            untaken=tuple(state.leases.past.unreported),
+            untaken=tuple(state.leases.past.name_blocked),
         )
 
     def _completed(self) -> Completed:

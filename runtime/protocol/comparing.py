@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from kvplan.plan.errors import BadRequestError, KvplanError
-from kvplan.runtime.control.messages import Confirmed, Done, Failed
+from kvplan.runtime.control.messages import CLAIMS_PER_LEASE, Confirmed, Done, Failed
 from kvplan.runtime.errors import LeaseError
 from kvplan.runtime.ops.metrics import MessageKind
 from kvplan.runtime.protocol.effects import Compare, Note
 from kvplan.runtime.protocol.prefill_state import NEVER, PrefillState
 from kvplan.runtime.protocol.readers import Reader, Session
-
-# How often a lease that this side renews itself is renewed while it lasts.
-RENEWALS = 6
 
 
 class Comparisons:
@@ -53,7 +50,7 @@ class Comparisons:
     def renew(self) -> None:
         """Renew the claims of requests whose checksums wait: who said Done claims nothing any more."""
         state = self._state
-        if state.now - self._renewed < state.lease / RENEWALS:
+        if state.now - self._renewed < state.lease / CLAIMS_PER_LEASE:
             return
         self._renewed = state.now
         for reader, request in self._all:

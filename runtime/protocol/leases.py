@@ -20,7 +20,7 @@ from kvplan.runtime.control.messages import Claimed, LossReason, Lost
 from kvplan.runtime.errors import HandleError, LimitedError
 from kvplan.runtime.inspection import HoldState
 from kvplan.runtime.ops.metrics import MessageKind
-from kvplan.runtime.protocol.pins import UNPROMISED, PAIRS, Claimant, PastPin, Pin, PinEvent, PinPhase
+from kvplan.runtime.protocol.pins import PAIRS, UNPROMISED, Claimant, PastPin, Pin, PinEvent, PinPhase
 
 REMEMBERED = 1 << 16
 
@@ -60,15 +60,16 @@ class LeaseTime:
 
 
 class PastPins:
-    """The pins that were released, the last 65,536 by request. `unreported` are those that no caller has taken yet.
+    """The pins that were released, the last 65,536 by request.
 
-    `untold` were released since `take` was called last.
+    `name_blocked` are those that no caller has taken yet: their names cannot be held again. `new` were released since
+    `take` was called last.
     """
 
     def __init__(self) -> None:
         self._all: OrderedDict[str, PastPin] = OrderedDict()
-        self.unreported: dict[str, None] = {}
-        self.untold: list[Released] = []
+        self.name_blocked: dict[str, None] = {}
+        self.new: list[Released] = []
 
     def __contains__(self, request: object) -> bool:
         return request in self._all
@@ -83,8 +84,8 @@ class PastPins:
         self._all[request] = past
         if len(self._all) > REMEMBERED:
             self._all.popitem(last=False)
-        self.unreported[request] = None
-        self.untold.append(Released(request, past.reason))
+        self.name_blocked[request] = None
+        self.new.append(Released(request, past.reason))
 
     def forget(self, request: str) -> None:
         """It is pinned again."""
@@ -92,13 +93,13 @@ class PastPins:
 
     def take(self) -> list[Released]:
         """The requests that were released since the last call."""
-        untold, self.untold = self.untold, []
-        return untold
+        new, self.new = self.new, []
+        return new
 
     def reported(self, requests: Iterable[str]) -> None:
         """Callers know that these are released: their names may be held again."""
         for request in requests:
-            self.unreported.pop(request, None)
+            self.name_blocked.pop(request, None)
 
 
 class Leases:
@@ -245,9 +246,9 @@ class Leases:
         return self._pins.get(request) or self.past.get(request)
 
     def _check_free(self, request: str) -> None:
-        if request in self._pins or request in self.past.unreported:
+        if request in self._pins or request in self.past.name_blocked:
             raise HandleError(f"request {request} is held: hold it again when released() has reported it")
-        if len(self._pins) + len(self.past.unreported) >= self._most:
+        if len(self._pins) + len(self.past.name_blocked) >= self._most:
             raise LimitedError(
                 f"{self._most} requests are held or not yet taken from released(), the most there may be"
             )

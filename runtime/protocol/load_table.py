@@ -45,7 +45,7 @@ class LoadTable(Outputs):
         return load, _part(load, peer)
 
     def begin(self, load: Load, engine: KnownEngine) -> bool:
-        """Claim a request from all workers of an engine. Whether it is in progress: what is wrong with it ends it."""
+        """Claim a request from all workers of an engine. Returns whether it runs: an invalid request ends at once."""
         try:
             self._take(load, engine)
         except KvplanError as error:
@@ -114,10 +114,10 @@ class LoadTable(Outputs):
         self._move(part, effects.Move(part, chunk.layers, wanted, chunk.last))
 
     def advance(self, load: Load) -> None:
-        """What is next, once all workers are as far: they are told together, and then it ends.
+        """Send `Done` to all workers once every part was read, and end the request once all have confirmed.
 
-        Only when all was read: a worker that is told frees its blocks, and a request that fails is asked again. What a
-        stage still has is copied to its place meanwhile.
+        Not before: a worker that is told frees its blocks, and a request that fails is asked again. What a stage still
+        has is copied to its place meanwhile.
         """
         if load.ended:
             return

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from kvplan.plan.errors import KvplanError, RequestError
 from kvplan.plan.request import Request, RequestRules
 from kvplan.plan.types import Ints, Plan, Runs
+from kvplan.runtime.control.messages import CLAIMS_PER_LEASE
 from kvplan.runtime.errors import CancelledTransferError, DeadlineError
 from kvplan.runtime.machine import TextEnum
 from kvplan.runtime.protocol.facts import Facts
@@ -29,7 +30,6 @@ WrittenBlocks = Mapping[str, Ints]
 # Seconds: how long a lease is taken for until a peer says how long its leases are, and what it may say.
 FIRST_LEASE = 6.0
 LEASES = (0.01, 1e6)
-HEARTBEATS_PER_LEASE = 6
 
 
 class TransferState(TextEnum):
@@ -108,13 +108,13 @@ class KnownEngine:
         """Whether it is time to renew the claims; once for each time that comes."""
         if now < self.due:
             return False
-        self.due = now + self.lease / HEARTBEATS_PER_LEASE
+        self.due = now + self.lease / CLAIMS_PER_LEASE
         return True
 
     def learn_lease(self, lease: float, now: float) -> None:
         """How long the peer's leases are, in seconds: claims must come more often."""
         if LEASES[0] <= lease <= LEASES[1] and lease != self.lease:
-            self.lease, self.due = lease, min(self.due, now + lease / HEARTBEATS_PER_LEASE)
+            self.lease, self.due = lease, min(self.due, now + lease / CLAIMS_PER_LEASE)
 
 
 @dataclass(slots=True, eq=False)
@@ -273,9 +273,10 @@ class Load:
         return part.peer.reads and bool(self.demand.runs)
 
     def in_chunks(self, part: LoadPart) -> bool:
-        """Whether it is taken as far as it is there. A worker that nothing comes from keeps it until all is there:
+        """Whether this part is taken chunk by chunk.
 
-        it frees its blocks when it is told that they are not needed, which must not be before they are computed.
+        A worker that nothing comes from is asked for the whole request: it frees its blocks when it is told that they
+        are not needed, which must not be before they are computed.
         """
         return self.moves(part) and (self.streamed or self.engine.push)
 

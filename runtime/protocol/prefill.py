@@ -57,7 +57,7 @@ class PrefillCore:
 
     def take(self) -> list[Output]:
         """What is to be done because of all that happened, in order, each once."""
-        if self.state.leases.past.untold:
+        if self.state.leases.past.new:
             self._report_released()
         return self.state.take()
 
@@ -161,4 +161,7 @@ class PrefillCore:
         while released := self.state.leases.past.take():
             for one in released:
                 self.state.out.append(Free(one))
-                self.readers.end(one.request, LeaseError(f"the hold of the request is over, {one.why}: have it held again, and ask again"))
+                self.readers.end(
+                    one.request,
+                    LeaseError(f"the hold of the request is over, {one.why}: have it held again, and ask again"),
+                )

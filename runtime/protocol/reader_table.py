@@ -55,7 +55,7 @@ class ReaderTable:
             self._state.out.append(Drop(reader, why))
 
     def drop_malformed(self, reader: Reader, why: str) -> None:
-        """Drop a reader that says what cannot be acted upon."""
+        """Drop a reader whose message cannot be processed."""
         self._state.note(LeaseEvent(MessageKind.MALFORMED, text=why))
         self.drop(reader, why)
 

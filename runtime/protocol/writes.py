@@ -110,7 +110,7 @@ class RequestWrites:
         self._take(write)
 
     def leave(self, reader: Reader, request: str) -> None:
-        """The decode worker gives a request up: it hears when nothing is written any more, for any asker."""
+        """The decode worker gives a request up: it is told once nothing of it is written to anybody."""
         all_of = self._of(request)
         given_up = [write for write in all_of if write.reader.claimant.is_worker(reader.claimant)]
         buried = [write for write in all_of if write.phase is WritePhase.BURIED]
@@ -123,7 +123,7 @@ class RequestWrites:
             self._stop(write)
 
     def stopped(self, request: str) -> Stopped | None:
-        """That nothing of a request is written to anybody, for one of whom nothing is known; None if that is not so."""
+        """What to tell who is not known: nothing of the request is written to anybody; None while something is."""
         return None if self._of(request) else Stopped(request, lost=True)
 
     def drop(self, reader: Reader) -> None:

@@ -29,6 +29,7 @@ from kvplan.integrations.vllm.measures import NAMES
 from kvplan.plan.planes import planes
 from kvplan.plan.types import FORMAT
 from kvplan.review.review import RolloutVerdict
+from kvplan.runtime.control.messages import CLAIMS_PER_LEASE
 from kvplan.runtime.control.outbox import MOST_BYTES
 from kvplan.runtime.decode.worker import DecodeWorker
 from kvplan.runtime.ops.metrics import COUNTERS, GAUGES, HISTOGRAMS, Metric
@@ -36,7 +37,6 @@ from kvplan.runtime.ops.prometheus import PREFIX, RATIO
 from kvplan.runtime.owner import STUCK
 from kvplan.runtime.prefill.peers import MOST
 from kvplan.runtime.prefill.worker import PrefillWorker
-from kvplan.runtime.protocol.loads import HEARTBEATS_PER_LEASE
 from kvplan.runtime.protocol.reader_table import SILENT
 from kvplan.runtime.transfer.limits import Limits
 
@@ -101,7 +101,7 @@ def test_every_default_is_that_of_the_code() -> None:
 
 def test_numbers_in_sentences_are_those_of_the_code() -> None:
     text = " ".join(PAGE.split())
-    assert HEARTBEATS_PER_LEASE == 6
+    assert CLAIMS_PER_LEASE == 6
     assert "every sixth of a lease" in text
     assert SILENT == 3
     assert "silent for three leases" in text
