@@ -153,7 +153,7 @@ class Announced:
         self.workers, self.told = workers, list[tuple[str, bool]]()
 
     def announce(self, record: EngineRecord) -> None:
-        self.told.append((record.state, any(worker.half.draining.begun for worker in self.workers)))
+        self.told.append((record.state, any(worker.half.endpoint.drains for worker in self.workers)))
 
     def close(self) -> None:
         self.told.append(("gone", True))
@@ -176,7 +176,7 @@ def test_who_leaves_as_the_page_says_breaks_no_request(side: str) -> None:
         fleet = Announced(leaving)
         thread = Thread(target=names["leave"], args=(fleet, record(side), leaving, 60.0, 0.01), daemon=True)
         thread.start()
-        until(lambda: all(worker.half.draining.begun for worker in leaving))
+        until(lambda: all(worker.half.endpoint.drains for worker in leaving))
         event.set()
         thread.join(60)
         assert not thread.is_alive()
