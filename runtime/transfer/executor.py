@@ -242,7 +242,8 @@ class TransferExecutor:
         (before, ways, foreseen), self._foreseen = self._foreseen, NOTHING_FORESEEN
         alike = before is link and ways == link.ways
         for slice_ in foreseen if alike else self._cut(link, runs):
-            self._want(slice_)
+            self._slices[slice_.number] = slice_
+            self._context.admission.want(self.peer, self.request, slice_.size, slice_)
 
     def foresee(self, link: PreparedLink, runs: Mapping[str, Runs]) -> None:
         """Make now what the next `add`, of the same runs, would make, and what to post first. Raises LimitError."""
@@ -261,10 +262,6 @@ class TransferExecutor:
     def _cut_direct(self, link: PreparedLink, runs: Mapping[str, Runs]) -> list[Slice]:
         pieces = slices.cut(link, runs, self._context.slice_bytes)
         return [Slice(self, next(self._context.numbers), link, piece, size) for piece, size in pieces]
-
-    def _want(self, slice_: Slice) -> None:
-        self._slices[slice_.number] = slice_
-        self._context.admission.want(self.peer, self.request, slice_.size, slice_)
 
     def has(self, slice_: Slice) -> bool:
         """Whether a slice is still to be moved, or being moved."""
