@@ -51,7 +51,7 @@ def etcd_options(function: F) -> F:
     @click.option("--ca", metavar="FILE", type=FILE, help="The certificate of etcd's signer.")
     @click.option("--cert", metavar="FILE", type=FILE, help="Our certificate, with --cert-key.")
     @click.option("--cert-key", metavar="FILE", type=FILE, help="The key of our certificate.")
-    @click.option("--seconds", type=POSITIVE, default=SECONDS, help="To wait for etcd; 5.")
+    @click.option("--seconds", type=POSITIVE, default=SECONDS, show_default=True, help="Seconds to wait for etcd.")
     @wraps(function)
     def wrapped(*args: Any, **given: Any) -> Any:
         etcd = EtcdAccess(*(given.pop(name) for name in ("prefix", "ca", "cert", "cert_key", "seconds")))

@@ -12,7 +12,8 @@ from kvplan.review.rules import POSITION, RULES, Category
 
 # A fact's value by worker, or by None where it is about no worker.
 ByWorker = Mapping[int | None, Value]
-# What a fact is that a plan does not have, where that is not simply `none`.
+SIDES = ("prefill", "decode")
+# The value of a fact that a plan does not have, unless it is `none`.
 ABSENT = {"OPTION": DEFAULT, "SKIPPED": "moved", "NEEDS": "what is read"}
 # Where a cache, or a tensor of one, comes or goes, that is the change, and none of these that goes with it is another.
 OF_A_TENSOR = {"DTYPE", "EXTENT", "PLACE", "AXIS_ORDER", "STEPS"}
@@ -63,7 +64,7 @@ def changes(old: Plan, new: Plan) -> list[Change]:
         for subject in dict.fromkeys([*before, *after])
         for change in _of_subject(subject, before.get(subject, {}), after.get(subject, {}))
     ]
-    same = same_pages(old, new)
+    same = not changed_sides(old, new)
     placed = [_of_unchanged_pages(change) for change in found] if same else found
     told = [change for change in placed if not _implied(change, found)]
     if old.digest != new.digest and not any(RULES[change.rule].category in TELLING[same] for change in told):
@@ -78,10 +79,12 @@ def _untold(old: Plan, new: Plan) -> Change:
     return Change(Subject("DIGEST", name=name), before[:12], after[:12])
 
 
-def same_pages(old: Plan, new: Plan) -> bool:
-    """Whether engines keep their memory as it is: both plans are of the same two sides and store the same."""
-    before, after = ((plan.model_digest, plan.prefill.digest, plan.decode.digest) for plan in (old, new))
-    return before == after
+def changed_sides(old: Plan, new: Plan) -> tuple[str, ...]:
+    """The sides whose engines become others, by their digests: both if what is stored changes."""
+    if old.model_digest != new.model_digest:
+        return SIDES
+    digests = {"prefill": (old.prefill, new.prefill), "decode": (old.decode, new.decode)}
+    return tuple(side for side, (before, after) in digests.items() if before.digest != after.digest)
 
 
 def _of_subject(subject: Subject, before: ByWorker, after: ByWorker) -> Iterator[Change]:

@@ -16,7 +16,7 @@ from kvplan.plan.spans import group_named
 from kvplan.plan.types import ALL, Group, PageRange, Plan, Planes, Read, Side, View, Worker
 
 Value = int | str
-DEFAULT = "default"
+DEFAULT = "the engine's default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,10 @@ def _worker(name: str, worker: Worker) -> Iterator[Fact]:
 
 def _reads(plan: Plan) -> Iterator[Fact]:
     for pair in plan.pairs:
-        yield Fact(Subject("GROUP_PAIRS", name=pair.name), f"{pair.prefill} and {pair.decode}, {pair.page} rows a page")
+        yield Fact(Subject("GROUP_PAIRS", name=pair.name), f"{pair.prefill} and {pair.decode}")
+        if group_named(plan.decode, pair.decode).tokens:
+            whole = "whole pages" if pair.page else "runs of tokens, because the sides' pages differ"
+            yield Fact(Subject("PAGE_COPIES", name=pair.name, word="is copied by"), whole)
         caches = {read.cache: None for reads in plan.reads for read in reads if read.pair == pair.name}
         yield from (Fact(Subject("NEEDS", name=cache), reading(plan, pair) or "all tokens") for cache in caches)
     yield from _kept(plan)
@@ -198,15 +201,15 @@ def _read(read: Read) -> str:
 def _tables(read: Read) -> Iterator[tuple[str, str]]:
     """A table in short: how many spans, how long, where the first one lies. Equal texts mean equal tables."""
     table = read.table.moved((0, read.offset[0]), (0, read.offset[1]))
-    for name, nests in (("pages", table.page), ("tokens", table.token)):
+    for name, nests in (("by whole pages", table.page), ("by runs of tokens", table.token)):
         if nests:
             rows = expand_tokens(nests)
             least, most = int(rows[:, BYTES].min()), int(rows[:, BYTES].max())
             lengths = f"{least:,} B" if least == most else f"{least:,} to {most:,} B"
-            first = f"the first at prefill {rows[0, P_OFFSET]:,}, decode {rows[0, D_OFFSET]:,}"
+            first = f"first at prefill {rows[0, P_OFFSET]:,}, decode {rows[0, D_OFFSET]:,}"
             hops = sorted({nest.hops for nest in nests} - {()})
             tag = sha256(rows.tobytes() + str((hops, read.first)).encode()).hexdigest()[:8]
-            yield f"tables of {name}", f"{many(len(rows), 'span')} of {lengths}, {first}, table {tag}"
+            yield name, f"{many(len(rows), 'span')} of {lengths}, {first} ({tag})"
 
 
 def _contract(plan: Plan) -> Iterator[Fact]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from kvplan.dsl.text.diagnostics import ranges
-from kvplan.review.changes import Change
+from kvplan.review.changes import SIDES, Change
 from kvplan.review.facts import Subject, Value
 from kvplan.review.review import PairReview
 from kvplan.review.rules import POSITION, RULES, Category
@@ -16,7 +16,6 @@ T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 # A pair by its number in the review, and the side that a change is of, empty where it is of both.
 Where = tuple[int, str]
-SIDES = ("prefill", "decode")
 TABLES = {"SPANS", "SPANS_CUT"}
 # Rules whose values only say that a thing is there.
 EXISTENCE = {"CACHE", "GROUP", "TENSOR", "PAIR_NEW", "PAIR_GONE"}
@@ -63,7 +62,7 @@ class FoldedChange:
 
 def _brief(tables: str) -> str:
     """Tables without where their first span lies: how many spans of how many bytes."""
-    return " / ".join(dict.fromkeys(table.partition(", the first")[0] for table in tables.split(" / ")))
+    return " / ".join(dict.fromkeys(table.partition(", first at")[0] for table in tables.split(" / ")))
 
 
 def folded(pairs: Sequence[PairReview]) -> list[FoldedChange]:

@@ -103,11 +103,13 @@ def judged(review: Review, policy: Policy) -> Judgement:
     )
 
 
-def policy(fail_on: Sequence[str], cost_share: str, accept: Path | None) -> Policy:
-    """A policy from the words of a command line. Raises BadInput (S027), DslError."""
+def policy(fail_on: Sequence[str], cost_share: str | None, accept: Path | None) -> Policy:
+    """A policy from the words of a command line. Raises BadInput (S027, S028), DslError."""
     rules = tuple(rule for word in fail_on for rule in chosen(word))
+    if cost_share is not None and fail_on and not any(RULES[rule].category is Category.COST for rule in rules):
+        raise BadInput("S028", "--cost-share has no effect: no --fail-on names a cost", "add --fail-on COST")
     path = accept or (FILE if FILE.is_file() else None)
-    return Policy(rules if fail_on else None, share(cost_share), exceptions(path) if path else (), path or FILE)
+    return Policy(rules if fail_on else None, share(cost_share or "0%"), exceptions(path) if path else (), path or FILE)
 
 
 def share(text: str) -> float:
@@ -118,7 +120,7 @@ def share(text: str) -> float:
     except ValueError:
         found = -1.0
     if not 0 <= found < float("inf"):
-        raise BadInput("S028", f"--cost-share {text} is no share", "give one in hundredths, for example 10%")
+        raise BadInput("S028", f"--cost-share {text} is no percentage", "give one, for example 10%")
     return found
 
 

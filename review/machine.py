@@ -70,9 +70,10 @@ def junit(review: Review, judgement: Judgement, rollout: FleetRollout | None = N
         path = PurePosixPath(pair.title)
         case = ElementTree.SubElement(suite, "testcase", {"classname": str(path.parent), "name": path.name})
         if failing:
-            about = {"type": ", ".join(_categories(failing)), "message": _short(pair, failing).partition("\n")[0]}
+            about = {"type": ", ".join(_categories(failing)), "message": verdict(review.only(pair))}
             ElementTree.SubElement(case, "failure", about).text = _whole(pair, failing)
-        ElementTree.SubElement(case, "system-out").text = _whole(pair, pair.changes)
+        if rest := tuple(change for change in pair.changes if change not in failing):
+            ElementTree.SubElement(case, "system-out").text = _whole(pair, rest)
     if rollout is not None:
         ElementTree.SubElement(suite, "system-out").text = _fleet_text(rollout)
     ElementTree.indent(suites)
@@ -119,6 +120,7 @@ def _pair(pair: PairReview, failing: tuple[Change, ...]) -> dict[str, object]:
         "name": pair.title,
         **{name: file.path if file else None for name, file in files.items()},
         "verdict": pair.verdict,
+        "rolls": list(pair.rolls),
         "changes": [{**_change(change), "fails": change in failing} for change in pair.changes],
     }
 

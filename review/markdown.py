@@ -10,7 +10,8 @@ from kvplan.review.fold import FoldedChange, places
 from kvplan.review.judge import Judgement
 from kvplan.review.review import Review
 from kvplan.review.rollout import FleetRollout
-from kvplan.review.summary import headline, how_to_accept, listed_plans, outcome, sections, verdict
+from kvplan.review.rules import RULES, Category
+from kvplan.review.summary import cost_hint, headline, how_to_accept, listed_plans, outcome, sections, verdict
 
 
 def markdown(review: Review, judgement: Judgement, rollout: FleetRollout | None = None) -> str:
@@ -21,7 +22,8 @@ def markdown(review: Review, judgement: Judgement, rollout: FleetRollout | None 
     parts += [f"**{verdict(review)}**", _layouts(review)]
     parts += [_table((*found.causes, *found.effects, *found.costs), len(review.changed))]
     if found.left_out:
-        parts.append(f"And with that {listed([_code(rule) for rule in found.left_out], 'and')}.")
+        parts.append(f"As a consequence also {listed([_code(rule) for rule in found.left_out], 'and')}.")
+    parts.append(cost_hint(review))
     parts += [_plans(review), *_lists(review), fleet, _exceptions(judgement), outcome(judgement)]
     parts += [_to_accept(judgement)]
     return "\n\n".join(part for part in parts if part)
@@ -39,9 +41,14 @@ def _table(changes: Sequence[FoldedChange], count: int) -> str:
     if not changes:
         return ""
     rows = [
-        f"| {one.category} | {_code(one.rule)} | {_cell(one.text())} | {places(one.where, count)} |" for one in changes
+        f"| {_kind(one)} | {_code(one.rule)} | {_cell(one.text())} | {places(one.where, count)} |" for one in changes
     ]
     return "\n".join(["| | rule | what changes | in |", "|---|---|---|---|", *rows])
+
+
+def _kind(change: FoldedChange) -> str:
+    """The category; an option is of TEXT, and what matters is that it causes changes of other categories."""
+    return "cause" if change.category is Category.TEXT and RULES[change.rule].cause else change.category
 
 
 def _fleet(rollout: FleetRollout) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kvplan.review.changes import Change, changes, same_pages
+from kvplan.review.changes import SIDES, Change, changed_sides, changes
 from kvplan.review.facts import Subject, options
 from kvplan.review.layouts import DEFAULT, LayoutChange
 from kvplan.review.pairing import FilePair, PlanFile, paired
@@ -37,6 +37,14 @@ class PairReview:
     def rules(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(change.rule for change in self.changes))
 
+    @property
+    def rolls(self) -> tuple[str, ...]:
+        """The sides whose engines become others; one is rolled out alone if an index has the plans of before, too."""
+        before, after = self.pair.before, self.pair.after
+        if before is None or after is None or self.verdict is not RolloutVerdict.TOGETHER:
+            return ()
+        return changed_sides(before.plan, after.plan) if before.plan and after.plan else SIDES
+
 
 @dataclass(frozen=True, slots=True)
 class Review:
@@ -51,6 +59,12 @@ class Review:
     @property
     def pairs(self) -> tuple[PairReview, ...]:
         return (*self.changed, *self.new, *self.gone)
+
+    def only(self, pair: PairReview) -> Review:
+        """The review of one of its pairs."""
+        kinds = (self.changed, self.new, self.gone)
+        changed, new, gone = (tuple(one for one in some if one is pair) for some in kinds)
+        return Review(changed, new, gone, 0)
 
     @property
     def verdict(self) -> RolloutVerdict:
@@ -92,7 +106,7 @@ def _pair(pair: FilePair) -> PairReview:
         unread = Change(Subject("FORMAT", name="format"), *(_format(file) for file in (before, after)))
         return PairReview(pair, (*moved, unread), RolloutVerdict.TOGETHER)
     found = tuple(changes(before.plan, after.plan)) or (
-        Change(Subject("FILE_TEXT", name="text"), "as it was", "reads otherwise"),
+        Change(Subject("FILE_TEXT", name="text"), "as it was", "changed"),
     )
     return PairReview(pair, (*moved, *found), _verdict(before, after))
 
@@ -110,7 +124,7 @@ def _verdict(before: PlanFile, after: PlanFile) -> RolloutVerdict:
     assert after.plan
     if before.plan.digest == after.plan.digest:
         return RolloutVerdict.TEXT
-    return RolloutVerdict.RELOAD if same_pages(before.plan, after.plan) else RolloutVerdict.TOGETHER
+    return RolloutVerdict.TOGETHER if changed_sides(before.plan, after.plan) else RolloutVerdict.RELOAD
 
 
 def _causes(layouts: Iterable[LayoutChange], changed: Sequence[PairReview]) -> tuple[LayoutChange, ...]:

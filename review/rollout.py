@@ -24,7 +24,7 @@ Variant = tuple[int, bool]
 Counts = Mapping[Variant, int]
 # Which two variants may deal with each other, by prefill and decode.
 Answers = Mapping[tuple[Variant, Variant], FleetPair]
-NOW, AFTER = "now", "NEW alone"
+NOW, AFTER = "now", "OLD removed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class ClassPair:
 
 @dataclass(frozen=True, slots=True)
 class RolloutStep:
-    """What is so after a step: how many pairs of engines can talk, and how many engines have nobody."""
+    """The state after a step: how many pairs of engines can talk, and how many engines cannot talk to anyone."""
 
     what: str
     pairs: int
@@ -65,7 +65,7 @@ class RolloutOrder:
 
     @property
     def alone(self) -> int:
-        """How many engines have nobody after the worst step, as long as OLD is in the index."""
+        """How many engines cannot talk to anyone after the worst step, while OLD is in the index."""
         return max(step.alone for step in self.steps[:-1])
 
 

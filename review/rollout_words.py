@@ -1,4 +1,4 @@
-"""A rollout in words: who becomes what, who can talk meanwhile, what to roll first, and what is so after each step."""
+"""A rollout in words: what engines become, which can talk meanwhile, what to roll first, the state after each step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kvplan.review.rollout import ClassPair, FleetRollout, ModelRollout
 
 DIGITS = 8
 ADVICE = {
-    "nothing": "nothing is to be rolled",
+    "nothing": "no engine has to be rolled",
     "prefill": "roll prefill; decode stays as it is",
     "decode": "roll decode; prefill stays as it is",
     "both sides": "roll the engines",
@@ -39,23 +39,23 @@ def engines(one: EngineClass) -> str:
 
 
 def pair(one: ClassPair, classes: Sequence[EngineClass]) -> str:
-    """`tp=2 → tp=1, 8 pairs, together: talk now and after; not with prefill first (no plan from …)`"""
+    """`tp=2 → tp=1, 8 pairs: can talk now and afterwards; not with prefill rolled first (no plan from …)`"""
     sides = f"{classes[one.prefill].now.side_key} → {classes[one.decode].now.side_key}"
-    said = f"{sides}, {many(one.engines, 'pair')}, {one.verdict}: {_talking(one)}"
+    said = f"{sides}, {many(one.engines, 'pair')}: {_talking(one)}"
     return f"{said}; {_settling(one)}" if _settling(one) else said
 
 
 def advice(one: ModelRollout) -> str:
-    """What to roll first, and who has nobody meanwhile, in a sentence."""
+    """What to roll first, and how many engines cannot talk meanwhile, in a sentence."""
     best, now = one.best, one.best.steps[0].alone
     free = [order.name for order in one.orders if order.alone <= now]
     said = "roll either side first" if {"prefill first", "decode first"} <= {*free} else ADVICE[best.name]
     last = best.steps[-1].alone
-    alone = f" With NEW alone {_nobody(last, 'engine')}." if last else ""
+    alone = f" Once OLD is removed from the index {_nobody(last, 'engine')}." if last else ""
     if best.alone <= now:
         return f"{one.model}: {said}.{alone}"
-    left = f"{_nobody(best.alone - now, 'more engine')} meanwhile"
-    return f"{one.model}: {said}: {left}. Start engines of NEW beside, or stop both sides.{alone}"
+    left = f"Meanwhile {_nobody(best.alone - now, 'more engine')}"
+    return f"{one.model}: {said}. {left}: start engines of NEW beside them, or stop both sides.{alone}"
 
 
 def steps(one: ModelRollout) -> list[str]:
@@ -65,7 +65,7 @@ def steps(one: ModelRollout) -> list[str]:
         for order in one.orders
         for number, step in enumerate(order.steps)
     ]
-    return columns(("order", "step", "pairs", "alone"), rows)
+    return columns(("order", "step", "pairs", "cannot talk"), rows)
 
 
 def sentences(rollout: FleetRollout) -> list[str]:
@@ -75,7 +75,7 @@ def sentences(rollout: FleetRollout) -> list[str]:
 
 
 def _nobody(count: int, word: str) -> str:
-    return f"{many(count, word)} {'has' if count == 1 else 'have'} nobody"
+    return f"{many(count, word)} cannot talk to anyone"
 
 
 def _side(record: EngineRecord) -> str:
@@ -84,12 +84,13 @@ def _side(record: EngineRecord) -> str:
 
 def _becoming(one: EngineClass) -> str:
     if one.then is None:
-        return "nobody says what they become: NEW has no plan for their side" if one.plans else "in no plan of NEW"
+        return "not known what they become: NEW has no plan for their side" if one.plans else "in no plan of NEW"
     if not one.rolls:
-        return "stay as they are"
+        return "stays as it is" if len(one.names) == 1 else "stay as they are"
+    verb = "becomes" if len(one.names) == 1 else "become"
     if one.then.model_digest == one.now.model_digest:
-        return f"become {_side(one.then)}"
-    return f"become {_side(one.then)} of layout {one.then.model_digest[:DIGITS]}"
+        return f"{verb} {_side(one.then)}"
+    return f"{verb} {_side(one.then)} of layout {one.then.model_digest[:DIGITS]}"
 
 
 def _talking(one: ClassPair) -> str:
@@ -98,16 +99,16 @@ def _talking(one: ClassPair) -> str:
         "with decode rolled first": one.decode_first, "afterwards": one.after,
     }  # fmt: skip
     if all(found.plan for found in states.values()):
-        return "talk all the time"
+        return "old and new can talk throughout"
     talk = [word for word, found in states.items() if found.plan]
     reasons = [f"{word} ({found.reason})" for word, found in states.items() if not found.plan]
-    return f"talk {listed(talk, 'and')}; not {listed(reasons, 'or')}"
+    return f"can talk {listed(talk, 'and')}; not {listed(reasons, 'or')}"
 
 
 def _settling(one: ClassPair) -> str:
     """What else is to be done with the index, empty where nothing is."""
     if one.verdict is RolloutVerdict.RELOAD and one.after.plan != one.settled.plan:
-        return "the new plan is taken once OLD is out of the index"
+        return "the new plan is used once OLD is removed from the index"
     if one.after.plan and not one.settled.plan:
-        return "only as long as OLD is in the index"
+        return "only while OLD is in the index"
     return ""

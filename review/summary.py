@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from kvplan.compiler.words import many
 from kvplan.dsl.text.diagnostics import listed
-from kvplan.review.changes import Change
+from kvplan.review.changes import SIDES, Change
 from kvplan.review.fold import FoldedChange, alone, folded, places
 from kvplan.review.judge import Judgement
 from kvplan.review.review import PairReview, Review, RolloutVerdict
@@ -54,9 +55,10 @@ def told(review: Review) -> list[tuple[str, list[ToldChange]]]:
     effects = _told(found.effects, count)
     if found.left_out:
         effects.append(
-            ToldChange("", f"and with that {listed(found.left_out, 'and')}: kvplan diff --verbose shows them")
+            ToldChange("", f"as a consequence also {listed(found.left_out, 'and')}: kvplan diff --verbose shows them")
         )
-    return [("CAUSE", causes), ("WHAT FOLLOWS", effects), (COST, _told(found.costs, count))]
+    costs = _told(found.costs, count) + [ToldChange("", hint) for hint in [cost_hint(review)] if hint]
+    return [("CAUSE", causes), ("WHAT FOLLOWS", effects), (COST, costs)]
 
 
 def _told(changes: Sequence[FoldedChange], count: int) -> list[ToldChange]:
@@ -94,30 +96,60 @@ def headline(review: Review) -> str:
     return f"{', '.join(said) or 'no plan changes'}{stay}."
 
 
+def cost_hint(review: Review) -> str:
+    """The command that explains the cost of the pair that grew most, empty if none grew."""
+    grown = [
+        (change.share, number)
+        for number, pair in enumerate(review.changed)
+        for change in pair.changes
+        if RULES[change.rule].category is Category.COST and change.share is not None and change.share > 0
+    ]
+    file = review.changed[max(grown)[1]].pair.after if grown else None
+    if file is None or file.plan is None:
+        return ""
+    plan = file.plan
+    command = f"kvplan advise {plan.model} --prefill {plan.prefill.key} --decode {plan.decode.key}"
+    return f"{command} predicts the time, and which settings lower it"
+
+
 def verdict(review: Review) -> str:
-    """What has to be done with engines that run, in a sentence or two."""
+    """What has to be done with engines that run, in a few sentences."""
+    said = _rollouts(review)
     together = sum(pair.verdict is RolloutVerdict.TOGETHER for pair in review.changed)
     reload = sum(pair.verdict is RolloutVerdict.RELOAD for pair in review.changed)
     gone = len(review.gone)
-    said = []
-    if together:
-        said.append(
-            f"Roll out both sides of {many(together, 'pair')} together: engines of before and after refuse each other."
-        )
     if reload:
         said.append(
             f"Load the new plans of {many(reload, 'pair')} on both sides at once: no engine's memory changes, "
             "but with different plans they refuse each other."
         )
     if still := len(review.changed) - together - reload:
-        alone = "Only the text changes: engines of before and after can talk."
+        alone = "Only the text changes: old and new engines can talk."
         said.append(f"In {many(still, 'pair')} only the text changes: those can talk." if said else alone)
     if gone:
         have = "has" if gone == 1 else "have"
-        said.append(f"{many(gone, 'pair')} {have} no plan any more: such engines cannot talk.")
+        said.append(
+            f"{many(gone, 'pair')} {have} no plan any more: engines of {'it' if gone == 1 else 'them'} cannot talk."
+        )
     if not said and review.new:
-        said.append("Nothing that runs is touched: there are new plans only.")
+        said.append("There are only new plans: engines that run keep theirs.")
     return " ".join(said)
+
+
+def _rollouts(review: Review) -> list[str]:
+    """What to roll out, for the pairs whose engines become others: as `kvplan diff --fleet` has it."""
+    counts = Counter(pair.rolls for pair in review.changed if pair.rolls)
+    said = []
+    if both := counts.pop(SIDES, 0):
+        said.append(f"Roll out both sides of {many(both, 'pair')} together: old and new engines refuse each other.")
+    said += [
+        f"In {many(count, 'pair')} only {side} changes: roll out {side} alone once one index has the plans of OLD and "
+        "NEW (kvplan push keeps both)."
+        for (side,), count in sorted(counts.items())
+    ]
+    if counts:
+        said.append("Without such an index roll out both sides together: old and new engines refuse each other.")
+    return said
 
 
 def outcome(judgement: Judgement) -> str:
@@ -169,5 +201,6 @@ def listed_plans(review: Review) -> list[tuple[str, str]]:
 def in_full(change: Change) -> str:
     """A change of one plan with its side and its workers: `decode workers 0-1, attention: 1 → 2 B`."""
     subject = change.subject
-    who = f"{subject.side} workers {change.workers}" if change.workers else subject.side
+    word = "worker" if change.workers.isdecimal() else "workers"
+    who = f"{subject.side} {word} {change.workers}" if change.workers else subject.side
     return ", ".join(filter(None, [who, alone(change).text(full=True)]))

@@ -21,24 +21,27 @@ from kvplan.review.sources import compared
 @click.argument("old")
 @click.argument("new")
 @click.option(
-    "--fail-on", multiple=True, metavar="RULE", help="A rule or a category that fails; every change if not given."
+    "--fail-on",
+    multiple=True,
+    metavar="RULE",
+    help="A rule or a category that fails, repeatable; if not given, every change fails.",
 )
-@click.option("--cost-share", default="0%", show_default=True, help="By how much a cost may grow.")
+@click.option("--cost-share", metavar="10%", help="By how much a COST may grow before it fails; 0% by default.")
 @click.option(
     "--accept", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help=f"A file of changes that are all right, with reasons; {judge.FILE} where there is one.",
+    help=f"A file of accepted changes, with reasons; {judge.FILE} by default, if it exists.",
 )  # fmt: skip
-@click.option("--verbose", is_flag=True, help="Every change of every plan, too.")
+@click.option("--verbose", is_flag=True, help="Also show every change of every plan.")
 @click.option(
     "--fleet",
     metavar="URL[,URL]|FILE",
-    help="Engines that run, of etcd or of a file: whom to roll first.",
+    help="Engines that run, from etcd or a file: say which to roll first.",
 )
 @etcd_options
 @layouts_option
 @format_option(*reports.FORMATS)
 def command(
-    old: str, new: str, fail_on: tuple[str, ...], cost_share: str, accept: Path | None, verbose: bool,
+    old: str, new: str, fail_on: tuple[str, ...], cost_share: str | None, accept: Path | None, verbose: bool,
     fleet: str | None, etcd: EtcdAccess, layouts: tuple[Path, ...], form: str,
 ) -> None:  # fmt: skip
     """Compare plans by what they do.

@@ -266,7 +266,17 @@ def test_hooks_let_a_change_pass_once_it_is_accepted(repository: Path, tmp_path:
     layouts = ["--layouts", "layouts"]
     arguments = {
         "kvplan-compile": ["deploy.yaml", "-o", "plans", *layouts],
-        "kvplan-diff": ["git:HEAD", "plans", *layouts, "--fail-on", "BYTES"],
+        "kvplan-diff": [
+            "git:HEAD",
+            "plans",
+            *layouts,
+            "--fail-on",
+            "BYTES",
+            "--fail-on",
+            "COST",
+            "--cost-share",
+            "10%",
+        ],
     }
     assert {hook["id"] for hook in HOOKS} == set(arguments)
     hooks = [{"id": name, "args": words, "language": "system"} for name, words in arguments.items()]
@@ -300,4 +310,4 @@ def test_hooks_let_a_change_pass_once_it_is_accepted(repository: Path, tmp_path:
     assert (code, passed) == (0, 2), said
     (repository / "plans" / "ours" / "batch.py").unlink()
     code, passed, said = commit()
-    assert (code, "PAIR_GONE" in said) == (1, True), said
+    assert (code, "plans/ours/batch.py is missing, but the index lists it" in said) == (1, True), said

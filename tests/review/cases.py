@@ -114,6 +114,8 @@ def cases() -> dict[str, tuple[Files, Files]]:
     side: Side = plan().prefill
     named = files(plan(), "text", "m/other.py")
     extra = replace(side.workers[0].planes[0], cache="extra", first=28)
+    # Two groups that are the same but for their names.
+    twice = replace(plan(), prefill=replace(side, groups=(*side.groups, replace(side.groups[0], name="more"))))
     return {
         "FILE_TEXT": (files(plan(), "before"), files(plan(), "after")),
         "FILE_NAME": (files(plan(), "text"), named),
@@ -154,6 +156,9 @@ def cases() -> dict[str, tuple[Files, Files]]:
         "PLANES": planes(lambda entry: replace(entry, first=1)),
         "MEMORY": planes(lambda entry: replace(entry, memory="host")),
         "GROUP_PAIRS": edited(
+            lambda found: replace(found, digest="other", pairs=(replace(found.pairs[0], prefill="more"),)), twice
+        ),
+        "PAGE_COPIES": edited(
             lambda found: replace(found, digest="other", pairs=(replace(found.pairs[0], page=0),))
         ),
         "NEEDS": edited(

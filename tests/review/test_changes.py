@@ -38,7 +38,7 @@ def test_the_same_plan_does_not_differ() -> None:
         ("tp=2,order=nhd", {"OPTION", "AXIS_ORDER", "STEPS", "SPANS", "DESCRIPTORS"}),
         (
             "tp=2,block=32",
-            {"OPTION", "BLOCK_TOKENS", "PAGE_BYTES", "BLOCK_STRIDE", "STEPS", "GROUP_PAIRS", "SPANS", "DESCRIPTORS"},
+            {"OPTION", "BLOCK_TOKENS", "PAGE_BYTES", "BLOCK_STRIDE", "STEPS", "PAGE_COPIES", "SPANS", "DESCRIPTORS"},
         ),
         ("tp=4", {"OPTION", "WORKERS", "HOLDS", "PAGE_BYTES", "BLOCK_STRIDE", "READERS", "READS", "SPANS"}),
     ],

@@ -93,7 +93,7 @@ def test_one_side_changes() -> None:
         "4 decode engines of m, D (D), become D2 (D2)  [plan 1]",
         "2 prefill engines of m, P (P), stay as they are  [plan 1]",
         "m: roll decode; prefill stays as it is.",
-        "P → D, 8 pairs, together: talk all the time",
+        "P → D, 8 pairs: old and new can talk throughout",
     ]
 
 
@@ -116,8 +116,8 @@ def test_who_is_alone_on_its_side_cannot_be_rolled_by_halves(prefill: int, decod
     assert {order.name for order in found.models[0].orders} == {"prefill first", "decode first"}
     assert best(found).alone == prefill + decode
     assert rollout_words.advice(found.models[0]) == (
-        f"m: roll prefill first, then decode: {prefill + decode} more engines have nobody meanwhile. "
-        "Start engines of NEW beside, or stop both sides."
+        f"m: roll prefill first, then decode. Meanwhile {prefill + decode} more engines cannot talk to anyone: "
+        "start engines of NEW beside them, or stop both sides."
     )
 
 
@@ -146,26 +146,29 @@ def test_only_reads_change() -> None:
     found = rolled(some(2, 2), {three: three}, verdict=RolloutVerdict.RELOAD, digests=("1", "2"))
     assert best(found).name == "nothing"
     assert rollout_words.sentences(found)[-1] == (
-        "P → D, 4 pairs, reload: talk all the time; the new plan is taken once OLD is out of the index"
+        "P → D, 4 pairs: old and new can talk throughout; the new plan is used once OLD is removed from the index"
     )
     found = rolled(some(2, 2), {three: three}, verdict=RolloutVerdict.RELOAD, digests=("2", "1"))
-    assert rollout_words.sentences(found)[-1] == "P → D, 4 pairs, reload: talk all the time"
+    assert rollout_words.sentences(found)[-1] == "P → D, 4 pairs: old and new can talk throughout"
 
 
 def test_a_pair_that_is_gone_talks_as_long_as_the_plans_of_before_are_there() -> None:
     found = rolled([*some(1, 1), engine("d9", "E")], {("m", "P", "D"): None}, [("m", "P", "E")])
     assert steps(best(found)) == [(NOW, 2, 0), (AFTER, 1, 1)]
-    assert "P → D, 1 pair, together: talk all the time; only as long as OLD is in the index" in rollout_words.sentences(
+    assert "P → D, 1 pair: old and new can talk throughout; only while OLD is in the index" in rollout_words.sentences(
         found
     )
     assert rollout_words.engines(found.classes[0]) == "1 decode engine of m, D (D), in no plan of NEW"
-    assert rollout_words.advice(found.models[0]) == "m: nothing is to be rolled. With NEW alone 1 engine has nobody."
+    assert (
+        rollout_words.advice(found.models[0])
+        == "m: no engine has to be rolled. Once OLD is removed from the index 1 engine cannot talk to anyone."
+    )
 
 
 def test_an_engine_that_would_become_two_things_becomes_none() -> None:
     found = rolled(some(1, 1), {("m", "P", "D"): ("m", "P2", "D"), ("m", "P", "E"): ("m", "P3", "E")})
     assert [one.then is None for one in found.classes] == [False, True]
-    assert "nobody says what they become" in rollout_words.engines(found.classes[1])
+    assert "not known what they become" in rollout_words.engines(found.classes[1])
 
 
 def test_engines_that_were_rolled_already_stay_and_those_that_drain_do_not_count() -> None:

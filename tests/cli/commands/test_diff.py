@@ -92,7 +92,7 @@ def test_one_number_in_a_layout(repository: Path) -> None:
     assert said.exit_code == 1
     for line in (
         "2 plans change.",
-        "Roll out both sides of 2 pairs together: engines of before and after refuse each other.",
+        "Roll out both sides of 2 pairs together: old and new engines refuse each other.",
         "  mine/mini.yaml: mamba.state 128 → 64",
         "  EXTENT          mamba.b, .c, .ssm st: 128 → 64 (−50 %)  [both sides]",
         "  mini: 1 chat, 2 p_tp2__d_tp1",
@@ -152,7 +152,7 @@ def test_new_and_gone(repository: Path) -> None:
     deployment("prefill: [tp=2], decode: [tp=1]", "prefill: [tp=4], decode: [tp=1]", "prefill: [tp=4], decode: [tp=4]")
     said = run("diff", "git:HEAD:plans", "deploy.yaml")
     assert said.stdout.startswith("2 plans are new, 1 is removed; 1 stays as it is.")
-    assert "\n\n1 pair has no plan any more: such engines cannot talk.\n\n" in said.stdout
+    assert "\n\n1 pair has no plan any more: engines of it cannot talk.\n\n" in said.stdout
     assert "REMOVED\n  mini/chat\n" in said.stdout
     assert rules(run("diff", "git:HEAD:plans", "deploy.yaml", "--format", "json")) == {"PAIR_NEW", "PAIR_GONE"}
 
@@ -182,13 +182,13 @@ def test_a_deployment_without_plans_has_an_index(repository: Path) -> None:
     shutil.rmtree("plans/mini")
     Path("plans/index.json").write_text('{"format": 1, "plans": []}')
     said = run("diff", "git:HEAD", "plans")
-    assert (said.exit_code, said.stdout.partition(";")[0]) == (1, "0 plans change, 0 new, 2 removed")
+    assert (said.exit_code, said.stdout.partition("\n")[0]) == (1, "2 plans are removed.")
 
 
 def test_text_alone(repository: Path) -> None:
     edit("title: Mini", "title: Maxi")
     said = run("diff", "plans", "deploy.yaml", "--fail-on", "bytes", "--fail-on", "plan")
-    assert (said.exit_code, "Only the text changes: engines of before and after can talk." in said.stdout) == (0, True)
+    assert (said.exit_code, "Only the text changes: old and new engines can talk." in said.stdout) == (0, True)
     assert "CAUSE\n  titles or comments" in said.stdout
     assert "those can talk" not in said.stdout, "it is said once"
 
@@ -229,6 +229,39 @@ def test_a_cost_fails_beyond_its_share(repository: Path, share: str, code: int) 
 @pytest.mark.parametrize("words", [["--fail-on", "BITES"], ["--cost-share", "much"], ["--cost-share", "-1%"]])
 def test_words_that_mean_nothing(repository: Path, words: list[str]) -> None:
     assert run("diff", "plans", "plans", *words).exit_code == 2
+
+
+@pytest.mark.parametrize("words", [["--fail-on", "BYTES"], ["--fail-on", "PLAN", "--fail-on", "TOLD"]])
+def test_a_share_of_a_cost_without_a_cost_is_refused(repository: Path, words: list[str]) -> None:
+    """Otherwise a pipeline that sets one would pass whatever a change costs."""
+    said = run("diff", "plans", "plans", *words, "--cost-share", "10%")
+    assert (said.exit_code, "error[S028]: --cost-share has no effect" in said.stderr) == (2, True)
+    assert run("diff", "plans", "plans", *words, "--fail-on", "DESCRIPTORS", "--cost-share", "10%").exit_code == 0
+    assert run("diff", "plans", "plans", "--cost-share", "10%").exit_code == 0
+
+
+def test_pages_that_match_no_more_are_the_cause_of_a_cost(repository: Path) -> None:
+    """Named at first sight, with the command that says what lowers it."""
+    edit("prefill: [tp=2], decode: [tp=1]", 'prefill: [tp=2], decode: ["tp=1,block=4192"]', "deploy.yaml")
+    said = run("diff", "plans", "deploy.yaml")
+    assert "PAGE_COPIES     attention is copied by: whole pages → runs of tokens" in said.stdout
+    joined = " ".join(said.stdout.split())
+    assert "kvplan advise mini --prefill tp=2 --decode tp=1,block=4192 predicts the time" in joined
+    assert "kvplan advise" in run("diff", "plans", "deploy.yaml", "--format", "markdown").stdout
+    assert "kvplan advise" not in run("diff", "plans", "git:HEAD").stdout
+
+
+@pytest.mark.parametrize(("prefill", "decode"), [("tp=4", "tp=2"), ("tp=2", "tp=4"), ("tp=4", "tp=4")])
+def test_a_verdict_names_the_side_that_changes(repository: Path, prefill: str, decode: str) -> None:
+    """A side whose digest stays keeps running, as `--fleet` has it."""
+    edit("prefill: [tp=2], decode: [tp=2]", f"prefill: [{prefill}], decode: [{decode}]", "deploy.yaml")
+    sides = {"prefill": prefill, "decode": decode}
+    rolls = [side for side, key in sides.items() if key != "tp=2"]
+    answer = json.loads(run("diff", "plans", "deploy.yaml", "--format", "json").stdout)
+    assert [plan["rolls"] for plan in answer["plans"]] == [rolls]
+    one = f"In 1 pair only {rolls[0]} changes: roll out {rolls[0]} alone once one index has the plans of OLD and NEW"
+    both = "Roll out both sides of 1 pair together: old and new engines refuse each other."
+    assert answer["sentence"].startswith(both if len(rolls) == 2 else one)
 
 
 def accept(*rows: str) -> None:
@@ -379,7 +412,12 @@ def test_junit(repository: Path) -> None:
     cases = {case.get("name"): case for case in suites.iter("testcase")}
     assert {*cases} == {"chat", "p_tp2__d_tp1"}
     assert int(suites.get("failures", 0)) == len(suites.findall(".//failure"))
-    assert all(case.findtext("system-out") for case in cases.values())
+    failures = {name: case.find("failure") for name, case in cases.items()}
+    assert failures["chat"] is None
+    failed = failures["p_tp2__d_tp1"]
+    assert failed is not None
+    assert failed.get("message", "").startswith("In 1 pair only decode changes")
+    assert not {*(failed.text or "").splitlines()} & {*cases["p_tp2__d_tp1"].findtext("system-out", "").splitlines()}
 
 
 def test_markdown(repository: Path) -> None:

@@ -65,7 +65,8 @@ def test_the_order_in_text(plans: Path) -> None:
     assert max(map(len, said.stdout.splitlines())) <= WIDTH
     said = run("diff", plans / "old", plans / "decode", "--fleet", plans / "fleet.yaml")
     assert "  qwen3-0.6b: roll decode; prefill stays as it is.\n" in said.stdout
-    assert "tp=2 → tp=1, 8 pairs, together: talk all the time\n" in said.stdout
+    assert "In 1 pair only decode changes: roll out decode alone once one index has the plans" in said.stdout
+    assert "tp=2 → tp=1, 8 pairs: old and new can talk throughout\n" in said.stdout
 
 
 def test_exit_codes_are_those_without_a_fleet(plans: Path) -> None:
@@ -74,7 +75,7 @@ def test_exit_codes_are_those_without_a_fleet(plans: Path) -> None:
         without, told = run(*asked), run(*asked, "--fleet", plans / "fleet.yaml")
         assert told.exit_code == without.exit_code
         assert told.stdout.startswith(without.stdout.rstrip("\n"))
-    assert "nothing is to be rolled" in told.stdout
+    assert "no engine has to be rolled" in told.stdout
     assert run("diff", plans / "old", plans / "both", "--fleet", plans / "none.yaml").exit_code == 2
 
 
