@@ -196,8 +196,12 @@ def test_a_plan_on_disk_that_is_no_text(tmp_path: Path) -> None:
 def test_directories_of_plans_are_compared_without_it(tmp_path: Path) -> None:
     for name in ("a", "b"):
         run(tmp_path / name)
+    words = ["diff", str(tmp_path / "a"), str(tmp_path / "b")]
+    (tmp_path / "b" / NAME).unlink()
+    assert CliRunner().invoke(main, words).exit_code == 0
     (tmp_path / "b" / NAME).write_text("{}")
-    assert CliRunner().invoke(main, ["diff", str(tmp_path / "a"), str(tmp_path / "b")]).exit_code == 0
+    done = CliRunner().invoke(main, words)
+    assert (done.exit_code, "is no index of format 1" in done.stderr) == (2, True)
 
 
 @pytest.fixture
