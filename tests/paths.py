@@ -18,6 +18,7 @@ CODE = (
     "review",
     "traffic",
     "demo",
+    "doctor",
     "calibrate",
     "cli",
     "integrations",

@@ -14,18 +14,17 @@ from typing import Any
 
 import click
 
-from kvplan.cli.commands import doctor_machine as machine
-from kvplan.cli.commands import doctor_start as start
-from kvplan.cli.commands.doctor_start import EnginePlace, Step
 from kvplan.cli.commands.explain_text import unit
 from kvplan.cli.errors import DOUBTED, REFUSED, WRONG
 from kvplan.cli.options import format_option, leave_out, one_layouts_option
 from kvplan.cli.terminal import say, table
 from kvplan.compiler.errors import BadInput
-from kvplan.compiler.explain.doctor import ExaminedSide, describe_examined, describe_way, examined
 from kvplan.compiler.side.engine_file import describes, engine_for
 from kvplan.compiler.side.text import pairs
 from kvplan.compiler.words import many
+from kvplan.doctor import machine, start
+from kvplan.doctor.examine import ExaminedSide, describe_examined, describe_way, examined
+from kvplan.doctor.start import EnginePlace, Step
 from kvplan.dsl.configs.new_model import NewModel, made
 from kvplan.dsl.configs.same_model import parsed
 from kvplan.dsl.library import Library, load

@@ -6,8 +6,8 @@ import pytest
 
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.errors import BadInput
-from kvplan.compiler.explain.doctor import examined
 from kvplan.compiler.side.keys import check_pool, side_keys, side_words
+from kvplan.doctor.examine import examined
 from kvplan.dsl.library import load
 
 LIBRARY = load()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kvplan.compiler.explain.doctor import describe_examined, describe_way, examined
+from kvplan.doctor.examine import describe_examined, describe_way, examined
 from kvplan.dsl.library import Library, load
 
 OWN = """

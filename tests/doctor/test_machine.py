@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 from tests.paths import FIXTURES
 
-from kvplan.cli.commands import doctor_machine as machine
 from kvplan.cli.main import main
+from kvplan.doctor import machine
 from kvplan.runtime.control.keys import Keys
 
 CONFIG = FIXTURES / "configs" / "llama-3.1-8b.json"
