@@ -8,6 +8,7 @@ from typing import Any
 
 from kvplan.cli.commands.explain_layouts import engine_text, kind_text
 from kvplan.cli.terminal import table, width
+from kvplan.compiler.emit.header import notes_once
 from kvplan.compiler.words import FIGURES, interval, many
 from kvplan.dsl.text.diagnostics import ranges
 
@@ -89,8 +90,8 @@ def _pair(said: Plain) -> str:
         lines += ["", f"{name.upper()} {said[name]['side']}", "", *side_lines(said[name])]
     lines += ["", "WHAT MOVES", "", *_moves(said), "", "WHO READS WHAT", "", *_reads(said)]
     lines += ["", f"WHAT LANDS WHERE, DECODE WORKER {said['worker']}", "", *said["landing_drawing"], ""]
-    lines += [f"note: {note}" for note in said["notes"]]
-    lines += [f"skipped, one side lacks it: {name}" for name in said["skipped"]]
+    lines += [f"note: {note}" for note in notes_once(said["notes"])]
+    lines += [f"not moved, because one side lacks it: {name}" for name in said["skipped"]]
     lines += [f"layers: {said['layers']}"] if said["layers"] else []
     return "\n".join([*lines, f"strategy: {said['strategy']}", said["proof"]])
 

@@ -45,7 +45,7 @@ def summary(plan: Plan, facts: PlanCost, width: int = WIDTH) -> list[list[str]]:
 
 def fields(plan: Plan, facts: PlanCost) -> list[str]:
     """`Name: text` of everything that a header says beside pages and costs; a name may stand more than once."""
-    given = [f"{note[:1].upper()}{note[1:]}." for note in _of_both(facts.notes)]
+    given = [f"{note[:1].upper()}{note[1:]}." for note in notes_once(facts.notes)]
     absent = [f"Not moved: {', '.join(plan.skipped)}, because one side lacks it."] if plan.skipped else []
     layers = [f"Layers: {facts.layers}."] if facts.layers else []
     return [*layers, f"Strategy: {facts.strategy}. {BEYOND}", *readings(plan), *given, *absent, facts.proved]
@@ -91,11 +91,11 @@ def moved(facts: PlanCost, width: int) -> list[str]:
     return lines + [line for text in said for line in _wrapped(text, "    ", "        ", width)]
 
 
-def _of_both(notes: tuple[str, ...]) -> list[str]:
+def notes_once(notes: Sequence[str]) -> list[str]:
     """Notes of the two sides, those that are of either said once."""
     of_decode = {note.removeprefix("decode: ") for note in notes if note.startswith("decode: ")}
     twice = {note.removeprefix("prefill: ") for note in notes if note.startswith("prefill: ")} & of_decode
-    said = (f"{BOTH_SIDES}: {text}" if (text := note.partition(": ")[2]) in twice else note for note in notes)
+    said = (f"{BOTH_SIDES.lower()}: {text}" if (text := note.partition(": ")[2]) in twice else note for note in notes)
     return list(dict.fromkeys(said))
 
 
