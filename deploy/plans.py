@@ -52,6 +52,11 @@ def revision(text: str) -> str:
     return text.removeprefix(GIT).partition(":")[0]
 
 
+def folder_of(plan: Path) -> Path:
+    """The plans directory that a plan lies in: the closest one with an index, or the one that has the file."""
+    return next((folder for folder in plan.parents if (folder / index.NAME).is_file()), plan.parent)
+
+
 def _names(folder: Path) -> list[str]:
     """Files under a directory that may be plans, and its index. Raises OSError if a directory cannot be read."""
 

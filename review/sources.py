@@ -19,7 +19,7 @@ from kvplan.dsl.text.source import shown
 from kvplan.plan.errors import PlanFormatError
 from kvplan.plan.files.index import IndexEntry
 from kvplan.review.layouts import LayoutChange, layout_changes
-from kvplan.review.pairing import PlanFile
+from kvplan.review.pairing import PlanFile, paired
 from kvplan.review.review import Review, review
 
 RefusedJob = tuple[jobs.PairJob, Exception]
@@ -49,11 +49,7 @@ def compared(old: str, new: str, layouts: Sequence[Path], indexed: bool = False,
         found, problems = _texts(name, other, layouts, watch)
         texts.append(found)
         refused += problems
-    same = {path for path, text in texts[0].items() if texts[1].get(path) == text}
-    before, after = (
-        {path: _file(path, text, name) for path, text in found.items() if path not in same}
-        for found, name in zip(texts, (old, new), strict=True)
-    )
+    same, before, after = _files(texts, (old, new))
     answer = review(before, after, _layouts(old, new, layouts), len(same))
     if not indexed:
         return Compared(answer, refused)
@@ -68,6 +64,33 @@ def change_of(old: tuple[str, str], new: tuple[str, str], layouts: Sequence[Path
     """
     before, after = ({"": _file("", text, name or "the plan")} for name, text in (old, new))
     return review(before, after, _layouts(old[0], new[0] or os.curdir, layouts))
+
+
+def former(revision: str, path: str) -> tuple[str, str] | None:
+    """The plan of a revision that a plan at `path` is compared with: its name, as `kvplan diff` takes it, and its text.
+
+    None if there is none. A plan gets another file name if its sides change and it has no name of its own. Raises
+    BadInput, PlanFormatError, PlanIndexError.
+    """
+    folder = plans.folder_of(Path(path))
+    here = Path(path).relative_to(folder).as_posix()
+    names = revision, str(folder)
+    _, before, after = _files([plans.read(name, str(folder)) for name in names], names)
+    found = [pair.before for pair in paired(before, after) if pair.after and pair.after.path == here and pair.before]
+    return (f"{plans.GIT}{plans.revision(revision)}:{folder}/{found[0].path}", found[0].text) if found else None
+
+
+def _files(
+    texts: Sequence[Mapping[str, str]], names: tuple[str, str]
+) -> tuple[set[str], dict[str, PlanFile], dict[str, PlanFile]]:
+    """The paths of plans that have the same text in both, and all other plans of either."""
+    old, new = texts
+    same = {path for path, text in old.items() if new.get(path) == text}
+    before, after = (
+        {path: _file(path, text, name) for path, text in found.items() if path not in same}
+        for found, name in zip(texts, names, strict=True)
+    )
+    return same, before, after
 
 
 def _texts(

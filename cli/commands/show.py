@@ -116,11 +116,29 @@ def _plan(what: str, asked: AskedPairs) -> tuple[str, Plan, PlanCost]:
 
 
 def _on_disk(what: str, like: str | None) -> tuple[str, Plan, PlanCost]:
+    text = _one_text(what, like)
+    return text, *plans.costed(text, what)
+
+
+def _one_text(what: str, like: str | None) -> str:
     texts = plans.read(what, like)
     if len(texts) != 1:
         raise BadInput("S021", f"{what!r} has {len(texts)} plans, and one is shown", "give the path of one plan")
-    text = next(iter(texts.values()))
-    return text, *plans.costed(text, what)
+    return next(iter(texts.values()))
+
+
+def _former(before: str, path: str) -> tuple[str, str]:
+    """The name and the text of the plan before. A revision may have it under another name: the one `diff` pairs."""
+    from kvplan.review.sources import former
+
+    try:
+        return before, _one_text(before, path or None)
+    except BadInput:
+        is_revision = ":" not in before.removeprefix(plans.GIT) and Path(path).is_file()
+        found = former(before, path) if is_revision else None
+        if found is None:
+            raise
+        return found
 
 
 def _change(before: str, what: str, text: str, layouts: tuple[Path, ...]) -> Plain:
@@ -130,7 +148,8 @@ def _change(before: str, what: str, text: str, layouts: tuple[Path, ...]) -> Pla
     from kvplan.review.summary import told, verdict
 
     path = what if what.endswith(".py") else ""
-    old, plan, facts = _on_disk(before, path or None)
+    before, old = _former(before, path)
+    plan, facts = plans.costed(old, before)
     found = change_of((before, old), (path, text), layouts)
     blocks = [[heading, [[one.rule, one.text] for one in changes]] for heading, changes in told(found) if changes]
     return {"before": picture(plan, facts), "change": {"verdict": verdict(found), "blocks": blocks}}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
@@ -71,7 +73,7 @@ def test_a_change_has_both_plans(tmp_path: Path) -> None:
     assert run(str(after), "--before", str(before), "-o", str(out)).exit_code == 0
     said = data(out)
     assert (said["before"]["sides"][1]["side"], said["plan"]["sides"][1]["side"]) == ("tp=2", "tp=4")
-    assert said["change"]["verdict"].startswith("Roll out both sides of 1 pair together")
+    assert said["change"]["verdict"].startswith("In 1 pair only decode changes")
     blocks = dict(said["change"]["blocks"])
     assert list(blocks) == ["CAUSE", "WHAT FOLLOWS"]
     assert ["OPTION", "tp: 2 → 4"] in blocks["CAUSE"]
@@ -87,6 +89,27 @@ def test_a_change_is_told_as_diff_tells_it(tmp_path: Path) -> None:
         assert heading in words
         for rule, text in changes:
             assert f"{rule} {text}".strip() in words
+
+
+def test_a_revision_has_the_plan_under_the_name_that_diff_pairs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that is named by its sides has another name once these change."""
+    monkeypatch.chdir(tmp_path)
+    compiled = ["compile", "qwen3-0.6b", "--decode", "tp=2", "--prefill"]
+    assert CliRunner().invoke(main, [*compiled, "tp=4"]).exit_code == 0
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "plans"]):
+        subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@t", *words], check=True)
+    shutil.rmtree("plans")
+    assert CliRunner().invoke(main, [*compiled, "tp=2"]).exit_code == 0
+    plan = "plans/qwen3_0_6b/p_tp2__d_tp2.py"
+    said = run(plan, "--before", "HEAD", "-o", "page.html")
+    assert said.exit_code == 0, said.output
+    assert data(Path("page.html"))["before"]["sides"][0]["side"] == "tp=4"
+    assert ["OPTION", "tp: 4 → 2"] in dict(data(Path("page.html"))["change"]["blocks"])["CAUSE"]
+    Path("other.py").write_text(Path(plan).read_text())
+    for words in (["other.py", "--before", "HEAD"], [plan, "--before", "no-such"], [plan, "--before", "HEAD:gone"]):
+        assert (run(*words).exit_code, "S021" in run(*words).stderr) == (2, True)
 
 
 def test_the_same_plan_does_not_change(tmp_path: Path) -> None:
