@@ -27,11 +27,11 @@ PAIRS: Mapping[str, Sequence[Sequence[str]]] = {
         ("tp 1 → 2, 32 → 64", "tp 2 → 1, 32 → 64"),
         ("sliding and full, 32 → 64",),
         ("Mamba-2 and attention",),
-        (),
+        ("weights that differ",),
     ),
     "SGLang → SGLang": (
         ("pages 16 → 64", "pages 64 → 16", "pages 1 → 64", "pages 64 → 1", "pages 1 → 16", "pages 16 → 1"),
-        (),
+        ("by way of decode's stage, tp 1 → 2, 16 → 64", "by way of prefill's stage, push, tp 2 → 1, 16 → 64"),
         ("push, 16 → 64",),
         ("tp 1 → 2, 16 → 64", "tp 2 → 1, 16 → 64"),
         ("sliding and full, 16 → 64",),

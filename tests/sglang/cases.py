@@ -82,6 +82,8 @@ def pages(first: int, second: int, **more: Any) -> Case:
 MODES = ("pull", "push")
 SMALL: Mapping[str, Any] = {"page_size": 16}
 LARGE: Mapping[str, Any] = {"page_size": 64}
+# Plans that go by way of a stage where that costs less.
+STAGED = {"plan_options": {"strategy": "auto"}}
 FILES = {"layout": "@/layout.yaml", "plans": "@/plans"}
 # Models whose forward does not run on a CPU: their engines start with weights that nobody made.
 UNUSED = {"load_format": "dummy"}
@@ -132,6 +134,10 @@ CASES = (
     Case("tp 1 → 2, pages of 16", {"page_size": 16}, {"page_size": 16, "tp_size": 2}, decode_environment=THREADS),
     Case("tp 1 → 2, 16 → 64", {"page_size": 16}, {"page_size": 64, "tp_size": 2}, decode_environment=THREADS),
     Case("tp 2 → 1, 16 → 64", {"page_size": 16, "tp_size": 2}, {"page_size": 64}, prefill_environment=THREADS),
+    Case("by way of decode's stage, tp 1 → 2, 16 → 64", SMALL, {**LARGE, "tp_size": 2}, decode_environment=THREADS,
+         config=STAGED),
+    Case("by way of prefill's stage, push, tp 2 → 1, 16 → 64", {**SMALL, "tp_size": 2}, LARGE,
+         prefill_environment=THREADS, config={**STAGED, "mode": "push"}),
     Case("pp 2 → 1, 16 → 64", {**SMALL, "pp_size": 2}, LARGE, prefill_environment=THREADS),
     Case("pp 2 → 1, chunks of 64, 12 at once", {**SMALL, "pp_size": 2, "chunked_prefill_size": 64}, LARGE,
          lengths=MANY, together=True, prefill_environment=THREADS),

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.sglang.cases import STAGED
+
 VLLM, SGLANG = "vLLM", "SGLang"
 LENGTHS = (200, 37, 128, 300)
-STAGED = {"plan_options": {"strategy": "auto"}}
 # Times in which a request that was given up shows.
 SHORT = {"timeout_s": 8, "lease_s": 5, "connect": 6}
 # Longer than an engine of SGLang's may take to give back what it prefilled for nobody.
