@@ -41,7 +41,7 @@ def facts_of(config: FilledConfig, words: tuple[tuple[str, Expr], ...]) -> Forei
     Three facts more are `class_known`, `class_open`, which are the keys that its class works out from others, and
     `served_as`, the `architectures` of the outermost configuration that has some.
     """
-    served_as = next((named for mapping in config.chain if (named := mapping.get("architectures"))), None)
+    served_as = next((names for mapping in config.chain if (names := spoken(mapping.get("architectures")))), None)
     values: dict[str, object] = {"class_known": config.known, "class_open": config.open, "served_as": served_as}
     for mapping in config.chain:
         values |= {key: value for key, value in mapping.items() if value is not None}

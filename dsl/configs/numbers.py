@@ -57,8 +57,10 @@ def heads_of(facts: ForeignValues) -> Answer:
 def runs_of(layer_facts: ForeignValues, place: SourceSpan) -> int:
     """How many times a model runs a layer, each time with a cache of its own. Raises F002."""
     answer = _word(layer_facts, RUNS)
-    if answer.value is None:
+    if answer.absent:
         return 1
+    if answer.value is None:
+        raise fault("F002", "it does not say how many times a layer runs", place, _why(answer), help=CORRECT)
     if isinstance(answer.value, bool) or not isinstance(answer.value, int) or not 1 <= answer.value <= MOST_RUNS:
         message = f"{listed(answer.sources, 'and')} makes '{answer.value}' runs of a layer, not 1 to {MOST_RUNS}"
         raise fault("F002", shortened(message), place, help="correct it in a copy of the configuration")
@@ -66,7 +68,7 @@ def runs_of(layer_facts: ForeignValues, place: SourceSpan) -> int:
 
 
 def _why(answer: Answer) -> str:
-    return shortened(answer.doubt if answer.value is None else f"it is '{answer.value}'")
+    return shortened(answer.doubt if answer.value is None else f"{listed(answer.sources, 'and')} is '{answer.value}'")
 
 
 def _word(facts: ForeignValues, name: str) -> Answer:

@@ -147,10 +147,16 @@ def _caches(
         matches = list(_matches(facts, own, kinds, layer, remarks))
         found += [(layer, match) for match in matches]
         if not matches and facts.values.get(BARE) is not True and not remarks.about(layer):
-            layer_is = facts.values.get(LAYER_IS)
-            remarks.add(layer, NOTHING + (f" by '{shortened(layer_is)}'" if isinstance(layer_is, str) else ""))
+            remarks.add(layer, NOTHING + _by(facts))
     rules = {match.rule.span: match.rule for _, match in found}
     return caches_of(found), tuple(rules.values()), remarks.sentences()
+
+
+def _by(facts: ForeignValues) -> str:
+    """What a configuration calls a layer, and under which keys: ` by 'new' of layer_types`."""
+    layer_is, keys = facts.values.get(LAYER_IS), facts.origins.get(LAYER_IS, ())
+    said = f" of {listed(keys, 'and')}" if keys else ""
+    return f" by '{shortened(layer_is)}'{said}" if isinstance(layer_is, str) else ""
 
 
 def _matches(
@@ -191,7 +197,8 @@ def _cache(label: str, matches: Sequence[tuple[int, RuleMatch]]) -> RecognisedCa
 
 
 def _check(caches: Sequence[RecognisedCache], kinds: Mapping[str, Kind], place: SourceSpan) -> None:
-    """Raise F004 with every parameter that must have a value and has none."""
+    """Raise F007 with every parameter whose value cannot be used, F004 with every one that lacks a value."""
+    _check_given(caches, place)
     lacking = [
         f"{name} of {cache.name}, a cache of kind {cache.kind}: {_lacks(cache, name)}"
         for cache in caches
@@ -200,6 +207,18 @@ def _check(caches: Sequence[RecognisedCache], kinds: Mapping[str, Kind], place: 
     ]
     if lacking:
         raise fault("F004", "it does not say all numbers of a cache", place, *lacking, help=FILL)
+
+
+def _check_given(caches: Sequence[RecognisedCache], place: SourceSpan) -> None:
+    """A default never replaces what a configuration says and nobody can read. Raises F007."""
+    unusable = [
+        f"{name} of cache {cache.name}: {answer.doubt}"
+        for cache in caches
+        for name, answer in cache.params.items()
+        if answer.value is None and not answer.absent
+    ]
+    if unusable:
+        raise fault("F007", "its numbers make no layout", place, *unusable, help=CORRECT)
 
 
 def _lacks(cache: RecognisedCache, name: str) -> str:

@@ -44,20 +44,28 @@ def remarks_of(
     layer_facts: Sequence[ForeignValues],
     layered: Sequence[tuple[str, Expr]],
 ) -> tuple[str, ...]:
-    """The sentences whose `when` holds. One that asks for a `layered` word is asked at each layer, and names them."""
+    """The sentences whose `when` holds, and what values of a wrong type keep one from being judged.
+
+    A `when` that asks for a `layered` word is asked at each layer, and its sentence names them.
+    """
     words = {name for name, _ in layered}
     sentences: list[str] = []
     for remark in remarks:
         if remark.when.names & words:
             sentences += _at_layers(remark, layer_facts)
-        elif ask(remark.when, facts).value:
-            sentences.append(filled(remark.say, facts.values))
-    return tuple(sentences)
+        elif text := _said(remark, facts):
+            sentences.append(text)
+    return tuple(dict.fromkeys(sentences))
+
+
+def _said(remark: RemarkRule, facts: ForeignValues) -> str:
+    answer = ask(remark.when, facts)
+    return filled(remark.say, facts.values) if answer.value else answer.doubt if answer.named else ""
 
 
 def _at_layers(remark: RemarkRule, layer_facts: Sequence[ForeignValues]) -> tuple[str, ...]:
     remarks = LayerRemarks()
     for layer, facts in enumerate(layer_facts):
-        if ask(remark.when, facts).value:
-            remarks.add(layer, filled(remark.say, facts.values))
+        if text := _said(remark, facts):
+            remarks.add(layer, text)
     return remarks.sentences()

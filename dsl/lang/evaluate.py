@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import operator as op
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import reduce
 
 from kvplan.dsl.lang import dtypes, foreign
@@ -33,7 +34,7 @@ def evaluate(expr: Expr, env: Env) -> Result:
         value = _value(expr.tree, env)
         if isinstance(value, bool | int | str | SizeSet):
             return value
-        raise fault("T001", f"expected a number or a word, not {_kind(value)}", expr.tree.span)
+        raise foreign.mistyped(expr.tree, "a number or a word", value)
     except DslError as error:
         raise _played(error, expr, env) from None
 
@@ -58,7 +59,7 @@ def is_true(expr: Expr, env: Env) -> bool:
 def _played(error: DslError, expr: Expr, env: Env) -> DslError:
     """`error` with the values in play."""
     values = in_play(expr, env)
-    return DslError(*(Diagnostic(d.code, d.message, d.span, d.notes, d.help, values) for d in error.diagnostics))
+    return error.replaced(*(replace(d, values=values) for d in error.diagnostics))
 
 
 def in_play(expr: Expr, env: Env) -> tuple[tuple[str, object], ...]:
@@ -108,7 +109,7 @@ def _look_up(name: str, span: SourceSpan, env: Env) -> object:
 def _number(node: Node, env: Env) -> int:
     value = _value(node, env)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise fault("T001", f"expected a number, not {_kind(value)}", node.span)
+        raise foreign.mistyped(node, "a number", value)
     return value
 
 
@@ -116,25 +117,15 @@ def _truth(node: Node, env: Env) -> bool:
     """A condition: true, false, or a number that is not 0."""
     value = _value(node, env)
     if not isinstance(value, int):
-        raise fault("T001", f"expected a condition, not {_kind(value)}", node.span)
+        raise foreign.mistyped(node, "a condition", value)
     return bool(value)
 
 
 def _set(node: Node, env: Env) -> SizeSet:
     value = _value(node, env)
     if not isinstance(value, SizeSet):
-        raise fault(
-            "T001", f"expected a set of sizes, not {_kind(value)}", node.span, help="multiples(16) or sizes(16, 32)"
-        )
+        raise foreign.mistyped(node, "a set of sizes", value, help="multiples(16) or sizes(16, 32)")
     return value
-
-
-def _kind(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int):
-        return f"the number {value}"
-    return f"the word '{value}'" if isinstance(value, str) else foreign.described(value)
 
 
 COMPARE: Mapping[str, Callable[[int, int], bool]] = {"<": op.lt, "<=": op.le, ">": op.gt, ">=": op.ge}
@@ -148,7 +139,8 @@ def _compare(node: Binary, env: Env) -> bool:
         return COMPARE[node.op](_number(node.left, env), _number(node.right, env))
     left, right = _value(node.left, env), _value(node.right, env)
     if not foreign.alike(left, right):
-        raise fault("T001", f"{_kind(left)} cannot be compared with {_kind(right)}", node.span)
+        message = f"{foreign.described(left)} cannot be compared with {foreign.described(right)}"
+        raise foreign.WrongTypeError(node, Diagnostic("T001", message, node.span))
     return (left == right) is (node.op == "==")
 
 
@@ -195,7 +187,7 @@ def _bytes(node: Node, env: Env) -> int:
     # A bare name that is no value here is the element type itself: bytes(f32).
     word = node.id if isinstance(node, Name) and node.id not in env else _value(node, env)
     if not isinstance(word, str) or dtypes.canonical(word) not in dtypes.SIZES:
-        shown = word if isinstance(word, str) else _kind(word)
+        shown = word if isinstance(word, str) else foreign.described(word)
         raise fault("T002", f"'{shown}' is not an element type", node.span, help=nearest(str(word), dtypes.NAMES))
     return dtypes.size(word)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kvplan.dsl.lang.nodes import Call, Name, Node
-from kvplan.dsl.text.diagnostics import DslError, fault
+from kvplan.dsl.text.diagnostics import Diagnostic, DslError, fault
 from kvplan.dsl.text.source import SourceSpan
 
 Worth = Callable[[Node, Mapping[str, object]], object]
@@ -25,6 +25,22 @@ class UnusableValue:
     code: str
     reason: str
     named: bool = False
+
+
+class WrongTypeError(DslError):
+    """T001: the value of `node` has another type than what asks for it expects."""
+
+    def __init__(self, node: Node, *diagnostics: Diagnostic) -> None:
+        super().__init__(*diagnostics)
+        self.node = node
+
+    def replaced(self, *diagnostics: Diagnostic) -> WrongTypeError:
+        return WrongTypeError(self.node, *diagnostics)
+
+
+def mistyped(node: Node, expected: str, value: object, help: str = "") -> WrongTypeError:
+    """The error of a node whose value is not what is `expected`, such as 'a number'."""
+    return WrongTypeError(node, Diagnostic("T001", f"expected {expected}, not {described(value)}", node.span, (), help))
 
 
 def absent(error: DslError) -> bool:
@@ -52,11 +68,15 @@ def call(node: Call, env: Mapping[str, object], worth: Worth) -> object:
             return _at(node, env, worth)
         case "number":
             return _whole(node, env, worth)
+        case "list":
+            return _list(node, env, worth)
+        case "letters":
+            value = worth(node.args[0], env)
+            return tuple(value) if isinstance(value, str) else value
         case "len":
             return len(_several(node.args[0], env, worth))
         case "count":
-            item = worth(node.args[1], env)
-            return sum(same(item, other) for other in _several(node.args[0], env, worth))
+            return sum(_matches(node, env, worth))
         case "place":
             return _place(node, env, worth)
         case _:
@@ -81,6 +101,12 @@ def alike(value: object, other: object) -> bool:
 
 def described(value: object) -> str:
     """A foreign value in a sentence."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return f"the number {value}"
+    if isinstance(value, str):
+        return f"the text '{value}'"
     if isinstance(value, float):
         return f"the fraction {value}"
     if isinstance(value, tuple):
@@ -114,11 +140,18 @@ def _assumed(node: Call, env: Mapping[str, object], worth: Worth) -> object:
 
 
 def _place(node: Call, env: Mapping[str, object], worth: Worth) -> int:
-    item = worth(node.args[1], env)
-    places = (n for n, other in enumerate(_several(node.args[0], env, worth)) if same(item, other))
-    if (found := next(places, None)) is None:
+    matches = _matches(node, env, worth)
+    if True not in matches:
         raise fault("E026", "no entry is that", node.span)
-    return found
+    return matches.index(True)
+
+
+def _matches(node: Call, env: Mapping[str, object], worth: Worth) -> list[bool]:
+    """Of each entry of a list whether it is the item. Raises T001 for a number among words, or a word among numbers."""
+    entries, item = _several(node.args[0], env, worth), worth(node.args[1], env)
+    if (other := next((e for e in entries if e is not None and not alike(e, item)), None)) is not None:
+        raise mistyped(node.args[0], f"entries such as {described(item)}", other)
+    return [same(item, entry) for entry in entries]
 
 
 def _whole(node: Call, env: Mapping[str, object], worth: Worth) -> int:
@@ -128,11 +161,18 @@ def _whole(node: Call, env: Mapping[str, object], worth: Worth) -> int:
     return value
 
 
-def _several(node: Node, env: Mapping[str, object], worth: Worth) -> tuple[object, ...] | str | Mapping[str, object]:
+def _list(node: Call, env: Mapping[str, object], worth: Worth) -> tuple[object, ...]:
+    value = worth(node.args[0], env)
+    if not isinstance(value, tuple):
+        raise fault("E026", "it is no list", node.span)
+    return value
+
+
+def _several(node: Node, env: Mapping[str, object], worth: Worth) -> tuple[object, ...] | Mapping[str, object]:
     value = worth(node, env)
-    if isinstance(value, tuple | str | Mapping):
+    if isinstance(value, tuple | Mapping):
         return value
-    raise fault("T001", "expected a list, a mapping or a word, not a single value", node.span)
+    raise mistyped(node, "a list or a mapping", value)
 
 
 def _at(node: Call, env: Mapping[str, object], worth: Worth) -> object:
@@ -148,6 +188,8 @@ def _at(node: Call, env: Mapping[str, object], worth: Worth) -> object:
 
 
 def _called(node: Node) -> str:
+    while isinstance(node, Call) and node.function in ("letters", "list"):
+        node = node.args[0]
     return node.id if isinstance(node, Name) else "the list"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from kvplan.dsl.lang.evaluate import evaluate, several
-from kvplan.dsl.lang.foreign import ASSUMING, UnusableValue, absent
+from kvplan.dsl.lang.foreign import ASSUMING, UnusableValue, WrongTypeError, absent
 from kvplan.dsl.lang.nodes import Binary, Call, Choice, Expr, Name, Node, SizeSet, Unary, Value, used
 from kvplan.dsl.text.diagnostics import DslError, listed
 
@@ -36,7 +36,8 @@ class Answer:
     """What an expression comes to. `sources` are the names that the value was taken from.
 
     Without a value, `doubt` says why, and `absent` whether it asks for what is not there; with one, what it rests on
-    besides facts, and `disputed` whether spellings of one fact contradict each other.
+    besides facts, and `disputed` whether spellings of one fact contradict each other. `named`: the doubt begins with
+    the keys that it is about.
     """
 
     value: Value | None
@@ -44,6 +45,7 @@ class Answer:
     sources: tuple[str, ...] = ()
     absent: bool = False
     disputed: bool = False
+    named: bool = False
 
     def giving(self, value: Value) -> Answer:
         return replace(self, value=value)
@@ -58,17 +60,25 @@ def ask(expr: Expr, facts: ForeignValues) -> Answer:
         return _answer(expr, facts, {**facts.values, ASSUMING: False})
     except DslError as error:
         if not absent(error):
-            return _refused(error, expr, facts)
+            return _refused(error, expr, facts, False)
     try:
         answer = _answer(expr, facts, {**facts.values, ASSUMING: True})
         doubt = f"{answer.value} is assumed: nothing says it"
         return replace(answer, doubt="; ".join(dict.fromkeys([doubt, *answer.doubt.split("; ")])).rstrip("; "))
     except DslError as error:
-        return _none(expr, facts) if absent(error) else _refused(error, expr, facts)
+        return _none(expr, facts) if absent(error) else _refused(error, expr, facts, True)
 
 
-def _refused(error: DslError, expr: Expr, facts: ForeignValues) -> Answer:
-    return Answer(None, shortened(error.diagnostics[0].message), _asked(expr, facts))
+def _refused(error: DslError, expr: Expr, facts: ForeignValues, assuming: bool) -> Answer:
+    keys, message = _at_fault(error, facts, {**facts.values, ASSUMING: assuming}), error.diagnostics[0].message
+    doubt = f"{listed(keys, 'and')}: {message}" if keys else message
+    return Answer(None, shortened(doubt), _asked(expr, facts), named=bool(keys))
+
+
+def _at_fault(error: DslError, facts: ForeignValues, env: Mapping[str, object]) -> tuple[str, ...]:
+    """The keys whose value has the wrong type, if that is the error."""
+    reached = _reached(error.node, env) if isinstance(error, WrongTypeError) else ()
+    return _origins((name.id for name in reached if isinstance(name, Name)), facts)
 
 
 def shortened(text: str) -> str:
@@ -118,6 +128,9 @@ def _reached(node: Node, env: Mapping[str, object]) -> Iterator[Name | Call]:
             yield from (found for arg in node.args for found in _reached(arg, env))
         case Unary():
             yield from _reached(node.value, env)
+        case Binary(op="and" | "or"):
+            yield from _reached(node.left, env)
+            yield from _reached(node.right, env) if _holds(node.left, env) is (node.op == "and") else ()
         case Binary():
             yield from (found for side in (node.left, node.right) for found in _reached(side, env))
 
@@ -171,13 +184,13 @@ def _with(facts: ForeignValues, name: str, answer: Answer, value: object) -> For
     doubt = answer.doubt if value is None or answer.value is not None else ""
     doubts = {known: text for known, text in facts.doubts.items() if known != name} | ({name: doubt} if doubt else {})
     disputed = facts.disputed | {name} if answer.disputed else facts.disputed - {name}
-    usable = _unusable(facts, name, doubt) if value is None else value
+    usable = _unusable(facts, name, doubt, answer.named) if value is None else value
     return ForeignValues({**facts.values, name: usable}, origins, doubts, disputed, facts.usual)
 
 
-def _unusable(facts: ForeignValues, name: str, doubt: str) -> UnusableValue:
-    """A word that cannot be worked out; if that is another word's fault, only that one's name is shown."""
-    known = any(
+def _unusable(facts: ForeignValues, name: str, doubt: str, named: bool) -> UnusableValue:
+    """A word that cannot be worked out; its name is shown unless the doubt names keys or another word."""
+    known = named or any(
         isinstance(value, UnusableValue) and value.named and value.reason == doubt for value in facts.values.values()
     )
     return UnusableValue("T001", doubt if known else f"{name}: {doubt}", named=True)

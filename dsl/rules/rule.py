@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from kvplan.dsl.lang import dtypes
+from kvplan.dsl.lang.foreign import described
 from kvplan.dsl.model import ConfigRules, Param, Rule
 from kvplan.dsl.rules.answers import Answer, ForeignValues, ask, shortened
 from kvplan.dsl.rules.params import checked
@@ -16,7 +17,7 @@ from kvplan.dsl.schema.fields import LABEL, shown
 from kvplan.dsl.schema.kind import RULE
 from kvplan.dsl.schema.model import CONFIG, OWN
 from kvplan.dsl.schema.shapes import FOREIGN, NameShape
-from kvplan.dsl.text.diagnostics import Sink
+from kvplan.dsl.text.diagnostics import Sink, listed
 from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlTable
 
 # The parameters of a kind by its name; None where there is no such kind.
@@ -106,7 +107,14 @@ def _fitting(answer: Answer, param: Param) -> Answer:
     number = isinstance(value, int) and not isinstance(value, bool)
     if value is None or (number if param.type == "int" else word and param.type == "name"):
         return answer
-    return answer.refused(shortened(f"'{param.name}' cannot be '{value}'"))
+    about = f"{listed(answer.sources, 'and')}: " if answer.sources else ""
+    return answer.refused(shortened(f"{about}expected {_expected(param)}, not {described(value)}"))
+
+
+def _expected(param: Param) -> str:
+    if param.type == "int":
+        return "a whole number"
+    return listed(param.values) if param.type == "name" and param.values else f"a {param.type}"
 
 
 def parse_reading(sink: Sink, root: YamlTable) -> ConfigRules:

@@ -41,6 +41,10 @@ class DslError(Exception):
     def __str__(self) -> str:
         return render(self.diagnostics)
 
+    def replaced(self, *diagnostics: Diagnostic) -> DslError:
+        """The same error with other diagnostics."""
+        return DslError(*diagnostics)
+
 
 def fault(code: str, message: str, span: SourceSpan, *notes: str, help: str = "") -> DslError:
     """The error of one diagnostic."""

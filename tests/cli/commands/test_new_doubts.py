@@ -70,7 +70,8 @@ def uncompared(architecture: str) -> str:
 
 CROSSING = "layers 3, 8, 13, 18, 23, 28, 33, 38: nothing is known to be stored by 'cross_attention'"
 RECURRING = (
-    "layers 0-1, 3-4, 6-7, 9-10, 12-13, 15-16, 18-19, 21-22, 24-25: nothing is known to be stored by 'recurrent'"
+    "layers 0-1, 3-4, 6-7, 9-10, 12-13, 15-16, 18-19, 21-22, 24-25: nothing is known to be stored by 'recurrent' of "
+    "block_types"
 )
 ATTENTION: dict[str, tuple[dict[str, tuple[str, int, dict[str, str]]], list[str]]] = {
     "gemma4-text": (

@@ -14,6 +14,7 @@ from kvplan.cli.main import main
 from kvplan.dsl.configs.new_model import NewModel, made
 from kvplan.dsl.configs.same_model import parsed
 from kvplan.dsl.library import load
+from kvplan.dsl.text.diagnostics import DslError
 from kvplan.dsl.text.source import SourceSpan
 
 LIBRARY = load()
@@ -88,11 +89,6 @@ def test_an_offset_that_is_left_out_is_two(tmp_path: Path) -> None:
         ),
         ({"index_topk_cadence": 4}, "`index_topk_cadence` was not read: compare with an engine"),
         ({"indexer_every": 4}, "`indexer_every` was not read: compare with an engine"),
-        ({"index_topk_freq": 0}, "layers 0-77: indexer: indexer_is: division by zero"),
-        (
-            {"index_topk_pattern": PATTERN[:70]},
-            "layers 70-77: indexer: indexer_is: index_topk_pattern has only 70 entries",
-        ),
         (
             {"index_topk_pattern": PATTERN[:77] + "X"},
             "layer 77: 'X' is not known of an indexer, which is 'full' or 'shared': it is read as shared",
@@ -102,6 +98,18 @@ def test_an_offset_that_is_left_out_is_two(tmp_path: Path) -> None:
 def test_what_is_not_sure_of_indexers_is_named_and_matches_no_model(tmp_path: Path, config: Config, doubt: str) -> None:
     answer = new(tmp_path, {**LATENT, **config})
     assert (doubt in answer.doubts, answer.same) == (True, ())
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"index_topk_freq": 0}, "indexer_is: division by zero"),
+        ({"index_topk_pattern": PATTERN[:70]}, "indexer_is: index_topk_pattern has only 70 entries"),
+    ],
+)
+def test_a_default_does_not_replace_what_cannot_be_worked_out(tmp_path: Path, config: Config, reason: str) -> None:
+    with pytest.raises(DslError, match=f"F007(.|\n)*{reason}"):
+        new(tmp_path, {**LATENT, **config})
 
 
 def test_doctor_takes_no_shipped_layout_for_what_it_did_not_read(tmp_path: Path) -> None:
@@ -136,7 +144,7 @@ def test_each_spelling_of_windows_gives_the_same_layers(tmp_path: Path, spelling
 
 def test_letters_that_nobody_knows_are_named(tmp_path: Path) -> None:
     answer = new(tmp_path, {**ATTENTION, "sliding_window_pattern": "LLLX", "sliding_window": 128})
-    assert answer.doubts == ("layers 3, 7: nothing is known to be stored by 'X'",)
+    assert answer.doubts == ("layers 3, 7: nothing is known to be stored by 'X' of sliding_window_pattern",)
 
 
 def less(config: Config, *keys: str, **more: object) -> Config:

@@ -94,7 +94,7 @@ def test_layers_by_words() -> None:
 def test_layers_without_a_cache_are_said() -> None:
     found = read({**PLAIN, "layer_types": ["full_attention", "new", "new", "mlp"]})
     assert found.caches[0].layers == (0,)
-    assert "layers 1-2: nothing is known to be stored by 'new'" in found.doubts
+    assert "layers 1-2: nothing is known to be stored by 'new' of layer_types" in found.doubts
     assert not any("layer 3" in remark for remark in found.remarks)
 
 
@@ -154,12 +154,12 @@ def test_nothing_known(config: Mapping[str, object]) -> None:
 @pytest.mark.parametrize(
     ("config", "code", "about"),
     [
-        ({"head_dim": 0.5}, "F004", "0.5"),
-        ({"num_key_value_heads": "2"}, "F004", "'2'"),
+        ({"head_dim": 0.5}, "F007", "0.5"),
+        ({"num_key_value_heads": "2"}, "F007", "'2'"),
         ({"num_key_value_heads": 2**63}, "F003", "too large"),
         ({"num_key_value_heads": [2, 2, 2, 2]}, "F003", "a list"),
         ({"hidden_size": None}, "F004", "hidden_size"),
-        ({"num_attention_heads": 0, "num_key_value_heads": 0}, "F004", "division by zero"),
+        ({"num_attention_heads": 0, "num_key_value_heads": 0}, "F007", "division by zero"),
         ({"num_attention_heads": 1}, "F007", "2 KV heads are more than the 1 query heads"),
         ({"kv_lora_rank": 512}, "F004", "qk_rope_head_dim"),
     ],
@@ -201,3 +201,47 @@ def test_a_model_that_says_how_it_is_read_first_is_a_model(tmp_path: Path) -> No
     text = "kvplan: 1\nconfig: {words: {a: b}}\nmodel: mine\ntitle: x\ndtype: bf16\nlayers: 1\n"
     (tmp_path / "mine.yaml").write_text(text + "caches: {a: {kind: gqa, layers: all, heads: 1, dim: 8}}\n")
     assert load([tmp_path / "mine.yaml"]).model("mine").layers == 1
+
+
+OWN_KEYS = {
+    **PLAIN,
+    "head_dim": 64,
+    "swa_head_dim": 128,
+    "sliding_window": 8,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+}
+
+
+@pytest.mark.parametrize(
+    ("more", "sizes", "about"),
+    [
+        ({}, {"sliding": (128, 128), "attention": (64, 64)}, ""),
+        ({"swa_v_head_dim": 96}, {"sliding": (128, 96), "attention": (64, 64)}, ""),
+        ({"v_head_dim": 128}, {"sliding": (128, 128), "attention": (64, 128)}, ""),
+        ({"v_head_dim": 32}, {"sliding": (128, 32), "attention": (64, 32)}, "nothing says swa_v_head_dim"),
+        (
+            {"swa_head_dim": None, "swa_v_head_dim": 96},
+            {"sliding": (64, 96), "attention": (64, 64)},
+            "nothing says swa_head_dim",
+        ),
+        ({"global_head_dim": 256}, {"sliding": (128, 128), "attention": (256, 256)}, ""),
+        (
+            {"swa_v_head_dim": 96, "global_head_dim": 256, "v_head_dim": 32},
+            {"sliding": (128, 96), "attention": (256, 32)},
+            "values of 32 as all layers",
+        ),
+        (
+            {"per_layer_config": {"1": {"head_dim": 256}}, "swa_v_head_dim": 32, "v_head_dim": 64},
+            {"sliding": (128, 32), "attention": (256, 64), "attention-2": (64, 64)},
+            "layer 1: keys have 256 elements",
+        ),
+    ],
+)
+def test_values_are_as_wide_as_the_keys_of_their_layers_unless_a_key_says_otherwise(
+    more: dict[str, object], sizes: dict[str, tuple[int, int]], about: str
+) -> None:
+    found = read({**OWN_KEYS, **more})
+    widths = {cache.name: tuple(cache.params[name].value for name in ("dim", "dim_v")) for cache in found.caches}
+    assert widths == sizes
+    told = [doubt for doubt in found.doubts if about in doubt and "elements" in doubt]
+    assert len(told) == (1 if about else 0), found.doubts

@@ -69,8 +69,8 @@ def test_conditions_that_may_hold(path: Path, when: str) -> None:
         ("'words'", "T001", "", ""),
         ("draft_tokens > 0 and 1 == 'one'", "T001", "cannot be compared", ""),
         ("draft_tokens > true", "T001", "expected a number, not true", ""),
-        ("false or 'one' <= draft_tokens", "T001", "expected a number, not the word 'one'", ""),
-        ("(block + 'one') > 2", "T001", "expected a number, not the word 'one'", ""),
+        ("false or 'one' <= draft_tokens", "T001", "expected a number, not the text 'one'", ""),
+        ("(block + 'one') > 2", "T001", "expected a number, not the text 'one'", ""),
         ("ordr == 'hnd'", "E005", "unknown name 'ordr'", "order"),
     ],
 )

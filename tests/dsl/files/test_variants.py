@@ -141,7 +141,7 @@ def test_a_family_that_cannot_be_read_leaves_others_alone(family: Path, tmp_path
 def test_a_condition_is_no_word(family: Path) -> None:
     family.write_text(FAMILY.replace("when: draft_tokens > 0", "when: kv_dtype"))
     found = load([family])
-    with pytest.raises(DslError, match="expected a condition, not the word 'bf16'"):
+    with pytest.raises(DslError, match="expected a condition, not the text 'bf16'"):
         bind(found, found.model("fam-small"), "tp=1")
 
 

@@ -23,6 +23,7 @@ from kvplan.dsl.text.yaml_reader import read_text
 
 FACTS: Mapping[str, object] = {
     "n": 4, "word": "M-E*", "yes": True, "none": None, "half": 0.5, "list": (1, "x", None, True),
+    "numbers": (5, None, 7), "words": ("a", "b"),
     "map": {"k": 3, "l": (7,)},
     "turns": {"05": 1, "11": 2, "x": 3, "²": 4, "9" * 99: 5},
     "huge": UnusableValue("B002", "the number is too large"),
@@ -51,17 +52,20 @@ def code(text: str) -> str:
     [
         ("at(list, 0)", 1),
         ("at(list, 1) == 'x'", True),
-        ("at(word, 3)", "*"),
+        ("at(letters(word), 3)", "*"),
+        ("at(letters(words), 1)", "b"),
+        ("letters(n)", 4),
         ("at(map, 'k') + 1", 4),
         ("at(at(map, 'l'), 0)", 7),
         ("at(turns, 5) + at(turns, 11)", 3),
         ("has(at(turns, 1)) or has(at(turns, 0))", False),
-        ("len(list) + len(word) + len(map)", 10),
-        ("count(word, 'M')", 1),
-        ("count(list, 1)", 1),
-        ("count(list, true)", 1),
-        ("place(word, '*')", 3),
-        ("place(list, true) if has(place(list, 9)) else place(list, 1)", 0),
+        ("len(list) + len(letters(word)) + len(map)", 10),
+        ("count(letters(word), 'M')", 1),
+        ("count(numbers, 7)", 1),
+        ("place(letters(word), '*')", 3),
+        ("place(words, 'a') if has(place(numbers, 9)) else place(numbers, 7)", 2),
+        ("has(list(word)) or has(list(n)) or has(list(map))", False),
+        ("len(list(words))", 2),
         ("has(n)", True),
         ("has(none) or has(missing)", False),
         ("has(n, word) and not has(n, missing)", True),
@@ -86,10 +90,13 @@ def test_functions(text: str, value: object) -> None:
     [
         ("missing", "E005"), ("none", "E026"), ("none + 1", "E026"), ("at(list, 2)", "E026"), ("at(map, 'q')", "E026"),
         ("assumed(3)", "E026"), ("first(missing, none)", "E026"), ("at(list, 4)", "B007"), ("at(list, 0 - 1)", "B007"),
-        ("at(word, 9)", "B007"), ("first(at(list, 9), 3)", "B007"), ("has(at(list, 9))", "B007"), ("half", "T001"),
+        ("at(letters(word), 9)", "B007"), ("first(at(list, 9), 3)", "B007"), ("has(at(list, 9))", "B007"),
+        ("half", "T001"),
         ("half + 1", "T001"), ("list", "T001"), ("map", "T001"), ("at(map, true)", "T001"), ("at(list, 'x')", "T001"),
         ("at(list, true)", "T001"), ("len(n)", "T001"), ("at(n, 0)", "T001"), ("count(n, 1)", "T001"),
-        ("place(n, 1)", "T001"), ("place(list, 9)", "E026"), ("huge", "B002"),
+        ("place(n, 1)", "T001"), ("place(numbers, 9)", "E026"), ("at(word, 0)", "T001"), ("len(word)", "T001"),
+        ("count(word, 'M')", "T001"), ("count(words, 1)", "T001"), ("place(numbers, '5')", "T001"),
+        ("count(list, 1)", "T001"), ("huge", "B002"),
         ("has(huge)", "B002"), ("first(huge, 1)", "B002"), ("number(word)", "E026"), ("agreed(missing, none)", "E026"),
         ("agreed(huge, 1)", "B002"), ("number(huge)", "B002"),
     ],
@@ -113,10 +120,13 @@ def test_no_function_of_foreign_values_elsewhere(function: str) -> None:
         ("agreed(n, missing, none, assumed(9))", ""),
         ("agreed(n, at(map, 'k'))", "n says 4, map says 3: the first is used"),
         ("agreed(n, 7 if yes else n)", "n says 4, yes and n say 7: the first is used"),
-        ("agreed(n, len(word) + n, 8, at(map, 'k') + 5)", "n says 4, word, n and map say 8: the first is used"),
+        (
+            "agreed(n, len(letters(word)) + n, 8, at(map, 'k') + 5)",
+            "n says 4, word, n and map say 8: the first is used",
+        ),
         (
             "agreed(n, len(half))",
-            "n says 4, half says what cannot be used (expected a list, a mapping or a word, not a single value): "
+            "n says 4, half says what cannot be used (expected a list or a mapping, not the fraction 0.5): "
             "the first is used",
         ),
         ("n if yes else agreed(n, 5)", ""),
@@ -163,6 +173,29 @@ def test_an_answer_says_what_was_looked_for() -> None:
     answer = ask(parse_expr("first(missing, none)", functions=EVERY), ForeignValues(FACTS))
     assert (answer.value, answer.absent) == (None, True)
     assert "missing and none" in answer.doubt
+
+
+@pytest.mark.parametrize(
+    ("text", "doubt"),
+    [
+        ("word + 1", "word: expected a number, not the text 'M-E*'"),
+        ("n + first(missing, first(none, word))", "word: expected a number, not the text 'M-E*'"),
+        ("at(word, 0)", "word: expected a list or a mapping, not the text 'M-E*'"),
+        ("count(words, n)", "words: expected entries such as the number 4, not the text 'a'"),
+        ("n == word", "n and word: the number 4 cannot be compared with the text 'M-E*'"),
+        ("not half", "half: expected a condition, not the fraction 0.5"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_told_with_its_key(text: str, doubt: str) -> None:
+    answer = ask(parse_expr(text, functions=EVERY), ForeignValues(FACTS))
+    assert (answer.value, answer.absent, answer.doubt) == (None, False, doubt)
+    facts = with_words(ForeignValues(FACTS), [("w", parse_expr(text, functions=EVERY))])
+    assert ask(parse_expr("w + 1"), facts).doubt == doubt
+
+
+def test_what_is_not_reached_is_not_asked() -> None:
+    answer = ask(parse_expr("n == 3 and (word if half else n)", functions=EVERY), ForeignValues(FACTS))
+    assert (answer.value, answer.sources) == (False, ("n",))
 
 
 def test_doubts_and_origins_go_on() -> None:
