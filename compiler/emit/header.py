@@ -52,14 +52,15 @@ def fields(plan: Plan, facts: PlanCost) -> list[str]:
 
 
 def written_facts(plan: Plan, header: str) -> PlanCost:
-    """The facts of `plan`, those that only its header has taken from the fields of that."""
+    """The facts of `plan`; what was noted and proved is read from the fields of its header."""
     found = _written_fields(header)
     of = {"In doubt": ("in doubt",), "Prefill": ("prefill",), "Decode": ("decode",), BOTH_SIDES: ("prefill", "decode")}
     notes = [(side, text.removesuffix(".")) for name, text in found for side in of.get(name, ())]
-    own = dict(found)
-    proved = f"Proved: {own['Proved']}" if "Proved" in own else ""
+    # A group may be called `Layers`, too: what is of the model comes first, and the proof last.
+    layers = next((text for name, text in found[:1] if name == "Layers"), "")
+    proved = next((f"{name}: {text}" for name, text in found[-1:] if name == "Proved"), "")
     every = plan_cost(plan, proved, [f"{side}: {text}" for side, text in sorted(notes, key=_rank)])
-    return replace(every, layers=own.get("Layers", "").removesuffix("."))
+    return replace(every, layers=layers.removesuffix("."))
 
 
 def _rank(note: tuple[str, str]) -> int:
