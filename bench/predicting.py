@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kvplan.calibrate.measure import Calibration
     from kvplan.compiler.bound import BoundSide
     from kvplan.compiler.cost.cost import Moves
-    from kvplan.dsl.model import MachineProfile
+    from kvplan.dsl.schema.machine import MachineProfile
     from kvplan.plan.types import Group, Plan
     from kvplan.runtime import Blocks, DecodeWorker, Peer, Request, Slot
 

@@ -36,7 +36,7 @@ from kvplan.bench.stage import library, nixl_missing
 if TYPE_CHECKING:
     from kvplan.compiler.api import Compiled
     from kvplan.demo.processes import WorkerHandle
-    from kvplan.dsl.model import MachineProfile
+    from kvplan.dsl.schema.machine import MachineProfile
     from kvplan.traffic.arrivals import Arrival
 
 AREA = "a simulated fleet"
@@ -82,7 +82,7 @@ def missing() -> str:
 
 def trace(per_minute: int) -> tuple[Arrival, ...]:
     """Arrivals of mixed lengths, by way of a trace as others write them."""
-    from kvplan.dsl.model import PoissonTraffic, TraceTraffic
+    from kvplan.dsl.schema.fleet import PoissonTraffic, Traffic
     from kvplan.traffic.arrivals import drawn, traced
 
     with TemporaryDirectory() as folder:
@@ -92,7 +92,7 @@ def trace(per_minute: int) -> tuple[Arrival, ...]:
             {"timestamp": a.at / 1000, "input_length": min(LONGEST, 16 + a.input), "output_length": 1} for a in drawn_
         ]
         path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-        return traced(TraceTraffic(str(path), None, 100))
+        return traced(Traffic(trace=str(path)))
 
 
 def scheduled(arrivals: Sequence[Arrival], run: str) -> list[list[FleetRequest]]:
@@ -121,7 +121,7 @@ def slowed(profile: MachineProfile, share: float) -> MachineProfile:
 
 def simulated_run(made: Compiled, profile: MachineProfile, arrivals: Sequence[Arrival]) -> FleetRun:
     """The same fleet, simulated: prompts take no time, and decode lets its blocks go when they are filled."""
-    from kvplan.dsl.model import DecodeFigures, PrefillFigures
+    from kvplan.dsl.schema.fleet import DecodeFigures, PrefillFigures
     from kvplan.runtime import Limits
     from kvplan.traffic.loads import loads_of
     from kvplan.traffic.runs import SimulatedPair

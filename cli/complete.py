@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library
-    from kvplan.dsl.model import Engine
+    from kvplan.dsl.schema.engine import Engine
 
 
 def verbs(ctx: click.Context, param: click.Parameter, incomplete: str) -> Sequence[CompletionItem]:

@@ -34,7 +34,8 @@ from kvplan.plan.types import FORMAT, Pair, Plan, Side
 
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library
-    from kvplan.dsl.model import MachineProfile, Model
+    from kvplan.dsl.schema.machine import MachineProfile
+    from kvplan.dsl.schema.model import Model
 
 LONGEST = 200
 # How a note begins that repeats a doubt of the model.

@@ -14,8 +14,8 @@ from kvplan.compiler.side.keys import check_pool
 from kvplan.compiler.side.text import sides
 from kvplan.deploy import pair_names, plan_index
 from kvplan.dsl.library import Library
-from kvplan.dsl.model import Deployment, PlanSpec
 from kvplan.dsl.named import is_path, libraries, names_of
+from kvplan.dsl.schema.deployment import Deployment
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError
 from kvplan.dsl.text.source import SourceSpan
 
@@ -67,17 +67,12 @@ def deployed(library: Library, deployment: Deployment, options: Mapping[str, str
     for text in (text for spec in deployment.plans for text in (*spec.prefill, *spec.decode)):
         check_pool(text)
     return [
-        replace(job, name=spec.name, places=_places(spec, prefill, decode))
+        replace(job, name=spec.name, places=(prefill.span, decode.span))
         for spec in deployment.plans
         for prefill in spec.prefill
         for decode in spec.decode
         for job in product(_named(library, spec.models), prefill, decode, {**spec.options, **options})
     ]
-
-
-def _places(spec: PlanSpec, prefill: str, decode: str) -> tuple[SourceSpan, ...]:
-    asked = ("prefill", prefill), ("decode", decode)
-    return tuple(spec.places[each] for each in asked if each in spec.places)
 
 
 def of_models(
@@ -125,7 +120,7 @@ def name_errors(library: Library, deployments: Iterable[Deployment]) -> list[Dia
     errors: list[Diagnostic] = []
     places: dict[tuple[str, str], SourceSpan] = {}
     for spec in (spec for deployment in deployments for spec in deployment.plans if spec.name):
-        place = spec.places["name", spec.name]
+        place = spec.name.span
         if (count := _count(spec.prefill) * _count(spec.decode)) > 1:
             message = f"'{spec.name}' is the name of one pair, and this entry makes {count} of a model"
             errors.append(Diagnostic("S029", message, place, (), "give each pair an entry of its own, or no name"))

@@ -17,10 +17,10 @@ from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.errors import Refused
 from kvplan.compiler.side.keys import check_pool, side_words
 from kvplan.compiler.side.text import parse_side
-from kvplan.dsl.files.engines import DECODES
+from kvplan.dsl.files.engine_kinds import DECODES
 from kvplan.dsl.lang.evaluate import evaluate, filled
-from kvplan.dsl.model import Engine, Model
-from kvplan.dsl.schema.engine import Serve, Setting
+from kvplan.dsl.schema.engine import Engine, Serve, Setting
+from kvplan.dsl.schema.model import Model
 from kvplan.dsl.text.diagnostics import as_written
 from kvplan.plan.types import Group, Side
 

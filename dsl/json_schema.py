@@ -13,24 +13,22 @@ from urllib.parse import quote
 
 from kvplan.dsl.lang import dtypes
 from kvplan.dsl.library import Library
-from kvplan.dsl.model import Kind, Param
+from kvplan.dsl.schema.config import CONFIG
+from kvplan.dsl.schema.deployment import DEPLOYMENT
 from kvplan.dsl.schema.engine import ENGINE
 from kvplan.dsl.schema.fields import IDENTIFIER, KEYWORDS
 from kvplan.dsl.schema.fleet import FLEET
-from kvplan.dsl.schema.kind import KIND, NEEDS, PARAM
+from kvplan.dsl.schema.forms import EXTENDS, EitherShape, Form, LaterShape, ListShape, MapShape, MaybeShape
+from kvplan.dsl.schema.kind import KIND, NEEDS, PARAM, Kind, Param
 from kvplan.dsl.schema.machine import MACHINE
-from kvplan.dsl.schema.model import CACHE, CONFIG, DEPLOYMENT, FAMILY, MODEL
+from kvplan.dsl.schema.model import CACHE, FAMILY, MODEL
 from kvplan.dsl.schema.names import WORDS
 from kvplan.dsl.schema.shapes import (
     EXPRESSION,
-    EXTENDS,
     DtypeShape,
-    EitherShape,
     ExpressionShape,
-    Form,
-    LaterShape,
-    ListShape,
-    MapShape,
+    FractionShape,
+    MeasureShape,
     NameShape,
     ScalarShape,
     Shape,
@@ -79,7 +77,7 @@ class SchemaNames:
 def of(shape: Shape[Any], names: SchemaNames) -> Json:
     """The schema of one shape."""
     match shape:
-        case ScalarShape() | TextShape():
+        case ScalarShape() | TextShape() | FractionShape():
             return {"type": TEXTS, "pattern": f"^({shape.pattern})$"} if shape.pattern else {"type": TEXTS}
         case ExpressionShape():
             return {"type": EXPRESSIONS}
@@ -103,7 +101,7 @@ def of(shape: Shape[Any], names: SchemaNames) -> Json:
             return _named(shape, names)
         case EitherShape(shapes):
             return {"anyOf": [of(each, names) for each in shapes]}
-        case LaterShape(inner):
+        case LaterShape(inner) | MaybeShape(inner) | MeasureShape(inner):
             return of(inner, names)
         case Form():
             return names.refs.get(shape.what) or form(shape, names)

@@ -15,23 +15,30 @@ from typing import TypeVar
 from kvplan.dsl.files.conditions import OptionWords
 from kvplan.dsl.files.config_classes import read_classes
 from kvplan.dsl.files.deployment import parse_deployment
-from kvplan.dsl.files.documents import FILE_TYPES, LazyFiles, identify, names_in, open_document
+from kvplan.dsl.files.documents import FILE_TYPES, identify, names_in, open_document
+from kvplan.dsl.files.engine_kinds import check_kinds
 from kvplan.dsl.files.engines import parse_engine
 from kvplan.dsl.files.fleet import parse_fleet
 from kvplan.dsl.files.folders import folder_files, layout_type
+from kvplan.dsl.files.heads import FileHead
 from kvplan.dsl.files.kinds import parse_kind
+from kvplan.dsl.files.lazy import LazyFiles
 from kvplan.dsl.files.machines import parse_machine
 from kvplan.dsl.files.models import ModelReferences, parse_model
 from kvplan.dsl.files.static_check import doubts_of
 from kvplan.dsl.files.variants import check_variants, extended, place, variant
 from kvplan.dsl.lang import dtypes
 from kvplan.dsl.lang.functions import given_words
-from kvplan.dsl.model import ConfigRules, Deployment, Engine, FleetFile, Kind, MachineProfile, Model, Param
 from kvplan.dsl.rules.params import read_params
 from kvplan.dsl.rules.rule import parse_reading
-from kvplan.dsl.schema.engine import MESH, OPTIONS
+from kvplan.dsl.schema.config import ConfigRules
+from kvplan.dsl.schema.deployment import Deployment
+from kvplan.dsl.schema.engine import MESH, OPTIONS, Engine
 from kvplan.dsl.schema.fields import entries, guarded
-from kvplan.dsl.schema.model import FAMILY
+from kvplan.dsl.schema.fleet import FleetFile
+from kvplan.dsl.schema.kind import Kind, Param
+from kvplan.dsl.schema.machine import MachineProfile
+from kvplan.dsl.schema.model import FAMILY, Model
 from kvplan.dsl.schema.names import WORDS
 from kvplan.dsl.stored_layers import bare_warning, stored_layers
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, fault, listed, ordered
@@ -159,6 +166,10 @@ class Library:
         every = (guarded(Sink(), partial(self.kind, name)) for name in self.kinds)
         return tuple(kind for kind in every if kind)
 
+    def heads(self, file_type: str) -> list[FileHead]:
+        """What files of one type say of themselves, by name. Raises DslError where one has no tree."""
+        return [FileHead(name, self._extended(file_type, name)) for name in sorted(self.paths[file_type])]
+
     def errors(self, path: Path) -> list[Diagnostic]:
         """Every error of one file."""
         try:
@@ -181,7 +192,7 @@ class Library:
         models = self.models_of(path)
         every = (guarded(Sink(), partial(self.engine, name)) for name in (self.engines if models else ()))
         engines = [engine for engine in every if engine]
-        told = [Diagnostic("W001", text, span) for model in models for text, span in model.doubts.items()]
+        told = [Diagnostic("W001", text, text.span) for model in models for text in model.doubts]
         told += [bare for model in models if (bare := bare_warning(model))]
         return [*told, *(doubt for model in models for doubt in self.number_doubts(model, engines))]
 
@@ -205,7 +216,7 @@ class Library:
     def _parse(self, sink: Sink, file_type: str, document: YamlDocument, name: str) -> None:
         """Report the errors of a file; a mistake of a family is reported once."""
         parsers: Mapping[str, Callable[[Sink, YamlDocument, str], object]] = {
-            "kind": self._kind, "engine": self._engine, "model": self._model, "config": _config,
+            "kind": self._kind, "engine": self._whole_engine, "model": self._model, "config": _config,
             "deployment": self._deployment, "machine": _machine, "fleet": self._fleet,
         }  # fmt: skip
         for described in names_in(document.path) if file_type == "model" else (name,):
@@ -248,8 +259,17 @@ class Library:
         return parse_model(sink, self._over("model", variant(root, name), name), name, known)
 
     def _engine(self, sink: Sink, document: YamlDocument, name: str) -> Engine:
-        root = self._over("engine", document.root, name)
-        return parse_engine(sink, root, name, self.kinds)
+        """An engine that is used. What a shipped file says of kinds is checked by `errors`, not on every load."""
+        read = self._read_engine if self.shipped("engine", name) else self._whole_engine
+        return read(sink, document, name)
+
+    def _read_engine(self, sink: Sink, document: YamlDocument, name: str) -> Engine:
+        return parse_engine(sink, self._over("engine", document.root, name), name, self.kinds)
+
+    def _whole_engine(self, sink: Sink, document: YamlDocument, name: str) -> Engine:
+        engine = self._read_engine(sink, document, name)
+        check_kinds(sink, engine, self.kinds)
+        return engine
 
     def _check_default(self, sink: Sink, file_type: str, root: YamlTable, name: str) -> None:
         """Report a file that is the default beside another one (K014)."""

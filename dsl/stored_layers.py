@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from kvplan.dsl.model import Model
+from kvplan.dsl.schema.model import Model
 from kvplan.dsl.text.diagnostics import Diagnostic, ranges
 
 DECLARE = "correct `layers` of a cache; if these layers have no cache of their own, declare them with `no_cache`"

@@ -8,7 +8,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from kvplan.compiler.errors import BadInput
-from kvplan.dsl.schema.shapes import SENTENCE, Form, FormKeys, ListShape, ScalarShape, key
+from kvplan.dsl.schema.forms import Form, FormKeys, ListShape, key
+from kvplan.dsl.schema.shapes import SENTENCE, ScalarShape
 from kvplan.dsl.text.diagnostics import DslError, Sink
 from kvplan.dsl.text.source import SourceSpan
 from kvplan.dsl.text.yaml_reader import YamlScalar, read

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from random import Random
 
-from kvplan.dsl.model import FleetFile, PoissonTraffic, TraceTraffic
+from kvplan.dsl.schema.fleet import FleetFile, PoissonTraffic, Traffic
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError
 from kvplan.dsl.text.source import SourceSpan, shown
 
@@ -34,9 +34,7 @@ class Arrival:
 def arrivals_of(fleet: FleetFile) -> tuple[Arrival, ...]:
     """What arrives at a fleet, in order of time. Raises DslError (S032) for a bad line of a trace."""
     traffic = fleet.traffic
-    if isinstance(traffic, PoissonTraffic):
-        return drawn(traffic)
-    return traced(traffic)
+    return drawn(traffic.poisson) if traffic.poisson else traced(traffic)
 
 
 def drawn(traffic: PoissonTraffic) -> tuple[Arrival, ...]:
@@ -49,9 +47,9 @@ def drawn(traffic: PoissonTraffic) -> tuple[Arrival, ...]:
     return tuple(found)
 
 
-def traced(traffic: TraceTraffic) -> tuple[Arrival, ...]:
+def traced(traffic: Traffic) -> tuple[Arrival, ...]:
     """The arrivals of a trace, from 0 on. Raises DslError (S032)."""
-    path = Path(traffic.path)
+    path = Path(traffic.trace)
     with path.open(encoding="utf-8", errors="replace") as file:
         found = list(islice(_lines(file, shown(path)), traffic.first))
     begin = found[0].at if found else 0.0

@@ -10,7 +10,8 @@ from kvplan.compiler.errors import CompileError, Refused
 from kvplan.compiler.options import DIRECT, MACHINE
 from kvplan.compiler.side.text import sides
 from kvplan.dsl.library import Library
-from kvplan.dsl.model import FleetCandidate, FleetFile, MachineProfile
+from kvplan.dsl.schema.fleet import FleetCandidate, FleetFile
+from kvplan.dsl.schema.machine import MachineProfile
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError
 from kvplan.plan.types import Plan, Side
 from kvplan.runtime.transfer.limits import Limits
@@ -61,15 +62,15 @@ def simulated_pair(library: Library, fleet: FleetFile, pair: FleetCandidate, pro
     except CompileError as error:
         raise _placed(error, pair) from error
     return SimulatedPair(
-        prefill=pair.prefill_engines,
-        decode=pair.decode_engines,
+        prefill=pair.engines.prefill,
+        decode=pair.engines.decode,
         prefill_block=block_of(made.plan.prefill),
         decode_block=block_of(made.plan.decode),
         loads=loads_of(made.plan, profile, pair.mode),
         mode=pair.mode,
         pieces=_layers(made.plan) if pair.layer_by_layer else 1,
         router=fleet.router,
-        limits=Limits(**fleet.limits),
+        limits=Limits(**fleet.limits.given_values),
         cores=fleet.cores,
         profile=profile,
     )

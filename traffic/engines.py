@@ -7,7 +7,8 @@ from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kvplan.dsl.model import MachineProfile, Rails
+from kvplan.dsl.schema.fleet import Rails
+from kvplan.dsl.schema.machine import MachineProfile
 from kvplan.runtime.transfer.executor import SMALL, TOGETHER
 from kvplan.runtime.transfer.limits import AdmissionQueue, Limits
 from kvplan.traffic.block_pool import BlockPool

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from kvplan.compiler.cost.links import LinkLoad, link_loads
-from kvplan.dsl.model import MachineProfile
+from kvplan.dsl.schema.machine import MachineProfile
 from kvplan.plan.types import Plan
 
 # Lengths that are counted span by span; between two of them, and beyond the last, loads grow along a line.

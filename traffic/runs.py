@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import nan
 
-from kvplan.dsl.model import DecodeFigures, MachineProfile, PrefillFigures
+from kvplan.dsl.schema.fleet import DecodeFigures, PrefillFigures
+from kvplan.dsl.schema.machine import MachineProfile
 from kvplan.runtime.transfer.limits import Limits
 from kvplan.traffic.loads import TransferLoads
 

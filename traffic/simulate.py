@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import count
 
-from kvplan.dsl.model import DecodeFigures, PrefillFigures
+from kvplan.dsl.schema.fleet import DecodeFigures, PrefillFigures
 from kvplan.traffic.arrivals import HASHED, Arrival
 from kvplan.traffic.block_pool import BlockPool
 from kvplan.traffic.engines import PostingWorker, SharedMachine, SimulatedEngine, Steps, rails_of

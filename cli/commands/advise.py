@@ -18,8 +18,8 @@ from kvplan.cli.terminal import fitted, say, table, width
 from kvplan.compiler.cost.cost import TOKENS
 from kvplan.compiler.explain.advise import Advice, AdvisedPair, SettingChange, Sides, advise, worth
 from kvplan.compiler.options import AUTO, DIRECT
-from kvplan.dsl.model import MachineProfile
 from kvplan.dsl.named import library
+from kvplan.dsl.schema.machine import MachineProfile
 
 LEGEND = (
     "time is that of the slowest decode worker; descriptors and bytes are those of all workers;",

@@ -24,8 +24,8 @@ from kvplan.dsl.files.deployment import parse_deployment
 from kvplan.dsl.files.documents import identify, open_document
 from kvplan.dsl.files.folders import folder_files
 from kvplan.dsl.library import Library, check, doubts, layers_of, load_good
-from kvplan.dsl.model import Deployment, PlanSpec
 from kvplan.dsl.named import is_path, names_of
+from kvplan.dsl.schema.deployment import Deployment, PlanSpec
 from kvplan.dsl.schema.fields import guarded
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, ordered, render
 from kvplan.dsl.text.source import SourceSpan
@@ -111,7 +111,7 @@ def _deployment(library: Library, path: Path) -> Deployment | None:
 
 def _check(library: Library, spec: PlanSpec) -> Iterator[Diagnostic]:
     for name, value in spec.options.items():
-        place = spec.places["value" if name in (*OPTIONS, MACHINE) else "option", name]
+        place = (value if name in (*OPTIONS, MACHINE) else name).span
         # A machine is one beside a strategy; what is wrong with that is said at its own place.
         beside = spec.options.get("strategy") if name == MACHINE else None
         given = {name: value} if beside not in OPTIONS["strategy"] else {name: value, "strategy": str(beside)}
@@ -123,11 +123,10 @@ def _check(library: Library, spec: PlanSpec) -> Iterator[Diagnostic]:
     sink = Sink()
     models = [model for name in known if (model := guarded(sink, partial(library.model, name)))]
     yield from sink.errors
-    for role, texts in (("prefill", spec.prefill), ("decode", spec.decode)):
-        for text in texts:
-            yield from _said(partial(check_pool, text), spec.places[role, text])
-            for model, one in product(models, sides_of(text)):
-                yield from _said(partial(bind, library, model, one), spec.places[role, text])
+    for text in (*spec.prefill, *spec.decode):
+        yield from _said(partial(check_pool, text), text.span)
+        for model, one in product(models, sides_of(text)):
+            yield from _said(partial(bind, library, model, one), text.span)
 
 
 def _said(run: Callable[[], object], place: SourceSpan) -> Iterator[Diagnostic]:

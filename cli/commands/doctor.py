@@ -28,9 +28,9 @@ from kvplan.doctor.start import EnginePlace, Step
 from kvplan.dsl.configs.new_model import NewModel, made
 from kvplan.dsl.configs.same_model import parsed
 from kvplan.dsl.library import Library, load
-from kvplan.dsl.model import Engine, Model
 from kvplan.dsl.named import library
-from kvplan.dsl.schema.engine import Serve
+from kvplan.dsl.schema.engine import Engine, Serve
+from kvplan.dsl.schema.model import Model
 from kvplan.dsl.text.diagnostics import DslError, listed, ranges
 from kvplan.dsl.text.source import SourceSpan, shown
 

@@ -23,7 +23,7 @@ from kvplan.review.rules import MEANINGS, RULES
 
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library
-    from kvplan.dsl.model import Model
+    from kvplan.dsl.schema.model import Model
 
 # The side of an engine that is asked for nothing.
 ONE = "tp=1"
@@ -102,7 +102,7 @@ def _described(what: str, layouts: tuple[Path, ...]) -> tuple[Library, str, str]
 
 def _unknown(known: Library, what: str) -> Exception:
     """A word that is nothing that can be explained (K008)."""
-    from kvplan.dsl.files.documents import ELSEWHERE
+    from kvplan.dsl.files.lazy import ELSEWHERE
     from kvplan.dsl.text.diagnostics import Diagnostic, DslError, nearest
     from kvplan.dsl.text.source import inline
 

@@ -11,8 +11,8 @@ from kvplan.cli.terminal import table, width
 if TYPE_CHECKING:
     from kvplan.dsl.lang.nodes import Expr, Storage
     from kvplan.dsl.library import Library
-    from kvplan.dsl.model import Engine, Kind, Param, TensorSpec
-    from kvplan.dsl.schema.engine import Probed
+    from kvplan.dsl.schema.engine import Engine, Probed
+    from kvplan.dsl.schema.kind import Kind, Param, TensorSpec
 
 Plain = Mapping[str, Any]
 TYPES = {"int": "a whole number", "dtype": "an element type", "name": "a word", "sizes": "a set of sizes"}
@@ -87,7 +87,7 @@ def _param(param: Param, doc_ref: str) -> Plain:
 
 def _derived(engine: Engine, name: str) -> Plain:
     said = engine.docs[name]
-    cases = [{"when": when, "is": value} for when, value in said.cases]
+    cases = [{"when": _flat(case.when), "is": _flat(case.value or case.otherwise)} for case in said.cases]
     value = {"cases": cases} if cases else {"is": _flat(engine.derive[name])}
     return {"doc": said.doc, "unit": said.unit, "fixed": said.fixed, **value, "doc-ref": said.doc_ref or engine.doc_ref}
 
@@ -114,8 +114,8 @@ def _storage(storage: Mapping[str, Storage]) -> Plain:
     return {name: parts.get("", parts) for name, parts in texts.items()}
 
 
-def _flat(expr: Expr) -> str:
-    return " ".join(expr.text.split())
+def _flat(expr: Expr | None) -> str:
+    return " ".join(expr.text.split()) if expr else ""
 
 
 def engine_text(said: Plain) -> str:

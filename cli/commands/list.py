@@ -12,8 +12,9 @@ import click
 from kvplan.cli.options import format_option, layouts_option
 from kvplan.cli.terminal import say
 from kvplan.dsl.configs.architectures import Architecture, architectures
+from kvplan.dsl.files.heads import FileHead
 from kvplan.dsl.library import Library, load
-from kvplan.dsl.model import Engine, Kind, MachineProfile, Model
+from kvplan.dsl.schema.engine import Engine
 from kvplan.dsl.text.diagnostics import DslError
 
 # A name, what it is called, and what is noted of it.
@@ -38,14 +39,12 @@ def command(words: tuple[str, ...], architecture: bool, layouts: tuple[Path, ...
         _list_architectures(words, form)
         return
     library = load((), layouts)
-    models = [
-        m for m in library.models.values() if _meant(words, m.name, m.title, *(c.kind for c in m.caches.values()))
-    ]
-    kinds = [kind for kind in library.kinds.values() if _meant(words, kind.name, kind.title)]
-    engines = [engine for engine in library.engines.values() if _meant(words, engine.name, engine.title)]
-    machines = [machine for machine in library.machines.values() if _meant(words, machine.name, machine.title)]
+    models, kinds, engines, machines = (
+        [head for head in library.heads(file_type) if _meant(words, head.name, head.title, *head.kinds)]
+        for file_type in ("model", "kind", "engine", "machine")
+    )
     if form == "json":
-        click.echo(json.dumps(_answer(models, kinds, engines, machines), indent=2))
+        click.echo(json.dumps(_answer(library, models, kinds, engines, machines), indent=2))
         return
     # A model's notes stand below it, unconfirmed numbers first.
     sections: dict[str, list[Entry]] = {
@@ -54,7 +53,7 @@ def command(words: tuple[str, ...], architecture: bool, layouts: tuple[Path, ...
         ],
         "kinds": [(kind.name, kind.title, []) for kind in kinds],
         "engines": [(engine.name, _engine(library, engine), []) for engine in engines],
-        "machines": [(machine.name, machine.title, [machine.says]) for machine in machines],
+        "machines": [(machine.name, machine.title, [library.machine(machine.name).says]) for machine in machines],
     }
     shown = [_section(heading, entries) for heading, entries in sections.items() if entries or not words]
     say("\n\n".join(shown) or f"nothing has {' and '.join(words)} in its name, title or kind")
@@ -85,12 +84,16 @@ def _meant(words: Sequence[str], *about: str) -> bool:
 
 
 def _answer(
-    models: Iterable[Model], kinds: Iterable[Kind], engines: Iterable[Engine], machines: Iterable[MachineProfile]
+    library: Library,
+    models: Iterable[FileHead],
+    kinds: Iterable[FileHead],
+    engines: Iterable[FileHead],
+    machines: Iterable[FileHead],
 ) -> dict[str, object]:
     return {
         "models": {model.name: model.title for model in models},
         "kinds": {kind.name: kind.title for kind in kinds},
-        "engines": {engine.name: _described(engine) for engine in engines},
+        "engines": {engine.name: _described(library.engine(engine.name)) for engine in engines},
         "machines": {machine.name: machine.title for machine in machines},
         "notes": {m.name: [{"about": about, "note": note} for about, note in m.notes] for m in models if m.notes},
     }
@@ -116,14 +119,14 @@ def _described(engine: Engine) -> dict[str, object]:
     }
 
 
-def _engine(library: Library, engine: Engine) -> str:
+def _engine(library: Library, engine: FileHead) -> str:
     """An engine's title, the releases that its file describes, and whether sides that name no engine run it."""
     try:
         default = library.default_engine
     except DslError:
         # Not exactly one file says so, which an error of a side will say.
         default = None
-    versions = f" ({engine.versions})" if engine.versions else ""
+    versions = f" ({engine.word('versions')})" if engine.word("versions") else ""
     return f"{engine.title}{versions}{', the default' if engine.name == default else ''}"
 
 

@@ -20,7 +20,8 @@ from kvplan.cli.terminal import say, width
 from kvplan.compiler.errors import Refused
 from kvplan.compiler.words import columns, many
 from kvplan.dsl.library import load
-from kvplan.dsl.model import FleetFile, MachineProfile
+from kvplan.dsl.schema.fleet import FleetFile
+from kvplan.dsl.schema.machine import MachineProfile
 from kvplan.traffic.arrivals import Arrival, arrivals_of
 from kvplan.traffic.candidates import pairs_of, simulated_pair
 from kvplan.traffic.figures import CandidateFigures, best_of, bound, figures_of, why

@@ -25,7 +25,8 @@ from kvplan.compiler.side.text import nearest, parse_side, whole
 from kvplan.dsl.files.conditions import meant
 from kvplan.dsl.lang.evaluate import filled, is_true
 from kvplan.dsl.lang.nodes import Expr
-from kvplan.dsl.model import Engine, Model
+from kvplan.dsl.schema.engine import Engine
+from kvplan.dsl.schema.model import Model
 
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library

@@ -17,9 +17,10 @@ from kvplan.dsl.lang.evaluate import evaluate, filled, is_true
 from kvplan.dsl.lang.functions import given_words
 from kvplan.dsl.lang.nodes import SizeSet, Storage, Value
 from kvplan.dsl.lang.storage import leaves
-from kvplan.dsl.model import Cache, Engine, Kind, TensorSpec
+from kvplan.dsl.schema.engine import Engine
 from kvplan.dsl.schema.fields import placeholders
-from kvplan.dsl.schema.kind import NeedsRule
+from kvplan.dsl.schema.kind import Kind, NeedsRule, TensorSpec
+from kvplan.dsl.schema.model import Cache
 from kvplan.dsl.text.diagnostics import listed
 from kvplan.plan.types import ALL
 from kvplan.plan.types import Needs as Needed

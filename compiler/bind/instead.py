@@ -12,7 +12,8 @@ from kvplan.compiler.side.options import Env, read_option, value_of
 from kvplan.dsl.lang.evaluate import filled
 from kvplan.dsl.lang.functions import given_words
 from kvplan.dsl.lang.nodes import Expr, Number, SizeSet, Text, Value
-from kvplan.dsl.model import Cache, Engine, Instead, Model
+from kvplan.dsl.schema.engine import Engine, Instead
+from kvplan.dsl.schema.model import Cache, Model
 
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library

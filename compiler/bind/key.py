@@ -10,7 +10,8 @@ from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.side.keys import SHARE
 from kvplan.compiler.side.options import Env
 from kvplan.dsl.lang.evaluate import evaluate, filled
-from kvplan.dsl.model import Engine, Param
+from kvplan.dsl.schema.engine import Engine
+from kvplan.dsl.schema.kind import Param
 from kvplan.dsl.text.diagnostics import as_written
 
 

@@ -11,7 +11,7 @@ from kvplan.compiler.side.keys import MEMORY
 from kvplan.compiler.side.options import Env
 from kvplan.compiler.side.text import nearest, unknown
 from kvplan.dsl.lang.evaluate import evaluate
-from kvplan.dsl.model import Engine
+from kvplan.dsl.schema.engine import Engine
 from kvplan.plan.types import MEMORIES
 
 

@@ -11,8 +11,8 @@ from kvplan.compiler.errors import BadInput, Refused
 from kvplan.compiler.side.options import Env
 from kvplan.compiler.side.text import nearest, whole
 from kvplan.dsl.lang.evaluate import evaluate, filled
-from kvplan.dsl.model import Engine, Model
-from kvplan.dsl.schema.engine import LAYERS
+from kvplan.dsl.schema.engine import LAYERS, Engine
+from kvplan.dsl.schema.model import Model
 
 PIPELINE = "pp"
 MOST_WORKERS = 4096

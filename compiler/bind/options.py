@@ -9,7 +9,9 @@ from kvplan.compiler.bind.mesh import mesh_sizes
 from kvplan.compiler.side.kernels import accepted, common
 from kvplan.compiler.side.options import Env, split_options
 from kvplan.dsl.lang.nodes import SizeSet
-from kvplan.dsl.model import Cache, Engine, Kind, Model, Param
+from kvplan.dsl.schema.engine import Engine
+from kvplan.dsl.schema.kind import Kind, Param
+from kvplan.dsl.schema.model import Cache, Model
 from kvplan.dsl.schema.names import KERNELS
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ def _kernels(library: Library, engine: Engine, model: Model, env: Env) -> SizeSe
     """The block sizes that the attention kernels of every cache accept. Raises Refused (C114, C118)."""
     kinds = {cache.name: library.kind(cache.kind) for cache in model.caches.values()}
     paged = [cache for cache in model.caches.values() if kinds[cache.name].store != "state"]
-    sets = {cache.name: _accepted(engine, kinds[cache.name], cache, env) for cache in paged}
+    sets = {str(cache.name): _accepted(engine, kinds[cache.name], cache, env) for cache in paged}
     return common(engine, sets or {"": accepted(engine, "default", {}, env)})
 
 

@@ -9,8 +9,8 @@ from kvplan.compiler.bound import BoundCache
 from kvplan.compiler.errors import Refused
 from kvplan.compiler.side.options import Env
 from kvplan.dsl.lang.evaluate import evaluate, filled
-from kvplan.dsl.model import Engine, Model
-from kvplan.dsl.schema.engine import Requirement
+from kvplan.dsl.schema.engine import Engine, Requirement
+from kvplan.dsl.schema.model import Model
 from kvplan.dsl.schema.names import MEASURED
 from kvplan.dsl.text.diagnostics import DslError, ranges
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kvplan.compiler.cost.cost import ends_of
 from kvplan.compiler.cost.profile import wire_us
 from kvplan.compiler.cost.strategy import by_strategy, costs
-from kvplan.dsl.model import MachineProfile
+from kvplan.dsl.schema.machine import MachineProfile
 from kvplan.plan.types import Plan
 
 

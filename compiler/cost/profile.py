@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 
-from kvplan.dsl.model import MachineProfile
+from kvplan.dsl.schema.machine import MachineProfile
 
 # Seconds without a transfer after which an engine is cold: the code and data that it needs have left the processor's
 # caches. Measured between engines alone it took 100 ms, beside others that move in turns 20; longer cost no more.
@@ -29,14 +28,14 @@ def cold_us(profile: MachineProfile, idle_us: float) -> float:
 
 def copy_us(profile: MachineProfile, size: int, together: int) -> float:
     """What a copy of `size` bytes takes of which `together` lie together: between the nearest that were measured."""
-    at = bisect_right(profile.copies, (together, math.inf))
+    at = bisect_right(profile.copies, together, key=lambda copy: copy.together)
     if at == 0:
         # No span takes less than the shortest that was measured.
-        low, slow = profile.copies[0]
-        return size / slow * low / together * 1e6
+        least = profile.copies[0]
+        return size / least.rate * least.together / together * 1e6
     if at == len(profile.copies):
-        return size / profile.copies[-1][1] * 1e6
-    (low, slow), (high, fast) = profile.copies[at - 1 : at + 1]
+        return size / profile.copies[-1].rate * 1e6
+    low, high = profile.copies[at - 1 : at + 1]
     # Time per byte falls as spans grow: what is fixed per span is shared out over its bytes.
-    share = (1 / together - 1 / high) / (1 / low - 1 / high)
-    return size * (share / slow + (1 - share) / fast) * 1e6
+    share = (1 / together - 1 / high.together) / (1 / low.together - 1 / high.together)
+    return size * (share / low.rate + (1 - share) / high.rate) * 1e6

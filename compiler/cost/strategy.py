@@ -26,7 +26,7 @@ from kvplan.compiler.cost.cost import (
 )
 from kvplan.compiler.cost.profile import copy_us, wire_us
 from kvplan.compiler.cost.ranges import DECODE, PREFILL, filled, touched
-from kvplan.dsl.model import MachineProfile
+from kvplan.dsl.schema.machine import MachineProfile
 from kvplan.dsl.text.grouped import grouped
 from kvplan.plan.spans import page_rows
 from kvplan.plan.stage import image, moved_bytes

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from kvplan.compiler.cost.cost import Moves, StagedMoves
 from kvplan.compiler.cost.profile import transfer_us, wire_us
-from kvplan.dsl.model import MachineProfile
+from kvplan.dsl.schema.machine import MachineProfile
 
 
 def by_stage(move: Moves, strategy: str) -> StagedMoves | None:

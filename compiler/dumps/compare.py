@@ -15,7 +15,7 @@ from kvplan.compiler.dumps.dump import Dump, DumpedLayer
 from kvplan.compiler.dumps.expected import BETWEEN_TOKENS, PAGE, ExpectedLayer, facts_of, pieces
 from kvplan.compiler.errors import BadInput
 from kvplan.compiler.side.keys import check_pool, side_keys
-from kvplan.dsl.model import Engine
+from kvplan.dsl.schema.engine import Engine
 from kvplan.dsl.text.grouped import grouped
 
 Match = tuple[DumpedLayer, ExpectedLayer]

@@ -8,12 +8,14 @@ from kvplan.compiler.bind.mesh import PIPELINE
 from kvplan.compiler.dumps.dump import Dump, DumpedLayer
 from kvplan.compiler.errors import BadInput
 from kvplan.dsl.configs.recognise import RecognisedModel, caches_of
+from kvplan.dsl.files.engine_kinds import dump_rules
 from kvplan.dsl.lang import dtypes
 from kvplan.dsl.lang.foreign_json import value as foreign
 from kvplan.dsl.lang.nodes import Expr
-from kvplan.dsl.model import DumpRules, Engine, Kind
 from kvplan.dsl.rules.answers import Answer, ForeignValues, ask, with_words
 from kvplan.dsl.rules.rule import RuleMatch, apply, first
+from kvplan.dsl.schema.engine import Engine
+from kvplan.dsl.schema.kind import Kind, Rule
 from kvplan.dsl.schema.model import MOST_LAYERS
 
 
@@ -24,11 +26,12 @@ def recognised(dump: Dump, engine: Engine, kinds: Mapping[str, Kind]) -> Recogni
     if (stages := dump.mesh.get(PIPELINE, 1)) > 1:
         said = f"the dump has the layers of one stage of {stages}, and a model has all"
         raise BadInput("D014", said, "print one with a pipeline of one stage")
-    every = [with_words(facts_of(dump, layer), engine.dump.words, lists=True) for layer in dump.layers]
+    every = [with_words(facts_of(dump, layer), engine.dump.words.items(), lists=True) for layer in dump.layers]
     count = max((layer.layer for layer in dump.layers), default=-1) + 1
     if not 1 <= count <= MOST_LAYERS:
         raise BadInput("D013", f"a dump of {count} layers makes no model", f"a model has 1 to {MOST_LAYERS}")
-    found = [_found(engine.dump, kinds, layer, facts) for layer, facts in zip(dump.layers, every, strict=True)]
+    rules = dump_rules(engine.dump, kinds)
+    found = [_found(rules, kinds, layer, facts) for layer, facts in zip(dump.layers, every, strict=True)]
     layers = Answer(count, "the last layers may store nothing; a dump cannot show them")
     heads = _most(engine.dump.query_heads, every)
     dtype = _dtype(engine.dump.dtype, every)
@@ -42,12 +45,12 @@ def facts_of(dump: Dump, layer: DumpedLayer) -> ForeignValues:
     return ForeignValues({**dump.mesh, **side, **{name: foreign(value) for name, value in layer.spec.items()}})
 
 
-def _found(rules: DumpRules, kinds: Mapping[str, Kind], layer: DumpedLayer, facts: ForeignValues) -> RuleMatch:
-    rule, said = first(rules.caches, facts)
+def _found(rules: Sequence[Rule], kinds: Mapping[str, Kind], layer: DumpedLayer, facts: ForeignValues) -> RuleMatch:
+    rule, said = first(rules, facts)
     if rule is None:
         shown = ", ".join(f"{name} {value}" for name, value in layer.spec.items() if isinstance(value, str | int))
         doubts = f"; {'; '.join(said)}" if said else ""
-        file = rules.caches[0].span.path if rules.caches else "the engine's file"
+        file = rules[0].span.path if rules else "the engine's file"
         help = f"add a rule for it to `dump` in {file}, with a kind that stores it (docs/from-cache.md)"
         raise BadInput("D012", f"no rule says what layer {layer.name!r} stores: {shown[:300]}{doubts}", help)
     params = kinds[rule.kind].params

@@ -8,7 +8,8 @@ from typing import Any
 from kvplan.dsl.lang.evaluate import evaluate
 from kvplan.dsl.lang.functions import given_words
 from kvplan.dsl.lang.nodes import Expr, SizeSet, Value
-from kvplan.dsl.model import Cache, Kind, KindVariant, Model, TensorSpec
+from kvplan.dsl.schema.kind import Kind, KindVariant, TensorSpec
+from kvplan.dsl.schema.model import Cache, Model
 from kvplan.dsl.stored_layers import stored_layers
 from kvplan.dsl.text.diagnostics import DslError
 

@@ -15,7 +15,7 @@ from kvplan.compiler.errors import ProofFailed, Refused
 
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library
-    from kvplan.dsl.model import Model
+    from kvplan.dsl.schema.model import Model
 
 Watched = Callable[[Sequence[tuple[str, str]]], Iterable[tuple[str, str]]]
 

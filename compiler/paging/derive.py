@@ -13,7 +13,7 @@ from kvplan.compiler.paging.pool import PagePool, PooledCache, pooled
 from kvplan.compiler.side.kernels import accepted, common
 from kvplan.compiler.side.options import Env, number, settle, value_of
 from kvplan.dsl.lang.nodes import Expr, SizeSet, Value
-from kvplan.dsl.model import Engine
+from kvplan.dsl.schema.engine import Engine
 from kvplan.dsl.text.diagnostics import DslError
 from kvplan.dsl.text.grouped import grouped
 

@@ -14,7 +14,7 @@ from kvplan.compiler.paging.packing import Layers, packed
 from kvplan.compiler.paging.pool import ONE, PACKED, PagePool
 from kvplan.compiler.side.text import nearest
 from kvplan.dsl.lang.storage import layers_inside
-from kvplan.dsl.model import GroupRules
+from kvplan.dsl.schema.engine import GroupRules
 from kvplan.dsl.text.grouped import grouped
 
 Bucket = tuple[BoundCache, ...]

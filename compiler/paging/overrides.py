@@ -16,7 +16,7 @@ from kvplan.compiler.paging.derive import DerivedValues, Over, RuleInputs, deriv
 from kvplan.compiler.placement.place import local_sizes, place
 from kvplan.compiler.side.text import whole
 from kvplan.dsl.lang.nodes import SizeSet, Value
-from kvplan.dsl.model import Engine
+from kvplan.dsl.schema.engine import Engine
 
 Bind = Callable[[Over], tuple[DerivedValues, BoundSide]]
 T = TypeVar("T")

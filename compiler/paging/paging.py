@@ -17,7 +17,7 @@ from kvplan.compiler.paging.rings import wrapped
 from kvplan.compiler.placement.place import check_chains, local_sizes
 from kvplan.compiler.side.options import Env, given_or_mended, number
 from kvplan.dsl.lang.evaluate import evaluate, filled
-from kvplan.dsl.model import Engine, GroupRules
+from kvplan.dsl.schema.engine import Engine, GroupRules
 
 NONE_GIVEN = Overrides({}, (), {})
 LEAST = {"page_size_padded": 0, "block_stride_alignment": 1}

@@ -10,7 +10,7 @@ from kvplan.compiler.bound import BoundCache, BoundSide
 from kvplan.compiler.errors import Refused
 from kvplan.compiler.side.options import Env, given_or_mended, number
 from kvplan.compiler.words import needed
-from kvplan.dsl.model import Engine
+from kvplan.dsl.schema.engine import Engine
 from kvplan.plan.needs import room
 
 WRAP = "wrap"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from kvplan.compiler.errors import BadInput
-from kvplan.dsl.model import Engine
+from kvplan.dsl.schema.engine import Engine
 from kvplan.dsl.text.diagnostics import listed
 
 if TYPE_CHECKING:

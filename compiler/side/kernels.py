@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from kvplan.compiler.errors import Refused
 from kvplan.compiler.side.options import Env, value_of
 from kvplan.dsl.lang.nodes import Expr, SizeSet
-from kvplan.dsl.model import Engine
+from kvplan.dsl.schema.engine import Engine
 
 
 def accepted(engine: Engine, kind: str, params: Mapping[str, Expr], env: Env) -> SizeSet:

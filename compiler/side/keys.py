@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from kvplan.compiler.errors import BadInput
 from kvplan.compiler.side.text import close, pairs, parse_side
 from kvplan.dsl.files.engines import spelled
-from kvplan.dsl.model import Engine
+from kvplan.dsl.schema.engine import Engine
 
 # Beside those of an engine. A pool has no place in a plan: only what follows copies through blocks asks for its size.
 POOL = "blocks"

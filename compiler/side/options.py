@@ -10,7 +10,7 @@ from kvplan.dsl.lang.dtypes import canonical
 from kvplan.dsl.lang.evaluate import evaluate
 from kvplan.dsl.lang.functions import given_words
 from kvplan.dsl.lang.nodes import Expr, SizeSet, Value
-from kvplan.dsl.model import Param
+from kvplan.dsl.schema.kind import Param
 
 Env = dict[str, Value | SizeSet]
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from kvplan.dsl.model import ConfigClass, ConfigClasses
+from kvplan.dsl.schema.config import ConfigClass, ConfigClasses
 
 TYPE = "model_type"
 NO_CLASS = ConfigClass()

@@ -14,9 +14,9 @@ from kvplan.dsl.configs.unread_keys import LAYER, RUN, families
 from kvplan.dsl.files.documents import open_document
 from kvplan.dsl.files.variants import variant
 from kvplan.dsl.lang.nodes import Expr
-from kvplan.dsl.model import ConfigRules
 from kvplan.dsl.rules.answers import ForeignValues, with_words
 from kvplan.dsl.rules.rule import over
+from kvplan.dsl.schema.config import ConfigRules
 from kvplan.dsl.text.yaml_reader import Named, Tree, YamlList, YamlScalar, YamlTable
 
 if TYPE_CHECKING:

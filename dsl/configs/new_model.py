@@ -15,8 +15,8 @@ from kvplan.dsl.configs.recognise import RecognisedModel, recognise
 from kvplan.dsl.configs.same_model import parsed, twins
 from kvplan.dsl.configs.write_model import ModelHead, doubts, grave, model_text
 from kvplan.dsl.lang.foreign_json import parse_foreign
-from kvplan.dsl.model import ConfigRules
 from kvplan.dsl.rules.answers import ForeignValues
+from kvplan.dsl.schema.config import ConfigRules
 from kvplan.dsl.text.diagnostics import fault, listed
 from kvplan.dsl.text.source import SourceSpan, shown
 

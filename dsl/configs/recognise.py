@@ -15,9 +15,10 @@ from kvplan.dsl.configs.naming import numbered
 from kvplan.dsl.configs.numbers import CORRECT, COUNT, dtype_of, heads_of, layers_of, runs_of
 from kvplan.dsl.configs.remarks import LayerRemarks, remarks_of
 from kvplan.dsl.configs.unread_keys import LAYER, RUN, like, unread
-from kvplan.dsl.model import ConfigRules, Kind, Rule
 from kvplan.dsl.rules.answers import Answer, ForeignValues, shortened
 from kvplan.dsl.rules.rule import RuleMatch, apply, judged
+from kvplan.dsl.schema.config import ConfigRules
+from kvplan.dsl.schema.kind import Kind, Rule
 from kvplan.dsl.text.diagnostics import fault, listed
 from kvplan.dsl.text.grouped import grouped
 from kvplan.dsl.text.source import SourceSpan

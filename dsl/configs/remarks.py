@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from kvplan.dsl.lang.evaluate import filled
 from kvplan.dsl.lang.nodes import Expr
 from kvplan.dsl.rules.answers import ForeignValues, ask
-from kvplan.dsl.schema.model import RemarkRule
+from kvplan.dsl.schema.config import RemarkRule
 from kvplan.dsl.text.diagnostics import listed, ranges
 
 

@@ -10,8 +10,8 @@ from kvplan.dsl.configs.numbers import CORRECT
 from kvplan.dsl.files.models import ModelReferences, parse_model
 from kvplan.dsl.lang.evaluate import evaluate
 from kvplan.dsl.lang.functions import given_words
-from kvplan.dsl.model import Cache, Kind, Model
-from kvplan.dsl.schema.model import CHECKPOINT
+from kvplan.dsl.schema.kind import Kind
+from kvplan.dsl.schema.model import CHECKPOINT, Cache, Model
 from kvplan.dsl.text.diagnostics import DslError, Sink, fault
 from kvplan.dsl.text.source import SourceSpan
 from kvplan.dsl.text.yaml_reader import read_text

@@ -9,7 +9,8 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from kvplan.dsl.lang.nodes import Expr, Node, Text, parts
-from kvplan.dsl.model import ConfigRules, Rule
+from kvplan.dsl.schema.config import ConfigRules
+from kvplan.dsl.schema.kind import Rule
 
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from kvplan.dsl.configs.recognise import RecognisedCache, RecognisedModel
 from kvplan.dsl.lang.nodes import Name, Number
-from kvplan.dsl.model import Param
 from kvplan.dsl.rules.answers import Answer
+from kvplan.dsl.schema.kind import Param
 
 WIDTH = 120
 PERIODS = range(2, 17)

@@ -1,4 +1,4 @@
 """Readers of layout files: kinds, engines, models, deployments.
 
-In: a tree of `text.yaml_reader`. Out: the values of `dsl.model`. Start with `fields.py`, then `kinds.py`.
+In: a tree of `text.yaml_reader`. Out: the forms of `schema`, checked and filled. Start with `kinds.py`.
 """

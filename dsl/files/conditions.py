@@ -9,8 +9,8 @@ from functools import partial
 from kvplan.dsl.lang import dtypes
 from kvplan.dsl.lang.evaluate import evaluate, is_true
 from kvplan.dsl.lang.nodes import Binary, Call, Choice, Expr, Name, Node, Number, Text, Unary, parts, used
-from kvplan.dsl.model import Param
 from kvplan.dsl.schema.fields import guarded
+from kvplan.dsl.schema.kind import Param
 from kvplan.dsl.text.diagnostics import Sink, nearest_or_all
 
 # What may be done with a word: anything else is for numbers.

@@ -7,17 +7,19 @@ from pathlib import Path
 
 from kvplan.dsl.files.documents import path_of
 from kvplan.dsl.lang.foreign_json import parse_foreign
-from kvplan.dsl.model import ConfigClass, ConfigClasses
+from kvplan.dsl.schema.config import ConfigClass, ConfigClasses
 from kvplan.dsl.schema.fields import guarded
+from kvplan.dsl.schema.shapes import SCALAR
 from kvplan.dsl.text.diagnostics import Sink
-from kvplan.dsl.text.yaml_reader import Tree, YamlScalar
+from kvplan.dsl.text.yaml_reader import Tree
 
 
 def read_classes(sink: Sink, tree: Tree | None) -> ConfigClasses:
     """The classes of the file that a config file names, none where it names none. Reports Y012, F001."""
-    if not isinstance(tree, YamlScalar):
+    file = SCALAR.read(sink, tree, "classes")
+    if file is None:
         return ConfigClasses()
-    path = path_of(sink, tree, "config")
+    path = path_of(sink, file, "config")
     found = guarded(sink, lambda: parse_foreign(Path(path).read_bytes(), path)) if Path(path).is_file() else None
     if found is None:
         return ConfigClasses()

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TypeVar
 
+from kvplan.dsl.files.lazy import ELSEWHERE
 from kvplan.dsl.schema.fields import guarded
 from kvplan.dsl.schema.model import FAMILY
-from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, fault, listed, nearest
-from kvplan.dsl.text.source import inline, shown
+from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, listed, nearest
+from kvplan.dsl.text.source import shown
 from kvplan.dsl.text.yaml_reader import FileState, YamlDocument, YamlEntry, YamlScalar, YamlTable, read_cached
 
 # The first of these that a file has as a key says what it is: a fleet has a model and a machine, a model a config.
 FILE_TYPES = ("fleet", "kind", "engine", "model", "deployment", "machine", "config")
 VERSION = "1"
-ELSEWHERE = "`kvplan list` has all; files of your own are found with --layouts DIR"
 T = TypeVar("T")
 
 
@@ -133,34 +133,3 @@ def names_in(path: Path) -> tuple[str, ...]:
     # Plain texts: what engines tell each other of models is sent, which no text that knows its place can be.
     names = (str(entry.key) for entry in entries if isinstance(entry.value, YamlTable))
     return tuple(name for name in names if not name.startswith("-")) or (path.stem,)
-
-
-class LazyFiles(Mapping[str, T], Generic[T]):
-    """Files of one type by name, each parsed when it is first asked for. Asking raises DslError for a bad file."""
-
-    def __init__(self, file_type: str, paths: Mapping[str, Path], parse: Callable[[str], T]) -> None:
-        self.file_type, self.paths, self._parse = file_type, paths, parse
-        self._parsed: dict[str, T] = {}
-
-    def __getitem__(self, name: str) -> T:
-        if name not in self._parsed:
-            if name not in self.paths:
-                raise KeyError(name)
-            self._parsed[name] = self._parse(str(name))
-        return self._parsed[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.paths
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(sorted(self.paths))
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def find(self, name: str) -> T:
-        """The value of `name`. Raises DslError (K008) with the nearest name."""
-        if name in self.paths:
-            return self[name]
-        help = nearest(name, self.paths) or ELSEWHERE
-        raise fault("K008", f"unknown {self.file_type} '{name}'", inline(name, "<argument>"), help=help)

@@ -12,17 +12,29 @@ from kvplan.dsl.lang import dtypes
 from kvplan.dsl.lang.expr import parse_expr
 from kvplan.dsl.lang.functions import given_words
 from kvplan.dsl.lang.nodes import Expr
-from kvplan.dsl.model import Kind, KindVariant, Param, TensorSpec
+from kvplan.dsl.lang.storage import Fragment
 from kvplan.dsl.rules.params import check_defaults, check_dtype, read_params
 from kvplan.dsl.rules.rule import parse_rules
 from kvplan.dsl.schema.fields import KEYWORDS, check_names, check_sentence, guarded, worded
-from kvplan.dsl.schema.kind import KIND, LENGTH, KindDoubt, KindKeys, KindVariantKeys, TensorKeys
+from kvplan.dsl.schema.kind import (
+    AXES,
+    FRAGMENTS,
+    KIND,
+    LENGTH,
+    SPLIT,
+    STORAGES,
+    VARIANTS,
+    Kind,
+    KindDoubt,
+    KindVariant,
+    Param,
+    TensorSpec,
+)
 from kvplan.dsl.schema.shapes import EXPRESSION
 from kvplan.dsl.text.diagnostics import Sink, listed, nearest, nearest_or_all
-from kvplan.dsl.text.yaml_reader import Tree, YamlScalar, YamlTable
+from kvplan.dsl.text.yaml_reader import Named, Tree, YamlScalar, YamlTable
 
 TOKEN = "~"
-CONTEXT = "context"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,39 +48,50 @@ class RecordScope:
     mesh: Collection[str]
 
 
+@dataclass(frozen=True, slots=True)
+class WrittenRecord:
+    """The tensors and fragments of a kind or of a variant; fragments and storage expressions as they are written."""
+
+    tensors: Mapping[str, TensorSpec]
+    texts: Named[YamlScalar]
+    fragments: Mapping[str, Fragment]
+    storage: Named[Tree]
+
+
 def parse_kind(sink: Sink, root: YamlTable, name: str, outer: Iterable[str], mesh: Collection[str]) -> Kind:
     """A kind, with every error in the sink. `outer` are the names that expressions may use besides parameters, `mesh`
     the mesh axes that some engine has."""
-    keys = KIND.read(sink, root)
-    params = read_params(sink, keys.params)
+    kind = KIND.read(sink, root)
+    params = read_params(sink, kind.params)
     known = {*params, *given_words(params).values(), *outer}
     check_defaults(sink, params, known)
-    check_tokens(sink, keys.store, "the kind", keys.given)
-    check_ring(sink, keys.store, keys.given)
-    check_names(sink, keys.ring, known, "a number of tokens is expected")
-    needs, scope = parse_needs(sink, keys.needs, known), RecordScope(keys.store, known, keys.split, mesh)
-    tensors, fragments = _tensors(sink, keys.tensors, scope), read_fragments(sink, keys.fragments, keys.tensors)
-    for doubt in keys.doubts:
+    check_tokens(sink, kind.store, "the kind", kind.given)
+    check_ring(sink, kind.store, kind.given)
+    check_names(sink, kind.ring, known, "a number of tokens is expected")
+    _check_length(sink, kind.word("length"))
+    for doubt in kind.doubts:
         _check_doubt(sink, doubt, params, known)
-    return Kind(
+    needs, scope = parse_needs(sink, kind.written("needs"), known), RecordScope(kind.store, known, kind.split, mesh)
+    base = _record(sink, kind, scope)
+    variants = VARIANTS.read(sink, kind.written("variants"), "variants")
+    return replace(
+        kind,
         name=name,
-        title=keys.title,
-        doc=keys.doc,
         params=params,
-        store=keys.store,
-        tensors=tensors,
-        storage=read_storages(sink, keys.storage, tensors, known, fragments),
-        span=root.span,
+        tensors=base.tensors,
+        storage=read_storages(sink, base.storage, base.tensors, known, base.fragments),
         needs=needs if needs and needs.limits else None,
-        length=_length(sink, keys.length),
-        ring=keys.ring,
-        match=parse_rules(sink, keys.match, "match", lambda _: params, name),
-        fragments=fragments,
-        variants=tuple(_variant(sink, variant, own, keys, scope) for variant, own in keys.variants.items()),
-        doc_ref=keys.doc_ref,
-        legend=keys.legend,
-        doubts=keys.doubts,
+        match=parse_rules(sink, kind.written("match"), "match", lambda _: params, name),
+        fragments=base.fragments,
+        variants=tuple(_variant(sink, variant, own, base, scope) for variant, own in variants.items()),
     )
+
+
+def _record(sink: Sink, keys: Kind | KindVariant, scope: RecordScope) -> WrittenRecord:
+    texts = FRAGMENTS.read(sink, keys.written("fragments"), "fragments")
+    storage = STORAGES.read(sink, keys.written("storage"), "storage")
+    tensors = _tensors(sink, keys.tensors, scope)
+    return WrittenRecord(tensors, texts, read_fragments(sink, texts, keys.tensors), storage)
 
 
 def _check_doubt(sink: Sink, keys: KindDoubt, params: Mapping[str, Param], known: set[str]) -> None:
@@ -78,29 +101,30 @@ def _check_doubt(sink: Sink, keys: KindDoubt, params: Mapping[str, Param], known
         sink.add("K008", f"unknown parameter '{keys.of}'", keys.of.span, help=nearest(keys.of, params))
 
 
-def _variant(sink: Sink, name: YamlScalar, own: KindVariantKeys, base: KindKeys, scope: RecordScope) -> KindVariant:
+def _variant(
+    sink: Sink, name: YamlScalar, variant: KindVariant, base: WrittenRecord, scope: RecordScope
+) -> KindVariant:
     """A record of a kind: its fragments and storage expressions laid over the kind's (K008 where none fits)."""
-    check_names(sink, own.when, scope.known)
-    tensors = _tensors(sink, own.tensors, scope)
-    fragments = {**read_fragments(Sink(), base.fragments, ()), **read_fragments(sink, own.fragments, own.tensors)}
+    check_names(sink, variant.when, scope.known)
+    own = _record(sink, variant, scope)
+    fragments = {**read_fragments(Sink(), base.texts, ()), **own.fragments}
     inherited = {storage: tree for storage, tree in base.storage.items() if storage not in own.storage}
-    lenient = Inherited({*inherited}, {*base.tensors} - {*tensors})
-    storage = read_storages(sink, {**inherited, **own.storage}, tensors, scope.known, fragments, lenient)
-    if tensors and not storage:
-        help = f"give it a fragment or a storage expression with a place for {listed([*tensors], 'and')}"
+    lenient = Inherited({*inherited}, {*base.tensors} - {*own.tensors})
+    storage = read_storages(sink, {**inherited, **own.storage}, own.tensors, scope.known, fragments, lenient)
+    if own.tensors and not storage:
+        help = f"give it a fragment or a storage expression with a place for {listed([*own.tensors], 'and')}"
         sink.add("K008", f"no storage has a place for the tensors of variant '{name}'", name.span, help=help)
-    return KindVariant(name, own.when, own.doc, own.doc_ref, tensors, storage)
+    return replace(variant, name=name, tensors=own.tensors, storage=storage, fragments=fragments)
 
 
-def _length(sink: Sink, name: YamlScalar | None) -> str:
-    """The name of the range of tokens that a request gives for such caches (K009)."""
+def _check_length(sink: Sink, name: YamlScalar | None) -> None:
+    """Report what cannot be the name of the range of tokens that a request gives for such caches (K009)."""
     if name is not None and (not re.fullmatch(LENGTH, name) or name in KEYWORDS):
         help = "lower case letters, digits and _; no word of expressions"
         sink.add("K009", f"'{name}' cannot be the name of a length", name.span, help=help)
-    return name or CONTEXT
 
 
-def _tensors(sink: Sink, given: Mapping[YamlScalar, TensorKeys], scope: RecordScope) -> dict[str, TensorSpec]:
+def _tensors(sink: Sink, given: Mapping[YamlScalar, TensorSpec], scope: RecordScope) -> dict[str, TensorSpec]:
     """Tensors by name, the kind's split added; a tensor's own comes first."""
     good = {name: tensor for name, tensor in given.items() if _is_free(sink, name, "tensor")}
     tensors = {name: _tensor(sink, name, tensor, scope) for name, tensor in good.items()}
@@ -117,29 +141,24 @@ def _is_free(sink: Sink, name: YamlScalar, what: str) -> bool:
     return name not in RESERVED
 
 
-def _tensor(sink: Sink, name: YamlScalar, keys: TensorKeys, scope: RecordScope) -> TensorSpec:
+def _tensor(sink: Sink, name: YamlScalar, keys: TensorSpec, scope: RecordScope) -> TensorSpec:
     axes, tokens_per_row = _axes(sink, name, keys, scope.store)
     dtype = worded(keys.dtype, {word: dtypes.canonical(word) for word in dtypes.NAMES})
     for expr in (*(extent for _, extent in axes), tokens_per_row, keys.when):
         check_names(sink, expr, scope.known)
     check_dtype(sink, dtype, scope.known)
-    return TensorSpec(
-        name=name,
-        axes=axes,
-        dtype=dtype or parse_expr("'u8'"),
-        split=_split(sink, keys.split, dict(axes), f"tensor {name} does not have", scope.mesh),
-        tokens_per_row=tokens_per_row,
-        when=keys.when,
-    )
+    own = SPLIT.read(sink, keys.written("split"), "split")
+    split = _split(sink, own, dict(axes), f"tensor {name} does not have", scope.mesh)
+    return replace(keys, name=name, axes=axes, dtype=dtype or keys.dtype, split=split, tokens_per_row=tokens_per_row)
 
 
 def _axes(
-    sink: Sink, tensor: str, keys: TensorKeys, store: str
+    sink: Sink, tensor: str, keys: TensorSpec, store: str
 ) -> tuple[tuple[tuple[str, Expr | None], ...], Expr | None]:
     """Axes with extents in order, and the tokens of a row of the token axis."""
     axes: list[tuple[str, Expr | None]] = []
     tokens_per_row, token = None, None
-    for name, extent in keys.axes.items():
+    for name, extent in AXES.read(sink, keys.written("axes"), "axes").items():
         if not _is_free(sink, name, "axis"):
             continue
         if not (isinstance(extent, YamlScalar) and extent.startswith(TOKEN)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from kvplan.dsl.files.conditions import OptionWords, check_condition
@@ -13,11 +13,11 @@ from kvplan.dsl.files.static_check import check_worth
 from kvplan.dsl.files.variants import notes
 from kvplan.dsl.lang.evaluate import evaluate
 from kvplan.dsl.lang.nodes import Expr, Value
-from kvplan.dsl.model import Cache, Kind, Model, Param
 from kvplan.dsl.rules.params import check_value, checked
 from kvplan.dsl.rules.rule import parse_own
 from kvplan.dsl.schema.fields import check_names, entries, guarded, shown
-from kvplan.dsl.schema.model import CACHE, MODEL
+from kvplan.dsl.schema.kind import Kind, Param
+from kvplan.dsl.schema.model import CACHE, CACHES, MODEL, Cache, Model
 from kvplan.dsl.schema.names import WORDS
 from kvplan.dsl.schema.shapes import EXPRESSION, NameShape, WholeShape
 from kvplan.dsl.text.diagnostics import Sink, close, ranges
@@ -55,36 +55,30 @@ def parse_model(sink: Sink, root: YamlTable, name: str, known: ModelReferences) 
     for engine in keys.sides:
         is_known(sink, "engine", engine, known.engines)
     # An invalid number of drafts still means that there are some.
-    drafts = keys.drafts if keys.drafts is not None else int("drafts" in keys.given)
+    drafts = keys.drafts or int(keys.given.get("drafts", "0") != "0")
     values: dict[str, Value | None] = {
-        "dtype": keys.dtype,
+        "dtype": keys.dtype or None,
         "query_heads": keys.query_heads,
         "architecture": keys.checkpoint.architecture or None,
         "model_type": keys.checkpoint.model_type or None,
     }
-    around = ModelContext(
-        layers=keys.layers or 0,
-        drafts=drafts,
-        values={word: value for word, value in values.items() if value is not None},
-        caches=tuple(keys.caches),
-    )
-    read = {cache: _cache(sink, cache, tree, around, known) for cache, tree in keys.caches.items()}
+    trees = CACHES.read(sink, keys.written("caches"), "caches")
+    stored = {word: value for word, value in values.items() if value is not None}
+    around = ModelContext(layers=keys.layers, drafts=drafts, values=stored, caches=tuple(trees))
+    read = {cache: _cache(sink, cache, tree, around, known) for cache, tree in trees.items()}
     caches = {name: cache for name, cache in read.items() if cache is not None}
-    no_cache = parse_layers(sink, keys.no_cache, around.layers, drafts)
-    _check_bare(sink, keys.no_cache, no_cache, caches)
-    return Model(
+    no_cache = parse_layers(sink, keys.written("no_cache"), keys.layers, drafts)
+    _check_bare(sink, keys.written("no_cache"), no_cache, caches)
+    config = parse_own(sink, keys.written("config"), lambda kind: kinds[kind].params if kind in kinds else None)
+    return replace(
+        keys,
         name=name,
-        title=keys.title,
-        doc_ref=keys.doc_ref,
-        layers=around.layers,
-        values=around.values,
+        values=stored,
         caches=caches,
         drafts=drafts,
         notes=tuple(notes(root)),
-        sides=keys.sides,
         no_cache=no_cache,
-        doubts={doubt: doubt.span for doubt in keys.doubts},
-        config=parse_own(sink, keys.config, lambda kind: kinds[kind].params if kind in kinds else None),
+        config=config,
     )
 
 
@@ -95,23 +89,15 @@ def _cache(sink: Sink, name: YamlScalar, tree: Tree, around: ModelContext, known
     required = [param.name for param in kind.params.values() if param.default is None]
     keys = CACHE.read(sink, tree, f"cache '{name}' of kind '{kind.name}'", kind.params, required)
     check_tokens(sink, kind.store, f"kind '{kind.name}'", keys.given)
-    needs = parse_needs(sink, keys.needs, {*kind.params, *known.outer})
+    needs = parse_needs(sink, keys.written("needs"), {*kind.params, *known.outer})
     given = [(param, keys.given[param.name]) for param in kind.params.values() if param.name in keys.given]
     params = {param.name: _param(sink, param, value, around) for param, value in given}
     good = {param: expr for param, expr in params.items() if expr is not None}
     check_worth(sink, kind, good, around.values, name.span, needs)
     check_names(sink, keys.when, known.outer)
     check_condition(sink, keys.when, known.option_words)
-    return Cache(
-        name=name,
-        kind=kind.name,
-        layers=parse_layers(sink, keys.layers, around.layers, around.drafts),
-        params=good,
-        span=name.span,
-        optional=keys.optional,
-        needs=needs,
-        when=keys.when,
-    )
+    layers = parse_layers(sink, keys.written("layers"), around.layers, around.drafts)
+    return replace(keys, name=name, kind=kind.name, layers=layers, params=good, needs=needs)
 
 
 def _check_bare(sink: Sink, tree: Tree | None, declared: tuple[int, ...], caches: Mapping[str, Cache]) -> None:

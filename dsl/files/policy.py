@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kvplan.dsl.lang.nodes import Expr
-from kvplan.dsl.model import GroupRules, Param
-from kvplan.dsl.schema.engine import GroupsKeys, MeshRules
+from kvplan.dsl.schema.engine import MeshRules
 from kvplan.dsl.schema.fields import check_names, check_sentence, placeholders
-from kvplan.dsl.schema.shapes import Form, FormKeys, WordShape
+from kvplan.dsl.schema.forms import Form, FormKeys
+from kvplan.dsl.schema.kind import Param
+from kvplan.dsl.schema.shapes import WordShape
 from kvplan.dsl.text.diagnostics import Sink, listed, nearest
 from kvplan.dsl.text.yaml_reader import YamlScalar
 
@@ -37,30 +37,6 @@ def _check_option(
     elif bad := [value for value in options[name].values if value not in allowed]:
         quoted = listed([f"'{value}'" for value in bad])
         sink.add("K010", f"{what} cannot be {quoted}, which option '{name}' may be", tree.span, help=help)
-
-
-def read_groups(sink: Sink, keys: GroupsKeys, page: Mapping[str, Expr]) -> GroupRules:
-    return GroupRules(
-        form=keys.form,
-        assign=keys.assign,
-        overlay=keys.overlay,
-        stretch=_fraction(sink, keys.stretch),
-        block=keys.block,
-        page=page,
-        inside=keys.inside,
-        rigid=keys.rigid,
-    )
-
-
-def _fraction(sink: Sink, given: YamlScalar | None) -> tuple[int, int]:
-    """A fraction from 1 up, as numerator and denominator (K013)."""
-    if given is None:
-        return 1, 1
-    over, _, under = given.partition("/")
-    if over.isdecimal() and (under or "1").isdecimal() and int(under or 1) and int(over) >= int(under or 1):
-        return int(over), int(under or 1)
-    sink.add("K013", f"stretch must be a fraction from 1, not '{given}'", given.span, help="write it as 3/2")
-    return 1, 1
 
 
 def check_mesh(sink: Sink, mesh: MeshRules, known: Iterable[str]) -> None:

@@ -11,9 +11,10 @@ from kvplan.dsl.files.needs import at_once
 from kvplan.dsl.lang.evaluate import evaluate, filled, in_play, is_true
 from kvplan.dsl.lang.functions import given_words
 from kvplan.dsl.lang.nodes import Expr, Name, SizeSet, Value
-from kvplan.dsl.model import Cache, Engine, Kind, TensorSpec
+from kvplan.dsl.schema.engine import Engine
 from kvplan.dsl.schema.fields import guarded
-from kvplan.dsl.schema.kind import NeedsRule
+from kvplan.dsl.schema.kind import Kind, NeedsRule, TensorSpec
+from kvplan.dsl.schema.model import Cache
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink
 from kvplan.dsl.text.source import SourceSpan
 

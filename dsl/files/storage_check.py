@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from kvplan.dsl.lang.nodes import Align, Axis, Expr, Item, Leaf, Pad, Repeat, Storage
-from kvplan.dsl.model import TensorSpec
 from kvplan.dsl.schema.fields import check_names
+from kvplan.dsl.schema.kind import TensorSpec
 from kvplan.dsl.text.diagnostics import Sink, close, listed, nearest
 from kvplan.dsl.text.grouped import grouped
 from kvplan.dsl.text.source import SourceSpan

@@ -9,9 +9,8 @@ from functools import partial
 from kvplan.dsl.files.storage_check import check_storage
 from kvplan.dsl.lang.nodes import Item, Storage
 from kvplan.dsl.lang.storage import Fragment, leaves, parse_items
-from kvplan.dsl.model import TensorSpec
 from kvplan.dsl.schema.fields import guarded, shown
-from kvplan.dsl.schema.kind import STORAGE_PARTS
+from kvplan.dsl.schema.kind import STORAGE_PARTS, TensorSpec
 from kvplan.dsl.text.diagnostics import Sink, nearest
 from kvplan.dsl.text.yaml_reader import Named, Tree, YamlScalar, YamlTable
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection
 
 from kvplan.dsl.files.documents import unknown
 from kvplan.dsl.schema.fields import entries as entries_of
+from kvplan.dsl.schema.forms import EXTENDS
 from kvplan.dsl.schema.model import FAMILY, ONCE, VARIANTS
-from kvplan.dsl.schema.shapes import EXTENDS
 from kvplan.dsl.text.diagnostics import DslError, Sink, fault
 from kvplan.dsl.text.source import SourceSpan
 from kvplan.dsl.text.yaml_reader import Tree, YamlEntry, YamlList, YamlScalar, YamlTable

@@ -7,36 +7,27 @@ from dataclasses import replace
 
 from kvplan.dsl.lang import dtypes
 from kvplan.dsl.lang.nodes import Expr, Name, Number, Text
-from kvplan.dsl.model import Param
 from kvplan.dsl.schema.fields import check_names, worded
-from kvplan.dsl.schema.kind import ParamKeys
+from kvplan.dsl.schema.kind import Param
 from kvplan.dsl.text.diagnostics import Sink, nearest, nearest_or_all
-from kvplan.dsl.text.yaml_reader import YamlScalar
+from kvplan.dsl.text.yaml_reader import Named, YamlScalar
 
 # What to say of a word where such a value is expected.
 WANTED = {"int": "a whole number is expected", "sizes": "a set of sizes is expected: multiples(16) or sizes(16, 32)"}
 
 
-def read_params(sink: Sink, given: Mapping[YamlScalar, ParamKeys]) -> dict[str, Param]:
+def read_params(sink: Sink, given: Named[Param]) -> dict[str, Param]:
     """Parameters by name. Reports T…, K010."""
-    return {name: _param(sink, name, keys) for name, keys in given.items()}
+    return {name: _named(sink, name, param) for name, param in given.items()}
 
 
-def _param(sink: Sink, name: YamlScalar, keys: ParamKeys) -> Param:
-    for alias, word in keys.aliases.items():
-        if word not in keys.values:
+def _named(sink: Sink, name: YamlScalar, param: Param) -> Param:
+    for alias, word in param.aliases.items():
+        if word not in param.values:
             message = f"alias '{alias}' stands for '{word}', which is no value"
-            sink.add("K010", message, word.span, help=nearest_or_all(word, keys.values))
-    param = Param(
-        name=name,
-        type=keys.type,
-        default=None,
-        values=keys.values,
-        aliases=keys.aliases,
-        doc=keys.doc,
-        doc_ref=keys.doc_ref,
-    )
-    return replace(param, default=checked(sink, param, keys.default))
+            sink.add("K010", message, word.span, help=nearest_or_all(word, param.values))
+    named = replace(param, name=name)
+    return replace(named, default=checked(sink, named, param.default))
 
 
 def meanings(param: Param) -> Mapping[str, str]:

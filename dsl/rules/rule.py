@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 
 from kvplan.dsl.lang import dtypes
 from kvplan.dsl.lang.foreign import described
-from kvplan.dsl.model import ConfigRules, Param, Rule
 from kvplan.dsl.rules.answers import Answer, ForeignValues, ask, shortened
 from kvplan.dsl.rules.params import checked
+from kvplan.dsl.schema.config import CONFIG, OWN, WORDS, ConfigRules
 from kvplan.dsl.schema.fields import LABEL, shown
-from kvplan.dsl.schema.kind import RULE
-from kvplan.dsl.schema.model import CONFIG, OWN
+from kvplan.dsl.schema.kind import RULE, Param, Rule
 from kvplan.dsl.schema.shapes import FOREIGN, NameShape
 from kvplan.dsl.text.diagnostics import Sink, listed
 from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlTable
@@ -69,10 +68,9 @@ def _rule(sink: Sink, tree: Tree, what: str, params_of: Params, kind: str) -> Ru
         if name in keys.given
     }
     good = {name: expr for name, expr in exprs.items() if expr is not None}
-    if keys.name is not None and not LABEL.fullmatch(keys.name):
-        message = f"'{keys.name}' cannot be the name of a cache"
-        sink.add("K009", message, keys.name.span, help="letters, digits, -, _ and .")
-    return Rule(kind=about, name=keys.name or about, when=keys.when, params=good, span=tree.span, covers=keys.covers)
+    if (name := keys.word("name")) is not None and not LABEL.fullmatch(name):
+        sink.add("K009", f"'{name}' cannot be the name of a cache", name.span, help="letters, digits, -, _ and .")
+    return replace(keys, kind=about, name=keys.name or about, params=good)
 
 
 def first(rules: Iterable[Rule], facts: ForeignValues) -> tuple[Rule | None, tuple[str, ...]]:
@@ -120,10 +118,7 @@ def _expected(param: Param) -> str:
 def parse_reading(sink: Sink, root: YamlTable) -> ConfigRules:
     """A config file, with every error in the sink."""
     keys = CONFIG.read(sink, root)
-    return ConfigRules(
-        keys.inside, keys.match, tuple(keys.words.items()), keys.remarks,
-        faults=keys.faults, about=keys.about, plain=keys.plain, aside=keys.aside,
-    )  # fmt: skip
+    return replace(keys, words=tuple(WORDS.read(sink, keys.written("words"), "words").items()))
 
 
 def parse_own(sink: Sink, tree: Tree | None, params_of: Params) -> ConfigRules:
@@ -132,7 +127,7 @@ def parse_own(sink: Sink, tree: Tree | None, params_of: Params) -> ConfigRules:
     rules: tuple[Rule, ...] = ()
     for cache, given in keys.caches.items():
         own = parse_rules(sink, given, f"cache '{cache}' of config", params_of)
-        rules += tuple(replace(rule, name=cache, span=cache.span) for rule in own)
+        rules += tuple(replace(rule, name=cache, tree=cache) for rule in own)
     return ConfigRules(words=tuple(keys.words.items()), remarks=keys.remarks, caches=rules)
 
 

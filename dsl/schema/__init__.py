@@ -1,4 +1,4 @@
-"""The form of layout files, stated once: keys, shapes, meanings; JSON Schemas and the readers are made of it.
+"""The form of layout files: each key once, as a field of a frozen dataclass. JSON Schemas and readers are made of it.
 
-In: nothing. Out: `shapes`' forms. Start with `shapes.py`.
+In: a tree of `text.yaml_reader`. Out: values of these classes. Start with `forms.py`.
 """

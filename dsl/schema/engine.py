@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from kvplan.dsl.lang.nodes import Expr
-from kvplan.dsl.schema.kind import LEGEND, LEGEND_DOC, PARAM, STORAGES, WHOSE, ParamKeys
-from kvplan.dsl.schema.model import FOUND, WORDS
-from kvplan.dsl.schema.shapes import (
-    CONDITION,
-    EXPRESSION,
+from kvplan.dsl.lang.nodes import Expr, Storage
+from kvplan.dsl.schema.config import FOUND, WORDS
+from kvplan.dsl.schema.forms import (
     EXTENDS_DOC,
-    FOREIGN,
-    SENTENCE,
-    TEXT,
-    TRUTH,
     DocumentKeys,
     EitherShape,
     Form,
@@ -22,12 +16,22 @@ from kvplan.dsl.schema.shapes import (
     LaterShape,
     ListShape,
     MapShape,
+    MaybeShape,
+    document,
+    key,
+)
+from kvplan.dsl.schema.kind import LEGEND, LEGEND_DOC, PARAM, STORAGES, WHOSE, Param
+from kvplan.dsl.schema.shapes import (
+    EXPRESSION,
+    FOREIGN,
+    SENTENCE,
+    TEXT,
+    TRUTH,
+    FractionShape,
     NameShape,
     ScalarShape,
     TextShape,
     WordShape,
-    document,
-    key,
 )
 from kvplan.dsl.text.yaml_reader import Named, Tree, YamlScalar
 
@@ -42,6 +46,8 @@ BY_CACHE = MapShape(EXPRESSION, keys=WHOSE)
 # What caches are required of: those of a kind, or of a store; rings are caches of tokens.
 REQUIRED_OF = NameShape("kind", ("tokens", "state"))
 OPTIONS = MapShape(PARAM)
+OWN = MapShape(STORAGES, keys=NameShape("kind"))
+FLAGS = MapShape(ListShape(ScalarShape("flag"), bare=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +56,7 @@ class Requirement(FormKeys):
     about. Without any it is about the side.
     """
 
-    that: Expr = key(CONDITION, "what must hold", required=True)
+    that: Expr = key(EXPRESSION, "what must hold", required=True)
     say: YamlScalar = key(
         TEXT, "the sentence to refuse with where it does not; `{name}` is replaced by a value", required=True
     )
@@ -63,28 +69,33 @@ class Requirement(FormKeys):
 
 
 @dataclass(frozen=True, slots=True)
-class CaseKeys(FormKeys):
+class DerivedCase(FormKeys):
     when: Expr | None = key(EXPRESSION, "where it is true, and no case before it is")
     value: Expr | None = key(EXPRESSION, "the value there; goes with `when`", name="is")
     otherwise: Expr | None = key(EXPRESSION, "the value in all other cases, alone in the last one", name="else")
 
 
-CASE = Form("a case", CaseKeys)
+CASE = Form("a case", DerivedCase)
 REQUIRE = Form("a requirement", Requirement)
 
 
 @dataclass(frozen=True, slots=True)
-class DerivedKeys(FormKeys):
+class DerivedValue(FormKeys):
+    """A value that an engine derives: one expression, or cases of which the last has `else` only."""
+
     doc: str = key(TEXT, "what it is, for people")
     unit: str = key(TEXT, "what it counts, for people")
     doc_ref: str = key(TEXT, "where it is from", name="doc-ref")
     fixed: str = key(TEXT, "why no side may give it: what it follows from; without it a side may")
     value: Expr | None = key(EXPRESSION, "the value", name="is")
-    cases: tuple[CaseKeys, ...] = key(ListShape(CASE), "or its values; the first whose `when` is true counts")
+    cases: tuple[DerivedCase, ...] = key(ListShape(CASE), "or its values; the first whose `when` is true counts")
 
 
 @dataclass(frozen=True, slots=True)
-class GroupsKeys(FormKeys):
+class GroupRules(FormKeys):
+    """How layers form groups. `form`, `assign` and `overlay` may be `{option}`; `stretch` is a numerator and a
+    denominator."""
+
     form: str = key(
         WordShape(FORMS, option=True),
         "which caches share a block table: `by_page`, those that store the same thing per layer; `by_cache`, "
@@ -100,8 +111,8 @@ class GroupsKeys(FormKeys):
         WordShape(OVERLAYS, option=True),
         "whether groups share memory, from its first byte on; `false` if not given",
     )
-    stretch: YamlScalar | None = key(
-        ScalarShape("fraction", "[0-9]+(/[0-9]*)?"),
+    stretch: tuple[int, int] = key(
+        FractionShape(),
         "`by_page` takes its size from the smallest bucket, or from the largest where that is less than `stretch`"
         " times the smallest; 1 if not given",
     )
@@ -141,21 +152,28 @@ class MeshRules(FormKeys):
 
 
 @dataclass(frozen=True, slots=True)
-class InsteadKeys(FormKeys):
-    """What an engine stores in place of a kind of caches. The parameters of the other kind are expressions over those
-    of the first one, the model's words, the mesh and the options.
+class Instead(FormKeys):
+    """What an engine stores in place of a kind of caches; nothing if `kind` is empty. Its `params` and all expressions
+    are over the parameters of that kind, the model's words, the mesh and the options.
     """
 
-    when: Expr = key(CONDITION, "where it is true, the engine stores the other kind", required=True)
-    kind: YamlScalar | None = key(NameShape("kind"), "the other kind; without it the engine stores no such cache")
-    beside: YamlScalar | None = key(NameShape("kind"), "only in models that have caches of this kind, too")
+    params: Mapping[str, Expr] = field(default_factory=dict, kw_only=True)
+
+    when: Expr = key(EXPRESSION, "where it is true, the engine stores the other kind", required=True)
+    kind: str = key(NameShape("kind"), "the other kind; without it the engine stores no such cache", default="")
+    beside: str = key(NameShape("kind"), "only in models that have caches of this kind, too", default="")
     needs: tuple[Requirement, ...] = key(
         ListShape(REQUIRE), "conditions over the same names without which a side is refused then"
     )
 
 
 @dataclass(frozen=True, slots=True)
-class DumpKeys(FormKeys):
+class DumpRules(FormKeys):
+    """What a layer's print says: `dtype` and `query_heads` of the model, its cache by the first rule that holds.
+
+    Rules are read when a dump is: they may be about every kind.
+    """
+
     dtype: Expr | None = key(FOREIGN, "the model's element type")
     words: Named[Expr] = key(WORDS, DUMP_WORDS_DOC)
     query_heads: Expr | None = key(
@@ -261,15 +279,25 @@ class LayoutChoice(FormKeys):
 CHOICE = Form("a choice", LayoutChoice)
 PROBED = Form("a probe", Probed)
 SERVE = Form("serve", Serve, either=TOLD)
-DERIVED = Form("a derived value", DerivedKeys)
-GROUPS = Form("groups", GroupsKeys)
+DERIVED = Form("a derived value", DerivedValue)
+VALUE = EitherShape((EXPRESSION, DERIVED), short="is")
+GROUPS = Form("groups", GroupRules)
 MESH = Form("mesh", MeshRules)
-INSTEAD = Form("what is stored instead", InsteadKeys, rest=EXPRESSION)
-DUMP = Form("dump", DumpKeys)
+INSTEAD = Form("what is stored instead", Instead, rest=EXPRESSION)
+INSTEADS = MapShape(EitherShape((INSTEAD, ListShape(INSTEAD))), keys=NameShape("kind"))
+DUMP = Form("dump", DumpRules)
 
 
 @dataclass(frozen=True, slots=True)
-class EngineKeys(DocumentKeys):
+class Engine(DocumentKeys):
+    """Where an engine puts things. Rules by kind, store or `default` are asked in this order. `copies` may be
+    `{option}`.
+
+    What it says of one kind, in `own` and `instead`, is read when that kind is asked for. `flags` and `aside` are
+    `spelled`; `derive` has the values of `docs`.
+    """
+
+    derive: Mapping[str, Expr] = field(default_factory=dict, kw_only=True)
     extends: YamlScalar | None = key(NameShape("engine"), EXTENDS_DOC)
     versions: str = key(TEXT, "which releases it describes, as `>=0.32,<0.33`")
     package: str = key(TEXT, "the Python package of the engine: its connector takes the file that is for it")
@@ -278,7 +306,7 @@ class EngineKeys(DocumentKeys):
         "the platforms on which it is as the file says, by the engine's own names, such as `cuda`; not inherited",
     )
     default: bool = key(TRUTH, "`true` in one engine's file: sides that name no engine run it; not inherited")
-    options: Named[ParamKeys] = key(OPTIONS, "what a side may set", required=True)
+    options: Named[Param] = key(OPTIONS, "what a side may set", required=True)
     require: tuple[Requirement, ...] = key(ListShape(REQUIRE), "conditions without which a side is refused")
     expect: tuple[Requirement, ...] = key(
         ListShape(REQUIRE), "conditions over a model's own numbers; where one is false, `kvplan check` warns (W003)"
@@ -295,23 +323,25 @@ class EngineKeys(DocumentKeys):
         "value",
         required=True,
     )
-    own: Named[Named[Tree]] = key(
-        MapShape(STORAGES, keys=NameShape("kind")), "kind → name → storage expressions of this engine only"
+    own: Mapping[str, Mapping[str, Storage]] = key(
+        LaterShape(OWN), "kind → name → storage expressions of this engine only", default={}
     )
-    instead: Named[Tree] = key(
-        MapShape(LaterShape(EitherShape((INSTEAD, ListShape(INSTEAD)))), keys=NameShape("kind")),
+    instead: Mapping[str, tuple[Instead, ...]] = key(
+        LaterShape(INSTEADS),
         "kind → another kind that the engine stores in its place, full heads for latents for instance, or nothing; of a"
         " list the first that holds",
+        default={},
     )
     kernels: Named[Expr] = key(
         MapShape(EXPRESSION, keys=WHOSE, must=("default",)),
         "kind, store or `default` → block sizes that the attention kernels of such caches accept. Those of a kind"
         " may use its parameters. `kernels` in an option's default is what the kernels of all caches accept",
     )
-    derive: Named[Tree] = key(
-        MapShape(EitherShape((EXPRESSION, DERIVED)), must=MUST),
+    docs: Named[DerivedValue] = key(
+        MapShape(VALUE, must=MUST),
         "`tokens` of a logical block, `kernel_block`, `ratio`, and whatever they need",
         required=True,
+        name="derive",
     )
     stride: Named[Expr] = key(BY_CACHE, "kind, store or `default` → bytes between two blocks; without it, the page")
     memory: Named[Expr] = key(
@@ -320,7 +350,7 @@ class EngineKeys(DocumentKeys):
         " blocks in the first one: `'device+host'`, `'host+device'`. `''`, as without a rule: together with all other"
         " undeclared caches. A side may declare it for one cache: `memory.NAME=host`",
     )
-    groups: GroupsKeys = key(GROUPS, "how layers form groups, each with a block table", required=True)
+    groups: GroupRules = key(GROUPS, "how layers form groups, each with a block table", required=True)
     mesh: MeshRules = key(MESH, "how workers are arranged, and what is shared out over them", required=True)
     legend: Named[str] = key(LEGEND, LEGEND_DOC)
     probed: Probed = key(
@@ -328,23 +358,25 @@ class EngineKeys(DocumentKeys):
         "that the engine's own write function was seen to put tokens where the file says (`kvplan from-cache --probe`);"
         " not inherited",
     )
-    serve: Serve = key(
-        SERVE, "how the engine is started with a connector of kvplan's, for `kvplan doctor`; nothing where it has none"
+    serve: Serve | None = key(
+        MaybeShape(SERVE),
+        "how the engine is started with a connector of kvplan's, for `kvplan doctor`; nothing where it has none",
     )
     choices: Named[LayoutChoice] = key(
         MapShape(CHOICE),
         "option of a side → what `kvplan advise` compares: options that say where bytes lie, and not which",
     )
-    flags: Named[tuple[YamlScalar, ...]] = key(
-        MapShape(ListShape(ScalarShape("flag"), bare=True)),
+    flags: Mapping[str, str] = key(
+        LaterShape(FLAGS),
         "key of a side → the engine's flags and variables for it, which a side may say as well; those of `serve` need"
         " not be repeated",
+        default={},
     )
-    aside: Named[str] = key(
+    aside: Mapping[str, str] = key(
         MapShape(TEXT), "flag of the engine that no side has → why; it is refused with that sentence"
     )
-    dump: DumpKeys = key(
-        DUMP,
+    dump: DumpRules | None = key(
+        MaybeShape(DUMP),
         "how `kvplan from-cache` makes a model of what the engine prints: expressions over a layer's spec, the options "
         "in force and the mesh",
     )
@@ -354,5 +386,5 @@ ENGINE = document(
     "engine",
     "an engine",
     "which of the ways that kinds know an engine uses, how it pages, groups and shards",
-    EngineKeys,
+    Engine,
 )

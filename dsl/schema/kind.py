@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
-from kvplan.dsl.lang.nodes import Expr
+from kvplan.dsl.lang.evaluate import is_true
+from kvplan.dsl.lang.nodes import Expr, Storage
+from kvplan.dsl.lang.storage import Fragment
 from kvplan.dsl.schema.fields import FRAGMENT, LABEL
-from kvplan.dsl.schema.shapes import (
-    CONDITION,
-    EXPRESSION,
+from kvplan.dsl.schema.forms import (
     EXTENDS_DOC,
-    FOREIGN,
-    STORAGE,
-    TEXT,
     DocumentKeys,
     EitherShape,
     Form,
@@ -20,28 +18,38 @@ from kvplan.dsl.schema.shapes import (
     LaterShape,
     ListShape,
     MapShape,
+    document,
+    key,
+)
+from kvplan.dsl.schema.shapes import (
+    EXPRESSION,
+    FOREIGN,
+    STORAGE,
+    TEXT,
     NameShape,
     ScalarShape,
     TextShape,
     TokensShape,
     WordShape,
-    document,
-    key,
 )
 from kvplan.dsl.text.yaml_reader import Named, Tree, YamlScalar
 
 TYPES = ("int", "dtype", "name", "sizes")
 STORES = ("tokens", "ring", "state")
 ALL = "all"
-LENGTH = "[a-z][a-z0-9_]*"
+LENGTH, CONTEXT = "[a-z][a-z0-9_]*", "context"
 WHOSE = NameShape("kind", (*STORES, "default"))
 SPLIT = MapShape(ScalarShape("mesh axis"))
+AXES: MapShape[Tree] = MapShape(TokensShape())
 STORAGE_PARTS: MapShape[Tree] = MapShape(LaterShape(STORAGE), names=LABEL)
 STORAGES: MapShape[Tree] = MapShape(EitherShape((STORAGE, STORAGE_PARTS)), names=LABEL)
 
 
 @dataclass(frozen=True, slots=True)
-class ParamKeys(FormKeys):
+class Param(FormKeys):
+    """A parameter of a kind or an option of an engine; it is required if it has no `default`."""
+
+    name: str = field(default="", kw_only=True)
     type: str = key(
         WordShape(TYPES),
         "what its values are: whole numbers, which is the default; element types; words; sets of sizes",
@@ -77,21 +85,17 @@ class NeedsRule(FormKeys):
     @property
     def limits(self) -> tuple[tuple[str, Expr], ...]:
         """What is given, by name."""
-        exprs = {
-            "window": self.window,
-            "retain": self.retain,
-            "chunk": self.chunk,
-            "sink": self.sink,
-            "whole": self.whole,
-        }
-        return tuple((name, expr) for name, expr in exprs.items() if expr is not None)
+        every = ((name, getattr(self, name)) for name in NEEDS.known)
+        return tuple((name, expr) for name, expr in every if expr is not None)
 
 
 @dataclass(frozen=True, slots=True)
-class RuleKeys(FormKeys):
-    name: YamlScalar | None = key(
-        ScalarShape("name", LABEL.pattern), "what the cache is called; the kind's name if not given"
-    )
+class Rule(FormKeys):
+    """If `when` holds (always, if there is none) there is a cache of `kind`, called `name`, with these `params`."""
+
+    kind: str = field(default="", kw_only=True)
+    params: Mapping[str, Expr] = field(default_factory=dict, kw_only=True)
+    name: str = key(TextShape("name", LABEL.pattern), "what the cache is called; the kind's name if not given")
     when: Expr | None = key(FOREIGN, "where it is false, or asks for what is not there, the rule does not hold")
     covers: tuple[str, ...] = key(
         ListShape(TextShape("key"), bare=True),
@@ -100,32 +104,47 @@ class RuleKeys(FormKeys):
 
 
 @dataclass(frozen=True, slots=True)
-class TensorKeys(FormKeys):
-    axes: Named[Tree] = key(
-        MapShape(TokensShape()),
+class TensorSpec(FormKeys):
+    """What is stored: axes by name, each with its global extent, None for the token axis, which has a row for every
+    `tokens_per_row` tokens, for each if that is None.
+    """
+
+    name: str = field(default="", kw_only=True)
+    tokens_per_row: Expr | None = field(default=None, kw_only=True)
+    axes: tuple[tuple[str, Expr | None], ...] = key(
+        LaterShape(AXES),
         "its axes in logical order, each with its extent; the token axis has `~`",
         required=True,
+        default=(),
     )
-    dtype: Expr | None = key(EXPRESSION, "an element type, or an expression for one", required=True)
+    dtype: Expr = key(EXPRESSION, "an element type, or an expression for one", required=True)
     when: Expr | None = key(EXPRESSION, "where it is false, the tensor is not stored, and storage expressions skip it")
-    split: Named[YamlScalar] = key(SPLIT, "axis → mesh axis that it is shared over; comes before the kind's")
+    split: Mapping[str, str] = key(
+        LaterShape(SPLIT), "axis → mesh axis that it is shared over; comes before the kind's", default={}
+    )
 
 
-TENSOR = Form("a tensor", TensorKeys)
+TENSOR = Form("a tensor", TensorSpec)
 FRAGMENTS = MapShape(STORAGE, names=FRAGMENT)
 
 
 @dataclass(frozen=True, slots=True)
-class KindVariantKeys(FormKeys):
-    when: Expr = key(CONDITION, "an expression of parameters and of a side's options", required=True)
+class KindVariant(FormKeys):
+    """A record that a kind stores where `when` is true: its tensors, storage expressions with a place for them."""
+
+    name: str = field(default="", kw_only=True)
+    when: Expr = key(EXPRESSION, "an expression of parameters and of a side's options", required=True)
     doc: str = key(TEXT, "what such a record is, for people")
     doc_ref: str = key(TEXT, "where it is from", name="doc-ref")
-    tensors: Named[TensorKeys] = key(MapShape(TENSOR), "what is stored, in place of the kind's tensors", required=True)
-    fragments: Named[YamlScalar] = key(FRAGMENTS, "fragments that are other ones than the kind's, or more")
-    storage: Named[Tree] = key(
-        STORAGES,
+    tensors: Named[TensorSpec] = key(MapShape(TENSOR), "what is stored, in place of the kind's tensors", required=True)
+    fragments: Mapping[str, Fragment] = key(
+        LaterShape(FRAGMENTS), "fragments that are other ones than the kind's, or more", default={}
+    )
+    storage: Mapping[str, Storage] = key(
+        LaterShape(STORAGES),
         "storage expressions that are other ones than the kind's, or more; of the kind's it has those in which all its "
         "tensors have a place",
+        default={},
     )
 
 
@@ -133,63 +152,89 @@ class KindVariantKeys(FormKeys):
 class KindDoubt(FormKeys):
     """A sentence about a model's numbers where `when` holds; where `of` is given only, if there is one."""
 
-    when: Expr = key(CONDITION, "an expression of parameters and of the model's words", required=True)
+    when: Expr = key(EXPRESSION, "an expression of parameters and of the model's words", required=True)
     say: YamlScalar = key(TEXT, "the sentence; `{name}` is replaced by a value", required=True)
     of: YamlScalar | None = key(NameShape("parameter"), "the parameter that has to be given for that")
 
 
-PARAM = Form("a parameter", ParamKeys)
+PARAM = Form("a parameter", Param)
 DOUBT = Form("a doubt", KindDoubt)
 NEEDS = Form("needs", NeedsRule)
 NEEDED = EitherShape((WordShape((ALL,)), NEEDS))
-RULE = Form("a rule", RuleKeys, rest=FOREIGN)
-KIND_VARIANT = Form("a kind's variant", KindVariantKeys)
+RULE = Form("a rule", Rule, rest=FOREIGN)
+KIND_VARIANT = Form("a kind's variant", KindVariant)
+VARIANTS = MapShape(KIND_VARIANT, names=LABEL)
 LEGEND = MapShape(TEXT, names=LABEL)
 LEGEND_DOC = "what letters in names stand for, for people"
 
 
 @dataclass(frozen=True, slots=True)
-class KindKeys(DocumentKeys):
+class Kind(DocumentKeys):
+    """A cache kind. `needs` None: all tokens. `tensors` and `storage` are those of the record called `variant`, of none
+    of the `variants` if that is empty.
+    """
+
+    variant: str = field(default="", kw_only=True)
     extends: YamlScalar | None = key(NameShape("kind"), EXTENDS_DOC)
-    params: Named[ParamKeys] = key(MapShape(PARAM), "the numbers and words that a model gives")
+    params: Named[Param] = key(MapShape(PARAM), "the numbers and words that a model gives")
     store: str = key(
         WordShape(STORES),
         "`tokens`: grows with the context; `ring`: the last so many tokens; `state`: one slot per request",
         required=True,
     )
     ring: Expr | None = key(EXPRESSION, "how many tokens a ring keeps; goes with `store: ring`")
-    needs: Tree | None = key(NEEDED, "which tokens a reader must have: `all`, which is the default, or limits")
-    length: YamlScalar | None = key(
+    needs: NeedsRule | None = key(
+        LaterShape(NEEDED), "which tokens a reader must have: `all`, which is the default, or limits"
+    )
+    length: str = key(
         ScalarShape("name", LENGTH),
         "the name of the range of tokens that a request gives for such caches; `context` if not given",
+        default=CONTEXT,
     )
     split: Named[YamlScalar] = key(
         SPLIT, "axis → an engine's mesh axis that it is shared over. More workers than items hold copies"
     )
-    tensors: Named[TensorKeys] = key(MapShape(TENSOR), "what is stored", required=True)
-    fragments: Named[YamlScalar] = key(
-        FRAGMENTS, "pieces of storage expressions by name, with a name for loops in brackets where they take some"
+    tensors: Named[TensorSpec] = key(MapShape(TENSOR), "what is stored", required=True)
+    fragments: Mapping[str, Fragment] = key(
+        LaterShape(FRAGMENTS),
+        "pieces of storage expressions by name, with a name for loops in brackets where they take some",
+        default={},
     )
-    storage: Named[Tree] = key(
-        STORAGES,
+    storage: Mapping[str, Storage] = key(
+        LaterShape(STORAGES),
         "in which ways it may lie in memory: a storage expression, or several by name, an allocation each; or `= NAME`,"
         " another one of them",
         required=True,
+        default={},
     )
-    variants: Named[KindVariantKeys] = key(
-        MapShape(KIND_VARIANT, names=LABEL),
+    variants: tuple[KindVariant, ...] = key(
+        LaterShape(VARIANTS),
         "records that are other ones than what the file says: the first whose `when` is true",
+        default=(),
     )
     legend: Named[str] = key(LEGEND, LEGEND_DOC)
     doubts: tuple[KindDoubt, ...] = key(
         ListShape(DOUBT), "numbers of a model that are possible, but usually not meant: `kvplan check` warns of them"
     )
-    match: Tree | None = key(
-        EitherShape((RULE, ListShape(RULE))),
+    match: tuple[Rule, ...] = key(
+        LaterShape(EitherShape((RULE, ListShape(RULE)))),
         "where a checkpoint's configuration has such caches: parameters of the kind as expressions of its values",
+        default=(),
     )
 
+    @property
+    def every_tensor(self) -> dict[str, TensorSpec]:
+        """The tensors of all records by name; those of variants with a condition."""
+        others = [(variant.when, spec) for variant in self.variants for spec in variant.tensors.values()]
+        return {**{spec.name: replace(spec, when=when) for when, spec in others}, **self.tensors}
 
-KIND = document(
-    "kind", "a kind", "what a family of caches stores, and the ways in which it can lie in memory", KindKeys
-)
+    def stored_as(self, env: Mapping[str, object]) -> Kind:
+        """The kind with the tensors and the storage of the record that it is for these values. Raises DslError."""
+        chosen = next((variant for variant in self.variants if is_true(variant.when, env)), None)
+        return self.as_variant(chosen) if chosen else self
+
+    def as_variant(self, variant: KindVariant) -> Kind:
+        return replace(self, tensors=variant.tensors, storage=variant.storage, variant=variant.name)
+
+
+KIND = document("kind", "a kind", "what a family of caches stores, and the ways in which it can lie in memory", Kind)

@@ -1,22 +1,16 @@
-"""The forms of model, deployment and config files."""
+"""The form of model files."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from kvplan.dsl.lang.nodes import Expr
+from kvplan.dsl.lang.nodes import Expr, Value
+from kvplan.dsl.schema.config import OWN, ConfigRules
 from kvplan.dsl.schema.fields import LABEL
-from kvplan.dsl.schema.kind import NEEDED, RuleKeys
-from kvplan.dsl.schema.shapes import (
-    DTYPE,
-    EXPRESSION,
+from kvplan.dsl.schema.forms import (
     EXTENDS,
     EXTENDS_DOC,
-    FOREIGN,
-    SENTENCE,
-    TEXT,
-    TRUTH,
-    ConditionShape,
     DocumentKeys,
     EitherShape,
     Form,
@@ -24,13 +18,12 @@ from kvplan.dsl.schema.shapes import (
     LaterShape,
     ListShape,
     MapShape,
-    NameShape,
-    ScalarShape,
-    TextShape,
-    WholeShape,
     document,
     key,
 )
+from kvplan.dsl.schema.kind import NEEDED, NeedsRule
+from kvplan.dsl.schema.shapes import DTYPE, EXPRESSION, SENTENCE, TEXT, TRUTH, NameShape, WholeShape
+from kvplan.dsl.text.source import SourceSpan
 from kvplan.dsl.text.yaml_reader import Named, Tree, YamlScalar
 
 FAMILY = "variants"
@@ -38,62 +31,41 @@ FAMILY = "variants"
 ONCE = ("kvplan", "model", EXTENDS, FAMILY)
 # Layers that a model may have, and draft layers: a slip of a digit must not take all memory.
 MOST_LAYERS = 1000
-SIDES = ListShape(ScalarShape("side", ".*[^ ,].*"), bare=True, filled=True)
-NAMES = ListShape(TextShape("name"), bare=True)
-PATTERNS = ListShape(TextShape("pattern"), bare=True)
 
 
 LAYERS = EitherShape((ListShape(WholeShape()), EXPRESSION))
 
 
 @dataclass(frozen=True, slots=True)
-class CacheKeys(FormKeys):
-    kind: YamlScalar | None = key(NameShape("kind"), "what is stored", required=True)
-    layers: Tree | None = key(
-        LAYERS,
+class Cache(FormKeys):
+    """One kind in one model: its layers (global numbers, ascending) and the kind's parameters.
+
+    `needs` replaces the kind's; None: the kind's. `when`: sides for which it is false do not store the cache.
+    """
+
+    name: YamlScalar = field(default=YamlScalar(""), kw_only=True)
+    params: Mapping[str, Expr] = field(default_factory=dict, kw_only=True)
+    kind: str = key(NameShape("kind"), "what is stored", required=True)
+    layers: tuple[int, ...] = key(
+        LaterShape(LAYERS),
         "which layers have it: `all`, `drafts`, a list of numbers, or an expression of `layer`",
         required=True,
+        default=(),
     )
-    needs: Tree | None = key(NEEDED, "which tokens a reader must have, instead of what the kind says")
+    needs: NeedsRule | None = key(LaterShape(NEEDED), "which tokens a reader must have, instead of what the kind says")
     optional: bool = key(TRUTH, "whether it is skipped, and reported, where one side lacks it")
     when: Expr | None = key(
         EXPRESSION, "an expression of a side's options; where it is false, the side does not store the cache"
     )
 
-
-@dataclass(frozen=True, slots=True)
-class RemarkRule(FormKeys):
-    """A sentence to say where `when` holds; {name} is replaced. `numbers`: some number may be wrong for that."""
-
-    when: Expr = key(ConditionShape(foreign=True), "where it is said", required=True)
-    say: YamlScalar = key(TEXT, "the sentence; `{name}` is replaced", required=True)
-    numbers: bool = key(TRUTH, "whether a number may be another one for that: a doubt that somebody has to accept")
+    @property
+    def span(self) -> SourceSpan:
+        """Where it is named."""
+        return self.name.span
 
 
-@dataclass(frozen=True, slots=True)
-class FoundKeys(RuleKeys):
-    kind: YamlScalar | None = key(NameShape("kind"), "what is stored", required=True)
-
-
-CACHE = Form("a cache", CacheKeys, rest=EXPRESSION)
-REMARK = Form("a remark", RemarkRule)
-FOUND = Form("a cache's rule", FoundKeys, rest=FOREIGN)
-WORDS = MapShape(FOREIGN)
-WORDS_DOC = "names for what a configuration says, in this order; each may use those before it"
-REMARKS_DOC = "sentences to print about a configuration"
-
-
-@dataclass(frozen=True, slots=True)
-class OwnKeys(FormKeys):
-    words: Named[Expr] = key(WORDS, WORDS_DOC)
-    caches: Named[Tree] = key(
-        MapShape(EitherShape((FOUND, ListShape(FOUND))), names=LABEL),
-        "rules for caches, which come before those of the kinds",
-    )
-    remarks: tuple[RemarkRule, ...] = key(ListShape(REMARK), REMARKS_DOC)
-
-
-OWN = Form("config", OwnKeys)
+CACHE = Form("a cache", Cache, rest=EXPRESSION)
+CACHES: MapShape[Tree] = MapShape(LaterShape(CACHE), names=LABEL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +78,19 @@ CHECKPOINT = Form("checkpoint", Checkpoint)
 
 
 @dataclass(frozen=True, slots=True)
-class VariantKeys(DocumentKeys):
+class ModelVariant(DocumentKeys):
+    """A model: its `values` are the numbers and words that it gives to every expression, its `notes` what its file says
+    beside numbers, (about what, text). Its `drafts` draft layers are numbered after the `layers`.
+    """
+
+    values: Mapping[str, Value] = field(default_factory=dict, kw_only=True)
+    notes: tuple[tuple[str, str], ...] = field(default=(), kw_only=True)
     title: str = key(TEXT, "what it is called, for people")
     match: Named[tuple[str, ...]] = key(
         MapShape(ListShape(TEXT, bare=True), keys=NameShape("key")),
         "keys of a checkpoint's configuration by which the model is known, each with its value or a list of values",
     )
-    dtype: str | None = key(DTYPE, "element type of the model; an engine's cache type defaults to it", required=True)
+    dtype: str = key(DTYPE, "element type of the model; an engine's cache type defaults to it", required=True)
     query_heads: int | None = key(WholeShape(), "what engines check sharding against")
     checkpoint: Checkpoint = key(
         CHECKPOINT,
@@ -124,34 +102,41 @@ class VariantKeys(DocumentKeys):
         "what is not sure of its numbers, in sentences that `check`, `compile` and plans repeat until somebody takes"
         " them out",
     )
-    layers: int | None = key(
-        WholeShape(1, MOST_LAYERS), "how many layers the model has, with caches or without", required=True
+    # None that can be read are 0: what caches say of layers is not accused then.
+    layers: int = key(
+        WholeShape(1, MOST_LAYERS), "how many layers the model has, with caches or without", required=True, default=0
     )
-    drafts: int | None = key(
+    drafts: int = key(
         WholeShape(0, MOST_LAYERS),
-        "how many draft layers follow them, 0 if not given; they run on the last stage of a pipeline",
+        "how many draft layers follow them, on the last stage of a pipeline",
+        default=0,
     )
-    no_cache: Tree | None = key(
-        LAYERS,
+    no_cache: tuple[int, ...] = key(
+        LaterShape(LAYERS),
         "which layers store nothing, written as a cache's `layers`: an MLP, or attention that reads another layer's"
         " cache; `check` warns of such layers that are not declared (W004)",
+        default=(),
     )
     sides: Named[YamlScalar] = key(
         MapShape(TEXT, keys=NameShape("engine")),
         "engine → keys that a side needs there, where the engine's defaults cannot hold the model; a refusal says them",
     )
-    caches: Named[Tree] = key(MapShape(LaterShape(CACHE), names=LABEL), "what its layers store", required=True)
-    config: Tree | None = key(
-        LaterShape(OWN), "how a configuration of such a model is read where the kinds' `match` does not say it"
+    caches: Mapping[str, Cache] = key(LaterShape(CACHES), "what its layers store", required=True, default={})
+    config: ConfigRules = key(
+        LaterShape(OWN),
+        "how a configuration of such a model is read where the kinds' `match` does not say it",
+        default=ConfigRules(),
     )
 
 
-VARIANT = Form("a variant", VariantKeys)
+VARIANT = Form("a variant", ModelVariant)
 VARIANTS: MapShape[Tree] = MapShape(LaterShape(VARIANT), names=LABEL)
 
 
 @dataclass(frozen=True, slots=True)
-class ModelKeys(VariantKeys):
+class Model(ModelVariant):
+    """A model file, of which a variant may be a part."""
+
     title: str = key(TEXT, "what it is called, for people", required=True)
     extends: YamlScalar | None = key(NameShape("model"), EXTENDS_DOC)
     variants: Named[Tree] = key(
@@ -159,58 +144,21 @@ class ModelKeys(VariantKeys):
         "models that differ from this file in some keys; the file itself is none then",
     )
 
+    @property
+    def words(self) -> dict[str, Value]:
+        """What it gives to every expression: its numbers and words, of a checkpoint that says nothing empty ones."""
+        return {**dict.fromkeys(CHECKPOINT.known, ""), **self.values}
 
-@dataclass(frozen=True, slots=True)
-class PlanKeys(FormKeys):
-    name: YamlScalar | None = key(
-        ScalarShape("name", LABEL.pattern),
-        "what the pair is called, and its file; it keeps that name whatever else of the entry changes",
-    )
-    models: tuple[YamlScalar, ...] = key(
-        ListShape(NameShape("model"), bare=True, filled=True),
-        "names, or paths that begin at the deployment file's folder",
-        required=True,
-    )
-    prefill: tuple[YamlScalar, ...] = key(SIDES, "sides that have the cache", required=True)
-    decode: tuple[YamlScalar, ...] = key(SIDES, "sides that need it", required=True)
-    options: Named[YamlScalar] = key(MapShape(SENTENCE, keys=NameShape("option")), "options of `kvplan compile`")
+    @property
+    def bare(self) -> tuple[int, ...]:
+        """The layers, draft layers too, that no cache has, ascending."""
+        stored = set[int]().union(*(cache.layers for cache in self.caches.values()))
+        return tuple(layer for layer in range(self.layers + self.drafts) if layer not in stored)
 
-
-PLAN = Form("a plan", PlanKeys)
+    @property
+    def undeclared(self) -> tuple[int, ...]:
+        """The layers that store nothing although the file does not declare it."""
+        return tuple(layer for layer in self.bare if layer not in self.no_cache)
 
 
-@dataclass(frozen=True, slots=True)
-class DeploymentKeys(DocumentKeys):
-    title: str = key(TEXT, "what it is called, for people")
-    plans: tuple[PlanKeys, ...] = key(
-        ListShape(PLAN, filled=True), "what is compiled: all models times all pairs of sides", required=True
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigKeys(DocumentKeys):
-    inside: tuple[str, ...] = key(NAMES, "mappings in which the numbers of a model may stand")
-    match: tuple[str, ...] = key(NAMES, "keys that tell one model from another; the first must hold")
-    classes: YamlScalar | None = key(
-        ScalarShape("path"),
-        "a JSON file beside this one with what classes of configurations have by default"
-        " (examples/dumps/class_defaults.py writes it)",
-    )
-    words: Named[Expr] = key(WORDS, WORDS_DOC, required=True)
-    remarks: tuple[RemarkRule, ...] = key(ListShape(REMARK), REMARKS_DOC)
-    faults: tuple[RemarkRule, ...] = key(ListShape(REMARK), "sentences to refuse a configuration with")
-    about: tuple[str, ...] = key(
-        PATTERNS,
-        "what keys look like that are about caches; `*` is any letters. One that no rule read puts a number in doubt",
-    )
-    plain: tuple[str, ...] = key(
-        NAMES, "first words of keys that say nothing of what they are about: they make no family"
-    )
-    aside: tuple[str, ...] = key(
-        PATTERNS, "keys that look so and change no byte of a cache; `*` hides no key of a family that a rule reads"
-    )
-
-
-MODEL = document("model", "a model", "which layers have which kind of cache, with which numbers", ModelKeys)
-DEPLOYMENT = document("deployment", "a deployment", "which pairs of sides are to be compiled", DeploymentKeys)
-CONFIG = document("config", "a config", "how the configurations of one format are read, whatever the model", ConfigKeys)
+MODEL = document("model", "a model", "which layers have which kind of cache, with which numbers", Model)

@@ -7,22 +7,19 @@ one key says of another is the readers' part, in `files` and `rules`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from dataclasses import fields as fields_of
-from typing import Any, Generic, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
 from kvplan.dsl.lang import dtypes
 from kvplan.dsl.lang.expr import parse_expr
 from kvplan.dsl.lang.functions import ARITY, EVERY
 from kvplan.dsl.lang.nodes import Expr
-from kvplan.dsl.schema.fields import IDENTIFIER, KEYWORDS, LETTERS, entries, fields, guarded, shown
-from kvplan.dsl.text.diagnostics import Sink, listed, nearest, nearest_or_all
-from kvplan.dsl.text.yaml_reader import Named, Tree, YamlList, YamlScalar, YamlTable
+from kvplan.dsl.schema.fields import guarded, shown
+from kvplan.dsl.text.diagnostics import Sink, nearest, nearest_or_all
+from kvplan.dsl.text.yaml_reader import Tree, YamlScalar
 
 T = TypeVar("T")
 R = TypeVar("R", covariant=True)
-K = TypeVar("K", bound="FormKeys")
 INTEGER = re.compile(r"0|[1-9][0-9]{0,17}")
 DECIMAL = "numbers are decimal, without quotes or leading zeros"
 
@@ -76,14 +73,6 @@ class ExpressionShape:
 
 
 @dataclass(frozen=True, slots=True)
-class ConditionShape(ExpressionShape):
-    """A condition; one that is not given, or cannot be read, is false."""
-
-    def read(self, sink: Sink, tree: Tree | None, what: str) -> Expr:
-        return ExpressionShape.read(self, sink, tree, what) or parse_expr("false")
-
-
-@dataclass(frozen=True, slots=True)
 class WholeShape:
     """A whole number from `least`, to `most` if that is not None; K013 for any other."""
 
@@ -101,6 +90,35 @@ class WholeShape:
         help = DECIMAL if number is None else ""
         sink.add("K013", f"{what} must be {whole}, not '{scalar}'", scalar.span, help=help)
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureShape:
+    """A whole number in the unit of files, as a number in the unit of the model: times `times`, divided by `per`."""
+
+    of: WholeShape
+    times: int = 1
+    per: int = 1
+
+    def read(self, sink: Sink, tree: Tree | None, what: str) -> float | None:
+        number = self.of.read(sink, tree, what)
+        return None if number is None else number * self.times / self.per
+
+
+@dataclass(frozen=True, slots=True)
+class FractionShape:
+    """A fraction from 1 up, as numerator and denominator; 1 if not given, K013 for any other text."""
+
+    what: str = "fraction"
+    pattern: str = "[0-9]+(/[0-9]*)?"
+
+    def read(self, sink: Sink, tree: Tree | None, what: str) -> tuple[int, int]:
+        scalar = SCALAR.read(sink, tree, what) or YamlScalar("1")
+        over, _, under = scalar.partition("/")
+        if over.isdecimal() and (under or "1").isdecimal() and int(under or 1) and int(over) >= int(under or 1):
+            return int(over), int(under or 1)
+        sink.add("K013", f"{what} must be a fraction from 1, not '{scalar}'", scalar.span, help="write it as 3/2")
+        return 1, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,154 +180,18 @@ class TokensShape:
         return tree
 
 
-@dataclass(frozen=True, slots=True)
-class ListShape(Generic[T]):
-    """A list, of one at least where `filled` is true; where `bare` is true a single value is a list of one. Items that
-    cannot be read are left out.
-    """
-
-    of: Shape[T | None]
-    bare: bool = False
-    filled: bool = False
-
-    def read(self, sink: Sink, tree: Tree | None, what: str) -> tuple[T, ...]:
-        bare = self.bare and tree is not None and not isinstance(tree, YamlList)
-        if tree is not None and not bare and not isinstance(tree, YamlList):
-            sink.add("K003", f"{what} must be a list, not {shown(tree)}", tree.span)
-        items = (tree,) if bare else tree.items if isinstance(tree, YamlList) else ()
-        if self.filled and isinstance(tree, YamlList) and not items:
-            sink.add("K003", f"{what} must have one at least, not an empty list", tree.span)
-        # A form says itself what it is.
-        inner = self.of.what if isinstance(self.of, Form) else what if bare else f"an item of {what}"
-        values = [self.of.read(sink, item, inner) for item in items]
-        return tuple(value for value in values if value is not None)
-
-
-@dataclass(frozen=True, slots=True)
-class MapShape(Generic[T]):
-    """A mapping from names to values of one shape: names that `names` describes, or what `keys` says.
-
-    `must`: the names that are always there (K002). Values that cannot be read are left out.
-    """
-
-    of: Shape[T | None]
-    names: re.Pattern[str] = IDENTIFIER
-    keys: NameShape | None = None
-    must: tuple[str, ...] = ()
-
-    def read(self, sink: Sink, tree: Tree | None, what: str) -> Named[T]:
-        """The values by their names, each with its place. Reports names that cannot be (K009)."""
-        given = entries(sink, tree, what)
-        good = {key: value for key, value in given.items() if self._is_name(sink, key, what)}
-        noun = f"{self.of.what.split()[-1]} " if isinstance(self.of, Form) else ""
-        values = {key: self.of.read(sink, value, f"{noun}'{key}'") for key, value in good.items()}
-        self._check_must(sink, tree, {*given}, what)
-        return {key: value for key, value in values.items() if value is not None}
-
-    def _is_name(self, sink: Sink, key: YamlScalar, what: str) -> bool:
-        if self.keys is not None or (self.names.fullmatch(key) and key not in KEYWORDS):
-            return True
-        sink.add("K009", f"'{key}' cannot be a name in {what}", key.span, help=LETTERS[self.names])
-        return False
-
-    def _check_must(self, sink: Sink, tree: Tree | None, given: set[str], what: str) -> None:
-        missing = [name for name in self.must if name not in given]
-        if tree is not None and missing:
-            help = f"add {', '.join(f'{name}: …' for name in missing)}"
-            sink.add("K002", f"{what} lacks {listed(missing, 'and')}", tree.span, help=help)
-
-
-@dataclass(frozen=True, slots=True)
-class EitherShape:
-    """One of several shapes, which a reader tells apart."""
-
-    shapes: tuple[Shape[Any], ...]
-
-    def read(self, sink: Sink, tree: Tree | None, what: str) -> Tree | None:
-        return tree
-
-
-@dataclass(frozen=True, slots=True)
-class LaterShape:
-    """A value of a known shape that is read once its reader knows more: which further keys it may have, say."""
-
-    of: Shape[Any]
-
-    def read(self, sink: Sink, tree: Tree | None, what: str) -> Tree | None:
-        return tree
-
-
-@dataclass(frozen=True, slots=True)
-class FormKeys:
-    """A mapping that was read: a field for each key of its form, and the keys that were given as they are written.
-
-    It is what a file says: `dsl.model` has what more has to be worked out for.
-    """
-
-    given: Mapping[str, Tree] = field(default_factory=dict, kw_only=True, compare=False)
-    tree: Tree | None = field(default=None, kw_only=True, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class FormKey:
-    """A key of a form: `doc` is a sentence, or what may stand for one, in Markdown; `attribute` has its value."""
-
-    name: str
-    shape: Shape[Any]
-    doc: str
-    required: bool = False
-    attribute: str = ""
-
-
-def key(shape: Shape[T], doc: str, required: bool = False, name: str = "") -> T:
-    """A field of a FormKeys that is read as `shape`; `name` is the key where that is not the field's own."""
-    metadata = {"key": FormKey(name, shape, doc, required)}
-    return field(default_factory=lambda: shape.read(Sink(), None, name), metadata=metadata)
-
-
-@dataclass(frozen=True, slots=True)
-class Form(Generic[K]):
-    """A mapping with keys of its own, which `of` has as fields. `rest`: what further keys are, where something else
-    says which there may be. `doc` says what a whole file is about; `head` are keys that only say what a file is. At
-    least one of the keys `either` is required.
-    """
-
-    what: str
-    of: type[K]
-    rest: Shape[Any] | None = None
-    doc: str = ""
-    head: tuple[FormKey, ...] = ()
-    either: tuple[str, ...] = ()
-    keys: tuple[FormKey, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        named = [(each.name, each.metadata["key"]) for each in fields_of(self.of) if "key" in each.metadata]
-        own = (FormKey(k.name or name, k.shape, k.doc, k.required, name) for name, k in named)
-        object.__setattr__(self, "keys", (*self.head, *own))
-
-    @property
-    def known(self) -> tuple[str, ...]:
-        return tuple(key.name for key in self.keys)
-
-    @property
-    def required(self) -> tuple[str, ...]:
-        return tuple(key.name for key in self.keys if key.required)
-
-    def key(self, name: str) -> FormKey:
-        return next(key for key in self.keys if key.name == name)
-
-    def read(
-        self, sink: Sink, tree: Tree | None, what: str = "", more: Iterable[str] = (), required: Iterable[str] = ()
-    ) -> K:
-        """The mapping, every field as it is where its key is not given. `more` keys are let by, `required` or not."""
-        what, needed = what or self.what, (*self.required, *required)
-        given = fields(sink, tree, what, (*self.known, *more), needed) if tree is not None else {}
-        if isinstance(tree, YamlTable) and self.either and given.keys().isdisjoint(self.either):
-            help = f"add {listed([f'{name}: …' for name in self.either])}"
-            sink.add("K002", f"{what} has neither {' nor '.join(self.either)}", tree.span, help=help)
-        own = [key for key in self.keys if key.attribute]
-        values = {key.attribute: key.shape.read(sink, given.get(key.name), key.name) for key in own}
-        return self.of(given=given, tree=tree, **values)
+def blank(shape: Shape[Any]) -> Any:
+    """A harmless value in place of one that is missing or wrong."""
+    match shape:
+        case WholeShape():
+            return shape.least
+        case MeasureShape():
+            return float(shape.of.least * shape.times / shape.per)
+        case ExpressionShape():
+            return parse_expr("false")
+        case ScalarShape() | NameShape() | DtypeShape():
+            return YamlScalar("")
+    return None
 
 
 SCALAR = ScalarShape("value")
@@ -317,25 +199,6 @@ TEXT = TextShape()
 SENTENCE = ScalarShape("text")
 EXPRESSION = ExpressionShape()
 FOREIGN = ExpressionShape(foreign=True)
-CONDITION = ConditionShape()
 STORAGE = ScalarShape("storage expression")
 TRUTH = TruthShape()
-EXTENDS = "extends"
-EXTENDS_DOC = "the file of the same type whose keys hold where this one does not say otherwise"
 DTYPE = DtypeShape()
-
-
-@dataclass(frozen=True, slots=True)
-class DocumentKeys(FormKeys):
-    """What every file may say of itself."""
-
-    title: str = key(TEXT, "what it is called, for people", required=True)
-    doc: str = key(TEXT, "more, for people")
-    doc_ref: str = key(TEXT, "where the numbers or the rules come from", name="doc-ref")
-
-
-def document(file_type: str, what: str, doc: str, of: type[K]) -> Form[K]:
-    """The form of a file: its version and name, then its own keys."""
-    version = FormKey("kvplan", WordShape(("1",)), "the version of the format, 1; the first key")
-    name = FormKey(file_type, ScalarShape("name"), "the name, which is the file's without `.yaml`")
-    return Form(what, of, doc=doc, head=(version, name))

@@ -10,8 +10,8 @@ from pathlib import Path
 from kvplan.compiler.side.engine_file import engine_for
 from kvplan.dsl.configs.new_model import NewModel, described, read_config
 from kvplan.dsl.library import Library, load
-from kvplan.dsl.model import Engine
 from kvplan.dsl.named import is_path, library
+from kvplan.dsl.schema.engine import Engine
 from kvplan.integrations.shared.cache import LAYOUTS, cache_folder
 from kvplan.integrations.shared.config import ConnectorConfig
 from kvplan.integrations.shared.errors import ConnectorError

@@ -17,7 +17,8 @@ from kvplan.compiler.dumps.dump import BLOCK, Dump, DumpedLayer
 from kvplan.compiler.dumps.expected import ExpectedLayer, pieces
 from kvplan.compiler.errors import Refused
 from kvplan.dsl.library import Library
-from kvplan.dsl.model import Engine, Model
+from kvplan.dsl.schema.engine import Engine
+from kvplan.dsl.schema.model import Model
 from kvplan.integrations.shared.config import ConnectorConfig
 from kvplan.integrations.shared.errors import ConnectorError
 from kvplan.integrations.shared.facts import EngineFacts

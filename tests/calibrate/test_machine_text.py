@@ -10,6 +10,7 @@ from kvplan.calibrate import machine_text as text
 from kvplan.calibrate.fit import TransferRates
 from kvplan.calibrate.measure import Calibration
 from kvplan.dsl.library import load
+from kvplan.dsl.schema.machine import CopyRate
 
 FOUND = Calibration(TransferRates(1.1e-3, 2e-5, 9.27e-7, 1 / 6.28e9, 1.28e-3, 0.07), {8: 1.5e9, 4096: 9.25e9}, "pull")
 
@@ -25,7 +26,7 @@ def test_figures_and_conditions_are_read_back(tmp_path: Path) -> None:
     read = load([path]).machine("ours")
     assert (read.transfer_us, read.slice_us, read.descriptor_us, read.wire) == (1100, 20, 0.927, 6.28e9)
     assert read.cold_us == 1280
-    assert read.copies == ((8, 1.5e9), (4096, 9.25e9))
+    assert read.copies == (CopyRate(8, 1.5e9), CopyRate(4096, 9.25e9))
     assert "UCX_TLS=^ib, two processes of one machine, read by decode; DRAM; " in read.says
     assert read.says.endswith("kvplan calibrate: 3 rounds; predicts its own times within 7 %")
 
@@ -35,4 +36,4 @@ def test_what_took_no_time_is_no_rate_without_end(tmp_path: Path) -> None:
     free = Calibration(TransferRates(0, 0, 0, 0, 0, 0), {8: 0.1}, "push")
     path.write_text(text.machine_text("ours", free, "VRAM", "by hand"))
     read = load([path]).machine("ours")
-    assert (read.wire, read.copies) == (1e15, ((8, 1e6),))
+    assert (read.wire, read.copies) == (1e15, (CopyRate(8, 1e6),))

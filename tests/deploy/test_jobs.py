@@ -4,7 +4,23 @@ from __future__ import annotations
 
 from kvplan.deploy.jobs import PairJob, deployed, product
 from kvplan.dsl.library import load
-from kvplan.dsl.model import Deployment, PlanSpec
+from kvplan.dsl.schema.deployment import Deployment, PlanSpec
+from kvplan.dsl.text.yaml_reader import YamlScalar
+
+
+def spec(*models: str, prefill: str, decode: str, **options: str) -> PlanSpec:
+    """An entry; words are separated by spaces."""
+    named, having, needing = (tuple(map(YamlScalar, words)) for words in (models, prefill.split(), decode.split()))
+    return PlanSpec(
+        models=named, prefill=having, decode=needing, options={k: YamlScalar(v) for k, v in options.items()}
+    )
+
+
+def deployment(*specs: PlanSpec) -> Deployment:
+    return Deployment(plans=specs)
+
+
+SPREAD = spec("m", "n", prefill="tp=1 tp=2", decode="tp=4", elect="spread")
 
 
 def test_product_of_sides() -> None:
@@ -15,16 +31,11 @@ def test_product_of_sides() -> None:
 
 
 def test_deployment_is_the_sum_of_its_entries() -> None:
-    specs = (
-        PlanSpec(("m", "n"), ("tp=1", "tp=2"), ("tp=4",), {"elect": "spread"}),
-        PlanSpec(("o",), ("tp=1/2",), ("tp=1",), {}),
-    )
-    jobs = deployed(load(), Deployment("d", specs), {})
+    jobs = deployed(load(), deployment(SPREAD, spec("o", prefill="tp=1/2", decode="tp=1")), {})
     assert len(jobs) == 6
     assert PairJob("n", "tp=2", "tp=4", {"elect": "spread"}) in jobs
     assert PairJob("o", "tp=2", "tp=1", {}) in jobs
 
 
 def test_command_line_wins() -> None:
-    spec = PlanSpec(("m",), ("tp=1",), ("tp=4",), {"elect": "spread"})
-    assert deployed(load(), Deployment("d", (spec,)), {"elect": "one"})[0].options == {"elect": "one"}
+    assert deployed(load(), deployment(SPREAD), {"elect": "one"})[0].options == {"elect": "one"}

@@ -10,6 +10,8 @@ from tests.paths import ROOT
 
 from kvplan.dsl.json_schema import FILES
 from kvplan.dsl.lang.functions import FOREIGN, FUNCTIONS
+from kvplan.dsl.schema.config import CONFIG, FOUND, OWN, REMARK
+from kvplan.dsl.schema.deployment import DEPLOYMENT, PLAN
 from kvplan.dsl.schema.engine import (
     CASE,
     CHOICE,
@@ -35,19 +37,25 @@ from kvplan.dsl.schema.fleet import (
     RAILS,
     TRAFFIC,
 )
-from kvplan.dsl.schema.kind import DOUBT, KIND, KIND_VARIANT, NEEDS, PARAM, RULE, TENSOR
-from kvplan.dsl.schema.machine import COPY_RATE, MACHINE, MEASUREMENT
-from kvplan.dsl.schema.model import CACHE, CHECKPOINT, CONFIG, DEPLOYMENT, FOUND, MODEL, OWN, PLAN, REMARK, VARIANT
-from kvplan.dsl.schema.names import ALIKE, MEASURED, PAGED, PLACED
-from kvplan.dsl.schema.shapes import (
+from kvplan.dsl.schema.forms import (
     DocumentKeys,
-    DtypeShape,
     EitherShape,
-    ExpressionShape,
     Form,
     LaterShape,
     ListShape,
     MapShape,
+    MaybeShape,
+    document,
+)
+from kvplan.dsl.schema.kind import DOUBT, KIND, KIND_VARIANT, NEEDS, PARAM, RULE, TENSOR
+from kvplan.dsl.schema.machine import COPY_RATE, MACHINE, MEASUREMENT
+from kvplan.dsl.schema.model import CACHE, CHECKPOINT, MODEL, VARIANT
+from kvplan.dsl.schema.names import ALIKE, MEASURED, PAGED, PLACED
+from kvplan.dsl.schema.shapes import (
+    DtypeShape,
+    ExpressionShape,
+    FractionShape,
+    MeasureShape,
     NameShape,
     ScalarShape,
     Shape,
@@ -56,7 +64,6 @@ from kvplan.dsl.schema.shapes import (
     TruthShape,
     WholeShape,
     WordShape,
-    document,
 )
 
 PAGE = ROOT / "docs" / "dsl.md"
@@ -134,7 +141,7 @@ def rows(head: tuple[str, ...], body: Iterable[tuple[str, ...]]) -> str:
 def described(shape: Shape[Any]) -> str:
     """A shape in words, forms as links to their sections."""
     match shape:
-        case ScalarShape() | TextShape():
+        case ScalarShape() | TextShape() | FractionShape():
             return shape.what
         case ExpressionShape() | TokensShape():
             return "expression"
@@ -142,7 +149,7 @@ def described(shape: Shape[Any]) -> str:
             return "`true` or `false`"
         case DtypeShape():
             return "element type"
-        case LaterShape(inner):
+        case LaterShape(inner) | MaybeShape(inner) | MeasureShape(inner):
             return described(inner)
         case WholeShape():
             return f"whole number{_range(shape)}"

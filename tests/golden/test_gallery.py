@@ -34,7 +34,7 @@ from kvplan.dsl.lang.expr import parse_expr
 from kvplan.dsl.lang.nodes import Storage
 from kvplan.dsl.lang.storage import parse_items
 from kvplan.dsl.library import Library, load
-from kvplan.dsl.model import Model
+from kvplan.dsl.schema.model import Model
 from kvplan.plan.types import Planes, View
 
 KINDS = sorted(load().kinds)
@@ -141,7 +141,7 @@ def reparsed(nest: tuple[str, ...]) -> Storage:
 def test_options_choose_the_storage_that_the_page_says(library: Library, name: str) -> None:
     """Unless the engine refuses the side for another reason."""
     of = subject(library, name)
-    model = Model(name, name, "", LAYERS, WORDS, {name: of.cache(of.record)})
+    model = Model(name=name, title=name, layers=LAYERS, values=WORDS, caches={name: of.cache(of.record)})
     said = [(each.engine.name, options, chosen) for each in of.uses for chosen, options in each.choices.items()]
     tried = [(chosen, stored_as(library, model, f"engine={engine},{options}")) for engine, options, chosen in said]
     known = [(chosen, storage) for chosen, storage in tried if storage]

@@ -13,7 +13,8 @@ from kvplan.compiler.bind.bind import bind
 from kvplan.dsl.lang.expr import parse_expr
 from kvplan.dsl.lang.nodes import Expr, Name, Number
 from kvplan.dsl.library import Library
-from kvplan.dsl.model import Kind, Model
+from kvplan.dsl.schema.kind import Kind
+from kvplan.dsl.schema.model import Model
 
 LAYERS = 4
 # Multiples of 16 stay so: formats have a scale per 16 elements. A state has the product of its lengths.

@@ -22,7 +22,7 @@ from kvplan.compiler.check.trace import copies
 from kvplan.compiler.errors import Refused
 from kvplan.compiler.placement.shards import shard_intervals
 from kvplan.dsl.library import Library, load
-from kvplan.dsl.model import Model
+from kvplan.dsl.schema.model import Model
 from kvplan.dsl.text.grouped import grouped
 
 SHIPPED = ROOT / "layouts"

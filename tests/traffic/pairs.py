@@ -6,13 +6,16 @@ from dataclasses import replace
 from typing import Any
 
 from kvplan.compiler.cost.links import LinkLoad
-from kvplan.dsl.model import DecodeFigures, MachineProfile, PrefillFigures
+from kvplan.dsl.schema.fleet import DecodeFigures, PrefillFigures
+from kvplan.dsl.schema.machine import CopyRate, MachineProfile
 from kvplan.runtime.transfer.limits import Limits
 from kvplan.traffic.loads import Loads, TransferLoads
 from kvplan.traffic.runs import SimulatedPair
 
 # A transfer takes 100 us, a slice 10, a request 1; a microsecond moves 1,000 bytes.
-PROFILE = MachineProfile("made-up", "", "", 100.0, 10.0, 1.0, 1e9, ((64, 1e9),))
+PROFILE = MachineProfile(
+    name="made-up", transfer_us=100.0, slice_us=10.0, descriptor_us=1.0, wire=1e9, copies=(CopyRate(64, 1e9),)
+)
 BLOCK, BYTES = 16, 1000
 
 

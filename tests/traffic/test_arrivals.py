@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kvplan.dsl.model import PoissonTraffic, TraceTraffic
+from kvplan.dsl.schema.fleet import PoissonTraffic, Traffic
 from kvplan.dsl.text.diagnostics import DslError
 from kvplan.traffic.arrivals import Arrival, drawn, traced
 
@@ -23,7 +23,7 @@ GOOD = '{"timestamp": 5, "input_length": 1, "output_length": 1}'
 
 def trace(folder: Path, text: str, first: int | None = None, percent: int = 100) -> tuple[Arrival, ...]:
     (folder / "trace.jsonl").write_text(text)
-    return traced(TraceTraffic(str(folder / "trace.jsonl"), first, percent))
+    return traced(Traffic(trace=str(folder / "trace.jsonl"), first=first, percent=percent))
 
 
 def test_a_trace_begins_at_nought_and_its_last_block_is_whole(tmp_path: Path) -> None:

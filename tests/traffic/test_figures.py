@@ -7,7 +7,7 @@ from dataclasses import astuple, replace
 import pytest
 from tests.traffic.pairs import PAIR, decode, prefill
 
-from kvplan.dsl.model import Rails
+from kvplan.dsl.schema.fleet import Rails
 from kvplan.traffic.arrivals import Arrival
 from kvplan.traffic.figures import CandidateFigures, Percentiles, best_of, bound, figures_of, why
 from kvplan.traffic.simulate import simulated

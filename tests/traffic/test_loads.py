@@ -8,7 +8,7 @@ from tests.traffic.pairs import linear
 from kvplan.compiler.api import compile_pair
 from kvplan.compiler.cost.links import link_loads
 from kvplan.dsl.library import load
-from kvplan.dsl.model import MachineProfile
+from kvplan.dsl.schema.machine import MachineProfile
 from kvplan.plan.types import Plan
 from kvplan.traffic.loads import LENGTHS, Loads, TransferLoads, loads_of
 

@@ -16,7 +16,7 @@ from kvplan.compiler.api import compile_pair
 from kvplan.compiler.cost.profile import COLD_AFTER
 from kvplan.compiler.cost.times import times_us
 from kvplan.dsl.library import load
-from kvplan.dsl.model import Rails
+from kvplan.dsl.schema.fleet import Rails
 from kvplan.runtime.transfer.limits import Limits
 from kvplan.traffic.arrivals import Arrival
 from kvplan.traffic.loads import loads_of

@@ -31,7 +31,7 @@ def test_a_machine_is_measured_and_read_back(tmp_path: Path) -> None:
     code, output = run("-o", str(path), *TINY)
     assert code == 0, output
     found = load([path]).machine("ours")
-    assert min(found.wire, *(rate for _, rate in found.copies)) > 0
+    assert min(found.wire, *(copy.rate for copy in found.copies)) > 0
     assert "medians of 1 rounds of 1 MiB" in found.says
     assert "two processes of one machine" in found.says
     assert "between hosts, a network card takes other times" in output

@@ -24,7 +24,7 @@ from kvplan.compiler.api import compile_pair
 from kvplan.dsl.configs.new_model import made
 from kvplan.dsl.configs.write_model import periodic, quoted
 from kvplan.dsl.library import Library, load
-from kvplan.dsl.model import Cache, Model
+from kvplan.dsl.schema.model import Cache, Model
 from kvplan.dsl.text.diagnostics import DslError
 from kvplan.dsl.text.yaml_reader import YamlScalar, read_text
 

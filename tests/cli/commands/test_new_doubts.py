@@ -21,7 +21,7 @@ from kvplan.dsl.configs.new_model import UNPROVEN, NewModel, made
 from kvplan.dsl.configs.recognise import UNKNOWN
 from kvplan.dsl.configs.same_model import parsed
 from kvplan.dsl.library import load
-from kvplan.dsl.model import Model
+from kvplan.dsl.schema.model import Model
 from kvplan.dsl.text.diagnostics import DslError
 from kvplan.dsl.text.source import SourceSpan
 

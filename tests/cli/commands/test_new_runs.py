@@ -10,7 +10,7 @@ import pytest
 from kvplan.dsl.configs.new_model import made
 from kvplan.dsl.configs.same_model import parsed
 from kvplan.dsl.library import load
-from kvplan.dsl.model import Cache
+from kvplan.dsl.schema.model import Cache
 from kvplan.dsl.text.diagnostics import DslError
 from kvplan.dsl.text.source import SourceSpan
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from kvplan.compiler.cost.profile import COLD_AFTER, cold_us, copy_us, transfer_us, wire_us
-from kvplan.dsl.model import MachineProfile
+from kvplan.dsl.schema.machine import CopyRate, MachineProfile
 
 PROFILE = MachineProfile(
-    name="toy", title="", says="", transfer_us=0, slice_us=0, descriptor_us=2, wire=1e9,
-    copies=((16, 1e9), (64, 2e9), (1024, 8e9)),
+    name="toy", transfer_us=0, slice_us=0, descriptor_us=2, wire=1e9,
+    copies=(CopyRate(16, 1e9), CopyRate(64, 2e9), CopyRate(1024, 8e9)),
 )  # fmt: skip
 
 
@@ -25,9 +25,9 @@ def test_a_cold_transfer_takes_its_share_of_what_a_pause_costs_and_never_more() 
     assert transfer_us(cold, 1, 1000) == transfer_us(PROFILE, 1, 1000)
 
 
-@pytest.mark.parametrize(("together", "rate"), PROFILE.copies)
-def test_a_copy_that_was_measured_takes_what_it_took(together: int, rate: float) -> None:
-    assert copy_us(PROFILE, 1 << 20, together) == pytest.approx((1 << 20) / rate * 1e6)
+@pytest.mark.parametrize("copy", PROFILE.copies)
+def test_a_copy_that_was_measured_takes_what_it_took(copy: CopyRate) -> None:
+    assert copy_us(PROFILE, 1 << 20, copy.together) == pytest.approx((1 << 20) / copy.rate * 1e6)
 
 
 def test_between_two_a_span_takes_something_beside_its_bytes() -> None:
@@ -44,5 +44,5 @@ def test_longer_spans_than_were_measured_are_no_faster() -> None:
 
 
 def test_one_measurement_is_enough() -> None:
-    single = replace(PROFILE, copies=((64, 2e9),))
+    single = replace(PROFILE, copies=(CopyRate(64, 2e9),))
     assert copy_us(single, 2000, 64) == copy_us(single, 2000, 4096) == pytest.approx(1.0)

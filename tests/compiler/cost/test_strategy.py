@@ -12,13 +12,16 @@ from kvplan.compiler.cost.profile import copy_us
 from kvplan.compiler.cost.strategy import StrategyCost, by_strategy, costs, staged
 from kvplan.compiler.errors import BadInput
 from kvplan.dsl.library import load
-from kvplan.dsl.model import MachineProfile
+from kvplan.dsl.schema.machine import CopyRate, MachineProfile
 from kvplan.dsl.text.diagnostics import DslError
 from kvplan.plan.types import PageRange, Plan
 
 LIBRARY = load()
-SLOW_REQUESTS = MachineProfile("slow-requests", "Slow", "made up", 0.0, 0.0, 10.0, 1e9, ((16, 1e9), (1024, 2e9)))
-SLOW_COPIES = replace(SLOW_REQUESTS, descriptor_us=0.01, copies=((16, 1e6),))
+SLOW_REQUESTS = MachineProfile(
+    name="slow-requests", title="Slow", transfer_us=0.0, slice_us=0.0, descriptor_us=10.0, wire=1e9,
+    copies=(CopyRate(16, 1e9), CopyRate(1024, 2e9)),
+)  # fmt: skip
+SLOW_COPIES = replace(SLOW_REQUESTS, descriptor_us=0.01, copies=(CopyRate(16, 1e6),))
 
 
 def made(prefill: str, decode: str, strategy: str = "direct", model: str = "llama-3.1-8b") -> Compiled:

@@ -17,7 +17,7 @@ from kvplan.compiler.errors import BadInput
 from kvplan.dsl.configs.same_model import parsed
 from kvplan.dsl.configs.write_model import ModelHead, model_text
 from kvplan.dsl.library import Library, load
-from kvplan.dsl.model import Model
+from kvplan.dsl.schema.model import Model
 from kvplan.dsl.text.source import SourceSpan
 
 DUMPS = sorted((FIXTURES / "dumps").glob("*.json"))

@@ -13,7 +13,7 @@ from kvplan.compiler.errors import BadInput, Refused
 from kvplan.compiler.explain.advise import Advice, AdvisedPair, advise, worth
 from kvplan.compiler.explain.matrix import cost
 from kvplan.dsl.library import Library, load
-from kvplan.dsl.model import MachineProfile
+from kvplan.dsl.schema.machine import MachineProfile
 
 MODEL, PREFILL, DECODE = "toy", "tp=2,engine=small", "tp=1,order=LBNHC,engine=small"
 ENGINE = """\

@@ -17,7 +17,7 @@ from kvplan.compiler.paging.pool import ALIKE, ONE, PACKED, PooledCache, pooled
 from kvplan.compiler.placement.place import place
 from kvplan.dsl.lang.nodes import Storage
 from kvplan.dsl.library import load
-from kvplan.dsl.model import GroupRules
+from kvplan.dsl.schema.engine import GroupRules
 from kvplan.dsl.text.source import inline
 from kvplan.plan.types import ALL, Needs
 

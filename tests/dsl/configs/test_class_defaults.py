@@ -10,7 +10,7 @@ import pytest
 from kvplan.dsl.configs.class_defaults import filled
 from kvplan.dsl.configs.new_model import NewModel, made
 from kvplan.dsl.library import load
-from kvplan.dsl.model import ConfigClass, ConfigClasses
+from kvplan.dsl.schema.config import ConfigClass, ConfigClasses
 
 LIBRARY = load()
 INSIDE = ("outer_config", "text_config")

@@ -117,8 +117,8 @@ def test_layers_with_numbers_of_their_own_are_caches_of_their_own() -> None:
     reading, _ = reading_of(LIBRARY, found)
     from kvplan.dsl.lang.expr import parse_expr
     from kvplan.dsl.lang.functions import EVERY
-    from kvplan.dsl.model import ConfigRules
     from kvplan.dsl.rules.rule import over
+    from kvplan.dsl.schema.config import ConfigRules
 
     own = ConfigRules(words=(("kv_heads", parse_expr("at(kinds, layer)", functions=EVERY)),))
     made = recognise(found, over(reading, own), LIBRARY.kinds, PLACE).caches

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kvplan.dsl.library import load
-from kvplan.dsl.model import DecodeFigures, PoissonTraffic, PrefillFigures, Rails, TraceTraffic
+from kvplan.dsl.schema.fleet import DecodeFigures, PoissonTraffic, PrefillFigures, Rails, Traffic
 
 TEXT = """\
 kvplan: 1
@@ -26,17 +26,18 @@ def test_figures_are_a_candidates_own_then_those_of_all_then_the_defaults(tmp_pa
     path.write_text(TEXT)
     fleet = load().fleet(path)
     first, second = fleet.candidates
-    assert first.prefill_engines == PrefillFigures(engines=3, tokens_per_s=5000, rails=Rails(2, 1e8))
-    assert second.prefill_engines == PrefillFigures(engines=2, tokens_per_s=5000, rails=Rails(2, 1e8))
-    assert (first.decode_engines, second.decode_engines) == (DecodeFigures(sequences=7), DecodeFigures())
+    assert first.engines.prefill == PrefillFigures(engines=3, tokens_per_s=5000, rails=Rails(2, 1e8))
+    assert second.engines.prefill == PrefillFigures(engines=2, tokens_per_s=5000, rails=Rails(2, 1e8))
+    assert (first.engines.decode, second.engines.decode) == (DecodeFigures(sequences=7), DecodeFigures())
     assert (first.options, first.mode, first.layer_by_layer) == ({"strategy": "auto", "elect": "one"}, "pull", False)
     assert (second.name, second.mode, second.layer_by_layer) == ("push", "push", True)
-    assert (fleet.limits, fleet.cores, fleet.machine, fleet.router) == ({"slice_bytes": 1000}, None, "", "round_robin")
-    assert fleet.traffic == PoissonTraffic(60, 10, 100, 20, 0)
+    assert fleet.limits.given_values == {"slice_bytes": 1000}
+    assert (fleet.cores, fleet.machine, fleet.router) == (None, "", "round_robin")
+    assert fleet.traffic.poisson == PoissonTraffic(60, 10, 100, 20, 0)
 
 
 def test_a_trace_lies_beside_its_fleet(tmp_path: Path) -> None:
     path, trace = tmp_path / "ours.yaml", tmp_path / "chat.jsonl"
     trace.write_text("")
     path.write_text(TEXT[: TEXT.index("traffic")] + "traffic: {trace: chat.jsonl, first: 5}\n")
-    assert load().fleet(path).traffic == TraceTraffic(str(trace), 5, 100)
+    assert load().fleet(path).traffic == Traffic(trace=str(trace), first=5)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kvplan.dsl.library import load
+from kvplan.dsl.schema.machine import CopyRate
 from kvplan.dsl.text.diagnostics import DslError
 
 TEXT = """\
@@ -31,7 +32,7 @@ def path(tmp_path: Path) -> Path:
 def test_units_are_microseconds_and_bytes_a_second(path: Path) -> None:
     found = load([path]).machine("ours")
     assert (found.transfer_us, found.slice_us, found.descriptor_us) == (10.0, 2.0, 1.5)
-    assert (found.wire, found.copies) == (1.1e9, ((8, 2e8), (4096, 9e9)))
+    assert (found.wire, found.copies) == (1.1e9, (CopyRate(8, 2e8), CopyRate(4096, 9e9)))
     assert found.says == "a laptop; TCP; DRAM; 2026-11-22"
 
 

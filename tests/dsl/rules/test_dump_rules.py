@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from kvplan.dsl.files.engine_kinds import dump_rules
 from kvplan.dsl.library import Library, load
-from kvplan.dsl.model import Engine
+from kvplan.dsl.schema.engine import Engine
 from kvplan.dsl.text.diagnostics import DslError
 
 GOOD = "{caches: [{kind: gqa, when: class == 'A', heads: h, dim: d}]}"
@@ -21,12 +22,14 @@ def engine(tmp_path: Path, dump: str) -> tuple[Library, Engine]:
 
 
 def test_rules_are_read(tmp_path: Path) -> None:
-    _, found = engine(tmp_path, "{dtype: \"first(dtype, 'bf16')\", caches: [{kind: mla, name: a, latent: l, rope: r}]}")
+    library, found = engine(
+        tmp_path, "{dtype: \"first(dtype, 'bf16')\", caches: [{kind: mla, name: a, latent: l, rope: r}]}"
+    )
     assert found.dump is not None
     assert (found.dump.dtype is None, found.dump.query_heads) == (False, None)
-    assert [(rule.kind, rule.name, rule.when, sorted(rule.params)) for rule in found.dump.caches] == [
-        ("mla", "a", None, ["latent", "rope"])
-    ]
+    assert [
+        (rule.kind, rule.name, rule.when, sorted(rule.params)) for rule in dump_rules(found.dump, library.kinds)
+    ] == [("mla", "a", None, ["latent", "rope"])]
 
 
 def test_an_engine_without_the_section_has_no_rules() -> None:
@@ -40,7 +43,8 @@ def test_an_engine_that_extends_another_has_its_rules(tmp_path: Path) -> None:
     mine, other = library.engine("mine").dump, library.engine("vllm").dump
     assert mine is not None
     assert other is not None
-    assert [rule.name for rule in mine.caches] == [rule.name for rule in other.caches]
+    names = [[rule.name for rule in dump_rules(dump, library.kinds)] for dump in (mine, other)]
+    assert names[0] == names[1]
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,10 @@ from kvplan.dsl.lang.foreign_json import parse_foreign
 from kvplan.dsl.lang.functions import EVERY
 from kvplan.dsl.lang.functions import FOREIGN_ARITY as ARITY
 from kvplan.dsl.library import load
-from kvplan.dsl.model import ConfigRules, Param, Rule
 from kvplan.dsl.rules.answers import ForeignValues, ask, with_words
 from kvplan.dsl.rules.rule import Params, RuleMatch, apply, first, over, parse_own, parse_rules
+from kvplan.dsl.schema.config import ConfigRules
+from kvplan.dsl.schema.kind import Param, Rule
 from kvplan.dsl.text.diagnostics import DslError, Sink, ranges
 from kvplan.dsl.text.yaml_reader import read_text
 

@@ -10,7 +10,7 @@ from tests.golden.gallery.numbers import Numbers, tensors
 from tests.golden.gallery.pages import Subject
 from tests.golden.gallery.text import block, code, codes, exact, table
 
-from kvplan.dsl.model import TensorSpec
+from kvplan.dsl.schema.kind import TensorSpec
 
 
 def formula_section(of: Subject) -> list[str]:

@@ -13,8 +13,9 @@ from kvplan.compiler.side.kernels import accepted
 from kvplan.compiler.side.options import split_options
 from kvplan.dsl.lang.evaluate import filled
 from kvplan.dsl.lang.nodes import SizeSet, Storage, Value
-from kvplan.dsl.model import Engine, Kind
+from kvplan.dsl.schema.engine import Engine
 from kvplan.dsl.schema.fields import placeholders
+from kvplan.dsl.schema.kind import Kind
 from kvplan.dsl.schema.names import KERNELS
 from kvplan.dsl.text.diagnostics import DslError
 

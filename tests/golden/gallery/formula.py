@@ -10,7 +10,7 @@ from itertools import product
 from kvplan.dsl.lang.dtypes import size
 from kvplan.dsl.lang.evaluate import evaluate
 from kvplan.dsl.lang.nodes import Call, Expr, Name, Number, Text
-from kvplan.dsl.model import Kind, TensorSpec
+from kvplan.dsl.schema.kind import Kind, TensorSpec
 from kvplan.dsl.text.diagnostics import DslError
 
 Env = Mapping[str, object]

@@ -14,7 +14,8 @@ from tests.golden.gallery.text import NOBODY, code, default_first, page, said, s
 from kvplan.dsl.files.documents import open_document
 from kvplan.dsl.files.variants import notes
 from kvplan.dsl.library import Library
-from kvplan.dsl.model import Engine, Model
+from kvplan.dsl.schema.engine import Engine
+from kvplan.dsl.schema.model import Model
 
 INTRO = """\
 What the shipped layout files describe, one page for every cache kind and every model file. All of it is generated

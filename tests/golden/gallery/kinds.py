@@ -14,7 +14,7 @@ from kvplan.dsl.files.documents import open_document
 from kvplan.dsl.files.variants import notes
 from kvplan.dsl.lang.nodes import Expr, Text
 from kvplan.dsl.library import Library
-from kvplan.dsl.model import Kind, KindVariant, TensorSpec
+from kvplan.dsl.schema.kind import Kind, KindVariant, TensorSpec
 from kvplan.plan.types import CONTEXT
 
 TENSORS = ("tensor", "axes", "element", "if", "shared out")

@@ -9,7 +9,7 @@ from tests.golden.gallery.text import ROOT, block, code, count, exact, page, sai
 from kvplan.dsl.files.documents import open_document
 from kvplan.dsl.files.variants import variant
 from kvplan.dsl.library import Library
-from kvplan.dsl.model import Model
+from kvplan.dsl.schema.model import Model
 from kvplan.plan.types import CONTEXT
 
 PER = {"state": "a state", "tokens": "a token", "ring": "a token"}

@@ -13,7 +13,8 @@ from kvplan.dsl.lang.dtypes import size
 from kvplan.dsl.lang.evaluate import evaluate
 from kvplan.dsl.lang.nodes import Expr, SizeSet, Value
 from kvplan.dsl.library import Library
-from kvplan.dsl.model import Cache, Kind, Model, TensorSpec
+from kvplan.dsl.schema.kind import Kind, TensorSpec
+from kvplan.dsl.schema.model import Cache, Model
 from kvplan.plan.types import Needs
 
 TOKENS = 1024

@@ -14,7 +14,9 @@ from tests.golden.gallery.text import block, code, codes
 from kvplan.compiler.bound import BoundSide
 from kvplan.dsl.lang.nodes import Storage
 from kvplan.dsl.library import Library
-from kvplan.dsl.model import Cache, Engine, Kind
+from kvplan.dsl.schema.engine import Engine
+from kvplan.dsl.schema.kind import Kind
+from kvplan.dsl.schema.model import Cache
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,9 @@ from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.errors import CompileError
 from kvplan.dsl.lang.dtypes import SIZES
 from kvplan.dsl.library import Library
-from kvplan.dsl.model import Engine, Model, Param
+from kvplan.dsl.schema.engine import Engine
+from kvplan.dsl.schema.kind import Param
+from kvplan.dsl.schema.model import Model
 
 BLOCK, BLOCKS = "block", (256, 128, 64, 32)
 

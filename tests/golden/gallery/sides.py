@@ -15,7 +15,8 @@ from kvplan.compiler.explain.describe import describe_side
 from kvplan.compiler.placement.placed import placed
 from kvplan.compiler.placement.sides import plan_side
 from kvplan.dsl.library import Library
-from kvplan.dsl.model import Engine, Model
+from kvplan.dsl.schema.engine import Engine
+from kvplan.dsl.schema.model import Model
 from kvplan.plan.types import CONTEXT, Group, Planes, Side
 
 SIZES, MOST = (1, 2, 4, 8), 16

@@ -20,8 +20,11 @@ from kvplan.compiler.placement.sides import plan_side
 from kvplan.dsl.lang.expr import parse_expr
 from kvplan.dsl.lang.nodes import Expr, Name, Number, Storage, Value
 from kvplan.dsl.library import Library
-from kvplan.dsl.model import Cache, Engine, Kind, Model
+from kvplan.dsl.schema.engine import Engine
+from kvplan.dsl.schema.kind import Kind
+from kvplan.dsl.schema.model import Cache, Model
 from kvplan.dsl.text.diagnostics import DslError
+from kvplan.dsl.text.yaml_reader import YamlScalar
 from kvplan.plan.spans import group_named
 from kvplan.plan.types import Planes, Side, Worker
 
@@ -66,7 +69,9 @@ def drawn(side: BoundSide | None) -> Drawn | None:
 def staged(library: Library, kind: Kind, storage: Storage, engines: list[Engine], cache: Cache) -> BoundSide | None:
     """The cache alone in the smallest block that one of the engines can place."""
     own = {kind.name: {storage.name: storage}}
-    actors = [replace(e, storage={"default": storage.name}, own=own, require=(), stride={}) for e in engines]
+    actors = [
+        replace(e, storage={"default": YamlScalar(storage.name)}, own=own, require=(), stride={}) for e in engines
+    ]
     stages = [Stage(library.paths, actor, kind) for actor in actors]
     tries = (_side(stage, cache, tokens) for tokens in BLOCKS for stage in stages)
     return next((side for side in tries if side), None)
@@ -79,7 +84,7 @@ def example(kind: Kind, like: Cache | None, chosen: Mapping[str, str]) -> Cache:
         for axis in spec.split:
             given |= _two(dict(spec.axes)[axis], given)
     given |= {name: parse_expr(f"'{word}'") for name, word in chosen.items()}
-    return Cache(kind.name, kind.name, tuple(range(LAYERS)), given, kind.span)
+    return Cache(name=YamlScalar(kind.name), kind=kind.name, layers=tuple(range(LAYERS)), params=given)
 
 
 def _two(extent: Expr | None, given: Mapping[str, Expr]) -> dict[str, Expr]:
@@ -91,7 +96,7 @@ def _two(extent: Expr | None, given: Mapping[str, Expr]) -> dict[str, Expr]:
 
 def _side(stage: Stage, cache: Cache, tokens: int) -> BoundSide | None:
     """The cache alone in blocks of so many tokens, None where it cannot be placed."""
-    model = Model(cache.name, "", "", LAYERS, WORDS, {cache.name: cache})
+    model = Model(name=cache.name, layers=LAYERS, values=WORDS, caches={cache.name: cache})
     try:
         side = bind(stage, model, f"tokens={tokens},kernel_block={tokens}")
         placed(side)

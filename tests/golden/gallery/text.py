@@ -8,7 +8,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 from kvplan.dsl.library import Library
-from kvplan.dsl.model import Engine
+from kvplan.dsl.schema.engine import Engine
 from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlScalar, YamlTable
 
 UNITS = ("B", "KiB", "MiB", "GiB")

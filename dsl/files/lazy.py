@@ -1,0 +1,61 @@
+"""Values by name, each made when it is first asked for: what nobody uses is never read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from kvplan.dsl.text.diagnostics import DslError, Sink, fault, nearest
+from kvplan.dsl.text.source import inline
+
+ELSEWHERE = "`kvplan list` has all; files of your own are found with --layouts DIR"
+T = TypeVar("T")
+
+
+def raising(read: Callable[[Sink], T]) -> T:
+    """What `read` gives. Raises DslError for what it reports."""
+    sink = Sink()
+    value = read(sink)
+    if sink.errors:
+        raise DslError(*sink.errors)
+    return value
+
+
+class LazyMap(Mapping[str, T], Generic[T]):
+    """Values of the names that are `known`. Asking for a bad one raises DslError."""
+
+    def __init__(self, known: Mapping[str, object], make: Callable[[str], T]) -> None:
+        self._known, self._make = known, make
+        self._made: dict[str, T] = {}
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self._made:
+            if name not in self._known:
+                raise KeyError(name)
+            self._made[name] = self._make(str(name))
+        return self._made[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._known
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._known))
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+
+class LazyFiles(LazyMap[T]):
+    """What files of one type describe, by name."""
+
+    def __init__(self, file_type: str, paths: Mapping[str, Path], parse: Callable[[str], T]) -> None:
+        super().__init__(paths, parse)
+        self.file_type = file_type
+
+    def find(self, name: str) -> T:
+        """The value of `name`. Raises DslError (K008) with the nearest name."""
+        if name in self:
+            return self[name]
+        help = nearest(name, self) or ELSEWHERE
+        raise fault("K008", f"unknown {self.file_type} '{name}'", inline(name, "<argument>"), help=help)
