@@ -5,6 +5,7 @@ In plain values, as `kvplan doctor` says them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.bind.mesh import mesh_sizes
 from kvplan.compiler.bind.options import option_values
 from kvplan.compiler.bind.require import applied
-from kvplan.compiler.bound import BoundSide
+from kvplan.compiler.bound import BoundSide, BoundTensor
 from kvplan.compiler.errors import Refused
 from kvplan.compiler.side.keys import check_pool, side_words
 from kvplan.compiler.side.text import parse_side
@@ -22,7 +23,7 @@ from kvplan.dsl.lang.evaluate import evaluate, filled
 from kvplan.dsl.schema.engine import Engine, Serve, Setting
 from kvplan.dsl.schema.model import Model
 from kvplan.dsl.text.diagnostics import as_written
-from kvplan.plan.types import Group, Side
+from kvplan.plan.types import ALL, Group, Side
 
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library
@@ -86,9 +87,22 @@ def unsupported(side: ExaminedSide, part: str) -> str:
     given.pop("engine", None)
     env = {**option_values(side.library, side.engine, side.model, given), DECODES: part != "prefill"}
     rules = applied(serve.require, side.bound.caches, env)
-    return "; ".join(
-        dict.fromkeys(filled(rule.say, known) for rule, known in rules if evaluate(rule.that, known) is not True)
-    )
+    broken = [filled(rule.say, known) for rule, known in rules if evaluate(rule.that, known) is not True]
+    return "; ".join(dict.fromkeys([*broken, *_mixed_pool(side.bound, serve.windows)]))
+
+
+def _mixed_pool(side: BoundSide, flag: str) -> Iterator[str]:
+    """What a pool for all layers of one kind cannot hold, if `flag` asks for one: rows of several sizes."""
+    for kind in dict.fromkeys(cache.kind for cache in side.caches if flag and cache.needs != ALL):
+        rows = {cache.name: cache.tensors for cache in side.caches if cache.kind == kind}
+        if len(set(rows.values())) > 1:
+            told = "; ".join(f"{name}: {_rows(tensors)}" for name, tensors in rows.items())
+            yield f"{flag} makes one pool for all layers, whose rows have one size; this model has several ({told})"
+
+
+def _rows(tensors: Sequence[BoundTensor]) -> str:
+    """`k 8 x 128, v 8 x 128` of 8 heads and 128 elements; the axis of tokens is left out."""
+    return ", ".join(f"{t.name} {' x '.join(str(extent) for _, extent in t.axes if extent)}" for t in tensors)
 
 
 def describe_way(prefill: ExaminedSide, decode: ExaminedSide) -> Plain:

@@ -28,7 +28,8 @@ class Limit:
 # State components that have settings of their own, by SGLang's word.
 COMPONENTS = {
     "swa": Limit(
-        "a window pool of its own (swa)", "give both engines --disable-hybrid-swa-memory if the model allows it"
+        "a window pool of its own (swa)",
+        "give both engines --disable-hybrid-swa-memory if all layers of the model have as many KV heads of one size",
     ),
     "dsa": Limit("keys of sparse attention (dsa)", "serve this model with another transfer backend"),
 }

@@ -293,6 +293,21 @@ def test_a_cache_that_a_connector_does_not_move_is_refused_once() -> None:
     )
 
 
+def test_layers_of_several_sizes_are_not_told_to_share_a_pool(tmp_path: Path) -> None:
+    config = {
+        "architectures": ["MyHybridForCausalLM"], "num_hidden_layers": 8, "hidden_size": 4096, "head_dim": 128,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "swa_head_dim": 256, "swa_num_key_value_heads": 4,
+        "sliding_window": 1024, "dtype": "bfloat16", "layer_types": ["sliding_attention", "full_attention"] * 4,
+    }  # fmt: skip
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    said = CliRunner().invoke(main, ["doctor", str(path), "--no-machine", *SGLANG])
+    assert said.exit_code == 3
+    assert "--disable-hybrid-swa-memory makes one pool for all layers" in said.stdout
+    assert "attention: k 8 x 128, v 8 x 128; sliding: k 4 x 256, v 4 x 256" in said.stdout
+    assert "TO DO" not in said.stdout
+
+
 @pytest.mark.parametrize(("config", "flag"), [("gpt-oss-20b.json", True), ("llama-3.1-8b.json", False)])
 def test_layers_with_windows_are_told_to_share_pools_that_the_connector_moves(config: str, flag: bool) -> None:
     lines = [step["run"] for step in answer(config, *SGLANG)["steps"] if " serve " in step["run"]]
