@@ -132,7 +132,7 @@ def verdict(review: Review) -> str:
             f"{many(gone, 'pair')} {have} no plan any more: engines of {'it' if gone == 1 else 'them'} cannot talk."
         )
     if not said and review.new:
-        said.append("There are only new plans: engines that run keep theirs.")
+        said.append("All plans are new: engines that run keep theirs.")
     return " ".join(said)
 
 
