@@ -55,7 +55,8 @@ def parse_model(sink: Sink, root: YamlTable, name: str, known: ModelReferences) 
     for engine in keys.sides:
         is_known(sink, "engine", engine, known.engines)
     # An invalid number of drafts still means that there are some.
-    drafts = keys.drafts or int(keys.given.get("drafts", "0") != "0")
+    invalid = MODEL.key("drafts").shape.read(Sink(), keys.written("drafts"), "drafts") is None
+    drafts = 1 if invalid and "drafts" in keys.given else keys.drafts
     values: dict[str, Value | None] = {
         "dtype": keys.dtype or None,
         "query_heads": keys.query_heads,
