@@ -155,7 +155,7 @@ def test_a_cache_that_a_variant_misspells_is_told(family: Path) -> None:
 
 @pytest.mark.parametrize(("layers", "drafts", "codes"), [
     (1000, 1000, []), (1001, 1, ["K013"]), (10**17, 1, ["K013"]), (10**30, 1, ["K013"]), (8, 1001, ["K013"]),
-    (8, 10**30, ["K013"]), (0, 1, ["K013"]),
+    (8, 10**30, ["K013"]), (0, 1, ["K013"]), (8, '"0"', ["K013"]),
 ])  # fmt: skip
 def test_layers_have_a_limit(family: Path, layers: int, drafts: int | str, codes: list[str]) -> None:
     one = FAMILY.split("variants:")[0].replace("drafts: 1", f"layers: {layers}\ndrafts: {drafts}")
