@@ -10,7 +10,7 @@ PYTEST_ARGS ?= -n 3 --dist loadgroup --no-loadscope-reorder --max-worker-restart
 # Compiled files are kept, whatever the surroundings say: tests start hundreds of processes that import the same.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-all lint types ruff imports pages english collected site bench bench-peers bench-gpu gpu-kit soak model mutants faults conformance conformance-facts sglang vllm vllm-releases vllm-gpu sglang-gpu full goldens fmt install clean
+.PHONY: help demo test test-all lint types ruff imports pages english collected site bench bench-peers bench-gpu gpu-kit soak model mutants faults conformance conformance-facts conformance-engines sglang vllm vllm-releases vllm-gpu sglang-gpu full goldens fmt install clean
 
 help:  ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -91,6 +91,9 @@ conformance: $(VENV)/.dev  ## every architecture that engines serve: `new` and t
 
 conformance-facts: $(VENV)/.dev  ## ask a release of vLLM, or RELEASE=sglang|transformers, for the caches of every configuration (RELEASE=0.33.0 ARGS=words of keys); 2.5 GB in a cache
 	@$(BIN)/python -m tests.conformance.facts $(RELEASE) $(ARGS)
+
+conformance-engines: $(VENV)/.dev  ## what the dumps say of a layer, beside real vLLM engines on CPUs: a small model of each kind; in the environment of `make vllm`
+	@nice -n 5 $(BIN)/python -m pytest -q -m vllm tests/conformance/test_real_engine.py
 
 sglang: $(VENV)/.dev  ## real SGLang engines on kvplan, token by token (ARGS=words of cases); installs SGLang once, 1.6 GB, in a cache
 	@nice -n 5 $(BIN)/python -m tests.sglang $(ARGS)

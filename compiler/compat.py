@@ -15,14 +15,14 @@ from kvplan.dsl.lang.functions import given_words
 from kvplan.plan.types import Needs
 
 SAME_FILES = "bind both sides from the same layout files"
-PAGED = "kernel_block"
+PAGED = frozenset({"kernel_block", "kernel_page"})
 
 
 @dataclass(frozen=True, slots=True)
 class CachePair:
     """One cache as the two sides have it; `given` are the keys in the text of either side, but for mesh axes, and
-    `beside` those values that say nothing of what is stored: mesh axes and the kernel block. Of `unlike_engines` one
-    may lack a value of the other's option."""
+    `beside` those values that say nothing of what is stored: mesh axes, and the blocks and pages of kernels. Of
+    `unlike_engines` one may lack a value of the other's option."""
 
     prefill: BoundCache
     decode: BoundCache
@@ -78,7 +78,7 @@ def check_pair(prefill: BoundSide, decode: BoundSide) -> tuple[str, ...]:
         raise Refused("C136", "the two sides have no cache in common: nothing would move", _in_common(prefill, decode))
     mesh = {**dict(prefill.sizes), **dict(decode.sizes)}
     given = {**parse_side(prefill.key), **parse_side(decode.key)}
-    words, beside = sorted(given.keys() - mesh.keys()), frozenset({*mesh, PAGED})
+    words, beside = sorted(given.keys() - mesh.keys()), PAGED.union(mesh)
     for name in sorted(ours.keys() & theirs.keys()):
         _check_needs(theirs[name], ours[name])
         _check_cache(CachePair(theirs[name], ours[name], words, beside, prefill.engine != decode.engine))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kvplan.compiler.bound import BoundSide, BoundWorker
 from kvplan.compiler.dumps.arrays import arrays, arrays_text, fields_text, filled_by, unsaid
-from kvplan.compiler.dumps.dump import Dump, DumpedLayer
+from kvplan.compiler.dumps.dump import HEAD, Dump, DumpedLayer
 from kvplan.compiler.dumps.expected import BETWEEN_TOKENS, PAGE, ExpectedLayer, facts_of, pieces
 from kvplan.compiler.errors import BadInput
 from kvplan.compiler.side.keys import check_pool, side_keys
@@ -88,7 +88,11 @@ def compare(dump: Dump, side: BoundSide) -> tuple[Difference, ...]:
 def not_compared(dump: Dump, side: BoundSide) -> tuple[NotCompared, ...]:
     """What of a dump cannot be compared with a layout, that of many layers once. Raises as `compare`."""
     pairs = matched(dump, pieces(side, worker_of(dump, side)))
-    said = ((layer, piece, unsaid(layer, dump.groups[layer.group].store)) for layer, piece in pairs if _divided(piece))
+    said = (
+        (layer, piece, unsaid(layer, dump.groups[layer.group].store))
+        for layer, piece in pairs
+        if _divided(layer, piece)
+    )
     found = grouped(((piece.name, _what(piece), why), layer.name) for layer, piece, why in said if why)
     return tuple(NotCompared(*same, tuple(names)) for same, names in found.items())
 
@@ -125,14 +129,16 @@ def _unlike(dump: Dump, layer: DumpedLayer, piece: ExpectedLayer) -> list[Differ
 
 def _parts(dump: Dump, layer: DumpedLayer, piece: ExpectedLayer) -> list[Difference]:
     """What a page, or a row of it, is made of, where the dump says it of the whole and the layout has rows."""
-    found = arrays(layer, dump.groups[layer.group].store) if _divided(piece) else ()
+    found = arrays(layer, dump.groups[layer.group].store) if _divided(layer, piece) else ()
     if not found or filled_by(found, piece.fields):
         return []
     return [Difference(piece.name, _what(piece), arrays_text(found), fields_text(piece.fields), (layer.name,))]
 
 
-def _divided(piece: ExpectedLayer) -> bool:
-    """Whether a layout says of the whole what a state, or a row, is made of."""
+def _divided(layer: DumpedLayer, piece: ExpectedLayer) -> bool:
+    """Whether a layout says of the whole what a state, or a row, is made of. Both have rows in heads, or neither."""
+    if layer.counts.get(HEAD, 1) > 1 and f"{HEAD}s" not in piece.facts:
+        return False
     rows = piece.facts["store"] == "state" or piece.facts.get("tokens") == 1 or BETWEEN_TOKENS in piece.facts
     return rows and not piece.part
 

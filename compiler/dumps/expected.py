@@ -87,7 +87,8 @@ def _paging(cache: BoundCache, group: BoundGroup) -> dict[str, int | str]:
     if store == "state":
         return {"store": store}
     keep = cache.needs.keep
-    limits = {"window": 0 if keep is None else keep + 1, "chunk": cache.needs.chunk or 0}
+    # A ring is as long as it is. Which of its tokens a reader needs, an engine does not say.
+    limits = {} if cache.ring else {"window": 0 if keep is None else keep + 1, "chunk": cache.needs.chunk or 0}
     paged = {"tokens of a block": group.tokens, "tokens of a kernel block": group.kernel}
     return {"store": store, **paged, "kernel blocks of a block": group.ratio, **limits}
 

@@ -69,7 +69,7 @@ def is_split(cache: BoundCache) -> bool:
 
 def page(side: BoundSide, workers: Sequence[BoundWorker], cache: BoundCache, tokens: int) -> int:
     """The bytes of one layer's page of `tokens` tokens (0 for a state), on the worker where it is largest."""
-    sized = replace(cache, kernel=tokens, env={**cache.env, "kernel_block": tokens})
+    sized = replace(cache, kernel=tokens, env={**cache.env, "kernel_block": tokens, "kernel_page": tokens})
     return max(layer_bytes(local_sizes(side, worker, sized, 1)) for worker in workers)
 
 

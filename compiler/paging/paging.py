@@ -76,10 +76,17 @@ def _paged(cache: BoundCache, engine: Engine, env: Env) -> BoundCache:
         align=_bytes(cache.name, engine, env, "block_stride_alignment"),
     )
     if cache.store != "tokens":
-        return replace(cache, stride=stride, env={**cache.env, "kernel_block": env["kernel_block"]})
+        return replace(cache, stride=stride, env={**cache.env, **_kernel(cache.name, env)})
     tokens, kernel = _blocks(cache.name, env)
-    ring, env = wrapped(cache, engine, env), {**cache.env, "kernel_block": kernel}
+    ring, env = wrapped(cache, engine, env), {**cache.env, **_kernel(cache.name, env)}
     return replace(cache, tokens=tokens, kernel=kernel, stride=stride, env=env, ring=ring)
+
+
+def _kernel(cache: str, env: Env) -> Env:
+    """What storage expressions may ask for: a kernel block, and the page in it that kernels see, the block itself
+    unless the engine derives it."""
+    page = _count(cache, env, "kernel_page") if "kernel_page" in env else env["kernel_block"]
+    return {"kernel_block": env["kernel_block"], "kernel_page": page}
 
 
 def _blocks(cache: str, env: Env) -> tuple[int, int]:

@@ -22,7 +22,7 @@ class Architecture:
 
     docs/architectures.md explains the words of `verdict`. Of `configurations`, `right` are as the engine has them in
     each of their dumps; `dumps` counts those of all. `kinds` are those of its caches, `models` the layouts that come
-    with kvplan for it.
+    with kvplan for it. `keys` are those that the right ones have and their class is not known to have.
     """
 
     name: str
@@ -33,6 +33,7 @@ class Architecture:
     dumps: int
     kinds: tuple[str, ...]
     models: tuple[str, ...]
+    keys: tuple[str, ...] = ()
 
     @property
     def wrong(self) -> bool:
@@ -48,6 +49,7 @@ class Architecture:
         return f"{count}, {self.dumps} dump{'s' if self.dumps > 1 else ''}"
 
 
+LISTS = ("kinds", "models", "keys")
 FIELDS = tuple(field.name for field in fields(Architecture))
 
 
@@ -66,7 +68,7 @@ def of_words(words: Iterable[str]) -> tuple[Architecture, ...]:
 def parsed_table(text: str) -> tuple[Architecture, ...]:
     """The rows of a file that `table_text` wrote."""
     named = (dict(zip(FIELDS, row, strict=True)) for row in json.loads(text))
-    return tuple(Architecture(**{**row, "kinds": tuple(row["kinds"]), "models": tuple(row["models"])}) for row in named)
+    return tuple(Architecture(**{**row, **{name: tuple(row[name]) for name in LISTS}}) for row in named)
 
 
 def table_text(rows: Iterable[Architecture]) -> str:

@@ -20,7 +20,8 @@ class FilledConfig:
     """The mappings of a configuration, each with what its class adds: `defaulted` are these keys.
 
     `open` are keys that classes work out from others and that nobody gives, `known` whether the innermost class is.
-    `apart` are, for each mapping that is given, keys that its class has beside the model that writes text.
+    `apart` are, for each mapping that is given, keys that its class has beside the model that writes text. `own` are,
+    for each mapping of `chain`, all keys that its class is known to have.
     """
 
     chain: tuple[Mapping[str, object], ...]
@@ -28,6 +29,7 @@ class FilledConfig:
     open: tuple[str, ...]
     known: bool
     apart: tuple[frozenset[str], ...] = ()
+    own: tuple[frozenset[str], ...] = ()
 
 
 def filled(chain: Sequence[Mapping[str, object]], inside: Sequence[str], classes: ConfigClasses) -> FilledConfig:
@@ -43,7 +45,8 @@ def filled(chain: Sequence[Mapping[str, object]], inside: Sequence[str], classes
     )
     last = entries[-1][1]
     apart = tuple(frozenset(entry.apart) for _, entry in entries[: len(chain)])
-    return FilledConfig(tuple(whole), frozenset().union(*added), _open(last, said), last is not NO_CLASS, apart)
+    own = tuple(_own(entry) for _, entry in entries)
+    return FilledConfig(tuple(whole), frozenset().union(*added), _open(last, said), last is not NO_CLASS, apart, own)
 
 
 def _entries(
@@ -74,7 +77,14 @@ def _inner(outer: ConfigClass, key: str, told: str, classes: ConfigClasses) -> t
 
 
 def _left_out(entry: ConfigClass, said: frozenset[str]) -> dict[str, object]:
-    return {key: value for key, value in entry.keys.items() if key != TYPE and not _names(entry, key) & said}
+    """The keys that a class adds. One that is null by default says nothing."""
+    added = {key: value for key, value in entry.keys.items() if value is not None and key != TYPE}
+    return {key: value for key, value in added.items() if not _names(entry, key) & said}
+
+
+def _own(entry: ConfigClass) -> frozenset[str]:
+    """The keys that a class is known to have, under all their names."""
+    return frozenset({*entry.keys, *entry.other, *entry.same, *entry.same.values(), *entry.inside})
 
 
 def _open(entry: ConfigClass, said: frozenset[str]) -> tuple[str, ...]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvplan.dsl.configs.architectures import Architecture, of_words
 from kvplan.dsl.configs.families import fitting, nested, reading_of, spoken
+from kvplan.dsl.configs.foreign_keys import foreign
 from kvplan.dsl.configs.naming import free_name, last, name_of
 from kvplan.dsl.configs.recognise import RecognisedModel, recognise
 from kvplan.dsl.configs.same_model import parsed, twins
@@ -17,7 +18,7 @@ from kvplan.dsl.configs.write_model import ModelHead, doubts, grave, model_text
 from kvplan.dsl.lang.foreign_json import parse_foreign
 from kvplan.dsl.rules.answers import ForeignValues
 from kvplan.dsl.schema.config import ConfigRules
-from kvplan.dsl.text.diagnostics import fault, listed
+from kvplan.dsl.text.diagnostics import DslError, fault, listed
 from kvplan.dsl.text.source import SourceSpan, shown
 
 if TYPE_CHECKING:
@@ -30,13 +31,19 @@ UNPROVEN = (
     " so compare the layout with your engine (kvplan from-cache)"
 )
 
+FOREIGN = (
+    "`{}` changes the layout, and no configuration of {} that has it was compared with an engine, which may ignore it:"
+    " compare the layout with your engine (kvplan from-cache)"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class NewModel:
     """A new model: its name, the text of its file, what is not sure, and the models that store the same.
 
     `doubts` are those of the notes for which a number may be another one. `known` is the model of `same` that the
-    configuration is, empty if none is for such configurations. `tested` is what is known of its architecture.
+    configuration is, empty if none is for such configurations. `tested` is what is known of its architecture, `keys`
+    are those that were asked for and that its class is not known to have.
     """
 
     name: str
@@ -46,6 +53,7 @@ class NewModel:
     doubts: tuple[str, ...] = ()
     known: str = ""
     tested: tuple[Architecture, ...] = ()
+    keys: tuple[str, ...] = ()
 
     def command(self, config: str, *layouts: Path | None, out: Path | None = None) -> str:
         """The command that writes it to `out`, or a file of its name, from the configuration at `config`."""
@@ -81,7 +89,7 @@ def described(
     """The model that a configuration describes, which stands at `place`; the file says the `remark`, too.
 
     An architecture without a layout that was found to be as an engine's own caches is in doubt, unless a model file is
-    for it: its keys may mean something else. Raises DslError (F…).
+    for it: its keys may mean something else. So is a key that such an architecture may ignore. Raises DslError (F…).
     """
     reading, model = reading_of(library, config)
     found = recognise(config, reading, library.kinds, place, model)
@@ -93,10 +101,41 @@ def described(
     known = next((name for name in same if name in fits), "")
     names = head.match.get(reading.match[0], ()) if reading.match else ()
     tested = of_words(names)
-    if names and not model and not any(row.right for row in tested):
-        found = replace(found, doubts=(*found.doubts, UNPROVEN.format(listed(names, "and"))))
+    unproven = _unproven(tested, names, model) or tuple(
+        FOREIGN.format(key, listed(names, "and")) for key in _foreign(library, config, reading, found, tested, place)
+    )
+    found = replace(found, doubts=(*found.doubts, *unproven))
     notes = (*doubts(found), *_unlike(library, [name for name in fits if name not in same]))
-    return NewModel(head.name, _text(library, head, found), notes, tuple(same), grave(found), known, tested)
+    keys = tuple(sorted(frozenset().union(*found.counting)))
+    return NewModel(head.name, _text(library, head, found), notes, tuple(same), grave(found), known, tested, keys)
+
+
+def _unproven(tested: Sequence[Architecture], names: Sequence[str], model: str) -> tuple[str, ...]:
+    """The doubt of an architecture without a right layout, unless a model file is for it."""
+    right = any(row.right for row in tested)
+    return () if right or model or not names else (UNPROVEN.format(listed(names, "and")),)
+
+
+def _foreign(
+    library: Library,
+    config: Mapping[str, object],
+    reading: ConfigRules,
+    found: RecognisedModel,
+    tested: Sequence[Architecture],
+    place: SourceSpan,
+) -> Iterator[str]:
+    """The keys that change the layout of a tested architecture and that none of its right configurations has."""
+    right = [row for row in tested if row.right]
+
+    def stored(config: Mapping[str, object]) -> object:
+        try:
+            return recognise(config, reading, library.kinds, place).stored
+        except DslError:
+            return None
+
+    if right:
+        known = frozenset(key for row in right for key in row.keys)
+        yield from foreign(config, reading.inside, found.counting, known, stored)
 
 
 def _text(library: Library, head: ModelHead, found: RecognisedModel) -> str:

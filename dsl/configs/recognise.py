@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from kvplan.dsl.configs.class_defaults import filled
+from kvplan.dsl.configs.class_defaults import TYPE, filled
 from kvplan.dsl.configs.families import BY_DEFAULT, at_layer, facts_of, layered, nested
+from kvplan.dsl.configs.foreign_keys import Names, names_of
 from kvplan.dsl.configs.naming import numbered
 from kvplan.dsl.configs.numbers import CORRECT, COUNT, dtype_of, heads_of, layers_of, runs_of
 from kvplan.dsl.configs.remarks import LayerRemarks, remarks_of
-from kvplan.dsl.configs.unread_keys import LAYER, RUN, like, unread
+from kvplan.dsl.configs.unread_keys import LAYER, RUN, asked_keys, like, unread
 from kvplan.dsl.rules.answers import Answer, ForeignValues, shortened
 from kvplan.dsl.rules.rule import RuleMatch, apply, judged
 from kvplan.dsl.schema.config import ConfigRules
@@ -46,7 +47,7 @@ class RecognisedModel:
     """What a configuration says. `layers`, `dtype` and `query_heads` are answers; remarks are for people.
 
     `doubts` are those remarks for which a number may be another one, `no_cache` the layers of which it says that they
-    store nothing.
+    store nothing. `counting` are the keys that were asked for and that its class is not known to have.
     """
 
     facts: ForeignValues
@@ -57,12 +58,19 @@ class RecognisedModel:
     remarks: tuple[str, ...]
     doubts: tuple[str, ...] = ()
     no_cache: tuple[int, ...] = ()
+    counting: Names = ()
 
     @property
     def settled(self) -> bool:
         """Whether only assumptions are open: each key was read, each layer judged, no two spellings differ."""
         answers = (self.layers, self.dtype, *(answer for cache in self.caches for answer in cache.params.values()))
         return not self.doubts and not any(answer.disputed for answer in answers)
+
+    @property
+    def stored(self) -> tuple[object, ...]:
+        """What its layers store, whatever the numbers are from."""
+        caches = ((c.kind, c.layers, tuple((n, a.value) for n, a in sorted(c.params.items()))) for c in self.caches)
+        return self.layers.value, *caches
 
 
 def recognise(
@@ -107,6 +115,7 @@ def recognise(
         remarks=tuple(dict.fromkeys(remarks)),
         doubts=tuple(dict.fromkeys(doubts)),
         no_cache=_bare(layer_facts, caches),
+        counting=names_of(chain, asked_keys(reading, rules) - {TYPE, *reading.match}, whole.own),
     )
 
 

@@ -34,6 +34,11 @@ class KeysAsked:
     missing: frozenset[str]
 
 
+def asked_keys(reading: ConfigRules, rules: Iterable[Rule]) -> frozenset[str]:
+    """The keys that these rules ask for, and those that are asked for whatever the model is."""
+    return _asked(reading, tuple(rules), frozenset()).keys
+
+
 def unread(
     chain: tuple[Mapping[str, object], ...],
     reading: ConfigRules,

@@ -79,7 +79,7 @@ def read_storages(
             continue
         found[name] = storage
         if tensors and not _is_other_name(given[name]):
-            check_storage(own, storage, tensors, known | {"kernel_block"})
+            check_storage(own, storage, tensors, known | {"kernel_block", "kernel_page"})
     sink.errors += {(fault.code, fault.span): fault for fault in reversed(own.errors)}.values()
     return found
 

@@ -2,7 +2,8 @@
 
     PYTHONPATH=src:VLLM:TRANSFORMERS python examples/dumps/class_defaults.py layouts/configs/classes.json
 
-The classes are transformers' own and those that vLLM brings along. Kept are the keys that rules for caches ask for.
+The classes are transformers' own and those that vLLM brings along. Kept are the keys that rules for caches ask for;
+one that a class has without a value is null.
 """
 
 import inspect
@@ -89,6 +90,9 @@ def described(cls, asked, inside, looks):
         else:
             keys.pop(name, None)
             other.append(name)
+    # A class has these, too, and nothing is known of their values: null.
+    has = asked & (found.keys() | defaults_of(cls).keys()) - {*inside, *keys, *other}
+    keys |= dict.fromkeys(sorted(has))
     types = {name: found[name].get("model_type") for name in inside if isinstance(found.get(name), dict)}
     own = {name: {TYPE: t, **inner(cls, name, t, asked)} for name, t in types.items() if t}
     told = {name: key for name, key in same.items() if name in asked or key in asked}

@@ -245,7 +245,7 @@ def dump(args, entry, more, numbers, plan, kernels, views):
             layers.append(placed(name, numbers, number, views[name], specs.index(told)))
     size = plan.kv_cache_tensors[0].size
     side = {"order": args.order, "block": args.block or None, "conv": args.conv, "kernel_sizes": args.kernel_sizes}
-    side |= {"kv_dtype": None if args.kv_dtype == "auto" else args.kv_dtype, "draft_tokens": args.draft_tokens or None}
+    side |= {"kv_dtype": served_dtype(args, specs), "draft_tokens": args.draft_tokens or None}
     names = {"id": args.id or entry.get("id"), "layout": args.layout or entry.get("layout")}
     return {
         "kvplan-dump": 1,
@@ -261,6 +261,12 @@ def dump(args, entry, more, numbers, plan, kernels, views):
         "groups": groups,
         "layers": layers,
     }
+
+
+def served_dtype(args, specs):
+    """The element type that was asked for, or the format of records that vLLM serves in its place; none if it chose."""
+    records = [s["cache_dtype_str"] for s in specs if str(s.get("cache_dtype_str")).endswith("ds_mla")]
+    return None if args.kv_dtype == "auto" else records[0] if records else args.kv_dtype
 
 
 def placed(name, numbers, group, view, spec):

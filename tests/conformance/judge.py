@@ -39,7 +39,7 @@ class Verdict:
     """`word` is one of WORDS. Of `of` dumps `equal` are as the layout says, and it refuses the side of `refused`.
 
     `why` names the first warning, refusal or difference, and the dump that it is about. `kinds` are those of the
-    layout's caches.
+    layout's caches, `keys` those of the configuration that count and that its class is not known to have.
     """
 
     key: str
@@ -49,6 +49,7 @@ class Verdict:
     of: int = 0
     why: str = ""
     kinds: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +105,15 @@ def _verdict(library: Library, asked: Facts, new: NewModel | str, engine: str) -
     warning = f"warns: {new.doubts[0]}" if new.doubts else ""
     kinds = tuple(sorted({cache.kind for cache in library.model(new.name).caches.values()}))
     if not of:
-        return Verdict(asked.key, UNJUDGED_WARNED if warning else UNJUDGED, why=warning or asked.none, kinds=kinds)
+        word = UNJUDGED_WARNED if warning else UNJUDGED
+        return Verdict(asked.key, word, why=warning or asked.none, kinds=kinds, keys=new.keys)
     answers = [_answer(library, new.name, dump, compiled=not n) for n, dump in enumerate(asked.dumps)]
     answers += [_pool_answer(library, new.name, engine, pool) for pool in asked.pools]
     answers += [_cache_answer(library, new.name, asked.layers)] if asked.layers else []
     differs, refused = ([a for a in (getattr(x, w) for x in answers) if a] for w in ("differs", "refused"))
     word = _word(bool(warning), bool(differs), bool(refused))
     why = next(iter([*differs, *refused, warning]))
-    return Verdict(asked.key, word, of - len(differs) - len(refused), len(refused), of, why, kinds)
+    return Verdict(asked.key, word, of - len(differs) - len(refused), len(refused), of, why, kinds, new.keys)
 
 
 def _word(warned: bool, differs: bool, refused: bool) -> str:

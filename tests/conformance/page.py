@@ -67,9 +67,9 @@ def row_of(name: str, engine: str, verdicts: Sequence[Verdict], models: Sequence
     compared = [verdict for verdict in verdicts if verdict.of]
     right = sum(verdict.equal == verdict.of for verdict in compared)
     kinds = sorted({kind for verdict in verdicts for kind in verdict.kinds})
-    return Architecture(
-        name, engine, word, right, len(compared), sum(v.of for v in compared), tuple(kinds), tuple(models)
-    )
+    keys = sorted({key for verdict in compared if verdict.equal == verdict.of for key in verdict.keys})
+    dumps = sum(v.of for v in compared)
+    return Architecture(name, engine, word, right, len(compared), dumps, tuple(kinds), tuple(models), tuple(keys))
 
 
 def of_models(library: Library) -> dict[str, list[str]]:

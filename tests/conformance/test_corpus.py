@@ -127,7 +127,10 @@ def test_a_change_says_which_way_it_went() -> None:
 
 def test_verdicts_come_back_from_their_file(tmp_path: Any) -> None:
     path = tmp_path / "x.tsv"
-    kept = [Verdict("a", WRONG, 1, 0, 2, "a window"), Verdict("b", RIGHT, 3, 0, 3)]
+    kept = [
+        Verdict("a", WRONG, 1, 0, 2, "a window"),
+        Verdict("b", RIGHT, 3, 0, 3, kinds=("gqa",), keys=("head", "n_kv")),
+    ]
     path.write_text(written(reversed(kept)))
     assert [*read_verdicts(path).values()] == kept
 

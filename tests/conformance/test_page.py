@@ -19,9 +19,15 @@ def test_the_table_and_the_pages_are_those_of_the_verdicts() -> None:
 
 
 def test_a_table_is_read_back() -> None:
-    found = (row_of("A", "engine 1.0", [Verdict("a", RIGHT, 2, 0, 2, "", ("gqa",))], ["a-7b"]),)
+    found = (row_of("A", "engine 1.0", [Verdict("a", RIGHT, 2, 0, 2, "", ("gqa",), ("n_kv",))], ["a-7b"]),)
     assert parsed_table(table_text(found)) == found
+    assert (found[0].kinds, found[0].models, found[0].keys) == (("gqa",), ("a-7b",), ("n_kv",))
     assert found[0].evidence == "1 of 1 configuration right, 2 dumps"
+
+
+def test_keys_of_a_wrong_layout_prove_nothing() -> None:
+    every = [Verdict("a", RIGHT, 2, 0, 2, keys=("n_kv",)), Verdict("b", WRONG, 1, 0, 2, keys=("head",))]
+    assert row_of("A", "engine 1.0", every, []).keys == ("n_kv",)
 
 
 def test_every_word_is_explained() -> None:

@@ -79,6 +79,51 @@ def test_a_key_that_resembles_a_missing_one_is_a_doubt(key: str, value: int, dou
     assert bool(new({**config, key: value}).doubts) is doubted
 
 
+# Keys of other architectures, each of which makes another layout where it is read.
+FOREIGN = {
+    "global_head_dim": 512,
+    "v_head_dim": 32,
+    "multi_query": True,
+    "kv_channels": 96,
+    "layer_group_size": 2,
+    "attention_hidden_size": 2048,
+    "hybrid_override_pattern": "M*M*",
+}
+PLAIN = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "dtype": "bfloat16",
+    "hidden_size": 1024,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+}
+
+
+@pytest.mark.parametrize("key", FOREIGN)
+def test_a_key_that_an_architecture_is_not_known_to_read_changes_no_layout_without_a_doubt(key: str) -> None:
+    assert not new(PLAIN).doubts
+    varied = new({**PLAIN, key: FOREIGN[key]})
+    assert stored(varied) == stored(new(PLAIN)) or varied.doubts
+
+
+def test_a_key_counts_if_its_class_has_it_or_a_right_configuration_of_its_architecture() -> None:
+    assert not new({**PLAIN, "head_dim": 64}).doubts, "the class has it"
+    grouped = {**PLAIN, "architectures": ["MixtralForCausalLM"], "model_type": "mixtral"}
+    assert not new({**grouped, "head_dim": 64}).doubts, "vLLM reads it, and a configuration with it was compared"
+
+
+def test_a_foreign_key_that_changes_nothing_is_no_doubt() -> None:
+    assert not new({**PLAIN, "kv_channels": 128}).doubts
+
+
+def test_a_key_outside_the_model_that_writes_text_is_not_one_inside() -> None:
+    inner = {key: value for key, value in PLAIN.items() if key not in ("architectures", "num_key_value_heads")}
+    outer = {"architectures": ["LlavaForConditionalGeneration"], "model_type": "llava", "dtype": "bfloat16"}
+    assert not new({**outer, "text_config": {**inner, "num_key_value_heads": 4}}).doubts
+    assert new({**outer, "num_key_value_heads": 4, "text_config": inner}).doubts
+
+
 @pytest.mark.parametrize("name", ["backbone", "lm_cfg"])
 def test_a_model_inside_under_an_unknown_name_is_refused_with_that_name(name: str) -> None:
     inner = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4}

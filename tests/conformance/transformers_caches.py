@@ -30,6 +30,9 @@ def layers(config):
 
     name = config["architectures"][0]
     made = transformers.AutoConfig.for_model(**{**config, "dtype": "bfloat16"})
+    if getattr(made, "is_decoder", None) is False and not made.is_encoder_decoder:
+        # Encoders of old write text, and keep a cache, if they are told to.
+        made.is_decoder = True
     try:
         found = read(getattr(transformers, name), made, WITHOUT_VALUES)
     except Exception:

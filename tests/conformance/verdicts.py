@@ -91,11 +91,14 @@ def _said(verdict: Verdict) -> str:
 
 def _line(verdict: Verdict) -> str:
     numbers = f"{verdict.equal}/{verdict.refused}/{verdict.of}"
-    return "\t".join((verdict.key, verdict.word, numbers, ",".join(verdict.kinds), verdict.why[:LONGEST])).rstrip()
+    lists = (",".join(verdict.kinds), ",".join(verdict.keys))
+    return "\t".join((verdict.key, verdict.word, numbers, *lists, verdict.why[:LONGEST])).rstrip()
 
 
 def _verdict(line: str) -> Verdict:
     key, word, numbers, *rest = line.split("\t")
     equal, refused, of = map(int, numbers.split("/"))
-    kinds, why = (*rest, "", "")[:2]
-    return Verdict(key, word, equal, refused, of, why, tuple(filter(None, kinds.split(","))))
+    kinds, keys, why = (*rest, "", "", "")[:3]
+    return Verdict(
+        key, word, equal, refused, of, why, *(tuple(filter(None, text.split(","))) for text in (kinds, keys))
+    )
