@@ -147,7 +147,7 @@ def _place(node: Call, env: Mapping[str, object], worth: Worth) -> int:
 
 
 def _matches(node: Call, env: Mapping[str, object], worth: Worth) -> list[bool]:
-    """Of each entry of a list whether it is the item. Raises T001 for a number among words, or a word among numbers."""
+    """Whether each entry of a list is the item. Raises T001 for a number among words, or a word among numbers."""
     entries, item = _several(node.args[0], env, worth), worth(node.args[1], env)
     if (other := next((e for e in entries if e is not None and not alike(e, item)), None)) is not None:
         raise mistyped(node.args[0], f"entries such as {described(item)}", other)

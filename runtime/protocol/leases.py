@@ -105,7 +105,7 @@ class PastPins:
 class Leases:
     """The pins of a prefill worker. Times are seconds of one clock, which may jump. `past` are pins that were released.
 
-    Time ends a lease in `expire` alone: whoever calls it knows that no renewal waits to be read. A jump forward ends
+    Time ends a lease in `expire` alone: the caller knows that no renewal waits to be read. A jump forward ends
     leases early, and then `done` answers False.
     """
 
