@@ -115,12 +115,17 @@ def _meant(verb: str) -> str:
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
+SIDES = ("--prefill", "--decode")
+
+
 def _check_once(ctx: click.Context, args: list[str]) -> None:
     """Refuse an option with one value that is given twice: click takes the last one silently."""
     _, _, given = ctx.command.make_parser(ctx).parse_args(list(args))
     for param, count in Counter(given).items():
         if count > 1 and isinstance(param, click.Option) and not (param.multiple or param.is_flag or param.count):
-            raise click.BadOptionUsage(param.opts[0], f"{param.opts[0]} is given {count} times, and has one value", ctx)
+            name, of_side = param.opts[0], param.opts[0] in SIDES
+            several = "; several sides are one text, such as tp=2/4,block=16/32" if of_side else ""
+            raise click.BadOptionUsage(name, f"{name} is given {count} times: give it once{several}", ctx)
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -27,7 +27,7 @@ A SIDE is keys with values, separated by commas:
   tp=8,kernel_block=16       a value given that the engine would derive
   layers=31+30  without=a+b  layers of each stage; caches to leave out
   groups=by_cache            a table per cache; share.NAME.AXIS=5+3: shares
-  tp=1/2/4                   three sides: / makes a product, + joins one value
+  tp=1/2/4,order=nhd/hnd     six sides: every value with every other one
 `kvplan explain ENGINE` has the keys of an engine; docs/cli.md has all.
 """
 F = TypeVar("F", bound=Callable[..., Any])

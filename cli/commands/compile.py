@@ -17,6 +17,7 @@ from kvplan.cli.options import AskedPairs, format_option, layouts_option, pair_o
 from kvplan.cli.progress import watched
 from kvplan.cli.terminal import painted_diff, say
 from kvplan.compiler.errors import BadInput
+from kvplan.compiler.words import many
 from kvplan.deploy import files, jobs, plan_index
 from kvplan.deploy.plan_index import Leftovers
 from kvplan.dsl.library import Library
@@ -135,10 +136,10 @@ def _summary(report: CompileReport) -> str:
     counts |= {"up to date": len(outcome.plans) - len(plans)}
     counts |= {"removed": len(report.removed)} if report.removed else {}
     left = len(report.left.plans) + len(report.left.strays) - len(report.removed)
-    counts |= {"not asked for": left} if left else {}
     counts |= {"refused": len(outcome.refused)} if outcome.refused else {}
     said = ", ".join(f"{n} {word}" for word, n in counts.items())
-    return f"{len(outcome.plans)} plan{'s'[: len(outcome.plans) != 1]}: {said}"
+    said += f"; {many(left, 'other file')} not asked for" if left else ""
+    return f"{many(len(outcome.plans), 'plan')}: {said}"
 
 
 def _answer(report: CompileReport) -> dict[str, object]:

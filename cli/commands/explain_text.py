@@ -98,7 +98,7 @@ def _pair(said: Plain) -> str:
 
 def side_lines(side: Plain) -> list[str]:
     """Groups, sharding, then pages."""
-    head = ("group", "block", "ratio", "KV cache tensors per worker", "layers", "memory shared with")
+    head = ("group", "block", "kernel blocks", "KV cache tensors per worker", "layers", "memory shared with")
     lines = table(head, [_group(group, len(side["groups"]) - 1) for group in side["groups"]])
     lines += ["", *table(("worker", "holds", "layers"), _holders(side["workers"]))]
     for page in side["pages"]:

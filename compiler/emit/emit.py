@@ -73,7 +73,9 @@ def _template() -> Template:
 def _about_tables(plan: Plan) -> str:
     """What the tables of a plan say, as far as there is such a thing in it."""
     tokens = [nest for reads in plan.reads for read in reads for nest in read.table.token]
-    run = ", or for each token of a run (`token`)" if tokens else ""
+    joined = any(nest.token == (nest.bytes, nest.bytes) for nest in tokens)
+    spans = "; if `token` is `bytes` on both sides, a run is one span" if joined else ""
+    run = f", or for each token of a run (`token`{spans})" if tokens else ""
     hops = (
         "Hops, for tokens in tiles, are (rows, prefill bytes, decode bytes): after so many rows, so many bytes further."
     )

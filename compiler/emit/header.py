@@ -17,7 +17,7 @@ from kvplan.plan.spans import group_named
 from kvplan.plan.types import Plan, Planes, Side, Worker
 
 BAR = 64  # columns of the longest page
-BEYOND = "Exactly the tokens that decode needs are written; a state is written whole."
+BEYOND, OF_STATES = "Exactly the tokens that decode needs are written", "; a state is written whole"
 MOVED = f"What moves for {TOKENS:,} tokens, per decode worker. {FIGURES}:"
 # What a command ends with that needs layout files which do not come with kvplan.
 HERE = "--layouts ."
@@ -48,7 +48,8 @@ def fields(plan: Plan, facts: PlanCost) -> list[str]:
     given = [f"{note[:1].upper()}{note[1:]}." for note in notes_once(facts.notes)]
     absent = [f"Not moved: {', '.join(plan.skipped)}, because one side lacks it."] if plan.skipped else []
     layers = [f"Layers: {facts.layers}."] if facts.layers else []
-    return [*layers, f"Strategy: {facts.strategy}. {BEYOND}", *readings(plan), *given, *absent, facts.proved]
+    beyond = BEYOND + (OF_STATES if any(group.store == "state" for group in plan.decode.groups) else "")
+    return [*layers, f"Strategy: {facts.strategy}. {beyond}.", *readings(plan), *given, *absent, facts.proved]
 
 
 def written_facts(plan: Plan, header: str) -> PlanCost:
@@ -107,7 +108,15 @@ def _drawing(plan: Plan, cache: str, width: int) -> list[str]:
     if lines != same:
         prefill, shown = _pages_of("prefill", plan.prefill, cache, longest, width)
         lines = prefill + _pages_of("decode", plan.decode, cache, longest, width, shown)[0]
-    return [f"{cache}, a page of the first worker that has one:", *lines]
+    return [f"a page of {cache} on {_drawn(sides, cache)}:", *lines]
+
+
+def _drawn(sides: Sequence[tuple[str, Side]], cache: str) -> str:
+    """`worker 0`, or the workers of both sides if their pages are drawn of different ones."""
+    numbers = {name: side.workers.index(_entries(side, cache)[0][0]) for name, side in sides}
+    if len({*numbers.values()}) == 1:
+        return f"worker {next(iter(numbers.values()))}"
+    return " and ".join(f"{name} worker {number}" for name, number in numbers.items())
 
 
 def _pages_of(

@@ -232,7 +232,10 @@ def _ends(pair: Pair, groups: tuple[Group, Group], shards: tuple[int, int]) -> l
     end = min(again, MOST_RUNS * max(sizes))
     blocks = Blocks(0, np.arange(end, dtype=np.int64))
     counts = MatchRule(*groups, rows=pair.rows).runs((0, end), blocks, blocks, shards).count.tolist()
-    text = ", ".join(f"{count:,}" for count in counts[:MOST_RUNS])
     word = "tokens" if pair.rows == 1 else f"rows of {pair.rows} tokens"
-    more = "and again" if len(counts) <= MOST_RUNS and end == again else LEFT_OUT
-    return wrap(f"runs end where a page of either side ends, after {text} {word}, {more}", WIDTH + 4)
+    whole = len(counts) <= MOST_RUNS and end == again
+    text = ", ".join(f"{count:,}" for count in counts[:MOST_RUNS])
+    every = f"after {text} {word}, {'then again' if whole else LEFT_OUT}"
+    if whole and len({*counts}) == 1:
+        every = f"every {counts[0]:,} {word}"
+    return wrap(f"runs end where a page of either side ends: {every}", WIDTH + 4)

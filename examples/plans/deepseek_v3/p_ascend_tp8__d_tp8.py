@@ -3,7 +3,7 @@
 Emitted by kvplan from deepseek-v3, do not edit. To make it again:
     kvplan compile deepseek-v3 --prefill engine=ascend,tp=8 --decode tp=8 --strategy auto
 
-attention, a page of the first worker that has one:
+a page of attention on worker 0:
     prefill latent |                             latent                            |     131,072 B
              128 tokens; a KV cache tensor for each of 61 layers
              latent 131,072 B (128 token x 512 dim x bf16)
@@ -24,7 +24,7 @@ Layers: 61 (all store attention).
 Strategy: auto on xeon-2-cores-shared-memory: with `unpack`, ranges of prefill pages are moved whole and decode
     copies them into place; with `pack`, prefill first copies into the order of decode pages; if a table has both,
     pull uses `unpack` and push uses `pack`; all other spans are copied straight to their place. Exactly the tokens
-    that decode needs are written; a state is written whole.
+    that decode needs are written.
 Both sides: draft is stored only when draft_tokens > 0, which is false here.
 Prefill: the page layout of attention comes from ascend's engine file; not yet verified on a running engine.
 Decode: the page layout of attention comes from vllm's engine file; not yet verified on a running engine.
@@ -70,7 +70,8 @@ ATTENTION = Table(token=(
     PageRange(bytes=18_432, planes=61),
 ))
 
-# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
+# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # attention: token t at t % 128 of block t // 128 of prefill, at t % 16 of block t // 16 of decode; runs end at
 #   multiples of 16.
 PAIRS = (Pair("attention"),)
@@ -105,7 +106,8 @@ def decode() -> Side:
     ))
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
-# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
+# bytes if it is not given.
 PREFILL_PLANES = (
     Planes(
         "attention", part="latent", loops=(("layer", tuple(range(61)), 1),), page=131_072,

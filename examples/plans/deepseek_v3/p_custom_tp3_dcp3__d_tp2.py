@@ -3,7 +3,7 @@
 Emitted by kvplan from deepseek-v3, do not edit. To make it again:
     kvplan compile deepseek-v3 --prefill engine=custom,tp=3,dcp=3,interleave=24 --decode tp=2,block=32
 
-attention, a page of the first worker that has one:
+a page of attention on worker 0:
     prefill  |  0  |  1  |  2  |  …  |  15 |                                        18,432 B
              16 tokens; 3 shards take turns of 24; a KV cache tensor for each of 61 layers
              16 tokens, 1,152 B each: latent 1,024 B (512 dim x bf16) | rope 128 B (64 turn x bf16)
@@ -17,7 +17,7 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 
 Layers: 61 (all store attention).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-    needs are written; a state is written whole.
+    needs are written.
 Prefill: interleave=24 is given; the engine would derive 16.
 Both sides: draft is stored only when draft_tokens > 0, which is false here.
 Prefill: the page layout of attention comes from custom's engine file; not yet verified on a running engine.
@@ -38,8 +38,9 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         READS_0_1,  # decode worker 1
     )
 
-# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`; if `token` is `bytes` on both sides, a
+# run is one span). A Nest is a span of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its
+# loops repeat it with steps of (planes, bytes).
 EACH_61_LAYERS = (Loop("layer", count=61, prefill=(1, 0), decode=(1, 0)),)
 ATTENTION = Table(token=(Nest(("latent", "rope"), bytes=1152, loops=EACH_61_LAYERS, token=(1152, 1152)),))
 READS_0_1 = (
@@ -48,7 +49,8 @@ READS_0_1 = (
     Read(worker=2, pair="attention", layers=tuple(range(61)), table=ATTENTION),
 )
 
-# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
+# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # attention: token t on shard t // 24 % 3 as u = t // 72 * 24 + t % 24, at u % 16 of block u // 16 of prefill, at t % 32
 #   of block t // 32 of decode; runs end at multiples of 24 and 32 and where a kernel block of a shard ends.
 PAIRS = (Pair("attention"),)
@@ -69,7 +71,8 @@ def decode() -> Side:
     )
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
-# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
+# bytes if it is not given.
 PREFILL_PLANES = (Planes("attention", loops=(("layer", tuple(range(61)), 1),), page=18_432, views=(
     View("latent", "bf16", axes=(("token", 16, 1152), ("dim", 512, 2))),
     View("rope", "bf16", offset=1024, axes=(("token", 16, 1152), ("turn", 64, 2))),

@@ -3,7 +3,7 @@
 Emitted by kvplan from deepseek-v3, do not edit. To make it again:
     kvplan compile deepseek-v3 --prefill tp=8 --decode tp=1
 
-attention, a page of the first worker that has one:
+a page of attention on worker 0:
     both     |  token 0  |  token 1   |  token 2   |     …      |  token 15  |      18,432 B
              16 tokens; a KV cache tensor for each of 61 layers
              16 tokens, 1,152 B each: latent 1,024 B (512 dim x bf16) | rope 128 B (64 turn x bf16)
@@ -14,7 +14,7 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 
 Layers: 61 (all store attention).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-    needs are written; a state is written whole.
+    needs are written.
 Both sides: draft is stored only when draft_tokens > 0, which is false here.
 Both sides: the page layout of attention comes from vllm's engine file; not yet verified on a running engine.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 61
@@ -36,15 +36,17 @@ def reads() -> tuple[tuple[Read, ...], ...]:
 # The prefill workers that each decode worker notifies when it is done, although it reads nothing from them.
 NOTIFY = ((1, 2, 3, 4, 5, 6, 7),)
 
-# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`; if `token` is `bytes` on both sides, a
+# run is one span). A Nest is a span of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its
+# loops repeat it with steps of (planes, bytes).
 EACH_61_LAYERS = (Loop("layer", count=61, prefill=(1, 0), decode=(1, 0)),)
 ATTENTION = Table(
     page=(Nest(("latent", "rope"), bytes=18_432, loops=EACH_61_LAYERS),),
     token=(Nest(("latent", "rope"), bytes=1152, loops=EACH_61_LAYERS, token=(1152, 1152)),),
 )
 
-# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
+# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # attention: token t at t % 16 of block t // 16 on both sides; runs end at multiples of 16.
 PAIRS = (Pair("attention", page=16),)
 
@@ -71,7 +73,8 @@ def decode() -> Side:
     )
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
-# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
+# bytes if it is not given.
 PLANES = (Planes("attention", loops=(("layer", tuple(range(61)), 1),), page=18_432, views=(
     View("latent", "bf16", axes=(("token", 16, 1152), ("dim", 512, 2))),
     View("rope", "bf16", offset=1024, axes=(("token", 16, 1152), ("turn", 64, 2))),

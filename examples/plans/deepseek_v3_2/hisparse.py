@@ -5,13 +5,13 @@ Emitted by kvplan from deepseek-v3.2, do not edit. To make it again:
         --prefill engine=sglang,tp=8,block=64 \
         --decode engine=sglang,tp=8,block=64,hisparse=true
 
-attention, a page of the first worker that has one:
+a page of attention on worker 0:
     prefill  |  token 0  |  token 1   |  token 2   |     …      |  token 63  |      73,728 B
              64 tokens; a KV cache tensor for each of 61 layers
              64 tokens, 1,152 B each: latent 1,024 B (512 dim x bf16) | rope 128 B (64 turn x bf16)
     decode   |  token 0  |  token 1   |  token 2   |     …      |  token 63  |      73,728 B
              64 tokens; a KV cache tensor for each of 61 layers, in host memory
-indexer, a page of the first worker that has one:
+a page of indexer on worker 0:
     both     |                              k                              |…|       8,448 B
              64 tokens; a KV cache tensor for each of 61 layers
              k 8,192 B (64 token x 128 dim x fp8)
@@ -24,7 +24,7 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 
 Layers: 61 (all store attention, all store indexer).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-    needs are written; a state is written whole.
+    needs are written.
 Both sides: draft is stored only when draft_tokens > 0, which is false here.
 Both sides: draft-indexer is stored only when draft_tokens > 0, which is false here.
 Both sides: the page layout of attention, indexer comes from sglang's engine file; not yet verified on a running
@@ -76,8 +76,9 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         ),
     )
 
-# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`; if `token` is `bytes` on both sides, a
+# run is one span). A Nest is a span of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its
+# loops repeat it with steps of (planes, bytes).
 EACH_61_LAYERS = (Loop("layer", count=61, prefill=(1, 0), decode=(1, 0)),)
 ATTENTION = Table(
     page=(Nest(("latent", "rope"), bytes=73_728, loops=EACH_61_LAYERS),),
@@ -88,7 +89,8 @@ INDEXER = Table(page=(Nest(("k", "scale"), bytes=8448, loops=EACH_61_LAYERS),), 
     Nest(("scale",), prefill=(0, 8192), decode=(0, 8192), bytes=4, loops=EACH_61_LAYERS, token=(4, 4)),
 ))
 
-# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
+# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # attention, indexer: token t at t % 64 of block t // 64 on both sides; runs end at multiples of 64.
 PAIRS = (Pair("attention", page=64), Pair("indexer", page=64))
 
@@ -124,7 +126,8 @@ def decode() -> Side:
     ))
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
-# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
+# bytes if it is not given.
 ATTENTION_VIEWS = (
     View("latent", "bf16", axes=(("token", 64, 1152), ("dim", 512, 2))),
     View("rope", "bf16", offset=1024, axes=(("token", 64, 1152), ("turn", 64, 2))),

@@ -3,37 +3,37 @@
 Emitted by kvplan from deepseek-v4-flash, do not edit. To make it again:
     kvplan compile deepseek-v4-flash --prefill tp=2,order=BLHNC --decode tp=1,order=BLNHC
 
-few, a page of the first worker that has one:
+a page of few on worker 0:
     both     |  layer 2  |  layer 4   |  layer 6   |     …      |  layer 42  |     786,240 B, blocks 1,002,240 B apart
              256 tokens in rows of 4; one KV cache tensor
              21 layers, 37,440 B each: [64 rows, 576 B each: latent 448 B (448 dim x fp8) | rope 128 B (64 turn x
                bf16)] | exponent 448 B (64 row x 7 tile x u8), 64 rows of 7 B, 8 B apart | padding 64 B
-indexer, a page of the first worker that has one:
+a page of indexer on worker 0:
     both     |  layer 2  |  layer 4   |  layer 6   |     …      |  layer 42  |     181,440 B, blocks 1,002,240 B apart
              256 tokens in rows of 4; one KV cache tensor
              21 layers, 8,640 B each: k 8,192 B (64 row x 128 dim x fp8) | scale 256 B (64 row x 1 tile x f32) |
                padding 192 B
-many, a page of the first worker that has one:
+a page of many on worker 0:
     both     |  layer 3  |  layer 5   |  layer 7   |     …      |  layer 41  |      34,560 B, blocks 1,002,240 B apart
              256 tokens in rows of 128; one KV cache tensor
              20 layers, 1,728 B each: [2 rows, 576 B each: latent 448 B (448 dim x fp8) | rope 128 B (64 turn x
                bf16)] | exponent 14 B (2 row x 7 tile x u8), 2 rows of 7 B, 8 B apart | padding 560 B
-few-compressor, a page of the first worker that has one:
+a page of few-compressor on worker 0:
     both     |  layer 2  |  layer 4   |  layer 6   |     …      |  layer 42  |     689,472 B, blocks 1,002,240 B apart
              4 tokens; one KV cache tensor
              21 layers, 32,832 B each: [4 tokens, 8,192 B each: kv 4,096 B (2 pool x 512 dim x f32) | score 4,096 B
                (2 pool x 512 dim x f32)] | padding 64 B
-indexer-compressor, a page of the first worker that has one:
+a page of indexer-compressor on worker 0:
     both     |  layer 2  |  layer 4   |  layer 6   |     …      |  layer 42  |     181,440 B, blocks 1,002,240 B apart
              4 tokens; one KV cache tensor
              21 layers, 8,640 B each: [4 tokens, 2,048 B each: kv 1,024 B (2 pool x 128 dim x f32) | score 1,024 B
                (2 pool x 128 dim x f32)] | padding 448 B
-many-compressor, a page of the first worker that has one:
+a page of many-compressor on worker 0:
     both     |  layer 3  |  layer 5   |  layer 7   |     …      |  layer 41  |     656,640 B, blocks 1,002,240 B apart
              8 tokens; one KV cache tensor
              20 layers, 32,832 B each: [8 tokens, 4,096 B each: kv 2,048 B (1 pool x 512 dim x f32) | score 2,048 B
                (1 pool x 512 dim x f32)] | padding 64 B
-window, a page of the first worker that has one:
+a page of window on worker 0:
     both     |  layer 0  |  layer 2   |  layer 4   |     …      |  layer 42  |
              823,680 B, blocks 1,002,240 B apart; 786,240 B on other workers
              64 tokens; one KV cache tensor of window.0, one of 2 groups
@@ -52,7 +52,7 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 Layers: 43 (all store window, 21 store few, 20 store many, 21 store indexer, 21 store few-compressor, 20 store
     many-compressor, 21 store indexer-compressor).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-    needs are written; a state is written whole.
+    needs are written.
 few+indexer+many:few+indexer: a row per 4 tokens, moved whole with the last of them.
 few+indexer+many:many: a row per 128 tokens, moved whole with the last of them.
 few-compressor+indexer-compressor: only the last 7 tokens.
@@ -98,8 +98,9 @@ def reads() -> tuple[tuple[Read, ...], ...]:
 # The prefill workers that each decode worker notifies when it is done, although it reads nothing from them.
 NOTIFY = ((1,),)
 
-# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`; if `token` is `bytes` on both sides, a
+# run is one span). A Nest is a span of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its
+# loops repeat it with steps of (planes, bytes).
 FEW_EACH_21_LAYERS = (Loop("layer", count=21, prefill=(0, 37_440), decode=(0, 37_440)),)
 INDEXER_EACH_21_LAYERS = (Loop("layer", count=21, prefill=(0, 8640), decode=(0, 8640)),)
 MANY_EACH_20_LAYERS = (Loop("layer", count=20, prefill=(0, 1728), decode=(0, 1728)),)
@@ -135,7 +136,8 @@ WINDOW = Table(page=(Nest(("latent", "rope", "exponent"), bytes=823_615),), toke
     Nest(("exponent",), prefill=(0, 36_864), decode=(0, 36_864), bytes=7, loops=EACH_22_LAYERS, token=(8, 8)),
 ))
 
-# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
+# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # few+indexer+many:few+indexer: row r = t // 4, with its last token, at r % 64 of block r // 64 on both sides; runs end
 #   at multiples of 64.
 # few+indexer+many:many: row r = t // 128, with its last token, at r % 2 of block r // 2 on both sides; runs end at
@@ -183,7 +185,8 @@ def decode() -> Side:
     ))
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
-# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
+# bytes if it is not given.
 FEW_AND_WINDOW_VIEWS = (
     View("latent", "fp8", axes=(("layer", 21, 37_440), ("token", 64, 576), ("dim", 448, 1))),
     View("rope", "bf16", offset=448, axes=(("layer", 21, 37_440), ("token", 64, 576), ("turn", 64, 2))),

@@ -3,7 +3,7 @@
 Emitted by kvplan from falcon-mamba-7b, do not edit. To make it again:
     kvplan compile falcon-mamba-7b --prefill tp=1 --decode tp=2
 
-mamba, a page of the first worker that has one:
+a page of mamba on worker 0:
     prefill  |    x    |                         ssm                         |     311,296 B
              one slot; a KV cache tensor for each of 64 layers
              x 49,152 B (8,192 channel x 3 tap x bf16)
@@ -51,7 +51,8 @@ MAMBA_UPPER = Table(page=(
     Nest(("ssm",), prefill=(0, 180_224), decode=(0, 24_576), bytes=131_072, loops=EACH_64_LAYERS),
 ))
 
-# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
+# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # mamba: the slot of a state on both sides.
 PAIRS = (Pair("mamba"),)
 
@@ -70,7 +71,8 @@ def decode() -> Side:
     ))
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
-# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
+# bytes if it is not given.
 PREFILL_PLANES = (Planes("mamba", loops=(("layer", tuple(range(64)), 1),), page=311_296, views=(
     View("x", "bf16", axes=(("channel", 8192, 6), ("tap", 3, 2))),
     View("ssm", "bf16", offset=49_152, axes=(("channel", 8192, 32), ("st", 16, 2))),

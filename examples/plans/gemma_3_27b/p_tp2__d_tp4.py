@@ -3,14 +3,14 @@
 Emitted by kvplan from gemma-3-27b, do not edit. To make it again:
     kvplan compile gemma-3-27b --prefill tp=2 --decode tp=4
 
-full, a page of the first worker that has one:
+a page of full on worker 0:
     prefill  | head 0| head 1| head 2| head 3| head 4| head 5| head 6| head 7|      65,536 B
              16 tokens; a KV cache tensor for each of 10 layers
              8 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
     decode   | head 0| head 1| head 2| head 3|                                      32,768 B
              16 tokens; a KV cache tensor for each of 10 layers
              4 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
-sliding, a page of the first worker that has one:
+a page of sliding on worker 0:
     prefill  | head 0| head 1| head 2| head 3| head 4| head 5| head 6| head 7|      65,536 B
              16 tokens; a KV cache tensor for each of 9 layers of sliding.0, one of 6 groups
              8 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
@@ -27,7 +27,7 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 
 Layers: 62 (10 store full, 52 store sliding).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-    needs are written; a state is written whole.
+    needs are written.
 sliding.0, sliding.1, sliding.2, sliding.3, sliding.4, sliding.5, each: only the last 1,023 tokens.
 Both sides: the page layout of full, sliding comes from vllm's engine file; not yet verified on a running engine.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. full: 10
@@ -95,8 +95,9 @@ SLIDING_GROUPS = (
     ("sliding.3", (3, 10, 18, 25, 32, 39, 46, 54, 61), 37),
 )
 
-# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`; if `token` is `bytes` on both sides, a
+# run is one span). A Nest is a span of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its
+# loops repeat it with steps of (planes, bytes).
 EACH_10_LAYERS = (Loop("layer", count=10, prefill=(1, 0), decode=(1, 0)),)
 EACH_10_LAYERS_4_HEADS = (Loop("layer", count=10, prefill=(1, 0), decode=(1, 0)),
                           Loop("head", count=4, prefill=(0, 8192), decode=(0, 8192)))
@@ -119,7 +120,8 @@ SLIDING_8_LAYERS = Table(
     token=(Nest(("k", "v"), bytes=512, loops=EACH_8_LAYERS_4_HEADS, token=(512, 512)),),
 )
 
-# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
+# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # full: token t at t % 16 of block t // 16 on both sides; runs end at multiples of 16.
 # sliding.0, sliding.1, sliding.2, sliding.3, sliding.4, sliding.5: token t at t % 16 of block t // 16 on both sides,
 #   from end - 1023 on; runs end at multiples of 16.
@@ -151,7 +153,8 @@ def decode() -> Side:
     ), needs=(("sliding", Needs(keep=1023)),))
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
-# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
+# bytes if it is not given.
 PREFILL_FULL_AND_SLIDING_VIEWS = (
     View("k", "bf16", axes=(("head", 8, 8192), ("token", 16, 512), ("dim", 128, 2))),
     View("v", "bf16", offset=256, axes=(("head", 8, 8192), ("token", 16, 512), ("dim", 128, 2))),

@@ -3,7 +3,7 @@
 Emitted by kvplan from gemma-4-26b, do not edit. To make it again:
     kvplan compile gemma-4-26b --prefill tp=1 --decode tp=4
 
-full, a page of the first worker that has one:
+a page of full on worker 0:
     prefill  |             head 0            |             head 1            |     131,072 B
              32 tokens; a KV cache tensor for each of 5 layers
              2 heads, 65,536 B each: [32 tokens, 2,048 B each: k 1,024 B (512 dim x bf16) | v 1,024 B (512 dim x
@@ -12,7 +12,7 @@ full, a page of the first worker that has one:
              16 tokens; a KV cache tensor for each of 5 layers
              1 head, 32,768 B each: [16 tokens, 2,048 B each: k 1,024 B (512 dim x bf16) | v 1,024 B (512 dim x
                bf16)]
-sliding, a page of the first worker that has one:
+a page of sliding on worker 0:
     prefill  | head 0| head 1| head 2| head 3| head 4| head 5| head 6| head 7|     131,072 B
              16 tokens; a KV cache tensor for each of 5 layers of sliding.0, one of 5 groups
              8 heads, 16,384 B each: [16 tokens, 1,024 B each: k 512 B (256 dim x bf16) | v 512 B (256 dim x bf16)]
@@ -28,7 +28,7 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 
 Layers: 30 (5 store full, 25 store sliding).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-    needs are written; a state is written whole.
+    needs are written.
 sliding.0, sliding.1, sliding.2, sliding.3, sliding.4, each: only the last 1,023 tokens.
 Both sides: the page layout of full, sliding comes from vllm's engine file; not yet verified on a running engine.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. full: 5 layers
@@ -77,8 +77,9 @@ SLIDING_GROUPS = (
     ("sliding.4", (4, 10, 16, 22, 28), 25),
 )
 
-# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`; if `token` is `bytes` on both sides, a
+# run is one span). A Nest is a span of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its
+# loops repeat it with steps of (planes, bytes).
 EACH_5_LAYERS = (Loop("layer", count=5, prefill=(1, 0), decode=(1, 0)),)
 EACH_5_LAYERS_2_HEADS = (Loop("layer", count=5, prefill=(1, 0), decode=(1, 0)),
                          Loop("head", count=2, prefill=(0, 16_384), decode=(0, 16_384)))
@@ -88,7 +89,8 @@ SLIDING = Table(
     token=(Nest(("k", "v"), bytes=1024, loops=EACH_5_LAYERS_2_HEADS, token=(1024, 1024)),),
 )
 
-# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
+# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # full: token t at t % 32 of block t // 32 of prefill, at t % 16 of block t // 16 of decode; runs end at multiples of
 #   16.
 # sliding.0, sliding.1, sliding.2, sliding.3, sliding.4: token t at t % 16 of block t // 16 on both sides, from end -
@@ -121,7 +123,8 @@ def decode() -> Side:
     ), needs=(("sliding", Needs(keep=1023)),))
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
-# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
+# bytes if it is not given.
 PREFILL_SLIDING_VIEWS = (
     View("k", "bf16", axes=(("head", 8, 16_384), ("token", 16, 1024), ("dim", 256, 2))),
     View("v", "bf16", offset=512, axes=(("head", 8, 16_384), ("token", 16, 1024), ("dim", 256, 2))),

@@ -3,14 +3,14 @@
 Emitted by kvplan from granite-4.0-h-small, do not edit. To make it again:
     kvplan compile granite-4.0-h-small --prefill tp=4 --decode tp=2
 
-attention, a page of the first worker that has one:
+a page of attention on worker 0:
     prefill  |     head 0    |     head 1    |                                     540,672 B
              528 tokens; a KV cache tensor for each of 4 layers
              2 heads, 270,336 B each: [528 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
     decode   |     head 0    |     head 1    |     head 2    |     head 3    |   1,081,344 B
              528 tokens; a KV cache tensor for each of 4 layers
              4 heads, 270,336 B each: [528 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
-mamba, a page of the first worker that has one:
+a page of mamba on worker 0:
     prefill  |x|b|c|           ssm           |                                     538,112 B, blocks 540,672 B apart
              one slot; a KV cache tensor for each of 4 layers of mamba.0, one of 9 groups
              x 12,288 B (32 head x 64 hd x 3 tap x bf16)
@@ -82,8 +82,9 @@ MAMBA_GROUPS = (
     ("mamba.8", (9, 19, 29, 39), 36),
 )
 
-# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`; if `token` is `bytes` on both sides, a
+# run is one span). A Nest is a span of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its
+# loops repeat it with steps of (planes, bytes).
 EACH_4_LAYERS = (Loop("layer", count=4, prefill=(1, 0), decode=(1, 0)),)
 EACH_4_LAYERS_2_HEADS = (Loop("layer", count=4, prefill=(1, 0), decode=(1, 0)),
                          Loop("head", count=2, prefill=(0, 270_336), decode=(0, 270_336)))
@@ -100,7 +101,8 @@ MAMBA_UPPER = Table(page=(
     Nest(("ssm",), prefill=(0, 13_824), decode=(0, 550_400), bytes=524_288, loops=EACH_4_LAYERS),
 ))
 
-# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
+# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # attention: token t at t % 528 of block t // 528 on both sides; runs end at multiples of 528.
 # mamba.0, mamba.1, mamba.2, mamba.3, mamba.4, mamba.5, mamba.6, mamba.7, mamba.8: the slot of a state on both sides.
 PAIRS = (
@@ -141,7 +143,8 @@ def decode() -> Side:
     ))
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
-# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
+# bytes if it is not given.
 PREFILL_MAMBA_VIEWS = (
     View("x", "bf16", axes=(("head", 32, 384), ("hd", 64, 6), ("tap", 3, 2))),
     View("b", "bf16", offset=12_288, axes=(("group", 1, 768), ("st", 128, 6), ("tap", 3, 2))),

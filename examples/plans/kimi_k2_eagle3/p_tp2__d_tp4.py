@@ -3,11 +3,11 @@
 Emitted by kvplan from kimi-k2-eagle3, do not edit. To make it again:
     kvplan compile kimi-k2-eagle3 --prefill tp=2,draft_tokens=3 --decode tp=4,draft_tokens=3
 
-attention, a page of the first worker that has one:
+a page of attention on worker 0:
     both     |  token 0  |  token 1   |  token 2   |     …      |  token 15  |      18,432 B
              16 tokens; a KV cache tensor for each of 61 layers
              16 tokens, 1,152 B each: latent 1,024 B (512 dim x bf16) | rope 128 B (64 turn x bf16)
-draft, a page of the first worker that has one:
+a page of draft on worker 0:
     prefill  |   head 0  |   head 1   |   head 2   |     …      |  head 31   |     262,144 B
              16 tokens; a KV cache tensor for each of 1 layer
              32 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
@@ -21,7 +21,7 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 
 Layers: 61 and 1 draft (1 stores draft, 61 store attention).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-    needs are written; a state is written whole.
+    needs are written.
 Both sides: the page layout of attention, draft comes from vllm's engine file; not yet verified on a running engine.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 61
     layers x 1,152 B per token, coordinates (layer, token, dim, turn); draft: 1 layers x 32,768 B per token,
@@ -58,8 +58,9 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         ),
     )
 
-# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`; if `token` is `bytes` on both sides, a
+# run is one span). A Nest is a span of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its
+# loops repeat it with steps of (planes, bytes).
 EACH_61_LAYERS = (Loop("layer", count=61, prefill=(1, 0), decode=(1, 0)),)
 EACH_16_HEADS = (Loop("head", count=16, prefill=(0, 8192), decode=(0, 8192)),)
 ATTENTION = Table(
@@ -71,7 +72,8 @@ DRAFT = Table(
     token=(Nest(("k", "v"), bytes=512, loops=EACH_16_HEADS, token=(512, 512)),),
 )
 
-# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
+# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # attention+draft: token t at t % 16 of block t // 16 on both sides; runs end at multiples of 16.
 PAIRS = (Pair("attention+draft", page=16),)
 
@@ -95,7 +97,8 @@ def decode() -> Side:
     ))
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
-# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
+# bytes if it is not given.
 PREFILL_PLANES = (
     Planes("attention", "attention+draft", loops=(("layer", tuple(range(61)), 1),), page=18_432, views=(
         View("latent", "bf16", axes=(("token", 16, 1152), ("dim", 512, 2))),

@@ -3,14 +3,14 @@
 Emitted by kvplan from kimi-linear-48b, do not edit. To make it again:
     kvplan compile kimi-linear-48b --prefill tp=2 --decode tp=1
 
-attention, a page of the first worker that has one:
+a page of attention on worker 0:
     prefill  |  0  |  1   |  2   |  …   | 1023 |                                 1,179,648 B
              1,024 tokens; a KV cache tensor for each of 7 layers
              1,024 tokens, 1,152 B each: latent 1,024 B (512 dim x bf16) | rope 128 B (64 turn x bf16)
     decode   |  token 0  |  token 1   |  token 2   |     …      | token 1919 |   2,211,840 B
              1,920 tokens; a KV cache tensor for each of 7 layers
              1,920 tokens, 1,152 B each: latent 1,024 B (512 dim x bf16) | rope 128 B (64 turn x bf16)
-delta, a page of the first worker that has one:
+a page of delta on worker 0:
     prefill  |q|k|v|           ssm           |                                   1,085,440 B, blocks 1,179,648 B apart
              one slot; a KV cache tensor for each of 7 layers of delta.0, one of 3 groups
              q 12,288 B (16 key_head x 128 kd x 3 tap x bf16)
@@ -68,8 +68,9 @@ def reads() -> tuple[tuple[Read, ...], ...]:
 # Layers, by their numbers in the whole model.
 ATTENTION_LAYERS = (3, 7, 11, 15, 19, 23, 26)
 
-# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`; if `token` is `bytes` on both sides, a
+# run is one span). A Nest is a span of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its
+# loops repeat it with steps of (planes, bytes).
 EACH_7_LAYERS = (Loop("layer", count=7, prefill=(1, 0), decode=(1, 0)),)
 EACH_6_LAYERS = (Loop("layer", count=6, prefill=(1, 0), decode=(1, 0)),)
 ATTENTION = Table(token=(Nest(("latent", "rope"), bytes=1152, loops=EACH_7_LAYERS, token=(1152, 1152)),))
@@ -98,7 +99,8 @@ DELTA_6_LAYERS_UPPER = Table(page=(
     Nest(("ssm",), prefill=(0, 36_864), decode=(0, 1_122_304), bytes=1_048_576, loops=EACH_6_LAYERS),
 ))
 
-# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
+# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # attention: token t at t % 1024 of block t // 1024 of prefill, at t % 1920 of block t // 1920 of decode; runs end at
 #   multiples of 1024 and 1920.
 # delta.0, delta.1, delta.2: the slot of a state on both sides.
@@ -121,7 +123,8 @@ def decode() -> Side:
     ), workers=(Worker(DECODE_PLANES, holds=(("delta", "head", (0, 32)), ("delta", "key_head", (0, 32)))),))
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
-# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
+# bytes if it is not given.
 PREFILL_DELTA_VIEWS = (
     View("q", "bf16", axes=(("key_head", 16, 768), ("kd", 128, 6), ("tap", 3, 2))),
     View("k", "bf16", offset=12_288, axes=(("key_head", 16, 768), ("kd", 128, 6), ("tap", 3, 2))),

@@ -3,14 +3,14 @@
 Emitted by kvplan from lfm2-1.2b, do not edit. To make it again:
     kvplan compile lfm2-1.2b --prefill tp=1 --decode tp=2
 
-attention, a page of the first worker that has one:
+a page of attention on worker 0:
     prefill  | head 0| head 1| head 2| head 3| head 4| head 5| head 6| head 7|      32,768 B
              16 tokens; a KV cache tensor for each of 6 layers
              8 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x bf16) | v 128 B (64 dim x bf16)]
     decode   | head 0| head 1| head 2| head 3|                                      16,384 B
              16 tokens; a KV cache tensor for each of 6 layers
              4 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x bf16) | v 128 B (64 dim x bf16)]
-conv, a page of the first worker that has one:
+a page of conv on worker 0:
     prefill  |                               x                               |       8,192 B, blocks 32,768 B apart
              one slot; a KV cache tensor for each of 5 layers of conv.0, one of 2 groups
              x 8,192 B (2,048 channel x 2 tap x bf16)
@@ -63,8 +63,9 @@ ATTENTION_LAYERS = (2, 5, 8, 10, 12, 14)
 CONV_0_LAYERS = (0, 3, 6, 9, 13)
 CONV_1_LAYERS = (1, 4, 7, 11, 15)
 
-# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`; if `token` is `bytes` on both sides, a
+# run is one span). A Nest is a span of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its
+# loops repeat it with steps of (planes, bytes).
 EACH_6_LAYERS = (Loop("layer", count=6, prefill=(1, 0), decode=(1, 0)),)
 EACH_6_LAYERS_4_HEADS = (Loop("layer", count=6, prefill=(1, 0), decode=(1, 0)),
                          Loop("head", count=4, prefill=(0, 4096), decode=(0, 4096)))
@@ -75,7 +76,8 @@ ATTENTION = Table(
 )
 CONV = Table(page=(Nest(("x",), bytes=4096, loops=EACH_5_LAYERS),))
 
-# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
+# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # attention: token t at t % 16 of block t // 16 on both sides; runs end at multiples of 16.
 # conv.0, conv.1: the slot of a state on both sides.
 PAIRS = (Pair("attention", page=16), Pair("conv.0"), Pair("conv.1"))
@@ -99,7 +101,8 @@ def decode() -> Side:
     ))
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
-# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
+# bytes if it is not given.
 PREFILL_CONV_VIEWS = (View("x", "bf16", axes=(("channel", 2048, 4), ("tap", 2, 2))),)
 DECODE_CONV_VIEWS = (View("x", "bf16", axes=(("channel", 1024, 4), ("tap", 2, 2))),)
 PREFILL_PLANES = (

@@ -3,7 +3,7 @@
 Emitted by kvplan from llama-3.1-8b, do not edit. To make it again:
     kvplan compile llama-3.1-8b --prefill engine=ascend,tp=2,order=nz --decode tp=2
 
-attention, a page of the first worker that has one:
+a page of attention on worker 0:
     prefill k |                               k                               |     131,072 B
              128 tokens; a KV cache tensor for each of 32 layers
              k 131,072 B (4 head x 8 dim/16 x 128 token x 16 dim x bf16)
@@ -20,7 +20,7 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 
 Layers: 32 (all store attention).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-    needs are written; a state is written whole.
+    needs are written.
 Prefill: the page layout of attention comes from ascend's engine file; not yet verified on a running engine.
 Decode: the page layout of attention comes from vllm's engine file; not yet verified on a running engine.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 32
@@ -51,7 +51,8 @@ ATTENTION = Table(token=(
     Nest(("v",), prefill=(32, 0), decode=(0, 256), bytes=32, loops=EACH_32_LAYERS_4_HEADS_8_DIMS, token=(32, 512)),
 ))
 
-# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
+# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # attention: token t at t % 128 of block t // 128 of prefill, at t % 16 of block t // 16 of decode; runs end at
 #   multiples of 16.
 PAIRS = (Pair("attention"),)
@@ -74,7 +75,8 @@ def decode() -> Side:
     ))
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
-# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
+# bytes if it is not given.
 PREFILL_PLANES = (
     Planes(
         "attention", part="k", loops=(("layer", tuple(range(32)), 1),), page=131_072,

@@ -5,7 +5,7 @@ Emitted by kvplan from llama-3.1-8b, do not edit. To make it again:
         --prefill engine=custom,tp=6 \
         --decode engine=custom,tp=4,order=shuffled,copies=round_robin
 
-attention, a page of the first worker that has one:
+a page of attention on worker 0:
     prefill  |  0  |  1  |  2  |  …  |  15 |                                         8,192 B; 16,384 B on other workers
              16 tokens; a KV cache tensor for each of 32 layers
              1 head, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
@@ -21,7 +21,7 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 
 Layers: 32 (all store attention).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-    needs are written; a state is written whole.
+    needs are written.
 Both sides: the page layout of attention comes from custom's engine file; not yet verified on a running engine.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 32
     layers x 4,096 B per token, coordinates (layer, head, token, dim).
@@ -103,7 +103,8 @@ ATTENTION_2_HEADS = Table(page=(
          hops=((8, 0, 2032),)),
 ))
 
-# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
+# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # attention: token t at t % 16 of block t // 16 on both sides; runs end at multiples of 16.
 PAIRS = (Pair("attention", page=16),)
 
@@ -132,7 +133,8 @@ def decode() -> Side:
     ))
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
-# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
+# bytes if it is not given.
 PREFILL_0_1_3_4_PLANES = (Planes("attention", loops=(("layer", tuple(range(32)), 1),), page=8192, views=(
     View("k", "bf16", axes=(("head", 1, 8192), ("token", 16, 512), ("dim", 128, 2))),
     View("v", "bf16", offset=256, axes=(("head", 1, 8192), ("token", 16, 512), ("dim", 128, 2))),

@@ -3,7 +3,7 @@
 Emitted by kvplan from llama-3.1-8b, do not edit. To make it again:
     kvplan compile llama-3.1-8b --prefill tp=4 --decode tp=8
 
-attention, a page of the first worker that has one:
+a page of attention on worker 0:
     prefill  |             head 0            |             head 1            |      16,384 B
              16 tokens; a KV cache tensor for each of 32 layers
              2 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
@@ -17,7 +17,7 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 
 Layers: 32 (all store attention).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-    needs are written; a state is written whole.
+    needs are written.
 Both sides: the page layout of attention comes from vllm's engine file; not yet verified on a running engine.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 32
     layers x 4,096 B per token, coordinates (layer, head, token, dim).
@@ -53,15 +53,17 @@ def reads() -> tuple[tuple[Read, ...], ...]:
               offset=(8192, 0)),),
     )
 
-# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`; if `token` is `bytes` on both sides, a
+# run is one span). A Nest is a span of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its
+# loops repeat it with steps of (planes, bytes).
 EACH_32_LAYERS = (Loop("layer", count=32, prefill=(1, 0), decode=(1, 0)),)
 ATTENTION = Table(
     page=(Nest(("k", "v"), bytes=8192, loops=EACH_32_LAYERS),),
     token=(Nest(("k", "v"), bytes=512, loops=EACH_32_LAYERS, token=(512, 512)),),
 )
 
-# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
+# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # attention: token t at t % 16 of block t // 16 on both sides; runs end at multiples of 16.
 PAIRS = (Pair("attention", page=16),)
 
@@ -91,7 +93,8 @@ def decode() -> Side:
     ))
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
-# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
+# bytes if it is not given.
 PREFILL_PLANES = (Planes("attention", loops=(("layer", tuple(range(32)), 1),), page=16_384, views=(
     View("k", "bf16", axes=(("head", 2, 8192), ("token", 16, 512), ("dim", 128, 2))),
     View("v", "bf16", offset=256, axes=(("head", 2, 8192), ("token", 16, 512), ("dim", 128, 2))),

@@ -3,7 +3,7 @@
 Emitted by kvplan from llama-3.1-8b, do not edit. To make it again:
     kvplan compile llama-3.1-8b --prefill engine=vllm-legacy,tp=4 --decode tp=2
 
-attention, a page of the first worker that has one:
+a page of attention on worker 0:
     prefill  |       k       |       v       |                                      16,384 B
              16 tokens; a KV cache tensor for each of 32 layers
              k 8,192 B (2 head x 16 token x 128 dim x bf16)
@@ -18,7 +18,7 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 
 Layers: 32 (all store attention).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-    needs are written; a state is written whole.
+    needs are written.
 Prefill: the page layout of attention comes from vllm-legacy's engine file; not yet verified on a running engine.
 Decode: the page layout of attention comes from vllm's engine file; not yet verified on a running engine.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 32
@@ -60,7 +60,8 @@ ATTENTION = Table(page=(
     Nest(("v",), prefill=(0, 8192), decode=(0, 256), bytes=256, loops=EACH_32_LAYERS_2_HEADS, token=(256, 512)),
 ))
 
-# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
+# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # attention: token t at t % 16 of block t // 16 on both sides; runs end at multiples of 16.
 PAIRS = (Pair("attention", page=16),)
 
@@ -84,7 +85,8 @@ def decode() -> Side:
     ))
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
-# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
+# bytes if it is not given.
 PREFILL_PLANES = (Planes("attention", loops=(("layer", tuple(range(32)), 1),), page=16_384, views=(
     View("k", "bf16", axes=(("head", 2, 4096), ("token", 16, 256), ("dim", 128, 2))),
     View("v", "bf16", offset=8192, axes=(("head", 2, 4096), ("token", 16, 256), ("dim", 128, 2))),

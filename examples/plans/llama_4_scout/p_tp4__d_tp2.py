@@ -3,14 +3,14 @@
 Emitted by kvplan from llama-4-scout, do not edit. To make it again:
     kvplan compile llama-4-scout --prefill tp=4,block=32 --decode tp=2
 
-full, a page of the first worker that has one:
+a page of full on worker 0:
     prefill  |             head 0            |             head 1            |      32,768 B
              32 tokens; a KV cache tensor for each of 12 layers
              2 heads, 16,384 B each: [32 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
     decode   |     head 0    |     head 1    |     head 2    |     head 3    |      32,768 B
              16 tokens; a KV cache tensor for each of 12 layers
              4 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
-local, a page of the first worker that has one:
+a page of local on worker 0:
     prefill  |             head 0            |             head 1            |      32,768 B
              32 tokens; a KV cache tensor for each of 12 layers of local.0, one of 3 groups
              2 heads, 16,384 B each: [32 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
@@ -25,7 +25,7 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 
 Layers: 48 (12 store full, 36 store local).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-    needs are written; a state is written whole.
+    needs are written.
 local.0, local.1, local.2, each: only those from the last multiple of 8,192 on.
 Both sides: the page layout of full, local comes from vllm's engine file; not yet verified on a running engine.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. full: 12
@@ -70,13 +70,15 @@ LOCAL_GROUPS = (
     ("local.2", (2, 6, 10, 14, 18, 22, 26, 30, 34, 38, 42, 46), 36),
 )
 
-# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`; if `token` is `bytes` on both sides, a
+# run is one span). A Nest is a span of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its
+# loops repeat it with steps of (planes, bytes).
 EACH_12_LAYERS_2_HEADS = (Loop("layer", count=12, prefill=(1, 0), decode=(1, 0)),
                           Loop("head", count=2, prefill=(0, 16_384), decode=(0, 8192)))
 FULL_AND_LOCAL = Table(token=(Nest(("k", "v"), bytes=512, loops=EACH_12_LAYERS_2_HEADS, token=(512, 512)),))
 
-# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
+# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # full: token t at t % 32 of block t // 32 of prefill, at t % 16 of block t // 16 of decode; runs end at multiples of
 #   16.
 # local.0, local.1, local.2: token t at t % 32 of block t // 32 of prefill, at t % 16 of block t // 16 of decode, from
@@ -103,7 +105,8 @@ def decode() -> Side:
     ), needs=(("local", Needs(chunk=8192)),))
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
-# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
+# bytes if it is not given.
 PREFILL_FULL_AND_LOCAL_VIEWS = (
     View("k", "bf16", axes=(("head", 2, 16_384), ("token", 32, 512), ("dim", 128, 2))),
     View("v", "bf16", offset=256, axes=(("head", 2, 16_384), ("token", 32, 512), ("dim", 128, 2))),

@@ -3,14 +3,14 @@
 Emitted by kvplan from minimax-text-01, do not edit. To make it again:
     kvplan compile minimax-text-01 --prefill tp=4 --decode tp=2
 
-attention, a page of the first worker that has one:
+a page of attention on worker 0:
     prefill  |     head 0    |     head 1    |                                     524,288 B
              512 tokens; a KV cache tensor for each of 10 layers
              2 heads, 262,144 B each: [512 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
     decode   |     head 0    |     head 1    |     head 2    |     head 3    |   1,048,576 B
              512 tokens; a KV cache tensor for each of 10 layers
              4 heads, 262,144 B each: [512 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
-linear, a page of the first worker that has one:
+a page of linear on worker 0:
     prefill  |             state             |                                     524,288 B
              one slot; a KV cache tensor for each of 10 layers of linear.0, one of 7 groups
              state 524,288 B (16 head x 128 row x 128 column x bf16)
@@ -73,8 +73,9 @@ LINEAR_GROUPS = (
     ("linear.6", (6, 14, 22, 30, 38, 46, 54, 62, 70, 78), 70),
 )
 
-# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`; if `token` is `bytes` on both sides, a
+# run is one span). A Nest is a span of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its
+# loops repeat it with steps of (planes, bytes).
 EACH_10_LAYERS = (Loop("layer", count=10, prefill=(1, 0), decode=(1, 0)),)
 EACH_10_LAYERS_2_HEADS = (Loop("layer", count=10, prefill=(1, 0), decode=(1, 0)),
                           Loop("head", count=2, prefill=(0, 262_144), decode=(0, 262_144)))
@@ -84,7 +85,8 @@ ATTENTION = Table(
 )
 LINEAR = Table(page=(Nest(("state",), bytes=524_288, loops=EACH_10_LAYERS),))
 
-# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
+# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # attention: token t at t % 512 of block t // 512 on both sides; runs end at multiples of 512.
 # linear.0, linear.1, linear.2, linear.3, linear.4, linear.5, linear.6: the slot of a state on both sides.
 PAIRS = (
@@ -116,7 +118,8 @@ def decode() -> Side:
     ))
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
-# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
+# bytes if it is not given.
 PREFILL_LINEAR_VIEWS = (View("state", "bf16", axes=(("head", 16, 32_768), ("row", 128, 256), ("column", 128, 2))),)
 DECODE_LINEAR_VIEWS = (View("state", "bf16", axes=(("head", 32, 32_768), ("row", 128, 256), ("column", 128, 2))),)
 PREFILL_PLANES = (

@@ -3,7 +3,7 @@
 Emitted by kvplan from nemotron-3-nano-30b, do not edit. To make it again:
     kvplan compile nemotron-3-nano-30b --prefill engine=sglang,tp=2,block=16 --decode tp=1
 
-attention, a page of the first worker that has one:
+a page of attention on worker 0:
     prefill 0 |k|                                                                     4,096 B
              16 tokens; a KV cache tensor for each of 6 layers
              k 4,096 B (16 token x 1 head x 128 dim x bf16)
@@ -14,7 +14,7 @@ attention, a page of the first worker that has one:
              2,096 tokens; a KV cache tensor for each of 6 layers
              2 heads, 1,073,152 B each: [2,096 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x
                bf16)]
-mamba, a page of the first worker that has one:
+a page of mamba on worker 0:
     prefill conv |x|b|c|                                                                18,432 B
              one slot; a KV cache tensor for each of 23 layers
              x 12,288 B (32 head x 64 hd x 3 tap x bf16)
@@ -120,7 +120,8 @@ MAMBA_5_LAYERS_UPPER = Table(page=(
     Nest(("ssm",), prefill=(23, 0), decode=(0, 1_085_440), bytes=1_048_576, loops=EACH_5_LAYERS),
 ))
 
-# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
+# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # attention: token t at t % 16 of block t // 16 of prefill, at t % 2096 of block t // 2096 of decode; runs end at
 #   multiples of 16.
 # mamba>mamba.0, mamba>mamba.1, mamba>mamba.2, mamba>mamba.3: the slot of a state on both sides.
@@ -152,7 +153,8 @@ def decode() -> Side:
     ))
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
-# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
+# bytes if it is not given.
 DECODE_MAMBA_VIEWS = (
     View("x", "bf16", axes=(("head", 64, 384), ("hd", 64, 6), ("tap", 3, 2))),
     View("b", "bf16", offset=24_576, axes=(("group", 8, 768), ("st", 128, 6), ("tap", 3, 2))),

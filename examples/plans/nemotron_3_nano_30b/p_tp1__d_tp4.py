@@ -3,7 +3,7 @@
 Emitted by kvplan from nemotron-3-nano-30b, do not edit. To make it again:
     kvplan compile nemotron-3-nano-30b --prefill tp=1 --decode tp=4
 
-attention, a page of the first worker that has one:
+a page of attention on worker 0:
     prefill  |             head 0            |             head 1            |   2,146,304 B
              2,096 tokens; a KV cache tensor for each of 6 layers
              2 heads, 1,073,152 B each: [2,096 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x
@@ -11,7 +11,7 @@ attention, a page of the first worker that has one:
     decode   |0 |1 |2 |  …  |                                                      540,672 B
              1,056 tokens; a KV cache tensor for each of 6 layers
              1 head, 540,672 B each: [1,056 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
-mamba, a page of the first worker that has one:
+a page of mamba on worker 0:
     prefill  |x|b|c|                           ssm                           |   2,134,016 B, blocks 2,146,304 B apart
              one slot; a KV cache tensor for each of 6 layers of mamba.0, one of 4 groups
              x 24,576 B (64 head x 64 hd x 3 tap x bf16)
@@ -90,8 +90,9 @@ MAMBA_GROUPS = (
     ("mamba.2", (4, 14, 23, 32, 41, 50), 18),
 )
 
-# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`; if `token` is `bytes` on both sides, a
+# run is one span). A Nest is a span of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its
+# loops repeat it with steps of (planes, bytes).
 EACH_6_LAYERS = (Loop("layer", count=6, prefill=(1, 0), decode=(1, 0)),)
 EACH_5_LAYERS = (Loop("layer", count=5, prefill=(1, 0), decode=(1, 0)),)
 ATTENTION = Table(token=(Nest(("k", "v"), bytes=512, loops=EACH_6_LAYERS, token=(512, 512)),))
@@ -144,7 +145,8 @@ MAMBA_5_LAYERS_PART_4_OF_4 = Table(page=(
     Nest(("ssm",), prefill=(0, 1_609_728), decode=(0, 9216), bytes=524_288, loops=EACH_5_LAYERS),
 ))
 
-# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
+# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # attention: token t at t % 2096 of block t // 2096 of prefill, at t % 1056 of block t // 1056 of decode; runs end at
 #   multiples of 1056 and 2096.
 # mamba.0, mamba.1, mamba.2, mamba.3: the slot of a state on both sides.
@@ -176,7 +178,8 @@ def decode() -> Side:
     ))
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
-# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
+# bytes if it is not given.
 PREFILL_MAMBA_VIEWS = (
     View("x", "bf16", axes=(("head", 64, 384), ("hd", 64, 6), ("tap", 3, 2))),
     View("b", "bf16", offset=24_576, axes=(("group", 8, 768), ("st", 128, 6), ("tap", 3, 2))),

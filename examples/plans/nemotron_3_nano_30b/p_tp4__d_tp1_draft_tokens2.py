@@ -3,7 +3,7 @@
 Emitted by kvplan from nemotron-3-nano-30b, do not edit. To make it again:
     kvplan compile nemotron-3-nano-30b --prefill tp=4 --decode tp=1,draft_tokens=2
 
-attention, a page of the first worker that has one:
+a page of attention on worker 0:
     prefill  |0 |1 |2 |  …  |                                                      540,672 B
              1,056 tokens; a KV cache tensor for each of 6 layers
              1 head, 540,672 B each: [1,056 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
@@ -11,7 +11,7 @@ attention, a page of the first worker that has one:
              2,112 tokens; a KV cache tensor for each of 6 layers
              2 heads, 1,081,344 B each: [2,112 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x
                bf16)]
-mamba, a page of the first worker that has one:
+a page of mamba on worker 0:
     prefill  |x|b|c|  ssm   |                                                      533,504 B, blocks 540,672 B apart
              one slot; a KV cache tensor for each of 6 layers of mamba.0, one of 4 groups
              x 6,144 B (16 head x 64 hd x 3 tap x bf16)
@@ -82,8 +82,9 @@ MAMBA_GROUPS = (
     ("mamba.2", (4, 14, 23, 32, 41, 50), 18),
 )
 
-# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`; if `token` is `bytes` on both sides, a
+# run is one span). A Nest is a span of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its
+# loops repeat it with steps of (planes, bytes).
 EACH_6_LAYERS = (Loop("layer", count=6, prefill=(1, 0), decode=(1, 0)),)
 EACH_6_LAYERS_16_HEADS_64_HDS = (Loop("layer", count=6, prefill=(1, 0), decode=(1, 0)),
                                  Loop("head", count=16, prefill=(0, 384), decode=(0, 640)),
@@ -148,7 +149,8 @@ MAMBA_5_LAYERS_PART_4_OF_4 = Table(page=(
     Nest(("ssm",), prefill=(0, 9216), decode=(0, 1_634_304), bytes=524_288, loops=EACH_5_LAYERS),
 ))
 
-# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
+# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # attention: token t at t % 1056 of block t // 1056 of prefill, at t % 2112 of block t // 2112 of decode; runs end at
 #   multiples of 1056.
 # mamba.0, mamba.1, mamba.2, mamba.3: the slot of a state on both sides.
@@ -180,7 +182,8 @@ def decode() -> Side:
     ))
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
-# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
+# bytes if it is not given.
 PREFILL_MAMBA_VIEWS = (
     View("x", "bf16", axes=(("head", 16, 384), ("hd", 64, 6), ("tap", 3, 2))),
     View("b", "bf16", offset=6144, axes=(("group", 2, 768), ("st", 128, 6), ("tap", 3, 2))),

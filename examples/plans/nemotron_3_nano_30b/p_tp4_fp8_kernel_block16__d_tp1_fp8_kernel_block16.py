@@ -6,14 +6,14 @@ Emitted by kvplan from nemotron-3-nano-30b, do not edit. To make it again:
         --prefill tp=4,kv_dtype=fp8,kernel_block=16 \
         --decode tp=1,kv_dtype=fp8,kernel_block=16
 
-attention, a page of the first worker that has one:
+a page of attention on worker 0:
     prefill  |  0  |  1  |  2  |  …  |  15 |                                         4,096 B
              16 tokens, 131 of them make a logical block of 2,096; a KV cache tensor for each of 6 layers
              1 head, 4,096 B each: [16 tokens, 256 B each: k 128 B (128 dim x fp8) | v 128 B (128 dim x fp8)]
     decode   |             head 0            |             head 1            |       8,192 B
              16 tokens, 261 of them make a logical block of 4,176; a KV cache tensor for each of 6 layers
              2 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (128 dim x fp8) | v 128 B (128 dim x fp8)]
-mamba, a page of the first worker that has one:
+a page of mamba on worker 0:
     prefill  |x|b|c|   ssm   |                                                     533,504 B, blocks 536,576 B apart
              one slot; a KV cache tensor for each of 6 layers of mamba.0, one of 4 groups
              x 6,144 B (16 head x 64 hd x 3 tap x bf16)
@@ -85,8 +85,9 @@ MAMBA_GROUPS = (
     ("mamba.2", (4, 14, 23, 32, 41, 50), 18),
 )
 
-# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`; if `token` is `bytes` on both sides, a
+# run is one span). A Nest is a span of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its
+# loops repeat it with steps of (planes, bytes).
 EACH_6_LAYERS = (Loop("layer", count=6, prefill=(1, 0), decode=(1, 0)),)
 EACH_5_LAYERS = (Loop("layer", count=5, prefill=(1, 0), decode=(1, 0)),)
 ATTENTION = Table(
@@ -142,7 +143,8 @@ MAMBA_5_LAYERS_PART_4_OF_4 = Table(page=(
     Nest(("ssm",), prefill=(0, 9216), decode=(0, 1_609_728), bytes=524_288, loops=EACH_5_LAYERS),
 ))
 
-# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
+# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # attention: token t at t % 16 of block t // 16 (kernel block t // 16 % 131 of table entry t // 2096) of prefill, at t %
 #   16 of block t // 16 (kernel block t // 16 % 261 of table entry t // 4176) of decode; runs end at multiples of 16.
 # mamba.0, mamba.1, mamba.2, mamba.3: the slot of a state on both sides.
@@ -174,7 +176,8 @@ def decode() -> Side:
     ))
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
-# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
+# bytes if it is not given.
 PREFILL_MAMBA_VIEWS = (
     View("x", "bf16", axes=(("head", 16, 384), ("hd", 64, 6), ("tap", 3, 2))),
     View("b", "bf16", offset=6144, axes=(("group", 2, 768), ("st", 128, 6), ("tap", 3, 2))),

@@ -3,7 +3,7 @@
 Emitted by kvplan from qwen3-0.6b, do not edit. To make it again:
     kvplan compile qwen3-0.6b --prefill tp=1,block=48 --decode tp=2,order=LBNHC,block=32
 
-attention, a page of the first worker that has one:
+a page of attention on worker 0:
     prefill  | head 0| head 1| head 2| head 3| head 4| head 5| head 6| head 7|     196,608 B
              48 tokens; a KV cache tensor for each of 28 layers
              8 heads, 24,576 B each: [48 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
@@ -17,7 +17,7 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 
 Layers: 28 (all store attention).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-    needs are written; a state is written whole.
+    needs are written.
 Both sides: the page layout of attention comes from vllm's engine file; not yet verified on a running engine.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 28
     layers x 4,096 B per token, coordinates (layer, head, token, dim).
@@ -44,7 +44,8 @@ EACH_28_LAYERS_4_HEADS = (Loop("layer", count=28, prefill=(1, 0), decode=(1, 0))
                           Loop("head", count=4, prefill=(0, 24_576), decode=(0, 512)))
 ATTENTION = Table(token=(Nest(("k", "v"), bytes=512, loops=EACH_28_LAYERS_4_HEADS, token=(512, 2048)),))
 
-# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
+# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # attention: token t at t % 48 of block t // 48 of prefill, at t % 32 of block t // 32 of decode; runs end at multiples
 #   of 32 and 48.
 PAIRS = (Pair("attention"),)
@@ -66,7 +67,8 @@ def decode() -> Side:
     ))
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
-# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
+# bytes if it is not given.
 PREFILL_PLANES = (Planes("attention", loops=(("layer", tuple(range(28)), 1),), page=196_608, views=(
     View("k", "bf16", axes=(("head", 8, 24_576), ("token", 48, 512), ("dim", 128, 2))),
     View("v", "bf16", offset=256, axes=(("head", 8, 24_576), ("token", 48, 512), ("dim", 128, 2))),

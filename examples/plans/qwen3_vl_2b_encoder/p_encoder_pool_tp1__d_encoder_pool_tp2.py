@@ -3,7 +3,7 @@
 Emitted by kvplan from qwen3-vl-2b-encoder, do not edit. To make it again:
     kvplan compile qwen3-vl-2b-encoder --prefill engine=encoder-pool,tp=1 --decode engine=encoder-pool,tp=2
 
-items, a page of the first worker that has one:
+a page of items on worker 0:
     both     |                              row                              |   1,048,576 B
              64 tokens; a KV cache tensor for each of 1 layer
              row 1,048,576 B (64 token x 4 level x 2,048 dim x bf16)
@@ -14,7 +14,7 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 
 Layers: 1 (1 stores items).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-    needs are written; a state is written whole.
+    needs are written.
 Both sides: the page layout of items comes from encoder-pool's engine file; not yet verified on a running engine.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. items: 1
     layers x 16,384 B per token, coordinates (layer, token, level, dim).
@@ -34,11 +34,13 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         (Read(worker=0, pair="items", layers=(0,), table=ITEMS),),
     )
 
-# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`; if `token` is `bytes` on both sides, a
+# run is one span). A Nest is a span of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its
+# loops repeat it with steps of (planes, bytes).
 ITEMS = Table(page=(Nest(("row",), bytes=1_048_576),), token=(Nest(("row",), bytes=16_384, token=(16_384, 16_384)),))
 
-# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
+# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # items: token t at t % 64 of block t // 64 on both sides; runs end at multiples of 64.
 PAIRS = (Pair("items", page=64),)
 
@@ -58,7 +60,8 @@ def decode() -> Side:
     )
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
-# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
+# bytes if it is not given.
 PLANES = (Planes(
     "items", loops=(("layer", (0,), 1),), page=1_048_576,
     views=(View("row", "bf16", axes=(("token", 64, 16_384), ("level", 4, 4096), ("dim", 2048, 2))),),

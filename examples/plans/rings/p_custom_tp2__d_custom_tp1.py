@@ -3,7 +3,7 @@
 Emitted by kvplan from rings, do not edit. To make it again, in the folder of its layout files:
     kvplan compile rings --prefill engine=custom,tp=2 --decode engine=custom,tp=1,order=BLHNC,draft_tokens=3 --layouts .
 
-attention, a page of the first worker that has one:
+a page of attention on worker 0:
     prefill  | 0 | 1 | 2 | 3 |                                                      16,384 B
              16 tokens; a KV cache tensor for each of 2 layers
              4 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x bf16) | v 128 B (64 dim x bf16)]
@@ -11,21 +11,21 @@ attention, a page of the first worker that has one:
              16 tokens; one KV cache tensor
              2 layers, 32,768 B each: [8 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x bf16) | v
                128 B (64 dim x bf16)]]
-keys, a page of the first worker that has one:
+a page of keys on worker 0:
     prefill  |       k       |                                                         512 B
              4 tokens; a ring of 4 tokens; a KV cache tensor for each of 2 layers
              k 512 B (4 token x 64 dim x bf16)
     decode   |                               k                               |       2,048 B
              8 tokens; a ring of 8 tokens; one KV cache tensor
              k 2,048 B (2 layer x 8 token x 64 dim x bf16)
-scores, a page of the first worker that has one:
+a page of scores on worker 0:
     prefill  | 0 | 1 | 2 | 3 | 4 | 5 | 6 | 7 |                                       4,096 B
              8 tokens; a ring of 8 tokens; a KV cache tensor for each of 2 layers
              8 tokens, 512 B each: kv 256 B (64 dim x f32) | score 256 B (64 dim x f32)
     decode   |            layer 1            |            layer 3            |       8,192 B
              8 tokens; a ring of 8 tokens; one KV cache tensor
              2 layers, 4,096 B each: [8 tokens, 512 B each: kv 256 B (64 dim x f32) | score 256 B (64 dim x f32)]
-tail, a page of the first worker that has one:
+a page of tail on worker 0:
     prefill  |   k   |  gate |                                                       1,024 B
              4 tokens; a ring of 4 tokens; a KV cache tensor for each of 2 layers
              k 512 B (4 token x 64 dim x bf16)
@@ -43,7 +43,7 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 
 Layers: 4 (2 store attention, 2 store keys, 2 store scores, 2 store tail).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-    needs are written; a state is written whole.
+    needs are written.
 keys, tail, each: only those from the last multiple of 4 on.
 scores: only those from the last multiple of 2 on.
 Both sides: the page layout of attention, keys, scores, tail comes from custom's engine file; not yet verified on a
@@ -72,8 +72,9 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         ),
     )
 
-# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`; if `token` is `bytes` on both sides, a
+# run is one span). A Nest is a span of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its
+# loops repeat it with steps of (planes, bytes).
 ATTENTION_EACH_2_LAYERS = (Loop("layer", count=2, prefill=(1, 0), decode=(0, 32_768)),)
 EACH_2_LAYERS_4_HEADS = (Loop("layer", count=2, prefill=(1, 0), decode=(0, 32_768)),
                          Loop("head", count=4, prefill=(0, 4096), decode=(0, 4096)))
@@ -94,7 +95,8 @@ TAIL = Table(token=(
     Nest(("gate",), prefill=(0, 512), decode=(0, 1024), bytes=128, loops=TAIL_EACH_2_LAYERS, token=(128, 128)),
 ))
 
-# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
+# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # attention: token t at t % 16 of block t // 16 on both sides; runs end at multiples of 16.
 # keys, tail: token t at t % 4 of the ring's block of prefill, at t % 8 of the ring's block of decode, from end // 4 * 4
 #   on; runs end at multiples of 4.
@@ -129,7 +131,8 @@ def decode() -> Side:
     ))
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
-# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
+# bytes if it is not given.
 PREFILL_PLANES = (
     Planes("attention", loops=(("layer", (0, 2), 1),), page=16_384, views=(
         View("k", "bf16", axes=(("head", 4, 4096), ("token", 16, 256), ("dim", 64, 2))),

@@ -3,14 +3,14 @@
 Emitted by kvplan from whisper-large-v3, do not edit. To make it again:
     kvplan compile whisper-large-v3 --prefill tp=1 --decode tp=2
 
-attention, a page of the first worker that has one:
+a page of attention on worker 0:
     prefill  |   head 0  |   head 1   |   head 2   |     …      |  head 19   |      81,920 B
              16 tokens; a KV cache tensor for each of 32 layers
              20 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x f16) | v 128 B (64 dim x f16)]
     decode   |  0  |  1  |  2  |  …  |  9  |                                        40,960 B
              16 tokens; a KV cache tensor for each of 32 layers
              10 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x f16) | v 128 B (64 dim x f16)]
-cross, a page of the first worker that has one:
+a page of cross on worker 0:
     prefill  |   head 0  |   head 1   |   head 2   |     …      |  head 19   |      81,920 B
              16 tokens; a KV cache tensor for each of 32 layers
              20 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x f16) | v 128 B (64 dim x f16)]
@@ -24,7 +24,7 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 
 Layers: 32 (all store attention, all store cross).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-    needs are written; a state is written whole.
+    needs are written.
 cross: tokens are those of 'encoder'.
 Both sides: the page layout of attention, cross comes from vllm's engine file; not yet verified on a running engine.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 32
@@ -54,8 +54,9 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         ),
     )
 
-# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`; if `token` is `bytes` on both sides, a
+# run is one span). A Nest is a span of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its
+# loops repeat it with steps of (planes, bytes).
 EACH_32_LAYERS = (Loop("layer", count=32, prefill=(1, 0), decode=(1, 0)),)
 EACH_32_LAYERS_10_HEADS = (Loop("layer", count=32, prefill=(1, 0), decode=(1, 0)),
                            Loop("head", count=10, prefill=(0, 4096), decode=(0, 4096)))
@@ -64,7 +65,8 @@ ATTENTION_AND_CROSS = Table(
     token=(Nest(("k", "v"), bytes=256, loops=EACH_32_LAYERS_10_HEADS, token=(256, 256)),),
 )
 
-# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
+# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # attention, cross: token t at t % 16 of block t // 16 on both sides; runs end at multiples of 16.
 PAIRS = (Pair("attention", page=16), Pair("cross", page=16))
 
@@ -85,7 +87,8 @@ def decode() -> Side:
     ))
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
-# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
+# bytes if it is not given.
 PREFILL_ATTENTION_AND_CROSS_VIEWS = (
     View("k", "f16", axes=(("head", 20, 4096), ("token", 16, 256), ("dim", 64, 2))),
     View("v", "f16", offset=128, axes=(("head", 20, 4096), ("token", 16, 256), ("dim", 64, 2))),

@@ -59,16 +59,19 @@ def number(text: str) -> int:
     return int(text.replace(",", ""))
 
 
+PAGE_OF = "a page of "
+
+
 def sections(text: str) -> dict[str, list[str]]:
     """The lines of a header by the section they are in: the pages of a cache, `moves`, `closing`."""
     _, _, *blocks = text.split("\n\n")
     found: dict[str, list[str]] = {}
     for block in blocks:
         first, *lines = block.splitlines()
-        if ", a page of the first worker" in first:
+        if first.startswith(PAGE_OF):
             for line in (first, *lines):
-                if ", a page of the first worker" in line:
-                    mine = found.setdefault(line.partition(",")[0], [])
+                if line.startswith(PAGE_OF):
+                    mine = found.setdefault(line.removeprefix(PAGE_OF).partition(" on ")[0], [])
                 else:
                     mine.append(line)
         elif first.startswith("What moves"):

@@ -148,14 +148,20 @@ def test_tokens_outside_heads_are_drawn_once_and_counted() -> None:
 def test_unlike_pages_show_runs_of_tokens() -> None:
     lines = landing(plan(4, 2, kernels=(48, 32)), 0)
     assert lines[0] == "attention: 32 layers, 128 spans a run of tokens: A 64, B 64"
-    assert lines[-1] == "  runs end where a page of either side ends, after 32, 16, 16, 32 tokens, and again"
+    assert lines[-1] == "  runs end where a page of either side ends: after 32, 16, 16, 32 tokens, then again"
     assert lines[5].count("A k+v head") == 2
     assert len(lines[5]) < 0.8 * len(lines[2]), "both pages are drawn to one scale"
 
 
+def test_runs_that_are_all_as_long_are_told_once() -> None:
+    assert (
+        landing(plan(4, 2, kernels=(16, 32)), 0)[-1] == "  runs end where a page of either side ends: every 16 tokens"
+    )
+
+
 def test_runs_of_pages_that_seldom_end_together_are_cut_short() -> None:
     said = " ".join(" ".join(landing(plan(4, 2, kernels=(4099, 4111)), 0)).split())
-    assert said.endswith("side ends, after 4,099, 12, 4,087, 24, 4,075, 36, 4,063, 48 tokens, …")
+    assert said.endswith("side ends: after 4,099, 12, 4,087, 24, 4,075, 36, 4,063, 48 tokens, …")
 
 
 def test_parts_of_a_state_have_letters_of_their_own() -> None:
