@@ -142,7 +142,8 @@ def _unprobed(side: BoundSide) -> tuple[str, ...]:
         return ()
     caches = ", ".join(side.unprobed)
     return (
-        f"the page layout of {caches} comes from {side.engine}'s engine file; not yet verified on a running engine",
+        f"the page layout of {caches} comes from {side.engine}'s engine file; not yet verified on a running engine: "
+        "kvplan from-cache verifies it",
     )
 
 

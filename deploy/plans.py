@@ -57,6 +57,15 @@ def folder_of(plan: Path) -> Path:
     return next((folder for folder in plan.parents if (folder / index.NAME).is_file()), plan.parent)
 
 
+def plan_paths(folder: Path) -> list[str]:
+    """Files under a directory that may be plans, relative to it. Raises OSError if a directory cannot be read."""
+    return [name for name in _names(folder) if _may_be_plan(name)]
+
+
+def _may_be_plan(name: str) -> bool:
+    return name.endswith(".py") and Path(name).name != "__init__.py"
+
+
 def _names(folder: Path) -> list[str]:
     """Files under a directory that may be plans, and its index. Raises OSError if a directory cannot be read."""
 
@@ -75,9 +84,7 @@ def _of_directory(files: Mapping[str, bytes], name: str) -> Mapping[str, str]:
     """
     data = files.get(index.NAME)
     if data is None:
-        every = {
-            path: data for path, data in files.items() if path.endswith(".py") and Path(path).name != "__init__.py"
-        }
+        every = {path: data for path, data in files.items() if _may_be_plan(path)}
         if not every:
             raise BadInput("S021", f"the directory {name!r} has no plans", HELP)
         return {path: _text(data) for path, data in every.items()}

@@ -40,7 +40,8 @@ def _record(plain: Any, where: str) -> EngineRecord:
     try:
         record = msgspec.convert({"run": plain.get("name"), **plain}, EngineRecord)
     except msgspec.ValidationError as error:
-        raise FleetError(f"{where} is no record: {error}") from error
+        help = "write it as `kvplan fleet --format json` prints it (docs/review.md has an example)"
+        raise FleetError(f"{where} is no record: {error}: {help}") from error
     # JSON, as etcd has it, knows no such numbers; of two runs neither would be the later one.
     if not math.isfinite(record.started):
         raise FleetError(f"{where} has started {record.started}: write seconds since 1970")

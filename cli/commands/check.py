@@ -20,6 +20,7 @@ from kvplan.compiler.errors import CompileError
 from kvplan.compiler.options import MACHINE
 from kvplan.compiler.side.keys import check_pool
 from kvplan.deploy.jobs import name_errors, sides_of
+from kvplan.deploy.plans import plan_paths
 from kvplan.dsl.files.deployment import parse_deployment
 from kvplan.dsl.files.documents import identify, open_document
 from kvplan.dsl.files.folders import folder_files
@@ -61,7 +62,10 @@ def _below(folder: Path) -> list[Path]:
     tell_skipped(folder, found)
     if found.layouts:
         return [*found.layouts]
-    raise click.UsageError(f"no layout file (.yaml or .yml, with the key kvplan) lies in '{folder}'")
+    message = f"no layout file (.yaml or .yml, with the key kvplan) lies in '{folder}'"
+    if plan_paths(folder):
+        message += f"; its plans are checked by `kvplan compile DEPLOYMENT -o {folder} --check`"
+    raise click.UsageError(message)
 
 
 def _check_models(files: Sequence[Path], layouts: Sequence[Path]) -> list[Diagnostic]:

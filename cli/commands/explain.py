@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from kvplan.dsl.library import Library
     from kvplan.dsl.schema.model import Model
 
+# So many plans of a directory are named.
+FEW = 5
 # The side of an engine that is asked for nothing.
 ONE = "tp=1"
 CODE = re.compile(r"[A-Za-z]\d{3}")
@@ -94,10 +97,22 @@ def _described(what: str, layouts: tuple[Path, ...]) -> tuple[Library, str, str]
     for file_type in ("engine", "kind"):
         if name in known.paths[file_type] and (not file or known.paths[file_type][name].samefile(what)):
             return known, file_type, name
-    if not is_path(what) and what not in known.models and not known.family(what):
-        raise _unknown(known, what)
+    if what not in known.models and not known.family(what):
+        if Path(what).is_dir() and (names := plans.plan_paths(Path(what))):
+            raise _no_single_plan(what, names)
+        if not is_path(what):
+            raise _unknown(known, what)
     known, name = library(what, layouts)
     return known, "model", name
+
+
+def _no_single_plan(folder: str, names: Sequence[str]) -> Exception:
+    """A directory of plans, of which one is to be named (S021)."""
+    from kvplan.compiler.errors import BadInput
+
+    some = ", ".join((Path(folder) / name).as_posix() for name in names[:FEW])
+    more = f" or one of {len(names) - FEW} more" if len(names) > FEW else ""
+    return BadInput("S021", f"{folder!r} is a directory of plans, and one is explained", f"name it: {some}{more}")
 
 
 def _unknown(known: Library, what: str) -> Exception:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,6 +16,8 @@ from kvplan.dsl.text.yaml_reader import FileState, YamlDocument, YamlEntry, Yaml
 
 # The first of these that a file has as a key says what it is: a fleet has a model and a machine, a model a config.
 FILE_TYPES = ("fleet", "kind", "engine", "model", "deployment", "machine", "config")
+# Keys that files of one type alone have.
+OWN_KEYS = {"plans": "deployment", "caches": "model", "candidates": "fleet"}
 VERSION = "1"
 T = TypeVar("T")
 
@@ -42,11 +44,17 @@ def identify(sink: Sink, document: YamlDocument) -> tuple[str | None, str]:
     said = next((entry for word in FILE_TYPES for entry in entries if entry.key == word), None)
     if said is None:
         keys = [entry.key for entry in entries if entry.key != "kvplan"]
-        hint = nearest(keys[0], FILE_TYPES) if keys else ""
+        hint = _line_to_add(keys, document.path.stem) or (nearest(keys[0], FILE_TYPES) if keys else "")
         message = f"the file does not say what it is: it has none of {listed(FILE_TYPES)}"
         sink.add("K005", message, first.key.span, help=hint)
         return None, ""
     return said.key, _name(sink, document, said)
+
+
+def _line_to_add(keys: Sequence[str], stem: str) -> str:
+    """The line to add if a key is of one type of file only."""
+    found = next((file_type for key, file_type in OWN_KEYS.items() if key in keys), "")
+    return f"add '{found}: {stem}'" if found else ""
 
 
 def _name(sink: Sink, document: YamlDocument, said: YamlEntry) -> str:

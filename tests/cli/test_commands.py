@@ -391,3 +391,14 @@ def test_workers_leave_ctrl_c_to_their_parent(tmp_path: Path) -> None:
         os.killpg(parent.pid, signal.SIGINT)
         _, errors = parent.communicate(timeout=60)
     assert (parent.returncode, errors) == (130, "")
+
+
+def test_a_directory_of_plans_is_neither_checked_nor_explained(tmp_path: Path) -> None:
+    """The message names what does it."""
+    for number in range(1, 8):
+        run("compile", "qwen3-0.6b", "--prefill", f"tp={number}", "--decode", f"tp={number}", "-o", str(tmp_path))
+    said = run("check", str(tmp_path))
+    assert (said.exit_code, f"kvplan compile DEPLOYMENT -o {tmp_path} --check" in said.output) == (2, True)
+    said = run("explain", str(tmp_path), "--format", "json")
+    error = json.loads(said.stdout)["error"]
+    assert (said.exit_code, error["code"], "p_tp1__d_tp1.py" in said.stdout) == (2, "S021", True)

@@ -15,6 +15,7 @@ from tests.docs.test_codes_page import put
 from tests.paths import ROOT
 
 from kvplan.cli.main import main
+from kvplan.fleet.file import read_fleet
 from kvplan.review.rules import MEANINGS, TABLE
 from kvplan.runtime.plans.catalog import Catalog
 
@@ -30,7 +31,7 @@ plans:
 """
 STAR = r" \*"
 COMMAND = "kvplan diff git:HEAD:plans deploy.yaml"
-FLEET = f"{COMMAND} --fleet fleet.yaml"
+FLEET = f"{COMMAND} --fleet engines.yaml"
 
 
 def rules() -> str:
@@ -78,7 +79,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
         assert done.exit_code == 0, done.output
         for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "plans"]):
             subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@t", *words], check=True)
-        Path("fleet.yaml").write_text(engines(Path("plans")))
+        Path("engines.yaml").write_text(engines(Path("plans")))
         model.write_text(own_model().replace("state: 128", "state: 64"))
         said, of_fleet = (CliRunner().invoke(main, command.split()[1:]).stdout for command in (COMMAND, FLEET))
         return said, of_fleet.removeprefix(said).strip("\n")
@@ -100,6 +101,13 @@ def test_the_page_is_fresh(answers: tuple[str, str]) -> None:
         PAGE.write_text(fresh)
         pytest.fail("rewrote docs/review.md")
     assert fresh == page
+
+
+def test_the_engines_of_the_page_can_be_read(tmp_path: Path) -> None:
+    (text,) = re.findall(r"```yaml\n(engines:.*?)```", PAGE.read_text(), re.DOTALL)
+    path = tmp_path / "engines.yaml"
+    path.write_text(text)
+    assert [one.role for one in read_fleet(path).engines().values()] == ["prefill", "decode"]
 
 
 def test_the_example_is_a_screenful(example: str) -> None:

@@ -29,7 +29,8 @@ Layers: 62 (10 store full, 52 store sliding).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
     needs are written.
 sliding.0, sliding.1, sliding.2, sliding.3, sliding.4, sliding.5, each: only the last 1,023 tokens.
-Both sides: the page layout of full, sliding comes from vllm's engine file; not yet verified on a running engine.
+Both sides: the page layout of full, sliding comes from vllm's engine file; not yet verified on a running engine:
+    kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. full: 10
     layers x 8,192 B per token, coordinates (layer, head, token, dim); sliding: 52 layers x 8,192 B per token,
     coordinates (layer, head, token, dim).

@@ -30,7 +30,8 @@ Layers: 30 (5 store full, 25 store sliding).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
     needs are written.
 sliding.0, sliding.1, sliding.2, sliding.3, sliding.4, each: only the last 1,023 tokens.
-Both sides: the page layout of full, sliding comes from vllm's engine file; not yet verified on a running engine.
+Both sides: the page layout of full, sliding comes from vllm's engine file; not yet verified on a running engine:
+    kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. full: 5 layers
     x 4,096 B per token, coordinates (layer, head, token, dim); sliding: 25 layers x 8,192 B per token, coordinates
     (layer, head, token, dim).

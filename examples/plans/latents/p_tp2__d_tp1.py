@@ -3,17 +3,17 @@
 Emitted by kvplan from latents, do not edit. To make it again, in the folder of its layout files:
     kvplan compile latents --prefill tp=2,order=BLHNC --decode tp=1,order=BLNHC --layouts .
 
-compressed, a page of the first worker that has one:
+a page of compressed on worker 0:
     both     |            layer 1            |            layer 3            |      74,880 B, blocks 92,160 B apart
              256 tokens in rows of 4; one KV cache tensor
              2 layers, 37,440 B each: [64 rows, 576 B each: latent 448 B (448 dim x fp8) | rope 128 B (64 turn x
                bf16)] | exponent 448 B (64 row x 7 tile x u8), 64 rows of 7 B, 8 B apart | padding 64 B
-indexer, a page of the first worker that has one:
+a page of indexer on worker 0:
     both     |            layer 1            |            layer 3            |      17,280 B, blocks 92,160 B apart
              256 tokens in rows of 4; one KV cache tensor
              2 layers, 8,640 B each: k 8,192 B (64 row x 128 dim x fp8) | scale 256 B (64 row x 1 tile x f32) |
                padding 192 B
-window, a page of the first worker that has one:
+a page of window on worker 0:
     both     |            layer 0            |            layer 2            |      38,016 B, blocks 92,160 B apart
              32 tokens; one KV cache tensor of window.0, one of 2 groups
              2 layers, 19,008 B each: [32 tokens, 576 B each: latent 448 B (448 dim x fp8) | rope 128 B (64 turn x
@@ -26,11 +26,11 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 
 Layers: 4 (all store window, 2 store compressed, 2 store indexer).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-    needs are written; a state is written whole.
+    needs are written.
 compressed+indexer: a row per 4 tokens, moved whole with the last of them.
 window.0, window.1, each: only the last 127 tokens.
 Both sides: the page layout of compressed, indexer, window comes from vllm's engine file; not yet verified on a
-    running engine.
+    running engine: kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. compressed: 2
     layers x 583 B per row of 4 tokens, coordinates (layer, row, dim, turn, tile); indexer: 2 layers x 132 B per row
     of 4 tokens, coordinates (layer, row, dim, tile); window: 4 layers x 583 B per token, coordinates (layer, token,
@@ -56,8 +56,9 @@ def reads() -> tuple[tuple[Read, ...], ...]:
 # The prefill workers that each decode worker notifies when it is done, although it reads nothing from them.
 NOTIFY = ((1,),)
 
-# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`; if `token` is `bytes` on both sides, a
+# run is one span). A Nest is a span of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its
+# loops repeat it with steps of (planes, bytes).
 COMPRESSED_EACH_2_LAYERS = (Loop("layer", count=2, prefill=(0, 37_440), decode=(0, 37_440)),)
 INDEXER_EACH_2_LAYERS = (Loop("layer", count=2, prefill=(0, 8640), decode=(0, 8640)),)
 WINDOW_EACH_2_LAYERS = (Loop("layer", count=2, prefill=(0, 19_008), decode=(0, 19_008)),)
@@ -74,7 +75,8 @@ WINDOW = Table(page=(Nest(("latent", "rope", "exponent"), bytes=37_695),), token
     Nest(("exponent",), prefill=(0, 18_432), decode=(0, 18_432), bytes=7, loops=WINDOW_EACH_2_LAYERS, token=(8, 8)),
 ))
 
-# Which blocks of a request match; `page` is the number of token rows in a page, if both sides have the same.
+# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # compressed+indexer: row r = t // 4, with its last token, at r % 64 of block r // 64 on both sides; runs end at
 #   multiples of 64.
 # window.0, window.1: token t at t % 32 of block t // 32 on both sides, from end - 127 on; runs end at multiples of 32.
@@ -98,7 +100,8 @@ def decode() -> Side:
     ), workers=(Worker(PLANES),), needs=(("window", Needs(keep=127)),))
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
-# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart.
+# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
+# bytes if it is not given.
 WINDOW_VIEWS = (
     View("latent", "fp8", axes=(("layer", 2, 19_008), ("token", 32, 576), ("dim", 448, 1))),
     View("rope", "bf16", offset=448, axes=(("layer", 2, 19_008), ("token", 32, 576), ("turn", 64, 2))),

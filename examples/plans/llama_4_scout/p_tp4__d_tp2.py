@@ -27,7 +27,8 @@ Layers: 48 (12 store full, 36 store local).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
     needs are written.
 local.0, local.1, local.2, each: only those from the last multiple of 8,192 on.
-Both sides: the page layout of full, local comes from vllm's engine file; not yet verified on a running engine.
+Both sides: the page layout of full, local comes from vllm's engine file; not yet verified on a running engine:
+    kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. full: 12
     layers x 4,096 B per token, coordinates (layer, head, token, dim); local: 36 layers x 4,096 B per token,
     coordinates (layer, head, token, dim).

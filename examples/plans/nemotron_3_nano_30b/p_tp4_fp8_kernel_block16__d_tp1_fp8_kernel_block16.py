@@ -38,7 +38,8 @@ Layers: 52 (6 store attention, 23 store mamba, 23 store nothing).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
     needs are written; a state is written whole.
 Prefill: kernel_block=16 is given; the engine would derive 2096.
-Both sides: the page layout of attention, mamba comes from vllm's engine file; not yet verified on a running engine.
+Both sides: the page layout of attention, mamba comes from vllm's engine file; not yet verified on a running engine:
+    kvplan from-cache verifies it.
 Decode: kernel_block=16 is given; the engine would derive 4176.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 6
     layers x 512 B per token, coordinates (layer, head, token, dim); mamba: 23 layers x 2,134,016 B per state,

@@ -111,3 +111,13 @@ def test_shipped_files_are_found_as_any_others_are() -> None:
     found = folder_files(ROOT / "layouts")
     known = {path.resolve() for paths in load().paths.values() for path in paths.values()}
     assert ({path.resolve() for path in found.layouts}, found.skipped) == (known, "")
+
+
+@pytest.mark.parametrize(
+    ("key", "file_type"), [("plans: []", "deployment"), ("caches: {}", "model"), ("candidates: []", "fleet")]
+)
+def test_a_file_that_does_not_say_what_it_is_is_told_the_line_to_add(tmp_path: Path, key: str, file_type: str) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"kvplan: 1\ntitle: t\n{key}\n")
+    (error,) = check([path])
+    assert (error.code, error.help) == ("K005", f"add '{file_type}: mine'")
