@@ -28,6 +28,7 @@ from kvplan.compiler.placement.sides import plan_side
 from kvplan.compiler.prove.prove import Proof, claim, prove
 from kvplan.compiler.side.text import nearest, sides
 from kvplan.dsl.stored_layers import stored_layers, undeclared
+from kvplan.dsl.text.diagnostics import listed
 from kvplan.plan.errors import KvplanError
 from kvplan.plan.files.loader import parse
 from kvplan.plan.types import FORMAT, Pair, Plan, Side
@@ -140,7 +141,7 @@ def _unprobed(side: BoundSide) -> tuple[str, ...]:
     """What nobody saw the engine write."""
     if not side.unprobed:
         return ()
-    caches = ", ".join(side.unprobed)
+    caches = f"cache{'s' if len(side.unprobed) > 1 else ''} {listed(side.unprobed, 'and')}"
     return (
         f"the page layout of {caches} comes from {side.engine}'s engine file; not yet verified on a running engine: "
         "kvplan from-cache verifies it",

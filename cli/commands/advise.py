@@ -27,7 +27,7 @@ LEGEND = (
 )
 UNNAMED = (
     "No --machine is given: here are the times on each machine that kvplan has a profile of, with one setting for each",
-    "number of changes. Yours differs: `kvplan calibrate -o profiles/NAME.yaml` measures it, and",
+    "number of changes. Your machine is none of these: `kvplan calibrate -o profiles/NAME.yaml` measures it, and",
     "`--machine NAME --layouts profiles` predicts by it, with all settings that are as fast.",
 )
 
@@ -91,8 +91,8 @@ def text(title: Sequence[str], profile: MachineProfile, advice: Advice, shown: S
     """A table of one machine, under its title."""
     head = ["", *title, ""]
     rows = [_row(each, advice.now, profile) for each in (advice.now, *shown)]
-    lines = table(("     time", "of now", "descriptors", "bytes", "strategy", "change"), rows)
-    refused = [f"{advice.refused} combinations are refused, as `kvplan matrix` says it"] if advice.refused else []
+    lines = table(("     time", "of current", "descriptors", "bytes", "strategy", "change"), rows)
+    refused = [f"{advice.refused} combinations are refused; `kvplan matrix` says why"] if advice.refused else []
     nothing = [] if shown else ["no setting of these engines is faster"]
     return "\n".join([*head, *lines, *nothing, *refused])
 

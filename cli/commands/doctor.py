@@ -77,7 +77,7 @@ class FoundLayout:
 @click.option("--peer-platform", metavar="NAME", help="This side's if not given.")
 @click.option("--peer-tp", type=int, metavar="N", help="This side's if not given.")
 @click.option("--peer-pp", type=int, metavar="N", help="This side's if not given.")
-@click.option("--peer-options", metavar="SIDE", help="This side's if not given, where both have one engine.")
+@click.option("--peer-options", metavar="SIDE", help="Defaults to --options if both engines are the same.")
 @click.option("--direction", type=click.Choice(list(WAYS)), default="to-peer", show_default=True,
               help="Which way caches go: to the peer, so that this side prefills, from it, or both.")  # fmt: skip
 @click.option("--host", metavar="ADDRESS", help="This machine's address, as the peer reaches it.")

@@ -139,7 +139,7 @@ def _flag_lines(said: Plain) -> list[str]:
     """The engine's own words for keys, and those that no cache depends on."""
     flags = table(("", ""), [(f"  {flag}", f"is {key}") for flag, key in said["flags"].items()])[1:]
     aside = table(("", ""), [(f"  {flag}", why) for flag, why in said["aside"].items()])[1:]
-    known = ["", "flags and variables that a side may say as well, - or _, large or small", *flags]
+    known = ["", "flags and variables that a side also accepts, - or _, large or small", *flags]
     return [*(known if flags else []), *(["", "flags that no cache depends on", *aside] if aside else [])]
 
 

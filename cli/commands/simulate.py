@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TextIO
 
@@ -19,7 +19,7 @@ from kvplan.cli.terminal import say
 from kvplan.compiler.api import compile_pair
 from kvplan.compiler.check.audit.verdict import Verdict
 from kvplan.compiler.check.request import check, parse_text
-from kvplan.compiler.check.sample import sample_range, sample_request
+from kvplan.compiler.check.sample import not_reached, sample_range, sample_request
 from kvplan.compiler.check.simulate import simulate
 from kvplan.compiler.check.trace import copies, ways
 from kvplan.deploy import jobs
@@ -31,8 +31,26 @@ from kvplan.plan.types import Plan
 
 # More tokens than any context has, and bytes of one plane of a worker.
 MOST_TOKENS, MOST_BYTES = 1 << 24, 256 << 20
-# The tokens needed, [first, end), and what was found.
-Simulated = tuple[tuple[int, int], Verdict]
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """The tokens needed, [first, end), what was found, and the caches of which all these tokens were needed.
+
+    `not_reached` has an end of tokens from 0 for each of these caches, of which some are not needed.
+    """
+
+    tokens: tuple[int, int]
+    verdict: Verdict
+    not_reached: Mapping[str, int]
+
+    def text(self) -> str:
+        first, end = self.tokens
+        more = (
+            f"\n  no token is outside the window or chunk of {name}: give --tokens 0:{stop}"
+            for name, stop in self.not_reached.items()
+        )
+        return f"  tokens {first}:{end}: {self.verdict.text()}{''.join(more)}"
 
 
 @click.command("simulate")
@@ -67,10 +85,10 @@ def command(
     if form == "json":
         click.echo(json.dumps(_answer(done, refused), indent=2))
     else:
-        lines = [f"{job}\n  tokens {first}:{end}: {verdict.text()}" for job, ((first, end), verdict) in done]
+        lines = [f"{job}\n{simulated.text()}" for job, simulated in done]
         say("\n".join(lines))
         say("\n".join(failure.refusal(*pair) for pair in refused), err=True)
-    right = all(verdict.right for _, (_, verdict) in done)
+    right = all(simulated.verdict.right for _, simulated in done)
     sys.exit(failure.WRONG if not right else failure.without_plan(refused))
 
 
@@ -78,8 +96,13 @@ def _answer(
     done: Iterable[tuple[jobs.PairJob, Simulated]], refused: Iterable[tuple[jobs.PairJob, Exception]]
 ) -> dict[str, object]:
     pairs = {
-        str(job): {"tokens": list(tokens), **dataclasses.asdict(verdict), "right": verdict.right}
-        for job, (tokens, verdict) in done
+        str(job): {
+            "tokens": list(found.tokens),
+            **asdict(found.verdict),
+            "right": found.verdict.right,
+            "not_reached": dict(found.not_reached),
+        }
+        for job, found in done
     }
     errors = {str(job): {"error": failure.as_dict(error)} for job, error in refused}
     return {**next(iter(errors.values()), {}), **pairs, **errors}
@@ -102,7 +125,8 @@ def _simulate(
     watched = partial(progress.stepped, bar, say=lambda plane: f"{plane[1][1]} of decode worker {plane[1][0]}")
     moves = (copies(compiled.plan, request, way) for way in ways(compiled.plan))
     verdicts = [simulate(compiled.plan, *sides, moved, request, watched) for moved in moves]
-    return request.tokens, next((verdict for verdict in verdicts if not verdict.right), verdicts[0])
+    worst = next((verdict for verdict in verdicts if not verdict.right), verdicts[0])
+    return Simulated(request.tokens, worst, not_reached(compiled.decode, request.tokens))
 
 
 def _check_size(plan: Plan, request: Request) -> None:

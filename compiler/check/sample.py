@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import count
 from random import Random
 
 from kvplan.compiler.bound import BoundSide
@@ -11,7 +12,7 @@ from kvplan.compiler.check.request import NAME, MetGroups, groups_of, met
 from kvplan.compiler.errors import BadInput
 from kvplan.plan.block_tables import Ring, Slot, Table, block_ids, positions
 from kvplan.plan.request import Request
-from kvplan.plan.types import CONTEXT, Blocks, Group, Interval
+from kvplan.plan.types import ALL, CONTEXT, Blocks, Group, Interval, Needs
 
 SHORT = 512  # tokens of windows and chunks that a sample reaches from its beginning
 FIRST, LEAST = 3, 100
@@ -51,6 +52,22 @@ def sample_range(prefill: BoundSide, decode: BoundSide) -> tuple[int, int]:
     inside = (n for n in range(LEAST) if all((end + shift + n) % each for each in ragged))
     end += next(inside, 0)
     return FIRST + shift, end + shift
+
+
+def not_reached(side: BoundSide, tokens: tuple[int, int]) -> dict[str, int]:
+    """The caches that need all of [first, end) despite a window or chunk, each with an end of [0, end) that helps."""
+    caches = {cache.name: cache.needs for cache in side.caches if cache.needs != ALL and cache.length == CONTEXT}
+    return {name: _leaving(needs) for name, needs in caches.items() if _whole(needs, *tokens)}
+
+
+def _whole(needs: Needs, first: int, end: int) -> bool:
+    return sum(stop - start for start, stop in needs.ranges(first, end)) == needs.stop(end) - first
+
+
+def _leaving(needs: Needs) -> int:
+    """The first end from which on some of the tokens from 0 are left out, and a little more."""
+    kept = [n for n in (needs.keep, needs.chunk) if n is not None]
+    return next(end for end in count(min(kept) + needs.sink + LEAST) if not _whole(needs, 0, end))
 
 
 def sample_request(

@@ -146,7 +146,7 @@ def _entries(side: Side, cache: str) -> list[tuple[Worker, Planes]]:
 
 
 def _page(name: str, side: Side, entry: Planes, drawn: str, width: int) -> list[str]:
-    part = f" {entry.part}" if entry.part else ""
+    part = f" {_part(entry)}" if entry.part else ""
     tail = f", blocks {entry.stride:,} B apart" if entry.stride != entry.page else ""
     every = (e for worker in side.workers for e in worker.planes)
     others = sorted({e.page for e in every if (e.cache, e.part) == (entry.cache, entry.part)} - {entry.page})
@@ -157,16 +157,22 @@ def _page(name: str, side: Side, entry: Planes, drawn: str, width: int) -> list[
     return [*lines, *_wrapped(_block(side, entry), " " * 13, " " * 15, width)]
 
 
+def _part(entry: Planes) -> str:
+    """The name of an allocation, that of its tensors instead of a number, which would read as a worker's."""
+    tensors = dict.fromkeys(view.tensor for view in entry.views)
+    return "+".join(tensors) if str(entry.part).isdigit() else str(entry.part)
+
+
 def _block(side: Side, entry: Planes) -> str:
     group = group_named(side, entry.group)
     loops = " x ".join(many(len(indices), axis) for axis, indices, _ in entry.loops)
     count = f"a KV cache tensor for each of {loops}" if loops else "one KV cache tensor"
     groups = {other.group for worker in side.workers for other in worker.planes if other.cache == entry.cache}
-    count += f" of {entry.group}, one of {len(groups)} groups" if len(groups) > 1 else ""
+    count += f" of {entry.group}, one of {len(groups)} groups of {entry.cache}" if len(groups) > 1 else ""
     if group.store == "state":
         return f"one slot; {count}{where(entry)}"
     rows = sorted({tokens_per_row(view, group.kernel) for view in entry.views})
-    text = f"{group.kernel:,} tokens" + (f" in rows of {' and '.join(map(str, rows))}" if rows != [1] else "")
+    text = many(group.kernel, "token") + (f" in rows of {' and '.join(map(str, rows))}" if rows != [1] else "")
     if group.ratio > 1:
         text += f", {group.ratio:,} of them make a logical block of {group.tokens:,}"
     if group.shards > 1:

@@ -25,7 +25,7 @@ from kvplan.dsl.text.grouped import grouped
 from kvplan.dsl.text.source import SourceSpan
 
 NOTHING = "nothing is known to be stored"
-UNKNOWN = "no layout that comes with kvplan is for it: kinds and layers are read off its keys"
+UNKNOWN = "no layout that comes with kvplan is for it: kinds and layers are derived from its keys alone"
 NEW = "write the model file by hand, docs/add-a-model.md, or give a kind rules for its keys, docs/new-model.md"
 FILL = "add them to a copy of the configuration, or ask its class: --transformers"
 # Words that a config file gives a meaning to, and that are asked for here.

@@ -65,7 +65,7 @@ def _name(sink: Sink, document: YamlDocument, said: YamlEntry) -> str:
         return stem
     if name != stem:
         help = f"name the file {name}.yaml, or the {file_type} '{stem}'"
-        message = f"{file_type} '{name}' is in a file called '{document.path.name}'"
+        message = f"{file_type} '{name}' must be in a file of that name, not in '{document.path.name}'"
         sink.add("K006", message, name.span, help=help)
     return name
 

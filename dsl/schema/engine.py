@@ -121,7 +121,7 @@ class GroupRules(FormKeys):
     )
     page: Named[Expr] = key(BY_CACHE, "by kind, store or `default`: bytes that a page has at least (`by_retention`)")
     inside: Expr | None = key(EXPRESSION, "whether layers lie inside blocks (`by_retention`)")
-    rigid: Expr | None = key(EXPRESSION, "whether a cache's page may hold more tokens, but no padding (`by_retention`)")
+    rigid: Expr | None = key(EXPRESSION, "if true, a page grows by tokens only and is never padded (`by_retention`)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,7 +368,7 @@ class Engine(DocumentKeys):
     )
     flags: Mapping[str, str] = key(
         LaterShape(FLAGS),
-        "key of a side → the engine's flags and variables for it, which a side may say as well; those of `serve` need"
+        "key of a side → the engine's flags and variables for it, which a side also accepts; those of `serve` need"
         " not be repeated",
         default={},
     )

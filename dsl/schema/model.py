@@ -124,7 +124,7 @@ class ModelVariant(DocumentKeys):
     caches: Mapping[str, Cache] = key(LaterShape(CACHES), "what its layers store", required=True, default={})
     config: ConfigRules = key(
         LaterShape(OWN),
-        "how a configuration of such a model is read where the kinds' `match` does not say it",
+        "rules for reading this model's config.json, before those of the kinds",
         default=ConfigRules(),
     )
 

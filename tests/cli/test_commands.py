@@ -253,6 +253,18 @@ def test_simulate_says_which_tokens(tmp_path: Path) -> None:
     assert "512 tokens" in " ".join(run("simulate", "--help").stdout.split())
 
 
+def test_simulate_names_windows_that_its_tokens_do_not_reach(tmp_path: Path) -> None:
+    pair = ["mistral-small-3.1-24b", "--prefill", "tp=2", "--decode", "tp=1"]
+    assert "give --tokens" not in run("simulate", *pair).stdout
+    pair = ["gemma-3-27b", "--prefill", "tp=2", "--decode", "tp=1"]
+    said = run("simulate", *pair).stdout
+    assert "no token is outside the window or chunk of" in said
+    tokens = said.partition("give --tokens ")[2].split()[0]
+    assert "give --tokens" not in run("simulate", *pair, "--tokens", tokens).stdout
+    (found,) = json.loads(run("simulate", *pair, "--tokens", "0:64", "--format", "json").stdout).values()
+    assert found["not_reached"]
+
+
 def test_simulate_on_too_small_a_pool_is_bad_input() -> None:
     said = run("simulate", "qwen3-0.6b", "--prefill", "tp=1", "--decode", "engine=custom,blocks=2", "--format", "json")
     assert (said.exit_code, json.loads(said.stdout)["error"]["code"]) == (2, "Q021")

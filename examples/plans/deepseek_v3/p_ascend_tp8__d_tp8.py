@@ -26,10 +26,10 @@ Strategy: auto on xeon-2-cores-shared-memory: with `unpack`, ranges of prefill p
     pull uses `unpack` and push uses `pack`; all other spans are copied straight to their place. Exactly the tokens
     that decode needs are written.
 Both sides: draft is stored only when draft_tokens > 0, which is false here.
-Prefill: the page layout of attention comes from ascend's engine file; not yet verified on a running engine: kvplan
-    from-cache verifies it.
-Decode: the page layout of attention comes from vllm's engine file; not yet verified on a running engine: kvplan
-    from-cache verifies it.
+Prefill: the page layout of cache attention comes from ascend's engine file; not yet verified on a running engine:
+    kvplan from-cache verifies it.
+Decode: the page layout of cache attention comes from vllm's engine file; not yet verified on a running engine:
+    kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 61
     layers x 1,152 B per token, coordinates (layer, token, dim, turn).
 """

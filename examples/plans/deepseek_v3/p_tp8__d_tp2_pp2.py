@@ -19,8 +19,8 @@ Layers: 61 (all store attention).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
     needs are written.
 Both sides: draft is stored only when draft_tokens > 0, which is false here.
-Both sides: the page layout of attention comes from vllm's engine file; not yet verified on a running engine: kvplan
-    from-cache verifies it.
+Both sides: the page layout of cache attention comes from vllm's engine file; not yet verified on a running engine:
+    kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 61
     layers x 1,152 B per token, coordinates (layer, token, dim, turn).
 """

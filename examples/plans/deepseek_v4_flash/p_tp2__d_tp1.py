@@ -36,7 +36,7 @@ a page of many-compressor on worker 0:
 a page of window on worker 0:
     both     |  layer 0  |  layer 2   |  layer 4   |     …      |  layer 42  |
              823,680 B, blocks 1,002,240 B apart; 786,240 B on other workers
-             64 tokens; one KV cache tensor of window.0, one of 2 groups
+             64 tokens; one KV cache tensor of window.0, one of 2 groups of window
              22 layers, 37,440 B each: [64 tokens, 576 B each: latent 448 B (448 dim x fp8) | rope 128 B (64 turn x
                bf16)] | exponent 448 B (64 token x 7 tile x u8), 64 tokens of 7 B, 8 B apart | padding 64 B
 
@@ -58,8 +58,8 @@ few+indexer+many:many: a row per 128 tokens, moved whole with the last of them.
 few-compressor+indexer-compressor: only the last 7 tokens.
 many-compressor, window.0, window.1, each: only the last 127 tokens.
 Both sides: draft is stored only when draft_tokens > 0, which is false here.
-Both sides: the page layout of few, few-compressor, indexer, indexer-compressor, many, many-compressor, window comes
-    from vllm's engine file; not yet verified on a running engine: kvplan from-cache verifies it.
+Both sides: the page layout of caches few, few-compressor, indexer, indexer-compressor, many, many-compressor and
+    window comes from vllm's engine file; not yet verified on a running engine: kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. few: 21 layers
     x 583 B per row of 4 tokens, coordinates (layer, row, dim, turn, tile); few-compressor: 21 layers x 8,192 B per
     token, coordinates (layer, token, pool, dim); indexer: 21 layers x 132 B per row of 4 tokens, coordinates

@@ -12,10 +12,10 @@ a page of full on worker 0:
              4 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
 a page of sliding on worker 0:
     prefill  | head 0| head 1| head 2| head 3| head 4| head 5| head 6| head 7|      65,536 B
-             16 tokens; a KV cache tensor for each of 9 layers of sliding.0, one of 6 groups
+             16 tokens; a KV cache tensor for each of 9 layers of sliding.0, one of 6 groups of sliding
              8 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
     decode   | head 0| head 1| head 2| head 3|                                      32,768 B
-             16 tokens; a KV cache tensor for each of 9 layers of sliding.0, one of 6 groups
+             16 tokens; a KV cache tensor for each of 9 layers of sliding.0, one of 6 groups of sliding
              4 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
@@ -29,8 +29,8 @@ Layers: 62 (10 store full, 52 store sliding).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
     needs are written.
 sliding.0, sliding.1, sliding.2, sliding.3, sliding.4, sliding.5, each: only the last 1,023 tokens.
-Both sides: the page layout of full, sliding comes from vllm's engine file; not yet verified on a running engine:
-    kvplan from-cache verifies it.
+Both sides: the page layout of caches full and sliding comes from vllm's engine file; not yet verified on a running
+    engine: kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. full: 10
     layers x 8,192 B per token, coordinates (layer, head, token, dim); sliding: 52 layers x 8,192 B per token,
     coordinates (layer, head, token, dim).

@@ -14,10 +14,10 @@ a page of full on worker 0:
                bf16)]
 a page of sliding on worker 0:
     prefill  | head 0| head 1| head 2| head 3| head 4| head 5| head 6| head 7|     131,072 B
-             16 tokens; a KV cache tensor for each of 5 layers of sliding.0, one of 5 groups
+             16 tokens; a KV cache tensor for each of 5 layers of sliding.0, one of 5 groups of sliding
              8 heads, 16,384 B each: [16 tokens, 1,024 B each: k 512 B (256 dim x bf16) | v 512 B (256 dim x bf16)]
     decode   | head 0| head 1|                                                      32,768 B
-             16 tokens; a KV cache tensor for each of 5 layers of sliding.0, one of 5 groups
+             16 tokens; a KV cache tensor for each of 5 layers of sliding.0, one of 5 groups of sliding
              2 heads, 16,384 B each: [16 tokens, 1,024 B each: k 512 B (256 dim x bf16) | v 512 B (256 dim x bf16)]
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
@@ -30,8 +30,8 @@ Layers: 30 (5 store full, 25 store sliding).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
     needs are written.
 sliding.0, sliding.1, sliding.2, sliding.3, sliding.4, each: only the last 1,023 tokens.
-Both sides: the page layout of full, sliding comes from vllm's engine file; not yet verified on a running engine:
-    kvplan from-cache verifies it.
+Both sides: the page layout of caches full and sliding comes from vllm's engine file; not yet verified on a running
+    engine: kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. full: 5 layers
     x 4,096 B per token, coordinates (layer, head, token, dim); sliding: 25 layers x 8,192 B per token, coordinates
     (layer, head, token, dim).

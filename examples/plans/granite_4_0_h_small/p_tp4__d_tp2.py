@@ -12,13 +12,13 @@ a page of attention on worker 0:
              4 heads, 270,336 B each: [528 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
 a page of mamba on worker 0:
     prefill  |x|b|c|           ssm           |                                     538,112 B, blocks 540,672 B apart
-             one slot; a KV cache tensor for each of 4 layers of mamba.0, one of 9 groups
+             one slot; a KV cache tensor for each of 4 layers of mamba.0, one of 9 groups of mamba
              x 12,288 B (32 head x 64 hd x 3 tap x bf16)
              b 768 B (1 group x 128 st x 3 tap x bf16)
              c 768 B (1 group x 128 st x 3 tap x bf16)
              ssm 524,288 B (32 head x 64 hd x 128 st x bf16)
     decode   |x|b|c|                           ssm                           |   1,074,688 B, blocks 1,081,344 B apart
-             one slot; a KV cache tensor for each of 4 layers of mamba.0, one of 9 groups
+             one slot; a KV cache tensor for each of 4 layers of mamba.0, one of 9 groups of mamba
              x 24,576 B (64 head x 64 hd x 3 tap x bf16)
              b 768 B (1 group x 128 st x 3 tap x bf16)
              c 768 B (1 group x 128 st x 3 tap x bf16)
@@ -33,8 +33,8 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 Layers: 40 (4 store attention, 36 store mamba).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
     needs are written; a state is written whole.
-Both sides: the page layout of attention, mamba comes from vllm's engine file; not yet verified on a running engine:
-    kvplan from-cache verifies it.
+Both sides: the page layout of caches attention and mamba comes from vllm's engine file; not yet verified on a
+    running engine: kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 4
     layers x 4,096 B per token, coordinates (layer, head, token, dim); mamba: 36 layers x 2,147,840 B per state,
     coordinates (layer, head, hd, tap, group, st).

@@ -12,13 +12,13 @@ a page of attention on worker 0:
              1,920 tokens, 1,152 B each: latent 1,024 B (512 dim x bf16) | rope 128 B (64 turn x bf16)
 a page of delta on worker 0:
     prefill  |q|k|v|           ssm           |                                   1,085,440 B, blocks 1,179,648 B apart
-             one slot; a KV cache tensor for each of 7 layers of delta.0, one of 3 groups
+             one slot; a KV cache tensor for each of 7 layers of delta.0, one of 3 groups of delta
              q 12,288 B (16 key_head x 128 kd x 3 tap x bf16)
              k 12,288 B (16 key_head x 128 kd x 3 tap x bf16)
              v 12,288 B (16 head x 128 hd x 3 tap x bf16)
              ssm 1,048,576 B (16 head x 128 row x 128 hd x f32)
     decode   |q|k|v|                           ssm                           |   2,170,880 B, blocks 2,211,840 B apart
-             one slot; a KV cache tensor for each of 7 layers of delta.0, one of 3 groups
+             one slot; a KV cache tensor for each of 7 layers of delta.0, one of 3 groups of delta
              q 24,576 B (32 key_head x 128 kd x 3 tap x bf16)
              k 24,576 B (32 key_head x 128 kd x 3 tap x bf16)
              v 24,576 B (32 head x 128 hd x 3 tap x bf16)
@@ -34,8 +34,8 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 Layers: 27 (7 store attention, 20 store delta).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
     needs are written; a state is written whole.
-Both sides: the page layout of attention, delta comes from vllm's engine file; not yet verified on a running engine:
-    kvplan from-cache verifies it.
+Both sides: the page layout of caches attention and delta comes from vllm's engine file; not yet verified on a
+    running engine: kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 7
     layers x 1,152 B per token, coordinates (layer, token, dim, turn); delta: 20 layers x 2,170,880 B per state,
     coordinates (layer, key_head, kd, tap, head, hd, row).

@@ -15,7 +15,7 @@ a page of indexer on worker 0:
                padding 192 B
 a page of window on worker 0:
     both     |            layer 0            |            layer 2            |      38,016 B, blocks 92,160 B apart
-             32 tokens; one KV cache tensor of window.0, one of 2 groups
+             32 tokens; one KV cache tensor of window.0, one of 2 groups of window
              2 layers, 19,008 B each: [32 tokens, 576 B each: latent 448 B (448 dim x fp8) | rope 128 B (64 turn x
                bf16)] | exponent 224 B (32 token x 7 tile x u8), 32 tokens of 7 B, 8 B apart | padding 320 B
 
@@ -29,8 +29,8 @@ Strategy: direct, every span is copied straight to its place in the decode pages
     needs are written.
 compressed+indexer: a row per 4 tokens, moved whole with the last of them.
 window.0, window.1, each: only the last 127 tokens.
-Both sides: the page layout of compressed, indexer, window comes from vllm's engine file; not yet verified on a
-    running engine: kvplan from-cache verifies it.
+Both sides: the page layout of caches compressed, indexer and window comes from vllm's engine file; not yet verified
+    on a running engine: kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. compressed: 2
     layers x 583 B per row of 4 tokens, coordinates (layer, row, dim, turn, tile); indexer: 2 layers x 132 B per row
     of 4 tokens, coordinates (layer, row, dim, tile); window: 4 layers x 583 B per token, coordinates (layer, token,

@@ -12,10 +12,10 @@ a page of attention on worker 0:
              4 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x bf16) | v 128 B (64 dim x bf16)]
 a page of conv on worker 0:
     prefill  |                               x                               |       8,192 B, blocks 32,768 B apart
-             one slot; a KV cache tensor for each of 5 layers of conv.0, one of 2 groups
+             one slot; a KV cache tensor for each of 5 layers of conv.0, one of 2 groups of conv
              x 8,192 B (2,048 channel x 2 tap x bf16)
     decode   |               x               |                                       4,096 B, blocks 16,384 B apart
-             one slot; a KV cache tensor for each of 5 layers of conv.0, one of 2 groups
+             one slot; a KV cache tensor for each of 5 layers of conv.0, one of 2 groups of conv
              x 4,096 B (1,024 channel x 2 tap x bf16)
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
@@ -27,8 +27,8 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 Layers: 16 (6 store attention, 10 store conv).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
     needs are written; a state is written whole.
-Both sides: the page layout of attention, conv comes from vllm's engine file; not yet verified on a running engine:
-    kvplan from-cache verifies it.
+Both sides: the page layout of caches attention and conv comes from vllm's engine file; not yet verified on a
+    running engine: kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 6
     layers x 2,048 B per token, coordinates (layer, head, token, dim); conv: 10 layers x 8,192 B per state,
     coordinates (layer, channel, tap).

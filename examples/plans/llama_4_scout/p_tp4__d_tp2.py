@@ -12,10 +12,10 @@ a page of full on worker 0:
              4 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
 a page of local on worker 0:
     prefill  |             head 0            |             head 1            |      32,768 B
-             32 tokens; a KV cache tensor for each of 12 layers of local.0, one of 3 groups
+             32 tokens; a KV cache tensor for each of 12 layers of local.0, one of 3 groups of local
              2 heads, 16,384 B each: [32 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
     decode   |     head 0    |     head 1    |     head 2    |     head 3    |      32,768 B
-             16 tokens; a KV cache tensor for each of 12 layers of local.0, one of 3 groups
+             16 tokens; a KV cache tensor for each of 12 layers of local.0, one of 3 groups of local
              4 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
@@ -27,8 +27,8 @@ Layers: 48 (12 store full, 36 store local).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
     needs are written.
 local.0, local.1, local.2, each: only those from the last multiple of 8,192 on.
-Both sides: the page layout of full, local comes from vllm's engine file; not yet verified on a running engine:
-    kvplan from-cache verifies it.
+Both sides: the page layout of caches full and local comes from vllm's engine file; not yet verified on a running
+    engine: kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. full: 12
     layers x 4,096 B per token, coordinates (layer, head, token, dim); local: 36 layers x 4,096 B per token,
     coordinates (layer, head, token, dim).

@@ -12,10 +12,10 @@ a page of attention on worker 0:
              4 heads, 262,144 B each: [512 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
 a page of linear on worker 0:
     prefill  |             state             |                                     524,288 B
-             one slot; a KV cache tensor for each of 10 layers of linear.0, one of 7 groups
+             one slot; a KV cache tensor for each of 10 layers of linear.0, one of 7 groups of linear
              state 524,288 B (16 head x 128 row x 128 column x bf16)
     decode   |                             state                             |   1,048,576 B
-             one slot; a KV cache tensor for each of 10 layers of linear.0, one of 7 groups
+             one slot; a KV cache tensor for each of 10 layers of linear.0, one of 7 groups of linear
              state 1,048,576 B (32 head x 128 row x 128 column x bf16)
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
@@ -27,8 +27,8 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 Layers: 80 (10 store attention, 70 store linear).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
     needs are written; a state is written whole.
-Both sides: the page layout of attention, linear comes from vllm's engine file; not yet verified on a running
-    engine: kvplan from-cache verifies it.
+Both sides: the page layout of caches attention and linear comes from vllm's engine file; not yet verified on a
+    running engine: kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 10
     layers x 4,096 B per token, coordinates (layer, head, token, dim); linear: 70 layers x 2,097,152 B per state,
     coordinates (layer, head, row, column).

@@ -4,10 +4,10 @@ Emitted by kvplan from nemotron-3-nano-30b, do not edit. To make it again:
     kvplan compile nemotron-3-nano-30b --prefill engine=sglang,tp=2,block=16 --decode tp=1
 
 a page of attention on worker 0:
-    prefill 0 |k|                                                                     4,096 B
+    prefill k |k|                                                                     4,096 B
              16 tokens; a KV cache tensor for each of 6 layers
              k 4,096 B (16 token x 1 head x 128 dim x bf16)
-    prefill 1 |v|                                                                     4,096 B
+    prefill v |v|                                                                     4,096 B
              16 tokens; a KV cache tensor for each of 6 layers
              v 4,096 B (16 token x 1 head x 128 dim x bf16)
     decode   |             head 0            |             head 1            |   2,146,304 B
@@ -24,7 +24,7 @@ a page of mamba on worker 0:
              one slot; a KV cache tensor for each of 23 layers
              ssm 1,048,576 B (32 head x 64 hd x 128 st x f32)
     decode   |x|b|c|                           ssm                           |   2,134,016 B, blocks 2,146,304 B apart
-             one slot; a KV cache tensor for each of 6 layers of mamba.0, one of 4 groups
+             one slot; a KV cache tensor for each of 6 layers of mamba.0, one of 4 groups of mamba
              x 24,576 B (64 head x 64 hd x 3 tap x bf16)
              b 6,144 B (8 group x 128 st x 3 tap x bf16)
              c 6,144 B (8 group x 128 st x 3 tap x bf16)
@@ -41,10 +41,10 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 Layers: 52 (6 store attention, 23 store mamba, 23 store nothing).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
     needs are written; a state is written whole.
-Prefill: the page layout of attention, mamba comes from sglang's engine file; not yet verified on a running engine:
-    kvplan from-cache verifies it.
-Decode: the page layout of attention, mamba comes from vllm's engine file; not yet verified on a running engine:
-    kvplan from-cache verifies it.
+Prefill: the page layout of caches attention and mamba comes from sglang's engine file; not yet verified on a
+    running engine: kvplan from-cache verifies it.
+Decode: the page layout of caches attention and mamba comes from vllm's engine file; not yet verified on a running
+    engine: kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 6
     layers x 1,024 B per token, coordinates (layer, head, token, dim); mamba: 23 layers x 2,134,016 B per state,
     coordinates (layer, head, hd, tap, group, st).

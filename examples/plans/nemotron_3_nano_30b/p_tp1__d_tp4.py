@@ -13,13 +13,13 @@ a page of attention on worker 0:
              1 head, 540,672 B each: [1,056 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
 a page of mamba on worker 0:
     prefill  |x|b|c|                           ssm                           |   2,134,016 B, blocks 2,146,304 B apart
-             one slot; a KV cache tensor for each of 6 layers of mamba.0, one of 4 groups
+             one slot; a KV cache tensor for each of 6 layers of mamba.0, one of 4 groups of mamba
              x 24,576 B (64 head x 64 hd x 3 tap x bf16)
              b 6,144 B (8 group x 128 st x 3 tap x bf16)
              c 6,144 B (8 group x 128 st x 3 tap x bf16)
              ssm 2,097,152 B (64 head x 64 hd x 128 st x f32)
     decode   |x|b|c|   ssm   |                                                     533,504 B, blocks 540,672 B apart
-             one slot; a KV cache tensor for each of 6 layers of mamba.0, one of 4 groups
+             one slot; a KV cache tensor for each of 6 layers of mamba.0, one of 4 groups of mamba
              x 6,144 B (16 head x 64 hd x 3 tap x bf16)
              b 1,536 B (2 group x 128 st x 3 tap x bf16)
              c 1,536 B (2 group x 128 st x 3 tap x bf16)
@@ -35,8 +35,8 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 Layers: 52 (6 store attention, 23 store mamba, 23 store nothing).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
     needs are written; a state is written whole.
-Both sides: the page layout of attention, mamba comes from vllm's engine file; not yet verified on a running engine:
-    kvplan from-cache verifies it.
+Both sides: the page layout of caches attention and mamba comes from vllm's engine file; not yet verified on a
+    running engine: kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 6
     layers x 1,024 B per token, coordinates (layer, head, token, dim); mamba: 23 layers x 2,134,016 B per state,
     coordinates (layer, head, hd, tap, group, st).

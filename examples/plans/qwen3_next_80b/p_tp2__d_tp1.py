@@ -13,13 +13,13 @@ a page of attention on worker 0:
                bf16)]
 a page of delta on worker 0:
     prefill  |q|k|v|           ssm           |                                     548,864 B, blocks 557,056 B apart
-             one slot; a KV cache tensor for each of 12 layers of delta.0, one of 3 groups
+             one slot; a KV cache tensor for each of 12 layers of delta.0, one of 3 groups of delta
              q 6,144 B (8 key_head x 128 kd x 3 tap x bf16)
              k 6,144 B (8 key_head x 128 kd x 3 tap x bf16)
              v 12,288 B (16 head x 128 hd x 3 tap x bf16)
              ssm 524,288 B (16 head x 128 hd x 128 kd x bf16)
     decode   |0|1|2|                           ssm                           |   1,097,728 B, blocks 1,114,112 B apart
-             one slot; a KV cache tensor for each of 12 layers of delta.0, one of 3 groups
+             one slot; a KV cache tensor for each of 12 layers of delta.0, one of 3 groups of delta
              3 taps, 16,384 B each: q 4,096 B (16 key_head x 128 kd x bf16) | k 4,096 B (16 key_head x 128 kd x
                bf16) | v 8,192 B (32 head x 128 hd x bf16)
              ssm 1,048,576 B (32 head x 128 hd x 128 kd x bf16)
@@ -34,8 +34,8 @@ Layers: 48 (12 store attention, 36 store delta).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
     needs are written; a state is written whole.
 Both sides: draft is stored only when draft_tokens > 0, which is false here.
-Both sides: the page layout of attention, delta comes from vllm's engine file; not yet verified on a running engine:
-    kvplan from-cache verifies it.
+Both sides: the page layout of caches attention and delta comes from vllm's engine file; not yet verified on a
+    running engine: kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 12
     layers x 2,048 B per token, coordinates (layer, head, token, dim); delta: 36 layers x 1,097,728 B per state,
     coordinates (layer, key_head, kd, tap, head, hd).

@@ -5,7 +5,7 @@ Emitted by kvplan from streams, do not edit. To make it again, in the folder of 
 
 a page of attention on worker 0:
     prefill  | head 0| head 1|                                                      16,384 B
-             32 tokens; a KV cache tensor for each of 1 layer of attention.0, one of 4 groups
+             32 tokens; a KV cache tensor for each of 1 layer of attention.0, one of 4 groups of attention
              2 heads, 8,192 B each: [32 tokens, 256 B each: k 128 B (64 dim x bf16) | v 128 B (64 dim x bf16)]
     decode   |    layer 0    |    layer 1    |    layer 2    |    layer 3    |      65,536 B
              16 tokens; one KV cache tensor
@@ -13,7 +13,7 @@ a page of attention on worker 0:
                128 B (64 dim x bf16)]]
 a page of conv on worker 0:
     prefill  |                    x                    |                            16,384 B
-             16 tokens; a KV cache tensor for each of 1 layer of conv.0, one of 3 groups
+             16 tokens; a KV cache tensor for each of 1 layer of conv.0, one of 3 groups of conv
              x 16,384 B (2 head x 16 token x 256 dim x bf16)
     decode   |                               x                               |      24,576 B, blocks 65,536 B apart
              4 tokens; one KV cache tensor
@@ -37,8 +37,8 @@ Layers: 4 (all store attention, 3 store conv, 1 stores ngrams).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
     needs are written; a state is written whole.
 conv.0>conv, conv.1>conv, conv.2>conv, each: only the last 3 tokens.
-Both sides: the page layout of attention, conv, ngrams comes from vllm's engine file; not yet verified on a running
-    engine: kvplan from-cache verifies it.
+Both sides: the page layout of caches attention, conv and ngrams comes from vllm's engine file; not yet verified on
+    a running engine: kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 4
     layers x 1,024 B per token, coordinates (layer, head, token, dim); conv: 3 layers x 2,048 B per token,
     coordinates (layer, head, token, dim); ngrams: 1 layers x 4,608 B per state, coordinates (layer, channel, tap).

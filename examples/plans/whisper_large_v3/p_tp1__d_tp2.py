@@ -26,8 +26,8 @@ Layers: 32 (all store attention, all store cross).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
     needs are written.
 cross: tokens are those of 'encoder'.
-Both sides: the page layout of attention, cross comes from vllm's engine file; not yet verified on a running engine:
-    kvplan from-cache verifies it.
+Both sides: the page layout of caches attention and cross comes from vllm's engine file; not yet verified on a
+    running engine: kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 32
     layers x 5,120 B per token, coordinates (layer, head, token, dim); cross: 32 layers x 5,120 B per token,
     coordinates (layer, head, token, dim).
