@@ -122,9 +122,15 @@ def pages(lines: list[str]) -> list[Page]:
     return found
 
 
+def named(entry: Planes) -> str | None:
+    """What a header calls an allocation: its tensors, if it has a number for a name."""
+    part = entry.part
+    return "+".join(dict.fromkeys(view.tensor for view in entry.views)) if part and part.isdigit() else part
+
+
 def first_entries(side: Side, cache: str) -> dict[str | None, Planes]:
     for worker in side.workers:
-        mine = {entry.part: entry for entry in reversed(worker.planes) if entry.cache == cache}
+        mine = {named(entry): entry for entry in reversed(worker.planes) if entry.cache == cache}
         if mine:
             return mine
     return {}
@@ -165,7 +171,7 @@ def check_block(said: str, side: Side, entry: Planes) -> None:
     mine = group(side, entry.group)
     *parts, planes = said.split("; ")
     loops, name, count, first, rest = taken(
-        r"(?:one KV cache tensor|a KV cache tensor for each of (.+?))(?: of (\S+), one of (\d+) groups)?"
+        r"(?:one KV cache tensor|a KV cache tensor for each of (.+?))(?: of (\S+), one of (\d+) groups of \S+)?"
         r"(?:, in (\S+) memory)?(?:, further blocks in (\S+) memory)?",
         planes,
     )
@@ -183,7 +189,7 @@ def check_block(said: str, side: Side, entry: Planes) -> None:
 
 def block_facts(parts: list[str]) -> dict[str, object]:
     found: dict[str, object] = {"ratio": 1, "shards": 1, "chunk": 1, "ring": 0}
-    blocks = r"([\d,]+) tokens(?: in rows of ([\d and]+))?(?:, ([\d,]+) of them make a logical block of ([\d,]+))?"
+    blocks = r"([\d,]+) tokens?(?: in rows of ([\d and]+))?(?:, ([\d,]+) of them make a logical block of ([\d,]+))?"
     kernel, rows, ratio, tokens = taken(blocks, parts[0])
     found |= {"kernel": number(kernel), "tokens": number(tokens or kernel), "ratio": number(ratio or "1")}
     for part in parts[1:]:
