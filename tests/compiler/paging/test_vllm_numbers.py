@@ -135,12 +135,19 @@ def test_states_lie_inside_blocks_too(library: Library, order: str) -> None:
     assert {part.stride for unit in place(side, side.workers[0]) for part in unit.parts} == {6 * page}
 
 
-def test_rings_of_rows_are_whole_between_blocks(library: Library) -> None:
-    """Sparse latents are read as rows, so that rows of 656 bytes lie whole numbers of them apart."""
+def test_rows_of_sparse_latents_are_whole_between_blocks(library: Library) -> None:
+    """Their kernels read rows of 1,152 bytes, which lie whole numbers of them apart."""
+    side = bound(library, "deepseek-v3.2", "order=BLHNC,block=64")
+    (stride,) = {part.stride for unit in place(side, side.workers[0]) for part in unit.parts}
+    used = 61 * 64 * (1152 + 132)
+    assert (stride % 1152, stride - used < 1152) == (0, True)
+
+
+def test_blocks_of_one_page_of_records_lie_side_by_side(library: Library) -> None:
+    """Kernels read pages of 64 records, so that only blocks of several pages need whole ones between them."""
     side = bound(library, "deepseek-v3.2", "order=BLHNC,block=64,kv_dtype=fp8_ds_mla")
     (stride,) = {part.stride for unit in place(side, side.workers[0]) for part in unit.parts}
-    used = 61 * 64 * (656 + 132)
-    assert (stride % 656, stride - used < 656) == (0, True)
+    assert stride == 61 * 64 * (656 + 132)
 
 
 TWO = """kvplan: 1
