@@ -178,6 +178,10 @@ def test_pools_are_compared_by_bytes_counts_and_layers(found: dict[str, Any], wo
     assert verdict.word == word, verdict.why
 
 
+# A class that has windows.
+OLMO: dict[str, object] = {"architectures": ["Olmo3ForCausalLM"], "model_type": "olmo3"}
+
+
 def cache(**other: object) -> dict[str, Any]:
     """What transformers' cache holds of a layer of PLAIN."""
     return {"kv": [4, 128, 128], **other}
@@ -193,7 +197,7 @@ def cache(**other: object) -> dict[str, Any]:
         ([*[cache()] * 3, cache(window=64)], {}, WRONG),
         ([*[cache()] * 3, {}], {}, WRONG),
         ([cache(states=[[2, 3]])] * 4, {}, WRONG),
-        ([cache(window=64)] * 4, {"sliding_window": 64, "layer_types": ["sliding_attention"] * 4}, RIGHT),
+        ([cache(window=64)] * 4, {**OLMO, "sliding_window": 64, "layer_types": ["sliding_attention"] * 4}, RIGHT),
     ],
 )
 def test_caches_of_transformers_are_compared_layer_by_layer(
