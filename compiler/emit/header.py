@@ -113,7 +113,8 @@ def _drawing(plan: Plan, cache: str, width: int) -> list[str]:
 
 def _drawn(sides: Sequence[tuple[str, Side]], cache: str) -> str:
     """`worker 0`, or the workers of both sides if their pages are drawn of different ones."""
-    numbers = {name: side.workers.index(_entries(side, cache)[0][0]) for name, side in sides}
+    drawn = ((name, side, _entries(side, cache)) for name, side in sides)
+    numbers = {name: side.workers.index(entries[0][0]) for name, side, entries in drawn if entries}
     if len({*numbers.values()}) == 1:
         return f"worker {next(iter(numbers.values()))}"
     return " and ".join(f"{name} worker {number}" for name, number in numbers.items())

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from kvplan.dsl.configs.class_defaults import TYPE
+
 # What keys of element types end with. A connector adds some, and the config file says which ones engines heed.
 ELEMENTS = "dtype"
 # Before the names of keys that stand outside the model that writes text.
@@ -22,8 +24,11 @@ def names_of(chain: Sequence[Config], asked: frozenset[str], own: Sequence[froze
     """The keys of each mapping of a configuration that are `asked` for and that its class does not have.
 
     `own` are the keys of classes, also of those whose mapping is not given: the last one is of the model that writes
-    text. Element types are left out.
+    text. Element types are left out. A configuration that names no class (`model_type`) has none: nothing says what is
+    read of it.
     """
+    if not any(TYPE in mapping for mapping in chain):
+        return ()
     last = len(own) - 1
     return tuple(
         frozenset(_name(key, number == last) for key in (_given(mapping) & asked) - own[number])

@@ -44,7 +44,7 @@ def identify(sink: Sink, document: YamlDocument) -> tuple[str | None, str]:
     said = next((entry for word in FILE_TYPES for entry in entries if entry.key == word), None)
     if said is None:
         keys = [entry.key for entry in entries if entry.key != "kvplan"]
-        hint = _line_to_add(keys, document.path.stem) or (nearest(keys[0], FILE_TYPES) if keys else "")
+        hint = (nearest(keys[0], FILE_TYPES) if keys else "") or _line_to_add(keys, document.path.stem)
         message = f"the file does not say what it is: it has none of {listed(FILE_TYPES)}"
         sink.add("K005", message, first.key.span, help=hint)
         return None, ""

@@ -203,7 +203,7 @@ def test_an_architecture_of_ones_own(tmp_path: Path) -> None:
     (tmp_path / "layouts" / "odd.yaml").write_text(
         "kvplan: 1\nmodel: odd\ntitle: Odd\nmatch: {architectures: OddForCausalLM}\ndtype: bf16\nlayers: 4\n"
         "caches: {attention: {kind: gqa, layers: all, heads: 2, dim: 8}}\n"
-        'config:\n  words: {layers: depth, hidden: width, layer_is: "at(map, layer)"}\n'
+        'config:\n  words: {layers: depth, hidden: width, layer_is: "at(letters(map), layer)"}\n'
         "  caches:\n    short: {kind: gqa, when: layer_is == 'S', heads: kv, dim: 16, window: reach}\n"
         "    long: {kind: gqa, when: layer_is == 'L', heads: kv, dim: \"first(size, assumed(32))\"}\n"
         "  remarks: [{when: reach > 9, say: 'reaches {reach}'}]\n"

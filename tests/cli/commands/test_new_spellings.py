@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
@@ -55,13 +55,18 @@ def test_each_spelling_of_indexers_gives_the_same_layers(tmp_path: Path, spellin
     answer = new(tmp_path, {**LATENT, **INDEXERS[spelling]})
     latents = layers(answer, "attention"), layers(answer, "attention-2")
     assert (len(OWN), layers(answer, "indexer"), latents) == (21, OWN, (OWN, tuple(set(range(78)) - set(OWN))))
-    assert (answer.doubts, answer.same) == ((), ())
+    assert (unlike_pattern(answer.doubts), answer.same) == ([], ())
+
+
+def unlike_pattern(doubts: Iterable[str]) -> list[str]:
+    """The doubts but one: no engine was asked for a configuration with a pattern."""
+    return [doubt for doubt in doubts if not doubt.startswith("`index_topk_pattern` changes the layout")]
 
 
 @pytest.mark.parametrize(("one", "other"), list(itertools.combinations(INDEXERS, 2)))
 def test_spellings_that_agree_may_stand_together(tmp_path: Path, one: str, other: str) -> None:
     answer = new(tmp_path, {**LATENT, **{k: v for k, v in (*INDEXERS[one].items(), *INDEXERS[other].items()) if v}})
-    assert (layers(answer, "indexer"), answer.doubts) == (OWN, ())
+    assert (layers(answer, "indexer"), unlike_pattern(answer.doubts)) == (OWN, [])
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ PAIRS = [
     ("deepseek-v3", "tp=4,kv_dtype=fp8_ds_mla", "tp=2,kv_dtype=fp8_ds_mla"),
     ("deepseek-v3.2", "tp=4,block=64,kv_dtype=fp8_ds_mla", "tp=2,block=64,kv_dtype=fp8_ds_mla"),
     ("deepseek-v4-flash", "tp=2,order=BLHNC,block=256", "tp=1,order=BLNHC,block=256"),
+    ("latents", "tp=2,order=BLHNC", "tp=1,order=BLNHC"),
     ("nemotron-3-nano-30b", "tp=1", "tp=4,draft_tokens=2"),
     ("nemotron-3-nano-30b", "tp=8", "engine=sglang,tp=2,block=16"),
     ("granite-4.0-h-small", "tp=4", "tp=2"),
