@@ -22,9 +22,9 @@ def test_stages_of_unlike_number_have_plans(model: str, rest: bool) -> None:
     made, needed = 0, library().model(model).sides.get(library().default_engine, "")
     for number, (theirs, ours) in share(enumerate(STAGES), MODELS.index(model), 2, rest):
         tp = 2 if number % 2 else 1
-        sides = (",".join(filter(None, (f"tp={tp},pp={stages}", needed))) for stages in (theirs, ours))
+        one, other = (",".join(filter(None, (f"tp={tp},pp={stages}", needed))) for stages in (theirs, ours))
         try:
-            compile_pair(library(), model, *sides)
+            compile_pair(library(), model, one, other)
         except CompileError:
             continue
         made += 1
