@@ -10,7 +10,7 @@ from typing import TypeVar
 from kvplan.dsl.files.lazy import ELSEWHERE
 from kvplan.dsl.schema.fields import guarded
 from kvplan.dsl.schema.model import FAMILY
-from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, listed, nearest
+from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, close, listed, nearest
 from kvplan.dsl.text.source import shown
 from kvplan.dsl.text.yaml_reader import FileState, YamlDocument, YamlEntry, YamlScalar, YamlTable, read_cached
 
@@ -44,17 +44,18 @@ def identify(sink: Sink, document: YamlDocument) -> tuple[str | None, str]:
     said = next((entry for word in FILE_TYPES for entry in entries if entry.key == word), None)
     if said is None:
         keys = [entry.key for entry in entries if entry.key != "kvplan"]
-        hint = (nearest(keys[0], FILE_TYPES) if keys else "") or _line_to_add(keys, document.path.stem)
         message = f"the file does not say what it is: it has none of {listed(FILE_TYPES)}"
-        sink.add("K005", message, first.key.span, help=hint)
+        sink.add("K005", message, first.key.span, help=_type_hint(keys, document.path.stem))
         return None, ""
     return said.key, _name(sink, document, said)
 
 
-def _line_to_add(keys: Sequence[str], stem: str) -> str:
-    """The line to add if a key is of one type of file only."""
+def _type_hint(keys: Sequence[str], stem: str) -> str:
+    """The type that the first key may mean; else the line to add if a key is of one type of file only."""
     found = next((file_type for key, file_type in OWN_KEYS.items() if key in keys), "")
-    return f"add '{found}: {stem}'" if found else ""
+    if found and not close(keys[0], FILE_TYPES):
+        return f"add '{found}: {stem}'"
+    return nearest(keys[0], FILE_TYPES) if keys else ""
 
 
 def _name(sink: Sink, document: YamlDocument, said: YamlEntry) -> str:

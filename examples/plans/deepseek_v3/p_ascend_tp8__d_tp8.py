@@ -3,7 +3,7 @@
 Emitted by kvplan from deepseek-v3, do not edit. To make it again:
     kvplan compile deepseek-v3 --prefill engine=ascend,tp=8 --decode tp=8 --strategy auto
 
-a page of attention on worker 0:
+A page of attention on worker 0:
     prefill latent |                             latent                            |     131,072 B
              128 tokens; a KV cache tensor for each of 61 layers
              latent 131,072 B (128 token x 512 dim x bf16)

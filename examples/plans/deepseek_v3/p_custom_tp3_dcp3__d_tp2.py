@@ -3,7 +3,7 @@
 Emitted by kvplan from deepseek-v3, do not edit. To make it again:
     kvplan compile deepseek-v3 --prefill engine=custom,tp=3,dcp=3,interleave=24 --decode tp=2,block=32
 
-a page of attention on worker 0:
+A page of attention on worker 0:
     prefill  |  0  |  1  |  2  |  …  |  15 |                                        18,432 B
              16 tokens; 3 shards take turns of 24; a KV cache tensor for each of 61 layers
              16 tokens, 1,152 B each: latent 1,024 B (512 dim x bf16) | rope 128 B (64 turn x bf16)

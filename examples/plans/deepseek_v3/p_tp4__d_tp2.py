@@ -3,7 +3,7 @@
 Emitted by kvplan from deepseek-v3, do not edit. To make it again:
     kvplan compile deepseek-v3 --prefill tp=4,kv_dtype=fp8_ds_mla --decode tp=2,kv_dtype=fp8_ds_mla
 
-a page of attention on worker 0:
+A page of attention on worker 0:
     both     |  token 0  |  token 1   |  token 2   |     …      |  token 15  |      10,496 B
              16 tokens; a KV cache tensor for each of 61 layers
              16 tokens, 656 B each: latent 512 B (512 dim x fp8) | scale 16 B (4 tile x f32) | rope 128 B (64 turn x

@@ -3,7 +3,7 @@
 Emitted by kvplan from deepseek-v3, do not edit. To make it again:
     kvplan compile deepseek-v3 --prefill tp=8 --decode tp=8,dcp=8
 
-a page of attention on worker 0:
+A page of attention on worker 0:
     prefill  |  token 0  |  token 1   |  token 2   |     …      |  token 15  |      18,432 B
              16 tokens; a KV cache tensor for each of 61 layers
              16 tokens, 1,152 B each: latent 1,024 B (512 dim x bf16) | rope 128 B (64 turn x bf16)

@@ -5,13 +5,13 @@ Emitted by kvplan from deepseek-v3.2, do not edit. To make it again:
         --prefill engine=sglang,tp=8,block=64 \
         --decode engine=sglang,tp=8,block=64,hisparse=true
 
-a page of attention on worker 0:
+A page of attention on worker 0:
     prefill  |  token 0  |  token 1   |  token 2   |     …      |  token 63  |      73,728 B
              64 tokens; a KV cache tensor for each of 61 layers
              64 tokens, 1,152 B each: latent 1,024 B (512 dim x bf16) | rope 128 B (64 turn x bf16)
     decode   |  token 0  |  token 1   |  token 2   |     …      |  token 63  |      73,728 B
              64 tokens; a KV cache tensor for each of 61 layers, in host memory
-a page of indexer on worker 0:
+A page of indexer on worker 0:
     both     |                              k                              |…|       8,448 B
              64 tokens; a KV cache tensor for each of 61 layers
              k 8,192 B (64 token x 128 dim x fp8)

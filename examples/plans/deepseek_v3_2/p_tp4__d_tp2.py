@@ -3,12 +3,12 @@
 Emitted by kvplan from deepseek-v3.2, do not edit. To make it again:
     kvplan compile deepseek-v3.2 --prefill tp=4,kv_dtype=fp8_ds_mla --decode tp=2,kv_dtype=fp8_ds_mla
 
-a page of attention on worker 0:
+A page of attention on worker 0:
     both     |  token 0  |  token 1   |  token 2   |     …      |  token 63  |      41,984 B
              64 tokens; a KV cache tensor for each of 61 layers
              64 tokens, 656 B each: latent 512 B (512 dim x fp8) | scale 16 B (4 tile x f32) | rope 128 B (64 turn x
                bf16)
-a page of indexer on worker 0:
+A page of indexer on worker 0:
     both     |                              k                              |…|       8,448 B
              64 tokens; a KV cache tensor for each of 61 layers
              k 8,192 B (64 token x 128 dim x fp8)

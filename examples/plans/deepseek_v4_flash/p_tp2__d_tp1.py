@@ -3,37 +3,37 @@
 Emitted by kvplan from deepseek-v4-flash, do not edit. To make it again:
     kvplan compile deepseek-v4-flash --prefill tp=2,order=BLHNC --decode tp=1,order=BLNHC
 
-a page of few on worker 0:
+A page of few on worker 0:
     both     |  layer 2  |  layer 4   |  layer 6   |     …      |  layer 42  |     786,240 B, blocks 1,002,240 B apart
              256 tokens in rows of 4; one KV cache tensor
              21 layers, 37,440 B each: [64 rows, 576 B each: latent 448 B (448 dim x fp8) | rope 128 B (64 turn x
                bf16)] | exponent 448 B (64 row x 7 tile x u8), 64 rows of 7 B, 8 B apart | padding 64 B
-a page of indexer on worker 0:
+A page of indexer on worker 0:
     both     |  layer 2  |  layer 4   |  layer 6   |     …      |  layer 42  |     181,440 B, blocks 1,002,240 B apart
              256 tokens in rows of 4; one KV cache tensor
              21 layers, 8,640 B each: k 8,192 B (64 row x 128 dim x fp8) | scale 256 B (64 row x 1 tile x f32) |
                padding 192 B
-a page of many on worker 0:
+A page of many on worker 0:
     both     |  layer 3  |  layer 5   |  layer 7   |     …      |  layer 41  |      34,560 B, blocks 1,002,240 B apart
              256 tokens in rows of 128; one KV cache tensor
              20 layers, 1,728 B each: [2 rows, 576 B each: latent 448 B (448 dim x fp8) | rope 128 B (64 turn x
                bf16)] | exponent 14 B (2 row x 7 tile x u8), 2 rows of 7 B, 8 B apart | padding 560 B
-a page of few-compressor on worker 0:
+A page of few-compressor on worker 0:
     both     |  layer 2  |  layer 4   |  layer 6   |     …      |  layer 42  |     689,472 B, blocks 1,002,240 B apart
              4 tokens; one KV cache tensor
              21 layers, 32,832 B each: [4 tokens, 8,192 B each: kv 4,096 B (2 pool x 512 dim x f32) | score 4,096 B
                (2 pool x 512 dim x f32)] | padding 64 B
-a page of indexer-compressor on worker 0:
+A page of indexer-compressor on worker 0:
     both     |  layer 2  |  layer 4   |  layer 6   |     …      |  layer 42  |     181,440 B, blocks 1,002,240 B apart
              4 tokens; one KV cache tensor
              21 layers, 8,640 B each: [4 tokens, 2,048 B each: kv 1,024 B (2 pool x 128 dim x f32) | score 1,024 B
                (2 pool x 128 dim x f32)] | padding 448 B
-a page of many-compressor on worker 0:
+A page of many-compressor on worker 0:
     both     |  layer 3  |  layer 5   |  layer 7   |     …      |  layer 41  |     656,640 B, blocks 1,002,240 B apart
              8 tokens; one KV cache tensor
              20 layers, 32,832 B each: [8 tokens, 4,096 B each: kv 2,048 B (1 pool x 512 dim x f32) | score 2,048 B
                (1 pool x 512 dim x f32)] | padding 64 B
-a page of window on worker 0:
+A page of window on worker 0:
     both     |  layer 0  |  layer 2   |  layer 4   |     …      |  layer 42  |
              823,680 B, blocks 1,002,240 B apart; 786,240 B on other workers
              64 tokens; one KV cache tensor of window.0, one of 2 groups of window

@@ -3,7 +3,7 @@
 Emitted by kvplan from falcon-mamba-7b, do not edit. To make it again:
     kvplan compile falcon-mamba-7b --prefill tp=1 --decode tp=2
 
-a page of mamba on worker 0:
+A page of mamba on worker 0:
     prefill  |    x    |                         ssm                         |     311,296 B
              one slot; a KV cache tensor for each of 64 layers
              x 49,152 B (8,192 channel x 3 tap x bf16)

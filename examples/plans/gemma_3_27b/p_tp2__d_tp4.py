@@ -3,14 +3,14 @@
 Emitted by kvplan from gemma-3-27b, do not edit. To make it again:
     kvplan compile gemma-3-27b --prefill tp=2 --decode tp=4
 
-a page of full on worker 0:
+A page of full on worker 0:
     prefill  | head 0| head 1| head 2| head 3| head 4| head 5| head 6| head 7|      65,536 B
              16 tokens; a KV cache tensor for each of 10 layers
              8 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
     decode   | head 0| head 1| head 2| head 3|                                      32,768 B
              16 tokens; a KV cache tensor for each of 10 layers
              4 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
-a page of sliding on worker 0:
+A page of sliding on worker 0:
     prefill  | head 0| head 1| head 2| head 3| head 4| head 5| head 6| head 7|      65,536 B
              16 tokens; a KV cache tensor for each of 9 layers of sliding.0, one of 6 groups of sliding
              8 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]

@@ -3,7 +3,7 @@
 Emitted by kvplan from gemma-4-26b, do not edit. To make it again:
     kvplan compile gemma-4-26b --prefill tp=1 --decode tp=4
 
-a page of full on worker 0:
+A page of full on worker 0:
     prefill  |             head 0            |             head 1            |     131,072 B
              32 tokens; a KV cache tensor for each of 5 layers
              2 heads, 65,536 B each: [32 tokens, 2,048 B each: k 1,024 B (512 dim x bf16) | v 1,024 B (512 dim x
@@ -12,7 +12,7 @@ a page of full on worker 0:
              16 tokens; a KV cache tensor for each of 5 layers
              1 head, 32,768 B each: [16 tokens, 2,048 B each: k 1,024 B (512 dim x bf16) | v 1,024 B (512 dim x
                bf16)]
-a page of sliding on worker 0:
+A page of sliding on worker 0:
     prefill  | head 0| head 1| head 2| head 3| head 4| head 5| head 6| head 7|     131,072 B
              16 tokens; a KV cache tensor for each of 5 layers of sliding.0, one of 5 groups of sliding
              8 heads, 16,384 B each: [16 tokens, 1,024 B each: k 512 B (256 dim x bf16) | v 512 B (256 dim x bf16)]

@@ -3,14 +3,14 @@
 Emitted by kvplan from granite-4.0-h-small, do not edit. To make it again:
     kvplan compile granite-4.0-h-small --prefill tp=4 --decode tp=2
 
-a page of attention on worker 0:
+A page of attention on worker 0:
     prefill  |     head 0    |     head 1    |                                     540,672 B
              528 tokens; a KV cache tensor for each of 4 layers
              2 heads, 270,336 B each: [528 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
     decode   |     head 0    |     head 1    |     head 2    |     head 3    |   1,081,344 B
              528 tokens; a KV cache tensor for each of 4 layers
              4 heads, 270,336 B each: [528 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
-a page of mamba on worker 0:
+A page of mamba on worker 0:
     prefill  |x|b|c|           ssm           |                                     538,112 B, blocks 540,672 B apart
              one slot; a KV cache tensor for each of 4 layers of mamba.0, one of 9 groups of mamba
              x 12,288 B (32 head x 64 hd x 3 tap x bf16)

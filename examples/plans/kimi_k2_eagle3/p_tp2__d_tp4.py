@@ -3,11 +3,11 @@
 Emitted by kvplan from kimi-k2-eagle3, do not edit. To make it again:
     kvplan compile kimi-k2-eagle3 --prefill tp=2,draft_tokens=3 --decode tp=4,draft_tokens=3
 
-a page of attention on worker 0:
+A page of attention on worker 0:
     both     |  token 0  |  token 1   |  token 2   |     …      |  token 15  |      18,432 B
              16 tokens; a KV cache tensor for each of 61 layers
              16 tokens, 1,152 B each: latent 1,024 B (512 dim x bf16) | rope 128 B (64 turn x bf16)
-a page of draft on worker 0:
+A page of draft on worker 0:
     prefill  |   head 0  |   head 1   |   head 2   |     …      |  head 31   |     262,144 B
              16 tokens; a KV cache tensor for each of 1 layer
              32 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]

@@ -3,14 +3,14 @@
 Emitted by kvplan from kimi-linear-48b, do not edit. To make it again:
     kvplan compile kimi-linear-48b --prefill tp=2 --decode tp=1
 
-a page of attention on worker 0:
+A page of attention on worker 0:
     prefill  |  0  |  1   |  2   |  …   | 1023 |                                 1,179,648 B
              1,024 tokens; a KV cache tensor for each of 7 layers
              1,024 tokens, 1,152 B each: latent 1,024 B (512 dim x bf16) | rope 128 B (64 turn x bf16)
     decode   |  token 0  |  token 1   |  token 2   |     …      | token 1919 |   2,211,840 B
              1,920 tokens; a KV cache tensor for each of 7 layers
              1,920 tokens, 1,152 B each: latent 1,024 B (512 dim x bf16) | rope 128 B (64 turn x bf16)
-a page of delta on worker 0:
+A page of delta on worker 0:
     prefill  |q|k|v|           ssm           |                                   1,085,440 B, blocks 1,179,648 B apart
              one slot; a KV cache tensor for each of 7 layers of delta.0, one of 3 groups of delta
              q 12,288 B (16 key_head x 128 kd x 3 tap x bf16)

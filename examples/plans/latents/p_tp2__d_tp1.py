@@ -3,17 +3,17 @@
 Emitted by kvplan from latents, do not edit. To make it again, in the folder of its layout files:
     kvplan compile latents --prefill tp=2,order=BLHNC --decode tp=1,order=BLNHC --layouts .
 
-a page of compressed on worker 0:
+A page of compressed on worker 0:
     both     |            layer 1            |            layer 3            |      74,880 B, blocks 92,160 B apart
              256 tokens in rows of 4; one KV cache tensor
              2 layers, 37,440 B each: [64 rows, 576 B each: latent 448 B (448 dim x fp8) | rope 128 B (64 turn x
                bf16)] | exponent 448 B (64 row x 7 tile x u8), 64 rows of 7 B, 8 B apart | padding 64 B
-a page of indexer on worker 0:
+A page of indexer on worker 0:
     both     |            layer 1            |            layer 3            |      17,280 B, blocks 92,160 B apart
              256 tokens in rows of 4; one KV cache tensor
              2 layers, 8,640 B each: k 8,192 B (64 row x 128 dim x fp8) | scale 256 B (64 row x 1 tile x f32) |
                padding 192 B
-a page of window on worker 0:
+A page of window on worker 0:
     both     |            layer 0            |            layer 2            |      38,016 B, blocks 92,160 B apart
              32 tokens; one KV cache tensor of window.0, one of 2 groups of window
              2 layers, 19,008 B each: [32 tokens, 576 B each: latent 448 B (448 dim x fp8) | rope 128 B (64 turn x

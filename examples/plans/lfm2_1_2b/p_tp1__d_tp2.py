@@ -3,14 +3,14 @@
 Emitted by kvplan from lfm2-1.2b, do not edit. To make it again:
     kvplan compile lfm2-1.2b --prefill tp=1 --decode tp=2
 
-a page of attention on worker 0:
+A page of attention on worker 0:
     prefill  | head 0| head 1| head 2| head 3| head 4| head 5| head 6| head 7|      32,768 B
              16 tokens; a KV cache tensor for each of 6 layers
              8 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x bf16) | v 128 B (64 dim x bf16)]
     decode   | head 0| head 1| head 2| head 3|                                      16,384 B
              16 tokens; a KV cache tensor for each of 6 layers
              4 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x bf16) | v 128 B (64 dim x bf16)]
-a page of conv on worker 0:
+A page of conv on worker 0:
     prefill  |                               x                               |       8,192 B, blocks 32,768 B apart
              one slot; a KV cache tensor for each of 5 layers of conv.0, one of 2 groups of conv
              x 8,192 B (2,048 channel x 2 tap x bf16)

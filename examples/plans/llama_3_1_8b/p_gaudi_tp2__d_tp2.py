@@ -3,7 +3,7 @@
 Emitted by kvplan from llama-3.1-8b, do not edit. To make it again:
     kvplan compile llama-3.1-8b --prefill engine=gaudi,tp=2 --decode tp=2
 
-a page of attention on worker 0:
+A page of attention on worker 0:
     prefill k |                               k                               |     131,072 B
              128 tokens; a KV cache tensor for each of 32 layers
              k 131,072 B (128 token x 4 head x 128 dim x bf16)

@@ -3,7 +3,7 @@
 Emitted by kvplan from llama-3.1-8b, do not edit. To make it again:
     kvplan compile llama-3.1-8b --prefill tp=1,pp=2 --decode tp=2
 
-a page of attention on worker 0:
+A page of attention on worker 0:
     prefill  | head 0| head 1| head 2| head 3| head 4| head 5| head 6| head 7|      65,536 B
              16 tokens; a KV cache tensor for each of 16 layers
              8 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]

@@ -3,7 +3,7 @@
 Emitted by kvplan from llama-3.1-8b, do not edit. To make it again:
     kvplan compile llama-3.1-8b --prefill tp=4 --decode tp=2
 
-a page of attention on worker 0:
+A page of attention on worker 0:
     prefill  |     head 0    |     head 1    |                                      16,384 B
              16 tokens; a KV cache tensor for each of 32 layers
              2 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]

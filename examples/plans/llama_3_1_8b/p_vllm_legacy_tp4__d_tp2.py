@@ -3,7 +3,7 @@
 Emitted by kvplan from llama-3.1-8b, do not edit. To make it again:
     kvplan compile llama-3.1-8b --prefill engine=vllm-legacy,tp=4 --decode tp=2
 
-a page of attention on worker 0:
+A page of attention on worker 0:
     prefill  |       k       |       v       |                                      16,384 B
              16 tokens; a KV cache tensor for each of 32 layers
              k 8,192 B (2 head x 16 token x 128 dim x bf16)

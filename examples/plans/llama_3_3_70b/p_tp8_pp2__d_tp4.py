@@ -3,7 +3,7 @@
 Emitted by kvplan from llama-3.3-70b, do not edit. To make it again:
     kvplan compile llama-3.3-70b --prefill tp=8,pp=2 --decode tp=4
 
-a page of attention on worker 0:
+A page of attention on worker 0:
     prefill  |  0  |  1  |  2  |  …  |  15 |                                         8,192 B
              16 tokens; a KV cache tensor for each of 40 layers
              1 head, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]

@@ -3,14 +3,14 @@
 Emitted by kvplan from llama-4-scout, do not edit. To make it again:
     kvplan compile llama-4-scout --prefill tp=4,block=32 --decode tp=2
 
-a page of full on worker 0:
+A page of full on worker 0:
     prefill  |             head 0            |             head 1            |      32,768 B
              32 tokens; a KV cache tensor for each of 12 layers
              2 heads, 16,384 B each: [32 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
     decode   |     head 0    |     head 1    |     head 2    |     head 3    |      32,768 B
              16 tokens; a KV cache tensor for each of 12 layers
              4 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
-a page of local on worker 0:
+A page of local on worker 0:
     prefill  |             head 0            |             head 1            |      32,768 B
              32 tokens; a KV cache tensor for each of 12 layers of local.0, one of 3 groups of local
              2 heads, 16,384 B each: [32 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]

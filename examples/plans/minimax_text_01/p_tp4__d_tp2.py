@@ -3,14 +3,14 @@
 Emitted by kvplan from minimax-text-01, do not edit. To make it again:
     kvplan compile minimax-text-01 --prefill tp=4 --decode tp=2
 
-a page of attention on worker 0:
+A page of attention on worker 0:
     prefill  |     head 0    |     head 1    |                                     524,288 B
              512 tokens; a KV cache tensor for each of 10 layers
              2 heads, 262,144 B each: [512 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
     decode   |     head 0    |     head 1    |     head 2    |     head 3    |   1,048,576 B
              512 tokens; a KV cache tensor for each of 10 layers
              4 heads, 262,144 B each: [512 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
-a page of linear on worker 0:
+A page of linear on worker 0:
     prefill  |             state             |                                     524,288 B
              one slot; a KV cache tensor for each of 10 layers of linear.0, one of 7 groups of linear
              state 524,288 B (16 head x 128 row x 128 column x bf16)

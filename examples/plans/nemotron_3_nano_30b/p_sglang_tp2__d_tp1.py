@@ -3,7 +3,7 @@
 Emitted by kvplan from nemotron-3-nano-30b, do not edit. To make it again:
     kvplan compile nemotron-3-nano-30b --prefill engine=sglang,tp=2,block=16 --decode tp=1
 
-a page of attention on worker 0:
+A page of attention on worker 0:
     prefill k |k|                                                                     4,096 B
              16 tokens; a KV cache tensor for each of 6 layers
              k 4,096 B (16 token x 1 head x 128 dim x bf16)
@@ -14,7 +14,7 @@ a page of attention on worker 0:
              2,096 tokens; a KV cache tensor for each of 6 layers
              2 heads, 1,073,152 B each: [2,096 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x
                bf16)]
-a page of mamba on worker 0:
+A page of mamba on worker 0:
     prefill conv |x|b|c|                                                                18,432 B
              one slot; a KV cache tensor for each of 23 layers
              x 12,288 B (32 head x 64 hd x 3 tap x bf16)

@@ -3,7 +3,7 @@
 Emitted by kvplan from nemotron-3-nano-30b, do not edit. To make it again:
     kvplan compile nemotron-3-nano-30b --prefill tp=1 --decode tp=4
 
-a page of attention on worker 0:
+A page of attention on worker 0:
     prefill  |             head 0            |             head 1            |   2,146,304 B
              2,096 tokens; a KV cache tensor for each of 6 layers
              2 heads, 1,073,152 B each: [2,096 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x
@@ -11,7 +11,7 @@ a page of attention on worker 0:
     decode   |0 |1 |2 |  …  |                                                      540,672 B
              1,056 tokens; a KV cache tensor for each of 6 layers
              1 head, 540,672 B each: [1,056 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
-a page of mamba on worker 0:
+A page of mamba on worker 0:
     prefill  |x|b|c|                           ssm                           |   2,134,016 B, blocks 2,146,304 B apart
              one slot; a KV cache tensor for each of 6 layers of mamba.0, one of 4 groups of mamba
              x 24,576 B (64 head x 64 hd x 3 tap x bf16)

@@ -3,7 +3,7 @@
 Emitted by kvplan from nemotron-3-nano-30b, do not edit. To make it again:
     kvplan compile nemotron-3-nano-30b --prefill tp=2,groups=by_cache --decode tp=4
 
-a page of attention on worker 0:
+A page of attention on worker 0:
     prefill  |  token 0  |  token 1   |  token 2   |     …      | token 2095 |   1,073,152 B
              2,096 tokens; a KV cache tensor for each of 6 layers
              1 head, 1,073,152 B each: [2,096 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x
@@ -11,7 +11,7 @@ a page of attention on worker 0:
     decode   |  0  |  1  |  2  |  …  | 1055|                                       540,672 B
              1,056 tokens; a KV cache tensor for each of 6 layers
              1 head, 540,672 B each: [1,056 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
-a page of mamba on worker 0:
+A page of mamba on worker 0:
     prefill  |x|b|c|                           ssm                           |   1,067,008 B, blocks 1,073,152 B apart
              one slot; a KV cache tensor for each of 23 layers
              x 12,288 B (32 head x 64 hd x 3 tap x bf16)

@@ -3,7 +3,7 @@
 Emitted by kvplan from nemotron-3-nano-30b, do not edit. To make it again:
     kvplan compile nemotron-3-nano-30b --prefill tp=4 --decode tp=1,draft_tokens=2
 
-a page of attention on worker 0:
+A page of attention on worker 0:
     prefill  |0 |1 |2 |  …  |                                                      540,672 B
              1,056 tokens; a KV cache tensor for each of 6 layers
              1 head, 540,672 B each: [1,056 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
@@ -11,7 +11,7 @@ a page of attention on worker 0:
              2,112 tokens; a KV cache tensor for each of 6 layers
              2 heads, 1,081,344 B each: [2,112 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x
                bf16)]
-a page of mamba on worker 0:
+A page of mamba on worker 0:
     prefill  |x|b|c|  ssm   |                                                      533,504 B, blocks 540,672 B apart
              one slot; a KV cache tensor for each of 6 layers of mamba.0, one of 4 groups of mamba
              x 6,144 B (16 head x 64 hd x 3 tap x bf16)

@@ -6,14 +6,14 @@ Emitted by kvplan from nemotron-3-nano-30b, do not edit. To make it again:
         --prefill tp=4,kv_dtype=fp8,kernel_block=16 \
         --decode tp=1,kv_dtype=fp8,kernel_block=16
 
-a page of attention on worker 0:
+A page of attention on worker 0:
     prefill  |  0  |  1  |  2  |  …  |  15 |                                         4,096 B
              16 tokens, 131 of them make a logical block of 2,096; a KV cache tensor for each of 6 layers
              1 head, 4,096 B each: [16 tokens, 256 B each: k 128 B (128 dim x fp8) | v 128 B (128 dim x fp8)]
     decode   |             head 0            |             head 1            |       8,192 B
              16 tokens, 261 of them make a logical block of 4,176; a KV cache tensor for each of 6 layers
              2 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (128 dim x fp8) | v 128 B (128 dim x fp8)]
-a page of mamba on worker 0:
+A page of mamba on worker 0:
     prefill  |x|b|c|   ssm   |                                                     533,504 B, blocks 536,576 B apart
              one slot; a KV cache tensor for each of 6 layers of mamba.0, one of 4 groups of mamba
              x 6,144 B (16 head x 64 hd x 3 tap x bf16)

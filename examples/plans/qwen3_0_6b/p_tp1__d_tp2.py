@@ -3,7 +3,7 @@
 Emitted by kvplan from qwen3-0.6b, do not edit. To make it again:
     kvplan compile qwen3-0.6b --prefill tp=1,block=48 --decode tp=2,order=LBNHC,block=32
 
-a page of attention on worker 0:
+A page of attention on worker 0:
     prefill  | head 0| head 1| head 2| head 3| head 4| head 5| head 6| head 7|     196,608 B
              48 tokens; a KV cache tensor for each of 28 layers
              8 heads, 24,576 B each: [48 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]

@@ -3,7 +3,7 @@
 Emitted by kvplan from qwen3-next-80b, do not edit. To make it again:
     kvplan compile qwen3-next-80b --prefill tp=2 --decode tp=1,conv=SD
 
-a page of attention on worker 0:
+A page of attention on worker 0:
     prefill  |  0  |  1  |  2  |  …  | 543 |                                       557,056 B
              544 tokens; a KV cache tensor for each of 12 layers
              1 head, 557,056 B each: [544 tokens, 1,024 B each: k 512 B (256 dim x bf16) | v 512 B (256 dim x bf16)]
@@ -11,7 +11,7 @@ a page of attention on worker 0:
              544 tokens; a KV cache tensor for each of 12 layers
              2 heads, 557,056 B each: [544 tokens, 1,024 B each: k 512 B (256 dim x bf16) | v 512 B (256 dim x
                bf16)]
-a page of delta on worker 0:
+A page of delta on worker 0:
     prefill  |q|k|v|           ssm           |                                     548,864 B, blocks 557,056 B apart
              one slot; a KV cache tensor for each of 12 layers of delta.0, one of 3 groups of delta
              q 6,144 B (8 key_head x 128 kd x 3 tap x bf16)

@@ -3,7 +3,7 @@
 Emitted by kvplan from qwen3-vl-2b-encoder, do not edit. To make it again:
     kvplan compile qwen3-vl-2b-encoder --prefill engine=encoder-pool,tp=1 --decode engine=encoder-pool,tp=2
 
-a page of items on worker 0:
+A page of items on worker 0:
     both     |                              row                              |   1,048,576 B
              64 tokens; a KV cache tensor for each of 1 layer
              row 1,048,576 B (64 token x 4 level x 2,048 dim x bf16)

@@ -3,7 +3,7 @@
 Emitted by kvplan from rings, do not edit. To make it again, in the folder of its layout files:
     kvplan compile rings --prefill engine=custom,tp=2 --decode engine=custom,tp=1,order=BLHNC,draft_tokens=3 --layouts .
 
-a page of attention on worker 0:
+A page of attention on worker 0:
     prefill  | 0 | 1 | 2 | 3 |                                                      16,384 B
              16 tokens; a KV cache tensor for each of 2 layers
              4 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x bf16) | v 128 B (64 dim x bf16)]
@@ -11,21 +11,21 @@ a page of attention on worker 0:
              16 tokens; one KV cache tensor
              2 layers, 32,768 B each: [8 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x bf16) | v
                128 B (64 dim x bf16)]]
-a page of keys on worker 0:
+A page of keys on worker 0:
     prefill  |       k       |                                                         512 B
              4 tokens; a ring of 4 tokens; a KV cache tensor for each of 2 layers
              k 512 B (4 token x 64 dim x bf16)
     decode   |                               k                               |       2,048 B
              8 tokens; a ring of 8 tokens; one KV cache tensor
              k 2,048 B (2 layer x 8 token x 64 dim x bf16)
-a page of scores on worker 0:
+A page of scores on worker 0:
     prefill  | 0 | 1 | 2 | 3 | 4 | 5 | 6 | 7 |                                       4,096 B
              8 tokens; a ring of 8 tokens; a KV cache tensor for each of 2 layers
              8 tokens, 512 B each: kv 256 B (64 dim x f32) | score 256 B (64 dim x f32)
     decode   |            layer 1            |            layer 3            |       8,192 B
              8 tokens; a ring of 8 tokens; one KV cache tensor
              2 layers, 4,096 B each: [8 tokens, 512 B each: kv 256 B (64 dim x f32) | score 256 B (64 dim x f32)]
-a page of tail on worker 0:
+A page of tail on worker 0:
     prefill  |   k   |  gate |                                                       1,024 B
              4 tokens; a ring of 4 tokens; a KV cache tensor for each of 2 layers
              k 512 B (4 token x 64 dim x bf16)

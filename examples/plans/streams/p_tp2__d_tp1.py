@@ -3,7 +3,7 @@
 Emitted by kvplan from streams, do not edit. To make it again, in the folder of its layout files:
     kvplan compile streams --prefill tp=2 --decode tp=1,order=BLHNC --layouts .
 
-a page of attention on worker 0:
+A page of attention on worker 0:
     prefill  | head 0| head 1|                                                      16,384 B
              32 tokens; a KV cache tensor for each of 1 layer of attention.0, one of 4 groups of attention
              2 heads, 8,192 B each: [32 tokens, 256 B each: k 128 B (64 dim x bf16) | v 128 B (64 dim x bf16)]
@@ -11,14 +11,14 @@ a page of attention on worker 0:
              16 tokens; one KV cache tensor
              4 layers, 16,384 B each: [4 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x bf16) | v
                128 B (64 dim x bf16)]]
-a page of conv on worker 0:
+A page of conv on worker 0:
     prefill  |                    x                    |                            16,384 B
              16 tokens; a KV cache tensor for each of 1 layer of conv.0, one of 3 groups of conv
              x 16,384 B (2 head x 16 token x 256 dim x bf16)
     decode   |                               x                               |      24,576 B, blocks 65,536 B apart
              4 tokens; one KV cache tensor
              x 24,576 B (3 layer x 4 head x 4 token x 256 dim x bf16)
-a page of ngrams on worker 0:
+A page of ngrams on worker 0:
     prefill  |                               x                               |       4,608 B, blocks 16,384 B apart
              one slot; a KV cache tensor for each of 1 layer
              x 4,608 B (256 channel x 9 tap x bf16)

@@ -3,14 +3,14 @@
 Emitted by kvplan from whisper-large-v3, do not edit. To make it again:
     kvplan compile whisper-large-v3 --prefill tp=1 --decode tp=2
 
-a page of attention on worker 0:
+A page of attention on worker 0:
     prefill  |   head 0  |   head 1   |   head 2   |     …      |  head 19   |      81,920 B
              16 tokens; a KV cache tensor for each of 32 layers
              20 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x f16) | v 128 B (64 dim x f16)]
     decode   |  0  |  1  |  2  |  …  |  9  |                                        40,960 B
              16 tokens; a KV cache tensor for each of 32 layers
              10 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x f16) | v 128 B (64 dim x f16)]
-a page of cross on worker 0:
+A page of cross on worker 0:
     prefill  |   head 0  |   head 1   |   head 2   |     …      |  head 19   |      81,920 B
              16 tokens; a KV cache tensor for each of 32 layers
              20 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x f16) | v 128 B (64 dim x f16)]

@@ -59,7 +59,7 @@ def number(text: str) -> int:
     return int(text.replace(",", ""))
 
 
-PAGE_OF = "a page of "
+PAGE_OF = "A page of "
 
 
 def sections(text: str) -> dict[str, list[str]]:
