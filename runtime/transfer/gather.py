@@ -9,7 +9,7 @@ src/infra/nixl_memory_section.cpp, of NIXL 1.5.1), so that padding, runs of toke
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -119,8 +119,7 @@ def gather(link: PreparedLink, runs: Mapping[str, Runs], scratch: IndexScratch) 
             text = f"{total} descriptors from worker {link.prefill_worker} to {link.decode_worker}, at most {INT32}"
             raise LimitError(f"{text}: ask for fewer tokens at once")
         _entry(entry, pages, ragged, out)
-    explicit = [*out.explicit, *_spelled(out.pieces)]
-    merged = merge(np.concatenate(explicit)) if explicit else NOTHING
+    merged = merge(np.concatenate(out.explicit)) if out.explicit else NOTHING
     return GatheredSpans(tuple(out.banks), *_sides(link, merged), out.bytes, out.spans)
 
 
@@ -172,19 +171,14 @@ def by_decode(p: Ints, d: Ints, blocks: int) -> tuple[Index, Index]:
     return (both & kind((1 << half) - 1)).astype(np.int32), (both >> kind(half)).astype(np.int32)
 
 
-# Rows of `PreparedRead.addresses`, and chains of blocks: where each begins on both sides, and its length.
-_Piece = tuple[Ints, Ints, Ints, Ints]
-
-
 @dataclass(slots=True)
 class _Out:
-    """What is gathered so far. `pieces` have no addresses yet."""
+    """What is gathered so far."""
 
     link: PreparedLink
     scratch: IndexScratch
     banks: list[tuple[DescriptorBank, Index, Index]] = field(default_factory=list)
     explicit: list[Ints] = field(default_factory=list)
-    pieces: list[_Piece] = field(default_factory=list)
     bytes: int = 0
     spans: int = 0
 
@@ -211,7 +205,7 @@ def _pages(entry: PreparedRead, p: Ints, d: Ints, ragged: Ints | None, out: _Out
     if not len(p):
         return
     if not entry.banks:
-        out.pieces.append((entry.addresses, p, d, np.ones_like(p)))
+        out.explicit.append(_spelled(entry.addresses, p, d, np.ones_like(p)))
         return
     narrow = by_decode(p, d, max(entry.blocks)) if entry.joinable else (p.astype(np.int32), d.astype(np.int32))
     if entry.joinable:
@@ -228,7 +222,7 @@ def _joined(entry: PreparedRead, p: Index, d: Index, ragged: Ints | None, out: _
     _index(entry, True, p[alone], d[alone], out)
     wide = p[~alone].astype(np.int64), d[~alone].astype(np.int64)
     start, length = chains(*wide)
-    out.pieces.append((entry.addresses[: entry.joinable], wide[0][start], wide[1][start], length))
+    out.explicit.append(_spelled(entry.addresses[: entry.joinable], wide[0][start], wide[1][start], length))
 
 
 def _alone(entry: PreparedRead, p: Index, d: Index, ragged: Ints | None) -> Mask:
@@ -262,19 +256,9 @@ def _index(entry: PreparedRead, joinable: bool, p: Index, d: Index, out: _Out) -
     out.banks.extend((bank, local[: bank.rows * len(p)], remote[: bank.rows * len(p)]) for bank in banks)
 
 
-def _spelled(pieces: Sequence[_Piece]) -> Iterator[Ints]:
-    """Rows as `merge` takes them; those of all pieces of one chain each are computed together."""
-    short = [piece for piece in pieces if len(piece[1]) == 1]
-    if short:
-        counts = [len(addresses) for addresses, *_ in short]
-        chain = (np.repeat(np.concatenate(column), counts)[:, None] for column in list(zip(*short, strict=True))[1:])
-        yield _rows_at(np.concatenate([addresses for addresses, *_ in short]), *chain)
-    yield from (_rows_at(*piece) for piece in pieces if len(piece[1]) > 1)
-
-
-def _rows_at(addresses: Ints, p: Ints, d: Ints, length: Ints) -> Ints:
-    """Rows of `addresses` at chains of `length` blocks that begin at `p` and `d`: each at all chains, or at its own."""
-    spelled = np.empty((len(addresses), p.shape[-1], 5), np.int64)
+def _spelled(addresses: Ints, p: Ints, d: Ints, length: Ints) -> Ints:
+    """Rows as `merge` takes them: every row of `addresses` at chains of `length` blocks that begin at `p` and `d`."""
+    spelled = np.empty((len(addresses), len(p), 5), np.int64)
     address, stride = addresses[:, :2, None], addresses[:, 3:5, None]
     spelled[:, :, 0] = address[:, 0] + stride[:, 0] * p
     spelled[:, :, 1] = address[:, 1] + stride[:, 1] * d
