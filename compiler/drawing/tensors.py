@@ -49,8 +49,16 @@ def page_of(worker: Worker, entry: Planes, group: Group, plane: Plane | None = N
     """The page of a plane of `entry`, which is of `group`; of its first one if none is given."""
     at = dict(plane.at) if plane else {axis: indices[0] for axis, indices, _ in entry.loops}
     starts = {axis: where[0] for cache, axis, where in worker.holds if cache == entry.cache} | at
-    about = entry.cache, entry.part, entry.page, entry.stride, group.kernel, entry.views, entry.layers
-    return Page(*about, tuple(sorted(starts.items())))
+    return Page(
+        cache=entry.cache,
+        part=entry.part,
+        bytes=entry.page,
+        stride=entry.stride,
+        kernel=group.kernel,
+        views=entry.views,
+        layers=entry.layers,
+        starts=tuple(sorted(starts.items())),
+    )
 
 
 @dataclass(frozen=True, slots=True)

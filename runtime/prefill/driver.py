@@ -65,8 +65,7 @@ class PrefillDriver:
         results: MoveResults[WriteKey] = MoveResults(core.writes.broken, core.writes.moved, core.writes.settled)
         self.mover = Mover[WriteKey](context, counters, self.peers.ends, results, push=True)
         self.watched = WatchedRequests()
-        spoken = self.peers, self.packs, core.readers, self._carry_out
-        self._greeter = Greeter(endpoint, identity, plans, *spoken)
+        self._greeter = Greeter(endpoint, identity, plans, self.peers, self.packs, core.readers, self._carry_out)
         self._server, self._counters, self._clock = server, counters, clock
         self._comparisons = ChecksumThread[tuple[Reader, str], tuple[effects.Compare, KvplanError | None]]()
         # What could not be said, until what the core makes of that is carried out.

@@ -90,8 +90,17 @@ class PrefillHalf(Half):
         endpoint, self.slices = self.endpoint, AdmissionQueue[Slice](self._limits)
         most = self._limits.slice_bytes
         self._context = ExecutorContext(endpoint.transport, self.slices, IndexScratch(), most, endpoint.stage)
-        own = self.core, endpoint, self._context, self._server, self._counters, self.lease_clock
-        self.driver = PrefillDriver(*own, self._free, self._identity, self._plans)
+        self.driver = PrefillDriver(
+            self.core,
+            endpoint,
+            self._context,
+            self._server,
+            self._counters,
+            clock=self.lease_clock,
+            free=self._free,
+            identity=self._identity,
+            plans=self._plans,
+        )
         self._all_heard = self.lease_clock()
 
     def poll(self) -> bool:
