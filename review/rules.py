@@ -23,7 +23,7 @@ MEANINGS = {
     Category.TEXT: "names, comments and options as they are written: these alone change nothing for engines",
     Category.COST: "more or fewer descriptors or bytes; fails if they grow by more than `--cost-share`",
     Category.PLAN: "the same bytes by other reads: no engine's memory changes, and both sides load the new plan",
-    Category.CONTRACT: "who waits for whom: both sides load the new plan",
+    Category.CONTRACT: "other workers wait for each other: both sides load the new plan",
     Category.BYTES: "a page, a span or a coordinate moves: old and new engines refuse each other",
 }
 

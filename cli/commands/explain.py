@@ -107,7 +107,7 @@ def _described(what: str, layouts: tuple[Path, ...]) -> tuple[Library, str, str]
 
 
 def _no_single_plan(folder: str, names: Sequence[str]) -> Exception:
-    """A directory of plans, of which one is to be named (S021)."""
+    """The error for a directory of plans where one plan must be named (S021)."""
     from kvplan.compiler.errors import BadInput
 
     some = ", ".join((Path(folder) / name).as_posix() for name in names[:FEW])

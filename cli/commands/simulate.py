@@ -35,9 +35,10 @@ MOST_TOKENS, MOST_BYTES = 1 << 24, 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """The tokens needed, [first, end), what was found, and the caches of which all these tokens were needed.
+    """What a simulation of the tokens [first, end) found.
 
-    `not_reached` has an end of tokens from 0 for each of these caches, of which some are not needed.
+    `not_reached` names the caches whose window or chunk left none of these tokens out. For each it has an end: with the
+    tokens [0, end) some are left out.
     """
 
     tokens: tuple[int, int]

@@ -1,4 +1,4 @@
-"""The form of deployment files: which pairs of sides of which models are to be compiled."""
+"""The form of deployment files: the models and the pairs of sides to compile."""
 
 from __future__ import annotations
 

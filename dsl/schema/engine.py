@@ -81,7 +81,7 @@ REQUIRE = Form("a requirement", Requirement)
 
 @dataclass(frozen=True, slots=True)
 class DerivedValue(FormKeys):
-    """A value that an engine derives: one expression, or cases of which the last has `else` only."""
+    """A value that an engine derives: one expression, or cases. Only the last case has `else`."""
 
     doc: str = key(TEXT, "what it is, for people")
     unit: str = key(TEXT, "what it counts, for people")

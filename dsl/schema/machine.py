@@ -13,7 +13,7 @@ BYTES, RATE = WholeShape(1), MeasureShape(WholeShape(1), times=1_000_000)
 
 @dataclass(frozen=True, slots=True)
 class CopyRate(FormKeys):
-    """A copy of bytes of which `together` lie together takes them at `rate` bytes a second."""
+    """A copy of pieces of `together` contiguous bytes moves `rate` bytes a second."""
 
     together: int = key(BYTES, "bytes that lie together on both sides of the copy", required=True)
     rate: float = key(RATE, "MB, millions of bytes, that are copied in a second", required=True)

@@ -135,7 +135,7 @@ VARIANTS: MapShape[Tree] = MapShape(LaterShape(VARIANT), names=LABEL)
 
 @dataclass(frozen=True, slots=True)
 class Model(ModelVariant):
-    """A model file, of which a variant may be a part."""
+    """A model file, or one of its variants with what the file says of all."""
 
     title: str = key(TEXT, "what it is called, for people", required=True)
     extends: YamlScalar | None = key(NameShape("model"), EXTENDS_DOC)

@@ -1,4 +1,4 @@
-"""Unpacks: what prefill workers write by way of the stage here, until it is in its place."""
+"""Unpacks: the pieces that prefill workers write into the stage here, until they are copied to their place."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kvplan.runtime.transfer.demand import Demand
 
 
 class PageUnpacks:
-    """The pieces that writers asked buffers for, by the part of a load. The `core` is told what came of them."""
+    """The pieces for which writers asked buffers, for each part of a load. The `core` is told what came of them."""
 
     def __init__(self, core: DecodeCore, stage: Stage, connection: Callable[[PrefillPeer], PrefillConnection]) -> None:
         self._core, self._stage, self._connection = core, stage, connection
