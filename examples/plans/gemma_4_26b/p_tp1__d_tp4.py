@@ -41,7 +41,7 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 from kvplan.plan.types import Group, Loop, Needs, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# Who reads what: for each decode worker the prefill workers it reads from, with layers and intervals of split axes. A
+# Who reads what: the prefill workers that each decode worker reads from, with layers and intervals of split axes. A
 # table counts planes from `first` and bytes of a page from `offset`, both (in prefill, in decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
