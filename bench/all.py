@@ -16,6 +16,7 @@ MEASUREMENTS = (
     "predicting",
     "homogeneous",
     "hybrids",
+    "layers",
     "staging",
     "rounds",
     "many",

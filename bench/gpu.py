@@ -9,7 +9,7 @@ from functools import partial
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from kvplan.bench import bare
+from kvplan.bench import bare, layers
 from kvplan.bench.peer import blocks_of, request
 from kvplan.bench.report import Row, faster, skipped, within
 from kvplan.bench.sample import WARMUP, interleave
@@ -32,7 +32,8 @@ def measure(pairs: int) -> list[Row]:
     """Bytes are summed on both GPUs first, and requests are held behind an event: what is wrong raises."""
     if why := nixl_missing() or _no_gpu():
         return [skipped(AREA, why)]
-    return rows("VRAM", pairs, BYTES)
+    cases = {"equal pages": layers.SAME, "tokens first to heads first, unpacked": layers.TURNED}
+    return [*rows("VRAM", pairs, BYTES), *layers.rows("VRAM", pairs, cases)]
 
 
 def rows(mem_type: str, pairs: int, size: int) -> list[Row]:

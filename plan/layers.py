@@ -19,6 +19,23 @@ MOST_SETS = 1024
 # Workers whose layers are kept.
 MOST_WORKERS = 1024
 Tables = tuple[Ints, tuple[rows.TokenRows, ...]]
+# In how many batches layers are offered: each costs a post and an event.
+BATCHES = 8
+
+
+def batches(layers: Iterable[int]) -> list[tuple[int, ...]]:
+    """Layers in batches of neighbours, as they are best offered while they are computed.
+
+    Each batch has an eighth, and the last eighth is halved down to one layer: only that one is left to move once all
+    layers are computed.
+    """
+    rest, found = sorted(layers), list[tuple[int, ...]]()
+    size = -(-len(rest) // BATCHES)
+    while rest:
+        taken = size if len(rest) > size else -(-len(rest) // 2)
+        found.append(tuple(rest[:taken]))
+        rest = rest[taken:]
+    return found
 
 
 def moved(plan: Plan, prefill_worker: int | None) -> Layers:

@@ -12,13 +12,10 @@ from dataclasses import dataclass
 from kvplan.integrations.vllm.metadata import HoldOrder, PromptChunk
 from kvplan.integrations.vllm.tables import BlockTables
 from kvplan.plan.block_tables import Table
+from kvplan.plan.layers import batches
 from kvplan.runtime.ops import logs
 from kvplan.runtime.prefill.events import ComputeEvent
 from kvplan.runtime.prefill.worker import PrefillWorker
-
-# In how many batches the layers of a step are offered: each is a post, an event and a lock, and the last one of n
-# leaves 1/n of the step's bytes behind the step.
-BATCHES = 8
 
 
 class LayerBatches:
@@ -29,10 +26,9 @@ class LayerBatches:
     """
 
     def __init__(self, numbers: Mapping[str, int], others: Collection[int] = ()) -> None:
-        layers = sorted(set(numbers.values()))
-        size = max(1, -(-len(layers) // BATCHES))
-        self._others = tuple(sorted(set(others) - set(layers)))
-        self._batches = [tuple(layers[at : at + size]) for at in range(0, len(layers), size)]
+        layers = set(numbers.values())
+        self._others = tuple(sorted(set(others) - layers))
+        self._batches = batches(layers)
         self._names = [{name for name, layer in numbers.items() if layer in batch} for batch in self._batches]
         self._batch_of = {name: number for number, names in enumerate(self._names) for name in names}
         self._left = [set(names) for names in self._names]
