@@ -50,7 +50,7 @@ STEPS = (
     Step("wrong bytes are found", (*PYTEST, DEVICE, "-k", "wrong_bytes"), 40),
     Step("nothing moves before an event", (*PYTEST, DEVICE, "-k", "event"), 40),
     Step("host and device planes in one worker", (*PYTEST, DEVICE, "-k", "one_worker"), 60),
-    Step("engines outlive peers that are killed", (*PYTEST, "tests/gpu/test_deaths.py"), 120),
+    Step("engines outlive peers that are killed", (*PYTEST, "tests/gpu/test_deaths.py", "--durations=0"), 240),
     Step("times", (*KVPLAN, "bench", "{bench}", "--pairs", "9", "-o", "{folder}/bench.json"), 240),
     Step("a machine's profile", (*KVPLAN, "calibrate", "--memory", "{memory}", "-o", "{folder}/profile.yaml"), 60),
     Step("tests that are skipped without a device", (*PYTEST, "tests/cli/commands/test_calibrate.py"), 60),
