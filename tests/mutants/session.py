@@ -22,7 +22,7 @@ from tests.vllm.environment import do
 
 HERE = Path(__file__).parent
 # What tests need of the repository: the links in src/ lead to the others.
-COPIED = ("src", "tests", "examples", *CODE, "layouts", "docs", "pyproject.toml")
+COPIED = ("src", "tests", "examples", *CODE, "bench", "layouts", "docs", "pyproject.toml")
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-x", "--tb=no", "-p", "no:cacheprovider", "-m", "not full")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.mutants.__main__ import counts, unexplained
-from tests.mutants.session import HERE, Module, Mutant, modules, read
+from tests.mutants.session import COPIED, HERE, Module, Mutant, modules, read
 from tests.paths import ROOT
 
 MODULES = modules()
@@ -41,6 +41,11 @@ def test_a_module_and_its_tests_are_there(module: Module) -> None:
         text = (ROOT / path).read_text() if name else ""
         assert (ROOT / path).exists()
         assert not name or f"def {name.partition('[')[0]}(" in text
+
+
+def test_a_copy_has_every_package() -> None:
+    packages = {path.resolve().name for path in (ROOT / "src/kvplan").iterdir() if path.is_symlink()}
+    assert packages <= {*COPIED}
 
 
 def test_survivors_are_explained_once_and_stand_in_functions_that_are_there() -> None:

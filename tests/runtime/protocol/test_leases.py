@@ -176,9 +176,11 @@ def test_a_pinned_hold_ends_when_it_is_unpinned() -> None:
     leases, number = claimed(A0)
     leases.begin_write("r")
     leases.begin_write("r")
+    assert [leases.lasts("r", one) for one in (number, number + 1)] == [True, False]
     leases.expire(LEASE)
     assert freed(leases) == []
     assert leases.held() == 1
+    assert not leases.lasts("r", number)
     assert finish(leases, number, A0, at=31)[0]
     assert reason(leases.claim("r", A0, TWO, 31)) is LossReason.EXPIRED
     with pytest.raises(HandleError, match=r"cannot be written: pin \d+ of request r is over, expired"):
