@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kvplan.runtime.plans.catalog import Catalog
     from kvplan.runtime.plans.jit import Jit
     from kvplan.runtime.prefill.worker import PrefillWorker
-    from kvplan.runtime.protocol.leases import LeaseEvent, Released
+    from kvplan.runtime.protocol.leases import Released
     from kvplan.runtime.transfer.limits import Limits
     from kvplan.runtime.transport.inmemory import Hub, InMemory
     from kvplan.runtime.transport.nixl import Nixl
@@ -43,7 +43,7 @@ _HOME = {
     "runtime.ops.metrics": ("Counters",),
     "runtime.plans.catalog": ("Catalog",),
     "runtime.plans.jit": ("Jit",),
-    "runtime.protocol.leases": ("LeaseEvent", "Released"),
+    "runtime.protocol.leases": ("Released",),
     "runtime.prefill.worker": ("PrefillWorker",),
     "runtime.transfer.limits": ("Limits",),
     "runtime.transport.inmemory": ("Hub", "InMemory"),
@@ -53,7 +53,7 @@ _MODULES = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
     "Blocks", "Catalog", "Counters", "DecodeWorker", "Hub", "Identity",
-    "InMemory", "Jit", "Keys", "LeaseEvent", "Limits", "Memory", "Nixl", "Peer", "Plain", "Plan", "Pool",
+    "InMemory", "Jit", "Keys", "Limits", "Memory", "Nixl", "Peer", "Plain", "Plan", "Pool",
     "PrefillWorker", "Released", "Request", "Ring", "Sample", "Slot", "Transfer", "choose", "load_plan",
     "revision_of", "scales", "views",
 ]  # fmt: skip

@@ -18,7 +18,6 @@ from kvplan.plan.types import Plan
 from kvplan.runtime.clock import seconds
 from kvplan.runtime.control.channel import ControlServer
 from kvplan.runtime.control.keys import Keys, Plain
-from kvplan.runtime.control.shared import PROBE
 from kvplan.runtime.errors import BadRequestError, DrainingError, HandleError, TransportError
 from kvplan.runtime.inspection import Inspection
 from kvplan.runtime.memory.device import enter
@@ -91,15 +90,6 @@ class Half(ABC):
     @abstractmethod
     def inspected(self) -> Inspection:
         """What this half has now."""
-
-    def check_unused(self) -> None:
-        """Raises HandleError if the memory cannot be given back now."""
-        if used := self.in_use():
-            raise HandleError(used)
-
-    def drained(self) -> bool:
-        """Whether this half drains, and has nothing left."""
-        return self.endpoint.drains and not self.in_use()
 
     def ending(self) -> None:
         """The program ends: threads that this half began are to end before."""
@@ -202,12 +192,12 @@ class Endpoint:
 
     def drained(self) -> bool:
         """Whether every half drains, and nothing is left."""
-        return all(half.drained() for half in self.halves)
+        return self.drains and not any(half.in_use() for half in self.halves)
 
     def suspend(self) -> None:
         """Give the memory back: every peer is dropped, every registration ended. Raises HandleError while in use."""
-        for half in self.halves:
-            half.check_unused()
+        if used := next(filter(None, (half.in_use() for half in self.halves)), ""):
+            raise HandleError(used)
         for half in self.halves:
             half.leave("was suspended")
         self.asleep = True
@@ -299,8 +289,6 @@ class Endpoint:
         if self.closed:
             return [], QUIET
         seen = [half.look() for half in self.halves]
-        if self.server is not None and self.server.lines.doubts:
-            seen.append(([], PROBE))
         return [one for wakers, _ in seen for one in wakers], min((seconds for _, seconds in seen), default=QUIET)
 
     def _say(self) -> None:

@@ -1,11 +1,14 @@
-"""State machines as tables, (phase, event) -> phase: what a table does not have is refused, never done in silence."""
+"""What cores are made of: closed sets of words, facts, and state machines as tables, (phase, event) -> phase.
+
+An event that a table does not have is refused, never done in silence.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, IntEnum, StrEnum
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from kvplan.runtime.errors import PhaseError
 
@@ -17,6 +20,15 @@ class TextEnum(StrEnum):
     """Words of a closed set, which callers see as the texts that they are."""
 
     __repr__ = str.__repr__
+
+
+class Facts:
+    """What no step changes: copies of a core share it."""
+
+    __slots__ = ()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ With `start`, that is a thread of the worker's own until `stop`: a call from ano
 waits for its answer. Without it, the caller owns the worker for the length of the call. A signal's handler cannot
 interrupt a worker's own thread, since Python runs handlers in the main thread.
 
-The caller's code (events, callbacks, log handlers) never runs within somebody's turn, so it may call any worker.
+The caller's code (events, callbacks) never runs within somebody's turn, so it may call any worker. A log handler may
+call any but the one that logs.
 """
 
 from __future__ import annotations
@@ -43,14 +44,14 @@ class Duties:
     """What a worker has its owner do.
 
     `step` is a round of work, and says whether bytes move. `look` says which descriptors to wait for until the next
-    one, and for how many seconds at most. `settle`, at the end of each turn, says what is to be said to peers. `after`
+    one, and for how many seconds at most. `say`, at the end of each turn, says what is to be said to peers. `after`
     it comes what belongs to the caller, which may call any worker. `ending`, when the program ends, ends the threads
     that the worker began.
     """
 
     step: Callable[[], bool]
     look: Look
-    settle: Callable[[], None] = _nothing
+    say: Callable[[], None] = _nothing
     after: Callable[[], None] = _nothing
     ending: Callable[[], None] = _nothing
 
@@ -117,10 +118,10 @@ class OwnThread:
 
 
 class Turns:
-    """Whose turn it is with the worker called `name`. Each begins with what was `asked`, and ends with `settle`."""
+    """Whose turn it is with the worker called `name`. Each begins with what was `asked`, and ends with `say`."""
 
-    def __init__(self, name: str, settle: Callable[[], None], thread: OwnThread) -> None:
-        self._name, self._settle, self._thread = name, settle, thread
+    def __init__(self, name: str, say: Callable[[], None], thread: OwnThread) -> None:
+        self._name, self._say, self._thread = name, say, thread
         self.lock, self.asked = threading.Lock(), deque[Callable[[], object]]()
         # The ident of the thread whose turn it is, 0 for none.
         self._holder = 0
@@ -135,20 +136,19 @@ class Turns:
         me = threading.get_ident()
         if self._holder == me:
             raise HandleError(f"{self._name} was called from within one of its own steps: call it from a callback")
-        with logs.later():
-            if not self.lock.acquire(timeout=STUCK):
-                raise HandleError(f"{self._name} was not free for {STUCK:g} s: a step of it hangs in another thread")
-            self._holder = me
+        if not self.lock.acquire(timeout=STUCK):
+            raise HandleError(f"{self._name} was not free for {STUCK:g} s: a step of it hangs in another thread")
+        self._holder = me
+        try:
+            while self.asked:
+                self.asked.popleft()()
+            return command()
+        finally:
             try:
-                while self.asked:
-                    self.asked.popleft()()
-                return command()
+                self._say()
             finally:
-                try:
-                    self._settle()
-                finally:
-                    self._holder = 0
-                    self.lock.release()
+                self._holder = 0
+                self.lock.release()
 
     @contextmanager
     def away(self) -> Iterator[None]:
@@ -172,7 +172,7 @@ class Owner:
     def __init__(self, name: str, duties: Duties) -> None:
         self.name, self._duties = name, duties
         self.thread, self.over = OwnThread(), False
-        self.turns = Turns(name, duties.settle, self.thread)
+        self.turns = Turns(name, duties.say, self.thread)
         self.sleep = Sleep(name, self.turns.lock, duties.look)
         # The threads that will ask for more before anybody is to begin.
         self._together = set[int]()

@@ -49,11 +49,6 @@ class OwnedWorker:
         """What this worker shares with a half that is made beside it."""
         return self._endpoint
 
-    @property
-    def generation(self) -> int:
-        """Registrations of the memory since the first one."""
-        return self._endpoint.generation
-
     def run_once(self) -> bool:
         """Carry out one step: hear peers, progress the transport, move on with every request. Never waits.
 

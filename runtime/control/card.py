@@ -140,11 +140,6 @@ def together(bodies: Sequence[bytes], magic: bytes = MAGIC) -> bytes:
     return magic + checksum(body) + body
 
 
-def together_back(bodies: Sequence[bytes]) -> bytes:
-    """`together`, for the other half of the receiver."""
-    return together(bodies, BACK)
-
-
 def encode(value: msgspec.Struct) -> bytes:
     """`value` as a message has it. Raises CardError where its bytes are too many, or it has no text or int64."""
     try:

@@ -20,9 +20,9 @@ import msgspec
 
 from kvplan.plan.errors import KvplanError
 from kvplan.runtime.control.addresses import check_address, is_loopback
-from kvplan.runtime.control.card import BACK, Hello, Refusal, encode, seal, together, together_back
+from kvplan.runtime.control.card import BACK, Hello, Refusal, encode, seal, together
 from kvplan.runtime.control.keys import Keys, Plain, server, text
-from kvplan.runtime.control.lines import MOST, DialedLine, opened
+from kvplan.runtime.control.lines import MOST, LinePeer, PrefillLine, opened
 from kvplan.runtime.control.messages import Bye, ToDecode, ToPrefill
 from kvplan.runtime.control.outbox import LineState, Outbox
 from kvplan.runtime.control.shared import SharedLines
@@ -31,10 +31,8 @@ from kvplan.runtime.control.sockets import (
     Guard,
     client_context,
     descriptors,
-    disconnected,
     end,
     key_of,
-    milliseconds,
     new_context,
     received,
     received_frames,
@@ -45,6 +43,7 @@ from kvplan.runtime.control.sockets import (
 )
 from kvplan.runtime.errors import HandshakeError, KeysError, PeerLostError, ProtocolError
 from kvplan.runtime.ops import logs
+from kvplan.runtime.wakeup import rest
 
 FAILURES = 4
 
@@ -60,14 +59,14 @@ class ControlServer:
         context, self._closed, self._keys = new_context(), False, keys
         self._outboxes: dict[bytes, Outbox] = {}
         self._unread, self._gathers = deque[tuple[bytes, Any]](), False
-        self.lines = SharedLines(self.hand_over, self._watch)
+        self.lines = SharedLines(self.transmit)
         self._socket = socket(context, zmq.ROUTER, bind)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         guard = Guard()
-        self._monitor: Any = None
         # Also where nobody calls `close`: a context that is collected with its guard still running waits forever.
-        self._rest = guard.stop, context.term
-        self._finalize()
+        self._end = weakref.finalize(self, end, os.getpid(), self._socket, None, guard.stop, context.term)
+        # As the program ends, its owner may still be at work.
+        self._end.atexit = False
         try:
             guard.admit(self._socket, keys)
             self._socket.bind(bind)
@@ -107,7 +106,7 @@ class ControlServer:
         if outbox is None:
             # One in which nothing waits is false.
             dialed = self.lines.outbox(identity)
-            outbox = Outbox(partial(self.hand_over, identity), together) if dialed is None else dialed
+            outbox = Outbox(partial(self.transmit, identity)) if dialed is None else dialed
             self._outboxes[identity] = outbox
         return outbox.put(data) and ((self._gathers and not outbox.ample) or self._flush(identity))
 
@@ -132,8 +131,7 @@ class ControlServer:
 
     def filenos(self) -> list[int]:
         """Descriptors that may become readable when a message comes: hints, for any thread."""
-        own = [self._socket] if self._monitor is None else [self._socket, self._monitor]
-        return [*descriptors(*own), *(one for line in self.lines.idle() for one in line.filenos())]
+        return [*descriptors(self._socket), *(one for line in self.lines.idle() for one in line.filenos())]
 
     def pending(self) -> bool:
         """Whether a message can be received, of which `filenos` may not tell any more."""
@@ -142,14 +140,14 @@ class ControlServer:
         read = len(self._unread) > 0 or any(line.back for line in self.lines.dialed.values())
         return read or waits(self._socket) or any(line.pending() for line in self.lines.idle())
 
-    def hand_over(self, identity: bytes, message: bytes) -> LineState:
+    def transmit(self, identity: bytes, message: bytes) -> LineState:
         """Hand a sealed message to a connection that a peer has made."""
         return LineState.GONE if self._closed else sent(self._socket, [identity], message)
 
     def wait(self, seconds: float) -> None:
-        """Until something can be received, at most `seconds`."""
-        if not self._closed and not self._unread:
-            self._socket.poll(milliseconds(seconds))
+        """Until something may be received, at most `seconds`."""
+        if not self._closed and not self.pending():
+            rest(self.filenos(), seconds)
 
     def close(self) -> None:
         """Say what waits, stop listening; connections and threads end. Once more does nothing."""
@@ -163,45 +161,31 @@ class ControlServer:
         self._socket.linger = LINGER
         self._end()
 
-    def _finalize(self) -> None:
-        self._end = weakref.finalize(self, end, os.getpid(), self._socket, self._monitor, *self._rest)
-        # As the program ends, its owner may still be at work.
-        self._end.atexit = False
-
-    def _watch(self) -> None:
-        """Learn from now on when any connection ends: ZeroMQ does not say which."""
-        if self._monitor is None:
-            self._end.detach()
-            self._monitor = watch_client(self._socket)
-            self._finalize()
-
     def _read(self, most: int) -> None:
-        if self._monitor is not None and disconnected(self._monitor, MOST):
-            self.lines.doubt()
         keyed = [(key_of(frames), [frame.bytes for frame in frames]) for frames in received_frames(self._socket, most)]
         allowed = self._keys.allowed() if keyed and isinstance(self._keys, Keys) else {key for key, _ in keyed}
         if keyed:
             unread = {identity for identity, _ in self._unread}
-            self.lines.forget_knocks(unread)
+            self.lines.forget_hellos(unread)
         for key, (identity, *frames) in keyed:
             # A peer may choose what ZeroMQ calls it.
             if identity in self.lines.dialed:
                 continue
             if key not in allowed:
-                self._unread.append((identity, self._bar(identity)))
+                self._unread.append((identity, self._refuse_removed(identity)))
             elif frames and frames[0].startswith(BACK):
                 self.lines.hear_accepted(identity, frames)
             else:
                 messages = self._open(identity, frames)
                 if any(isinstance(message, Hello) for message in messages):
-                    self.lines.knock(identity, key)
+                    self.lines.hello_keys[identity] = key
                 self._unread.extend((identity, message) for message in messages)
 
-    def _hear_back(self, line: DialedLine) -> None:
+    def _hear_back(self, line: PrefillLine) -> None:
         """What came for the prefill half over a line that was made from here."""
         messages, line.back = list(line.back), deque()
-        if isinstance(self._keys, Keys) and line.server_key not in self._keys.allowed():
-            line.hand_over(together_back([encode(_barred())]))
+        if isinstance(self._keys, Keys) and line.peer.key not in self._keys.allowed():
+            line.transmit(together([encode(_key_removed())], BACK))
             messages = [Bye()]
         self._unread.extend((line.name, message) for message in messages)
 
@@ -214,14 +198,14 @@ class ControlServer:
         listens = outbox.flush()
         if not len(outbox):
             del self._outboxes[identity]
-        if not listens and (line := self.lines.accepted(identity)) is not None:
+        if not listens and (line := self.lines.accepted.get(identity)) is not None:
             line.lose_connection()
         return listens
 
-    def _bar(self, identity: bytes) -> Bye:
+    def _refuse_removed(self, identity: bytes) -> Bye:
         """Tell one whose key was taken back since it connected; its words count as a goodbye, in both halves."""
-        sent(self._socket, [identity], seal(_barred()))
-        if (line := self.lines.accepted(identity)) is not None:
+        sent(self._socket, [identity], seal(_key_removed()))
+        if (line := self.lines.accepted.get(identity)) is not None:
             line.lose(KeysError(f"the key of {line.address} was taken back"))
         return Bye()
 
@@ -233,7 +217,7 @@ class ControlServer:
         return messages
 
 
-class ControlClient(DialedLine):
+class ControlClient(PrefillLine):
     """A decode worker's connection to one prefill worker. With keys, the server must have `server_key`."""
 
     def __init__(self, address: str, keys: Keys | Plain, server_key: bytes | None = None) -> None:
@@ -244,7 +228,10 @@ class ControlClient(DialedLine):
         if isinstance(keys, Plain) and server_key is not None:
             raise KeysError(f"{address}: a server's key was given, {text(server_key)}, but no keys of our own")
         expected = server(keys, server_key) if isinstance(keys, Keys) else b""
-        super().__init__(address, Outbox(self.hand_over, together), expected)
+        super().__init__(address, Outbox(self.transmit))
+        self.server_key = expected
+        # The lines of the server here, once they know this one.
+        self.shared: SharedLines | None = None
         self._closed, self._own_key = False, keys.public if isinstance(keys, Keys) else b""
         self._up, self._failures = False, 0
         self._socket = socket(client_context(os.getpid()), zmq.DEALER, address)
@@ -264,8 +251,8 @@ class ControlClient(DialedLine):
             self.close()
             raise HandshakeError(f"{address}: {error}: give the address that the worker prints") from error
 
-    def hand_over(self, message: bytes) -> LineState:
-        """Hand a sealed message over. ZeroMQ connects again by itself, maybe to a successor: that is not waited for."""
+    def transmit(self, message: bytes) -> LineState:
+        """Transmit a sealed message. ZeroMQ connects again by itself, maybe to a successor: that is not waited for."""
         return LineState.GONE if self._closed or self.error is not None else sent(self._socket, [], message)
 
     def read(self, most: int = MOST) -> None:
@@ -287,16 +274,6 @@ class ControlClient(DialedLine):
         """Whether there is something to be received, or to be looked at, of which `filenos` may not tell any more."""
         return not self._closed and (len(self.unread) > 0 or waits(self._socket) or waits(self._monitor))
 
-    def wait(self, seconds: float) -> None:
-        """Until something can be received or the connection breaks, at most `seconds`."""
-        import zmq
-
-        if self.broken() is None and not self.unread:
-            poller = zmq.Poller()
-            poller.register(self._socket, zmq.POLLIN)
-            poller.register(self._monitor, zmq.POLLIN)
-            poller.poll(milliseconds(seconds))
-
     def broken(self) -> KvplanError | None:
         """Why nothing more comes: KeysError, HandshakeError, or PeerLostError once it was connected. It stays so."""
         if self._closed or not waits(self._monitor):
@@ -308,10 +285,17 @@ class ControlClient(DialedLine):
             self.error = self.error or self._meaning(int(event["event"]), int(event["value"]))
         return self.error
 
+    def share(self, lines: SharedLines, peer: LinePeer) -> None:
+        """The decode half has met a peer over this line: the peer's decode half may ask the server of `lines`."""
+        if self.shared is None:
+            # A peer may choose what ZeroMQ calls it: not this.
+            self.shared, self.name, self.peer = lines, b"dialed" + os.urandom(8), peer
+            lines.dialed[self.name] = self
+
     def end(self) -> None:
         """As the base says: the prefill half may have met the peer of this connection, too."""
         self.taken = False
-        if self.shared is None or self.error is not None or not self.shared.serves(self.name):
+        if self.shared is None or self.error is not None or self.name not in self.shared.met:
             self.close()
 
     def close(self) -> None:
@@ -320,7 +304,8 @@ class ControlClient(DialedLine):
             return
         self._closed = True
         if self.shared is not None:
-            self.shared.detach(self.name)
+            self.shared.dialed.pop(self.name, None)
+            self.shared.gone.add(self.name)
         self.error = self.error or PeerLostError(f"the connection to {self.address} is closed")
         self._socket.linger = LINGER
         self._end()
@@ -361,5 +346,5 @@ def _check(address: str, keys: Keys | Plain) -> None:
         raise KeysError(f"{address} is not on this machine, and there are no keys: make some with `kvplan keys`")
 
 
-def _barred() -> Refusal:
+def _key_removed() -> Refusal:
     return Refusal(KeysError.code, "its key was taken back", False, b"")

@@ -7,17 +7,17 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import msgspec
 
-from kvplan.plan.errors import DigestError, KvplanError, PlanPendingError
+from kvplan.plan.errors import KvplanError, PlanPendingError
 from kvplan.plan.types import Plan, Side
 from kvplan.runtime.control.addresses import is_everywhere
 from kvplan.runtime.control.card import NONCE, PROTOCOL, EngineCard, Hello, Refusal, WorkerCard, geometry
 from kvplan.runtime.control.channel import ControlClient
-from kvplan.runtime.control.handshake_server import check_card, check_like, contacts
+from kvplan.runtime.control.handshake_server import check_card, check_like, check_plan, contacts
 from kvplan.runtime.control.identity import Identity
 from kvplan.runtime.control.keys import Keys, Plain
 from kvplan.runtime.control.lines import LinePeer, PrefillLine
@@ -34,23 +34,50 @@ SLICE = 0.1
 PATIENCE = 2.0
 
 
-class AskingLine(Protocol):
-    """A line as a handshake uses it."""
+@dataclass(frozen=True, slots=True)
+class BorrowedLine:
+    """A `line` that is in use already, the other way, as a handshake uses it on any thread, until it is given back.
+
+    Its owner carries out what is done with it by `carry_out`, and lets time `pause` until something has come.
+    """
+
+    line: PrefillLine
+    carry_out: Callable[[Callable[[], Any]], Any]
+    pause: Callable[[float, Callable[[], bool]], None]
+    asked: set[bytes] = field(default_factory=set)
 
     @property
-    def address(self) -> str: ...
-    def send(self, message: msgspec.Struct) -> bool: ...
-    def receive(self, most: int) -> list[Any]: ...
-    def broken(self) -> KvplanError | None: ...
-    def wait(self, seconds: float) -> None: ...
+    def address(self) -> str:
+        return self.line.address
+
+    def send(self, message: msgspec.Struct) -> bool:
+        if isinstance(message, Hello):
+            self.asked.add(message.nonce)
+        return bool(self.carry_out(lambda: self._sent(message)))
+
+    def receive(self, most: int) -> list[Any]:
+        """Cards and refusals. What else comes was said to who used the line before, or answers what it asked."""
+        heard, asked = self.carry_out(lambda: self.line.receive(most)), {*self.asked, b""}
+        return [one for one in heard if isinstance(one, CardError) or getattr(one, "nonce", None) in asked]
+
+    def broken(self) -> KvplanError | None:
+        error: KvplanError | None = self.carry_out(self.line.broken)
+        return error
+
+    def wait(self, seconds: float) -> None:
+        self.pause(seconds, lambda: len(self.line.unread) > 0)
+
+    def close(self) -> None:
+        """Give the line back."""
+        self.carry_out(self.line.leave)
+
+    def _sent(self, message: msgspec.Struct) -> bool:
+        listens = self.line.send(message)
+        self.line.flush()
+        return listens
 
 
-class BorrowedLine(AskingLine, Protocol):
-    """A `line` that is in use already, the other way, until it is given back."""
-
-    @property
-    def line(self) -> PrefillLine: ...
-    def close(self) -> None: ...
+AskingLine = PrefillLine | BorrowedLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +173,7 @@ def _engine_card(caller: Caller, address: str) -> EngineCard:
         return _ask(caller, line, lambda: caller.hello("engine"), EngineCard)
 
     with ExitStack() as stack:
-        found = _over_borrowed(caller, lambda peer: address in peer.answers, ask, stack)
-        if found is not None:
-            return found[0]
-        return ask(caller, stack.enter_context(closing(caller.control(address))))
+        return _answered(caller, address, lambda peer: address in peer.answers, ask, stack)[0]
 
 
 def _worker(
@@ -166,32 +190,34 @@ def _worker(
     def ask(caller: Caller, line: AskingLine) -> WorkerCard:
         return _worker_card(caller, line, engine, plan, worker, card)
 
-    address = _reachable(engine, worker, asked)
-    found = _over_borrowed(caller, lambda peer: (peer.run, peer.worker) == (engine.run, worker), ask, stack)
-    if found is not None:
-        return found[0], found[1].line
+    address, this = _reachable(engine, worker, asked), (engine.run, worker)
+    return _answered(caller, address, lambda peer: (peer.run, peer.worker) == this, ask, stack)
+
+
+def _answered(
+    caller: Caller,
+    address: str,
+    wanted: Callable[[LinePeer], bool],
+    ask: Callable[[Caller, AskingLine], T],
+    stack: ExitStack,
+) -> tuple[T, PrefillLine]:
+    """A card, and the line that it came over, which `stack` closes, or gives back.
+
+    A line to a peer that is `wanted`, which is in use the other way, is tried first. If no card comes over it soon, a
+    new one to the address says why.
+    """
+    if (line := caller.borrow(wanted)) is not None:
+        with ExitStack() as kept:
+            kept.callback(line.close)
+            try:
+                card = ask(caller.patient(PATIENCE), line)
+            except KvplanError as error:
+                logs.event(logs.INFO, "line not used", address=line.address, error=error)
+            else:
+                stack.enter_context(kept.pop_all())
+                return card, line.line
     control = stack.enter_context(closing(caller.control(address)))
     return ask(caller, control), control
-
-
-def _over_borrowed(
-    caller: Caller, wanted: Callable[[LinePeer], bool], ask: Callable[[Caller, AskingLine], T], stack: ExitStack
-) -> tuple[T, BorrowedLine] | None:
-    """What is answered over a line that is in use the other way, and that line, which `stack` gives back.
-
-    None if there is no such line, or no card comes over it soon: then a new one says why.
-    """
-    if (line := caller.borrow(wanted)) is None:
-        return None
-    with ExitStack() as kept:
-        kept.callback(line.close)
-        try:
-            card = ask(caller.patient(PATIENCE), line)
-        except KvplanError as error:
-            logs.event(logs.INFO, "line not used", address=line.address, error=error)
-            return None
-        stack.enter_context(kept.pop_all())
-    return card, line
 
 
 def _find_plan(caller: Caller, engine: EngineCard) -> Plan:
@@ -207,15 +233,7 @@ def _find_plan(caller: Caller, engine: EngineCard) -> Plan:
 
 
 def _check_plan(plan: Plan, engine: EngineCard, caller: Caller) -> None:
-    for name, got, want in (
-        ("model", engine.model_digest, plan.model_digest),
-        ("prefill side", engine.side, plan.prefill.digest),
-        ("decode side", caller.side.digest, plan.decode.digest),
-    ):
-        if got != want:
-            raise DigestError(f"{name} digest is {got!r}, that of the plan found {want!r}: compile the plan again")
-    if not 0 <= caller.worker < len(plan.decode.workers):
-        raise HandshakeError(f"decode worker {caller.worker} is none of the plan's {len(plan.decode.workers)}")
+    check_plan(plan, engine.model_digest, engine.side, caller.side.digest, caller.worker)
     if len(engine.addresses) != len(plan.prefill.workers):
         both = f"{len(engine.addresses)} addresses, the plan {len(plan.prefill.workers)} workers"
         raise CardError(f"prefill engine {engine.name!r} has {both}: announce all workers")

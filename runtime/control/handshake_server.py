@@ -69,6 +69,19 @@ def _check_value(peer: str, what: str, local: str, remote: str) -> None:
     raise UnlikeError(f"{peer} has {what} {remote!r}, ours is {local!r}{none}: start both with the same {what}")
 
 
+def check_plan(plan: Plan, model: str, prefill: str, decode: str, worker: int) -> None:
+    """Raises DigestError where a plan is of other digests, HandshakeError where it has no decode `worker`."""
+    for name, got, own in (
+        ("model", model, plan.model_digest),
+        ("prefill side", prefill, plan.prefill.digest),
+        ("decode side", decode, plan.decode.digest),
+    ):
+        if got != own:
+            raise DigestError(f"{name} digest is {got!r}, our plan has {own!r}: {LAYOUT}")
+    if not 0 <= worker < len(plan.decode.workers):
+        raise HandshakeError(f"decode worker {worker} is none of the plan's {len(plan.decode.workers)}")
+
+
 def check_card(card: WorkerCard, worker: int, run: str, plan: Plan, nonce: bytes) -> None:
     """Raises CardError, ReplayError, StalePeerError or DigestError where a card is not that of the worker meant."""
     if card.nonce != nonce:
@@ -120,17 +133,10 @@ def served_plan(hello: Hello, face: PrefillFace) -> Plan:
 
     Raises PlanMissingError, DigestError, HandshakeError, CardError, RegisterError or AddressError.
     """
-    side, plan = face.side, _found_plan(hello, face)
-    for name, remote, local, help in (
-        ("model", hello.model_digest, plan.model_digest, LAYOUT),
-        ("decode side", hello.side, plan.decode.digest, LAYOUT),
-        ("prefill side", side.digest, plan.prefill.digest, LAYOUT),
-        ("plan", hello.plan, plan.digest, CHOICE),
-    ):
-        if remote != local:
-            raise DigestError(f"{name} digest is {remote!r}, our plan has {local!r}: {help}")
-    if hello.worker >= len(plan.decode.workers):
-        raise HandshakeError(f"decode worker {hello.worker} is none of the plan's {len(plan.decode.workers)}")
+    plan = _found_plan(hello, face)
+    check_plan(plan, hello.model_digest, face.side.digest, hello.side, hello.worker)
+    if hello.plan != plan.digest:
+        raise DigestError(f"plan digest is {hello.plan!r}, our plan has {plan.digest!r}: {CHOICE}")
     if face.worker not in contacts(plan, hello.worker):
         text = f"the plan has decode worker {hello.worker} ask others than prefill worker {face.worker}"
         raise HandshakeError(f"{text}: announce the addresses in the plan's order")

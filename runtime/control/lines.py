@@ -18,6 +18,7 @@ from kvplan.runtime.control.card import MAGIC, encode, unseal
 from kvplan.runtime.control.messages import Bye
 from kvplan.runtime.control.outbox import LineState, Outbox
 from kvplan.runtime.errors import CardError, PeerLostError
+from kvplan.runtime.wakeup import rest
 
 # Messages of a line that are received at once, or wait until they are.
 MOST = 256
@@ -41,10 +42,14 @@ NOBODY = LinePeer("", "", 0, ())
 
 
 class PrefillLine(ABC):
-    """What a decode half does with a line. One that is not `taken` is used by nobody, or by the prefill half alone."""
+    """What a decode half does with a line. One that is not `taken` is used by nobody, or by the prefill half alone.
 
-    def __init__(self, address: str, outbox: Outbox, peer: LinePeer = NOBODY) -> None:
-        self.address, self.peer, self.taken = address, peer, True
+    The prefill half knows it by `name`. Over one that was made from here, `back` is what the peer's decode half asked.
+    """
+
+    def __init__(self, address: str, outbox: Outbox, name: bytes = b"", peer: LinePeer = NOBODY) -> None:
+        self.address, self.name, self.peer, self.taken = address, name, peer, True
+        self.back = deque[Any]()
         self.unread = deque[Any]()
         self._outbox, self._gathers = outbox, False
         # What `broken` found.
@@ -64,8 +69,8 @@ class PrefillLine(ABC):
         """Take what came over the connection, for either half."""
 
     @abstractmethod
-    def wait(self, seconds: float) -> None:
-        """Until something can be received or the connection breaks, at most `seconds`."""
+    def transmit(self, message: bytes) -> LineState:
+        """Transmit a sealed message."""
 
     @abstractmethod
     def close(self) -> None:
@@ -82,6 +87,11 @@ class PrefillLine(ABC):
     @abstractmethod
     def pending(self) -> bool:
         """Whether there is something to be received, or to be looked at, of which `filenos` may not tell any more."""
+
+    def wait(self, seconds: float) -> None:
+        """Until something may be received, or the connection breaks, at most `seconds`."""
+        if self.broken() is None and not self.pending():
+            rest(self.filenos(), seconds)
 
     def send(self, message: msgspec.Struct) -> bool:
         """False where the connection was found broken, or nobody has listened for long.
@@ -127,23 +137,6 @@ class PrefillLine(ABC):
         self.send(Bye())
         self.flush()
         self.end()
-
-
-class DialedLine(PrefillLine):
-    """A line that was made from here, to a server that has `server_key`.
-
-    If `shared` lines know it, as `name`, the peer's decode half may ask over it: `back` is what it said.
-    """
-
-    def __init__(self, address: str, outbox: Outbox, server_key: bytes) -> None:
-        super().__init__(address, outbox)
-        self.server_key, self.name, self.back = server_key, b"", deque[Any]()
-        # SharedLines, which are made of lines.
-        self.shared: Any = None
-
-    @abstractmethod
-    def hand_over(self, message: bytes) -> LineState:
-        """Hand a sealed message over."""
 
 
 def opened(frames: list[bytes], kind: Any, magic: bytes = MAGIC) -> list[Any]:

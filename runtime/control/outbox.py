@@ -6,9 +6,10 @@ What waits together is said together: one sealed message for all of it costs bot
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import islice
 
+from kvplan.runtime.control.card import MAGIC, together
 from kvplan.runtime.machine import TextEnum
 
 MOST, MOST_BYTES = 1 << 16, 256 << 20
@@ -26,13 +27,13 @@ class LineState(TextEnum):
 
 
 class Outbox:
-    """What is to be said through one line. `hand_over` gives it what `join` makes of messages, in one piece.
+    """What is to be said through one line. `transmit` gives it messages, sealed together as `magic` says.
 
     `full` says that the line took no more when it was last asked.
     """
 
-    def __init__(self, hand_over: Callable[[bytes], LineState], join: Callable[[Sequence[bytes]], bytes]) -> None:
-        self._hand_over, self._join = hand_over, join
+    def __init__(self, transmit: Callable[[bytes], LineState], magic: bytes = MAGIC) -> None:
+        self._transmit, self._magic = transmit, magic
         self._waiting, self._bytes = deque[bytes](), 0
         self.full = False
 
@@ -57,7 +58,7 @@ class Outbox:
         state = LineState.TAKEN
         while self._waiting and state is LineState.TAKEN:
             head = self._head()
-            state = self._hand_over(self._join(head))
+            state = self._transmit(together(head, self._magic))
             if state is LineState.TAKEN:
                 self._forget(head)
         if state is LineState.GONE:

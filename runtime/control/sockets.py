@@ -35,7 +35,6 @@ RETRY, RETRY_MOST = 50, 1_000
 REFUSED = 64
 # Milliseconds: how long a connection that is closed may take to say its last words.
 LINGER = 100
-NEVER = 2**31 - 1
 # Of ZeroMQ, as plain numbers: its own are members of an enum, which takes longer than the question.
 EVENTS, POLLIN = 15, 1
 
@@ -118,15 +117,6 @@ def watch_client(socket: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
         socket.monitor(name, events | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH)
     monitor.connect(name)
     return monitor
-
-
-def disconnected(monitor: zmq.Socket[bytes], most: int) -> bool:
-    """Whether a monitor has told since it was last asked that a connection has ended."""
-    import zmq
-    from zmq.utils.monitor import parse_monitor_message
-
-    told = received(monitor, most) if waits(monitor) else []
-    return any(parse_monitor_message(frames)["event"] == zmq.EVENT_DISCONNECTED for frames in told)
 
 
 class Guard:
@@ -255,8 +245,3 @@ def sent(socket: zmq.Socket[bytes], to: list[bytes], message: bytes) -> LineStat
     except zmq.ZMQError:
         return LineState.GONE
     return LineState.TAKEN
-
-
-def milliseconds(seconds: float) -> int:
-    """Rounded up, so that a short wait is no busy loop; what is no number waits not at all."""
-    return int(min(NEVER, seconds * 1000 + 1)) if seconds > 0 else 0

@@ -5,72 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import msgspec
-
-from kvplan.plan.errors import KvplanError
 from kvplan.plan.types import Plan
 from kvplan.runtime.clock import seconds
-from kvplan.runtime.control.card import Hello, WorkerCard, describe
-from kvplan.runtime.control.handshake import Caller, MetEngine, meet
+from kvplan.runtime.control.card import WorkerCard, describe
+from kvplan.runtime.control.handshake import BorrowedLine, Caller, MetEngine, meet
 from kvplan.runtime.control.identity import Identity
 from kvplan.runtime.control.keys import Keys, server
-from kvplan.runtime.control.lines import LinePeer, PrefillLine
+from kvplan.runtime.control.lines import LinePeer
 from kvplan.runtime.decode.engines import Peer
 from kvplan.runtime.decode.half import DecodeHalf
-from kvplan.runtime.errors import CardError, HandshakeError
+from kvplan.runtime.errors import HandshakeError
 from kvplan.runtime.memory.device import enter
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
-from kvplan.runtime.owner import Owner
 from kvplan.runtime.plans.catalog import PlanSource
 from kvplan.runtime.staging.asked import asked_reads, lending
 
 T = TypeVar("T")
 MODES = ("auto", "pull", "push")
-
-
-class OwnedLine:
-    """A line that is in use already, the other way, as a handshake uses it on any thread: by way of its `owner`."""
-
-    def __init__(self, line: PrefillLine, owner: Owner) -> None:
-        self.line, self._owner, self._asked = line, owner, set[bytes]()
-
-    @property
-    def address(self) -> str:
-        return self.line.address
-
-    def send(self, message: msgspec.Struct) -> bool:
-        if isinstance(message, Hello):
-            self._asked.add(message.nonce)
-        return self._carried_out(lambda: self._sent(message))
-
-    def receive(self, most: int) -> list[Any]:
-        """Cards and refusals. What else comes was said to who used the line before, or answers what it asked."""
-        heard = self._carried_out(lambda: self.line.receive(most))
-        return [
-            one for one in heard if isinstance(one, CardError) or getattr(one, "nonce", None) in {*self._asked, b""}
-        ]
-
-    def broken(self) -> KvplanError | None:
-        return self._carried_out(self.line.broken)
-
-    def wait(self, seconds: float) -> None:
-        self._owner.pause(seconds, lambda: len(self.line.unread) > 0)
-
-    def close(self) -> None:
-        """Give the line back."""
-        self._carried_out(self.line.leave)
-
-    def _carried_out(self, command: Callable[[], T]) -> T:
-        """What a command returns, also from within one of the owner's own steps."""
-        return command() if self._owner.turns.mine else self._owner.call(command)
-
-    def _sent(self, message: msgspec.Struct) -> bool:
-        listens = self.line.send(message)
-        self.line.flush()
-        return listens
 
 
 class Connector:
@@ -119,7 +73,7 @@ class Connector:
             raise HandshakeError(
                 f"engine {met.engine.name!r} answers at {address}, not {name!r}: ask where that one does"
             )
-        if mode == "auto" and (known := self._owner.call(lambda: self._half.met.unchanged(met))) is not None:
+        if mode == "auto" and (known := self._owner.call(lambda: self._half.engines.unchanged(met))) is not None:
             push = known.push
         elif mode == "auto" and (helping := self._helping(met)):
             self._owner.call(met.close)
@@ -144,14 +98,18 @@ class Connector:
             borrow=partial(self._borrow, key),
         )
 
-    def _borrow(self, key: bytes | None, wanted: Callable[[LinePeer], bool]) -> OwnedLine | None:
+    def _borrow(self, key: bytes | None, wanted: Callable[[LinePeer], bool]) -> BorrowedLine | None:
         """A line that is in use the other way, to a peer that has the expected public key. Raises KeysError."""
         listener, keys = self._endpoint.server, self._endpoint.keys
         if listener is None:
             return None
         public = server(keys, key) if isinstance(keys, Keys) else b""
         line = self._owner.call(lambda: listener.lines.take(wanted, public))
-        return None if line is None else OwnedLine(line, self._owner)
+        return None if line is None else BorrowedLine(line, self._carried_out, self._owner.pause)
+
+    def _carried_out(self, command: Callable[[], T]) -> T:
+        """What a command returns, also from within one of the owner's own steps."""
+        return command() if self._owner.turns.mine else self._owner.call(command)
 
     def _helping(self, met: MetEngine) -> list[int]:
         """The prefill workers that would be read with their own help: no fabric is theirs and this worker's."""
@@ -163,7 +121,7 @@ class Connector:
         if self._endpoint.closed or self._endpoint.asleep or self._endpoint.pool is not pool:
             met.close()
             raise HandshakeError("the memory of this decode worker changed meanwhile: connect again")
-        return self._half.met.adopt(met, push)
+        return self._half.engines.adopt(met, push)
 
     def _card(self, plan: Plan) -> WorkerCard:
         """The card for who writes here, by which it reaches the stage where the plan has it written through that.

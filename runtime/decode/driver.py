@@ -10,13 +10,12 @@ from typing import Any, ParamSpec
 from kvplan.plan import planes as names
 from kvplan.plan.errors import KvplanError, RequestError
 from kvplan.plan.request import Request
-from kvplan.runtime.checksum.background import ChecksumThread
-from kvplan.runtime.checksum.checksum import EVERY, of_read
+from kvplan.runtime.checksum.background import ChecksumThread, summed
+from kvplan.runtime.checksum.checksum import EVERY
 from kvplan.runtime.control import messages as wire
 from kvplan.runtime.control.messages import Sums
-from kvplan.runtime.decode.engines import PrefillConnection, PrefillEngine, PrefillEngines
+from kvplan.runtime.decode.engines import PrefillConnection, PrefillEngine
 from kvplan.runtime.decode.transfer import Transfer
-from kvplan.runtime.decode.unpacks import PageUnpacks
 from kvplan.runtime.endpoint import Endpoint
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops.metrics import Counters, MessageKind
@@ -24,8 +23,10 @@ from kvplan.runtime.protocol import effects
 from kvplan.runtime.protocol.decode import DecodeCore
 from kvplan.runtime.protocol.effects import Output, Send
 from kvplan.runtime.protocol.load_table import accepted, write_request
-from kvplan.runtime.protocol.loads import KnownEngine, Load, LoadPart
+from kvplan.runtime.protocol.loads import KnownEngine, Load, LoadPart, PrefillPeer
 from kvplan.runtime.protocol.phases import Phase
+from kvplan.runtime.staging.asked import check_written
+from kvplan.runtime.staging.lending import Lender, LentPieces
 from kvplan.runtime.transfer import executor
 from kvplan.runtime.transfer.executor import ExecutorContext, Slice
 from kvplan.runtime.transfer.gather import IndexScratch
@@ -51,12 +52,12 @@ class DecodeDriver:
         endpoint: Endpoint,
         limits: Limits,
         counters: Counters,
-        engines: PrefillEngines,
+        connection: Callable[[PrefillPeer], PrefillConnection],
         ended: deque[Transfer],
         lost: Callable[[KnownEngine, KvplanError], None],
     ) -> None:
         pool, transport, stage = endpoint.pool, endpoint.transport, endpoint.stage
-        self.core = core = DecodeCore(pool.side, pool.worker, pool.blocks, limits.requests, transport.lingers)
+        self.core = core = DecodeCore(pool.side, pool.worker, pool.blocks, limits.requests, transport.linger_s)
         self.admission = AdmissionQueue[Slice](limits)
         self.context = ExecutorContext(transport, self.admission, IndexScratch(), limits.slice_bytes, stage)
         results: MoveResults[LoadPart] = MoveResults(
@@ -66,10 +67,15 @@ class DecodeDriver:
             read=core.read,
         )
         self.reads, self.ended = Mover[LoadPart](self.context, counters, self._ends, results, push=False), ended
-        self.unpacks = PageUnpacks(core, stage, engines.connection)
+
+        def over(part: LoadPart, left: bool) -> None:
+            (core.settled if left else core.placed)(part)
+
+        # What prefill workers write into the stage here, by part, until it is copied to its place.
+        self.lent = Lender[LoadPart](self._pieces, lambda part: part.writes, over)
         # Checksums that are being computed, or wait for that. They are to be closed when everything was stopped.
-        self.sums = ChecksumThread[LoadPart, tuple[LoadPart, Sums | Exception]]()
-        self._transport, self._counters, self.engines = transport, counters, engines
+        self.sums = ChecksumThread[LoadPart, Sums | Exception]()
+        self._transport, self._counters, self._connection = transport, counters, connection
         self._clock, self._lost, self._blocks = endpoint.clock, lost, pool.blocks
         self._block_bytes, self._probed = block_bytes(pool), float("-inf")
         self._losing = deque[effects.EngineLost]()
@@ -81,8 +87,8 @@ class DecodeDriver:
             effects.EngineLost: self._losing.append,
             effects.Foresee: lambda output: self.reads.foresee(output.part, output.runs),
             effects.Move: lambda output: self.reads.move(output.key, output.layers, output.runs, last=output.last),
-            effects.Buffer: self.unpacks.buffer,
-            effects.Sum: lambda output: self.sums.start(output.part, partial(summed, pool, output)),
+            effects.Buffer: self._buffer,
+            effects.Sum: lambda output: self.sums.start(output.part, partial(_sums, pool, output)),
             effects.Stop: self._stop,
         }
 
@@ -134,8 +140,8 @@ class DecodeDriver:
     def follow(self) -> None:
         """What came of everything that moves."""
         self.reads.step()
-        if self.unpacks.parts:
-            self.unpacks.step()
+        if self.lent.all:
+            self.lent.step()
         for part, sums in self.sums.take_all():
             self.core.summed(part, sums)
         self.carry_out()
@@ -149,11 +155,6 @@ class DecodeDriver:
         self.command(self.core.tick, now)
         self.command(self.core.sweep, now)
 
-    def settle(self, now: float) -> None:
-        """Free the blocks that nothing writes any more."""
-        self.follow()
-        self.command(self.core.sweep, now)
-
     def predict(self, request: Request, engine: PrefillEngine) -> dict[int, int]:
         """Descriptors that would be posted, by prefill worker. Raises what is wrong with the request."""
         _, demand = accepted(engine.known, request, self._blocks, streamed=False)
@@ -164,14 +165,6 @@ class DecodeDriver:
         return posted
 
     @property
-    def in_use(self) -> str:
-        """What a suspension would have to wait for, empty if nothing."""
-        loads = self.core.loads
-        if not loads.running and not loads.quarantine:
-            return ""
-        return f"{len(loads.running)} requests are in progress, blocks {loads.ledger.quarantined()} are in quarantine"
-
-    @property
     def quarantined_bytes(self) -> int:
         """Bytes of the blocks that may still be written: of each arena, as its largest group has them."""
         return sum(size * self.core.loads.ledger.count(arena) for arena, size in self._block_bytes.items())
@@ -179,7 +172,7 @@ class DecodeDriver:
     @property
     def moving(self) -> bool:
         """Whether bytes may be on their way here."""
-        if self.reads.touching or any(not pieces.left for pieces in self.unpacks.parts.values()):
+        if self.reads.touching or any(not pieces.left for pieces in self.lent.all.values()):
             return True
         # Only of engines that push anything is written: most decode workers need not look at every request.
         if not any(engine.push for engine in self.core.engines):
@@ -188,7 +181,7 @@ class DecodeDriver:
         return any(part.writes and part.phase is Phase.MOVING for part in parts)
 
     def _send(self, send: Send) -> None:
-        control = self.engines.connection(send.peer).control
+        control = self._connection(send.peer).control
         if send.droppable and control.behind:
             return
         say = control.send if send.droppable else control.say
@@ -199,12 +192,35 @@ class DecodeDriver:
 
     def _ends(self, part: LoadPart) -> MoveEnds:
         peer = part.peer.name
-        return MoveEnds(part.request, peer, peer, self.engines.connection(part.peer).links, part.meter)
+        return MoveEnds(part.request, peer, peer, self._connection(part.peer).links, part.meter)
 
     def _stop(self, stop: effects.Stop) -> None:
         self.sums.drop(stop.key)
-        if not self.unpacks.stop(stop.key):
+        if not self.lent.leave(stop.key):
             self.reads.stop(stop.key)
+
+    def _buffer(self, buffer: effects.Buffer) -> None:
+        """A writer asks for a buffer for a piece, or returns one."""
+        part, message = buffer.key, buffer.message
+        if isinstance(message, wire.ReturnBuffer) and self.lent.give_back(part, message):
+            self.core.returned(part, message.number)
+        elif isinstance(message, wire.AskBuffer) and (load := self.core.loads.of(part)) is not None:
+            check = partial(check_written, message.request, wanted=load.runs(part))
+            try:
+                self.lent.want(part, message, check)
+            except Exception as error:
+                self._not_lent(part, error)
+
+    def _pieces(self, part: LoadPart) -> LentPieces:
+        connection, peer, stage = self._connection(part.peer), part.peer.name, self.context.stage
+        assert stage is not None
+        say, failed = connection.control.say, lambda _, error: self._not_lent(part, error)
+        return LentPieces(stage, connection.images, peer, packed=False, say=say, failed=failed)
+
+    def _not_lent(self, part: LoadPart, error: Exception) -> None:
+        """Lend nothing more for a part, at once."""
+        self.lent.all[part].leave()
+        self.core.loads.broken(part, error)
 
     def _ask_write(self, ask: effects.AskWrite) -> None:
         peer, stage = ask.part.peer, self.context.stage
@@ -228,20 +244,14 @@ class DecodeDriver:
         if now < self._probed + PROBE:
             return
         self._probed = now
-        silent = (peer for peer in quarantine.writers() if self.engines.connection(peer).control.broken() is not None)
+        silent = (peer for peer in quarantine.writers() if self._connection(peer).control.broken() is not None)
         if gone := frozenset(peer for peer in silent if is_lost(self._transport, peer.name)):
             quarantine.gone(gone)
 
 
-def summed(pool: Pool, asked: effects.Sum) -> tuple[LoadPart, Sums | Exception]:
-    """The checksums of what came from a prefill worker, or why there are none."""
+def _sums(pool: Pool, asked: effects.Sum) -> Sums | Exception:
     load, part = asked.load, asked.part
-    plan, sample = load.engine.pair.plan, load.sample or EVERY
-    try:
-        found = of_read(plan, part.worker, pool.worker, "decode", pool, load.request, sample)
-    except Exception as error:
-        return part, error
-    return part, tuple((*of, value) for of, value in sorted(found.items()))
+    return summed(load.engine.pair.plan, part.worker, pool, load.request, load.sample or EVERY)
 
 
 def block_bytes(pool: Pool) -> dict[int, int]:

@@ -13,9 +13,8 @@ from kvplan.runtime import owner
 from kvplan.runtime.checksum.checksum import Sample
 from kvplan.runtime.clock import seconds
 from kvplan.runtime.decode.driver import DecodeDriver
-from kvplan.runtime.decode.engines import PrefillEngines
 from kvplan.runtime.decode.meetings import Meetings, WantedPeer
-from kvplan.runtime.decode.met import MetEngines
+from kvplan.runtime.decode.met import PrefillEngines
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.endpoint import Endpoint, Half
 from kvplan.runtime.errors import DrainingError, RegisterError, TransferError, cause_text
@@ -37,7 +36,6 @@ class DecodeHalf(Half):
 
     engines: PrefillEngines
     driver: DecodeDriver
-    met: MetEngines
 
     def __init__(self, endpoint: Endpoint, side: str, limits: Limits, counters: Counters, idle: float) -> None:
         super().__init__("decode", endpoint)
@@ -75,7 +73,7 @@ class DecodeHalf(Half):
             if wait is not None:
                 transfer.held_by = transfer.began + seconds(wait, BadRequestError)
             if not transfer.ended:
-                self.meetings.ask(transfer, peer, self.driver, self.limits.requests)
+                self.meetings.ask(transfer, peer, self.engines, self.limits.requests)
         except KvplanError as error:
             self.driver.fail(transfer, error)
         except Exception as error:
@@ -89,9 +87,8 @@ class DecodeHalf(Half):
 
     def begin(self) -> None:
         self.engines = PrefillEngines(self.endpoint)
-        shared = self.limits, self.counters, self.engines, self.ended
-        self.driver = DecodeDriver(self.endpoint, *shared, lambda known, error: self.met.forgotten(known, error))
-        self.met = MetEngines(self.engines, self.driver, self.endpoint)
+        shared = self.limits, self.counters, self.engines.connection, self.ended
+        self.driver = self.engines.driver = DecodeDriver(self.endpoint, *shared, self.engines.forgotten)
 
     def poll(self) -> bool:
         if self.endpoint.closed or self.endpoint.asleep:
@@ -108,7 +105,7 @@ class DecodeHalf(Half):
             return [], QUIET
         if any(line.pending() for line in lines):
             return [], 0.0
-        busy = self.running() or self.driver.in_use
+        busy = self.running() or self.loads.quarantine
         most = BUSY if busy else self.driver.core.until_heartbeat(self.clock(), QUIET)
         # What is written here over TCP goes on in this worker's own polls.
         wait = MOVING if self.moving() else most
@@ -130,26 +127,31 @@ class DecodeHalf(Half):
         self.raise_exits()
 
     def peers(self) -> set[str]:
-        return self.engines.peers() | self.loads.quarantine.busy()
+        every = (engine.peers for engine in self.engines.every)
+        return self.loads.quarantine.busy().union(*every)
 
     def in_use(self) -> str:
         if self.meetings:
             return f"{len(self.meetings)} requests wait until their prefill engines are met: wait, too"
-        used = self.driver.in_use
-        return used and f"{self.name} cannot be suspended: {used}: wait for them"
+        loads = self.loads
+        if not loads.running and not loads.quarantine:
+            return ""
+        text = f"{len(loads.running)} requests are in progress, blocks {loads.ledger.quarantined()} are in quarantine"
+        return f"{self.name} cannot be suspended: {text}: wait for them"
 
     def leave(self, why: str) -> None:
         if self.endpoint.closed:
             self.meetings.refuse(self.driver, lambda who: TransferError(f"{who}: {self.name} {why}"))
-        self.met.drop_all(f"{self.name} {why}")
+        for engine in self.engines.served():
+            self.engines.drop(engine, f"{self.name} {why}")
         self.driver.follow()
         self.driver.command(self.driver.core.fail_all, lambda who: TransferError(f"{who}: {self.name} {why}"))
         self.driver.sums.close()
-        self.met.settle()
+        self.engines.reap()
 
     def end(self) -> None:
         self.loads.quarantine.abandon()
-        self.engines.sweep(set)
+        self.engines.sweep()
 
     def ending(self) -> None:
         for meeting in self.meetings.close():
@@ -158,13 +160,15 @@ class DecodeHalf(Half):
     def inspected(self) -> Inspection:
         driver, engines, loads = self.driver, self.engines, self.loads
         blocks = loads.ledger.quarantined().items()
+        connections = (one for engine in engines.every for one in engine.connections.values())
+        by_status = {"connected": engines.live.values(), "replanned": engines.replanned, "retired": engines.retired}
         return replace(
             self.endpoint.inspected(self, self.clock()),
-            peer_stages=tuple(engines.stages()),
+            peer_stages=tuple(one.stage.inspected(one.known.name) for one in connections),
             bytes_in_flight=driver.admission.in_flight(),
             slices=driver.context.inspected(),
             checksums=len(driver.sums),
-            engines=tuple(engines.inspected()),
+            engines=tuple(engine.inspected(status) for status, some in by_status.items() for engine in some),
             requests=tuple(_request(load, driver) for load in loads.running.values()),
             failed=tuple(_request(load, driver) for load in loads.quarantine),
             ended=tuple(transfer.request.id for transfer in self.ended),
@@ -178,17 +182,17 @@ class DecodeHalf(Half):
         self.say()
         if stray := self.endpoint.progress(self.name):
             self.counters.add("messages", stray, kind=MessageKind.STRAY)
-        self.met.listen()
+        self.engines.listen()
         self.driver.context.begin()
-        self.meetings.step(self.driver, now)
+        self.meetings.step(self.engines, now)
         self.driver.follow()
         if self.overdue():
             late = "did not end before the worker had to drain"
             self.driver.command(self.driver.core.fail_all, lambda who: DrainingError(f"{who} {late}"))
             self.meetings.refuse(self.driver, lambda who: DrainingError(f"{who} {late}"))
-        self.met.evict(now, self._idle)
+        self.engines.evict(now, self._idle)
         self.driver.tick(now)
-        self.met.sweep()
+        self.engines.sweep()
 
 
 def _request(load: Load, driver: DecodeDriver) -> RequestState:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from kvplan.plan.errors import KvplanError, RequestError
 from kvplan.runtime.decode.driver import DecodeDriver
-from kvplan.runtime.decode.engines import Peer, PrefillEngine, PrefillEngines
+from kvplan.runtime.decode.engines import Peer, PrefillEngine
+from kvplan.runtime.decode.met import PrefillEngines
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.errors import DeadlineError, HandshakeError, LimitedError, TransferError
 
@@ -96,25 +97,26 @@ class Meetings:
     def under_way(self) -> tuple[Future[Peer], ...]:
         return tuple(meeting.peer for meeting in self._under_way if not meeting.peer.done())
 
-    def ask(self, transfer: Transfer, peer: WantedPeer, driver: DecodeDriver, most: int) -> None:
+    def ask(self, transfer: Transfer, peer: WantedPeer, engines: PrefillEngines, most: int) -> None:
         """Begin a request, or keep it until its engine is met. Raises why that cannot be, or LimitedError.
 
         That is where `most` requests are in progress, or wait.
         """
-        request, running = WaitingRequest(transfer, peer, self.under_way()), len(driver.core.loads.running) + len(self)
-        if (engine := request.engine(driver.engines)) is not None:
-            driver.begin(transfer, engine)
+        request = WaitingRequest(transfer, peer, self.under_way())
+        running = len(engines.driver.core.loads.running) + len(self)
+        if (engine := request.engine(engines)) is not None:
+            engines.driver.begin(transfer, engine)
         elif running < most:
             self._waiting.append(request)
         else:
             raise LimitedError(f"{running} requests are in progress or wait: wait for some")
 
-    def step(self, driver: DecodeDriver, now: float) -> None:
+    def step(self, engines: PrefillEngines, now: float) -> None:
         """Begin the requests whose engine is there, refuse those that it will not come for, or not in time."""
         # One at a time: a fault of kvplan's own ends one request here, and the others still wait.
         for request in tuple(self._waiting):
             over = request.transfer.ended or request.transfer.attempt > 0
-            if over or _begun(request, driver, now):
+            if over or _begun(request, engines, now):
                 self._waiting.remove(request)
 
     def refuse(self, driver: DecodeDriver, reason: Callable[[str], RequestError]) -> None:
@@ -131,11 +133,11 @@ class Meetings:
         return [thread for thread in threads if thread is not threading.current_thread()]
 
 
-def _begun(request: WaitingRequest, driver: DecodeDriver, now: float) -> bool:
+def _begun(request: WaitingRequest, engines: PrefillEngines, now: float) -> bool:
     """Whether a request waits no more: it was begun, or refused."""
-    transfer = request.transfer
+    transfer, driver = request.transfer, engines.driver
     try:
-        engine = request.engine(driver.engines)
+        engine = request.engine(engines)
         if engine is None and now <= transfer.deadline:
             return False
         if engine is None:

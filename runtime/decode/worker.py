@@ -15,7 +15,6 @@ from kvplan.runtime.decode.connecting import Connector
 from kvplan.runtime.decode.engines import Peer
 from kvplan.runtime.decode.half import DecodeHalf
 from kvplan.runtime.decode.meetings import WantedPeer
-from kvplan.runtime.decode.met import as_peer
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.endpoint import Endpoint
 from kvplan.runtime.errors import HandleError, HandshakeError
@@ -203,11 +202,11 @@ class DecodeWorker(OwnedWorker):
         With `dead` the caller vouches that its processes have ended: what they were asked to write is not waited for,
         also where it was lost or dropped before. Raises HandshakeError where there is no such engine.
         """
-        self.half.met.drop_named(peer, dead)
+        self.half.engines.drop_named(peer, dead)
 
     def peers(self) -> tuple[Peer, ...]:
         """The prefill engines that are connected."""
-        return tuple(map(as_peer, self.half.engines.known))
+        return tuple(engine.as_peer() for engine in self.half.engines.known)
 
     def quarantined(self) -> dict[int, tuple[int, ...]]:
         """Decode block ids that may still be written, by arena."""
@@ -253,5 +252,4 @@ def _tell_span(transfer: Transfer, worker: int, began: tracing.SpanStart) -> Non
         attributes |= {"peer": engine.name, "mode": "push" if engine.push else "pull", "bytes": transfer.bytes}
     if error is not None:
         attributes["code"] = error.code
-    how = tracing.end(transfer.state.value, "" if error is None else str(error))
-    tracing.tell("kvplan transfer", began, how, attributes)
+    tracing.tell("kvplan transfer", began, transfer.state.value, "" if error is None else str(error), attributes)

@@ -10,7 +10,6 @@ import logging
 import math
 import re
 import sys
-import threading
 from collections.abc import Mapping
 from types import TracebackType
 from typing import TextIO
@@ -38,54 +37,18 @@ def failure(name: str, /, **facts: object) -> None:
         _say(logging.ERROR, name, facts, sys.exc_info())
 
 
-def _handle(record: logging.LogRecord) -> None:
-    """Have handlers and filters take a record. What one raises is reported as logging itself reports it."""
-    try:
-        LOG.handle(record)
-    except EXITS:
-        raise
-    except BaseException:
-        logging.Handler().handleError(record)
-
-
-class _Held(threading.local):
-    """What this thread has logged within `later`, None outside of it."""
-
-    records: list[logging.LogRecord] | None = None
-
-
-_HELD = _Held()
-
-
-class later:  # noqa: N801  # reads as what it is used for: `with later():`
-    """Have handlers take what this thread logs when it leaves the outermost `with`: they may call any worker.
-
-    A class, as a generator in its place takes a microsecond of each turn.
-    """
-
-    __slots__ = ("_outermost",)
-
-    def __enter__(self) -> None:
-        self._outermost = _HELD.records is None
-        if self._outermost:
-            _HELD.records = []
-
-    def __exit__(self, *_: object) -> None:
-        if self._outermost:
-            records, _HELD.records = _HELD.records, None
-            for record in records or ():
-                _handle(record)
-
-
 def _say(level: int, name: str, facts: dict[str, object], failed: Failed = None) -> None:
     """A record of who called `event` or `failure`."""
     path, number, function, _ = LOG.findCaller(stacklevel=3)
     extra = {"event": name, "facts": facts}
     record = LOG.makeRecord(LOG.name, level, path, number, "%s", (line(name, facts),), failed, function, extra)
-    if _HELD.records is None:
-        _handle(record)
-    else:
-        _HELD.records.append(record)
+    try:
+        LOG.handle(record)
+    except EXITS:
+        raise
+    except BaseException:
+        # As logging itself reports what a handler raises.
+        logging.Handler().handleError(record)
 
 
 def line(name: str, facts: Mapping[str, object]) -> str:

@@ -135,9 +135,9 @@ class Counters:
             for kind, count in kinds.items():
                 self._counters["messages"][kind] += count
 
-    def observe(self, name: str, seconds: float, **labels: str) -> None:
+    def observe(self, name: str, seconds: float) -> None:
         """Count a duration on histogram `name`; one that no clock can give, as one below 0, is counted as 0."""
-        _check(name, self._buckets, labels)
+        _check(name, self._buckets, {})
         seconds = min(max(0.0, seconds), LONGEST)
         with self._lock:
             self._buckets[name][bisect_left(BUCKETS, seconds)] += 1

@@ -28,14 +28,6 @@ class SpanStart(NamedTuple):
     context: Any
 
 
-class SpanEnd(NamedTuple):
-    """How a request ended: its outcome, and what was wrong, empty where nothing was."""
-
-    nanoseconds: int
-    outcome: str
-    problem: str = ""
-
-
 def load() -> None:
     """Import OpenTelemetry where it is there: when a worker is made, and not with its first request."""
     for name in ("context", "trace"):
@@ -67,28 +59,25 @@ def _tell_once() -> None:
     logs.failure("spans lost")
 
 
-def end(outcome: str, problem: str = "") -> SpanEnd:
-    return SpanEnd(time.time_ns(), outcome, problem)
+def tell(
+    name: str, began: SpanStart, outcome: str, problem: str, attributes: Attributes, ended: int | None = None
+) -> None:
+    """Make the span of a request that has `ended` at that time in nanoseconds, None for now.
 
-
-def tell(name: str, began: SpanStart, ended: SpanEnd, attributes: Attributes) -> None:
-    """Make the span of a request that has ended. Raises only what ends a program. Not within a turn."""
+    `problem` says what was wrong, empty where nothing was. Raises only what ends a program. Not within a turn.
+    """
     try:
-        _tell(name, began, ended, attributes)
+        trace = _module("trace")
+        told = {f"kvplan.{key}": value for key, value in {**attributes, "outcome": outcome}.items()}
+        tracer = trace.get_tracer(SCOPE)
+        span = tracer.start_span(name, began.context, start_time=began.nanoseconds, attributes=told)
+        if problem:
+            span.set_status(trace.Status(trace.StatusCode.ERROR, problem[: logs.LONGEST]))
+        span.end(ended or time.time_ns())
     except EXITS:
         raise
     except BaseException:
         logs.failure("span lost", span=name)
-
-
-def _tell(name: str, began: SpanStart, ended: SpanEnd, attributes: Attributes) -> None:
-    trace = _module("trace")
-    told = {f"kvplan.{key}": value for key, value in {**attributes, "outcome": ended.outcome}.items()}
-    tracer = trace.get_tracer(SCOPE)
-    span = tracer.start_span(name, began.context, start_time=began.nanoseconds, attributes=told)
-    if ended.problem:
-        span.set_status(trace.Status(trace.StatusCode.ERROR, ended.problem[: logs.LONGEST]))
-    span.end(ended.nanoseconds)
 
 
 class RequestSpans:
@@ -100,7 +89,7 @@ class RequestSpans:
     def __init__(self, name: str, attributes: Attributes) -> None:
         self._name, self._attributes = name, attributes
         self._begun: dict[str, SpanStart] = {}
-        self._ended = deque[tuple[str, SpanStart, SpanEnd]]()
+        self._ended = deque[tuple[str, SpanStart, str, str, int]]()
 
     def begin(self, request: str, began: SpanStart | None) -> None:
         if began is not None:
@@ -109,7 +98,7 @@ class RequestSpans:
     def end(self, request: str, outcome: str, problem: str = "") -> None:
         """Nothing where it has not begun."""
         if (began := self._begun.pop(request, None)) is not None:
-            self._ended.append((request, began, end(outcome, problem)))
+            self._ended.append((request, began, outcome, problem, time.time_ns()))
 
     def end_all(self, outcome: str) -> None:
         for request in list(self._begun):
@@ -120,8 +109,8 @@ class RequestSpans:
         # Another thread may take the last one meanwhile.
         with suppress(IndexError):
             while self._ended:
-                request, began, how = self._ended.popleft()
-                tell(self._name, began, how, {**self._attributes, "request": request})
+                request, began, outcome, problem, ended = self._ended.popleft()
+                tell(self._name, began, outcome, problem, {**self._attributes, "request": request}, ended)
 
 
 @functools.cache

@@ -5,7 +5,6 @@ It has the sockets, the transport, the stage and the threads, and knows no phase
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any, ParamSpec
@@ -13,32 +12,30 @@ from typing import Any, ParamSpec
 import msgspec
 
 from kvplan.plan.errors import KvplanError
-from kvplan.runtime.checksum.background import ChecksumThread
+from kvplan.runtime.checksum.background import ChecksumThread, compare
 from kvplan.runtime.control import messages as wire
 from kvplan.runtime.control.card import Hello, WorkerCard
 from kvplan.runtime.control.channel import ControlServer
 from kvplan.runtime.control.identity import Identity
 from kvplan.runtime.endpoint import Endpoint
-from kvplan.runtime.errors import CardError, PeerLostError
+from kvplan.runtime.errors import CardError, PeerLostError, TransferError, cause_text
 from kvplan.runtime.ops import logs
 from kvplan.runtime.ops.metrics import Counters, MessageKind
 from kvplan.runtime.plans.catalog import PlanSource
 from kvplan.runtime.prefill.events import Completed, WatchedRequests
-from kvplan.runtime.prefill.greeting import Greeter
-from kvplan.runtime.prefill.packs import PagePacks
 from kvplan.runtime.prefill.peers import ReaderPeers
-from kvplan.runtime.prefill.verify import compare
 from kvplan.runtime.protocol import effects
 from kvplan.runtime.protocol.effects import Output, WriteKey
-from kvplan.runtime.protocol.leases import LeaseEvent, Released
+from kvplan.runtime.protocol.leases import Released
 from kvplan.runtime.protocol.prefill import PrefillCore
 from kvplan.runtime.protocol.prefill_inbox import UNFORESEEN, unforeseen
 from kvplan.runtime.protocol.readers import Reader
+from kvplan.runtime.staging.asked import AskedImages
+from kvplan.runtime.staging.lending import Lender, LentPieces
 from kvplan.runtime.transfer.executor import ExecutorContext
 from kvplan.runtime.transfer.mover import Mover, MoveResults
 
 P = ParamSpec("P")
-MOST_EVENTS = 1 << 14
 
 
 class PrefillDriver:
@@ -59,39 +56,31 @@ class PrefillDriver:
         identity: Identity,
         plans: Callable[[], PlanSource],
     ) -> None:
-        self.core, self.events = core, deque[LeaseEvent](maxlen=MOST_EVENTS)
-        self.peers = ReaderPeers(endpoint, self.send, self._flush)
-        self.packs = PagePacks(endpoint.pool, endpoint.stage, endpoint.transport, self.send)
+        self.core, self._endpoint = core, endpoint
+        self.peers = ReaderPeers(endpoint, identity, plans, core.readers, self.send, self._flush, self._carry_out)
+        # What decode workers have packed here to read it. Nothing of a connection that is lost is ever confirmed.
+        self.packs = Lender[Reader](self._pieces)
         results: MoveResults[WriteKey] = MoveResults(core.writes.broken, core.writes.moved, core.writes.settled)
         self.mover = Mover[WriteKey](context, counters, self.peers.ends, results, push=True)
         self.watched = WatchedRequests()
-        self._greeter = Greeter(endpoint, identity, plans, self.peers, self.packs, core.readers, self._carry_out)
         self._server, self._counters, self._clock = server, counters, clock
-        self._comparisons = ChecksumThread[tuple[Reader, str], tuple[effects.Compare, KvplanError | None]]()
+        self._comparisons = ChecksumThread[tuple[Reader, str], KvplanError | None]()
         # What could not be said, until what the core makes of that is carried out.
-        self._unsaid = set[tuple[Reader, str | None]]()
+        self._unsent = set[tuple[Reader, str | None]]()
         self._acts: dict[type[Output], Callable[[Any], object]] = {
             effects.Counted: lambda output: counters.add_messages(output.kinds),
             effects.Send: lambda output: self.send(output.peer, output.message),
             effects.Reply: lambda output: server.send(output.identity, output.message),
-            effects.Note: lambda output: self.events.append(output.event),
             effects.WriteFailed: self._write_failed,
             effects.Move: lambda output: self.mover.move(output.key, output.layers, output.runs, last=output.last),
             effects.Stop: lambda output: self.mover.stop(output.key, dead=output.dead),
-            effects.Pass: self._pass,
+            effects.Buffer: self._buffer,
             effects.GivenUp: self._give_up,
-            effects.Compare: lambda output: self._comparisons.start(
-                (output.reader, output.done.request), partial(compare, endpoint.pool, output)
-            ),
+            effects.Compare: self._compare,
             effects.RequestEnded: self._end,
             effects.Free: lambda output: free(output.released),
             effects.Drop: self._drop,
         }
-
-    @property
-    def busy(self) -> bool:
-        """Whether anything is in progress: an event that is waited for, a claim, a write or a comparison."""
-        return bool(self.core.busy or self.watched.pending() or len(self.packs))
 
     def command(self, act: Callable[P, None], *arguments: P.args, **named: P.kwargs) -> None:
         """Have the core act upon a caller's command. Raises what it raises against that."""
@@ -106,9 +95,10 @@ class PrefillDriver:
         self.core.at(now)
         reader = self.peers.get(identity)
         if isinstance(message, CardError):
-            self.note(LeaseEvent(MessageKind.MALFORMED, text=str(message)))
+            logs.event(logs.DEBUG, "message malformed", client=identity.hex(), error=message)
+            self._counters.add("messages", kind=MessageKind.MALFORMED)
         elif isinstance(message, Hello):
-            answer = self._greeter.greet(identity, message)
+            answer = self.peers.greet(identity, message)
             if isinstance(answer, WorkerCard):
                 self._server.lines.meet(identity, message)
             self._server.send(identity, answer)
@@ -119,18 +109,21 @@ class PrefillDriver:
             self.core.inbox.hear(reader, message, error)
         self._carry_out()
 
-    def step(self, now: float, completed: Completed, expire: bool) -> None:
-        """One round: announce what is there, write, answer those whose checksums were compared. Leases may `expire`."""
+    def step(self, now: float, completed: Completed, heard: float) -> None:
+        """One round: announce what is there, write, answer those whose checksums were compared.
+
+        Leases end that are over by `heard`, until when all that peers said is read.
+        """
         self.core.at(now)
         self.watched.tell(self.core, completed)
         behind = {reader for identity in self._server.behind() if (reader := self.peers.get(identity)) is not None}
-        self.core.round(behind, self.packs.borrowers(), lends=not self.packs.stuck)
-        if expire:
-            self.core.expire()
+        borrowers = {reader for reader, pieces in self.packs.all.items() if pieces.lent}
+        self.core.round(behind, borrowers, lends=not self._endpoint.stage.exhausted)
+        self.core.expire(heard)
         self._carry_out()
         self.packs.step()
-        for asked, error in self._comparisons.take_all():
-            self.core.comparisons.compared(asked.reader, asked.done, error)
+        for (reader, request), error in self._comparisons.take_all():
+            self.core.comparisons.compared(reader, request, error)
         self.follow()
 
     def follow(self) -> None:
@@ -141,18 +134,18 @@ class PrefillDriver:
     def send(self, reader: Reader, message: msgspec.Struct) -> None:
         """Have `say` say it. The core hears if that cannot be."""
         request = getattr(message, "request", None)
-        unsaid = self._unsaid and not self._unsaid.isdisjoint({(reader, request), (reader, None)})
+        unsaid = self._unsent and not self._unsent.isdisjoint({(reader, request), (reader, None)})
         if unsaid or self.peers.get(reader.identity) is not reader:
             return
         try:
             sent = self._server.send(reader.identity, message)
         except CardError as error:
             logs.event(logs.WARNING, "message too large", client=reader.key, error=error)
-            self._unsaid.add((reader, request))
+            self._unsent.add((reader, request))
             self.core.readers.unsent(reader, message, error)
             return
         if not sent:
-            self._unsaid.add((reader, None))
+            self._unsent.add((reader, None))
             lost = PeerLostError("its line is broken, or has been full for long")
             self.core.readers.unsent(reader, message, lost)
 
@@ -160,11 +153,6 @@ class PrefillDriver:
         """Say what was sent in this round, to each reader in one message."""
         self._flush()
         self._carry_out()
-
-    def note(self, event: LeaseEvent, count: int = 1) -> None:
-        """Something came that is no step of the protocol."""
-        self.events.append(event)
-        self._counters.add("messages", count, kind=event.kind)
 
     def close(self) -> None:
         """Forget everybody; comparisons end."""
@@ -175,7 +163,7 @@ class PrefillDriver:
     def _carry_out(self) -> None:
         """Do what the core wants done, and what comes of that, until nothing more does."""
         while outputs := self.core.take():
-            self._unsaid.clear()
+            self._unsent.clear()
             for output in outputs:
                 self._acts[type(output)](output)
 
@@ -194,17 +182,34 @@ class PrefillDriver:
             return error
         return None
 
+    def _pieces(self, reader: Reader) -> LentPieces:
+        """Those of a reader, with the images of all reads that are packed for it, as its own links have them."""
+        pool, stage, decode_worker = self._endpoint.pool, self._endpoint.stage, reader.claimant.worker
+        images = AskedImages(reader.plan, pool, stage, decode_worker, push=False)
+        say, failed = partial(self.send, reader), partial(self._pack_failed, reader)
+        return LentPieces(stage, images, reader.key, packed=True, say=say, failed=failed)
+
+    def _pack_failed(self, reader: Reader, request: str, cause: Exception) -> None:
+        """What cannot be packed fails its request; its piece is given back by who asked for it."""
+        error = cause if isinstance(cause, KvplanError) else TransferError(cause_text(cause))
+        logs.event(logs.WARNING, "pack failed", request=request, client=reader.key, error=error)
+        self.send(reader, wire.Failed(request, error.code, str(error)))
+
+    def _compare(self, asked: effects.Compare) -> None:
+        reader, done = asked.reader, asked.done
+        task = partial(compare, reader.plan, reader.claimant.worker, self._endpoint.pool, done, asked.named)
+        self._comparisons.start((reader, done.request), task)
+
     def _write_failed(self, failed: effects.WriteFailed) -> None:
         key, error = failed.key, failed.error
         logs.event(logs.WARNING, "push failed", request=key.request, client=key.reader.key, error=error)
         if failed.ends:
             self._counters.add("failures", reason=error.code)
 
-    def _pass(self, passed: effects.Pass) -> None:
-        """A reader asks for a buffer of the stage here, returns one, or lends one of its own."""
-        reader, message = passed.reader, passed.message
+    def _buffer(self, buffer: effects.Buffer) -> None:
+        reader, message = buffer.key, buffer.message
         try:
-            kind = self._buffer(reader, message)
+            kind = self._buffered(reader, message)
         except KvplanError as error:
             kind = MessageKind.UNEXPECTED
             self.core.readers.refuse(reader, message.request, error)
@@ -213,7 +218,7 @@ class PrefillDriver:
             return
         self._counters.add("messages", kind=kind)
 
-    def _buffer(self, reader: Reader, message: wire.Buffers) -> MessageKind:
+    def _buffered(self, reader: Reader, message: wire.Buffers) -> MessageKind:
         if isinstance(message, wire.AskBuffer):
             self.packs.want(reader, message)
             return MessageKind.BUFFER_ASKED
@@ -229,10 +234,11 @@ class PrefillDriver:
 
     def _end(self, ended: effects.RequestEnded) -> None:
         self.watched.end(ended.request)
-        self.packs.end(ended.request)
+        for reader in list(self.packs.all):
+            self.packs.leave(reader, ended.request)
 
     def _drop(self, drop: effects.Drop) -> None:
         logs.event(logs.INFO, "peer dropped", client=drop.reader.key, reason=drop.why)
-        self.packs.drop(drop.reader)
+        self.packs.leave(drop.reader)
         self.peers.remove(drop.reader)
         self._server.forget(drop.reader.identity)

@@ -23,7 +23,7 @@ from kvplan.runtime.plans.catalog import PlanSource
 from kvplan.runtime.prefill.driver import PrefillDriver
 from kvplan.runtime.prefill.events import Completed, ask_events
 from kvplan.runtime.protocol.effects import WriteKey
-from kvplan.runtime.protocol.leases import LeaseEvent, Released
+from kvplan.runtime.protocol.leases import Released
 from kvplan.runtime.protocol.prefill import PrefillCore
 from kvplan.runtime.protocol.readers import Session
 from kvplan.runtime.protocol.source import SourceRequest
@@ -111,9 +111,9 @@ class PrefillHalf(Half):
                 self.driver.hear(identity, message, now)
             # Answers go before all else is looked after: who asked waits for nothing but them.
             self.say()
-        completed, expire = self._completed(), self._may_expire(now)
+        completed, heard = self._completed(), self._heard_until(now)
         if not self.endpoint.asleep:
-            self._round(now, completed, expire)
+            self._round(now, completed, heard)
         if self.overdue():
             for request in list(self.core.state.sources):
                 self.give_up(request)
@@ -127,7 +127,8 @@ class PrefillHalf(Half):
         """Less while anybody claims what is held."""
         if self._server.pending():
             return [], 0.0
-        busy = not self.endpoint.asleep and self.driver.busy
+        driver = self.driver
+        busy = not self.endpoint.asleep and (self.core.busy or driver.watched.pending() or len(driver.packs))
         seconds = BUSY if busy else QUIET
         return self._server.filenos(), MOVING if self.moving() else seconds
 
@@ -182,19 +183,18 @@ class PrefillHalf(Half):
         self.endpoint.check_not_closed(self.name)
         return completed
 
-    def _may_expire(self, now: float) -> bool:
-        """Whether leases may end: not while unread messages may renew them, for one lease at most."""
+    def _heard_until(self, now: float) -> float:
+        """Until when all is heard that may renew a lease. What is unread holds that up for one lease at most."""
         if not self._server.pending():
             self._all_heard = now
-            return True
-        return now - self._all_heard > self._lease
+        return max(self._all_heard, now - self._lease)
 
-    def _round(self, now: float, completed: Completed, expire: bool) -> None:
+    def _round(self, now: float, completed: Completed, heard: float) -> None:
         """One round after all messages were heard."""
         if stray := self.endpoint.progress(self.name):
-            self.driver.note(LeaseEvent(MessageKind.STRAY, text=f"{stray} messages came through the transport"), stray)
+            self._counters.add("messages", stray, kind=MessageKind.STRAY)
         self._context.begin()
-        self.driver.step(now, completed, expire)
+        self.driver.step(now, completed, heard)
 
     def _free(self, released: Released) -> None:
         """The blocks of a request are free."""

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 import msgspec
 
+from kvplan.plan.errors import KvplanError
 from kvplan.plan.request import RequestRules
 from kvplan.plan.types import Plan
-from kvplan.runtime.control.card import Hello, WorkerCard, geometry
-from kvplan.runtime.control.handshake_server import contacts
+from kvplan.runtime.control.card import Hello, Refusal, WorkerCard, geometry
+from kvplan.runtime.control.handshake_server import PrefillFace, answer_hello, contacts, served_plan
+from kvplan.runtime.control.identity import Identity
 from kvplan.runtime.endpoint import Endpoint
+from kvplan.runtime.errors import HandshakeError, LeaseError
 from kvplan.runtime.inspection import PeerStageState
 from kvplan.runtime.memory import geometry as shape
 from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.ops import logs
+from kvplan.runtime.plans.catalog import PlanSource
 from kvplan.runtime.protocol.effects import WriteKey
 from kvplan.runtime.protocol.pins import Claimant
+from kvplan.runtime.protocol.reader_table import ReaderTable
 from kvplan.runtime.protocol.readers import Reader, WriteTarget
+from kvplan.runtime.staging.asked import asked_reads, lending
 from kvplan.runtime.staging.lent import PeerStage
-from kvplan.runtime.transfer.demand import DemandRules
-from kvplan.runtime.transfer.meter import Meter
+from kvplan.runtime.transfer.demand import DemandRules, Meter
 from kvplan.runtime.transfer.mover import MoveEnds
 from kvplan.runtime.transfer.prepare import PreparedLinks
 from kvplan.runtime.transport.base import reach
@@ -45,18 +50,26 @@ class PushLinks:
 
 
 class ReaderPeers:
-    """All readers by ZeroMQ identity. `send` tells one of them something, which `flush` says before the round ends.
+    """All readers by ZeroMQ identity, who are greeted as `identity`, by what `plans` returns now.
 
-    The endpoint has the transport forget those that are removed.
+    `send` tells one of them something, which `flush` says before the round ends. `carry_out` does what the core's
+    `readers` want done when one is met. The endpoint has the transport forget those that are removed.
     """
 
-    def __init__(self, endpoint: Endpoint, send: Send, flush: Callable[[], None]) -> None:
-        self._endpoint, self._send, self._flush = endpoint, send, flush
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        identity: Identity,
+        plans: Callable[[], PlanSource],
+        readers: ReaderTable,
+        send: Send,
+        flush: Callable[[], None],
+        carry_out: Callable[[], None],
+    ) -> None:
+        self._endpoint, self._identity, self._plans = endpoint, identity, plans
+        self._readers, self._send, self._flush, self._carry_out = readers, send, flush, carry_out
         self._all: dict[bytes, Reader] = {}
         self._links: dict[Reader, PushLinks] = {}
-
-    def __iter__(self) -> Iterator[Reader]:
-        return iter(list(self._all.values()))
 
     def __len__(self) -> int:
         return len(self._all)
@@ -77,11 +90,59 @@ class ReaderPeers:
         """What the stages of all readers lend that are written to."""
         return tuple(links.stage.inspected(links.peer) for links in self._links.values())
 
-    def full(self) -> bool:
-        """Whether no more connections are taken."""
-        return len(self._all) >= MOST
+    def greet(self, identity: bytes, hello: Hello) -> msgspec.Struct:
+        """The card that a decode worker asked for, or why there is none. Raises nothing."""
+        name = f"prefill worker {self._endpoint.worker}"
+        if self._endpoint.asleep:
+            return Refusal(HandshakeError.code, f"{name} is suspended", True, hello.nonce)
+        if len(self._all) >= MOST:
+            text = f"{name} has {len(self._all)} connections, the most that it takes"
+            return Refusal(LeaseError.code, text, True, hello.nonce)
+        face = self._face()
+        answer = answer_hello(hello, face)
+        if isinstance(answer, WorkerCard):
+            answer = self._meet(identity, hello, face, answer)
+        if isinstance(answer, Refusal):
+            logs.event(logs.INFO, "peer refused", engine=hello.name, run=hello.run, error=answer.message)
+        return answer
 
-    def add(self, identity: bytes, hello: Hello, plan: Plan) -> Reader:
+    def _face(self) -> PrefillFace:
+        endpoint = self._endpoint
+        return PrefillFace(
+            identity=self._identity,
+            side=endpoint.pool.side,
+            worker=endpoint.worker,
+            plans=self._plans(),
+            generation=endpoint.generation,
+            addresses=endpoint.addresses,
+            geometry=endpoint.pool.geometry,
+            metadata=endpoint.metadata,
+            fabrics=endpoint.transport.fabrics,
+        )
+
+    def _meet(self, identity: bytes, hello: Hello, face: PrefillFace, card: WorkerCard) -> WorkerCard | Refusal:
+        self._readers.introduce(identity, hello.name, hello.run)
+        self._carry_out()
+        try:
+            reader = self._add(identity, hello, served_plan(hello, face))
+            self._readers.meet(reader)
+            return card if reader.target is not None else self._serving(reader, card)
+        except KvplanError as error:
+            if (met := self.get(identity)) is not None:
+                self._readers.drop(met, "nothing can be packed for it")
+                self._carry_out()
+            return Refusal(error.code, str(error), False, hello.nonce)
+
+    def _serving(self, reader: Reader, card: WorkerCard) -> WorkerCard:
+        """The card for a decode worker, by which it reaches the stage where its plan has this worker pack.
+
+        Raises what opening the stage raises, TransportError, RegisterError.
+        """
+        endpoint = self._endpoint
+        reads = asked_reads(reader.plan, reader.claimant.worker, push=False, prefill_worker=endpoint.worker)
+        return lending(card, endpoint.stage, endpoint.transport, reads)
+
+    def _add(self, identity: bytes, hello: Hello, plan: Plan) -> Reader:
         """Take a connection whose hello was answered with a card. Raises TransportError for one that cannot be met."""
         claimant = Claimant(hello.run, plan.digest, hello.worker)
         contract = expected(plan, self._endpoint.worker)

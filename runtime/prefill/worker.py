@@ -18,9 +18,9 @@ from kvplan.runtime.ops.metrics import Counters
 from kvplan.runtime.ops.tracing import SpanStart
 from kvplan.runtime.plans.catalog import FixedPlans, never_waiting, plans_of
 from kvplan.runtime.prefill.events import ComputeEvent, check_event, checked_note, chunk, interval
-from kvplan.runtime.prefill.half import PrefillHalf, taken
+from kvplan.runtime.prefill.half import PrefillHalf
 from kvplan.runtime.prefill.peers import expected
-from kvplan.runtime.protocol.leases import LeaseEvent, Released
+from kvplan.runtime.protocol.leases import Released
 from kvplan.runtime.staging.buffers import STAGE_BYTES
 from kvplan.runtime.transfer.limits import Limits
 from kvplan.runtime.transport.base import Transport
@@ -186,10 +186,6 @@ class PrefillWorker(OwnedWorker):
     def released(self) -> list[Released]:
         """The requests whose blocks are free now, each once: finished, expired or withdrawn."""
         return self.half.released()
-
-    def events(self) -> list[LeaseEvent]:
-        """What decode workers told, or got wrong, since the last call; at most the last 16,384."""
-        return list(taken(self.half.driver.events))
 
     def _hold(
         self,

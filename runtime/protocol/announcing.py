@@ -34,9 +34,9 @@ class Announcer:
         """Tell those who claim a request how much of it is there, unless their line takes nothing for now."""
         changed, self.changed = self.changed, {}
         for session in self._state.sessions.values():
-            if changed or session.untold:
-                untold, session.untold = {**session.untold, **changed}, {}
-                self._tell_all(session, untold, 0 if session.reader in behind else TOLD)
+            if changed or session.unannounced:
+                unannounced, session.unannounced = {**session.unannounced, **changed}, {}
+                self._tell_all(session, unannounced, 0 if session.reader in behind else TOLD)
 
     def _answer(self, session: Session, request: str, streamed: bool, said: wire.Claim) -> wire.ClaimAnswer:
         """What becomes of a claim. One of a request that was never held is remembered: it may be held yet."""
@@ -84,7 +84,7 @@ class Announcer:
             if room > 0:
                 room -= MESSAGE + self._tell(session, claim, source, room)
             else:
-                session.untold[request] = None
+                session.unannounced[request] = None
 
     def _tell(self, session: Session, claim: ClientClaim, source: SourceRequest, room: int) -> int:
         """Tell what is new of a request. Returns the bytes of the offers."""
@@ -110,7 +110,7 @@ class Announcer:
         said = 0
         for offer in _offers(source, claim.announced or 0):
             if said >= room:
-                session.untold[source.request] = None
+                session.unannounced[source.request] = None
                 break
             claim.announced = offer.number + 1
             self._state.send(session.reader, offer)
@@ -122,17 +122,13 @@ class Announcer:
         # Blocks of a fed request are known when it is whole; one that is read in chunks is looked at chunk by chunk.
         if claim.streamed or not (source.tokens is None or source.whole):
             return None
-        unlike = claim.unlike(source)
-        why = unlike or claim.untiled(source, session.reader.plan, self._state.worker)
-        if not why:
-            return None
-        reason = wire.LossReason.UNLIKE if unlike else wire.LossReason.UNTILED
-        return self._refused(session, wire.Lost(source.request, reason, why))
+        misfit = claim.misfit(source, session.reader.plan, self._state.worker)
+        return None if misfit is None else self._refused(session, wire.Lost(source.request, *misfit))
 
     def _refused(self, session: Session, lost: wire.Lost) -> wire.Lost:
         """A claim is refused: who made it is promised nothing."""
         session.forget(lost.request)
-        self._state.leases.leave(lost.request, session.reader.claimant, self._state.now)
+        self._state.leases.leave(lost.request, session.reader.claimant)
         return lost
 
 

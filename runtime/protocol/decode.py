@@ -36,15 +36,15 @@ WAITS_FOR = {
 class DecodeCore:
     """The protocol of decode worker number `worker` of `side`, whose pools have these `blocks` by group.
 
-    At most `most` requests are in progress. Bytes of a connection that broke may land for `lingers` seconds.
+    At most `most` requests are in progress. Bytes of a connection that broke may land for `linger_s` seconds.
     """
 
-    def __init__(self, side: Side, worker: int, blocks: Mapping[str, int], most: int, lingers: float) -> None:
-        self.loads = LoadTable(side, worker, blocks, most, lingers)
+    def __init__(self, side: Side, worker: int, blocks: Mapping[str, int], most: int, linger_s: float) -> None:
+        self.loads = LoadTable(side, worker, blocks, most, linger_s)
         self.engines: dict[KnownEngine, None] = {}
         self._inbox = DecodeInbox(self.loads)
         # No request ends by time before this.
-        self._alarm = math.inf
+        self._next_timeout = math.inf
 
     def take(self) -> list[Output]:
         """What is to be done because of all that happened, in order, each once."""
@@ -69,7 +69,7 @@ class DecodeCore:
             return
         # A worker that stores nothing waits for nobody.
         self.loads.advance(load)
-        self._alarm = min(self._alarm, load.deadline, load.held_by)
+        self._next_timeout = min(self._next_timeout, load.deadline, load.held_by)
 
     def fail_all(self, reason: Callable[[str], RequestError]) -> None:
         """Fail everything. `reason` makes the error for a request's name."""
@@ -85,7 +85,7 @@ class DecodeCore:
     def unsent(self, peer: PrefillPeer, message: msgspec.Struct, error: KvplanError) -> None:
         """A message that was to be sent was not, and why."""
         if isinstance(message, Leave):
-            self.loads.quarantine.unsaid(peer, message)
+            self.loads.quarantine.leave_unsent(peer, message)
             return
         for name in message.requests if isinstance(message, Claim) else (getattr(message, "request", ""),):
             load = self.loads.running.get(name)
@@ -126,8 +126,8 @@ class DecodeCore:
 
     def tick(self, now: float) -> None:
         """What it is time for: deadlines and heartbeats."""
-        if now >= self._alarm:
-            self._ring(now)
+        if now >= self._next_timeout:
+            self._time_out(now)
         for engine in [engine for engine in self.engines if now >= engine.due and engine.heartbeat_due(now)]:
             for peer in engine.peers:
                 self._renew(engine, peer)
@@ -140,21 +140,21 @@ class DecodeCore:
         """Seconds until claims have to be renewed, and at most `most`."""
         return min([most, *(engine.until_heartbeat(now) for engine in self.engines)])
 
-    def _ring(self, now: float) -> None:
+    def _time_out(self, now: float) -> None:
         """End the requests whose time is over. A deadline may be reached, and must not be passed."""
         for load in list(self.loads.running.values()):
             if now > load.deadline:
                 self.loads.fail(load, _late(load))
             self._check_held(load, now)
         times = (time for load in self.loads.running.values() for time in (load.deadline, load.held_by))
-        self._alarm = min((time for time in times if time >= now), default=math.inf)
+        self._next_timeout = min((time for time in times if time >= now), default=math.inf)
 
     def _check_held(self, load: Load, now: float) -> None:
         """A request that prefill has to hold by now, and does not, fails."""
         if now < load.held_by:
             return
-        if unheld := [part.worker for part in load.parts if part.phase is Phase.CLAIMING and part.unheld]:
-            self.loads.fail(load, _not_held(load, unheld))
+        if not_held := [part.worker for part in load.parts if part.phase is Phase.CLAIMING and part.not_held]:
+            self.loads.fail(load, _not_held(load, not_held))
 
     def _renew(self, engine: KnownEngine, peer: PrefillPeer) -> None:
         """Claim all that is still needed, in as many messages as that takes; nothing while earlier claims wait."""
@@ -172,7 +172,7 @@ def _late(load: Load) -> DeadlineError:
 
 
 def _state(part: LoadPart) -> str:
-    if part.unheld and part.phase is Phase.CLAIMING:
+    if part.not_held and part.phase is Phase.CLAIMING:
         return "does not hold it"
     copied = part.phase > Phase.MOVING and not part.placed
     return WAITS_FOR[part.phase] + (", and its bytes are still being copied from the stage" if copied else "")

@@ -93,7 +93,7 @@ class DecodeInbox:
         """A prefill worker waits for the request. One that holds it now, and did not before, is told its blocks."""
         if part.phase is not Phase.CLAIMING:
             return
-        came, part.unheld = part.unheld and held, not held
+        came, part.not_held = part.not_held and held, not held
         if came:
             self._loads.or_fail(part, self._loads.claim, load, part)
 
@@ -114,13 +114,13 @@ class DecodeInbox:
             return MessageKind.UNEXPECTED
         part.begun, part.placed = True, False
         part.pieces.add(asked.number)
-        self._loads.out.append(effects.Buffer(load, part, asked))
+        self._loads.out.append(effects.Buffer(part, asked))
         return MessageKind.BUFFER_ASKED
 
     def _return_buffer(self, load: Load, part: LoadPart, returned: wire.ReturnBuffer) -> MessageKind:
         if returned.number not in part.pieces:
             return MessageKind.DUPLICATE
-        self._loads.out.append(effects.Buffer(load, part, returned))
+        self._loads.out.append(effects.Buffer(part, returned))
         return MessageKind.BUFFER_RETURNED
 
     def _written(self, load: Load, part: LoadPart, written: wire.Written) -> MessageKind:

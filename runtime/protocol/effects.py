@@ -12,9 +12,9 @@ from kvplan.plan.block_tables import Tables
 from kvplan.plan.errors import KvplanError
 from kvplan.plan.layers import Layers
 from kvplan.plan.types import Runs
-from kvplan.runtime.control.messages import AskBuffer, Done, Lent, ReturnBuffer
+from kvplan.runtime.control.messages import Buffers, Done
 from kvplan.runtime.ops.metrics import MessageKind
-from kvplan.runtime.protocol.leases import LeaseEvent, Released
+from kvplan.runtime.protocol.leases import Released
 from kvplan.runtime.protocol.loads import KnownEngine, Load, LoadPart
 from kvplan.runtime.protocol.readers import Reader
 
@@ -62,6 +62,16 @@ class Stop(Output, frozen=True, eq=False):
     dead: bool = False
 
 
+class Buffer(Output, frozen=True, eq=False):
+    """A peer asks for a buffer of the stage here, returns one, or lends one of its own.
+
+    The `key` is the LoadPart of which a writer moves a piece, or the Reader that reads or lends.
+    """
+
+    key: Any
+    message: Buffers
+
+
 @dataclass(slots=True, eq=False)
 class Outputs:
     """What a core's state has collected: what is to be done, and what messages were taken for."""
@@ -97,14 +107,6 @@ class AskWrite(Output, frozen=True, eq=False):
 
     load: Load
     part: LoadPart
-
-
-class Buffer(Output, frozen=True, eq=False):
-    """A writer asks for a buffer of the stage here, or returns one."""
-
-    load: Load
-    part: LoadPart
-    message: AskBuffer | ReturnBuffer
 
 
 class Sum(Output, frozen=True, eq=False):
@@ -144,25 +146,12 @@ class Reply(Output, frozen=True, eq=False):
     message: msgspec.Struct
 
 
-class Note(Output, frozen=True, eq=False):
-    """What a message was, for the caller."""
-
-    event: LeaseEvent
-
-
 class WriteFailed(Output, frozen=True, eq=False):
     """Something of a write cannot be written. It fails with that if it `ends` now."""
 
     key: WriteKey
     error: KvplanError
     ends: bool
-
-
-class Pass(Output, frozen=True, eq=False):
-    """A message of the little protocol by which buffers are asked for, lent and returned."""
-
-    reader: Reader
-    message: AskBuffer | ReturnBuffer | Lent
 
 
 class GivenUp(Output, frozen=True, eq=False):

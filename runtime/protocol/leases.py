@@ -33,32 +33,6 @@ class Released:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseEvent:
-    """What a message meant. Of leases: counted, left, duplicate, unexpected, stale, late or unknown."""
-
-    kind: MessageKind
-    request: str | None = None
-    worker: int | None = None
-    text: str = ""
-
-
-class LeaseTime:
-    """Seconds of a clock that may jump. A step back by less than a lease is waited out, a longer one is followed."""
-
-    def __init__(self, lease: float) -> None:
-        self.now, self._shift, self._lease = -math.inf, 0.0, lease
-
-    def pass_to(self, now: float) -> float:
-        """The time at which the clock says `now`: never less than before. Raises HandleError if that is no time."""
-        if not math.isfinite(now):
-            raise HandleError(f"the clock says {now}: give a time in seconds")
-        if now + self._shift < self.now - self._lease:
-            self._shift = self.now - now
-        self.now = max(self.now, now + self._shift)
-        return self.now
-
-
 class PastPins:
     """The pins that were released, the last 65,536 by request.
 
@@ -103,10 +77,10 @@ class PastPins:
 
 
 class Leases:
-    """The pins of a prefill worker. Times are seconds of one clock, which may jump. `past` are pins that were released.
+    """The pins of a prefill worker. Times are seconds of one clock. `past` are pins that were released.
 
-    Time ends a lease in `expire` alone: the caller knows that no renewal waits to be read. A jump forward ends
-    leases early, and then `done` answers False.
+    Time ends a lease in `expire` alone: the caller knows that no renewal waits to be read. A clock that jumps forward
+    ends leases early, and `done` says so.
     """
 
     def __init__(self, seconds: float, most: int = 4096, first: int = 0) -> None:
@@ -117,31 +91,28 @@ class Leases:
         if not 0 < seconds < math.inf or most < 1:
             raise LimitedError(f"a lease of {seconds} s for {most} requests: give a time above 0 and a number from 1")
         self._seconds, self._most, self._next = seconds, most, first
-        self._time, self.past = LeaseTime(seconds), PastPins()
-        self._pins: dict[str, Pin] = {}
-        self._alarms: list[tuple[float, str]] = []
+        self.past, self._pins = PastPins(), dict[str, Pin]()
+        # When to look at which pin again, a heap. A time that its pin does not name is outdated.
+        self._timers: list[tuple[float, str]] = []
 
     def pin(self, request: str, now: float) -> int:
         """Keep a request's blocks for a lease at least. Returns the pin's number, which no other pin has.
 
         Raises HandleError where it is pinned, or was and that is not `reported` yet; LimitedError above `most`.
         """
-        self._time.pass_to(now)
         self._check_free(request)
-        pin = self._pins[request] = Pin(request, self._number(), self._time.now + self._seconds)
+        pin = self._pins[request] = Pin(request, self._number(), now + self._seconds)
         self.past.forget(request)
-        self._settle(pin)
+        self._update(pin)
         return pin.number
 
-    def pass_by(self, request: str, now: float) -> None:
+    def pass_by(self, request: str) -> None:
         """Release a request at once, finished, that nobody will ever read. Raises as `pin` does."""
-        self._time.pass_to(now)
         self._check_free(request)
         self.past.add(request, PastPin(self._number(), LossReason.FINISHED, frozenset()))
 
     def claim(self, request: str, claimant: Claimant, contract: frozenset[int], now: float) -> Claimed | Lost:
         """Promise a claimant the blocks for a lease from now, or say why not."""
-        self._time.pass_to(now)
         if claimant.worker not in contract:
             return Lost(request, LossReason.UNEXPECTED, _stranger(claimant, contract))
         pin = self._pins.get(request)
@@ -149,41 +120,38 @@ class Leases:
             return _lost(request, self._known(request))
         if pin.phase is PinPhase.WITHDRAWN:
             return Lost(request, LossReason.WITHDRAWN, f"the prefill engine has given up request {request}")
-        if crowd := pin.crowd(claimant, self._time.now):
-            text = f"claimed by {', '.join(crowd)}: request {request} is read by {PAIRS} pairs of run and plan already"
+        if runs := pin.runs_in_the_way(claimant, now):
+            text = f"claimed by {', '.join(runs)}: request {request} is read by {PAIRS} pairs of run and plan already"
             return Lost(request, LossReason.CROWDED, text)
-        pin.until = pin.claims[claimant] = self._time.now + self._seconds
+        pin.until = pin.claims[claimant] = now + self._seconds
         return Claimed(request, pin.number)
 
-    def done(
-        self, request: str, number: int, claimant: Claimant, contract: frozenset[int], now: float
-    ) -> tuple[bool, LeaseEvent]:
-        """A claimant reads no more. Returns whether the pin has lasted; otherwise its reads may be of other bytes."""
-        self._time.pass_to(now)
+    def done(self, request: str, number: int, claimant: Claimant, contract: frozenset[int]) -> tuple[MessageKind, str]:
+        """A claimant reads no more: what that counts as, and why the pin has not lasted, empty if it has.
+
+        If it has not, the claimant may have read other bytes.
+        """
         refused = _refused(request, self._known(request), number, claimant, contract)
         if refused is not None:
-            return False, LeaseEvent(refused[0], request, claimant.worker, refused[1])
+            return refused
         pin = self._pins[request]
         kind = pin.count_done(claimant, contract)
-        self._settle(pin)
-        return True, LeaseEvent(kind, request, claimant.worker)
+        self._update(pin)
+        return kind, ""
 
-    def leave(self, request: str, claimant: Claimant, now: float) -> LeaseEvent:
-        """A claimant gives the request up, and reads no more."""
-        self._time.pass_to(now)
+    def leave(self, request: str, claimant: Claimant) -> MessageKind:
+        """A claimant gives the request up, and reads no more. What that counts as: left, stale, late or unknown."""
         pin = self._pins.get(request)
         if pin is None or pin.over:
-            kind = MessageKind.LATE if pin or request in self.past else MessageKind.UNKNOWN
-            return LeaseEvent(kind, request, claimant.worker, _lost(request, self._known(request)).text)
+            return MessageKind.LATE if pin or request in self.past else MessageKind.UNKNOWN
         if claimant not in pin.claims:
-            return LeaseEvent(MessageKind.STALE, request, claimant.worker, _unclaimed(request, claimant))
+            return MessageKind.STALE
         pin.claims[claimant] = UNPROMISED
-        self._settle(pin)
-        return LeaseEvent(MessageKind.LEFT, request, claimant.worker)
+        self._update(pin)
+        return MessageKind.LEFT
 
-    def forget(self, run: str, now: float) -> None:
+    def forget(self, run: str) -> None:
         """A decode engine's run is over: what it said counts no more. What it was promised is kept."""
-        self._time.pass_to(now)
         for pin in self._pins.values():
             pin.forget(run)
 
@@ -200,35 +168,33 @@ class Leases:
         if pin is None or not pin.writers:
             raise HandleError(f"request {request} is not being written: end once what was begun once")
         pin.writers -= 1
-        self._settle(pin)
+        self._update(pin)
 
     def lasts(self, request: str, number: int) -> bool:
         """Whether this pin of a request is not over, as far as time was let pass."""
         pin = self._pins.get(request)
         return pin is not None and pin.number == number and not pin.over
 
-    def withdraw(self, request: str, now: float) -> None:
+    def withdraw(self, request: str) -> None:
         """Take no claims any more, and release once no claimant is promised anything. Once it is over, do nothing.
 
         Raises HandleError where the request was never pinned.
         """
-        self._time.pass_to(now)
         pin = self._pins.get(request)
         if pin is None and request not in self.past:
             raise HandleError(f"request {request} cannot be withdrawn: {_lost(request, None).text}")
         if pin is not None and pin.phase is PinPhase.KEPT:
             pin.on(PinEvent.WITHDRAWN)
-            self._settle(pin)
+            self._update(pin)
 
     def expire(self, now: float) -> None:
-        """End the leases that are over by now. Raises HandleError where `now` is no time."""
-        time = self._time.pass_to(now)
-        while self._alarms and self._alarms[0][0] <= time:
-            alarm, request = heapq.heappop(self._alarms)
+        """End the leases that are over by now."""
+        while self._timers and self._timers[0][0] <= now:
+            time, request = heapq.heappop(self._timers)
             pin = self._pins.get(request)
-            if pin is not None and pin.alarm == alarm:
-                pin.alarm = math.inf
-                self._settle(pin, time)
+            if pin is not None and pin.timer == time:
+                pin.timer = math.inf
+                self._update(pin, now)
 
     def holds(self) -> tuple[HoldState, ...]:
         """All pins, as they are now."""
@@ -253,25 +219,25 @@ class Leases:
                 f"{self._most} requests are held or not yet taken from released(), the most there may be"
             )
 
-    def _settle(self, pin: Pin, time: float = UNPROMISED) -> None:
-        """Lapse a pin whose promises end at `time`, or that nobody is promised; release it if nothing here writes from
-        it; else set its alarm."""
+    def _update(self, pin: Pin, time: float = UNPROMISED) -> None:
+        """Lapse a pin whose promises end by `time`, or that nobody is promised; release it if nothing here writes from
+        it; else set its timer."""
         due = pin.due()
         if not pin.over and due <= time:
             pin.lapse()
         if pin.phase is PinPhase.OVER and not pin.writers:
             self._release(pin)
-        if not pin.over and due < pin.alarm:
-            pin.alarm = due
-            heapq.heappush(self._alarms, (due, pin.request))
+        if not pin.over and due < pin.timer:
+            pin.timer = due
+            heapq.heappush(self._timers, (due, pin.request))
 
     def _release(self, pin: Pin) -> None:
         pin.on(PinEvent.FREED)
         del self._pins[pin.request]
         self.past.add(pin.request, PastPin(pin.number, pin.reason, frozenset(pin.finished)))
-        if len(self._alarms) > 1024 + 4 * len(self._pins):
-            self._alarms = [(pin.alarm, name) for name, pin in self._pins.items() if pin.alarm < math.inf]
-            heapq.heapify(self._alarms)
+        if len(self._timers) > 1024 + 4 * len(self._pins):
+            self._timers = [(pin.timer, name) for name, pin in self._pins.items() if pin.timer < math.inf]
+            heapq.heapify(self._timers)
 
 
 def _refused(

@@ -24,11 +24,11 @@ from kvplan.runtime.transfer.demand import Demand
 class LoadTable(Outputs):
     """All requests of one decode worker by name. `out` is what is to be done because of them."""
 
-    def __init__(self, side: Side, worker: int, blocks: Mapping[str, int], most: int, lingers: float) -> None:
+    def __init__(self, side: Side, worker: int, blocks: Mapping[str, int], most: int, linger_s: float) -> None:
         super().__init__()
         self.running: dict[str, Load] = {}
         self.ledger = BlockLedger(side, blocks)
-        self.quarantine = Quarantine(self.ledger, lingers)
+        self.quarantine = Quarantine(self.ledger, linger_s)
         self._worker, self._blocks, self._most = worker, blocks, most
         self._attempts = 0
 

@@ -14,11 +14,9 @@ from kvplan.plan.request import Request, RequestRules
 from kvplan.plan.types import Ints, Plan, Runs
 from kvplan.runtime.control.messages import CLAIMS_PER_LEASE
 from kvplan.runtime.errors import CancelledTransferError, DeadlineError
-from kvplan.runtime.machine import TextEnum
-from kvplan.runtime.protocol.facts import Facts
+from kvplan.runtime.machine import Facts, TextEnum
 from kvplan.runtime.protocol.phases import TRANSFER, Event, Phase
-from kvplan.runtime.transfer.demand import NOTHING, Demand, DemandRules
-from kvplan.runtime.transfer.meter import Meter
+from kvplan.runtime.transfer.demand import NOTHING, Demand, DemandRules, Meter
 
 if TYPE_CHECKING:
     from kvplan.runtime.checksum.checksum import Sample
@@ -122,15 +120,15 @@ class LoadPart:
     """The part of one prefill worker in the load of `request`: its phase, and what may still be written.
 
     `expects` computes how many bytes come from it, as the plan has them. `pin` is the number that the worker gave, and
-    `heartbeat` that of the claim that named its blocks: answers to earlier ones are not to this load. `unheld` says
+    `heartbeat` that of the claim that named its blocks: answers to earlier ones are not to this load. `not_held` says
     that the worker answered that it does not hold the request yet. `cover` and `offers` are the chunks that have come
     and their number, `written` the bytes that the worker says it wrote. `writes` says that it was asked to write and
     has not stopped. `begun` says that something was handed over to be moved, and `placed` that all of that is in its
     place. `pieces` are the buffers that the writer asked for and has not filled, by number. `summing` says that its
     checksums were asked for. `note` is what the worker attached.
 
-    After a failure: `unsaid` says that the worker is still to be told so, and `settled` that what was handed over can
-    be written no more. `lingers` are the seconds for which what was sent may still land, None while more may be sent.
+    After a failure: `leave_unsent` says that its Leave is still to be sent, and `settled` that what was handed over can
+    be written no more. `linger_s` are the seconds for which what was sent may still land, None while more may be sent.
     """
 
     request: str
@@ -139,7 +137,7 @@ class LoadPart:
     phase: Phase = Phase.CLAIMING
     pin: int | None = None
     heartbeat: int = 0
-    unheld: bool = False
+    not_held: bool = False
     cover: ChunkCover | None = None
     offers: int = 0
     written: int = 0
@@ -149,9 +147,9 @@ class LoadPart:
     pieces: set[int] = field(default_factory=set)
     summing: bool = False
     note: bytes = b""
-    unsaid: bool = False
+    leave_unsent: bool = False
     settled: bool = False
-    lingers: float | None = None
+    linger_s: float | None = None
     meter: Meter = field(default_factory=Meter)
     _expected: int | None = field(init=False, default=None)
 
@@ -162,8 +160,8 @@ class LoadPart:
     def stopped(self) -> None:
         """The worker does not write any more, by its own word or because it is lost."""
         self.on(Event.STOPPED)
-        self.writes = self.unsaid = False
-        self.lingers = None
+        self.writes = self.leave_unsent = False
+        self.linger_s = None
 
     def wrote(self, size: int) -> None:
         """The worker says that it has written all, of so many bytes."""

@@ -71,9 +71,9 @@ class Claimant:
 class Pin:
     """A request whose blocks are kept.
 
-    `claims` say until when a claimant was promised the blocks: UNPROMISED once it is done or has left. `floor` is what
-    was promised to runs that are forgotten, `reason` why the pin is over, `alarm` when to look at it next. `writers`
-    are this side's own writes that read the blocks.
+    `claims` say until when a claimant was promised the blocks: UNPROMISED once it is done or has left. Runs that are
+    forgotten were promised them until `promised`. `reason` is why the pin is over, `timer` when to look at it next.
+    `writers` are this side's own writes that read the blocks.
     """
 
     request: str
@@ -81,8 +81,8 @@ class Pin:
     until: float
     phase: PinPhase = PinPhase.KEPT
     reason: LossReason = LossReason.EXPIRED
-    floor: float = UNPROMISED
-    alarm: float = math.inf
+    promised: float = UNPROMISED
+    timer: float = math.inf
     writers: int = 0
     claims: dict[Claimant, float] = field(default_factory=dict)
     done: set[Claimant] = field(default_factory=set)
@@ -99,7 +99,7 @@ class Pin:
         """When it lapses, unless it is claimed again."""
         if not self.finished and self.phase is PinPhase.KEPT:
             return self.until
-        return max(self.floor, max(self.claims.values(), default=UNPROMISED))
+        return max(self.promised, max(self.claims.values(), default=UNPROMISED))
 
     def lapse(self) -> None:
         """Nobody is promised anything any more."""
@@ -118,11 +118,11 @@ class Pin:
 
     def forget(self, run: str) -> None:
         for claimant in [claimant for claimant in self.claims if claimant.run == run]:
-            self.floor = max(self.floor, self.claims.pop(claimant))
+            self.promised = max(self.promised, self.claims.pop(claimant))
             self.done.discard(claimant)
         self.finished = {pair for pair in self.finished if pair[0] != run}
 
-    def crowd(self, claimant: Claimant, now: float) -> list[str]:
+    def runs_in_the_way(self, claimant: Claimant, now: float) -> list[str]:
         """The runs that leave no room for one more pair of run and plan; pairs whose leases are over make room."""
         if len({other.pair for other in self.claims} | {claimant.pair}) <= PAIRS:
             return []

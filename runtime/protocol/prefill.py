@@ -14,10 +14,9 @@ from kvplan.plan.errors import KvplanError
 from kvplan.plan.types import Interval
 from kvplan.runtime.errors import HandleError, HandshakeError, LeaseError
 from kvplan.runtime.protocol.announcing import Announcer
-from kvplan.runtime.protocol.comparing import Comparisons
 from kvplan.runtime.protocol.effects import Free, Output
 from kvplan.runtime.protocol.leases import Leases
-from kvplan.runtime.protocol.prefill_inbox import PrefillInbox
+from kvplan.runtime.protocol.prefill_inbox import Comparisons, PrefillInbox
 from kvplan.runtime.protocol.prefill_state import PrefillState
 from kvplan.runtime.protocol.reader_table import ReaderTable
 from kvplan.runtime.protocol.readers import Reader
@@ -44,7 +43,7 @@ class PrefillCore:
     @property
     def busy(self) -> bool:
         """Whether anything is in progress: a claim, a write or a comparison."""
-        claimed = any(session.claims or session.untold for session in self.state.sessions.values())
+        claimed = any(session.claims or session.unannounced for session in self.state.sessions.values())
         return claimed or any(True for _ in self.writes) or len(self.comparisons) > 0
 
     def held(self) -> int:
@@ -90,7 +89,7 @@ class PrefillCore:
 
     def pass_by(self, request: str) -> None:
         """Release a request that nobody will ever read. Raises as `hold`."""
-        self.state.leases.pass_by(request, self.state.now)
+        self.state.leases.pass_by(request)
 
     def offer(self, request: str, chunk: Chunk, note: bytes = b"") -> None:
         """A chunk of an opened request is there, or will be once it is computed. The last one may have a note.
@@ -103,7 +102,7 @@ class PrefillCore:
 
     def withdraw(self, request: str, error: KvplanError) -> None:
         """Give a request up, and tell its readers why. Raises HandleError where it was never held."""
-        self.state.leases.withdraw(request, self.state.now)
+        self.state.leases.withdraw(request)
         self.readers.end(request, error)
 
     def taken(self, requests: Iterable[str]) -> None:
@@ -140,9 +139,9 @@ class PrefillCore:
         if source is not None and source.advance(count):
             self.announcer.changed[request] = None
 
-    def expire(self) -> None:
-        """End the leases that are over: no renewal waits to be read. Raises HandleError if now is no time."""
-        self.state.leases.expire(self.state.now)
+    def expire(self, heard: float) -> None:
+        """End the leases that are over by then: every renewal until then is read."""
+        self.state.leases.expire(heard)
 
     def round(self, behind: Set[Reader], borrowers: Set[Reader], *, lends: bool) -> None:
         """Move everything on. The lines of the readers that are `behind` take nothing for now.

@@ -1,20 +1,21 @@
-"""Prefill inbox: what becomes of the messages of decode workers."""
+"""Prefill inbox: what becomes of the messages of decode workers.
+
+A Done is confirmed at once, or when the checksums that came with it are compared.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from kvplan.plan.errors import KvplanError
+from kvplan.plan.errors import BadRequestError, KvplanError
 from kvplan.runtime.control import messages as wire
 from kvplan.runtime.control.card import Refusal
 from kvplan.runtime.errors import LeaseError, StalePeerError
 from kvplan.runtime.ops.metrics import MessageKind
 from kvplan.runtime.protocol.announcing import Announcer
-from kvplan.runtime.protocol.comparing import Comparisons
-from kvplan.runtime.protocol.effects import GivenUp, Note, Pass, Reply
-from kvplan.runtime.protocol.leases import LeaseEvent
-from kvplan.runtime.protocol.prefill_state import PrefillState
+from kvplan.runtime.protocol.effects import Buffer, Compare, GivenUp, Reply
+from kvplan.runtime.protocol.prefill_state import NEVER, PrefillState
 from kvplan.runtime.protocol.reader_table import ReaderTable
 from kvplan.runtime.protocol.readers import Reader, Session
 from kvplan.runtime.protocol.source import SourceRequest
@@ -22,6 +23,67 @@ from kvplan.runtime.protocol.writes import RequestWrites
 
 # What numbers of a message may raise that no check foresaw.
 UNFORESEEN = (ArithmeticError, LookupError, TypeError, ValueError)
+
+
+class Comparisons:
+    """The requests whose checksums wait to be compared, `most` at once."""
+
+    def __init__(self, state: PrefillState, most: int) -> None:
+        self._state, self._most, self._renewed = state, most, NEVER
+        self._all: dict[tuple[Reader, str], wire.Done] = {}
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def done(self, session: Session, done: wire.Done) -> MessageKind:
+        """Confirm a Done at once, or have its checksums compared."""
+        key, source = (session.reader, done.request), self._state.sources.get(done.request)
+        if not done.sums and done.sample is None:
+            return self._judge(session.reader, done, None)
+        if key in self._all or len(self._all) >= self._most:
+            text = "too many checksums are being compared: ask again"
+            return self._judge(session.reader, done, BadRequestError(text))
+        self._all[key] = done
+        self._state.out.append(Compare(session.reader, done, {} if source is None else source.named_tables()))
+        return MessageKind.DONE
+
+    def compared(self, reader: Reader, request: str, error: KvplanError | None) -> None:
+        """Answer the Done whose checksums were compared: `error` is None if they are identical."""
+        if (done := self._all.pop((reader, request), None)) is not None:
+            self._judge(reader, done, error)
+
+    def leave(self, reader: Reader, request: str) -> None:
+        """A reader gives a request up."""
+        self._all.pop((reader, request), None)
+
+    def clear(self) -> None:
+        """Nothing is compared any more."""
+        self._all.clear()
+
+    def renew(self) -> None:
+        """Renew the claims of requests whose checksums wait: who said Done claims nothing any more."""
+        state = self._state
+        if state.now - self._renewed < state.lease / wire.CLAIMS_PER_LEASE:
+            return
+        self._renewed = state.now
+        for reader, request in self._all:
+            if reader in state.sessions:
+                state.leases.claim(request, reader.claimant, reader.contract, state.now)
+
+    def _judge(self, reader: Reader, done: wire.Done, error: KvplanError | None) -> MessageKind:
+        state = self._state
+        if error is not None:
+            state.send(reader, wire.Failed(done.request, error.code, str(error), done.attempt))
+            return MessageKind.UNLIKE
+        source = state.sources.get(done.request)
+        kind, problem = state.leases.done(done.request, done.pin, reader.claimant, reader.contract)
+        if (session := state.sessions.get(reader)) is not None:
+            session.forget(done.request)
+        if source is not None and not problem:
+            state.send(reader, wire.Confirmed(done.request, done.attempt, source.note))
+        else:
+            state.send(reader, wire.Failed(done.request, LeaseError.code, problem, done.attempt))
+        return kind
 
 
 class PrefillInbox:
@@ -62,7 +124,7 @@ class PrefillInbox:
             self._answer_stranger(identity, message.request)
         text = "this connection has not said hello, was silent for three leases, or was replaced"
         self._state.out.append(Reply(identity, Refusal(StalePeerError.code, text, False, b"")))
-        self._state.note(LeaseEvent(MessageKind.STRANGER, getattr(message, "request", None), text=text))
+        self._state.count(MessageKind.STRANGER)
 
     def _answer_stranger(self, identity: bytes, request: str) -> None:
         """For any peer: a request that nobody writes or may want written is not written to it."""
@@ -88,7 +150,7 @@ class PrefillInbox:
             case wire.AskBuffer() if not self._claimed(session, message.request, lambda _: None):
                 return MessageKind.UNEXPECTED
             case _:
-                self._state.out.append(Pass(session.reader, message))
+                self._state.out.append(Buffer(session.reader, message))
                 return None
 
     def _write(self, session: Session, asked: wire.WriteRequest, error: KvplanError | None) -> MessageKind:
@@ -113,7 +175,7 @@ class PrefillInbox:
 
     def _leave(self, session: Session, leave: wire.Leave) -> MessageKind:
         reader, request = session.reader, leave.request
-        event = self._state.leases.leave(request, reader.claimant, self._state.now)
+        kind = self._state.leases.leave(request, reader.claimant)
         session.forget(request)
         self._state.out.append(GivenUp(reader, request))
         self._comparisons.leave(reader, request)
@@ -121,8 +183,7 @@ class PrefillInbox:
             self._readers.drop(other, "it speaks through another connection now")
         # Also who pulls now: it may have been written to by the connection before.
         self._writes.leave(reader, request)
-        self._state.out.append(Note(event))
-        return event.kind
+        return kind
 
 
 def unforeseen(message: Any, error: Exception) -> str:

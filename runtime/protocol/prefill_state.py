@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from kvplan.runtime.control.messages import ClaimAnswer, ClaimAnswers
-from kvplan.runtime.protocol.effects import Note, Outputs, Send
-from kvplan.runtime.protocol.leases import LeaseEvent, Leases
+from kvplan.runtime.protocol.effects import Outputs, Send
+from kvplan.runtime.protocol.leases import Leases
 from kvplan.runtime.protocol.readers import Reader, Session
 from kvplan.runtime.protocol.source import SourceRequest
 
@@ -36,11 +36,6 @@ class PrefillState(Outputs):
         """Say a message to a reader, unless it was dropped."""
         if reader in self.sessions:
             self.out.append(Send(reader, message))
-
-    def note(self, event: LeaseEvent) -> None:
-        """Something came that is no step of the protocol."""
-        self.count(event.kind)
-        self.out.append(Note(event))
 
     def answer(self, session: Session, *answers: ClaimAnswer) -> None:
         """Say what becomes of claims."""

@@ -4,7 +4,7 @@ A block of a failed request is free again when nothing can write it any more, an
 or its connection lost, each prefill worker that was asked to write it has said that it stopped, or is lost, and no
 copy from a stage is being made. That is epoch-based reclamation's rule (K. Fraser, Practical lock-freedom, 2004): what
 others may still reach is retired at once, and used again only after a proof that none of them can reach it. Time is a
-proof of one thing only: nobody says when the last byte of a broken connection has landed. It `lingers`, for as long as
+proof of one thing only: nobody says when the last byte of a broken connection has landed. It `linger_s`, for as long as
 the transport says, while this side polls.
 
 A connection of the transport that broke does not tell that its peer is lost: it may go on to write by others. It is
@@ -87,11 +87,11 @@ def _why(state: int) -> str:
 class Quarantine:
     """Failed requests of one decode worker, until nothing of them can be written any more.
 
-    Bytes of a connection that broke may land for `lingers` seconds.
+    Bytes of a connection that broke may land for `linger_s` seconds.
     """
 
-    def __init__(self, ledger: BlockLedger, lingers: float) -> None:
-        self.ledger, self._lingers = ledger, lingers
+    def __init__(self, ledger: BlockLedger, linger_s: float) -> None:
+        self.ledger, self._linger_s = ledger, linger_s
         # In order; a worker may ask for each of thousands whether it is among them.
         self._loads: dict[Load, None] = {}
         self._swept = self._asked = float("-inf")
@@ -126,11 +126,11 @@ class Quarantine:
                 part.stopped()
         return bool(stopped)
 
-    def unsaid(self, peer: PrefillPeer, message: Leave) -> None:
+    def leave_unsent(self, peer: PrefillPeer, message: Leave) -> None:
         """A worker could not be told that a request was given up."""
         for load, part in self._writers():
             if part.peer is peer and load.request.id == message.request:
-                part.unsaid = True
+                part.leave_unsent = True
 
     def follow(self, engine: KnownEngine) -> None:
         """These workers are spoken to again: what they may still write for others of before is given up once more."""
@@ -138,7 +138,7 @@ class Quarantine:
         for _, part in self._writers():
             new = peers.get((part.peer.worker, part.peer.name))
             if new is not None and new is not part.peer:
-                part.peer, part.unsaid, part.lingers = new, True, None
+                part.peer, part.leave_unsent, part.linger_s = new, True, None
 
     def gone(self, peers: Collection[PrefillPeer]) -> None:
         """These workers cannot write any more: what they wrote, they have written, or it lingers."""
@@ -152,7 +152,7 @@ class Quarantine:
 
     def writers(self) -> frozenset[PrefillPeer]:
         """The workers that may still write and are not known to be lost."""
-        return frozenset(part.peer for _, part in self._writers() if part.lingers is None)
+        return frozenset(part.peer for _, part in self._writers() if part.linger_s is None)
 
     def busy(self) -> set[str]:
         """The peers that something is still in progress from, by the transport's names."""
@@ -165,11 +165,11 @@ class Quarantine:
             self._swept = now
             return []
         self._outlast(now)
-        said = [*self._retold(), *self._asks(now)]
-        for load in self:
-            for part in load.parts:
-                _settle(part)
-        for load in [load for load in self._loads if _left(load)]:
+        said = [*self._unsent_leaves(), *self._reminders(now)]
+        for part in (part for load in self for part in load.parts):
+            if part.phase is Phase.LEAVING and part.settled and not part.writes:
+                part.on(Event.SETTLED)
+        for load in [load for load in self if all(part.phase is Phase.LEFT for part in load.parts)]:
             self.ledger.free(load.written)
             del self._loads[load]
         return said
@@ -180,46 +180,36 @@ class Quarantine:
             self.ledger.free(load.written)
         self._loads = {}
 
-    def _retold(self) -> Iterator[Send]:
+    def _unsent_leaves(self) -> Iterator[Send]:
         """Say again what could not be said."""
         for load, part in self._writers():
-            if part.unsaid:
-                part.unsaid = False
+            if part.leave_unsent:
+                part.leave_unsent = False
                 yield Send(part.peer, Leave(load.request.id, alone=True))
 
-    def _asks(self, now: float) -> Iterator[Send]:
+    def _reminders(self, now: float) -> Iterator[Send]:
         """Ask writers now and then whether they have stopped: one that was suspended, or forgot this worker, has."""
         if now < self._asked + ASK:
             return
         self._asked = now
         for load, part in self._writers():
-            if part.lingers is None and not part.unsaid:
+            if part.linger_s is None and not part.leave_unsent:
                 yield Send(part.peer, Leave(load.request.id), droppable=True)
 
     def _linger(self, part: LoadPart) -> None:
         """Nothing is sent any more for a part, and what was sent may still land."""
-        if part.lingers is None:
-            part.lingers, part.unsaid = self._lingers, False
+        if part.linger_s is None:
+            part.linger_s, part.leave_unsent = self._linger_s, False
 
     def _outlast(self, now: float) -> None:
         """Count what lingers down, by rounds: what sockets have lands while this side polls."""
         passed, self._swept = counted(now, self._swept), now
         for _, part in self._writers():
-            if part.lingers is not None:
-                part.lingers -= passed
-                if part.lingers <= 0:
+            if part.linger_s is not None:
+                part.linger_s -= passed
+                if part.linger_s <= 0:
                     part.stopped()
 
     def _writers(self) -> list[tuple[Load, LoadPart]]:
         """The parts whose prefill workers may still write."""
         return [(load, part) for load in self._loads for part in load.parts if part.writes]
-
-
-def _left(load: Load) -> bool:
-    return all(part.phase is Phase.LEFT for part in load.parts)
-
-
-def _settle(part: LoadPart) -> None:
-    """Leave when nothing is left."""
-    if part.phase is Phase.LEAVING and part.settled and not part.writes:
-        part.on(Event.SETTLED)

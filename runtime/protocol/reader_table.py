@@ -11,7 +11,6 @@ from kvplan.runtime.control import messages as wire
 from kvplan.runtime.errors import CardError
 from kvplan.runtime.ops.metrics import MessageKind
 from kvplan.runtime.protocol.effects import Drop, RequestEnded
-from kvplan.runtime.protocol.leases import LeaseEvent
 from kvplan.runtime.protocol.prefill_state import NEVER, PrefillState
 from kvplan.runtime.protocol.readers import Reader, Session
 from kvplan.runtime.protocol.writes import RequestWrites
@@ -35,7 +34,7 @@ class ReaderTable:
         """
         for reader in list(self._state.sessions):
             if reader.name == name and reader.claimant.run != run:
-                self._state.leases.forget(reader.claimant.run, self._state.now)
+                self._state.leases.forget(reader.claimant.run)
                 self.drop(reader, f"run {run} replaces it")
             elif reader.identity == identity:
                 self.drop(reader, "it says hello again")
@@ -56,7 +55,7 @@ class ReaderTable:
 
     def drop_malformed(self, reader: Reader, why: str) -> None:
         """Drop a reader whose message cannot be processed."""
-        self._state.note(LeaseEvent(MessageKind.MALFORMED, text=why))
+        self._state.count(MessageKind.MALFORMED)
         self.drop(reader, why)
 
     def unsent(self, reader: Reader, message: msgspec.Struct, error: KvplanError) -> None:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from kvplan.plan.request import RequestRules
 from kvplan.plan.types import Interval, Plan
-from kvplan.runtime.control.messages import WireTables, unpack
+from kvplan.runtime.control.messages import LossReason, WireTables, unpack
 from kvplan.runtime.errors import CardError
-from kvplan.runtime.protocol.facts import Facts
+from kvplan.runtime.machine import Facts
 from kvplan.runtime.protocol.pins import Claimant
 from kvplan.runtime.protocol.source import SourceRequest
 from kvplan.runtime.transfer.demand import DemandRules
@@ -54,62 +54,59 @@ class ClientClaim:
     """A request that a decode worker needs: in chunks where it is `streamed`, otherwise as a whole.
 
     `announced` chunks were told, None before it was told that the request is kept. `told` are the blocks that it was
-    told of, until they are compared: `checked` is the pin that has them. `asked` are the tokens that it reads, if any:
-    `tiled` is the pin whose chunks are all of them. One that is `early` was claimed before the request was held. Early
-    claims are not bounded elsewhere, so only their names are kept.
+    told of, until they are compared, and `asked` the tokens that it reads, if any: the pin `fits` has both. One that is
+    `early` was claimed before the request was held. Early claims are not bounded elsewhere, so only their names are
+    kept.
     """
 
     streamed: bool
     early: bool = False
     announced: int | None = None
-    checked: int | None = None
-    tiled: int | None = None
+    fits: int | None = None
     told: WireTables | None = None
     asked: Interval | None = None
 
     def name(self, told: WireTables, asked: Interval | None) -> None:
         """It is claimed with its blocks, maybe again."""
-        self.told, self.asked, self.tiled, self.early = told, asked, None, False
+        self.told, self.asked, self.fits, self.early = told, asked, None, False
 
     def wait(self) -> None:
         """The request is not held: its blocks are to be named when it is."""
         self.told, self.asked, self.early = None, None, not self.streamed
 
-    def unlike(self, source: SourceRequest) -> str:
+    def misfit(self, source: SourceRequest, plan: Plan, worker: int) -> tuple[LossReason, str] | None:
+        """Why a source that is whole is not what decode was told of, or not all that it asks for; None if it is."""
+        if self.told is None and self.fits == source.pin:
+            return None
+        if why := self._unlike(source):
+            return LossReason.UNLIKE, why
+        if self.asked is not None and (why := source.untiled(plan, worker, self.asked)):
+            return LossReason.UNTILED, why
+        self.fits, self.told = source.pin, None
+        return None
+
+    def _unlike(self, source: SourceRequest) -> str:
         """Why the blocks that decode was told of are not those held; empty where they are, or only decode knows."""
         if self.told is None:
-            known = self.checked == source.pin or not source.names_all
-            return "" if known else "it was claimed for another hold"
+            return "it was claimed for another hold" if source.names_all else ""
         try:
-            why = source.differs(unpack(self.told))
+            return source.differs(unpack(self.told))
         except CardError as error:
-            why = str(error)
-        if not why:
-            self.checked, self.told = source.pin, None
-        return why
-
-    def untiled(self, source: SourceRequest, plan: Plan, worker: int) -> str:
-        """Why the chunks of a source that is whole are not all that is asked for; empty where they are."""
-        if self.asked is None or self.tiled == source.pin:
-            return ""
-        why = source.untiled(plan, worker, self.asked)
-        if not why:
-            self.tiled = source.pin
-        return why
+            return str(error)
 
 
 @dataclass(slots=True)
 class Session:
     """What is known of a reader. `heard` is when it last spoke, in seconds, `heartbeat` its last claim.
 
-    `untold` are the requests that it was not told everything of, as its line took no more.
+    `unannounced` are the requests that it was not told everything of, as its line took no more.
     """
 
     reader: Reader
     heard: float
     heartbeat: int = 0
     claims: dict[str, ClientClaim] = field(default_factory=dict)
-    untold: dict[str, None] = field(default_factory=dict)
+    unannounced: dict[str, None] = field(default_factory=dict)
 
     def forget(self, request: str) -> None:
         self.claims.pop(request, None)

@@ -161,7 +161,7 @@ class RequestWrites:
             write.on(WriteEvent.WRITTEN)
             self._state.send(write.reader, Written(write.request.id, write.source.pin, size))
         # One that was given up meanwhile is settled all the same.
-        self._settle(write)
+        self._forget(write)
 
     def broken(self, key: WriteKey, cause: Exception) -> None:
         """Something of a write cannot be written. Nothing more of it is posted."""
@@ -179,7 +179,7 @@ class RequestWrites:
         if lost:
             self._remember(write.request.id)
         if not under_way:
-            self._settle(write)
+            self._forget(write)
         elif write.phase is WritePhase.ENDED:
             write.on(WriteEvent.BURIED)
             self._state.leases.end_write(write.request.id)
@@ -230,9 +230,9 @@ class RequestWrites:
         if write.begun:
             self._state.out.append(Stop(write.key))
         else:
-            self._settle(write)
+            self._forget(write)
 
-    def _settle(self, write: RequestWrite) -> None:
+    def _forget(self, write: RequestWrite) -> None:
         """Nothing is written any more: forget a write, and say so to the decode worker that left it."""
         name, pins = write.request.id, write.phase is not WritePhase.BURIED
         write.on(WriteEvent.SETTLED)

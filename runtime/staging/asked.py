@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -93,6 +93,14 @@ class AskedImages:
             every = (image_parts(self._plan, self._decode_worker, read, layers, self._ends) for read in self._reads)
             self._images[layers] = {part.number: part for parts in every for part in parts}
         return self._images[layers]
+
+
+def check_written(request: str, piece: StagedPiece, wanted: Mapping[str, Runs]) -> None:
+    """Raises BadRequestError where a piece is of blocks that a request does not write; it writes `wanted` by pair."""
+    for part, runs, _ in piece.parts:
+        own = wanted.get(part.pair.name)
+        if own is None or not np.isin(runs.decode_block, own.decode_block).all():
+            raise BadRequestError(f"request {request}: a piece is of blocks that are not to be written for it")
 
 
 def _unfit(plan: Plan, part: ImagePart, runs: Runs) -> str:

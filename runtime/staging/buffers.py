@@ -7,7 +7,6 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from threading import Barrier
 
 import numpy as np
@@ -33,13 +32,6 @@ ALIGNED = 64
 # needs a core, too: on two of them three threads would wait for each other.
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 THREADS = 2 if CORES > 2 else 1
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class StageBuffer:
-    """One buffer at `address`. It belongs to one slice from `borrow` until `give_back`."""
-
-    address: int
 
 
 class Stage:
@@ -118,9 +110,9 @@ class StageBuffers:
         self.buffer_bytes, (self.mem_type, self.device) = buffer_bytes, memory
         self._transport, self._pool, self._copied = transport, pool, copied
         # The last one that came back is the first to be lent: its memory is in the processor's caches.
-        self._free: list[StageBuffer] = []
+        self._free: list[int] = []
         self._queue: dict[object, str] = {}
-        self._peers: dict[StageBuffer, str] = {}
+        self._peers: dict[int, str] = {}
         self._kept, self._lent = Counter[str](), 0
         # By peer for how many seconds it has been stuck, as rounds have seen it; when the last one began.
         self._stuck, self._began = dict[str, float](), now()
@@ -139,7 +131,7 @@ class StageBuffers:
         start = describe(maker.memory).address
         self._transport.register(np.array([[start, size, self.device]]), self.mem_type)
         self._maker, self._threads = maker, threads
-        self._free = [StageBuffer(start + number * self.buffer_bytes) for number in range(BUFFERS)]
+        self._free = [start + number * self.buffer_bytes for number in range(BUFFERS)]
 
     def _taken(self, size: int) -> CopyMaker:
         try:
@@ -176,8 +168,10 @@ class StageBuffers:
         """Seconds for which a peer has been stuck."""
         return self._stuck.get(peer, 0.0)
 
-    def borrow(self, who: object, peer: str) -> StageBuffer | None:
-        """A buffer for what moves to or from `peer`, None while there is none: ask again, or `withdraw`.
+    def borrow(self, who: object, peer: str) -> int | None:
+        """The address of a buffer for what moves to or from `peer`, its own until `give_back`.
+
+        None while there is none: ask again, or `withdraw`.
 
         The longest waiter is first; no peer has more than half of them, so that a frozen one does not stop all others.
         """
@@ -200,8 +194,8 @@ class StageBuffers:
         return StageState(
             buffer_bytes=self.buffer_bytes,
             open=self._maker is not None,
-            free=tuple(buffer.address for buffer in self._free),
-            lent=tuple((buffer.address, peer) for buffer, peer in self._peers.items()),
+            free=tuple(self._free),
+            lent=tuple(self._peers.items()),
             kept=tuple((peer, count) for peer, count in self._kept.items() if count),
             waiting=tuple(self._queue.values()),
             copies=sum(not copy.running() and not copy.done() for copy in tuple(self._copies)),
@@ -211,11 +205,11 @@ class StageBuffers:
         """A waiter for a buffer waits no longer."""
         self._queue.pop(who, None)
 
-    def keep(self, buffer: StageBuffer) -> None:
+    def keep(self, buffer: int) -> None:
         """The borrower of a buffer was given up; the buffer may still be written or read for a long time."""
         self._kept[self._peers[buffer]] += 1
 
-    def give_back(self, buffer: StageBuffer, kept: bool) -> None:
+    def give_back(self, buffer: int, kept: bool) -> None:
         """Nothing reads or writes a buffer any more, which was to `keep` or not."""
         self._free.append(buffer)
         peer = self._peers.pop(buffer)

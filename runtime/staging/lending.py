@@ -7,15 +7,18 @@ it gives it back, or can touch nothing any more.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import msgspec
 
-from kvplan.runtime.control.messages import AskBuffer, Lent
+from kvplan.runtime.control.messages import AskBuffer, Lent, ReturnBuffer
 from kvplan.runtime.staging.asked import AskedImages
 from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.staging.staged import StagedMove, StagedPiece
+
+K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(slots=True, eq=False)
@@ -101,7 +104,7 @@ class LentPieces:
         """Tell the peer where its buffer is once it has what is to be read, copy what was filled, and take it back."""
         try:
             if piece.over:
-                self._free_settled(number, piece, touched=True)
+                self._reclaim(number, piece, touched=True)
             elif not (piece.lent or piece.left) and piece.move.ready():
                 self.say(Lent(piece.request, number, piece.move.address))
                 piece.lent = True
@@ -118,12 +121,74 @@ class LentPieces:
             if request in (None, piece.request):
                 piece.leave()
 
-    def settle(self, *, touched: bool) -> None:
+    def reclaim(self, *, touched: bool) -> None:
         """Take back what nothing touches any more of pieces that were given up; the peer still may, or may not."""
         for number, piece in list(self._pieces.items()):
             piece.over = True
-            self._free_settled(number, piece, touched)
+            self._reclaim(number, piece, touched)
 
-    def _free_settled(self, number: int, piece: LentPiece, touched: bool) -> None:
+    def _reclaim(self, number: int, piece: LentPiece, touched: bool) -> None:
         if not piece.move.copying and (piece.filled or not piece.lent or not touched):
             self._pieces.pop(number).move.release()
+
+
+class Lender(Generic[K]):
+    """The pieces of all who ask for buffers here, by key; `pieces` begins those of one.
+
+    Whether a peer may still touch a buffer of a key that is left, `touched` says. A key is forgotten when none of its
+    pieces has a buffer, or waits for one, and it was left; with `over`, which is told whether it was, in any case.
+    """
+
+    def __init__(
+        self,
+        pieces: Callable[[K], LentPieces],
+        touched: Callable[[K], bool] = lambda key: False,
+        over: Callable[[K, bool], object] | None = None,
+    ) -> None:
+        self._pieces, self._touched, self._over = pieces, touched, over
+        self.all: dict[K, LentPieces] = {}
+
+    def __len__(self) -> int:
+        """How many pieces have a buffer, or wait for one."""
+        return sum(map(len, self.all.values()))
+
+    def want(self, key: K, asked: AskBuffer, check: Callable[[StagedPiece], None] = lambda wanted: None) -> None:
+        """Lend a buffer for a piece that stands the `check`. Raises what that raises, and as `LentPieces.wanted`."""
+        if key not in self.all:
+            self.all[key] = self._pieces(key)
+        wanted = self.all[key].wanted(asked)
+        check(wanted)
+        self.all[key].add(asked, wanted)
+
+    def give_back(self, key: K, returned: ReturnBuffer) -> bool:
+        """As `LentPieces.give_back`, for a key; False if nothing was asked for it."""
+        pieces = self.all.get(key)
+        return pieces is not None and pieces.give_back(returned.number, moved=returned.moved)
+
+    def leave(self, key: K, request: str | None = None) -> bool:
+        """A key, or one request of it, is given up: nothing is copied any more that has not begun.
+
+        Whether anything of the key was asked for.
+        """
+        if (pieces := self.all.get(key)) is None:
+            return False
+        pieces.leave(request)
+        if request is None:
+            self._advance(key, pieces)
+        return True
+
+    def step(self) -> None:
+        """Move on with every piece, and take back what nothing touches any more of keys that are left."""
+        for key, pieces in list(self.all.items()):
+            self._advance(key, pieces)
+
+    def _advance(self, key: K, pieces: LentPieces) -> None:
+        if not pieces.left:
+            pieces.step()
+        if pieces.left:
+            pieces.reclaim(touched=self._touched(key))
+        if len(pieces) or not (pieces.left or self._over):
+            return
+        del self.all[key]
+        if self._over is not None:
+            self._over(key, pieces.left)

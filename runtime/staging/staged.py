@@ -21,7 +21,7 @@ from kvplan.plan.stage import StageImage
 from kvplan.plan.types import Ints, Pair, Read, Runs
 from kvplan.runtime.errors import LimitedError
 from kvplan.runtime.memory.geometry import Geometry, Memory
-from kvplan.runtime.staging.buffers import ALIGNED, StageBuffer, StageBuffers
+from kvplan.runtime.staging.buffers import ALIGNED, StageBuffers
 from kvplan.runtime.staging.program import CopyProgram
 from kvplan.runtime.staging.views import CopyMaker, StageBlocks
 
@@ -198,7 +198,7 @@ class StagedMove:
     def __init__(self, stage: StageBuffers, piece: StagedPiece, peer: str, push: bool) -> None:
         self.piece = piece
         self._stage, self._peer, self._push = stage, peer, push
-        self._buffer: StageBuffer | None = None
+        self._buffer: int | None = None
         self._copy: Future[None] | None = None
         self._kept = False
 
@@ -211,7 +211,7 @@ class StagedMove:
     def address(self) -> int:
         """Where its buffer begins. Only when it is `ready`."""
         assert self._buffer is not None
-        return self._buffer.address
+        return self._buffer
 
     @property
     def copying(self) -> bool:
@@ -243,7 +243,7 @@ class StagedMove:
         if buffer is not None:
             self._stage.give_back(buffer, kept)
 
-    def _borrowed(self) -> StageBuffer | None:
+    def _borrowed(self) -> int | None:
         """Raises LimitedError where every buffer has belonged to slices that were given up for long."""
         if self._stage.stuck(self._peer) and self._stage.stuck_for(self._peer) > PATIENCE:
             raise LimitedError("every buffer of the stage may still be written for requests that have ended: ask again")

@@ -1,4 +1,7 @@
-"""Demand: what a request asks of a plan, its runs by pair and prefill shard, and the decode blocks that it writes."""
+"""Demand: what a request asks of a plan, its runs by pair and prefill shard, and the decode blocks that it writes.
+
+And the meter: what was moved of that.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,6 @@ from kvplan.plan.match import rule_of
 from kvplan.plan.request import Request
 from kvplan.plan.spans import pair_named
 from kvplan.plan.types import Ints, Plan, Runs
-from kvplan.runtime.memory import geometry as shape
-from kvplan.runtime.memory.geometry import Geometry
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +63,6 @@ def demand(plan: Plan, worker: int, request: Request) -> Demand:
     return DemandRules(plan, worker).demand(request)
 
 
-def pools(plan: Plan, prefill: Mapping[int, Geometry]) -> dict[str, int]:
-    """Logical prefill blocks by group that every worker has, from the geometry of each by its number."""
-    sizes: dict[str, int] = {}
-    for worker, geometry in prefill.items():
-        for group, blocks in shape.logical_blocks(geometry, plan.prefill, worker).items():
-            sizes[group] = min(blocks, sizes.get(group, blocks))
-    return sizes
-
-
 class WrittenBlocks:
     """Which logical decode blocks the runs of a plan write."""
 
@@ -87,3 +79,22 @@ class WrittenBlocks:
             kernel = of_pair.decode_block
             blocks.setdefault(group, []).append(kernel if ratio == 1 else kernel // ratio)
         return {group: distinct(ids[0] if len(ids) == 1 else np.concatenate(ids)) for group, ids in blocks.items()}
+
+
+@dataclass(slots=True)
+class Meter:
+    """What was moved so far, in bytes and descriptors. Who moves it counts.
+
+    `staged` are bytes that went by way of a stage, with those between them that nobody asked for. `descriptors` and
+    `spans` are predicted; `posted` is what the transport counted, None if it does not count.
+    """
+
+    moved: int = 0
+    staged: int = 0
+    descriptors: int = 0
+    spans: int = 0
+    posted: int | None = 0
+
+    def count_posted(self, count: int | None) -> None:
+        """So many more descriptors, None where the transport did not count them."""
+        self.posted = None if count is None or self.posted is None else self.posted + count

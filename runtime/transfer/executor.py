@@ -22,17 +22,17 @@ from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.staging.lent import LentMove
 from kvplan.runtime.staging.staged import StagedMove
 from kvplan.runtime.transfer import slices
+from kvplan.runtime.transfer.demand import Meter
 from kvplan.runtime.transfer.gather import GatheredSpans, IndexScratch, gather, gather_staged
 from kvplan.runtime.transfer.limits import AdmissionQueue
-from kvplan.runtime.transfer.meter import Meter
 from kvplan.runtime.transfer.posts import (
     WHOLE,
     TransferPart,
     begun_nothing,
     ended,
-    hand_over,
     over,
     parts,
+    post_load,
     release,
     shares,
 )
@@ -176,7 +176,7 @@ class ExecutorContext:
         for slice_ in group:
             slice_.stage = SliceStage.POSTED
         try:
-            hand_over(self.transport, group[0].link, load, handles)
+            post_load(self.transport, group[0].link, load, handles)
         except Exception as error:
             failure = error
             if begun_nothing(error):
@@ -305,7 +305,7 @@ class TransferExecutor:
                 self.close(slice_)
         return self.left
 
-    def settle(self) -> None:
+    def reap(self) -> None:
         """Close what was left and can touch nothing any more."""
         for slice_ in [slice_ for slice_ in self.left if slice_.settled()]:
             self.left.remove(slice_)

@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, fields
 from typing import Generic, TypeVar
 
-from kvplan.runtime.errors import HandleError, LimitedError
+from kvplan.runtime.errors import LimitedError
 
 MIB = 1 << 20
 WAITING = 1 << 17
@@ -67,29 +67,24 @@ class AdmissionQueue(Generic[Token]):
         self._total = 0
 
     def want(self, peer: str, request: str, size: int, token: Token) -> None:
-        """Queue a job of `size` bytes.
-
-        Raises HandleError for a size below 0 or a token that waits or is in flight, LimitedError where 131,072 jobs of
-        the peer wait.
-        """
-        if type(size) is not int or size < 0:
-            raise HandleError(f"job {token!r} of request {request} has {size!r} bytes: give a whole number from 0")
-        if token in self._waiting or token in self._posted:
-            raise HandleError(f"job {token!r} of request {request} waits or is in flight: want it once")
+        """Queue a job of `size` bytes. Raises LimitedError where 131,072 jobs of the peer wait."""
         if self._counts[peer] >= WAITING:
             raise LimitedError(
                 f"{WAITING} jobs of peer {peer} wait, the most there may be: ask again when some are done"
             )
-        job = _Job(peer, request, size, token)
-        self._waiting[token] = job
-        self._queue(job)
+        if peer not in self._queues:
+            self._queues[peer], self._turns[peer] = OrderedDict(), None
+        job = self._waiting[token] = _Job(peer, request, size, token)
+        self._queues[peer].setdefault(request, deque()).append(job)
+        self._counts[peer] += 1
 
     def admit(self, most: int | None = None) -> list[Token]:
         """The jobs that may begin now, each once: of at most `most` bytes in all, or one. In flight until `done`."""
         admitted: list[Token] = []
         size = 0
         while self._turns:
-            job = self._next(peer := next(iter(self._turns)))
+            peer = next(iter(self._turns))
+            job = next(iter(self._queues[peer].values()))[0]
             if most is not None and not _fits(size, job.size, most):
                 break
             if not _fits(self._bytes[peer], job.size, self.limits.bytes_per_peer):
@@ -102,22 +97,27 @@ class AdmissionQueue(Generic[Token]):
             admitted.append(job.token)
         return admitted
 
-    def done(self, token: Token) -> bool:
-        """Give a job's bytes back; False, and nothing else, where it is not in flight (any more)."""
-        if token not in self._posted:
-            return False
-        job = self._posted.pop(token)
+    def done(self, token: Token) -> None:
+        """Give a job's bytes back; nothing where it is not in flight (any more)."""
+        if (job := self._posted.pop(token, None)) is None:
+            return
         self._total -= job.size
         self._bytes[job.peer] -= job.size
         if not self._bytes[job.peer]:
             del self._bytes[job.peer]
         self._wake(job.peer)
-        return True
 
-    def drop_request(self, request: str, peer: str | None = None) -> list[Token]:
-        """Forget what waits of a request, with one peer or with all; returned. What is in flight counts until done."""
-        peers = list(self._queues) if peer is None else [peer]
-        return [token for name in peers for token in self._drop(name, request)]
+    def drop_request(self, request: str, peer: str) -> None:
+        """Forget what waits of a request with one peer. What is in flight counts until done."""
+        queues = self._queues.get(peer)
+        if queues is None or request not in queues:
+            return
+        jobs = list(queues[request])
+        for job in jobs:
+            del self._waiting[job.token]
+        queues[request].clear()
+        self._unqueue(jobs)
+        self._wake(peer)
 
     def tokens(self) -> list[Token]:
         """All jobs that wait or are in flight."""
@@ -131,9 +131,6 @@ class AdmissionQueue(Generic[Token]):
         """Jobs that wait, of one peer or in all."""
         return len(self._waiting) if peer is None else self._counts[peer]
 
-    def _next(self, peer: str) -> _Job[Token]:
-        return next(iter(self._queues[peer].values()))[0]
-
     def _take(self, job: _Job[Token]) -> None:
         queues = self._queues[job.peer]
         queues[job.request].popleft()
@@ -145,18 +142,6 @@ class AdmissionQueue(Generic[Token]):
         self._bytes[job.peer] += job.size
         self._unqueue([job])
 
-    def _drop(self, peer: str, request: str) -> list[Token]:
-        queues = self._queues.get(peer)
-        if queues is None or request not in queues:
-            return []
-        jobs = list(queues[request])
-        for job in jobs:
-            del self._waiting[job.token]
-        queues[request].clear()
-        self._unqueue(jobs)
-        self._wake(peer)
-        return [job.token for job in jobs]
-
     def _unqueue(self, jobs: list[_Job[Token]]) -> None:
         """Forget that jobs of one request wait, and its queue and its peer's where nothing is left in them."""
         peer, request = jobs[0].peer, jobs[0].request
@@ -166,13 +151,6 @@ class AdmissionQueue(Generic[Token]):
         if not self._queues[peer]:
             del self._queues[peer], self._counts[peer]
             self._turns.pop(peer, None)
-
-    def _queue(self, job: _Job[Token]) -> None:
-        if job.peer not in self._queues:
-            self._queues[job.peer] = OrderedDict()
-            self._turns[job.peer] = None
-        self._queues[job.peer].setdefault(job.request, deque()).append(job)
-        self._counts[job.peer] += 1
 
     def _wake(self, peer: str) -> None:
         """A peer that was at its limit, or whose next job is another now, has turns again."""

@@ -10,8 +10,8 @@ from typing import Generic, NamedTuple, TypeVar
 from kvplan.plan.layers import Layers
 from kvplan.plan.types import Runs
 from kvplan.runtime.ops.metrics import Counters
+from kvplan.runtime.transfer.demand import Meter
 from kvplan.runtime.transfer.executor import ExecutorContext, TransferExecutor
-from kvplan.runtime.transfer.meter import Meter
 from kvplan.runtime.transfer.posts import over
 from kvplan.runtime.transfer.prepare import PreparedLinks
 from kvplan.runtime.transport.base import TransferHandle, is_lost
@@ -67,13 +67,13 @@ class Moving:
             self.buried += [handle for handle in slice_.handles if handle is not None]
             slice_.handles = []
 
-    def settle(self, push: bool) -> None:
+    def reap(self, push: bool) -> None:
         """Close what can touch nothing any more."""
-        self.executor.settle()
-        self.lost = self.lost or (push and self._lingers())
+        self.executor.reap()
+        self.lost = self.lost or (push and self._linger_s())
         self.buried = [handle for handle in self.buried if not over(self.ends.peer, handle)]
 
-    def _lingers(self) -> bool:
+    def _linger_s(self) -> bool:
         """Whether what was sent may land when nothing of it is in progress any more: its connection broke.
 
         A post that failed is over once its peer is lost, which nobody knows any more when that was met again.
@@ -155,7 +155,7 @@ class Mover(Generic[K]):
             moving.bury()
         # The transport may learn in its next step only that the connection of a write is lost.
         if not self._push:
-            self._settle(key, moving)
+            self._reap(key, moving)
 
     def step(self) -> None:
         """Follow what moves."""
@@ -163,7 +163,7 @@ class Mover(Generic[K]):
             if not moving.executor.stopped:
                 moving.executor.step()
             if moving.executor.stopped:
-                self._settle(key, moving)
+                self._reap(key, moving)
             else:
                 self._follow(key, moving)
 
@@ -199,8 +199,8 @@ class Mover(Generic[K]):
         if meter.staged:
             self._counters.add("staged_bytes", meter.staged, direction="write" if self._push else "read")
 
-    def _settle(self, key: K, moving: Moving) -> None:
-        moving.settle(self._push)
+    def _reap(self, key: K, moving: Moving) -> None:
+        moving.reap(self._push)
         if moving.executor.left:
             return
         if not moving.buried:

@@ -14,7 +14,7 @@ from kvplan.runtime.transfer.prepare import PreparedLink
 from kvplan.runtime.transport.base import TransferHandle, Transport
 
 
-def hand_over(
+def post_load(
     transport: Transport, link: PreparedLink, load: GatheredSpans, handles: list[TransferHandle | None]
 ) -> None:
     """Post what was gathered; `handles` are told of each before it can fail.

@@ -1,4 +1,4 @@
-"""What a transport does: register memory, meet peers, read and write by prepared index or by address.
+"""What a transport does: register memory, meet peers, read and write by prepared index or by address; its handles.
 
 Lists of descriptors are int64 arrays: strided rows (address, bytes, device, stride, count), or explicit rows
 (address, bytes, device). Every call may raise TransportError or PeerLostError.
@@ -6,6 +6,8 @@ Lists of descriptors are int64 arrays: strided rows (address, bytes, device, str
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from enum import auto
 from typing import Literal, Protocol
 
 import numpy as np
@@ -13,7 +15,8 @@ import numpy.typing as npt
 
 from kvplan.plan.errors import KvplanError
 from kvplan.plan.types import Ints
-from kvplan.runtime.errors import AddressError, NotBegunError, TransportError
+from kvplan.runtime.errors import AddressError, HandleError, NotBegunError, PeerLostError, TransportError
+from kvplan.runtime.machine import TextEnum
 from kvplan.runtime.memory.arrays import TOP
 from kvplan.runtime.ops import logs
 
@@ -60,7 +63,7 @@ class Transport(Protocol):
     fabrics: frozenset[str]
     # Seconds of `progress` for which bytes of a connection that broke may still land here: what was sent before lies in
     # a network, and in sockets.
-    lingers: float
+    linger_s: float
 
     def register(self, regions: Ints, mem_type: str) -> None:
         """Register rows (address, bytes, device), beside those registered before; again after `deregister`.
@@ -142,12 +145,6 @@ def reach(transport: Transport, peer: str, metadata: bytes) -> None:
         logs.event(logs.INFO, "peer not met again", peer=peer, error=error)
 
 
-def check_op(op: str) -> None:
-    """Raises NotBegunError where a transfer is neither a read nor a write."""
-    if op not in ("READ", "WRITE"):
-        raise NotBegunError(f"a transfer is READ or WRITE, not {op!r}")
-
-
 def check_spans(spans: Ints) -> None:
     """Raises AddressError where a row (address, bytes, ...) is empty, leaves the address space, or is not int64.
 
@@ -171,3 +168,69 @@ def check_rows(rows: Ints) -> None:
 def _refuse(rows: Ints, bad: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> None:
     if bad.any():
         raise AddressError(f"descriptor {rows[bad.argmax()].tolist()} is empty, or leaves the address space")
+
+
+class HandleState(TextEnum):
+    """What a transfer is. One that is cut moves no byte any more, as its agent has ended."""
+
+    POSTED = auto()
+    DONE = auto()
+    FAILED = auto()
+    CUT = auto()
+    RELEASED = auto()
+
+
+class PostedTransfer(ABC):
+    """One posted transfer; its transport is asked of it while it is posted, and never again."""
+
+    def __init__(self, peer: str) -> None:
+        self.peer, self.state = peer, HandleState.POSTED
+
+    @property
+    def open(self) -> bool:
+        """Whether bytes may still move, as far as is known."""
+        return self.state in (HandleState.POSTED, HandleState.FAILED)
+
+    @property
+    def failed(self) -> bool:
+        return self.state is HandleState.FAILED
+
+    def poll(self) -> bool:
+        if self.state in (HandleState.FAILED, HandleState.RELEASED):
+            raise HandleError(f"a transfer that is {self.state} cannot be polled")
+        if self.state is HandleState.CUT:
+            raise PeerLostError(f"the transfer with {self.peer} was cut: this side gave its memory back")
+        if self.state is HandleState.POSTED:
+            self._follow()
+        return self.state is HandleState.DONE
+
+    @abstractmethod
+    def descriptors(self) -> int | None:
+        """As the protocol says."""
+
+    def release(self) -> None:
+        """As the protocol says. Once more does nothing."""
+        if self.state is HandleState.RELEASED:
+            return
+        if self.state is HandleState.POSTED and self._live():
+            raise HandleError("a transfer that may still move bytes cannot be released: wait, or close the transport")
+        self.state = HandleState.RELEASED
+        self._give_back()
+
+    def cut(self) -> None:
+        """The agent goes: nothing of it may be kept alive by this handle."""
+        if self.open:
+            self.state = HandleState.CUT
+        self._give_back()
+
+    @abstractmethod
+    def _follow(self) -> None:
+        """Ask the transport how far it is. If that raises, the state is FAILED."""
+
+    @abstractmethod
+    def _live(self) -> bool:
+        """Whether its agent is there, so that bytes may move."""
+
+    @abstractmethod
+    def _give_back(self) -> None:
+        """Nothing moves any more: release what the transport keeps of it."""

@@ -13,8 +13,7 @@ import numpy.typing as npt
 from kvplan.plan.blocks import distinct
 from kvplan.plan.types import Ints
 from kvplan.runtime.errors import AddressError, HandleError, NotBegunError, PeerLostError, TransportError
-from kvplan.runtime.transport.base import Index, Op, PreparedList, check_op, check_rows, check_spans
-from kvplan.runtime.transport.handles import HandleState, PostedTransfer
+from kvplan.runtime.transport.base import HandleState, Index, Op, PostedTransfer, PreparedList, check_rows, check_spans
 
 # Bytes of spans that are copied by one call: what a processor's cache holds.
 TOGETHER = 1 << 20
@@ -127,7 +126,7 @@ class InMemory:
 
     def __init__(self, hub: Hub, name: str = "worker", *, pretends: bool = False) -> None:
         self.hub, self._word, self._pretends = hub, name, pretends
-        self.fabrics, self.lingers = frozenset({"memory"}), 0.0
+        self.fabrics, self.linger_s = frozenset({"memory"}), 0.0
         self.strays: list[bytes] = []
         self.peers: set[str] = set()
         self._start()
@@ -214,7 +213,6 @@ class InMemory:
         return self._post(op, peer, local, remote)
 
     def _post(self, op: Op, peer: str, local: Ints, remote: Ints) -> CopyTransfer:
-        check_op(op)
         self.reach(peer)
         if len(local) != len(remote) or (local[:, 1] != remote[:, 1]).any():
             raise NotBegunError("the two sides of a transfer differ in number or length")

@@ -22,7 +22,7 @@ from kvplan.runtime.clock import now
 from kvplan.runtime.errors import HandleError, NixlMissingError, NotBegunError, PeerLostError, TransportError
 from kvplan.runtime.memory.device import check_device, shareable
 from kvplan.runtime.ops import logs
-from kvplan.runtime.transport.base import Index, Op, PreparedList, check_op, check_rows, check_spans
+from kvplan.runtime.transport.base import Index, Op, PreparedList, check_rows, check_spans
 from kvplan.runtime.transport.fabrics import fabrics
 from kvplan.runtime.transport.nixl_handles import NixlList, NixlTransfer, attempt, errors
 from kvplan.runtime.transport.nixl_peers import NixlPeers
@@ -36,7 +36,7 @@ QUIET = {"NIXL_LOG_LEVEL": "FATAL", "UCX_LOG_LEVEL": "error", "UCX_LOG_FILE": "s
 LOOPBACK = {"UCX_NET_DEVICES": "lo"}
 # If one connection of a write over TCP breaks, others were seen to bring bytes for a while. What TCP sends again
 # three times (RFC 6298: after 0.2, 0.4 and 0.8 s, as Linux has it) comes within this.
-LINGERS = 2.0
+LINGER_S = 2.0
 UNSHARED = "it is of expandable segments, or of an engine that can sleep: within this host it goes over TCP, or RDMA"
 # Its wheels ask for torch and CUDA, gigabytes which an engine has already and nothing else needs.
 INSTALL = "pip install --no-deps nixl nixl-cu12"
@@ -133,7 +133,7 @@ class Nixl:
         self.bindings = module.nixlBind
         self.telemetry, self.closed = telemetry, False
         self._word, self._clock, self._module = name, clock, module
-        self._loopback, self.lingers = loopback, LINGERS
+        self._loopback, self.linger_s = loopback, LINGER_S
         self._config = module.nixl_agent_config(
             enable_prog_thread=False,
             enable_listen_thread=False,
@@ -225,7 +225,6 @@ class Nixl:
     def post(
         self, op: Op, peer: str, local: PreparedList, local_at: Index, remote: PreparedList, remote_at: Index
     ) -> NixlTransfer:
-        check_op(op)
         mine, theirs = self._own(local, None), self._own(remote, peer)
         if local_at.dtype != np.int32 or remote_at.dtype != np.int32:
             raise NotBegunError("indices are not int32: NIXL would cut them off in silence")
@@ -243,7 +242,6 @@ class Nixl:
     def post_spans(
         self, op: Op, peer: str, local: Ints, local_type: str, remote: Ints, remote_type: str
     ) -> NixlTransfer:
-        check_op(op)
         check_spans(local)
         check_spans(remote)
         self._peers.check_met(peer)

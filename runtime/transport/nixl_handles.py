@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from kvplan.plan.errors import KvplanError
 from kvplan.runtime.errors import PeerLostError, TransportError
 from kvplan.runtime.ops import logs
-from kvplan.runtime.transport.handles import HandleState, PostedTransfer
+from kvplan.runtime.transport.base import HandleState, PostedTransfer
 
 LOST = "nixlRemoteDisconnectError"
 

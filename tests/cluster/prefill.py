@@ -112,9 +112,6 @@ class Prefill(Actor):
     def do_resume(self, logical: int) -> None:
         self.worker.resume(self.pool(logical))
 
-    def do_events(self) -> Word:
-        return {"events": [[event.kind, event.request, event.text] for event in self.worker.events()]}
-
     def _or_forget(self, request: str, call: Callable[[], Any]) -> None:
         try:
             call()

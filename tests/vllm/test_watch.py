@@ -11,8 +11,8 @@ from tests.vllm.watch import ORDER, reached, stage_of, transfer_of
 from kvplan.runtime.protocol.phases import Phase
 
 
-def transfer(*phases: Phase, unheld: bool = False, ended: bool = False) -> SimpleNamespace:
-    parts = tuple(SimpleNamespace(phase=phase, unheld=unheld) for phase in phases)
+def transfer(*phases: Phase, not_held: bool = False, ended: bool = False) -> SimpleNamespace:
+    parts = tuple(SimpleNamespace(phase=phase, not_held=not_held) for phase in phases)
     return SimpleNamespace(parts=parts, ended=ended, error=None)
 
 
@@ -20,7 +20,7 @@ def transfer(*phases: Phase, unheld: bool = False, ended: bool = False) -> Simpl
     ("load", "stage"),
     [
         (transfer(), "MEETING"),
-        (transfer(Phase.CLAIMING, unheld=True), "WAITING_FOR_HOLD"),
+        (transfer(Phase.CLAIMING, not_held=True), "WAITING_FOR_HOLD"),
         (transfer(Phase.CLAIMING), ""),
         (transfer(Phase.MOVING, Phase.CLAIMING), "BEING_LOADED"),
         (transfer(Phase.MOVED), ""),

@@ -37,5 +37,5 @@ def stage_of(transfer: Any) -> str:
     phases = [part.phase.name for part in transfer.parts]
     if "MOVING" in phases:
         return "BEING_LOADED"
-    unheld = all(part.unheld for part in transfer.parts)
-    return "WAITING_FOR_HOLD" if unheld and set(phases) == {"CLAIMING"} else ""
+    not_held = all(part.not_held for part in transfer.parts)
+    return "WAITING_FOR_HOLD" if not_held and set(phases) == {"CLAIMING"} else ""

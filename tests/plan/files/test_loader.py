@@ -175,7 +175,7 @@ def test_choose_goes_by_digests() -> None:
 def test_the_public_api() -> None:
     assert kvplan.runtime.__all__ == [
         "Blocks", "Catalog", "Counters", "DecodeWorker", "Hub", "Identity",
-        "InMemory", "Jit", "Keys", "LeaseEvent", "Limits", "Memory", "Nixl", "Peer", "Plain", "Plan", "Pool",
+        "InMemory", "Jit", "Keys", "Limits", "Memory", "Nixl", "Peer", "Plain", "Plan", "Pool",
         "PrefillWorker", "Released", "Request", "Ring", "Sample", "Slot", "Transfer", "choose", "load_plan",
         "revision_of", "scales", "views",
     ]  # fmt: skip

@@ -13,7 +13,7 @@ from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, world
 
 from kvplan.runtime import Sample, errors
-from kvplan.runtime.checksum.checksum import of_read
+from kvplan.runtime.checksum.background import summed
 
 
 def disturbed(made: World, change: Callable[[World], None], monkeypatch: pytest.MonkeyPatch, sample: Sample) -> Any:
@@ -23,12 +23,12 @@ def disturbed(made: World, change: Callable[[World], None], monkeypatch: pytest.
     made.hold("r")
     changes = [change]
 
-    def summed(*arguments: Any) -> Any:
+    def changed(*arguments: Any) -> Any:
         if changes:
             changes.pop()(made)
-        return of_read(*arguments)
+        return summed(*arguments)
 
-    monkeypatch.setattr("kvplan.runtime.decode.driver.of_read", summed)
+    monkeypatch.setattr("kvplan.runtime.decode.driver.summed", changed)
     return made.decode[0].submit(request, 20, checksum=sample)
 
 

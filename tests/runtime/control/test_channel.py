@@ -468,7 +468,7 @@ def test_lines_made_from_here_have_their_turn_while_others_say_much() -> None:
     desk, other = ControlServer(BIND, Plain()), ControlServer(BIND, Plain())
     dialed = ControlClient(other.address, Plain())
     floods = [ControlClient(desk.address, Plain()) for _ in range(10)]
-    desk.lines.attach(dialed, LinePeer("o", "r", 0, ()))
+    dialed.share(desk.lines, LinePeer("o", "r", 0, ()))
     dialed.back.append("from a line made from here")
     heard = list[Any]()
     patience = Patience(20)
@@ -490,7 +490,7 @@ def test_no_peer_can_choose_the_name_of_a_line_made_from_here() -> None:
     lines = [ControlClient(other.address, Plain()) for _ in range(2)]
     names = set[bytes]()
     for line in lines:
-        desk.lines.attach(line, LinePeer("o", "r", 0, ()))
+        line.share(desk.lines, LinePeer("o", "r", 0, ()))
         names.add(line.name)
     assert len(names) == 2
     assert all(name.startswith(b"dialed") and name[6:] > (1 << 32).to_bytes(8) for name in names), "8 random bytes"

@@ -242,7 +242,10 @@ def test_plans_for_another_pair(other: Any) -> None:
         def find(self, *asked: Any) -> Any:
             return other
 
-    with engine() as desks, pytest.raises(errors.DigestError, match="compile the plan again"):
+    with (
+        engine() as desks,
+        pytest.raises(errors.DigestError, match="compile both sides from one layout"),
+    ):
         connect(desks[0].address, plans=Wrong())
 
 

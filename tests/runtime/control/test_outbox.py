@@ -7,6 +7,7 @@ from collections import deque
 import pytest
 
 from kvplan.runtime.control import outbox
+from kvplan.runtime.control.card import ARRAY, ARRAY_TAG, HEAD
 from kvplan.runtime.control.outbox import LineState, Outbox
 
 
@@ -21,12 +22,13 @@ class Narrow:
             return LineState.GONE
         if len(self.taken) >= self.room:
             return LineState.FULL
-        self.taken.append(message)
+        body = message[HEAD:]
+        self.taken.append(body[ARRAY.size :] if body[:1] == ARRAY_TAG else body)
         return LineState.TAKEN
 
 
 def box_of(line: Narrow) -> Outbox:
-    return Outbox(line.take, b"".join)
+    return Outbox(line.take)
 
 
 def say(box: Outbox, message: bytes) -> bool:

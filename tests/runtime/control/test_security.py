@@ -12,16 +12,16 @@ import pytest
 import zmq
 from tests.paths import ROOT
 from tests.runtime.helpers import control
-from tests.runtime.helpers.callers import ONE, Caller, pin
+from tests.runtime.helpers.callers import Caller, pin
 from tests.runtime.helpers.made import instances
-from tests.runtime.helpers.plans import Model, Shape
+from tests.runtime.helpers.plans import Shape
 from tests.runtime.helpers.waiting import until
-from tests.runtime.helpers.worlds import World, memory, world
+from tests.runtime.helpers.worlds import World, world
 from tests.runtime.transport.test_hazards import NAMED, functions
 from zmq.auth.thread import AuthenticationThread
 
 from kvplan.plan.request import LONGEST_ID
-from kvplan.runtime import Blocks, Jit, errors, views
+from kvplan.runtime import Blocks, Jit, errors
 from kvplan.runtime.control import channel, sockets
 from kvplan.runtime.control import messages as wire
 from kvplan.runtime.control.card import LARGEST, Refusal
@@ -29,7 +29,6 @@ from kvplan.runtime.control.channel import ControlClient, ControlServer
 from kvplan.runtime.control.keys import Keys
 from kvplan.runtime.control.sockets import QUEUE
 from kvplan.runtime.plans.catalog import AsyncCatalog, Catalog
-from kvplan.runtime.prefill.driver import MOST_EVENTS
 from kvplan.runtime.transfer.prepare import PreparedLinks
 from kvplan.runtime.transport.inmemory import Hub, InMemory
 
@@ -90,7 +89,6 @@ def test_a_name_that_no_request_can_have_is_not_kept(worker: Any, caller: Caller
     caller.hello()
     caller.line.send(said)
     until(lambda: worker.counters.snapshot()["messages"].get("malformed"), worker.run_once)
-    assert [event.request for event in worker.events()] == [None]
     assert [client.claims for client in worker.inspect().clients] == [()]
 
 
@@ -153,16 +151,6 @@ def test_connections_are_bounded(worker: Any, caller: Caller, monkeypatch: pytes
     assert "the most that it takes" in answer.message
     assert isinstance(caller.ask(wire.Claim(1, ())), wire.ClaimAnswers)
     late.line.close()
-
-
-def test_events_are_bounded(worker: Any, caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert MOST_EVENTS == 1 << 14
-    monkeypatch.setattr("kvplan.runtime.prefill.driver.MOST_EVENTS", 2)
-    worker.suspend()
-    worker.resume(views(ONE.prefill, 0, memory(Shape(1), Model(), 0)))
-    for name in "abc":
-        caller.ask(wire.Done(name, 1, 1))
-    assert [event.request for event in worker.events()] == ["b", "c"]
 
 
 def test_unlike_sets_of_layers_are_bounded() -> None:

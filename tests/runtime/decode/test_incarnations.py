@@ -78,7 +78,7 @@ def test_a_pool_that_is_resized_is_met_anew(mode: str) -> None:
     assert failed.state == "failed"
     assert "connect again" in str(failed.error)
     until(lambda: freed(worker))
-    assert source.generation == 1
+    assert source.endpoint.generation == 1
     worker.connect(source.address, 10, mode=mode)
     clear(made)
     move(made, ask(made, (0, 12), name="after"))

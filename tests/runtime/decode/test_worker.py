@@ -19,7 +19,7 @@ from kvplan.plan.types import Blocks
 from kvplan.runtime import DecodeWorker, Limits, Request, Slot, Transfer, errors
 from kvplan.runtime.control.channel import ControlClient
 from kvplan.runtime.protocol.phases import Phase
-from kvplan.runtime.transport.handles import HandleState
+from kvplan.runtime.transport.base import HandleState
 from kvplan.runtime.transport.inmemory import CopyTransfer, InMemory
 
 PAIRS = [

@@ -9,7 +9,7 @@ from tests.runtime.explore.world import BrokenLawError
 from kvplan.runtime.protocol.leases import Leases
 from kvplan.runtime.protocol.load_table import LoadTable
 from kvplan.runtime.protocol.quarantine import Quarantine
-from kvplan.runtime.protocol.readers import ClientClaim
+from kvplan.runtime.protocol.source import SourceRequest
 
 WAYS = [(False, False), (False, True), (True, False), (True, True)]
 IDS = ["pull, whole", "pull, chunks", "push, whole", "push, chunks"]
@@ -35,7 +35,7 @@ def test_blocks_of_a_failed_request_that_are_free_at_once_are_found(monkeypatch:
 
 
 def test_a_claim_of_other_blocks_that_is_answered_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ClientClaim, "unlike", lambda *_: "")
+    monkeypatch.setattr(SourceRequest, "differs", lambda *_: "")
     with pytest.raises(BrokenLawError, match=r"done with the content of holds \[-1, -1\], not 0") as broken:
         space(("a", "a"), False, False, 1)
     assert "withdraw 0 → hold 1" in broken.value.__notes__[0], "the way to it is told"

@@ -315,7 +315,7 @@ class World:
     def pass_time(self) -> None:
         """More than a lease goes by, without a word."""
         self.now += LEASE + 0.5
-        self.tell_prefill(self.prefill.expire)
+        self.tell_prefill(self.prefill.expire, self.now)
         self.round()
         self.tick()
 
@@ -405,7 +405,7 @@ class World:
             else:
                 raise BrokenLawError("it goes on for ever")
             self.now += 2.0
-            self.tell_prefill(self.prefill.expire)
+            self.tell_prefill(self.prefill.expire, self.now)
             self.round()
             self.tick()
         self.check_rest()

@@ -23,7 +23,7 @@ from kvplan.runtime.transfer import prepare
 from kvplan.runtime.transfer.executor import ExecutorContext, Slice, TransferExecutor, predict
 from kvplan.runtime.transfer.gather import GatheredSpans, IndexScratch, gather
 from kvplan.runtime.transfer.limits import AdmissionQueue, Limits
-from kvplan.runtime.transfer.posts import hand_over
+from kvplan.runtime.transfer.posts import post_load
 from kvplan.runtime.transfer.prepare import PreparedLink
 from kvplan.runtime.transport.base import TransferHandle
 from kvplan.runtime.transport.inmemory import Hub
@@ -104,7 +104,7 @@ class Ends:
         load = gather(link, runs, self.scratch)
         handles = [here.post(link.op, link.peer, b.local, at, b.remote, there) for b, at, there in load.banks]
         posted = list[TransferHandle | None]()
-        hand_over(here, link, replace(load, banks=()), posted)
+        post_load(here, link, replace(load, banks=()), posted)
         handles += [handle for handle in posted if handle is not None]
         progressed(lambda: all(handle.poll() for handle in handles), *self.every())
         assert sum(handle.descriptors() for handle in handles) == load.descriptors

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from kvplan.runtime.protocol.facts import Facts
+from kvplan.runtime.machine import Facts
 
 
 def snapshot(value: Any) -> Hashable:

@@ -13,7 +13,6 @@ from tests.runtime.model.protocol import BrokenLawError, Protocol
 from tests.runtime.model.walk import walk
 
 from kvplan.runtime.control.messages import pack
-from kvplan.runtime.protocol.readers import ClientClaim
 from kvplan.runtime.protocol.source import SourceRequest
 from kvplan.runtime.protocol.writes import RequestWrites
 from kvplan.runtime.transfer import chunks
@@ -44,12 +43,12 @@ def a_chunk_of_a_name_held_again_need_not_name_all(patch: Patch) -> None:
 
 
 def a_fed_request_that_is_read_whole_is_not_compared(patch: Patch) -> None:
-    unlike = ClientClaim.unlike
-    patch.setattr(ClientClaim, "unlike", lambda self, source: "" if source.tables is None else unlike(self, source))
+    differs = SourceRequest.differs
+    patch.setattr(SourceRequest, "differs", lambda self, told: "" if self.tables is None else differs(self, told))
 
 
 def nothing_is_compared(patch: Patch) -> None:
-    patch.setattr(ClientClaim, "unlike", lambda *_: "")
+    patch.setattr(SourceRequest, "differs", lambda *_: "")
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_every_error_has_its_own_reason() -> None:
 @pytest.mark.parametrize("call", [
     lambda c: c.add("request", outcome="done"), lambda c: c.add("requests"), lambda c: c.add("posts", 1, kind="x"),
     lambda c: c.add("requests", reason="done"), lambda c: c.add("posts", -1), lambda c: c.add("peers"),
-    lambda c: c.observe("posts", 1), lambda c: c.observe("transfer_duration_seconds", 1, outcome="done"),
+    lambda c: c.observe("posts", 1),
     lambda c: c.gauge("posts", int), lambda c: c.gauge("other", int),
 ])  # fmt: skip
 def test_what_is_not_there_is_refused(call: Any) -> None:

@@ -12,7 +12,7 @@ from tests.runtime.simulation.channels import Net, opened
 
 from kvplan.runtime import InMemory, PrefillWorker, errors
 from kvplan.runtime.control.messages import Stopped, ToDecode
-from kvplan.runtime.transport.handles import HandleState
+from kvplan.runtime.transport.base import HandleState
 
 
 def stopped(net: Net) -> list[Stopped]:

@@ -43,14 +43,14 @@ class Rig:
 
     push: bool = False
     workers: int = 1
-    lingers: float = 0.0
+    linger_s: float = 0.0
     most: int = 8
     now: float = 0.0
     said: list[Output] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.plan = plan(Shape(self.workers), Shape(1), MODEL)
-        self.core = DecodeCore(self.plan.decode, 0, BLOCKS, self.most, self.lingers)
+        self.core = DecodeCore(self.plan.decode, 0, BLOCKS, self.most, self.linger_s)
         self.engine = engine(self.plan, self.push)
         self.tell(self.core.meet, self.engine, follow=True)
 

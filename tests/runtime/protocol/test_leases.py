@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from operator import attrgetter
-from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -16,7 +15,7 @@ from tests.runtime.helpers.snapshot import snapshot
 from kvplan.runtime.control.messages import Claimed, LossReason, Lost
 from kvplan.runtime.errors import HandleError, LimitedError
 from kvplan.runtime.protocol import leases as module
-from kvplan.runtime.protocol.leases import LeaseEvent, Leases, Released
+from kvplan.runtime.protocol.leases import Leases, Released
 from kvplan.runtime.protocol.pins import PAIRS, Claimant
 
 LEASE = 30
@@ -38,21 +37,15 @@ def claimed(*claimants: Claimant) -> tuple[Leases, int]:
     return leases, number
 
 
-def done(leases: Leases, *arguments: Any) -> tuple[str, LeaseEvent]:
-    """Why the pin that a Done names has not lasted, empty where it has, and what the message was."""
-    lasted, event = leases.done(*arguments)
-    assert lasted == (not event.text)
-    return event.text, event
-
-
 def reason(answer: Claimed | Lost) -> LossReason:
     """Why a claim is refused."""
     assert isinstance(answer, Lost)
     return answer.reason
 
 
-def finish(leases: Leases, number: int, *claimants: Claimant, at: float = 1) -> list[str]:
-    return [done(leases, "r", number, claimant, TWO, at)[0] for claimant in claimants]
+def finish(leases: Leases, number: int, *claimants: Claimant) -> list[str]:
+    """Why the pin that each claimant names has not lasted, empty where it has."""
+    return [leases.done("r", number, claimant, TWO)[1] for claimant in claimants]
 
 
 def test_released_once_when_all_of_the_contract_are_done() -> None:
@@ -81,7 +74,7 @@ def test_another_reader_keeps_a_finished_hold(end: str) -> None:
     if end == "done":
         assert finish(leases, number, B0) == [""]
     elif end == "leave":
-        assert leases.leave("r", B0, 2).kind == "left"
+        assert leases.leave("r", B0) == "left"
     else:
         leases.expire(LEASE)
     assert freed(leases) == [Released("r", "finished")]
@@ -90,15 +83,15 @@ def test_another_reader_keeps_a_finished_hold(end: str) -> None:
 def test_each_strange_done_has_its_name() -> None:
     leases, number = claimed(A0)
     kinds = [
-        done(leases, "r", number, Claimant("a", "plan", 2), TWO, 1),
-        done(leases, "r", number + 1, A0, TWO, 1),
-        done(leases, "r", number, A1, TWO, 1),
-        done(leases, "other", number, A0, TWO, 1),
+        leases.done("r", number, Claimant("a", "plan", 2), TWO),
+        leases.done("r", number + 1, A0, TWO),
+        leases.done("r", number, A1, TWO),
+        leases.done("other", number, A0, TWO),
     ]
-    assert [event.kind for _, event in kinds] == ["unexpected", "stale", "stale", "unknown"]
-    assert all(problem for problem, _ in kinds)
+    assert [kind for kind, _ in kinds] == ["unexpected", "stale", "stale", "unknown"]
+    assert all(problem for _, problem in kinds)
     assert leases.held() == 1
-    assert [done(leases, "r", number, A0, TWO, 1)[1].kind for _ in range(2)] == ["counted", "duplicate"]
+    assert [leases.done("r", number, A0, TWO)[0] for _ in range(2)] == ["counted", "duplicate"]
 
 
 def test_claims_are_refused_by_reason() -> None:
@@ -110,7 +103,7 @@ def test_claims_are_refused_by_reason() -> None:
         assert reason(answer) is why
         assert isinstance(answer, Lost)
         assert text in answer.text
-    leases.withdraw("r", 1)
+    leases.withdraw("r")
     assert reason(leases.claim("r", A0, TWO, 1)) is LossReason.WITHDRAWN
     finish(leases, number, A0, A1)
     assert reason(leases.claim("r", A0, TWO, 1)) is LossReason.FINISHED
@@ -125,48 +118,37 @@ def test_few_runs_share_a_hold_and_those_that_are_over_make_room() -> None:
     assert crowded.text.startswith("claimed by run0, run1")
     assert leases.claim("r", Claimant("run0", "plan", 1), TWO, 20) == Claimed("r", number)
     assert leases.claim("r", more, TWO, LEASE) == Claimed("r", number)
-    assert done(leases, "r", number, Claimant("run1", "plan", 0), TWO, LEASE)[1].kind == "stale"
-    assert done(leases, "r", number, Claimant("run0", "plan", 0), TWO, LEASE)[0] == ""
+    assert leases.done("r", number, Claimant("run1", "plan", 0), TWO)[0] == "stale"
+    assert leases.done("r", number, Claimant("run0", "plan", 0), TWO)[1] == ""
 
 
 def test_a_run_that_has_finished_makes_no_room() -> None:
     one = frozenset({0})
     leases, number = claimed(*(Claimant(f"run{n}", "plan", 0) for n in range(PAIRS)))
-    done(leases, "r", number, Claimant("run0", "plan", 0), one, 1)
+    leases.done("r", number, Claimant("run0", "plan", 0), one)
     assert reason(leases.claim("r", Claimant("more", "plan", 0), one, 2)) is LossReason.CROWDED
 
 
 def test_a_run_that_is_met_again_begins_anew() -> None:
     leases, number = claimed(A0, A1)
     finish(leases, number, A0)
-    leases.forget("a", 2)
+    leases.forget("a")
     assert [leases.claim("r", who, TWO, 3) for who in (A0, A1)] == [Claimed("r", number)] * 2
-    finish(leases, number, A1, at=4)
-    leases.leave("r", A0, 5)
+    finish(leases, number, A1)
+    leases.leave("r", A0)
     leases.expire(LEASE + 2)
     assert leases.held() == 1
-    assert finish(leases, number, A0, at=LEASE + 2) == [""]
+    assert finish(leases, number, A0) == [""]
     assert leases.held() == 1, "what the run was promised before it was met again ends by time"
     leases.expire(LEASE + 2)
     assert freed(leases) == [Released("r", "finished")]
 
 
-@pytest.mark.parametrize("what", ["claim", "done", "leave", "forget", "withdraw", "pin", "pass_by"])
-def test_only_expire_ends_a_lease_by_time(what: str) -> None:
+def test_only_expire_ends_a_lease_by_time() -> None:
     """A renewal that came in time may wait to be read, whatever is heard before it."""
     leases, number = claimed(A0, A1)
-    leases.pin("other", 0)
-    leases.claim("other", B0, TWO, 0)
-    late = {
-        "claim": ("other", B0, TWO),
-        "done": ("other", 1, B0, TWO),
-        "leave": ("other", B0),
-        "forget": ("b",),
-        "withdraw": ("other",),
-        "pin": ("a third",),
-        "pass_by": ("a third",),
-    }
-    getattr(leases, what)(*late[what], LEASE + 1)
+    leases.pin("other", LEASE + 1)
+    leases.claim("other", B0, TWO, LEASE + 1)
     assert leases.claim("r", A0, TWO, LEASE + 1) == Claimed("r", number)
     leases.expire(LEASE + 1)
     assert "r" in {hold.request for hold in leases.holds()}
@@ -181,13 +163,13 @@ def test_a_pinned_hold_ends_when_it_is_unpinned() -> None:
     assert freed(leases) == []
     assert leases.held() == 1
     assert not leases.lasts("r", number)
-    assert finish(leases, number, A0, at=31)[0]
+    assert finish(leases, number, A0)[0]
     assert reason(leases.claim("r", A0, TWO, 31)) is LossReason.EXPIRED
     with pytest.raises(HandleError, match=r"cannot be written: pin \d+ of request r is over, expired"):
         leases.begin_write("r")
     with pytest.raises(HandleError, match="is held"):
         leases.pin("r", 32)
-    leases.withdraw("r", 32)
+    leases.withdraw("r")
     leases.end_write("r")
     assert freed(leases) == []
     leases.end_write("r")
@@ -207,7 +189,7 @@ def test_held_again_only_when_the_release_was_reported() -> None:
     again = leases.pin("r", 1)
     assert again != number
     assert leases.claim("r", A0, TWO, 1) == Claimed("r", again)
-    assert done(leases, "r", number, A0, TWO, 1)[1].kind == "stale"
+    assert leases.done("r", number, A0, TWO)[0] == "stale"
     assert Leases(1, first=7).pin("r", 0) == 7
 
 
@@ -216,7 +198,7 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     leases = Leases(1, most=2)
     for n in range(5000):
         leases.pin(f"r{n}", n)
-        leases.withdraw(f"r{n}", n)
+        leases.withdraw(f"r{n}")
         freed(leases)
     reasons = [reason(leases.claim(f"r{n}", A0, TWO, 5000)) for n in (4996, 4997, 4999)]
     assert reasons == [LossReason.UNKNOWN, LossReason.WITHDRAWN, LossReason.WITHDRAWN]
@@ -236,7 +218,7 @@ def test_ended_again_is_remembered_anew(monkeypatch: pytest.MonkeyPatch) -> None
     leases = Leases(LEASE)
     for request in "abcad":
         leases.pin(request, 0)
-        leases.withdraw(request, 0)
+        leases.withdraw(request)
         freed(leases)
     reasons = [reason(leases.claim(request, A0, TWO, 0)) for request in "ab"]
     assert reasons == [LossReason.WITHDRAWN, LossReason.UNKNOWN]
@@ -246,29 +228,9 @@ def test_messages_make_no_state() -> None:
     leases = Leases(LEASE)
     for n in range(100):
         leases.claim(f"r{n}", A0, TWO, 0)
-        done(leases, f"r{n}", n, A0, TWO, 0)
-        leases.leave(f"r{n}", A0, 0)
+        leases.done(f"r{n}", n, A0, TWO)
+        leases.leave(f"r{n}", A0)
     assert (leases.held(), freed(leases), len(leases.past)) == (0, [], 0)
-
-
-def test_a_clock_that_steps_back_extends_no_lease_by_more_than_the_step() -> None:
-    leases = Leases(LEASE)
-    leases.pin("r", 1000)
-    leases.expire(1010)
-    leases.expire(5)
-    assert leases.held() == 1
-    leases.expire(5 + 19)
-    assert leases.held() == 1
-    leases.expire(5 + 20)
-    assert freed(leases) == [Released("r", "expired")]
-
-
-@pytest.mark.parametrize("now", [math.nan, math.inf, -math.inf])
-def test_what_is_no_time_is_refused(now: float) -> None:
-    leases, _ = claimed(A0)
-    with pytest.raises(HandleError, match="the clock says"):
-        leases.expire(now)
-    assert leases.held() == 1
 
 
 @pytest.mark.parametrize(("seconds", "most"), [(0, 1), (-1, 1), (math.nan, 1), (math.inf, 1), (1, 0)])
@@ -318,7 +280,7 @@ class AgainstTheModel(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.leases, self.now, self.offset, self.expired = Leases(LEASE, most=2), 0, 0, 0
+        self.leases, self.now, self.expired = Leases(LEASE, most=2), 0, 0
         self.facts: dict[str, list[Fact]] = {}
         self.numbers: dict[str, int] = {}
         self.pins: Counter[str] = Counter()
@@ -345,26 +307,13 @@ class AgainstTheModel(RuleBasedStateMachine):
         self.facts[request].append((self.now, what, who))
         self.sweep()
 
-    @property
-    def reading(self) -> int:
-        return self.now + self.offset
-
-    @rule(seconds=st.sampled_from([0, 1, 5, 10, 29, 30, 31]), late=st.none() | st.integers(0, 20))
-    def wait(self, seconds: int, late: int | None) -> None:
-        """Time passes; leases that are over end now, and no others of an earlier time, or when they are next let."""
+    @rule(seconds=st.sampled_from([0, 1, 5, 10, 29, 30, 31]))
+    def wait(self, seconds: int) -> None:
+        """Time passes; leases that are over end when they are next let."""
         self.now += seconds
-        if late is not None:
-            self.expire()
-            self.leases.expire(self.reading - late)
-
-    @rule(step=st.integers(31, 10_000))
-    def jump_back(self, step: int) -> None:
-        self.expire()
-        self.offset -= step
-        self.leases.expire(self.reading)
 
     def expire(self) -> None:
-        self.leases.expire(self.reading)
+        self.leases.expire(self.now)
         self.expired = self.now
         self.sweep()
 
@@ -373,19 +322,19 @@ class AgainstTheModel(RuleBasedStateMachine):
         unreported = {released.request for released in self.reported}
         if request in self.facts or request in unreported:
             with pytest.raises(HandleError):
-                self.leases.pin(request, self.reading)
+                self.leases.pin(request, self.now)
         elif len(self.facts) + len(unreported) >= 2:
             with pytest.raises(LimitedError):
-                self.leases.pin(request, self.reading)
+                self.leases.pin(request, self.now)
         else:
-            number = self.numbers[request] = self.leases.pin(request, self.reading)
+            number = self.numbers[request] = self.leases.pin(request, self.now)
             assert number not in self.used
             self.used.add(number)
             self.facts[request], self.over[request] = [(self.now, "hold", None)], ""
 
     @rule(request=requests, who=claimants)
     def claim(self, request: str, who: Claimant) -> None:
-        answer = self.leases.claim(request, who, TWO, self.reading)
+        answer = self.leases.claim(request, who, TWO, self.now)
         withdrawn = any(what == "withdraw" for _, what, _ in self.facts.get(request, []))
         if who.worker not in TWO or not self.open(request) or withdrawn:
             assert isinstance(answer, Lost)
@@ -396,9 +345,9 @@ class AgainstTheModel(RuleBasedStateMachine):
     @rule(request=requests, who=claimants, of=requests)
     def done(self, request: str, who: Claimant, of: str) -> None:
         number = self.numbers.get(of, 17)
-        problem, event = done(self.leases, request, number, who, TWO, self.reading)
+        counted, problem = self.leases.done(request, number, who, TWO)
         kind = self.kind(request, who, number)
-        assert event.kind == kind
+        assert counted == kind
         held = self.open(request) and kind in ("counted", "duplicate")
         assert (problem == "") == held
         assert not held or number not in self.freed, "kept, but freed before"
@@ -428,7 +377,7 @@ class AgainstTheModel(RuleBasedStateMachine):
 
     @rule(request=requests, who=claimants)
     def leave(self, request: str, who: Claimant) -> None:
-        kind = self.leases.leave(request, who, self.reading).kind
+        kind = self.leases.leave(request, who)
         if not self.open(request):
             assert kind == ("late" if request in self.facts or request in self.ended else "unknown")
         elif "claim" not in self.said(request, who):
@@ -439,7 +388,7 @@ class AgainstTheModel(RuleBasedStateMachine):
 
     @rule(run=st.sampled_from("ab"))
     def forget(self, run: str) -> None:
-        self.leases.forget(run, self.reading)
+        self.leases.forget(run)
         for request in [request for request in self.facts if self.open(request)]:
             self.note(request, "forget", Claimant(run, "", 0))
 
@@ -468,9 +417,9 @@ class AgainstTheModel(RuleBasedStateMachine):
     def withdraw(self, request: str) -> None:
         if request not in self.facts and request not in self.ended:
             with pytest.raises(HandleError):
-                self.leases.withdraw(request, self.reading)
+                self.leases.withdraw(request)
             return
-        self.leases.withdraw(request, self.reading)
+        self.leases.withdraw(request)
         if self.open(request):
             self.note(request, "withdraw")
 

@@ -229,7 +229,7 @@ def test_a_round_tells_a_reader_as_much_as_a_line_may_take_and_the_next_one_the_
         bench.offer((number, number + 1), {})
     bench.tell(bench.core.computed, "r", 3000)
     numbers: list[int] = []
-    while bench.core.announcer.changed or bench.core.state.sessions[A].untold:
+    while bench.core.announcer.changed or bench.core.state.sessions[A].unannounced:
         bench.outputs.clear()
         bench.round()
         said = [one.number for one in bench.said(A)]
@@ -286,7 +286,8 @@ def test_a_stranger_is_asked_to_say_hello(bench: Bench) -> None:
     ):
         bench.tell(bench.core.inbox.stranger, b"x", message)
         replies = [one.message for one in bench.outputs if isinstance(one, effects.Reply)]
-        assert [note.event.kind for note in bench.take(effects.Note)] == ["stranger"] * min(count, 1)
+        (counted,) = bench.take(effects.Counted) or [effects.Counted({})]
+        assert counted.kinds == dict.fromkeys(["stranger"][:count], 1)
         assert len(replies) == count
         assert count < 2 or replies[0] == wire.Stopped("r", lost=True), "nobody is written anything of it"
         assert all(isinstance(one, Refusal) and one.code == errors.StalePeerError.code for one in replies[-1:])
@@ -310,7 +311,7 @@ def test_an_offer_that_no_message_can_hold_ends_its_request(bench: Bench) -> Non
 def test_numbers_that_nothing_foresaw_end_one_connection(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kvplan.runtime.protocol.announcing.wire.NotYet", lambda *_, **__: 1 // 0)
     bench.tell(bench.core.inbox.hear, A, wire.Claim(1, ("r",)))
-    assert [one.event.kind for one in bench.outputs if isinstance(one, effects.Note)] == ["malformed"]
+    assert [one.kinds for one in bench.outputs if isinstance(one, effects.Counted)] == [{"malformed": 1}]
     assert [one.reader for one in bench.take(effects.Drop)] == [A]
 
 
@@ -321,7 +322,7 @@ def test_a_goodbye_keeps_what_was_promised(bench: Bench) -> None:
     bench.withdraw()
     assert not bench.take(effects.Free)
     bench.now = LEASE
-    bench.tell(bench.core.expire)
+    bench.tell(bench.core.expire, bench.now)
     assert [one.released.why for one in bench.take(effects.Free)] == ["withdrawn"]
 
 
@@ -340,9 +341,9 @@ def test_buffers_are_for_requests_that_are_held_and_claimed(bench: Bench) -> Non
             bench.claim(A)
         bench.outputs.clear()
         assert len(bench.hear(A, asked)) == 1 - passed
-        assert len(bench.take(effects.Pass)) == passed
+        assert len(bench.take(effects.Buffer)) == passed
     bench.hear(A, returned)
-    assert [one.message for one in bench.take(effects.Pass)] == [returned]
+    assert [one.message for one in bench.take(effects.Buffer)] == [returned]
     bench.hear(A, wire.Leave("r"))
     assert [one.request for one in bench.take(effects.GivenUp)] == ["r"]
 
@@ -373,10 +374,10 @@ def test_a_lease_that_nobody_renews_runs_out(bench: Bench) -> None:
     bench.now = 9
     bench.claim(A)
     bench.now = 18
-    bench.tell(bench.core.expire)
+    bench.tell(bench.core.expire, bench.now)
     assert not bench.take(effects.Free)
     bench.now = 19
-    bench.tell(bench.core.expire)
+    bench.tell(bench.core.expire, bench.now)
     said: list[Any] = [one.message for one in bench.outputs if isinstance(one, Send)]
     assert [one.code for one in said] == [errors.LeaseError.code]
     assert [one.released.why for one in bench.take(effects.Free)] == ["expired"]
@@ -436,9 +437,9 @@ def test_a_done_with_checksums_is_confirmed_once_they_were_compared(bench: Bench
     assert bench.hear(A, done) == []
     (asked,) = bench.take(effects.Compare)
     assert (asked.reader, asked.done, asked.named) == (A, done, HERE)
-    bench.tell(bench.core.comparisons.compared, A, done, None)
+    bench.tell(bench.core.comparisons.compared, A, "r", None)
     assert bench.said(A) == [wire.Confirmed("r", 1)]
-    bench.tell(bench.core.comparisons.compared, A, done, None)
+    bench.tell(bench.core.comparisons.compared, A, "r", None)
     assert bench.said(A) == [], "it is compared no more"
 
 
@@ -448,7 +449,7 @@ def test_different_checksums_fail_the_attempt(bench: Bench) -> None:
     done, error = wire.Done("r", pin, 3, **SUMS), errors.ChecksumError("kv differs")
     bench.hear(A, done)
     bench.outputs.clear()
-    bench.tell(bench.core.comparisons.compared, A, done, error)
+    bench.tell(bench.core.comparisons.compared, A, "r", error)
     assert bench.said(A) == [wire.Failed("r", error.code, "kv differs", 3)]
 
 
@@ -461,7 +462,7 @@ def test_what_waits_for_its_checksums_is_kept_unless_its_reader_is_gone(bench: B
         bench.tell(bench.core.readers.drop, A, "gone")
     for bench.now in range(1, 25):
         bench.round()
-        bench.tell(bench.core.expire)
+        bench.tell(bench.core.expire, bench.now)
     assert [one.released.why for one in bench.take(effects.Free)] == (["expired"] if dropped else [])
 
 
@@ -472,7 +473,7 @@ def test_who_leaves_is_compared_no_more(bench: Bench) -> None:
     bench.hear(A, done)
     bench.hear(A, wire.Leave("r"))
     assert [(one.reader, one.request) for one in bench.take(effects.GivenUp)] == [(A, "r")]
-    bench.tell(bench.core.comparisons.compared, A, done, None)
+    bench.tell(bench.core.comparisons.compared, A, "r", None)
     assert bench.outputs == []
 
 

@@ -92,7 +92,7 @@ def test_writers_are_asked_now_and_then_whether_they_have_stopped() -> None:
 
 @pytest.mark.parametrize("how", ["gone", "dead", "stopped", "broken"])
 def test_what_was_sent_by_a_connection_that_broke_lingers_for_as_long_as_rounds_have_seen(how: str) -> None:
-    rig = Rig(push=True, lingers=3 * LONGEST_ROUND)
+    rig = Rig(push=True, linger_s=3 * LONGEST_ROUND)
     given_up(rig)
     rig.tick()
     if how == "gone":
@@ -112,7 +112,7 @@ def test_what_was_sent_by_a_connection_that_broke_lingers_for_as_long_as_rounds_
 
 
 def test_a_writer_that_is_met_again_was_not_gone() -> None:
-    rig = Rig(push=True, lingers=1.0)
+    rig = Rig(push=True, linger_s=1.0)
     given_up(rig)
     rig.core.loads.quarantine.gone(rig.engine.peers)
     before, rig.engine = rig.engine, engine(rig.plan, push=True)

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from kvplan.runtime import InMemory
-from kvplan.runtime.control.card import encode, together, unseal
+from kvplan.runtime.control.card import encode, unseal
 from kvplan.runtime.control.messages import ToDecode, ToPrefill
 from kvplan.runtime.control.outbox import LineState, Outbox
 from kvplan.runtime.errors import CardError, NotBegunError, PeerLostError, TransportError
-from kvplan.runtime.transport.handles import HandleState
+from kvplan.runtime.transport.base import HandleState
 from kvplan.runtime.transport.inmemory import CopyTransfer, Hub
 
 STEP = 0.002
@@ -134,7 +134,7 @@ class Desk:
 
     def forget(self, identity: bytes) -> None:
         line = self.guests[identity]
-        line.answers = Outbox(line.tell, together)
+        line.answers = Outbox(line.tell)
 
     def filenos(self) -> list[int]:
         return []
@@ -149,7 +149,7 @@ class Line:
     def __init__(self, net: Net, address: str, keys: object, server_key: bytes | None = None) -> None:
         self.net, self.address, self.gone, self.closed = net, address, False, False
         self.up, self.down = Pipe(net), Pipe(net)
-        self.words, self.answers = Outbox(self.up.give, together), Outbox(self.tell, together)
+        self.words, self.answers = Outbox(self.up.give), Outbox(self.tell)
         self.gathers = False
         self.desk = net.desks[address]
         self.gone = self.desk.closed

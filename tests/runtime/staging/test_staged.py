@@ -15,7 +15,7 @@ from tests.random_sides.draw import case
 from tests.random_sides.sides import cache, side, tensor
 from tests.runtime.helpers.drawn import fed, whole
 from tests.runtime.helpers.ends import Ends, ends
-from tests.runtime.helpers.packing import LendingPeer, PackingPeer
+from tests.runtime.helpers.packing import LendingPeer
 from tests.runtime.transfer.test_chunks import shared
 
 from kvplan.compiler.api import compile_bound
@@ -52,8 +52,7 @@ class Staged:
         link.release()
 
     def _at_peer(self, theirs: int, ours: int, runs: dict[str, Runs], layers: frozenset[int] | None) -> None:
-        ends = self.world, theirs, ours, self.size
-        peer = LendingPeer(*ends) if self.push else PackingPeer(*ends)
+        peer = LendingPeer(self.world, theirs, ours, self.size, push=self.push)
         link = self.world.link(theirs, ours, self.push, layers, None, peer.stage)
         self.bytes += self.world.execute(link, runs, 3000, peer.step, foreseen=self.foreseen).meter.staged
         link.release()

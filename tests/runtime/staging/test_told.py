@@ -153,7 +153,7 @@ def test_what_was_foreseen_goes_straight_where_the_stage_is_stuck_by_then(
     asked = ask(made, (0, TOKENS))
     filled(made, asked)
     transfer = made.decode[0].submit(asked, 20)
-    run(made, lambda: bool(foreseen) and all(part.unheld for part in transfer.parts))
+    run(made, lambda: bool(foreseen) and all(part.not_held for part in transfer.parts))
     assert foreseen == [True] * len(transfer.parts)
     stage = stages[-1].of(("DRAM", 0))
     kept = [stage.borrow(number, f"peer {number % 2}") for number in range(8)]

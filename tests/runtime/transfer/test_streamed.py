@@ -211,7 +211,7 @@ def test_what_is_declined_is_withdrawn(mode: str, early: bool) -> None:
     made = world(Shape(2), Shape(1), mode=mode)
     request = fed(ask(made, (0, 12)))
     asked = [made.decode[0].open(request, 20)] if early else []
-    polled(made, lambda: not early or all(part.unheld for part in asked[0].parts))
+    polled(made, lambda: not early or all(part.not_held for part in asked[0].parts))
     for worker in made.prefill:
         worker.decline("r")
     [transfer] = asked or [made.decode[0].open(request, 20)]

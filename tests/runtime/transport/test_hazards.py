@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -147,17 +146,6 @@ def test_lengths_that_differ_begin_nothing(two: Two) -> None:
         with pytest.raises(errors.NotBegunError):
             two.reader.post_spans("READ", two.peer, region(two.mine[:64]), "DRAM", theirs, "DRAM")
     unharmed(two)
-
-
-def test_an_operation_that_there_is_not(two: Two) -> None:
-    local, remote = two.lists()
-    wrong: list[Any] = ["read", "COPY", "", None, 5]
-    for op in wrong:
-        with pytest.raises(errors.TransportError):
-            two.reader.post(op, two.peer, local, index(0), remote, index(0))
-        with pytest.raises(errors.TransportError):
-            two.reader.post_spans(op, two.peer, region(two.mine), "DRAM", region(two.theirs), "DRAM")
-        unharmed(two)
 
 
 def test_sides_that_are_swapped_are_refused(two: Two) -> None:

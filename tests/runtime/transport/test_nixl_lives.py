@@ -12,7 +12,7 @@ import pytest
 from tests.runtime.helpers.agents import Two, has_nixl, index, region
 
 from kvplan.runtime import Nixl, errors
-from kvplan.runtime.transport.handles import HandleState
+from kvplan.runtime.transport.base import HandleState
 
 if not has_nixl():
     pytest.skip("NIXL is not installed", allow_module_level=True)

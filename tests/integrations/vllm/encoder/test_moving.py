@@ -23,7 +23,7 @@ from tests.integrations.vllm.encoder.items import (
 )
 from tests.runtime.helpers.waiting import until
 
-from kvplan.runtime.checksum.checksum import of_read
+from kvplan.runtime.checksum.background import summed
 
 pytestmark = needs_nixl
 ITEMS = {"a": 3, "b": 64, "c": 100}
@@ -119,11 +119,11 @@ def test_a_row_that_is_not_as_it_was_sent_is_found(
     encode, prefill = pair
     (params,) = encode.encode(request("r", {"a": 100}))
 
-    def summed(*given: Any) -> Any:
+    def changed(*given: Any) -> Any:
         prefill.rows.rows[50 * DIM * LEVELS * 4] ^= 1
-        return of_read(*given)
+        return summed(*given)
 
-    monkeypatch.setattr("kvplan.runtime.decode.driver.of_read", summed)
+    monkeypatch.setattr("kvplan.runtime.decode.driver.summed", changed)
     assert encoded_here(prefill, request("r", {"a": 100}, params))
 
 
