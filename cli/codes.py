@@ -1,5 +1,5 @@
 """What is written about codes: those of layout files, the compiler and the command line in codes.md, the runtime's in
-its classes. Nothing of it is read before somebody asks.
+its classes; and about words, in the glossary. Nothing of it is read before somebody asks.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from inspect import cleandoc
 from typing import NamedTuple
 
 FAMILY = re.compile(r"^# ([A-Z]): (.*)\n\n((?:[^#\n].*\n)+)", re.MULTILINE)
+WORD = re.compile(r"^- \*\*(.+?)\*\*: (.*)$", re.MULTILINE)
 SECTION = re.compile(r"^## ([A-Z]\d{3}): (.*)\n\n", re.MULTILINE)
 
 
@@ -24,20 +25,27 @@ class ErrorCode(NamedTuple):
 @cache
 def families() -> dict[str, ErrorCode]:
     """By the first letter of codes: where they come from, and where to read on."""
-    return {letter: ErrorCode(title, text.strip()) for letter, title, text in FAMILY.findall(_source())}
+    return {letter: ErrorCode(title, text.strip()) for letter, title, text in FAMILY.findall(_source("codes.md"))}
 
 
 @cache
 def written() -> dict[str, ErrorCode]:
     """The codes of codes.md, in its order."""
-    _, *sections = SECTION.split(FAMILY.sub("", _source()))
+    _, *sections = SECTION.split(FAMILY.sub("", _source("codes.md")))
     parts = zip(sections[::3], sections[1::3], sections[2::3], strict=True)
     return {code: ErrorCode(title, body.strip()) for code, title, body in parts}
 
 
 @cache
-def _source() -> str:
-    return files("kvplan.cli").joinpath("codes.md").read_text("utf-8")
+def words() -> dict[str, str]:
+    """The words of the glossary, each with its line."""
+    found = WORD.findall(_source("glossary.md"))
+    return {word: line for said, line in found for word in said.split(", ")}
+
+
+@cache
+def _source(name: str) -> str:
+    return files("kvplan.cli").joinpath(name).read_text("utf-8")
 
 
 def all_codes() -> dict[str, ErrorCode]:

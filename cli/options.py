@@ -140,13 +140,32 @@ class AskedPairs:
 
         return of_models(models, self.prefill, self.decode, self.options, self.layouts)
 
-    def compiled(self, model: str) -> Compiled:
-        """The plan of a model, by name or path, for one pair. Raises DslError, CompileError."""
+    def compiled(self, what: str) -> Compiled:
+        """The plan of a model, by name or path, for one pair; or of a plan on disk. Raises DslError, CompileError."""
         from kvplan.compiler.api import compile_pair
         from kvplan.dsl.named import library
 
-        found, name = library(model, self.layouts)
+        if what.endswith(".py"):
+            self.leave_out("a plan has its own sides and options")
+            return self._compiled_again(what)
+        if not self.prefill or not self.decode:
+            raise click.UsageError("give --prefill SIDE and --decode SIDE, or the path of a plan")
+        found, name = library(what, self.layouts)
         return compile_pair(found, name, self.prefill, self.decode, self.options)
+
+    def _compiled_again(self, path: str) -> Compiled:
+        """What layout files make of the pair of a plan, which is that plan. Raises BadInput (S021) if it is not."""
+        from kvplan.compiler.errors import BadInput
+        from kvplan.deploy import plans
+
+        [text] = plans.read(path).values()
+        plan = plans.parsed(text, path)
+        pair = AskedPairs(plan.prefill.key, plan.decode.key, dict(plan.options), self.layouts)
+        found = pair.compiled(plan.model)
+        if found.plan.digest != plan.digest:
+            said = f"{path!r} is not what layout files make of its pair now"
+            raise BadInput("S021", said, "compile it again, or give the --layouts that it was compiled with")
+        return found
 
 
 def pair_options(required: bool, pool: bool = False) -> Callable[[F], F]:

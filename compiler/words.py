@@ -31,6 +31,14 @@ def interval(held: Sequence[int]) -> str:
     return "none" if first >= end else ranges(range(first, end))
 
 
+def part_name(part: str | None, tensors: Iterable[str]) -> str:
+    """An allocation of a cache by what lies in it if it has only a number, which would read as a worker's or a group's.
+
+    Empty if all of a layer lies in one allocation.
+    """
+    return "+".join(dict.fromkeys(tensors)) if part and part.isdigit() else part or ""
+
+
 def needed(needs: Needs) -> str:
     """Which tokens a reader must have; empty for all of them."""
     late = [f"the last {many(needs.keep, 'token')}"] if needs.keep is not None else []

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from kvplan.compiler.cost.cost import PlanCost
 from kvplan.compiler.emit.header import written_facts
 from kvplan.compiler.errors import BadInput
+from kvplan.dsl.text.source import shown
 from kvplan.plan.errors import PlanFormatError, PlanIndexError
 from kvplan.plan.files import index
 from kvplan.plan.files.loader import parse
@@ -30,7 +31,8 @@ def read(text: str, like: str | None = None) -> Mapping[str, str]:
     """Texts of plans by path relative to what was named; a single file has the path ''.
 
     `text` is a path, or `git:REVISION:PATH`, or `git:REVISION`, which stands for `like` at that revision; `git:` may
-    be left out where no path is meant. A directory has the plans that its index lists, or all if it has no index.
+    be left out where no path is meant. A directory has the plans that its index lists, or the index of a directory that
+    it lies in; all if there is no index.
 
     Raises BadInput, also where there are no plans, PlanIndexError and OSError.
     """
@@ -41,7 +43,8 @@ def read(text: str, like: str | None = None) -> Mapping[str, str]:
         _check_is_no_index(path, text)
         return {"": path.read_text(encoding="utf-8", errors="replace")}
     if path.is_dir():
-        return _of_directory({name: (path / name).read_bytes() for name in _names(path)}, text)
+        files = {name: (path / name).read_bytes() for name in _names(path)}
+        return _of_directory(files, text, _index_of(path, lambda file: file.read_bytes() if file.is_file() else None))
     return _revision(text, like)
 
 
@@ -77,25 +80,51 @@ def _names(folder: Path) -> list[str]:
     return [name for name in found if name.endswith(SUFFIXES)]
 
 
-def _of_directory(files: Mapping[str, bytes], name: str) -> Mapping[str, str]:
-    """The plans among the files of a directory: those that its index lists, or all if it has no index.
+def _index_of(folder: Path, content: Callable[[Path], bytes | None]) -> Mapping[str, str] | None:
+    """The pins of the plans in a folder, by path in it, from the closest index in it or above; None without one.
+
+    `content` is of a file, None if there is none. Raises BadInput if the index lists nothing there, PlanIndexError.
+    """
+    here = folder.resolve()
+    for above in (here, *here.parents):
+        data = content(above / index.NAME)
+        if data is not None and (entries := _entries_of(data, folder, own=above == here)) is not None:
+            paths = {above / one.path: one.sha256 for one in entries}
+            found = {path.relative_to(here).as_posix(): pin for path, pin in paths.items() if path.is_relative_to(here)}
+            if not found and above != here:
+                raise BadInput("S021", f"{shown(above / index.NAME)} lists no plan in {str(folder)!r}", HELP)
+            return found
+    return None
+
+
+def _entries_of(data: bytes, folder: Path, own: bool) -> tuple[index.IndexEntry, ...] | None:
+    """The entries of a folder's `own` index, or of one above it; None for a file above that is something else."""
+    try:
+        return index.parse(data, f"{folder}/{index.NAME}")
+    except PlanIndexError:
+        if own:
+            raise
+        return None
+
+
+def _of_directory(files: Mapping[str, bytes], name: str, pins: Mapping[str, str] | None) -> Mapping[str, str]:
+    """The plans among the files of a directory: those that its index lists, or all if there is no index.
 
     Engines load plans by the index, so a plan that it does not list has no effect. Raises BadInput, PlanIndexError.
     """
-    data = files.get(index.NAME)
-    if data is None:
-        every = {path: data for path, data in files.items() if _may_be_plan(path)}
-        if not every:
-            raise BadInput("S021", f"the directory {name!r} has no plans", HELP)
-        return {path: _text(data) for path, data in every.items()}
-    return {one.path: _pinned(one, files.get(one.path), name) for one in index.parse(data, f"{name}/{index.NAME}")}
+    if pins is not None:
+        return {path: _pinned(f"{name}/{path}", files.get(path), pin) for path, pin in pins.items()}
+    every = {path: data for path, data in files.items() if _may_be_plan(path)}
+    if not every:
+        raise BadInput("S021", f"the directory {name!r} has no plans", HELP)
+    return {path: _text(data) for path, data in every.items()}
 
 
-def _pinned(one: index.IndexEntry, data: bytes | None, name: str) -> str:
+def _pinned(name: str, data: bytes | None, pin: str) -> str:
     """The text of a plan that an index lists. Raises PlanIndexError if engines would refuse it."""
-    if data is None or index.pinned(data) != one.sha256:
+    if data is None or index.pinned(data) != pin:
         how = "is missing, but the index lists it" if data is None else "is not as its index says"
-        raise PlanIndexError(f"{name}/{one.path} {how}: compile it again")
+        raise PlanIndexError(f"{name} {how}: compile it again")
     return _text(data)
 
 
@@ -123,7 +152,16 @@ def _revision(text: str, like: str | None) -> Mapping[str, str]:
         raise BadInput("S021", f"revision {revision!r} has no plans at {path!r}", HELP)
     if "" in found:
         return found
-    return _of_directory({name: text.encode() for name, text in found.items()}, f"{revision}:{path}")
+    pins = _index_of(Path(path.removeprefix(GIT)), lambda file: _at(revision, file))
+    return _of_directory({name: text.encode() for name, text in found.items()}, f"{revision}:{path}", pins)
+
+
+def _at(revision: str, file: Path) -> bytes | None:
+    """A file at a revision; None if it is not there."""
+    try:
+        return listed(revision, str(file), SUFFIXES).get("", "").encode() or None
+    except (subprocess.CalledProcessError, OSError):
+        return None
 
 
 def parsed(text: str, name: str) -> Plan:

@@ -87,7 +87,7 @@ def unsupported(side: ExaminedSide, part: str) -> str:
     given.pop("engine", None)
     env = {**option_values(side.library, side.engine, side.model, given), DECODES: part != "prefill"}
     rules = applied(serve.require, side.bound.caches, env)
-    broken = [filled(rule.say, known) for rule, known in rules if evaluate(rule.that, known) is not True]
+    broken = [filled(rule.say, known) for rule, known, _ in rules if evaluate(rule.that, known) is not True]
     return "; ".join(dict.fromkeys([*broken, *_mixed_pool(side.bound, serve.windows)]))
 
 

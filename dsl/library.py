@@ -183,9 +183,14 @@ class Library:
         return sink.errors
 
     def models_of(self, path: Path) -> list[Model]:
-        """The models that a file describes, without those that have errors."""
+        """The models that a file describes, without those that have errors. The file may have another name."""
         named = [name for name, file in self.paths["model"].items() if file.resolve() == path.resolve()]
-        return [model for name in named if (model := guarded(Sink(), partial(self.model, name)))]
+        return [model for name in named if (model := self._good_model(path, name))]
+
+    def _good_model(self, path: Path, name: str) -> Model | None:
+        sink, document = Sink(), open_document(path)
+        model = guarded(sink, partial(self._model, sink, document, name))
+        return None if sink.errors or document.errors else model
 
     def doubts(self, path: Path) -> list[Diagnostic]:
         """What is not sure of the models of a file that has no errors (W…)."""

@@ -9,7 +9,7 @@ from hashlib import sha256
 from kvplan.compiler.cost.cost import TOKENS, ends_of
 from kvplan.compiler.cost.strategy import pulled
 from kvplan.compiler.explain.contract import expected
-from kvplan.compiler.words import interval, many, needed, reading
+from kvplan.compiler.words import interval, many, needed, part_name, reading
 from kvplan.dsl.text.diagnostics import ranges
 from kvplan.plan.expand import BYTES, D_OFFSET, P_OFFSET, expand_tokens
 from kvplan.plan.spans import group_named
@@ -71,7 +71,7 @@ def _side(name: str, side: Side) -> Iterator[Fact]:
     for group in side.groups:
         yield from _group(name, side, group)
     for number, worker in enumerate(side.workers):
-        yield from (Fact(fact.subject, fact.value, number) for fact in _worker(name, worker))
+        yield from (Fact(fact.subject, fact.value, number) for fact in _worker(name, side, worker))
 
 
 def options(side: Side) -> Iterator[tuple[str, str]]:
@@ -139,18 +139,18 @@ def _blocks(name: str, cache: str, group: Group) -> Iterator[Fact]:
     yield Fact(Subject("RING", name, cache, unit="tokens"), group.ring or "none")
 
 
-def _worker(name: str, worker: Worker) -> Iterator[Fact]:
+def _worker(name: str, side: Side, worker: Worker) -> Iterator[Fact]:
     yield Fact(Subject("TURNS", name, word="turn"), worker.shard)
     for cache, axis, held in worker.holds:
         yield Fact(Subject("HOLDS", name, cache, "", axis), interval(held))
     for entry in worker.planes:
-        part = entry.part or ""
+        part = part_name(entry.part, (view.tensor for view in entry.views))
         loops = ", ".join(f"{axis} {ranges(indices)}, {step} apart" for axis, indices, step in entry.loops)
         inside = f", layers {ranges(entry.layers)} inside" if entry.layers else ""
         yield Fact(
             Subject("PLANES", name, entry.cache, part, f"in {entry.group}"), f"from {entry.first}: {loops}{inside}"
         )
-        yield Fact(Subject("PAGE_BYTES", name, entry.cache, part, unit="B"), entry.page)
+        yield from _page(name, entry, part, group_named(side, entry.group).kernel)
         yield Fact(Subject("BLOCK_STRIDE", name, entry.cache, part, unit="B"), entry.stride)
         for view in entry.views:
             yield Fact(Subject("PLACE", name, entry.cache, view.tensor, unit="B"), view.offset)
@@ -158,6 +158,15 @@ def _worker(name: str, worker: Worker) -> Iterator[Fact]:
             yield Fact(Subject("AXIS_ORDER", name, entry.cache, view.tensor), order)
             for axis, _, step in view.axes:
                 yield Fact(Subject("STEPS", name, entry.cache, view.tensor, axis, "B"), step)
+
+
+def _page(name: str, entry: Planes, part: str, tokens: int) -> Iterator[Fact]:
+    """The bytes of a page, and of each of its tokens: a larger block changes the first only."""
+    yield Fact(Subject("PAGE_BYTES", name, entry.cache, part, unit="B"), entry.page)
+    if tokens:
+        exact = entry.page % tokens == 0
+        each: Value = entry.page // tokens if exact else f"{entry.page / tokens:,.1f}"
+        yield Fact(Subject("PAGE_BYTES", name, entry.cache, part, "per token", "B"), each)
 
 
 def _reads(plan: Plan) -> Iterator[Fact]:

@@ -72,7 +72,7 @@ TABLE = (
     DiffRule("KERNEL_BLOCKS", BYTES, "A block is made of other kernel blocks."),
     DiffRule("TURNS", BYTES, "Workers take turns at other tokens."),
     DiffRule("RING", BYTES, "A ring keeps more or fewer tokens."),
-    DiffRule("PAGE_BYTES", BYTES, "A page has more or fewer bytes."),
+    DiffRule("PAGE_BYTES", BYTES, "A page, or a token in it, has more or fewer bytes."),
     DiffRule("BLOCK_STRIDE", BYTES, "The distance between two blocks in memory changes.", detail=True),
     DiffRule("AXIS_ORDER", BYTES, "The axes of a tensor are nested in another order."),
     DiffRule("PLACE", BYTES, "A tensor begins at another byte of its page.", detail=True),

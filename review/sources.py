@@ -18,6 +18,7 @@ from kvplan.dsl.named import is_layout_file, is_path
 from kvplan.dsl.text.source import shown
 from kvplan.plan.errors import PlanFormatError
 from kvplan.plan.files.index import IndexEntry
+from kvplan.review.defaults import with_defaults
 from kvplan.review.layouts import LayoutChange, layout_changes
 from kvplan.review.pairing import PlanFile, paired
 from kvplan.review.review import Review, review
@@ -50,7 +51,8 @@ def compared(old: str, new: str, layouts: Sequence[Path], indexed: bool = False,
         texts.append(found)
         refused += problems
     same, before, after = _files(texts, (old, new))
-    answer = review(before, after, _layouts(old, new, layouts), len(same))
+    models = _own_models((old, new), layouts)
+    answer = with_defaults(review(before, after, _layouts(old, new, models, layouts), len(same)), models, layouts)
     if not indexed:
         return Compared(answer, refused)
     alike = {path: _file(path, texts[0][path], old) for path in same}
@@ -63,7 +65,7 @@ def change_of(old: tuple[str, str], new: tuple[str, str], layouts: Sequence[Path
     A plan that was compiled just now has no name. Raises BadInput, DslError, PlanFormatError.
     """
     before, after = ({"": _file("", text, name or "the plan")} for name, text in (old, new))
-    return review(before, after, _layouts(old[0], new[0] or os.curdir, layouts))
+    return with_defaults(review(before, after, _layouts(old[0], new[0] or os.curdir, (), layouts)), (), layouts)
 
 
 def former(revision: str, path: str) -> tuple[str, str] | None:
@@ -119,7 +121,7 @@ def _entries(files: Mapping[str, PlanFile]) -> tuple[IndexEntry, ...]:
     return tuple(entry_of(path, file.text, file.plan) for path, file in files.items() if file.plan is not None)
 
 
-def _layouts(old: str, new: str, folders: Sequence[Path]) -> list[LayoutChange]:
+def _layouts(old: str, new: str, models: Sequence[Path], folders: Sequence[Path]) -> list[LayoutChange]:
     """What changed in layout files between two revisions, or a revision and what lies here.
 
     Files that only one of them has under a path are left out: git does not track an installed kvplan, for example.
@@ -128,14 +130,16 @@ def _layouts(old: str, new: str, folders: Sequence[Path]) -> list[LayoutChange]:
     if revisions[0] == revisions[1]:
         return []
     with as_file(files("kvplan.layouts")) as shipped:
-        every = [*folders, shipped.resolve(), *_own_models((old, new), folders)]
+        every = [*folders, shipped.resolve(), *models]
         read = [[dict(_read(path, revision)) for revision in revisions] for path in every]
     both = [texts for texts in read if all(texts)]
     return layout_changes(*(dict(ChainMap(*texts)) for texts in zip(*both, strict=True))) if both else []
 
 
 def _own_models(names: Sequence[str], folders: Sequence[Path]) -> list[Path]:
-    """The layout files that deployments name by path."""
+    """The layout files that deployments among `names` name by path."""
+    if not any(map(is_layout_file, names)):
+        return []
     library = load([], folders)
     found = [library.deployment(Path(name)) for name in names if is_layout_file(name)]
     return [Path(model) for one in found for spec in one.plans for model in spec.models if is_path(model)]

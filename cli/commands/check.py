@@ -47,7 +47,7 @@ def command(paths: tuple[Path, ...], layouts: tuple[Path, ...], form: str) -> No
     """
     files = [file for path in paths for file in (_below(path) if path.is_dir() else [path])]
     errors = ordered([*check(files, layouts), *_check_models(files, layouts), *check_deployments(files, layouts)])
-    found = [*errors, *([] if errors else doubts(files, layouts))]
+    found = [*errors, *doubts(files, layouts)]
     if found or form != "text":
         say(render(found, form)) if form == "text" else click.echo(render(found, form))
     if not errors and form == "text":

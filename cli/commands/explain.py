@@ -1,4 +1,4 @@
-"""kvplan explain: a model, a pair, an engine, a kind, a plan on disk, an error's code, a rule of `diff`, a metric.
+"""kvplan explain: a model, a pair, an engine, a kind, a plan, a code, a rule of `diff`, a metric, a glossary word.
 
 A code must be explained at once: what needs the compiler imports it where it does.
 """
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kvplan.cli import complete
+from kvplan.cli.codes import words
 from kvplan.cli.commands import explain_text
 from kvplan.cli.options import AskedPairs, format_option, layouts_option, pair_options
 from kvplan.cli.terminal import drawing, fitted, say, width
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from kvplan.dsl.library import Library
     from kvplan.dsl.schema.model import Model
 
+WORD = "word"
 # So many plans of a directory are named.
 FEW = 5
 # The side of an engine that is asked for nothing.
@@ -37,7 +39,7 @@ ADDED = re.compile(r"_(total|created|bucket|sum|count)$")
 
 
 @click.command("explain")
-@click.argument("what", metavar="MODEL|ENGINE|KIND|PLAN|CODE|RULE|METRIC", shell_complete=complete.anything)
+@click.argument("what", metavar="MODEL|ENGINE|KIND|PLAN|CODE|RULE|METRIC|WORD", shell_complete=complete.anything)
 @pair_options(required=False)
 @click.option("--worker", type=int, metavar="N", help="Draw what lands on decode worker N; 0 by default.")
 @layouts_option
@@ -47,8 +49,8 @@ def command(what: str, asked: AskedPairs, worker: int | None, form: str) -> None
 
     For a MODEL alone it shows the caches; with one side also its groups and pages; with both sides what moves, and
     where each piece lands on one decode worker. For an ENGINE: its options and what it derives. For a KIND: its
-    parameters, and what it stores in which orders. Also takes a PLAN file, an error's CODE, a RULE of diff, or a METRIC
-    of the runtime (kvplan_…).
+    parameters, and what it stores in which orders. Also takes a PLAN file, an error's CODE, a RULE of diff, a METRIC of
+    the runtime (kvplan_…), or a WORD of the glossary.
     """
     said = _explain(what, asked, worker or 0)
     if worker is not None and "landing" not in said:
@@ -73,6 +75,9 @@ def _explain(what: str, asked: AskedPairs, worker: int) -> dict[str, Any]:
         asked.leave_out("a plan has its own sides and options")
         return explain_plan(Path(what), worker)
     found, file_type, name = _described(what, asked.layouts)
+    if file_type == WORD:
+        asked.leave_out(f"{what} is a word")
+        return {"code": name, "title": words()[name]}
     if file_type != "model":
         from kvplan.cli.commands.explain_layouts import explain_engine, explain_kind
 
@@ -87,8 +92,8 @@ def _explain(what: str, asked: AskedPairs, worker: int) -> dict[str, Any]:
 
 
 def _described(what: str, layouts: tuple[Path, ...]) -> tuple[Library, str, str]:
-    """The layout files, with that of `what` where it is a path, and the type and name of what is meant: an engine, a
-    kind or a model. Raises DslError.
+    """The layout files, with that of `what` if it is a path, and the type and name of what is meant: an engine, a
+    kind, a model, or a word of the glossary if it is none of these. Raises DslError.
     """
     from kvplan.dsl.library import load
 
@@ -101,6 +106,8 @@ def _described(what: str, layouts: tuple[Path, ...]) -> tuple[Library, str, str]
         if Path(what).is_dir() and (names := plans.plan_paths(Path(what))):
             raise _no_single_plan(what, names)
         if not is_path(what):
+            if what.lower() in words():
+                return known, WORD, what.lower()
             raise _unknown(known, what)
     known, name = library(what, layouts)
     return known, "model", name
@@ -121,9 +128,9 @@ def _unknown(known: Library, what: str) -> Exception:
     from kvplan.dsl.text.diagnostics import Diagnostic, DslError, nearest
     from kvplan.dsl.text.source import inline
 
-    near = nearest(what, (*known.models, *known.engines, *known.kinds, *RULES))
+    near = nearest(what, (*known.models, *known.engines, *known.kinds, *RULES, *words()))
     help = near or f"{ELSEWHERE}; metrics begin with {METRIC}, words are in docs/glossary.md"
-    message = f"there is no model, engine, kind or rule '{what}'"
+    message = f"there is no model, engine, kind, rule or word '{what}'"
     return DslError(Diagnostic("K008", message, inline(what, "<argument>"), (), help))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from kvplan.cli.commands.explain_layouts import engine_text, kind_text
 from kvplan.cli.terminal import table, width
 from kvplan.compiler.emit.header import notes_once
-from kvplan.compiler.words import FIGURES, interval, many
+from kvplan.compiler.words import FIGURES, interval, many, part_name
 from kvplan.dsl.text.diagnostics import ranges
 
 Plain = Mapping[str, Any]
@@ -102,27 +102,27 @@ def side_lines(side: Plain) -> list[str]:
     lines = table(head, [_group(group, len(side["groups"]) - 1) for group in side["groups"]])
     lines += ["", *table(("worker", "holds", "layers"), _holders(side["workers"]))]
     for page in side["pages"]:
-        part = f".{page['part']}" if page["part"] else ""
+        part = part_name(page["part"], (view["tensor"] for view in page["views"]))
         holds = [side["workers"][worker]["holds"][page["cache"]] for worker in page["workers"]]
         drawn = f", worker {page['drawn_worker']} is drawn" if any(held != holds[0] for held in holds) else ""
-        who = f"{page['cache']}{part} on {workers(page['workers'])}{drawn}"
+        who = f"{page['cache']}{f'.{part}' if part else ''} on {workers(page['workers'])}{drawn}"
         gap = f", blocks {page['stride']:,} B apart" if page["stride"] != page["bytes"] else ""
         lines += ["", f"{who}{gap}", f"  {planes_line(page['planes'])}", *(f"  {line}" for line in page["drawing"])]
     return lines
 
 
 def planes_line(names: Sequence[str]) -> str:
-    """`32 KV cache tensors: attention.0, attention.1 … attention.31`."""
+    """`32 KV cache tensors, registered as attention.0, attention.1 … attention.31`."""
     said = ", ".join(names) if len(names) <= 4 else f"{names[0]}, {names[1]} … {names[-1]}"
-    return f"{many(len(names), 'KV cache tensor')}: {said}"
+    return f"{many(len(names), 'KV cache tensor')}, registered as {said}"
 
 
 def _group(group: Plain, others: int) -> tuple[object, ...]:
-    held = f"{group['tokens']:,} tokens" if group["store"] == "tokens" else "one state"
+    held = many(group["tokens"], "token") if group["store"] == "tokens" else "one state"
     held += f", in turns of {group['chunk']} over {group['shards']}" if group["shards"] > 1 else ""
     held += f", in a ring of {group['ring']:,}" if group["ring"] else ""
     held += f" of {group['length']}" if group["length"] != "context" and group["store"] == "tokens" else ""
-    ratio = f"{group['ratio']} x {group['kernel']:,} tokens" if group["store"] == "tokens" else "1"
+    ratio = f"{group['ratio']} x {many(group['kernel'], 'token')}" if group["store"] == "tokens" else "1"
     counts = sorted(set(group["planes"]))
     per = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     shared = "all others" if 1 < len(group["overlays"]) == others else ", ".join(group["overlays"]) or "-"
@@ -196,7 +196,7 @@ def workers(numbers: Sequence[int]) -> str:
 
 
 def layers(numbers: Iterable[int]) -> str:
-    """Layers as ranges; many that do not follow each other as a count."""
+    """Layers as ranges; many that do not follow each other as the first ones, the last and a count."""
     known = sorted(numbers)
     text = ranges(known)
-    return text if text.count(",") < 8 else f"{known[0]}..{known[-1]} ({len(known)} of them)"
+    return text if text.count(",") < 8 else f"{ranges(known[:2])} … {known[-1]} ({len(known)} of them)"

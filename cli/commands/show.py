@@ -106,11 +106,8 @@ def _several(what: str, asked: AskedPairs) -> bool:
 def _plan(what: str, asked: AskedPairs) -> tuple[str, Plan, PlanCost]:
     """A plan's text, the plan and what it costs."""
     if what.endswith(".py"):
-        if asked.given():
-            raise click.UsageError("a plan has its own sides and options")
+        asked.leave_out("a plan has its own sides and options")
         return _on_disk(what, None)
-    if not asked.prefill or not asked.decode:
-        raise click.UsageError("give --prefill SIDE and --decode SIDE, or the path of a plan")
     compiled = asked.compiled(what)
     return compiled.text, compiled.plan, compiled.facts
 

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TextIO
 
 import click
 from rich.progress import Progress
@@ -15,11 +14,11 @@ from rich.progress import Progress
 from kvplan.cli import complete, progress
 from kvplan.cli import errors as failure
 from kvplan.cli.options import AskedPairs, format_option, layouts_option, pair_options
+from kvplan.cli.requests import AskedRequest, request_options
 from kvplan.cli.terminal import say
 from kvplan.compiler.api import compile_pair
 from kvplan.compiler.check.audit.verdict import Verdict
-from kvplan.compiler.check.request import check, parse_text
-from kvplan.compiler.check.sample import not_reached, sample_range, sample_request
+from kvplan.compiler.check.sample import not_reached
 from kvplan.compiler.check.simulate import simulate
 from kvplan.compiler.check.trace import copies, ways
 from kvplan.deploy import jobs
@@ -29,8 +28,8 @@ from kvplan.plan.planes import planes
 from kvplan.plan.request import Request
 from kvplan.plan.types import Plan
 
-# More tokens than any context has, and bytes of one plane of a worker.
-MOST_TOKENS, MOST_BYTES = 1 << 24, 256 << 20
+# Of one plane of a worker.
+MOST_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,31 +56,19 @@ class Simulated:
 @click.command("simulate")
 @click.argument("models", metavar="MODEL…", nargs=-1, required=True, shell_complete=complete.models)
 @pair_options(required=True, pool=True)
-@click.option(
-    "--tokens",
-    metavar="FIRST:END",
-    help="The tokens needed. By default from inside the first block over more than one, so far that windows and "
-    "chunks of up to 512 tokens leave some out; around a multiple of a longer chunk.",
-)
-@click.option("--seed", default=0, show_default=True, help="Draws the block ids.")
-@click.option("--request", type=click.File("r", encoding="utf-8", errors="replace"), help="A JSON file, as for trace.")
+@request_options
 @layouts_option
 @format_option("text", "json")
-def command(
-    models: tuple[str, ...], asked: AskedPairs, tokens: str | None, seed: int, request: TextIO | None, form: str
-) -> None:
+def command(models: tuple[str, ...], asked: AskedPairs, wanted: AskedRequest, form: str) -> None:
     """Run plans on numpy buffers, compare each byte.
 
     The buffers hold labels; what arrives is compared with naive indexing of the caches.
     """
-    if request and tokens:
-        raise click.UsageError("a request has tokens of its own: give --request or --tokens")
     found, every = asked.jobs(models)
-    text = request.read() if request else None
-    wanted = {str(job): job for job in every}
+    pairs = {str(job): job for job in every}
     with progress.progress() as bar:
         done, refused = jobs.each(
-            progress.stepped(bar, [*wanted.values()]), lambda job: _simulate(found, job, text, tokens, seed, bar)
+            progress.stepped(bar, [*pairs.values()]), lambda job: _simulate(found, job, wanted, bar)
         )
     if form == "json":
         click.echo(json.dumps(_answer(done, refused), indent=2))
@@ -109,19 +96,10 @@ def _answer(
     return {**next(iter(errors.values()), {}), **pairs, **errors}
 
 
-def _simulate(
-    library: Library, job: jobs.PairJob, text: str | None, tokens: str | None, seed: int, bar: Progress
-) -> Simulated:
+def _simulate(library: Library, job: jobs.PairJob, wanted: AskedRequest, bar: Progress) -> Simulated:
     compiled = compile_pair(library, job.model, job.prefill, job.decode, job.options)
     sides = compiled.prefill, compiled.decode
-    if text is not None:
-        request = parse_text(text)
-    else:
-        wanted = _range(tokens) if tokens else sample_range(*sides)
-        if wanted[1] > MOST_TOKENS:
-            raise click.UsageError(f"a sample to token {wanted[1]:,} is more than is simulated ({MOST_TOKENS:,})")
-        request = sample_request(*sides, wanted, seed)
-    check(request, *sides)
+    request = wanted.of(*sides)
     _check_size(compiled.plan, request)
     watched = partial(progress.stepped, bar, say=lambda plane: f"{plane[1][1]} of decode worker {plane[1][0]}")
     moves = (copies(compiled.plan, request, way) for way in ways(compiled.plan))
@@ -139,11 +117,3 @@ def _check_size(plan: Plan, request: Request) -> None:
         if (most := max(sizes, default=0)) > MOST_BYTES:
             text = f"a plane of {most >> 20:,} MiB is more than is simulated ({MOST_BYTES >> 20} MiB)"
             raise click.UsageError(f"{text}: give fewer tokens, or smaller blocks")
-
-
-def _range(text: str) -> tuple[int, int]:
-    first, colon, end = text.partition(":")
-    if not colon or not first.isdecimal() or not end.isdecimal() or int(first) >= int(end):
-        message = f"{text!r} is not FIRST:END with FIRST before END, for example 0:5000"
-        raise click.BadParameter(message, param_hint="--tokens")
-    return int(first), int(end)

@@ -4,34 +4,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, TextIO
+from typing import Any
 
 import click
 
 from kvplan.cli import complete
 from kvplan.cli.options import AskedPairs, format_option, layouts_option, pair_options
+from kvplan.cli.requests import AskedRequest, request_options
 from kvplan.cli.terminal import say
-from kvplan.compiler.check.request import parse_text
 from kvplan.compiler.check.trace import trace
 
 
 @click.command("trace")
-@click.argument("model", metavar="MODEL", shell_complete=complete.models)
-@pair_options(required=True, pool=True)
-@click.option(
-    "--request", type=click.File("r", encoding="utf-8", errors="replace"), required=True,
-    help="A JSON file; - is stdin.",
-)  # fmt: skip
+@click.argument("what", metavar="PLAN|MODEL", shell_complete=complete.models)
+@pair_options(required=False, pool=True)
+@request_options
 @layouts_option
 @format_option("text", "json")
-def command(model: str, asked: AskedPairs, request: TextIO, form: str) -> None:
+def command(what: str, asked: AskedPairs, wanted: AskedRequest, form: str) -> None:
     """List every copy of one request.
 
-    Sorted by destination, before neighbouring blocks are merged.
+    Takes a PLAN on disk, or a MODEL with --prefill and --decode. Copies are sorted by destination; neighbouring blocks
+    are not merged yet.
     """
-    wanted = parse_text(request.read())
-    compiled = asked.compiled(model)
-    answer = trace(compiled.plan, compiled.prefill, compiled.decode, wanted)
+    compiled = asked.compiled(what)
+    answer = trace(compiled.plan, compiled.prefill, compiled.decode, wanted.of(compiled.prefill, compiled.decode))
     click.echo(json.dumps(answer)) if form == "json" else say(_text(answer))
 
 

@@ -26,21 +26,22 @@ def check_requirements(
 ) -> None:
     """Check every condition whose names `env`, and `derived` for a cache, know by now. Raises Refused (C110)."""
     every = applied(engine.require, caches, env, derived)
-    for rule, known in every:
+    for rule, known, cache in every:
         if evaluate(rule.that, known) is not True:
-            said = f"{model.name} on {engine.name}: {filled(rule.say, known)}"
-            raise Refused("C110", said, _help(engine, every, rule, known))
+            whose = f"cache {cache!r}: " if cache else ""
+            said = f"{model.name} on {engine.name}: {whose}{filled(rule.say, known)}"
+            raise Refused("C110", said, _help(engine, [one[:2] for one in every], rule, known))
 
 
 def applied(
     rules: Sequence[Requirement], caches: Sequence[BoundCache], env: Env, derived: Mapping[str, Env] = NONE
-) -> list[tuple[Requirement, Env]]:
-    """Every condition with the values that it is about, once for each cache of its kinds or stores."""
-    found: list[tuple[Requirement, Env]] = []
+) -> list[tuple[Requirement, Env, str]]:
+    """Every condition with the values that it is about, once for each cache of its kinds or stores, with its name."""
+    found: list[tuple[Requirement, Env, str]] = []
     for rule in rules:
         mine = [cache for cache in caches if {cache.kind, cache.store} & {*rule.kinds}]
-        about = [{**derived.get(c.name, env), **c.env} for c in mine] if rule.kinds else [env]
-        found += [(rule, known) for known in about if rule.that.names <= known.keys()]
+        about = [({**derived.get(c.name, env), **c.env}, c.name) for c in mine] if rule.kinds else [(env, "")]
+        found += [(rule, known, name) for known, name in about if rule.that.names <= known.keys()]
     return found
 
 

@@ -14,6 +14,8 @@ from kvplan.compiler.emit.header import docstring
 from kvplan.compiler.emit.match_text import match_text
 from kvplan.compiler.emit.names import Names
 from kvplan.compiler.emit.pylit import STEP, ConstructorCall, NameRef, assign, comment, lit
+from kvplan.compiler.words import part_name
+from kvplan.dsl.text.grouped import grouped
 from kvplan.plan.files.module import FUNCTIONS, IMPORTS
 from kvplan.plan.types import Nest, Plan, Planes, Read, Side, Worker
 
@@ -44,6 +46,7 @@ def emit(plan: Plan, facts: PlanCost, command: str = "") -> str:
         sides={"prefill": _side(found, plan.prefill), "decode": _side(found, plan.decode)},
         views=_constants(found, found.fields[Planes, "views"]),
         planes=_constants(found, found.fields[Worker, "planes"]),
+        parts=_about_parts(plan),
         whole=assign("PLAN", _whole(plan)),
     )
     return text.replace("IMPORTS", imports(text), 1)
@@ -85,6 +88,15 @@ def _about_tables(plan: Plan) -> str:
         "page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). "
         f"{f'{hops} ' if any(nest.hops for nest in tokens) else ''}{STAGES if stages else ''}"
     )
+
+
+def _about_parts(plan: Plan) -> str:
+    """Which tensors lie in the allocations of a cache that have only a number."""
+    every = (entry for side in (plan.prefill, plan.decode) for worker in side.workers for entry in worker.planes)
+    named = ((entry, part_name(entry.part, (view.tensor for view in entry.views))) for entry in every if entry.part)
+    alike = grouped((f'part "{entry.part}" has {name}', entry.cache) for entry, name in named if entry.part != name)
+    said = [f"{text} ({', '.join(dict.fromkeys(caches))})" for text, caches in alike.items()]
+    return comment(f"Allocations by number: {', '.join(said)}.") if said else ""
 
 
 def _assigned(values: Names) -> str:

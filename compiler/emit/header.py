@@ -10,7 +10,7 @@ from kvplan.compiler.cost.cost import TOKENS, Moves, PlanCost, StagedMoves, plan
 from kvplan.compiler.drawing.bars import bar, legend, levels
 from kvplan.compiler.drawing.tensors import page_of, page_pieces, tokens_per_row
 from kvplan.compiler.emit.pylit import WIDTH
-from kvplan.compiler.words import FIGURES, many, readings
+from kvplan.compiler.words import FIGURES, many, part_name, readings
 from kvplan.dsl.text.diagnostics import ranges
 from kvplan.dsl.text.grouped import grouped
 from kvplan.plan.spans import group_named
@@ -147,7 +147,7 @@ def _entries(side: Side, cache: str) -> list[tuple[Worker, Planes]]:
 
 
 def _page(name: str, side: Side, entry: Planes, drawn: str, width: int) -> list[str]:
-    part = f" {_part(entry)}" if entry.part else ""
+    part = f" {part_name(entry.part, (view.tensor for view in entry.views))}".rstrip()
     tail = f", blocks {entry.stride:,} B apart" if entry.stride != entry.page else ""
     every = (e for worker in side.workers for e in worker.planes)
     others = sorted({e.page for e in every if (e.cache, e.part) == (entry.cache, entry.part)} - {entry.page})
@@ -156,12 +156,6 @@ def _page(name: str, side: Side, entry: Planes, drawn: str, width: int) -> list[
     if len(lines[0]) > width:
         lines = [f"    {name + part:<8} {drawn}", f"{' ' * 13}{entry.page:,} B{tail}"]
     return [*lines, *_wrapped(_block(side, entry), " " * 13, " " * 15, width)]
-
-
-def _part(entry: Planes) -> str:
-    """The name of an allocation, that of its tensors instead of a number, which would read as a worker's."""
-    tensors = dict.fromkeys(view.tensor for view in entry.views)
-    return "+".join(tensors) if str(entry.part).isdigit() else str(entry.part)
 
 
 def _block(side: Side, entry: Planes) -> str:

@@ -40,6 +40,8 @@ def _place(group: Group, rows: int) -> str:
         on = f"on shard {t} // {flat(chunk)} % {group.shards} as u"
         on += f" = {t} // {flat(chunk * group.shards)} * {flat(chunk)} + {t} % {flat(chunk)}, "
         at = "u"
+    if kernel == group.ratio == 1:
+        return f"{on}in block {at}"
     block = f"{at} // {flat(kernel)}"
     if group.ratio > 1:
         block = f"{block} (kernel block {block} % {group.ratio} of table entry {at} // {flat(kernel * group.ratio)})"
@@ -61,6 +63,8 @@ def _needed(needs: Needs) -> str:
 
 
 def _ends(rule: MatchRule) -> str:
+    if rule.steps == (rule.rows,):
+        return "every token is a run" if rule.rows == 1 else "every row is a run"
     steps = " and ".join(map(flat, rule.steps))
     turns = " and where a kernel block of a shard ends" if is_uneven(rule.prefill) or is_uneven(rule.decode) else ""
     return f"runs end at multiples of {steps}{turns}"

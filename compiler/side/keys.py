@@ -55,6 +55,9 @@ def _unknown(engine: Engine, key: str, known: set[str]) -> BadInput:
     if why := engine.aside.get(spelled(key)):
         return BadInput("S005", f"{key!r} is no key of a side: {why}", "leave it out")
     message = f"unknown side key {key!r}"
+    name, colon, rest = key.partition(":")
+    if colon:
+        return BadInput("S005", message, f"another engine is a key: engine={name},{rest}=…")
     meant = {name for flag, name in engine.flags.items() if spelled(key) in flag.split("_")}
     if len(meant) == 1 and len(key) > 2:
         return BadInput("S005", message, f"did you mean {next(iter(meant))!r}?")

@@ -8,6 +8,7 @@ from itertools import product
 
 from kvplan.compiler.errors import BadInput
 
+EXAMPLE = "write keys with values: tp=4,order=nhd, or with another engine engine=NAME,tp=4"
 # Digits of a number in a side.
 MOST_DIGITS = 12
 
@@ -62,6 +63,6 @@ def pairs(text: str) -> list[tuple[str, str]]:
     for item in (piece.strip() for piece in text.split(",") if piece.strip()):
         key, equals, value = item.partition("=")
         if not equals or not key.strip() or not value.strip() or any(not v.strip() for v in value.split("/")):
-            raise BadInput("S001", f"{item!r} in side {text!r} is not key=value", "write for example tp=4,order=nhd")
+            raise BadInput("S001", f"{item!r} in side {text!r} is not key=value", EXAMPLE)
         found.append((key.strip(), value.strip()))
     return found

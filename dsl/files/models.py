@@ -66,8 +66,11 @@ def parse_model(sink: Sink, root: YamlTable, name: str, known: ModelReferences) 
     trees = CACHES.read(sink, keys.written("caches"), "caches")
     stored = {word: value for word, value in values.items() if value is not None}
     around = ModelContext(layers=keys.layers, drafts=drafts, values=stored, caches=tuple(trees))
-    read = {cache: _cache(sink, cache, tree, around, known) for cache, tree in trees.items()}
-    caches = {name: cache for name, cache in read.items() if cache is not None}
+    caches: dict[str, Cache] = {}
+    for cache, tree in trees.items():
+        with sink.about(f"cache '{cache}'"):
+            if (read := _cache(sink, cache, tree, around, known)) is not None:
+                caches[cache] = read
     no_cache = parse_layers(sink, keys.written("no_cache"), keys.layers, drafts)
     _check_bare(sink, keys.written("no_cache"), no_cache, caches)
     config = parse_own(sink, keys.written("config"), lambda kind: kinds[kind].params if kind in kinds else None)

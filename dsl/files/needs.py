@@ -33,12 +33,12 @@ def parse_needs(sink: Sink, tree: Tree | None, known: Iterable[str]) -> NeedsRul
     return needs
 
 
-def at_once(limits: Sequence[Value | SizeSet | None], place: SourceSpan, note: str = "") -> list[Diagnostic]:
+def at_once(limits: Sequence[Value | SizeSet | None], place: SourceSpan) -> list[Diagnostic]:
     """The error of a window and a chunk that are both more than 0 (B006), none where one is not."""
     if any(not isinstance(value, int) or value < 1 for value in limits):
         return []
-    message = "needs have a window of {} and a chunk of {} tokens".format(*limits)
-    return [Diagnostic("B006", message, place, (note,) if note else (), "leave out one of them, or make it 0")]
+    message = "a window of {} and a chunk of {} tokens: a cache has one or the other".format(*limits)
+    return [Diagnostic("B006", message, place, (), "leave out one of them, or make it 0")]
 
 
 def _check_limits(sink: Sink, tree: YamlTable, keys: NeedsRule) -> None:

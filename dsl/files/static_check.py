@@ -40,6 +40,10 @@ class GivenParams:
         found = tuple(dict.fromkeys(given for name in sorted(expr.names) for given in self.behind(name)))
         return tuple(name for name in found if _small(env.get(name))) or found
 
+    def told(self, what: str, expr: Expr) -> str:
+        """How a kind makes a number, `'window' of needs is 2 * reach`; nothing if the model gives it as it is."""
+        return "" if expr.text in self.exprs else f"{what} is {expr.text}"
+
     def place(self, blamed: tuple[str, ...]) -> SourceSpan:
         return self.exprs[blamed[0]].tree.span if blamed else self.span
 
@@ -144,8 +148,8 @@ def _needs(kind: Kind, own: NeedsRule | None, given: GivenParams, env: Env) -> I
     for name, expr in needs.limits if needs else ():
         if not _ready(expr, env):
             continue
-        place, note = (expr.tree.span, "") if own else (given.place(given.blamed(expr, env)), f"it is {expr.text}")
-        yield from _tokens(f"'{name}' of needs", expr, place, note, env)
+        what, place = f"'{name}' of needs", expr.tree.span if own else given.place(given.blamed(expr, env))
+        yield from _tokens(what, expr, place, "" if own else given.told(what, expr), env)
     if needs and needs.window and needs.chunk:
         yield from _at_once(needs.window, needs.chunk, own is not None, given, env)
 
@@ -155,23 +159,23 @@ def _at_once(window: Expr, chunk: Expr, own: bool, given: GivenParams, env: Env)
     if not _names(window) | _names(chunk) or not _ready(window, env) or not _ready(chunk, env):
         return
     blamed = given.blamed(chunk, env) or given.blamed(window, env)
-    place, note = (chunk.tree.span, "") if own else (given.place(blamed), f"they are {window.text} and {chunk.text}")
+    place = chunk.tree.span if own else given.place(blamed)
     with suppress(DslError):
-        yield from at_once((evaluate(window, env), evaluate(chunk, env)), place, note)
+        yield from at_once((evaluate(window, env), evaluate(chunk, env)), place)
 
 
 def _tokens(what: str, expr: Expr, place: SourceSpan, note: str, env: Env) -> Iterator[Diagnostic]:
-    help, played = "write a whole number of tokens, or 0 for none", in_play(expr, env)
+    help, played, notes = "give a whole number of tokens, or 0 for none", in_play(expr, env), (note,) if note else ()
     try:
         value = evaluate(expr, env)
     except DslError as error:
         first = error.diagnostics[0]
-        yield Diagnostic(first.code, f"{what}: {first.message}", place, (note,), first.help, played)
+        yield Diagnostic(first.code, f"{what}: {first.message}", place, notes, first.help, played)
         return
     if isinstance(value, bool) or not isinstance(value, int):
-        yield Diagnostic("T001", f"{what} is {value}, not a number", place, (note,), help, played)
+        yield Diagnostic("T001", f"{what} is {value}, not a number", place, notes, help, played)
     elif value < 0:
-        yield Diagnostic("B005", f"{what} comes out as {value}", place, (note,), help, played)
+        yield Diagnostic("B005", f"{what} is {value}", place, notes, help, played)
 
 
 def _too_small(what: str, expr: Expr, value: int, given: GivenParams, env: Env) -> Iterator[Diagnostic]:
@@ -189,8 +193,8 @@ def _mended(error: DslError, what: str, expr: Expr, given: GivenParams, env: Env
     """An error in a kind's expression, told where the model gives the numbers that cause it."""
     first = error.diagnostics[0]
     place = given.place(given.blamed(expr, env))
-    message, note = f"{what}: {first.message}", f"it is {expr.text}"
-    return Diagnostic(first.code, message, place, (note,), first.help, in_play(expr, env))
+    message, note = f"{what}: {first.message}", given.told(what, expr)
+    return Diagnostic(first.code, message, place, (note,) if note else (), first.help, in_play(expr, env))
 
 
 def _is_true(when: Expr, env: Env) -> bool | None:

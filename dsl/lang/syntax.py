@@ -37,6 +37,8 @@ HINTS = (
     ("<", "compare two values at a time, with 'and' between comparisons"),
     (">", "compare two values at a time, with 'and' between comparisons"),
 )
+# A number that goes on with a separator, or with a word.
+NUMBER, MORE = re.compile(r"\b\d+ *$"), re.compile(r"[,_A-Za-z]")
 
 
 @cache
@@ -107,6 +109,8 @@ def _ends(text: str, allowed: set[str], span: SourceSpan, exact: bool) -> DslErr
 def _unexpected(text: str, at: int, length: int, allowed: set[str], span: SourceSpan, exact: bool) -> DslError:
     at -= text[max(at - 1, 0) : at + 1] in ("**", "//")
     hint, length = next(((h, max(length, len(s))) for s, h in HINTS if text.startswith(s, at)), ("", length))
+    if not hint and NUMBER.search(text[:at]) and MORE.match(text[at:]):
+        hint = "a number is written in digits alone: 1024"
     place = span.at(at, length) if exact else span
     message = f"expected {_expected(allowed)}, not '{text[at : at + length]}'"
     return fault("E001", message, place, help=hint)

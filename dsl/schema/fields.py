@@ -71,9 +71,9 @@ def check_names(sink: Sink, expr: Expr | None, known: Iterable[str], wanted: str
     names = set(known)
     for name in used(expr.tree) if expr else ():
         if name.id not in names:
-            help = wanted or f"a word is written \"'{name.id}'\""
-            help = nearest(name.id, names) if close(name.id, names) else help
-            sink.add("E005", f"unknown name '{name.id}'", name.span, help=help)
+            near = nearest(name.id, names) if close(name.id, names) else ""
+            said = f"unknown name '{name.id}'" + (f"; {wanted}" if wanted and not near else "")
+            sink.add("E005", said, name.span, help=near or ("" if wanted else f"a word is written \"'{name.id}'\""))
 
 
 def placeholders(text: str) -> tuple[str, ...]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
@@ -62,6 +63,15 @@ class Sink:
 
     def take(self, error: DslError) -> None:
         self.errors.extend(error.diagnostics)
+
+    @contextmanager
+    def about(self, what: str) -> Iterator[None]:
+        """What is wrong in here says what it is about, `cache 'window': …`, unless its message does already."""
+        before = len(self.errors)
+        yield
+        for number, one in enumerate(self.errors[before:], before):
+            if what not in one.message:
+                self.errors[number] = replace(one, message=f"{what}: {one.message}")
 
 
 def ordered(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:

@@ -10,7 +10,15 @@ from tests.paths import DOCS, ROOT
 
 PAGE = (DOCS / "contributing.md").read_text()
 DIFFS = re.findall(r"^```diff\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-TOPICS = ("A model", "An engine option", "A kind", "A rule of `diff`", "An error", "A command")
+TOPICS = (
+    "A model",
+    "An engine option",
+    "A setting of a real engine",
+    "A kind",
+    "A rule of `diff`",
+    "An error",
+    "A command",
+)
 
 
 def refused(diff: str) -> str:

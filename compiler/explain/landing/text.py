@@ -23,7 +23,7 @@ from kvplan.compiler.explain.landing.spans import (
     step,
     worker_of,
 )
-from kvplan.compiler.words import columns, many
+from kvplan.compiler.words import columns, many, part_name
 from kvplan.dsl.text.diagnostics import ranges
 from kvplan.plan.match import MatchRule
 from kvplan.plan.spans import group_named
@@ -100,7 +100,7 @@ def _page(page: LandedPages, among: Sequence[LandedPages], longest: int, width: 
 
 def _planes(page: LandedPages, among: Sequence[LandedPages]) -> str:
     """`32 pages, layers 0-31: `; what tells this page from others of the section."""
-    part = f"{_part(page)}, " if page.planes[0].part else ""
+    part = part_name(page.planes[0].part, (tensor for piece in page.pieces for tensor in piece.nest.tensors))
     axes: dict[str, set[int]] = {}
     for plane in page.planes:
         for axis, index in plane.at:
@@ -109,14 +109,7 @@ def _planes(page: LandedPages, among: Sequence[LandedPages]) -> str:
     every = {plane.layer for other in among for plane in other.planes}
     mine = {plane.layer for plane in page.planes if plane.layer is not None}
     layers = f"layers {ranges(mine)}, " if among and mine and mine != every else ""
-    return f"{part}{where}{layers}{many(len(page.planes), 'page')} of "
-
-
-def _part(page: LandedPages) -> str:
-    """The name of an allocation; parts that have only a number are named after what is in them."""
-    part = str(page.planes[0].part)
-    tensors = dict.fromkeys(tensor for piece in page.pieces for tensor in piece.nest.tensors)
-    return "+".join(tensors) if part.isdigit() else part
+    return f"{f'{part}, ' if part else ''}{where}{layers}{many(len(page.planes), 'page')} of "
 
 
 def _title(plan: Plan, ones: Sequence[Sequence[LandingSpan]]) -> list[str]:
@@ -232,10 +225,13 @@ def _ends(pair: Pair, groups: tuple[Group, Group], shards: tuple[int, int]) -> l
     end = min(again, MOST_RUNS * max(sizes))
     blocks = Blocks(0, np.arange(end, dtype=np.int64))
     counts = MatchRule(*groups, rows=pair.rows).runs((0, end), blocks, blocks, shards).count.tolist()
-    word = "tokens" if pair.rows == 1 else f"rows of {pair.rows} tokens"
+    word = "token" if pair.rows == 1 else f"row of {pair.rows} tokens"
+    if {*counts} == {1}:
+        return [f"every {word} is a run"]
+    rows = "tokens" if pair.rows == 1 else f"rows of {pair.rows} tokens"
     whole = len(counts) <= MOST_RUNS and end == again
     text = ", ".join(f"{count:,}" for count in counts[:MOST_RUNS])
-    every = f"after {text} {word}, {'then again' if whole else LEFT_OUT}"
+    every = f"after {text} {rows}, {'then again' if whole else LEFT_OUT}"
     if whole and len({*counts}) == 1:
-        every = f"every {counts[0]:,} {word}"
+        every = f"every {counts[0]:,} {rows}"
     return wrap(f"runs end where a page of either side ends: {every}", WIDTH + 4)

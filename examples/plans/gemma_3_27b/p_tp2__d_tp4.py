@@ -86,7 +86,8 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         ),
     )
 
-# Layers, by their numbers in the whole model; for several groups as (name, layers, first plane).
+# Layers, by their numbers in the whole model; for several groups as (name, layers, first plane, or
+# those of prefill and decode if they differ).
 SLIDING_4_LAYERS = (4, 12, 19, 26, 33, 40, 48, 55)
 SLIDING_5_LAYERS = (6, 13, 20, 27, 34, 42, 49, 56)
 SLIDING_GROUPS = (

@@ -69,7 +69,8 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         ),
     )
 
-# Layers, by their numbers in the whole model; for several groups as (name, layers, first plane).
+# Layers, by their numbers in the whole model; for several groups as (name, layers, first plane, or
+# those of prefill and decode if they differ).
 SLIDING_GROUPS = (
     ("sliding.0", (0, 6, 12, 18, 24), 5),
     ("sliding.1", (1, 7, 13, 19, 25), 10),

@@ -62,7 +62,8 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         ),
     )
 
-# Layers, by their numbers in the whole model; for several groups as (name, layers, first plane).
+# Layers, by their numbers in the whole model; for several groups as (name, layers, first plane, or
+# those of prefill and decode if they differ).
 MAMBA_GROUPS = (
     ("mamba.0", (0, 10, 20, 30), 4),
     ("mamba.1", (1, 11, 21, 31), 8),

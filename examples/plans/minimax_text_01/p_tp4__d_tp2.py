@@ -62,7 +62,8 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         ),
     )
 
-# Layers, by their numbers in the whole model; for several groups as (name, layers, first plane).
+# Layers, by their numbers in the whole model; for several groups as (name, layers, first plane, or
+# those of prefill and decode if they differ).
 LINEAR_GROUPS = (
     ("linear.0", (0, 8, 16, 24, 32, 40, 48, 56, 64, 72), 10),
     ("linear.1", (1, 9, 17, 25, 33, 41, 49, 57, 65, 73), 20),

@@ -73,7 +73,8 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         ),
     )
 
-# Layers, by their numbers in the whole model; for several groups as (name, layers, first plane).
+# Layers, by their numbers in the whole model; for several groups as (name, layers, first plane, or
+# those of prefill and decode if they differ).
 ATTENTION_LAYERS = (5, 12, 19, 26, 33, 42)
 MAMBA_3_LAYERS = (7, 16, 25, 35, 44)
 MAMBA_LAYERS = (0, 2, 4, 7, 9, 11, 14, 16, 18, 21, 23, 25, 28, 30, 32, 35, 37, 39, 41, 44, 46, 48, 50)
@@ -157,6 +158,7 @@ def decode() -> Side:
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
 # for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
 # bytes if it is not given.
+# Allocations by number: part "0" has k (attention), part "1" has v (attention).
 DECODE_MAMBA_VIEWS = (
     View("x", "bf16", axes=(("head", 64, 384), ("hd", 64, 6), ("tap", 3, 2))),
     View("b", "bf16", offset=24_576, axes=(("group", 8, 768), ("st", 128, 6), ("tap", 3, 2))),

@@ -81,7 +81,8 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         ),
     )
 
-# Layers, by their numbers in the whole model; for several groups as (name, layers, first plane).
+# Layers, by their numbers in the whole model; for several groups as (name, layers, first plane, or
+# those of prefill and decode if they differ).
 ATTENTION_LAYERS = (5, 12, 19, 26, 33, 42)
 MAMBA_3_LAYERS = (7, 16, 25, 35, 44)
 MAMBA_LAYERS = (0, 2, 4, 7, 9, 11, 14, 16, 18, 21, 23, 25, 28, 30, 32, 35, 37, 39, 41, 44, 46, 48, 50)

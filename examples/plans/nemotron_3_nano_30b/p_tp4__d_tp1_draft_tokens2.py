@@ -74,7 +74,8 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         ),
     )
 
-# Layers, by their numbers in the whole model; for several groups as (name, layers, first plane).
+# Layers, by their numbers in the whole model; for several groups as (name, layers, first plane, or
+# those of prefill and decode if they differ).
 ATTENTION_LAYERS = (5, 12, 19, 26, 33, 42)
 MAMBA_3_LAYERS = (7, 16, 25, 35, 44)
 MAMBA_GROUPS = (

@@ -62,7 +62,8 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         ),
     )
 
-# Layers, by their numbers in the whole model; for several groups as (name, layers, first plane).
+# Layers, by their numbers in the whole model; for several groups as (name, layers, first plane, or
+# those of prefill and decode if they differ).
 DELTA_GROUPS = (
     ("delta.0", (0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44), 12),
     ("delta.1", (1, 5, 9, 13, 17, 21, 25, 29, 33, 37, 41, 45), 24),

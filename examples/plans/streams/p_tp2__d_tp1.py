@@ -85,7 +85,8 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         ),
     )
 
-# Layers, by their numbers in the whole model; for several groups as (name, layers, first plane).
+# Layers, by their numbers in the whole model; for several groups as (name, layers, first plane, or
+# those of prefill and decode if they differ).
 ATTENTION_GROUPS = (
     ("attention.0", (0,), 0),
     ("attention.1", (1,), 1),

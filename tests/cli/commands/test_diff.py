@@ -168,6 +168,28 @@ def test_a_plan_that_the_index_does_not_list_is_gone(repository: Path) -> None:
     for new in ("plans", "git:HEAD:plans"):
         said = run("diff", "git:HEAD~1:plans", new, "--fail-on", "BYTES")
         assert (said.exit_code, said.stdout) == (1, pruned.stdout)
+        below = run("diff", "git:HEAD~1:plans/mini", f"{new}/mini", "--fail-on", "BYTES")
+        assert (below.exit_code, "(was p_tp2__d_tp1)" in below.stdout) == (1, True)
+
+
+def test_an_index_above_that_is_something_else_says_nothing(repository: Path) -> None:
+    Path("plans/index.json").unlink()
+    Path("index.json").write_text('{"pages": []}')
+    assert run("diff", "git:HEAD", "plans").exit_code == 0
+
+
+def test_a_folder_of_which_the_index_above_lists_nothing(repository: Path) -> None:
+    shutil.copytree("plans/mini", "plans/old")
+    said = run("diff", "plans/mini", "plans/old")
+    assert (said.exit_code, "error[S021]: plans/index.json lists no plan in 'plans/old'" in said.stderr) == (2, True)
+
+
+def test_an_option_that_is_left_out_has_its_default(repository: Path) -> None:
+    edit("decode: [tp=2]", "decode: ['tp=2,block=32']", "deploy.yaml")
+    said = run("diff", "git:HEAD:plans", "deploy.yaml")
+    assert "OPTION          block: 16 (default) → 32  [decode]" in said.stdout
+    assert "PAGE_BYTES" in said.stdout
+    assert "per token" not in said.stdout, "a block of more tokens has more bytes, and a token as many as before"
 
 
 @pytest.mark.parametrize("how", ["is not as its index says", "is missing, but the index lists it"])
