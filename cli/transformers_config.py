@@ -34,9 +34,6 @@ def completed(config: Mapping[str, object], place: SourceSpan) -> tuple[dict[str
         said = f"{release} cannot read the configuration: {type(error).__name__}: {error}"
         raise fault("F009", said, place, help="correct the configuration, or leave --transformers out") from error
     found = parse_foreign(json.dumps(whole, default=str).encode(), place.path)
-    return {**found, **_names(config)}, f"read by {release}, whose class says what the configuration leaves out"
-
-
-def _names(config: Mapping[str, object]) -> dict[str, object]:
-    """What no class may change: what the checkpoint calls itself."""
-    return {key: config[key] for key in ("architectures", MODEL_TYPE) if key in config}
+    # What the checkpoint calls itself no class may change.
+    names = {key: config[key] for key in ("architectures", MODEL_TYPE) if key in config}
+    return {**found, **names}, f"read by {release}, whose class says what the configuration leaves out"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
@@ -49,7 +48,7 @@ def command(out: Path | None, memory: str, rounds: int, mib: int) -> None:
         raise click.BadParameter(f"nothing can be written in '{out.parent}'", param_hint="--out")
     click.echo("starting two processes …", err=True)
     try:
-        calibration = calibrated(memory.upper(), rounds, mib << 20, _watched)
+        calibration = calibrated(memory.upper(), rounds, mib << 20, lambda turns: watched([*turns], lambda _: "rounds"))
     except ProcessError as error:
         raise click.ClickException(str(error)) from error
     how = f"kvplan calibrate, medians of {rounds} rounds of {mib} MiB"
@@ -62,7 +61,3 @@ def command(out: Path | None, memory: str, rounds: int, mib: int) -> None:
         file.write(text)
     click.echo(f"wrote {out}")
     click.echo(WIRE, err=True)
-
-
-def _watched(turns: Iterable[int]) -> Iterator[int]:
-    return watched([*turns], lambda _: "rounds")

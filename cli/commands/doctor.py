@@ -361,7 +361,7 @@ def _side(name: str, side: Plain) -> list[str]:
     lines += [f"  engine {side['engine']} {side['versions']}, {side['engine_file']}"]
     if "error" in side:
         return [*lines, *_refused(side["error"])]
-    rows = [(group["group"], _block(group), _pages(group["pages"])) for group in side["groups"]]
+    rows = [(g["group"], _block(g), ", ".join(f"{page:,}" for page in g["pages"])) for g in side["groups"]]
     lines += [f"  {line}" for line in table(("group", "block", "bytes of a page"), rows, 2)]
     lines += [f"  note: {note}" for note in side["notes"]]
     caches = ", ".join(side["unprobed"])
@@ -373,10 +373,6 @@ def _block(group: Plain) -> str:
     if group["store"] != "tokens":
         return "one state"
     return many(group["tokens"], "token") + (f", {group['ratio']} pages" if group["ratio"] > 1 else "")
-
-
-def _pages(pages: Sequence[int]) -> str:
-    return ", ".join(f"{page:,}" for page in pages)
 
 
 def _head(way: Plain) -> str:

@@ -248,7 +248,11 @@ def sample(ends: TableEnds) -> Runs:
 def _one_plane(table: Table) -> tuple[tuple[Nest, ...], tuple[Nest, ...], int]:
     """The nests without the loops over planes that all share, and how often those repeat: planes never merge."""
     nests = (*table.page, *table.token)
-    every = [loop for nest in nests[:1] for loop in nest.loops if _over_planes(loop)]
+    # Each turn of these reaches other planes on either side: no span of one continues one of another.
+    every = [
+        loop for nest in nests[:1] for loop in nest.loops
+        if any(planes and not size for planes, size in (loop.prefill, loop.decode))
+    ]  # fmt: skip
     shared = [loop for loop in every if all(loop in nest.loops for nest in nests)]
     if not _apart(nests, shared):
         return table.page, table.token, 1
@@ -268,15 +272,6 @@ def _apart(nests: tuple[Nest, ...], loops: list[Loop]) -> bool:
 def _planes(prefill: Place, decode: Place) -> int:
     """The planes of both sides as one number."""
     return (prefill[0] << 32) + decode[0]
-
-
-def _over_planes(loop: Loop) -> bool:
-    """Whether each turn reaches other planes on either side: no span of one continues one of another."""
-    return _moves_plane(loop.prefill) or _moves_plane(loop.decode)
-
-
-def _moves_plane(place: Place) -> bool:
-    return place[0] != 0 and place[1] == 0
 
 
 def _descriptors(found: Ints, ends: TableEnds) -> int:

@@ -21,6 +21,7 @@ BEYOND, OF_STATES = "Exactly the tokens that decode needs are written", "; a sta
 MOVED = f"What moves for {TOKENS:,} tokens, per decode worker. {FIGURES}:"
 # What a command ends with that needs layout files which do not come with kvplan.
 HERE = "--layouts ."
+RANK = ("in doubt", "prefill", "decode")
 BOTH, BOTH_SIDES = "both", "Both sides"
 # What the second line of a field, and every further one, begins with.
 FURTHER = "    "
@@ -60,12 +61,9 @@ def written_facts(plan: Plan, header: str) -> PlanCost:
     # A group may be called `Layers`, too: what is of the model comes first, and the proof last.
     layers = next((text for name, text in found[:1] if name == "Layers"), "")
     proved = next((f"{name}: {text}" for name, text in found[-1:] if name == "Proved"), "")
-    every = plan_cost(plan, proved, [f"{side}: {text}" for side, text in sorted(notes, key=_rank)])
+    notes.sort(key=lambda note: RANK.index(note[0]))
+    every = plan_cost(plan, proved, [f"{side}: {text}" for side, text in notes])
     return replace(every, layers=layers.removesuffix("."))
-
-
-def _rank(note: tuple[str, str]) -> int:
-    return ("in doubt", "prefill", "decode").index(note[0])
 
 
 def _written_fields(header: str) -> list[tuple[str, str]]:

@@ -41,7 +41,7 @@ def _cache(cache: Cache, kind: Kind, outer: Env) -> Plain:
     env = _env(cache, kind, outer)
     defaults = {n: p.default for n, p in kind.params.items() if n not in cache.params and p.default is not None}
     record = _record(kind, env)
-    stored = {spec.name: spec for spec in record.tensors.values() if _exists(spec, env)}
+    stored = {spec.name: spec for spec in record.tensors.values() if spec.when is None or _worth(spec.when, env)}
     return {
         "cache": cache.name,
         "kind": cache.kind,
@@ -96,10 +96,6 @@ def _said(expr: Expr, env: Env) -> object:
     """A number or a word, or the expression as it is written."""
     value = _worth(expr, env)
     return expr.text if value is None or isinstance(value, SizeSet) else value
-
-
-def _exists(spec: TensorSpec, env: Env) -> bool:
-    return spec.when is None or bool(_worth(spec.when, env))
 
 
 def _tensor(spec: TensorSpec, env: Env) -> str:

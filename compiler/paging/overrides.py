@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
 
-from kvplan.compiler.bound import BoundCache, BoundSide, BoundWorker
+from kvplan.compiler.bound import BoundCache, BoundSide
 from kvplan.compiler.errors import Refused
 from kvplan.compiler.paging.derive import DerivedValues, Over, RuleInputs, derived
 from kvplan.compiler.placement.place import local_sizes, place
@@ -105,14 +105,11 @@ def _placed(bind: Bind, over: Over) -> tuple[object, ...] | None:
 
 def layout(side: BoundSide) -> tuple[object, ...]:
     """What is stored and where, on one worker of each layout. Raises Refused (C10x)."""
-    sorts = {(_held(side, worker), worker.layers): worker for worker in side.workers}
+    held = {w: str([local_sizes(side, w, cache, 1).extents for cache in side.caches]) for w in side.workers}
+    sorts = {(what, worker.layers): worker for worker, what in held.items()}
     units = [place(side, worker) for worker in sorts.values()]
     stored = [(cache.name, cache.layers, cache.tensors, cache.needs, cache.memory) for cache in side.caches]
     return side.groups, side.token_shards, side.interleave_tokens, stored, units
-
-
-def _held(side: BoundSide, worker: BoundWorker) -> str:
-    return str([local_sizes(side, worker, cache, 1).extents for cache in side.caches])
 
 
 def _check_overlaid(bind: Bind, over: Over) -> None:

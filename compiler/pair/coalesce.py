@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from kvplan.compiler.pair.intersect import AddressLoop, AddressNest
-from kvplan.compiler.placement.planes import locate
-from kvplan.compiler.placement.tree import PLANE, Element, PlacedCache, Tree
+from kvplan.compiler.placement.tree import PLANE, Element, PlacedCache, Tree, locate
 from kvplan.dsl.text.grouped import grouped
 
 # Whether the places [start, stop) of a side hold no data.

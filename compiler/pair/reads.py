@@ -14,9 +14,8 @@ from kvplan.compiler.pair.groups import GroupPair, pair_groups
 from kvplan.compiler.pair.intersect import AddressNest, CommonRange, common, law, runs, spans
 from kvplan.compiler.placement.holdings import classes
 from kvplan.compiler.placement.placed import PlacedSide
-from kvplan.compiler.placement.relative import relative, shape
 from kvplan.compiler.placement.shards import Interval
-from kvplan.compiler.placement.tree import PLANE, SHIFT, PlacedCache, spots
+from kvplan.compiler.placement.tree import PLANE, SHIFT, PlacedCache, relative, shape, spots
 from kvplan.dsl.text.grouped import grouped
 from kvplan.plan.types import Loop, Nest, Place, Read, Table
 

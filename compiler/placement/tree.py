@@ -1,8 +1,8 @@
-"""Page trees: what a placement is made of, and the place of every tensor in one."""
+"""Page trees: what a placement is made of, the place of every tensor in one, and whose a plane number is."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 # One number for a place: plane << SHIFT | byte. Steps are of the same kind, so planes and bytes are one kind of loop.
 SHIFT = 44
@@ -107,3 +107,42 @@ def volume(digits: tuple[AxisDigit, ...]) -> int:
     for digit in digits:
         product *= digit.count
     return product
+
+
+def indices(part: PagedRegion, plane: int) -> tuple[int, ...] | None:
+    """The index of every loop outside `block` for a plane number of the unit, None if it is another part's."""
+    rest = plane - part.first
+    found = []
+    for digit in part.outer:
+        index = rest // digit.step
+        if not 0 <= index < digit.count:
+            return None
+        found.append(index)
+        rest -= index * digit.step
+    return tuple(found) if rest == 0 else None
+
+
+def locate(unit: PlacedCache, plane: int) -> tuple[PagedRegion, tuple[int, ...]] | None:
+    """The part and the loop indices of a worker's plane number, None if it is another unit's."""
+    for part in unit.parts:
+        index = indices(part, plane - unit.first)
+        if index is not None:
+            return part, index
+    return None
+
+
+def relative(source: PlacedCache, target: PlacedCache) -> tuple[PlacedCache, PlacedCache]:
+    """Both units as they lie to each other: groups that differ only in their layers' numbers become equal.
+
+    Planes are counted from their own first, layers are indices of `target`'s (-1: not there).
+    """
+    index = {layer: i for i, layer in enumerate(target.layers)}
+    layers = tuple(index.get(layer, -1) for layer in source.layers)
+    own = tuple(range(len(target.layers)))
+    return replace(source, group="", first=0, layers=layers), replace(target, group="", first=0, layers=own)
+
+
+def shape(source: PlacedCache, target: PlacedCache) -> tuple[object, ...]:
+    """A key that two pairs of relative units share only if they are equal. Parts are known by identity: place makes
+    equal ones once per worker, and they live as long as the placements."""
+    return id(source.parts), id(target.parts), source.layers, len(target.layers)

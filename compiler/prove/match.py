@@ -9,8 +9,7 @@ from itertools import product
 from math import prod
 
 from kvplan.compiler.errors import ProofFailed
-from kvplan.compiler.placement.planes import locate
-from kvplan.compiler.placement.tree import PlacedCache, spots
+from kvplan.compiler.placement.tree import PlacedCache, locate, spots
 from kvplan.compiler.prove.cover import CoordinateSet, progression
 from kvplan.compiler.prove.explode import Box, BoxLoop, explode
 from kvplan.plan.types import Nest, Place, Table

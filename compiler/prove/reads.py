@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 from kvplan.compiler.bound import BoundCache
 from kvplan.compiler.errors import ProofFailed
 from kvplan.compiler.placement.placed import PlacedSide
-from kvplan.compiler.placement.relative import relative, shape
 from kvplan.compiler.placement.shards import Interval, TokenShare, token_share
-from kvplan.compiler.placement.tree import PlacedCache
+from kvplan.compiler.placement.tree import PlacedCache, relative, shape
 from kvplan.compiler.prove.match import WrittenCoordinates, regions
 from kvplan.plan.types import Pair, Plan, Read
 

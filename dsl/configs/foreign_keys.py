@@ -31,17 +31,13 @@ def names_of(chain: Sequence[Config], asked: frozenset[str], own: Sequence[froze
         return ()
     last = len(own) - 1
     return tuple(
-        frozenset(_name(key, number == last) for key in (_given(mapping) & asked) - own[number])
+        frozenset(key if number == last else OUTSIDE + key for key in (_given(mapping) & asked) - own[number])
         for number, mapping in enumerate(chain)
     )
 
 
 def _given(mapping: Config) -> frozenset[str]:
     return frozenset(key for key, value in mapping.items() if value is not None and not key.endswith(ELEMENTS))
-
-
-def _name(key: str, innermost: bool) -> str:
-    return key if innermost else OUTSIDE + key
 
 
 def foreign(
@@ -52,12 +48,9 @@ def foreign(
     every = sorted(frozenset().union(*strange))
     if not every or stored(without(config, inside, strange)) == (whole := stored(config)):
         return
-    alone = [name for name in every if stored(without(config, inside, _only(strange, name))) != whole]
+    only = {name: tuple(own & {name} for own in strange) for name in every}
+    alone = [name for name in every if stored(without(config, inside, only[name])) != whole]
     yield from alone or every
-
-
-def _only(names: Names, one: str) -> Names:
-    return tuple(own & {one} for own in names)
 
 
 def without(config: Config, inside: Sequence[str], names: Names) -> Config:

@@ -150,17 +150,14 @@ def as_text(d: Diagnostic) -> str:
     """One error with its line underlined."""
     width = max(2, len(str(d.span.line)))
     rail = f"{'':{width}} |"
-    lines = [f"{d.span.path}:{d.span.line}:{d.span.column}: {_severity(d)}[{d.code}]: {d.message}"]
+    severity = "warning" if is_doubt(d) else "error"
+    lines = [f"{d.span.path}:{d.span.line}:{d.span.column}: {severity}[{d.code}]: {d.message}"]
     if d.span.text.strip():
         span = _clipped(d.span)
         lines += [rail, f"{d.span.line:>{width}} | {span.text}", f"{rail} {_caret(span)}"]
     if d.values:
         lines.append(f"{rail} {', '.join(f'{name} = {as_written(value)}' for name, value in d.values)}")
     return "\n".join([*lines, *(f"{'':{width}} = {note}" for note in (*d.notes, d.help) if note)])
-
-
-def _severity(d: Diagnostic) -> str:
-    return "warning" if is_doubt(d) else "error"
 
 
 def as_written(value: object) -> str:
