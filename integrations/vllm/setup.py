@@ -61,9 +61,7 @@ def connector_worker(
     catalog, secrets = plans(config, layout.cache), config.secrets()
     prepare_plans(catalog, layout, roles.played)
     pool, tables = views(layout.side, layout.worker, layout.memory), BlockTables(layout.groups, spans(layout.side))
-    # At the address that others know, if there is one.
-    own = roles.before or worker_address(config.host, roles.port, layout.worker)
-    address = own if roles.prefills else ""
+    address = _address(config.host, layout, roles) if roles.prefills else ""
 
     def made(kind: type[W], role: Role, **more: Any) -> W:
         transport = Nixl(f"{roles.run}-{layout.worker}", loopback=config.loopback)
@@ -98,6 +96,11 @@ def connector_worker(
 def load_times(config: ConnectorConfig) -> LoadTimes:
     """How long loads may take: none waits for a hold longer than it may take in all."""
     return LoadTimes(config.timeout_s, min(config.hold_s, config.timeout_s), config.connect)
+
+
+def _address(host: str, layout: WorkerLayout, roles: EngineRoles) -> str:
+    """Where a worker listens: at the address that others know, if there is one."""
+    return roles.before or worker_address(host, roles.port, layout.worker)
 
 
 def checkpoint_revision(model: Any, config: str) -> str:
