@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -17,6 +18,8 @@ K = TypeVar("K", bound=Hashable)
 # A pair by its number in the review, and the side that a change is of, empty where it is of both.
 Where = tuple[int, str]
 TABLES = {"SPANS", "SPANS_CUT"}
+# What tells tables apart that look the same in short: it is compared, not shown.
+TAG = re.compile(r" \([0-9a-f]{8}\)")
 # Rules whose values only say that a thing is there.
 EXISTENCE = {"CACHE", "GROUP", "TENSOR", "PAIR_NEW", "PAIR_GONE"}
 # So many different values of one thing are all said.
@@ -52,8 +55,8 @@ class FoldedChange:
 
     def _values(self, full: bool) -> str:
         before, after = shown(self.before), shown(self.after)
-        if self.rule in TABLES and not full:
-            before, after = _brief(before), _brief(after)
+        if self.rule in TABLES:
+            before, after = (TAG.sub("", text) if full else _brief(text) for text in (before, after))
         unit = f" {self.unit}" if self.unit else ""
         numbers = f"{before} → {after}{unit}" if before != after else f"{after} at other places"
         grown = " to ".join(dict.fromkeys(map(percent, self.shares)))
