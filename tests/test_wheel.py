@@ -103,7 +103,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         (["--version"], kvplan.__version__),
         (["keys", "prefill"], "wrote prefill.key"),
-        (["demo", "--transport", "memory", "--seconds", "280"], "The plan is plans/"),
+        (["demo", "--transport", "memory", "--seconds", "280"], " lines: plans/"),
         (["bench", "proof", "--pairs", "2"], "proof"),
         (["list"], "llama-3.1-8b"),
     ],

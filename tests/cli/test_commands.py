@@ -131,8 +131,8 @@ def test_help_says_what_a_side_is(verb: str) -> None:
 def test_explain_names_the_planes() -> None:
     model = run("explain", "llama-3.1-8b").stdout
     side = run("explain", "llama-3.1-8b", "--prefill", "tp=2").stdout
-    assert "32 KV cache tensors: attention.0, attention.1 … attention.31" in model
-    assert "32 KV cache tensors: attention.0, attention.1 … attention.31" in side
+    assert "32 KV cache tensors, registered as attention.0, attention.1 … attention.31" in model
+    assert "32 KV cache tensors, registered as attention.0, attention.1 … attention.31" in side
     said = json.loads(run("explain", "llama-3.1-8b", "--format", "json").stdout)
     assert said["planes"][0]["planes"] == [f"attention.{layer}" for layer in range(32)]
 

@@ -318,3 +318,25 @@ def test_an_option_that_would_say_nothing_is_refused(words: list[str], needless:
 def test_a_page_on_stdout_is_that_of_a_file(tmp_path: Path) -> None:
     run("show", "qwen3-0.6b", *SIDES, "-o", str(tmp_path / "page.html"))
     assert run("show", "qwen3-0.6b", *SIDES, "-o", "-").stdout == (tmp_path / "page.html").read_text()
+
+
+def test_a_file_under_another_name_hides_no_warning(tmp_path: Path) -> None:
+    text = "kvplan: 1\nmodel: mini\ntitle: t\ndtype: bf16\nlayers: 8\ncaches:\n"
+    path = tmp_path / "other.yaml"
+    path.write_text(f"{text}  attention: {{kind: gqa, layers: layer < 6, heads: 8, dim: 128}}\n")
+    done = CliRunner().invoke(main, ["check", str(path)])
+    assert done.exit_code == 2
+    assert "error[K006]" in done.output
+    assert "warning[W004]: 2 of 8 layers store nothing" in done.output
+
+
+@pytest.mark.parametrize(
+    ("side", "help"),
+    [
+        ("sglang", "with another engine engine=NAME,tp=4"),
+        ("sglang:tp=2", "another engine is a key: engine=sglang,tp=…"),
+    ],
+)
+def test_a_side_that_names_its_engine_wrongly_says_how(side: str, help: str) -> None:
+    done = CliRunner().invoke(main, ["compile", "llama-3.1-8b", "--prefill", side, "--decode", "tp=1"])
+    assert (done.exit_code, help in done.output) == (2, True)

@@ -286,9 +286,30 @@ def test_options_that_choose_nothing_are_refused(words: list[str]) -> None:
 
 
 def test_a_word_that_is_nothing_is_shown_where_metrics_and_words_are() -> None:
-    said = run("quarantine")
+    said = run("xylophone")
     assert said.exit_code == 2
     assert "metrics begin with kvplan_, words are in docs/glossary.md" in said.output
+
+
+@pytest.mark.parametrize("word", ["quarantine", "Lease", "run of an engine", "meet"])
+def test_a_word_of_the_glossary(word: str) -> None:
+    said = run(word)
+    assert (said.exit_code, said.output.partition(": ")[0]) == (0, word.lower())
+    assert len(said.output.splitlines()) == 1
+
+
+def test_allocations_are_named_after_their_tensors() -> None:
+    """A number would read as that of a group of layers."""
+    said = run("llama-3.1-8b", "--prefill", "tp=1", "--decode", "engine=sglang,tp=1").output
+    assert "attention.k on worker 0" in said
+    assert "registered as attention.0.0, attention.1.0 … attention.31.0" in said
+    assert "1 x 1 token " in said
+    assert "every token is a run" in said
+
+
+def test_a_word_has_no_sides() -> None:
+    said = run("lease", "--prefill", "tp=1")
+    assert (said.exit_code, "lease is a word" in said.output) == (2, True)
 
 
 def every_metric() -> list[str]:

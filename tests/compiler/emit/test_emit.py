@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 from tests.paths import ROOT, TESTS
 
+from kvplan.compiler.api import compile_pair
 from kvplan.compiler.cost.cost import Moves, PlanCost, plan_cost
 from kvplan.compiler.emit.emit import emit
 from kvplan.compiler.emit.header import docstring
 from kvplan.compiler.emit.names import apart, constant
+from kvplan.dsl.library import load
 from kvplan.plan import digest
 from kvplan.plan.errors import BlockTableError, PlanFormatError
 from kvplan.plan.files.loader import parse
@@ -300,3 +302,9 @@ def test_digests_are_over_meaning():
     assert told.digest != plan.digest
     with pytest.raises(PlanFormatError, match="plan digest"):
         digest.check(replace(told, digest=plan.digest))
+
+
+def test_allocations_with_a_number_are_explained():
+    compiled = compile_pair(load(), "llama-3.1-8b", "tp=1", "engine=sglang,tp=1")
+    assert '# Allocations by number: part "0" has k (attention), part "1" has v (attention).' in compiled.text
+    assert "in block t of decode; every token is a run." in compiled.text
