@@ -188,15 +188,22 @@ def hoisted(plan: Plan) -> Constants:
 
 
 def _rows(plan: Plan) -> Names:
-    """The groups that are written together, of either side's planes and of reads, by their caches."""
-    names = Names()
-    sides = (worker.planes for side in (plan.decode, plan.prefill) for worker in side.workers)
-    for value in (*dict.fromkeys(sides), *dict.fromkeys(plan.reads)):
+    """The groups that are written together, by their cache: `DECODE_FULL_GROUPS` of one side's planes, `FULL_PAIRS` of
+    reads, `FULL_GROUPS` of what both sides have."""
+    users: dict[Rows, dict[str, str]] = {}
+    sides = (("PREFILL", plan.prefill), ("DECODE", plan.decode))
+    lists = [(word, worker.planes) for word, side in sides for worker in side.workers]
+    for word, value in dict.fromkeys([*lists, *(("PAIRS", reads) for reads in plan.reads)]):
         for same in _runs(value):
-            first = same[0]
-            if len(same) >= MANY_ALIKE and isinstance(first, Planes | Read):
-                names.setdefault(rows_of(same), f"{constant(first.cache)}_GROUPS")
+            if len(same) >= MANY_ALIKE and isinstance(same[0], Planes | Read):
+                users.setdefault(rows_of(same), {})[word] = constant(same[0].cache)
+    names: Names = {rows: _rows_name(words) for rows, words in users.items()}
     return apart(names, lambda rows: f"{names[rows]}_OF_{_layers_of(rows)}_LAYERS")
+
+
+def _rows_name(words: Mapping[str, str]) -> str:
+    (word, stem), *more = words.items()
+    return f"{stem}_GROUPS" if more else f"{stem}_PAIRS" if word == "PAIRS" else f"{word}_{stem}_GROUPS"
 
 
 def _layers_of(rows: object) -> int:

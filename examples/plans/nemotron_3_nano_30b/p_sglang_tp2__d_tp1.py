@@ -63,11 +63,11 @@ def reads() -> tuple[tuple[Read, ...], ...]:
             Read(worker=1, pair="attention", layers=ATTENTION_LAYERS, holds=(("head", (1, 2)),), table=ATTENTION,
                  offset=(0, 1_073_152)),
             *(Read(worker=0, pair=name, cache="mamba", layers=layers, holds=(("group", (0, 4)), ("head", (0, 32))),
-                   table=MAMBA_6_LAYERS_LOWER, first=first) for name, layers, first in MAMBA_GROUPS_OF_6_LAYERS_1),
+                   table=MAMBA_6_LAYERS_LOWER, first=first) for name, layers, first in MAMBA_PAIRS),
             Read(worker=0, pair="mamba>mamba.3", cache="mamba", layers=MAMBA_3_LAYERS,
                  holds=(("group", (0, 4)), ("head", (0, 32))), table=MAMBA_5_LAYERS_LOWER, first=(15, 24)),
             *(Read(worker=1, pair=name, cache="mamba", layers=layers, holds=(("group", (4, 8)), ("head", (32, 64))),
-                   table=MAMBA_6_LAYERS_UPPER, first=first) for name, layers, first in MAMBA_GROUPS_OF_6_LAYERS_1),
+                   table=MAMBA_6_LAYERS_UPPER, first=first) for name, layers, first in MAMBA_PAIRS),
             Read(worker=1, pair="mamba>mamba.3", cache="mamba", layers=MAMBA_3_LAYERS,
                  holds=(("group", (4, 8)), ("head", (32, 64))), table=MAMBA_5_LAYERS_UPPER, first=(15, 24)),
         ),
@@ -78,12 +78,12 @@ def reads() -> tuple[tuple[Read, ...], ...]:
 ATTENTION_LAYERS = (5, 12, 19, 26, 33, 42)
 MAMBA_3_LAYERS = (7, 16, 25, 35, 44)
 MAMBA_LAYERS = (0, 2, 4, 7, 9, 11, 14, 16, 18, 21, 23, 25, 28, 30, 32, 35, 37, 39, 41, 44, 46, 48, 50)
-MAMBA_GROUPS_OF_6_LAYERS_0 = (
+DECODE_MAMBA_GROUPS = (
     ("mamba.0", (0, 9, 18, 28, 37, 46), 6),
     ("mamba.1", (2, 11, 21, 30, 39, 48), 12),
     ("mamba.2", (4, 14, 23, 32, 41, 50), 18),
 )
-MAMBA_GROUPS_OF_6_LAYERS_1 = (
+MAMBA_PAIRS = (
     ("mamba>mamba.0", (0, 9, 18, 28, 37, 46), (12, 6)),
     ("mamba>mamba.1", (2, 11, 21, 30, 39, 48), (13, 12)),
     ("mamba>mamba.2", (4, 14, 23, 32, 41, 50), (14, 18)),
@@ -190,7 +190,7 @@ DECODE_PLANES = (
         View("v", "bf16", offset=256, axes=(("head", 2, 1_073_152), ("token", 2096, 512), ("dim", 128, 2))),
     )),
     *(Planes("mamba", name, first=plane, loops=(("layer", layers, 1),), page=2_134_016, stride=2_146_304,
-             views=DECODE_MAMBA_VIEWS) for name, layers, plane in MAMBA_GROUPS_OF_6_LAYERS_0),
+             views=DECODE_MAMBA_VIEWS) for name, layers, plane in DECODE_MAMBA_GROUPS),
     Planes("mamba", "mamba.3", first=24, loops=(("layer", MAMBA_3_LAYERS, 1),), page=2_134_016, stride=2_146_304,
            views=DECODE_MAMBA_VIEWS),
 )

@@ -87,13 +87,13 @@ def reads() -> tuple[tuple[Read, ...], ...]:
 
 # Layers, by their numbers in the whole model; for several groups as (name, layers, first plane, or
 # those of prefill and decode if they differ).
-ATTENTION_GROUPS = (
+PREFILL_ATTENTION_GROUPS = (
     ("attention.0", (0,), 0),
     ("attention.1", (1,), 1),
     ("attention.2", (2,), 2),
     ("attention.3", (3,), 3),
 )
-CONV_GROUPS = (("conv.0", (0,), 4), ("conv.1", (1,), 5), ("conv.2", (2,), 6))
+PREFILL_CONV_GROUPS = (("conv.0", (0,), 4), ("conv.1", (1,), 5), ("conv.2", (2,), 6))
 
 # What a read copies for one block (`page`), or for each token of a run (`token`; if `token` is `bytes` on both sides, a
 # run is one span). A Nest is a span of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its
@@ -154,9 +154,9 @@ PREFILL_CONV_VIEWS = (View("x", "bf16", axes=(("head", 2, 8192), ("token", 16, 5
 NGRAMS_VIEWS = (View("x", "bf16", axes=(("channel", 256, 18), ("tap", 9, 2))),)
 PREFILL_PLANES = (
     *(Planes("attention", name, first=plane, loops=(("layer", layers, 1),), page=16_384, views=PREFILL_ATTENTION_VIEWS)
-      for name, layers, plane in ATTENTION_GROUPS),
+      for name, layers, plane in PREFILL_ATTENTION_GROUPS),
     *(Planes("conv", name, first=plane, loops=(("layer", layers, 1),), page=16_384, views=PREFILL_CONV_VIEWS)
-      for name, layers, plane in CONV_GROUPS),
+      for name, layers, plane in PREFILL_CONV_GROUPS),
     Planes("ngrams", first=7, loops=(("layer", (1,), 1),), page=4608, stride=16_384, views=NGRAMS_VIEWS),
 )
 DECODE_PLANES = (
