@@ -188,9 +188,12 @@ class Library:
         return [model for name in named if (model := self._good_model(path, name))]
 
     def _good_model(self, path: Path, name: str) -> Model | None:
-        sink, document = Sink(), open_document(path)
+        sink = Sink()
+        document = guarded(sink, partial(open_document, path))
+        if document is None or document.errors:
+            return None
         model = guarded(sink, partial(self._model, sink, document, name))
-        return None if sink.errors or document.errors else model
+        return None if sink.errors else model
 
     def doubts(self, path: Path) -> list[Diagnostic]:
         """What is not sure of the models of a file that has no errors (W…)."""

@@ -328,6 +328,9 @@ def test_a_file_under_another_name_hides_no_warning(tmp_path: Path) -> None:
     assert done.exit_code == 2
     assert "error[K006]" in done.output
     assert "warning[W004]: 2 of 8 layers store nothing" in done.output
+    (tmp_path / "broken.yaml").write_text(text.replace("mini", "broken") + "  attention: {kind: gqa\n")
+    both = CliRunner().invoke(main, ["check", str(path), str(tmp_path / "broken.yaml")]).output
+    assert all(word in both for word in ("error[K006]", "error[Y001]", "warning[W004]"))
 
 
 @pytest.mark.parametrize(
