@@ -159,7 +159,8 @@ def _revision(text: str, like: str | None) -> Mapping[str, str]:
 def _at(revision: str, file: Path) -> bytes | None:
     """A file at a revision; None if it is not there."""
     try:
-        return listed(revision, str(file), SUFFIXES).get("", "").encode() or None
+        found = listed(revision, str(file), SUFFIXES)
+        return found[""].encode() if "" in found else None
     except (subprocess.CalledProcessError, OSError):
         return None
 

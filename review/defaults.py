@@ -43,12 +43,10 @@ def _default(library: Library, plan: Plan, change: Change) -> str:
     """`16 (default)`; DEFAULT if the engine derives the value, or if no layout file has the model any more."""
     side = plan.prefill if change.subject.side == "prefill" else plan.decode
     given = parse_side(side.key)
-    name = given.pop("engine", library.default_engine)
-    if change.subject.name == "engine":
-        return f"{name} (default)"
     try:
+        name = given.pop("engine", library.default_engine)
         values = option_values(library, library.engine(name), library.model(plan.model), given)
     except (BadInput, Refused, DslError):
         return DEFAULT
-    value = values.get(change.subject.name)
+    value = {**values, "engine": name}.get(change.subject.name)
     return DEFAULT if value is None else f"{as_written(value)} (default)"
