@@ -74,6 +74,8 @@ class Moves:
     descriptors: int
     bytes: int
     staged: tuple[StagedMoves, ...] = ()
+    # The pages, or the runs of tokens, of these 1024 tokens, each with `spans` spans; 0 if some have others.
+    times: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,14 +131,17 @@ def _moves(plan: Plan, worker: int, pair: Pair, reads: list[Read], ends: EndsOf)
     # A run lies on one shard of the tokens: what is read from the others is other runs. A ring has all of them.
     ring = spans.group_named(plan.prefill, pair.prefill).ring
     shards: Counter[int] = Counter()
-    for read in reads:
+    runs: dict[int, int] = {}
+    for read, cost in zip(reads, costs, strict=True):
         shard = 0 if ring else plan.prefill.workers[read.worker].shard
         shards[shard] += rows.size(read.table.page if paged else read.table.token)
-    count = max(shards.values())
+        runs[shard] = cost[3]
+    count, times = max(shards.values()), sum(runs.values())
     descriptors, size = sum(cost[0] for cost in costs), sum(cost[1] for cost in costs)
     shortest = min((cost[2] for cost in costs if cost[2]), default=0)
     store = spans.group_named(plan.decode, pair.decode).store
-    return Moves((worker,), pair.name, store, paged, len(reads), count, descriptors, size), shortest
+    times = times if descriptors == count * times else 0
+    return Moves((worker,), pair.name, store, paged, len(reads), count, descriptors, size, times=times), shortest
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +199,7 @@ def _unnamed(side: Side) -> dict[str, Group]:
 
 def table_cost(table: Table, ends: TableEnds) -> tuple[int, int]:
     """(descriptors, bytes) of one read, of a request or of one state."""
-    descriptors, size, _ = _count(table, ends)
-    return descriptors, size
+    return _count(table, ends)[:2]
 
 
 @lru_cache(maxsize=1024)
@@ -213,8 +217,8 @@ def _sizes(entries: tuple[Planes, ...]) -> tuple[tuple[int, int], ...]:
 
 
 @lru_cache(maxsize=4096)
-def _count(table: Table, ends: TableEnds) -> tuple[int, int, int]:
-    """(descriptors, bytes, bytes of the shortest span) of one read of a request, or of one state."""
+def _count(table: Table, ends: TableEnds) -> tuple[int, int, int, int]:
+    """(descriptors, bytes, bytes of the shortest span, runs) of one read of a request, or of one state."""
     runs = sample(ends)
     page, token, repeat = _one_plane(table)
     whole = spans.whole_pages(ends.page, table, runs)
@@ -224,7 +228,8 @@ def _count(table: Table, ends: TableEnds) -> tuple[int, int, int]:
         spans.token_spans(rows.tokens(token if not whole.all() else ()), spans.pick(runs, ~whole), *strides),
     ])  # fmt: skip
     size = found[:, rows.BYTES]
-    return _descriptors(found, ends) * repeat, int(size.sum()) * repeat, int(size.min()) if len(size) else 0
+    shortest = int(size.min()) if len(size) else 0
+    return _descriptors(found, ends) * repeat, int(size.sum()) * repeat, shortest, len(runs.count)
 
 
 def spans_of(table: Table, ends: TableEnds) -> int:

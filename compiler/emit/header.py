@@ -21,6 +21,8 @@ BEYOND, OF_STATES = "Exactly the tokens that decode needs are written", "; a sta
 MOVED = f"What moves for {TOKENS:,} tokens, per decode worker. {FIGURES}:"
 # What a command ends with that needs layout files which do not come with kvplan.
 HERE = "--layouts ."
+# What tables are for, of runs of tokens and of whole pages.
+UNITS = {False: ("run of tokens", "runs of tokens"), True: ("page", "pages")}
 RANK = ("in doubt", "prefill", "decode")
 BOTH, BOTH_SIDES = "both", "Both sides"
 # What the second line of a field, and every further one, begins with.
@@ -182,10 +184,11 @@ def where(entry: Planes) -> str:
 
 
 def _move(move: Moves, pairs: str) -> str:
-    unit = "state" if move.store == "state" else "page" if move.paged else "run of tokens"
+    unit, units = ("state", "states") if move.store == "state" else UNITS[move.paged]
     whole = ", for any number of tokens" if move.store == "state" else ""
     ways = "".join(f"; {_staged(way)}" for way in move.staged)
-    takes = f"{many(move.reads, 'read')}, {many(move.spans, 'span')} per {unit}"
+    of = f"in each of {move.times:,} {units}" if move.times > 1 else f"per {unit}"
+    takes = f"{many(move.reads, 'read')}, {many(move.spans, 'span')} {of}"
     return f"{workers(move.workers)}, {pairs}: {_cost(move)}{whole}; {takes}{ways}"
 
 
