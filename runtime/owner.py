@@ -4,8 +4,8 @@ With `start`, that is a thread of the worker's own until `stop`: a call from ano
 waits for its answer. Without it, the caller owns the worker for the length of the call. A signal's handler cannot
 interrupt a worker's own thread, since Python runs handlers in the main thread.
 
-The caller's code (events, callbacks) never runs within somebody's turn, so it may call any worker. A log handler may
-call any but the one that logs.
+The caller's code (events, callbacks) never runs within somebody's turn, so it may call any worker. A log handler runs
+within one, and calls no worker.
 """
 
 from __future__ import annotations

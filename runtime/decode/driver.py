@@ -219,7 +219,8 @@ class DecodeDriver:
 
     def _not_lent(self, part: LoadPart, error: Exception) -> None:
         """Lend nothing more for a part, at once."""
-        self.lent.all[part].leave()
+        if (pieces := self.lent.all.get(part)) is not None:
+            pieces.leave()
         self.core.loads.broken(part, error)
 
     def _ask_write(self, ask: effects.AskWrite) -> None:

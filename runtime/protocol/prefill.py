@@ -51,8 +51,8 @@ class PrefillCore:
         return self.state.leases.held()
 
     def at(self, now: float) -> None:
-        """What happens next happens `now`, in seconds."""
-        self.state.now = now
+        """What happens next happens `now`, in seconds, or later: another thread's call may have said more already."""
+        self.state.now = max(self.state.now, now)
 
     def take(self) -> list[Output]:
         """What is to be done because of all that happened, in order, each once."""

@@ -4,8 +4,8 @@ A block of a failed request is free again when nothing can write it any more, an
 or its connection lost, each prefill worker that was asked to write it has said that it stopped, or is lost, and no
 copy from a stage is being made. That is epoch-based reclamation's rule (K. Fraser, Practical lock-freedom, 2004): what
 others may still reach is retired at once, and used again only after a proof that none of them can reach it. Time is a
-proof of one thing only: nobody says when the last byte of a broken connection has landed. It `linger_s`, for as long as
-the transport says, while this side polls.
+proof of one thing only: nobody says when the last byte of a broken connection has landed. It lingers for as long as the
+transport says, while this side polls.
 
 A connection of the transport that broke does not tell that its peer is lost: it may go on to write by others. It is
 lost if it cannot be spoken to, either.

@@ -70,10 +70,10 @@ class Moving:
     def reap(self, push: bool) -> None:
         """Close what can touch nothing any more."""
         self.executor.reap()
-        self.lost = self.lost or (push and self._linger_s())
+        self.lost = self.lost or (push and self._may_land())
         self.buried = [handle for handle in self.buried if not over(self.ends.peer, handle)]
 
-    def _linger_s(self) -> bool:
+    def _may_land(self) -> bool:
         """Whether what was sent may land when nothing of it is in progress any more: its connection broke.
 
         A post that failed is over once its peer is lost, which nobody knows any more when that was met again.

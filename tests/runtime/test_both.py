@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import msgspec
 import pytest
 from tests.runtime.helpers import control
 from tests.runtime.helpers.both import Both, Engines, check, engines, hold, move, request, submit
@@ -17,8 +18,9 @@ from kvplan.plan.errors import KvplanError
 from kvplan.runtime import DecodeWorker
 from kvplan.runtime.control.channel import ControlClient
 from kvplan.runtime.control.lines import PrefillLine
+from kvplan.runtime.control.messages import Bye
 from kvplan.runtime.decode.engines import PrefillEngine
-from kvplan.runtime.errors import DrainingError, HandleError, HandshakeError, TransportError
+from kvplan.runtime.errors import DrainingError, HandleError, HandshakeError, TransferError, TransportError
 from kvplan.runtime.inspection import ConnectionState
 
 ONE = Shape(1), Shape(1)
@@ -116,6 +118,28 @@ def test_when_an_engine_ends_both_ways_end_and_its_successor_is_met(who: int, un
         move(again, stays, "ab", 2)
         move(stays, again, "ba", 0)
         assert len(stays.connections()) == 1
+
+
+def test_a_connection_that_a_peer_made_is_tried_and_found_to_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that is killed says no goodbye, and ZeroMQ does not say which connection of a server has ended."""
+    send = PrefillLine.send
+
+    def silent(line: PrefillLine, message: msgspec.Struct) -> object:
+        return None if isinstance(message, Bye) else send(line, message)
+
+    with engines() as made:
+        a, b = pair(made)
+        meet(b, a)
+        meet(a, b)
+        assert a.connections() == {ConnectionState("b", "b1", 0, False, True, True)}
+        (waiting,) = submit(a, request((b.shape, a.shape), "ba", 1), "b", 60)
+        until(lambda: phases(a) == {"claiming"})
+        monkeypatch.setattr(PrefillLine, "send", silent)
+        b.close()
+        until(lambda: waiting.ended)
+        assert isinstance(waiting.error, TransferError)
+        assert "is lost" in str(waiting.error)
+        assert a.decode[0].peers() == ()
 
 
 def phases(one: Both) -> set[str]:

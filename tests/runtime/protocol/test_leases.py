@@ -307,14 +307,16 @@ class AgainstTheModel(RuleBasedStateMachine):
         self.facts[request].append((self.now, what, who))
         self.sweep()
 
-    @rule(seconds=st.sampled_from([0, 1, 5, 10, 29, 30, 31]))
-    def wait(self, seconds: int) -> None:
-        """Time passes; leases that are over end when they are next let."""
+    @rule(seconds=st.sampled_from([0, 1, 5, 10, 29, 30, 31]), late=st.none() | st.integers(0, 40))
+    def wait(self, seconds: int, late: int | None) -> None:
+        """Time passes; leases end that were over when all was heard, so many seconds ago, or when they are next let."""
         self.now += seconds
+        if late is not None:
+            self.expire(late)
 
-    def expire(self) -> None:
-        self.leases.expire(self.now)
-        self.expired = self.now
+    def expire(self, late: int = 0) -> None:
+        self.leases.expire(self.now - late)
+        self.expired = max(self.expired, self.now - late)
         self.sweep()
 
     @rule(request=requests)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections import Counter
+from collections import Counter, defaultdict
 from contextlib import suppress
 from dataclasses import replace
 from operator import attrgetter
@@ -58,6 +58,8 @@ class Fuzz:
         self.moving: dict[WriteKey, int] = {}
         self.stopped: set[WriteKey] = set()
         self.comparing: list[effects.Compare] = []
+        # The pins that a reader was done with, as it said of a request.
+        self.dones = defaultdict[tuple[Reader, str], set[int]](set)
         self.late: list[Call] = []
         self.counts: Counter[str] = Counter()
 
@@ -85,6 +87,8 @@ class Fuzz:
             else:
                 # Nothing of it reads blocks here any more.
                 self.moving[key] = -1
+        if given.act == "inbox.hear" and isinstance(given.arguments[1], Done):
+            self.dones[given.arguments[0], given.arguments[1].request].add(given.arguments[1].pin)
         outputs = self.bench.tell(given.make, self.bench.core)
         self.look(given, outputs, before)
 
@@ -104,7 +108,7 @@ class Fuzz:
                 self.free(before[one.released.request])
             elif isinstance(one, Send):
                 assert one.peer in state.sessions or any(isinstance(o, effects.Drop) for o in outputs)
-                self.lasted(given, one.message, before)
+                self.lasted(one.peer, one.message, before)
         for hold in state.leases.holds():
             assert self.pins.setdefault(hold.pin, hold.request) == hold.request, "a pin's number is of one hold"
             assert hold.pin not in self.freed
@@ -115,12 +119,10 @@ class Fuzz:
         assert set(state.sources) <= {hold.request for hold in state.leases.holds()}
         assert state.out == []
 
-    def lasted(self, given: Call, said: Any, before: dict[str, Any]) -> None:
+    def lasted(self, who: Reader, said: Any, before: dict[str, Any]) -> None:
         """What is said to be read or written well is of a pin that was there until now."""
         if isinstance(said, wire.Confirmed):
-            # Of the reader that said it, or whose checksums were compared.
-            done = given.arguments[1]
-            assert isinstance(done, str) or before[said.request].pin == done.pin
+            assert before[said.request].pin in self.dones[who, said.request]
             assert before[said.request].phase != "over"
         if isinstance(said, wire.Written):
             assert (before[said.request].pin, before[said.request].phase != "over") == (said.pin, True)
