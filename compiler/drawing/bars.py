@@ -44,13 +44,13 @@ def levels(title: str, body: Sequence[Piece], size: int, around: Around = (), wh
 
     The first repetition of a loop is drawn; `which` says whether it stands for each of them.
     """
-    if len(body) == 1 and isinstance(body[0], DrawnRows) and body[0].count == 1:
-        return levels(title, body[0].body, size, (*around, _first(body[0])), which)
+    if len(body) == 1 and isinstance(body[0], DrawnRows) and body[0].loop.count == 1:
+        return levels(title, body[0].body, size, (*around, (body[0].loop, 0)), which)
     segments = [segment for piece in body for segment in _segments(piece, around)]
     found = [Level(title, size, tuple(_few(segments)), tuple(legend(p) for p in body if not isinstance(p, DrawnRows)))]
     for rows in (piece for piece in body if isinstance(piece, DrawnRows) and not _lone(piece)):
-        title, inner = f"{which} of {many(rows.count, rows.axis)}", (*around, _first(rows))
-        found += levels(title, rows.body, rows.step, inner, which)
+        title, inner = f"{which} of {many(rows.loop.count, rows.loop.axis)}", (*around, (rows.loop, 0))
+        found += levels(title, rows.body, rows.loop.step, inner, which)
     return found
 
 
@@ -69,15 +69,15 @@ def _segments(piece: Piece, around: Around) -> list[Segment]:
         return [Segment(piece.end - piece.offset)]
     if isinstance(piece, DrawnSpan):
         return [Segment(piece.end - piece.offset, piece.span.drawable.labels(around))]
-    if piece.count <= MOST_ROWS:
-        return [_row(piece, around, n) for n in range(piece.count)]
-    left_out = Segment((piece.count - 4) * piece.step, (LEFT_OUT,), left_out=True)
-    return [*(_row(piece, around, n) for n in range(3)), left_out, _row(piece, around, piece.count - 1)]
+    if piece.loop.count <= MOST_ROWS:
+        return [_row(piece, around, n) for n in range(piece.loop.count)]
+    left_out = Segment((piece.loop.count - 4) * piece.loop.step, (LEFT_OUT,), left_out=True)
+    return [*(_row(piece, around, n) for n in range(3)), left_out, _row(piece, around, piece.loop.count - 1)]
 
 
 def _row(rows: DrawnRows, around: Around, index: int) -> Segment:
     drawable = _spans(rows)[0].span.drawable
-    return Segment(rows.step, drawable.row((*around, (_loop(rows), index)), _lone(rows)))
+    return Segment(rows.loop.step, drawable.row((*around, (rows.loop, index)), _lone(rows)))
 
 
 def _lone(rows: DrawnRows) -> bool:
@@ -90,14 +90,6 @@ def _spans(piece: Piece) -> list[DrawnSpan]:
     if isinstance(piece, DrawnRows):
         return [span for inner in piece.body for span in _spans(inner)]
     return [piece] if isinstance(piece, DrawnSpan) else []
-
-
-def _loop(rows: DrawnRows) -> tuple[str, int, int]:
-    return rows.axis, rows.count, rows.step
-
-
-def _first(rows: DrawnRows) -> tuple[tuple[str, int, int], int]:
-    return _loop(rows), 0
 
 
 def _few(segments: list[Segment]) -> list[Segment]:
@@ -140,4 +132,4 @@ def legend(piece: Piece) -> str:
     if isinstance(piece, DrawnSpan):
         return piece.span.drawable.legend(piece.span)
     inner = " | ".join(f"[{legend(part)}]" if isinstance(part, DrawnRows) else legend(part) for part in piece.body)
-    return f"{many(piece.count, piece.axis)}, {piece.step:,} B each: {inner}"
+    return f"{many(piece.loop.count, piece.loop.axis)}, {piece.loop.step:,} B each: {inner}"

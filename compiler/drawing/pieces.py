@@ -9,10 +9,30 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import prod
 from typing import Protocol
 
-# (axis, how often, bytes apart), and which repetitions of such loops something lies in, outermost first.
-PageLoop = tuple[str, int, int]
+
+@dataclass(frozen=True, slots=True)
+class PageLoop:
+    """`count` turns over `axis`, `step` bytes apart. Axes in tiles are `dim/8` and `dim`."""
+
+    axis: str
+    count: int
+    step: int
+
+    @property
+    def name(self) -> str:
+        """The axis, whatever its tiles."""
+        return self.axis.partition("/")[0]
+
+    @property
+    def weight(self) -> int:
+        """By how much a turn moves the index on the axis."""
+        return int(self.axis.partition("/")[2] or 1)
+
+
+# Which turns of loops something lies in, outermost first.
 Around = tuple[tuple[PageLoop, int], ...]
 
 
@@ -41,7 +61,17 @@ class PageSpan:
     @property
     def end(self) -> int:
         """The first byte behind the last repetition."""
-        return self.offset + self.bytes + sum((count - 1) * step for _, count, step in self.loops)
+        return self.offset + self.bytes + sum((loop.count - 1) * loop.step for loop in self.loops)
+
+    @property
+    def count(self) -> int:
+        """How many repetitions there are."""
+        return prod(loop.count for loop in self.loops)
+
+    @property
+    def name(self) -> str:
+        """What it is of."""
+        return self.drawable.labels(())[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +85,11 @@ class DrawnSpan:
 
 @dataclass(frozen=True, slots=True)
 class DrawnRows:
-    """`count` bodies, `step` bytes apart, along one axis that their spans share."""
+    """The bodies of a loop that their spans share."""
 
     offset: int
     end: int
-    axis: str
-    count: int
-    step: int
+    loop: PageLoop
     body: tuple[Piece, ...]
 
 
@@ -79,9 +107,9 @@ Piece = DrawnSpan | DrawnRows | DrawnPadding
 def gaps(span: PageSpan) -> list[tuple[str, int, int, int]]:
     """The loops whose repetitions do not lie side by side: (axis, count, bytes of each, bytes apart)."""
     found, size = [], span.bytes
-    for axis, count, step in reversed(span.loops):
-        found += [(axis, count, size, step)] if count > 1 and step != size else []
-        size = count * step
+    for loop in reversed(span.loops):
+        found += [(loop.axis, loop.count, size, loop.step)] if loop.count > 1 and loop.step != size else []
+        size = loop.count * loop.step
     return found[::-1]
 
 
@@ -105,27 +133,27 @@ def _together(first: PageSpan, other: PageSpan) -> bool:
     """Whether both lie in one repetition of the same loop."""
     if not first.loops:
         return other is first
-    return other.loops[:1] == first.loops[:1] and other.offset < first.offset + first.loops[0][2]
+    return other.loops[:1] == first.loops[:1] and other.offset < first.offset + first.loops[0].step
 
 
 def _piece(together: Sequence[PageSpan], room: int, whole: bool) -> Piece:
     first = together[0]
     if not first.loops:
         return DrawnSpan(first.offset, first.end, first)
-    axis, count, step = first.loops[0]
-    full = first.offset + count * step
+    loop = first.loops[0]
+    full = first.offset + loop.count * loop.step
     end = full if full <= room else max(span.end for span in together)
     if whole and len(together) == 1:
         return DrawnSpan(first.offset, end, first)
     inner = [replace(span, offset=span.offset - first.offset, loops=span.loops[1:]) for span in together]
-    return DrawnRows(first.offset, end, axis, count, step, pieces(inner, step, whole))
+    return DrawnRows(first.offset, end, loop, pieces(inner, loop.step, whole))
 
 
 def _unrolled(span: PageSpan) -> list[PageSpan]:
     if not span.loops:
         return [span]
-    (_, count, step), *inner = span.loops
-    return [replace(span, offset=span.offset + n * step, loops=tuple(inner)) for n in range(count)]
+    loop, *inner = span.loops
+    return [replace(span, offset=span.offset + n * loop.step, loops=tuple(inner)) for n in range(loop.count)]
 
 
 def _padded(found: Iterable[Piece], size: int) -> Iterator[Piece]:

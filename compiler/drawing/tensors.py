@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from kvplan.compiler.drawing.bars import levels
-from kvplan.compiler.drawing.pieces import Around, PageSpan, Piece, gaps, pieces
+from kvplan.compiler.drawing.pieces import Around, PageLoop, PageSpan, Piece, gaps, pieces
 from kvplan.compiler.words import many
 from kvplan.dsl.lang.dtypes import size
 from kvplan.dsl.text.diagnostics import ranges
@@ -72,24 +72,28 @@ class DrawnTensor:
         return (self.view.tensor,)
 
     def row(self, around: Around, lone: bool) -> tuple[str, ...]:
-        axis, _, weight = around[-1][0][0].partition("/")
-        turns = [(loop[0].partition("/"), index) for loop, index in around]
-        local = sum(n * int(each or 1) for (name, _, each), n in turns if name == axis)
-        number = ranges(self.page.at(axis, local + n) for n in range(int(weight or 1)))
-        return f"{axis} {number}", number
+        inner = around[-1][0]
+        local = sum(index * loop.weight for loop, index in around if loop.name == inner.name)
+        number = ranges(self.page.at(inner.name, local + n) for n in range(inner.weight))
+        return f"{inner.name} {number}", number
 
     def legend(self, span: PageSpan) -> str:
         """`exponent 448 B (64 row x 7 tile x u8), 64 rows of 7 B, 8 B apart`."""
-        axes = [f"{count:,} {axis}" for axis, count, _ in span.loops]
+        axes = [f"{loop.count:,} {loop.axis}" for loop in span.loops]
         apart = [f"{many(count, axis)} of {each:,} B, {step:,} B apart" for axis, count, each, step in gaps(span)]
-        total = span.bytes * prod(count for _, count, _ in span.loops)
+        total = span.bytes * span.count
         return ", ".join([f"{self.view.tensor} {total:,} B ({' x '.join([*axes, self.view.dtype])})", *apart])
 
 
+def page_spans(page: Page) -> list[PageSpan]:
+    """The tensors of a page as they lie on a worker, an element each: every picture of the page is made from these."""
+    loops = ((view, tuple(PageLoop(*axis) for axis in view.axes)) for view in page.tensors())
+    return [PageSpan(view.offset, size(view.dtype), over, DrawnTensor(view, page)) for view, over in loops]
+
+
 def page_pieces(page: Page) -> tuple[Piece, ...]:
-    """The tensors of a page, and its padding, as they lie on a worker."""
-    spans = [PageSpan(view.offset, size(view.dtype), view.axes, DrawnTensor(view, page)) for view in page.tensors()]
-    return pieces(spans, page.bytes, whole=True)
+    """The tensors of a page, and its padding."""
+    return pieces(page_spans(page), page.bytes, whole=True)
 
 
 def draw(page: Page) -> list[str]:

@@ -172,7 +172,7 @@ def _place(plan: Plan, piece: LandingSpan, side: int) -> Plain:
         "page": plane.page,
         "offset": where.offset,
         "bytes": where.bytes,
-        "turns": [list(loop) for loop in where.loops],
+        "turns": [[loop.axis, loop.count, loop.step] for loop in where.loops],
     }
 
 

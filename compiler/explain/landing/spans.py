@@ -121,7 +121,8 @@ class LetteredSpan:
         return tuple(" ".join(word for word in some if word) for some in words)
 
     def row(self, around: Around, lone: bool) -> tuple[str, ...]:
-        (axis, _, _), index = around[-1]
+        loop, index = around[-1]
+        axis = loop.axis
         held = next((where for name, where in self.piece.holds if name == axis), None)
         number = ranges(range(*_narrowed(axis, held, around))) if held else str(index)
         if not lone:
@@ -139,9 +140,9 @@ class LetteredSpan:
 def _narrowed(axis: str, where: Interval, around: Around) -> Interval:
     """The share of an interval that these repetitions of the loops over its axis stand for."""
     low, high = where
-    for (name, count, _), index in around:
-        if name == axis and (high - low) % count == 0:
-            each = (high - low) // count
+    for loop, index in around:
+        if loop.axis == axis and (high - low) % loop.count == 0:
+            each = (high - low) // loop.count
             low, high = low + index * each, low + (index + 1) * each
     return low, high
 
@@ -163,7 +164,7 @@ class LandedPages:
     @property
     def written(self) -> int:
         """Bytes of the page that are in one of the spans."""
-        return sum(span.bytes * math.prod(count for _, count, _ in span.loops) for span in self.spans)
+        return sum(span.bytes * span.count for span in self.spans)
 
 
 def pieces(plan: Plan, reader: int) -> tuple[LandingSpan, ...]:
@@ -183,9 +184,9 @@ def laid(piece: LandingSpan, end: int) -> Iterator[tuple[int, PageSpan]]:
     nest = piece.nest
     first = (nest.prefill, nest.decode)[end]
     over = [loop for loop in nest.loops if step(loop, end)[0]]
-    inside = [(loop.axis, loop.count, step(loop, end)[1]) for loop in nest.loops if loop not in over]
+    inside = [PageLoop(loop.axis, loop.count, step(loop, end)[1]) for loop in nest.loops if loop not in over]
     inside += [] if piece.joined else _token_loops(piece, end)
-    order = tuple(sorted(inside, key=lambda loop: -loop[2]))
+    order = tuple(sorted(inside, key=lambda loop: -loop.step))
     size = nest.bytes * (piece.rows[end] if piece.joined else 1)
     for point in product(*(range(loop.count) for loop in over)):
         plane, offset = (
@@ -277,4 +278,4 @@ def _token_loops(piece: LandingSpan, end: int) -> list[PageLoop]:
     edges = [1, *sorted(hop[0] for hop in nest.hops if hop[0] < rows), rows]
     far = [edge * nest.token[end] + sum(edge // hop[0] * hop[1 + end] for hop in nest.hops) for edge in edges]
     pairs = zip(edges, edges[1:], far, strict=False)
-    return [(TOKEN, -(-after // before), at) for before, after, at in pairs if after > before]
+    return [PageLoop(TOKEN, -(-after // before), at) for before, after, at in pairs if after > before]

@@ -175,7 +175,7 @@ def _goes(piece: LandingSpan, index: int, side: int) -> str:
     if planes:
         return "a page each"
     _, where = next(laid(piece, side))
-    gap = far - where.bytes - sum((count - 1) * apart for _, count, apart in where.loops if apart < far)
+    gap = far - where.bytes - sum((loop.count - 1) * loop.step for loop in where.loops if loop.step < far)
     return f"every {far:,} B, " + ("side by side" if gap <= 0 else f"{gap:,} B between")
 
 

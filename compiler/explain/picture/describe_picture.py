@@ -142,7 +142,7 @@ def _page(side: Side, page: Page, colours: Colours) -> Plain:
         ],
         "cells": [
             {
-                "tensor": cells.tensor,
+                "tensor": cells.name,
                 "offset": cells.offset,
                 "bytes": cells.bytes,
                 "loops": [[loop.count, loop.step] for loop in cells.loops],

@@ -11,10 +11,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, product
 
-from kvplan.compiler.drawing.tensors import LAYER, ROW, TOKEN, Page
+from kvplan.compiler.drawing.pieces import PageLoop, PageSpan
+from kvplan.compiler.drawing.tensors import LAYER, ROW, TOKEN, Page, page_spans
 from kvplan.compiler.explain.picture.colours import ByteOwner, TensorColour
-from kvplan.dsl.lang.dtypes import size
-from kvplan.plan.types import View
 
 MOST_CELLS = 1024  # of a page; of more, those side by side with one owner are one box
 MOST_PIECES = 64  # of a split axis whose items lie side by side
@@ -22,30 +21,6 @@ WIDE, HIGH = 480, 240  # what a map's shape is chosen for; a page is drawn as wi
 MOST_ACROSS, MOST_DOWN = WIDE // 5, HIGH // 2  # cells that can be seen one by one
 WRAPPED = 8  # rows of a page that is not one loop
 MOST_LABELS = 58  # of rows, each as high as a line of text in the highest map
-
-
-@dataclass(frozen=True, slots=True)
-class CellLoop:
-    """`count` turns over `axis`, `step` bytes apart; each moves the index by `weight`."""
-
-    axis: str
-    count: int
-    step: int
-    weight: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class MapCells:
-    """The cells of a tensor: `bytes` bytes at `offset`, repeated by `loops`, outermost first."""
-
-    tensor: str
-    offset: int
-    bytes: int
-    loops: tuple[CellLoop, ...]
-
-    @property
-    def count(self) -> int:
-        return math.prod(loop.count for loop in self.loops)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +62,16 @@ class PageMap:
     bytes: int
     row: int
     boxes: tuple[tuple[ByteOwner, tuple[MapBox, ...]], ...]
-    cells: tuple[MapCells, ...]
+    cells: tuple[PageSpan, ...]
     heads: tuple[HeadLabel, ...]
     rows: tuple[RowLabel, ...]
 
 
 def page_map(page: Page, split: Collection[str], colours: Mapping[str, TensorColour]) -> PageMap:
     """The map of a page, whose axes in `split` are shared out over workers."""
-    cells = [_cells(view, {*split, LAYER, TOKEN, ROW}) for view in page.tensors()]
+    cells = [_cells(span, {*split, LAYER, TOKEN, ROW}) for span in page_spans(page)]
     large = not any(_seen(page.bytes, row, cells) for row in (page.bytes, *_steps(page.bytes, cells)))
-    owned = [(owner, part) for each in cells for owner, part in _owned(each, colours[each.tensor], page, large)]
+    owned = [(owner, part) for each in cells for owner, part in _owned(each, colours[each.name], page, large)]
     uncut = [row for row in _steps(page.bytes, cells) if all(_fits(part, row) for _, part in owned)]
     row = _row(page.bytes, uncut, [part for _, part in owned], large)
     boxes: dict[ByteOwner, list[MapBox]] = {}
@@ -108,29 +83,28 @@ def page_map(page: Page, split: Collection[str], colours: Mapping[str, TensorCol
     return PageMap(page.bytes, row, drawn, tuple(map(_pieces, cells)), tuple(heads), tuple(rows))
 
 
-def _cells(view: View, kept: Collection[str]) -> MapCells:
-    """The cells of a view: its innermost loops are one cell as far as they lie side by side and are not kept apart."""
-    loops = [CellLoop(axis.partition("/")[0], n, step, int(axis.partition("/")[2] or 1)) for axis, n, step in view.axes]
-    bytes_ = size(view.dtype)
-    while loops and loops[-1].step == bytes_ and loops[-1].axis not in kept:
-        bytes_ *= loops.pop().count
-    return MapCells(view.tensor, view.offset, bytes_, tuple(loop for loop in loops if loop.count > 1))
+def _cells(span: PageSpan, kept: Collection[str]) -> PageSpan:
+    """A tensor's cells: its innermost loops are one cell as far as they lie side by side and are not kept apart."""
+    loops, size = [*span.loops], span.bytes
+    while loops and loops[-1].step == size and loops[-1].name not in kept:
+        size *= loops.pop().count
+    return replace(span, bytes=size, loops=tuple(loop for loop in loops if loop.count > 1))
 
 
-def _owned(cells: MapCells, colour: TensorColour, page: Page, large: bool) -> Iterator[tuple[ByteOwner, MapCells]]:
+def _owned(cells: PageSpan, colour: TensorColour, page: Page, large: bool) -> Iterator[tuple[ByteOwner, PageSpan]]:
     """Cells by their owner; those of a large page folded."""
     for part, found in _parts(cells, 0, colour, page.at(colour.axis or "", 0)):
         yield colour.owner(part), _folded(found) if large else found
 
 
-def _parts(cells: MapCells, at: int, colour: TensorColour, index: int) -> Iterator[tuple[int, MapCells]]:
+def _parts(cells: PageSpan, at: int, colour: TensorColour, index: int) -> Iterator[tuple[int, PageSpan]]:
     """Cells cut so that each is of one part: the loops over the split axis from the one at `at` on, from `index` on."""
-    where = next((n for n, loop in enumerate(cells.loops) if n >= at and loop.axis == colour.axis), None)
+    where = next((n for n, loop in enumerate(cells.loops) if n >= at and loop.name == colour.axis), None)
     if where is None:
         yield colour.part(index), cells
         return
     loop = cells.loops[where]
-    inner = sum((each.count - 1) * each.weight for each in cells.loops[where + 1 :] if each.axis == colour.axis)
+    inner = sum((each.count - 1) * each.weight for each in cells.loops[where + 1 :] if each.name == colour.axis)
     lows = [index + turn * loop.weight for turn in range(loop.count)]
     ends = [(colour.part(low), colour.part(low + inner)) for low in lows]
     for (first, last), every in groupby(range(loop.count), key=ends.__getitem__):
@@ -142,16 +116,16 @@ def _parts(cells: MapCells, at: int, colour: TensorColour, index: int) -> Iterat
             yield from _parts(_turns(cells, where, [turn]), where + 1, colour, lows[turn])
 
 
-def _turns(cells: MapCells, where: int, turns: Sequence[int]) -> MapCells:
+def _turns(cells: PageSpan, where: int, turns: Sequence[int]) -> PageSpan:
     """The cells of some turns, one after the other, of the loop at `where`."""
     loop = cells.loops[where]
     loops = (*cells.loops[:where], replace(loop, count=len(turns)), *cells.loops[where + 1 :])
     return replace(cells, offset=cells.offset + turns[0] * loop.step, loops=loops)
 
 
-def _folded(cells: MapCells) -> MapCells:
+def _folded(cells: PageSpan) -> PageSpan:
     """The same bytes in as few cells and loops as can be."""
-    bytes_, loops = cells.bytes, list[CellLoop]()
+    bytes_, loops = cells.bytes, list[PageLoop]()
     for loop in reversed(cells.loops):
         if loop.count == 1:
             continue
@@ -164,23 +138,23 @@ def _folded(cells: MapCells) -> MapCells:
     return replace(cells, bytes=bytes_, loops=tuple(reversed(loops)))
 
 
-def _steps(page: int, cells: Sequence[MapCells]) -> list[int]:
+def _steps(page: int, cells: Sequence[PageSpan]) -> list[int]:
     """The bytes that a row may have: the steps of the page's loops."""
     return sorted({loop.step for each in cells for loop in each.loops if loop.step < page}, reverse=True)
 
 
-def _fits(cells: MapCells, row: int) -> bool:
+def _fits(cells: PageSpan, row: int) -> bool:
     """Whether rows of so many bytes cut none of these cells."""
     across = sum((loop.count - 1) * loop.step for loop in cells.loops if loop.step % row)
     return cells.offset % row + across + cells.bytes <= row
 
 
-def _row(page: int, uncut: Sequence[int], cells: Sequence[MapCells], large: bool) -> int:
+def _row(page: int, uncut: Sequence[int], cells: Sequence[PageSpan], large: bool) -> int:
     """The bytes of a row: such that it cuts no cell, if it can be, and that what is drawn can be seen.
 
     The rows of a large page are those that make the fewest boxes; else cells are near twice as wide as high.
     """
-    if not uncut and len({each.tensor for each in cells}) > 1:
+    if not uncut and len({each.name for each in cells}) > 1:
         return -(-page // WRAPPED)
 
     def fault(row: int) -> tuple[float, float]:
@@ -190,25 +164,25 @@ def _row(page: int, uncut: Sequence[int], cells: Sequence[MapCells], large: bool
     return min((page, *uncut), key=fault)
 
 
-def _seen(page: int, row: int, cells: Sequence[MapCells]) -> bool:
+def _seen(page: int, row: int, cells: Sequence[PageSpan]) -> bool:
     """Whether cells are large enough to be seen one by one in rows of `row` bytes."""
     count = sum(each.count for each in cells)
     return count <= MOST_CELLS and count * row <= MOST_ACROSS * page and page <= MOST_DOWN * row
 
 
-def _drawn(cells: Sequence[MapCells], row: int) -> int:
+def _drawn(cells: Sequence[PageSpan], row: int) -> int:
     """How many boxes large cells are."""
     return sum(math.prod(loop.count for loop in each.loops if loop.step != row) for each in cells)
 
 
-def _shape(page: int, row: int, cells: Sequence[MapCells]) -> float:
+def _shape(page: int, row: int, cells: Sequence[PageSpan]) -> float:
     """Width by height of a cell, roughly, in rows of `row` bytes."""
     rows = -(-page // row)
     across = sum(each.count for each in cells) / rows
     return (WIDE / max(across, 1)) / (HIGH / rows)
 
 
-def _boxes(cells: MapCells, row: int, large: bool) -> Iterator[MapBox]:
+def _boxes(cells: PageSpan, row: int, large: bool) -> Iterator[MapBox]:
     """Cells as boxes; of large pages those of rows that follow each other as one."""
     tall = next((loop for loop in cells.loops if large and loop.step == row and _fits(cells, row)), None)
     rest = [loop for loop in cells.loops if loop is not tall]
@@ -239,17 +213,17 @@ def _wrapped(low: int, high: int, row: int) -> Iterator[MapBox]:
         yield MapBox(0, high % row, last, last + 1)
 
 
-def _pieces(cells: MapCells) -> MapCells:
+def _pieces(cells: PageSpan) -> PageSpan:
     """The cells, several items of a split axis as one where they are too many to be pointed at."""
     if not cells.loops or cells.loops[-1].step != cells.bytes or cells.loops[-1].count <= MOST_PIECES:
         return cells
     *outer, last = cells.loops
     each = next(n for n in range(last.count // MOST_PIECES, last.count + 1) if not last.count % n)
-    chunk = CellLoop(last.axis, last.count // each, last.step * each, last.weight * each)
+    chunk = PageLoop(f"{last.name}/{last.weight * each}", last.count // each, last.step * each)
     return replace(cells, bytes=cells.bytes * each, loops=(*outer, chunk) if chunk.count > 1 else tuple(outer))
 
 
-def _row_labels(row: int, turns: Sequence[CellLoop], page: Page) -> Iterator[RowLabel]:
+def _row_labels(row: int, turns: Sequence[PageLoop], page: Page) -> Iterator[RowLabel]:
     """The labels of rows, of outer loops first. The first turn of an inner loop has none: an outer one begins there."""
     if not turns:
         yield from (RowLabel(n, "", n * row) for n in range(-(-page.bytes // row) if page.bytes > row else 0))
@@ -259,25 +233,25 @@ def _row_labels(row: int, turns: Sequence[CellLoop], page: Page) -> Iterator[Row
         skip = max(1, math.ceil(least * row / loop.step))
         outer = [range(each.count) for each in turns[:depth]]
         for at in product(*outer, range(skip if depth else 0, loop.count, skip)):
-            local = sum(turn * each.weight for turn, each in zip(at, turns, strict=False) if each.axis == loop.axis)
+            local = sum(turn * each.weight for turn, each in zip(at, turns, strict=False) if each.name == loop.name)
             where = sum(turn * each.step for turn, each in zip(at, turns, strict=False)) // row
-            yield RowLabel(where, loop.axis, page.at(loop.axis, local))
+            yield RowLabel(where, loop.name, page.at(loop.name, local))
 
 
-def _heads(row: int, cells: Sequence[MapCells], page: Page) -> Iterator[HeadLabel]:
+def _heads(row: int, cells: Sequence[PageSpan], page: Page) -> Iterator[HeadLabel]:
     """What stands above the first row: the turns of the one loop that makes it up, or the tensors in it."""
     loops = {next((loop for loop in each.loops if loop.step < row), None) for each in cells if each.offset < row}
     loop = loops.pop() if len(loops) == 1 else None
     if loop and loop.step * loop.count == row:
         for turn in range(loop.count):
-            item = page.at(loop.axis, turn * loop.weight)
-            yield HeadLabel(turn * loop.step, (turn + 1) * loop.step, loop.axis, item)
+            item = page.at(loop.name, turn * loop.weight)
+            yield HeadLabel(turn * loop.step, (turn + 1) * loop.step, loop.name, item)
         return
-    spans = sorted((each.offset, min(_end(each, row), row), each.tensor) for each in cells if each.offset < row)
+    spans = sorted((each.offset, min(_end(each, row), row), each.name) for each in cells if each.offset < row)
     yield from (HeadLabel(low, high, tensor) for low, high, tensor in _apart(spans))
 
 
-def _end(cells: MapCells, row: int) -> int:
+def _end(cells: PageSpan, row: int) -> int:
     """Where cells end in the first row."""
     return cells.offset + cells.bytes + sum((loop.count - 1) * loop.step for loop in cells.loops if loop.step < row)
 

@@ -29,10 +29,10 @@ def said(
             assert isinstance(piece.span.drawable, DrawnTensor)
             yield at + piece.span.offset, piece.span.drawable.view.tensor, labels
         elif not isinstance(piece, DrawnPadding):
-            for turn in {0, piece.count - 1}:
-                inner: Around = (*around, ((piece.axis, piece.count, piece.step), turn))
+            for turn in {0, piece.loop.count - 1}:
+                inner: Around = (*around, (piece.loop, turn))
                 tensor = next(found for found in _tensors(piece.body))
-                where = at + piece.offset + turn * piece.step
+                where = at + piece.offset + turn * piece.loop.step
                 yield from said(piece.body, where, inner, (*labels, tensor.row(inner, False)[0]))
 
 

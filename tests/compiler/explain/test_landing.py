@@ -11,7 +11,7 @@ import pytest
 from tests.compiler.plans import plan
 
 from kvplan.compiler.api import compile_pair
-from kvplan.compiler.drawing.pieces import DrawnPadding, DrawnSpan, PageSpan
+from kvplan.compiler.drawing.pieces import DrawnPadding, DrawnSpan, PageLoop, PageSpan
 from kvplan.compiler.drawing.pieces import pieces as pieces_of_page
 from kvplan.compiler.errors import BadInput
 from kvplan.compiler.explain.landing.spans import DECODE, PREFILL, LandingSpan, laid, numbered, pieces
@@ -40,7 +40,7 @@ def made(model: str, prefill: str, decode: str) -> Plan:
 
 
 def offsets(where: PageSpan) -> list[int]:
-    turns = product(*(range(0, count * step, step) for _, count, step in where.loops))
+    turns = product(*(range(0, loop.count * loop.step, loop.step) for loop in where.loops))
     return [where.offset + sum(moves) for moves in turns]
 
 
@@ -236,7 +236,7 @@ def test_tiles_of_tokens_are_loops_of_their_own() -> None:
 
 def test_loops_that_interlace_are_unrolled() -> None:
     drawable = spans(Nest(("k",), (0, 0), (0, 0), 2))[0].drawable
-    one, other = PageSpan(0, 2, (("x", 3, 8),), drawable), PageSpan(4, 2, (("y", 2, 16),), drawable)
+    one, other = PageSpan(0, 2, (PageLoop("x", 3, 8),), drawable), PageSpan(4, 2, (PageLoop("y", 2, 16),), drawable)
     drawn = pieces_of_page([one, other], 24, whole=False)
     assert [piece.offset for piece in drawn if isinstance(piece, DrawnSpan)] == [0, 4, 8, 16, 20]
     assert [(piece.offset, piece.end) for piece in drawn if isinstance(piece, DrawnPadding)] == [
