@@ -24,7 +24,6 @@ from kvplan.runtime.clock import now
 from kvplan.runtime.decode.engines import Peer
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.decode.worker import DecodeWorker
-from kvplan.runtime.endpoint import Endpoint
 from kvplan.runtime.errors import LeaseError, WithdrawnError
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
@@ -69,7 +68,7 @@ class PrefillSide:
     def __init__(
         self, worker: PrefillWorker, tables: BlockTables, offers: PromptOffers | None = None, mark: Mark = unmarked
     ) -> None:
-        self._worker, self._tables, self._mark = worker, tables, mark
+        self.worker, self._tables, self._mark = worker, tables, mark
         self.offers = offers or PromptOffers(worker, tables)
         self._held: dict[str, HoldOrder] = {}
         self._refused: set[str] = set()
@@ -80,19 +79,9 @@ class PrefillSide:
         """Whether the runtime may release something."""
         return bool(self._held or self._refused or self.offers.unreleased)
 
-    @property
-    def endpoint(self) -> Endpoint:
-        return self._worker.endpoint
-
-    def suspend(self) -> None:
-        self._worker.suspend()
-
-    def resume(self, pool: Pool) -> None:
-        self._worker.resume(pool)
-
     def begin(self, orders: StepOrders) -> None:
         if orders.addresses:
-            self._worker.announce(orders.addresses)
+            self.worker.announce(orders.addresses)
         after = self._mark() if orders.holds else None
         for order in orders.holds:
             self._hold(order, after)
@@ -107,7 +96,7 @@ class PrefillSide:
         if not self.busy:
             return set()
         free, self._refused = self._refused, set()
-        for lease in self._worker.released():
+        for lease in self.worker.released():
             self.offers.released(lease.request)
             if lease.request not in self._held:
                 continue
@@ -118,15 +107,12 @@ class PrefillSide:
                 self.expired += 1
         return free
 
-    def close(self) -> None:
-        self._worker.close()
-
     def _hold(self, order: HoldOrder, after: ComputeEvent | None) -> None:
         """Hold a request, or have its blocks freed: decode then waits in vain, and computes it itself or fails."""
         try:
             if not self.offers.finish(order, after):
                 tables = self._tables.of(order.blocks, order.tokens)
-                self._worker.hold(order.held_name, tables, tokens=(0, order.tokens), after=after, note=order.note)
+                self.worker.hold(order.held_name, tables, tokens=(0, order.tokens), after=after, note=order.note)
             self._held[order.held_name] = order
         except Exception as error:  # What another engine or a client said must not end this one.
             logs.event(logs.WARNING, "hold refused", request=order.request, error=error)
@@ -148,7 +134,7 @@ class DecodeSide:
         clearing: BlockClearing | None = None,
         mark: Mark = unmarked,
     ) -> None:
-        self._worker, self._tables, self._times, self._mode = worker, tables, times, mode
+        self.worker, self._tables, self._times, self._mode = worker, tables, times, mode
         self._clearing, self._mark = clearing, mark
         self._after: ComputeEvent | None = None
         # Loads that wait for the device, each with its event, in order.
@@ -173,16 +159,6 @@ class DecodeSide:
         """Whether there are measures of loads that ended."""
         return bool(self.measures[SECONDS] or self.measures[FAILED])
 
-    @property
-    def endpoint(self) -> Endpoint:
-        return self._worker.endpoint
-
-    def suspend(self) -> None:
-        self._worker.suspend()
-
-    def resume(self, pool: Pool) -> None:
-        self._worker.resume(pool)
-
     def wait(self, seconds: float) -> None:
         """Until a load ends, and no longer than `seconds`."""
         self._news.wait(seconds)
@@ -195,7 +171,7 @@ class DecodeSide:
         if self._after is not None:
             self._waiting += [(order, self._after) for order in orders.loads]
         elif orders.loads:
-            with self._worker.together():
+            with self.worker.together():
                 for order in orders.loads:
                     self._begin(order)
         self._after = None
@@ -220,9 +196,6 @@ class DecodeSide:
                 self._failed.append((order, transfer))
         if self._failed or self._refused:
             self._settle(results)
-
-    def close(self) -> None:
-        self._worker.close()
 
     def _begin_waiting(self) -> None:
         """Begin the loads that the device has come to."""
@@ -253,7 +226,7 @@ class DecodeSide:
         waiting: list[tuple[LoadOrder, Transfer]] = []
         settled: list[tuple[LoadOrder, KvplanError | None]] = []
         for order, transfer in self._failed:
-            if self._worker.settled(transfer):
+            if self.worker.settled(transfer):
                 settled.append((order, transfer.error))
             else:
                 waiting.append((order, transfer))
@@ -304,7 +277,7 @@ class DecodeSide:
 
     def _submit(self, order: LoadOrder, request: Request) -> Transfer:
         # Decode knows no blocks of a prompt that prefill may be computing: offers bring them.
-        begin = self._worker.open if order.remote.early and request.decode else self._worker.submit
+        begin = self.worker.open if order.remote.early and request.decode else self.worker.submit
         return begin(request, self._times.load, self._meeting(order.remote), wait=self._wait(order.remote))
 
     def _wait(self, remote: RemotePrefill) -> float:
@@ -333,8 +306,8 @@ class DecodeSide:
 
     def _meet(self, remote: RemotePrefill) -> Future[Peer]:
         """Begin to meet a prefill engine. Raises KvplanError."""
-        key, connect = trusted(self._worker.keys, remote.key, f"prefill engine {remote.engine!r}"), self._times.connect
-        return self._worker.connect_soon(remote.address, connect, key, self._mode, remote.engine or None)
+        key, connect = trusted(self.worker.keys, remote.key, f"prefill engine {remote.engine!r}"), self._times.connect
+        return self.worker.connect_soon(remote.address, connect, key, self._mode, remote.engine or None)
 
 
 class ConnectorWorker:
@@ -342,9 +315,9 @@ class ConnectorWorker:
 
     def __init__(self, prefill: PrefillSide | None, decode: DecodeSide | None, pool: Pool | None = None) -> None:
         self._prefill, self._decode, self._pool = prefill, decode, pool
-        sides = [side for side in (prefill, decode) if side is not None]
+        halves = [side.worker for side in (prefill, decode) if side is not None]
         # Halves of one worker are suspended, resumed and closed together, through either.
-        self._sides = list({side.endpoint: side for side in sides}.values())
+        self._workers = list({half.endpoint: half for half in halves}.values())
         self._sideless: set[str] = set()
         self._asleep = False
         self._pause = SHORTEST_REST
@@ -354,17 +327,17 @@ class ConnectorWorker:
         if self._asleep:
             return
         with ExitStack() as undo:
-            for side in self._sides:
-                side.suspend()
-                undo.callback(side.resume, self._memory())
+            for worker in self._workers:
+                worker.suspend()
+                undo.callback(worker.resume, self._memory())
             undo.pop_all()
         self._asleep = True
 
     def resume(self) -> None:
         """Register the memory again; what is not suspended is left alone."""
         if self._asleep:
-            for side in self._sides:
-                side.resume(self._memory())
+            for worker in self._workers:
+                worker.resume(self._memory())
             self._asleep = False
 
     def _memory(self) -> Pool:
@@ -441,5 +414,5 @@ class ConnectorWorker:
     def close(self) -> None:
         """Both sides, the second one whatever the first one raises."""
         with ExitStack() as sides:
-            for side in self._sides:
-                sides.callback(side.close)
+            for worker in self._workers:
+                sides.callback(worker.close)

@@ -444,10 +444,11 @@ def test_both_sides_are_closed_though_one_cannot_be(monkeypatch: pytest.MonkeyPa
 
     prefill = PrefillSide(made.prefill[0], tables(made.plan.prefill))
     decode = DecodeSide(made.decode[0], tables(made.plan.decode), LoadTimes(10, 5, 5), made.mode)
-    monkeypatch.setattr(decode, "close", broken)
-    monkeypatch.setattr(prefill, "close", lambda: closed.append("prefill"))
-    with pytest.raises(RuntimeError, match="cannot join"):
-        ConnectorWorker(prefill, decode).close()
+    with monkeypatch.context() as patch:
+        patch.setattr(decode.worker, "close", broken)
+        patch.setattr(prefill.worker, "close", lambda: closed.append("prefill"))
+        with pytest.raises(RuntimeError, match="cannot join"):
+            ConnectorWorker(prefill, decode).close()
     assert closed == ["prefill"]
     made.close()
 
