@@ -348,9 +348,9 @@ class Owner:
         """Carry out what other threads wait for."""
         if self.turns.asked:
             self.turns.carry_out(_nothing)
-            self._told()
+            self._run_callbacks()
 
-    def _told(self) -> None:
+    def _run_callbacks(self) -> None:
         """What is the caller's, run for somebody else: it ends nobody's thread."""
         if self._begun.locked():
             self._begun.release()
@@ -369,7 +369,7 @@ class Owner:
         """
         self.thread.began = time.monotonic()
         try:
-            moving = self._step(self._told)
+            moving = self._step(self._run_callbacks)
             pause = SHORTEST if moving else min(2 * pause, LONGEST)
             self.sleep.rest(pause if moving else QUIET)
             return pause

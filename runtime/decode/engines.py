@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
 from kvplan.plan.errors import KvplanError
 from kvplan.plan.request import RequestRules
-from kvplan.plan.types import Plan, Runs
+from kvplan.plan.types import Plan
 from kvplan.runtime.control.card import EngineCard, WorkerCard, geometry
 from kvplan.runtime.control.handshake import MetEngine
 from kvplan.runtime.control.lines import PrefillLine
@@ -78,8 +77,8 @@ class PrefillEngine:
         shard = self.plan.prefill.workers[card.worker].shard
         # Images of what it writes through the stage here, as its own links have them.
         images = AskedImages(self.plan, local, endpoint.stage, card.worker, push=True)
-        # Bytes may be counted by any thread, also after the engine was lost: by the prepared link.
-        size = partial(slices.size, links.of(None)) if reads and not self.push else _none
+        # Bytes may be counted by any thread, also after the engine was lost: by the prepared link. A writer says them.
+        size = partial(slices.size, links.of(None)) if reads and not self.push else lambda _: 0
         known = PrefillPeer(card.worker, peer, shard, reads, blocks, size)
         self.connections[card.worker] = PrefillConnection(card, control, known, links, stage, images)
 
@@ -150,11 +149,6 @@ class PrefillEngine:
         """Stop speaking to this engine."""
         for connection in self.connections.values():
             connection.control.leave()
-
-
-def _none(runs: Mapping[str, Runs]) -> int:
-    """Bytes that are not counted here: their writer says how many they were."""
-    return 0
 
 
 def _registration(card: WorkerCard) -> tuple[object, ...]:

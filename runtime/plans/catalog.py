@@ -96,10 +96,10 @@ class Catalog:
         if found is not None:
             return found
         check_digests(model_digest, prefill[0], decode[0])
-        told = f"no plan from {prefill[1]} ({prefill[0]}) to {decode[1]} ({decode[0]}) of {model} ({model_digest})"
-        told += self._otherwise((model_digest, prefill[0], decode[0]))
+        text = f"no plan from {prefill[1]} ({prefill[0]}) to {decode[1]} ({decode[0]}) of {model} ({model_digest})"
+        text += self._otherwise((model_digest, prefill[0], decode[0]))
         words = self._command(model, prefill[1], decode[1])
-        return self._made(told, words, lambda _: self.look(model_digest, prefill[0], decode[0]))
+        return self._made(text, words, lambda _: self.look(model_digest, prefill[0], decode[0]))
 
     def look(self, model_digest: str, prefill: str, decode: str) -> Plan | None:
         """The plan for three digests if it is there; nothing is compiled. Raises PlanIndexError, PlanLoadError."""
@@ -123,14 +123,14 @@ class Catalog:
             return found
         mine = [one for one in self.entries() if model in (None, one.model)]
         have = ", ".join(sorted({_pinned(one, role)[1] for one in mine})) or "none"
-        told = f"no {role} side {key} of {model or 'any model'} (there are: {have})"
+        text = f"no {role} side {key} of {model or 'any model'} (there are: {have})"
         if model is None and not self.entries():
             help = "give the directory that `kvplan compile -o` wrote to"
             raise PlanMissingError(f"no {role} side {key}: {self.folder} holds no plans: {help}")
         if model is None:
-            raise PlanMissingError(f"{told} in {self.folder}: compile a pair that has it, or name the model")
+            raise PlanMissingError(f"{text} in {self.folder}: compile a pair that has it, or name the model")
         words = self._command(model, key, key)
-        return self._made(told, words, lambda made: self._side(role, key, model) or self._side_of(role, made))
+        return self._made(text, words, lambda made: self._side(role, key, model) or self._side_of(role, made))
 
     def entries(self) -> tuple[IndexEntry, ...]:
         """The index as it is now, read again where it has changed; empty where there is none. Raises PlanIndexError."""
@@ -210,8 +210,8 @@ class Catalog:
             return None
         name, pin = str(self.folder / one.path), index.pinned(found[1])
         if pin != one.sha256:
-            told = f"{name} has sha256 {pin}, its index pins {one.sha256}: find out who altered it, or compile it again"
-            raise PlanIndexError(told)
+            text = f"{name} has sha256 {pin}, its index pins {one.sha256}: find out who altered it, or compile it again"
+            raise PlanIndexError(text)
         plan = self._plans.get(pin) or loaded(found[1], name)
         _check(one, index.entry(one.path, found[1], plan, one.unusual), name)
         if self.jit is not None and pin not in self._plans:
@@ -219,12 +219,12 @@ class Catalog:
             logs.event(logs.INFO, "plan not committed", plan=plan.digest, folder=self.folder, commit=shown(words))
         return self._plans.setdefault(pin, plan)
 
-    def _made(self, told: str, words: list[str], look: Callable[[tuple[str, ...]], T | None]) -> T:
+    def _made(self, text: str, words: list[str], look: Callable[[tuple[str, ...]], T | None]) -> T:
         """What `look` finds once the command has run; commands run one at a time. Raises PlanMissingError."""
         if self.jit is None:
-            raise PlanMissingError(f"{told} in {self.folder}; make it with\n{shown(words)}")
+            raise PlanMissingError(f"{text} in {self.folder}; make it with\n{shown(words)}")
         if not self._compiling.acquire(timeout=self.jit.timeout):
-            raise PlanMissingError(f"{told}; other plans have been compiled for {self.jit.timeout:.3g} s: ask again")
+            raise PlanMissingError(f"{text}; other plans have been compiled for {self.jit.timeout:.3g} s: ask again")
         try:
             # Other processes of this machine may ask for the same plan at once: the first of them makes it.
             with locked(self.folder / TURN, self.jit.timeout):
@@ -233,7 +233,7 @@ class Catalog:
         finally:
             self._compiling.release()
         if found is None:
-            raise PlanMissingError(f"{told}; other digests come of\n{shown(words)}\nare both engines of one kvplan?")
+            raise PlanMissingError(f"{text}; other digests come of\n{shown(words)}\nare both engines of one kvplan?")
         return found
 
     def _run(self, jit: Jit, words: tuple[str, ...]) -> tuple[str, ...]:

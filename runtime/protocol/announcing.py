@@ -72,8 +72,8 @@ class Announcer:
             return None
         claim = session.claims.setdefault(request, ClientClaim(streamed))
         claim.streamed = streamed
-        if (told := said.tables.get(request)) is not None:
-            claim.name(told, said.tokens.get(request))
+        if (tables := said.tables.get(request)) is not None:
+            claim.name(tables, said.tokens.get(request))
         return claim
 
     def _tell_all(self, session: Session, requests: Mapping[str, None], room: int) -> None:

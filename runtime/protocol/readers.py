@@ -53,44 +53,44 @@ class Reader(Facts):
 class ClientClaim:
     """A request that a decode worker needs: in chunks where it is `streamed`, otherwise as a whole.
 
-    `announced` chunks were told, None before it was told that the request is kept. `told` are the blocks that it was
-    told of, until they are compared, and `asked` the tokens that it reads, if any: the pin `fits` has both. One that is
-    `early` was claimed before the request was held. Early claims are not bounded elsewhere, so only their names are
-    kept.
+    `announced` chunks were told, None before it was told that the request is kept. `tables` are the prefill blocks that
+    it was claimed with, until they are compared, and `tokens` those that it reads, if any: the pin `fits` has both. One
+    that is `early` was claimed before the request was held. Early claims are not bounded elsewhere, so only their names
+    are kept.
     """
 
     streamed: bool
     early: bool = False
     announced: int | None = None
     fits: int | None = None
-    told: WireTables | None = None
-    asked: Interval | None = None
+    tables: WireTables | None = None
+    tokens: Interval | None = None
 
-    def name(self, told: WireTables, asked: Interval | None) -> None:
+    def name(self, tables: WireTables, tokens: Interval | None) -> None:
         """It is claimed with its blocks, maybe again."""
-        self.told, self.asked, self.fits, self.early = told, asked, None, False
+        self.tables, self.tokens, self.fits, self.early = tables, tokens, None, False
 
     def wait(self) -> None:
         """The request is not held: its blocks are to be named when it is."""
-        self.told, self.asked, self.early = None, None, not self.streamed
+        self.tables, self.tokens, self.early = None, None, not self.streamed
 
     def misfit(self, source: SourceRequest, plan: Plan, worker: int) -> tuple[LossReason, str] | None:
         """Why a source that is whole is not what decode was told of, or not all that it asks for; None if it is."""
-        if self.told is None and self.fits == source.pin:
+        if self.tables is None and self.fits == source.pin:
             return None
         if why := self._unlike(source):
             return LossReason.UNLIKE, why
-        if self.asked is not None and (why := source.untiled(plan, worker, self.asked)):
+        if self.tokens is not None and (why := source.untiled(plan, worker, self.tokens)):
             return LossReason.UNTILED, why
-        self.fits, self.told = source.pin, None
+        self.fits, self.tables = source.pin, None
         return None
 
     def _unlike(self, source: SourceRequest) -> str:
         """Why the blocks that decode was told of are not those held; empty where they are, or only decode knows."""
-        if self.told is None:
+        if self.tables is None:
             return "it was claimed for another hold" if source.names_all else ""
         try:
-            return source.differs(unpack(self.told))
+            return source.differs(unpack(self.tables))
         except CardError as error:
             return str(error)
 

@@ -89,7 +89,7 @@ class AskedImages:
     def _of(self, layers: Layers | None) -> Images:
         if layers not in self._images:
             if len(self._images) >= MOST_SETS:
-                raise LimitedError(f"{MOST_SETS}  different sets of layers: offer the same ones each time")
+                raise LimitedError(f"{MOST_SETS} different sets of layers: offer the same ones each time")
             every = (image_parts(self._plan, self._decode_worker, read, layers, self._ends) for read in self._reads)
             self._images[layers] = {part.number: part for parts in every for part in parts}
         return self._images[layers]

@@ -52,14 +52,14 @@ class MoveResults(Generic[K]):
 class Moving:
     """The bytes of one transfer between its `ends`, all `read` by the wire or not.
 
-    `buried` handles go to a peer that is dead: nobody waits for them before blocks are free, which was `told`.
+    `buried` handles go to a peer that is dead: nobody waits for them before blocks are free, which was `reported`.
     """
 
     ends: MoveEnds
     executor: TransferExecutor
     read: bool = False
     lost: bool = False
-    told: bool = False
+    reported: bool = False
     buried: list[TransferHandle] = field(default_factory=list)
 
     def bury(self) -> None:
@@ -206,6 +206,6 @@ class Mover(Generic[K]):
         if not moving.buried:
             del self._all[key]
             self._results.settled(key, moving.lost, False)
-        elif not moving.told:
-            moving.told = True
+        elif not moving.reported:
+            moving.reported = True
             self._results.settled(key, moving.lost, True)

@@ -90,7 +90,7 @@ class TransferShare:
     """
 
     def __init__(self, transfer: SharedTransfer) -> None:
-        self._transfer, self._told = transfer, False
+        self._transfer, self._raised = transfer, False
 
     @property
     def failed(self) -> bool:
@@ -99,13 +99,13 @@ class TransferShare:
     def poll(self) -> bool:
         error = self._transfer.error
         # The transport is not asked about a lost peer.
-        if error is not None and (not self._told or isinstance(error, PeerLostError)):
-            self._told = True
+        if error is not None and (not self._raised or isinstance(error, PeerLostError)):
+            self._raised = True
             raise error
         try:
             return self._transfer.handle.poll()
         except Exception as error:
-            self._transfer.error, self._told = error, True
+            self._transfer.error, self._raised = error, True
             raise
 
     def descriptors(self) -> int | None:

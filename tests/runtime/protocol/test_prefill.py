@@ -52,7 +52,7 @@ def test_a_request_from_claim_to_release(bench: Bench) -> None:
 
 def test_a_claim_before_the_hold_is_a_name_and_no_more(bench: Bench) -> None:
     assert bench.claim(A, told=HERE) == wire.NotYet("r", held=False)
-    assert bench.core.state.sessions[A].claims["r"].told is None
+    assert bench.core.state.sessions[A].claims["r"].tables is None
 
 
 def test_who_claimed_before_the_hold_names_its_blocks_once_it_is_held(bench: Bench) -> None:
