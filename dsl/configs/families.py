@@ -35,16 +35,24 @@ def nested(config: Mapping[str, object], inside: tuple[str, ...]) -> tuple[Mappi
     return tuple(chain)
 
 
-def facts_of(config: FilledConfig, words: tuple[tuple[str, Expr], ...]) -> ForeignValues:
+def facts_of(
+    config: FilledConfig, words: tuple[tuple[str, Expr], ...], outermost: tuple[str, ...] = ()
+) -> ForeignValues:
     """Every key of a configuration, inner ones first unless they are null, and the words that are not about one layer.
+
+    `outermost` are names of one fact: those of the outermost mapping that has one count, and those inside do not.
 
     Three facts more are `class_known`, `class_open`, which are the keys that its class works out from others, and
     `served_as`, the `architectures` of the outermost configuration that has some.
     """
     served_as = next((names for mapping in config.chain if (names := spoken(mapping.get("architectures")))), None)
     values: dict[str, object] = {"class_known": config.known, "class_open": config.open, "served_as": served_as}
-    for mapping in config.chain:
-        values |= {key: value for key, value in mapping.items() if value is not None}
+    given = [{key: value for key, value in mapping.items() if value is not None} for mapping in config.chain]
+    for mapping in given:
+        values |= mapping
+    first = next((mapping for mapping in given if mapping.keys() & {*outermost}), {})
+    values = {key: value for key, value in values.items() if key not in outermost or key in first}
+    values |= {key: first[key] for key in outermost if key in first}
     origins = {key: (f"{key} {BY_DEFAULT}",) for key in config.defaulted}
     return with_words(ForeignValues(values, origins, usual=config.defaulted), words)
 

@@ -83,7 +83,7 @@ def recognise(
     """
     layered_words, chain = layered(reading.words), nested(config, reading.inside)
     whole = filled(chain, reading.inside, reading.classes)
-    facts = facts_of(whole, tuple(word for word in reading.words if word not in layered_words))
+    facts = facts_of(whole, tuple(word for word in reading.words if word not in layered_words), reading.outermost)
     layers = layers_of(facts, place, _other_models(chain[-1], reading))
     assert isinstance(layers.value, int)
     layer_facts = tuple(at_layer(facts, layer, layered_words) for layer in range(layers.value))

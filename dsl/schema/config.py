@@ -84,6 +84,10 @@ class ConfigRules(DocumentKeys):
         default=("layers", "runs", "dtype", "query_heads", "title", "name", "layer_is", "bare"), kw_only=True
     )
     inside: tuple[str, ...] = key(NAMES, "mappings in which the numbers of a model may stand")
+    outermost: tuple[str, ...] = key(
+        NAMES,
+        "names of one fact about a whole checkpoint: the outermost mapping that has one counts",
+    )
     match: tuple[str, ...] = key(NAMES, "keys that tell one model from another; the first must hold")
     classes: ConfigClasses = key(
         LaterShape(ScalarShape("path")),

@@ -61,6 +61,8 @@ def register(config):
         def __init__(self, **values):
             # As the classes have it that such ones are made from: a window that is switched off is none.
             off = {"sliding_window": None} if values.get("use_sliding_window") is False else {}
+            # Rotary embeddings that are scaled ask for this before it is set.
+            self.max_position_embeddings = values.get("max_position_embeddings")
             super().__init__(**{**{key: inner(value) for key, value in values.items()}, **off})
 
         def get_text_config(self, *args, **more):
@@ -74,8 +76,18 @@ def register(config):
 def inner(value):
     """A value as classes have it: the configuration of a model, or of each layer, has attributes."""
     if isinstance(value, list):
-        return [nested(item) if isinstance(item, dict) else item for item in value]
+        return [Attributes(item) if isinstance(item, dict) else item for item in value]
     return nested(value) if of_model(value) else value
+
+
+class Attributes(dict):
+    """What a checkpoint says of one layer: as JSON a mapping, to vLLM's code attributes."""
+
+    def __getattr__(self, name):
+        if name not in self:
+            raise AttributeError(name)
+        value = self[name]
+        return Attributes(value) if isinstance(value, dict) else value
 
 
 def of_model(value):

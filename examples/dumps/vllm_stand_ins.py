@@ -166,11 +166,12 @@ def platform(backends):
     import_utils.has_deep_gemm = lambda: True
     platforms._current_platform = Rehearsed()
     import vllm._custom_ops
-    from vllm.triton_utils import triton
+    from vllm.triton_utils import tl, triton
     from vllm.v1.attention.ops import flashmla
 
     flashmla._is_flashmla_available = lambda: (True, None)
     triton.set_allocator = lambda allocate: None
+    tl.extra = anything("extra")
     triton.Config = lambda kwargs=None, **more: types.SimpleNamespace(kwargs=kwargs, num_stages=1, num_warps=1)
     _NoKernels.complete = vllm._custom_ops is not None
 

@@ -1,7 +1,8 @@
 """Ask a release for the caches of every configuration: `python -m tests.conformance.facts RELEASE [WORD…]`.
 
 A RELEASE of vLLM gives dumps. Architectures that are new get the defaults of their class as a configuration. `sglang`,
-the release that `make sglang` installs, gives its pools, for a configuration of each architecture that it serves.
+the release that `make sglang` installs, gives its pools, for a configuration of each architecture that it serves: the
+first that it can build.
 `transformers`, the release beside vLLM, gives what its own cache holds of each layer.
 Writes the facts of the release, then lists what came and went, and what `kvplan new` accepts without a warning and gets
 wrong. WORDs: keys with one of them.
@@ -15,7 +16,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tests.conformance import environment
@@ -68,6 +69,10 @@ POOLS = (
     {"page_size": 64, "kv_cache_dtype": "mxfp8"},
     {"page_size": 128, "kv_cache_dtype": "mxfp8"},
 )
+# So many configurations of an architecture are tried.
+MOST = 3
+Answer = Mapping[str, Any]
+Ask = Callable[[Sequence[Configuration]], Iterable[Answer]]
 NO_CLASS = "SGLang has no class for it"
 VARIANTS = (
     (("--tp", "2"), ("LBHNC", "BLHNC", "BHLNC")),
@@ -103,7 +108,15 @@ def main(arguments: Sequence[str]) -> int:
 def of_sglang(words: Sequence[str]) -> int:
     """Ask SGLang. What it has no class for is no fact about it."""
     release, known = Release("sglang", sglang_version()), configurations()
-    wanted = [c for c in known.values() if any(word in c.key for word in words)] if words else first_of_each(known)
+    answers = answered(of_pools, in_turn(known, words))
+    fresh = {key: pools_line(key, one["pools"], one["error"]) for key, one in answers.items() if served(one)}
+    keep(release, fresh, whole=not words)
+    tell_wrong(known, release, words)
+    return 0
+
+
+def of_pools(wanted: Iterable[Configuration]) -> list[dict[str, Any]]:
+    """What SGLang says of each configuration."""
     given = (
         {"key": one.key, "config": one.config, "options": POOLS if one.key.startswith(SHIPPED) else POOLS[:1]}
         for one in wanted
@@ -112,11 +125,7 @@ def of_sglang(words: Sequence[str]) -> int:
     command = ["nice", "-n", "5", str(sglang_environment.ready()), str(FOLDER / "sglang_pools.py")]
     surroundings = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT / "src", ROOT)))}
     done = subprocess.run(command, input=text, env=surroundings, stdout=subprocess.PIPE, text=True, check=True)
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
-    fresh = {one["key"]: pools_line(one["key"], one["pools"], one["error"]) for one in answers if served(one)}
-    keep(release, fresh, whole=not words)
-    tell_wrong(known, release, words)
-    return 0
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def of_transformers(words: Sequence[str]) -> int:
@@ -126,9 +135,11 @@ def of_transformers(words: Sequence[str]) -> int:
     release, before = Release("transformers", about["version"]), {c.architecture for c in configurations().values()}
     add_defaults(sorted({*about["defaults"]} - before), about["defaults"], str(release).replace("-", " "))
     known = configurations()
-    wanted = [c for c in known.values() if any(word in c.key for word in words)] if words else first_of_each(known)
-    answers = asked(vllm, [script], ({"key": one.key, "config": one.config} for one in wanted))
-    fresh = {one["key"]: caches_line(one["key"], one.get("layers", ()), one.get("error", "")) for one in answers}
+    answers = answered(
+        lambda wanted: asked(vllm, [script], ({"key": one.key, "config": one.config} for one in wanted)),
+        in_turn(known, words),
+    )
+    fresh = {key: caches_line(key, one.get("layers", ()), one.get("error", "")) for key, one in answers.items()}
     keep(release, fresh, whole=not words)
     tell_wrong(known, release, words)
     return 0
@@ -138,14 +149,34 @@ def newest(engine: str) -> Release:
     return next(release for release in reversed(releases()) if release.engine == engine)
 
 
-def first_of_each(known: Mapping[str, Configuration]) -> list[Configuration]:
-    """The models that come with kvplan, and of each other architecture one, which vLLM's code built if it built any."""
+def in_turn(known: Mapping[str, Configuration], words: Sequence[str]) -> list[list[Configuration]]:
+    """Lists of configurations; of each list the first that an engine can build is wanted.
+
+    With words every configuration that has one is a list. Without words there is a list for each architecture, with
+    those first that vLLM's code built, and one for each model more that comes with kvplan.
+    """
+    if words:
+        return [[found] for key, found in known.items() if any(word in key for word in words)]
     built = {found.key for found in facts(newest("vllm")).values() if found.dumps}
-    shipped = [found for key, found in known.items() if key.startswith(SHIPPED)]
-    best_first = sorted(known.values(), key=lambda found: found.key not in built)
-    others = {found.architecture: found for found in reversed(best_first)}
-    here = {found.architecture for found in shipped}
-    return [*shipped, *(found for name, found in sorted(others.items()) if name not in here)]
+    ordered = sorted(known.values(), key=lambda found: (not found.key.startswith(SHIPPED), found.key not in built))
+    of_each = grouped((found.architecture, found) for found in ordered)
+    more = [[found] for own in of_each.values() for found in own[1:] if found.key.startswith(SHIPPED)]
+    others = ([own[0], *(o for o in own[1:] if not o.key.startswith(SHIPPED))] for _, own in sorted(of_each.items()))
+    return [*more, *(own[:MOST] for own in others)]
+
+
+def answered(ask: Ask, lists: Sequence[Sequence[Configuration]]) -> dict[str, Answer]:
+    """By key, of each list the first answer with caches; where none has any, the answer to the first configuration."""
+    said: dict[str, Answer] = {}
+    for turn in range(MOST):
+        left = [own for own in lists if turn < len(own) and not any(_has_caches(said.get(one.key)) for one in own)]
+        said |= {answer["key"]: answer for answer in (ask([own[turn] for own in left]) if left else ())}
+    chosen = (next((one.key for one in own if _has_caches(said.get(one.key))), own[0].key) for own in lists)
+    return {key: said[key] for key in chosen if key in said}
+
+
+def _has_caches(answer: Answer | None) -> bool:
+    return answer is not None and bool(answer.get("pools") or answer.get("layers"))
 
 
 def served(answer: Mapping[str, Any]) -> bool:

@@ -23,6 +23,11 @@ KERNELS = ("torch_native", "triton", "intel_amx")
 SETTINGS = {**CPU_ENVIRONMENT, "SGLANG_LOG_LEVEL": "ERROR"}
 # One core for each of two ranks.
 BOUND = {"SGLANG_CPU_OMP_THREADS_BIND": "0|0"}
+# Some models ask which device they run on: an NVIDIA H100.
+CAPABILITY = (9, 0)
+SCALES = "block_scale"
+# Elements of 8 bits that some models have without being told, as options of a side.
+FP8 = {"torch.float8_e4m3fn": "fp8"}
 # A pool of a few pages, however long requests may be.
 FEW = {
     "max_total_tokens": 512,
@@ -64,9 +69,12 @@ def pool(config, options, rank, port):
     bootstrap.init_parallel_runtime(server_args=arguments, device="cpu", dist_port=port)
     bootstrap.init_layer_runtime(model_config=model)
     runner = ModelRunner(model, 0.1, rank, port, arguments)
-    if "kv_cache_dtype" in options:
+    if runner.use_mla_backend and options.get("kv_cache_dtype") == "mxfp8":
+        raise ValueError("no kernel reads latents of mxfp8")
+    small = options.get("kv_cache_dtype") or FP8.get(str(runner.kv_cache_dtype))
+    if small:
         # Kernels for CPUs take no small elements. A pool asks for their size alone.
-        runner.kv_cache_dtype_str, runner.kv_cache_dtype = options["kv_cache_dtype"], torch.float8_e5m2
+        runner.kv_cache_dtype_str, runner.kv_cache_dtype = small, torch.float8_e5m2
     runner.alloc_memory_pool()
     found, kv = runner.token_to_kv_pool, types.SimpleNamespace()
     *_, items = get_kv_transfer_buf_infos(found)
@@ -78,9 +86,10 @@ def pool(config, options, rank, port):
     )
     setup_state_kv_args(kv, found, None, model.num_hidden_layers, req_to_token_pool=runner.req_to_token_pool)
     every = zip(kv.state_types, kv.state_item_lens, kv.state_layer_ids, strict=True)
-    states = {str(getattr(kind, "value", kind)): buffers(own, numbers) for kind, own, numbers in every}
+    registered = {str(getattr(kind, "value", kind)): buffers(own, numbers) for kind, own, numbers in every}
+    states = {**exponents(found), **registered}
     return {
-        "side": side(model, runner, options),
+        "side": side(model, runner.page_size, small, options),
         "class": type(found).__name__,
         "pages": buffers(items, layers),
         "states": states,
@@ -120,10 +129,17 @@ def nothing(self, *args, **more):
 
 
 def buffers(items, layers):
-    return {"items": list(items), "layers": list(layers or ())}
+    """Buffers with something in them."""
+    return {"items": [item for item in items if item], "layers": list(layers or ())}
 
 
-def side(model, runner, options):
+def exponents(pool):
+    """Those of a pool inside another, which SGLang moves to no other engine; they are in memory all the same."""
+    inner = getattr(pool, "full_kv_pool", None)
+    return {SCALES: buffers(inner.get_kv_scale_buf_infos()[-1], ())} if hasattr(inner, "get_kv_scale_buf_infos") else {}
+
+
+def side(model, page, small, options):
     """The options of a side of kvplan that are as this engine's."""
     from sglang.srt.configs.hybrid_arch import mambaish_config
     from sglang.srt.configs.mamba_utils import mamba2_state_dtype
@@ -132,8 +148,8 @@ def side(model, runner, options):
     plain = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
     recurrent = {"recurrent": states.temporal, "convolution": states.conv} if states else {}
     said = {word: plain[str(dtype).removeprefix("torch.")] for word, dtype in recurrent.items()}
-    own = {"tp": options.get("tp_size"), "kv_dtype": options.get("kv_cache_dtype")}
-    return {"block": options.get("page_size", 1), **{word: value for word, value in own.items() if value}, **said}
+    own = {"tp": options.get("tp_size"), "kv_dtype": small}
+    return {"block": page, **{word: value for word, value in own.items() if value}, **said}
 
 
 def answer(config, options, rank, port, path):
@@ -183,7 +199,9 @@ def main():
     import sglang.srt.disaggregation.prefill
     import sglang.srt.model_executor.model_runner
     import sglang.srt.models.registry  # noqa: F401
+    import torch
 
+    torch.cuda.get_device_capability = lambda *_: CAPABILITY
     for line in sys.stdin:
         request = json.loads(line)
         found = [asked(request["config"], options) for options in request["options"]]

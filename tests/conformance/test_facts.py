@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from tests.conformance import facts
@@ -91,8 +93,34 @@ def test_what_sglang_has_no_class_for_is_no_fact_of_it(pools: list[object], erro
     assert facts.served({"pools": pools, "error": error}) is kept
 
 
-def test_sglang_is_asked_for_each_architecture_once() -> None:
-    asked = facts.first_of_each(configurations())
-    assert asked[0].key.startswith("fixture--")
-    others = [found.architecture for found in asked if not found.key.startswith(("fixture--", "tiny--"))]
+def test_an_engine_is_asked_for_each_architecture_and_each_model_that_comes_with_kvplan() -> None:
+    known = configurations()
+    lists = facts.in_turn(known, ())
+    assert all(0 < len(own) <= facts.MOST for own in lists)
+    shipped = sorted(key for key in known if key.startswith(facts.SHIPPED))
+    assert sorted(own[0].key for own in lists if own[0].key.startswith(facts.SHIPPED)) == shipped
+    others = [own[0].architecture for own in lists if not own[0].key.startswith(facts.SHIPPED)]
     assert len(others) == len({*others})
+    assert [[one.key for one in own] for own in facts.in_turn(known, shipped[:1])] == [shipped[:1]]
+
+
+def test_an_architecture_is_asked_for_with_its_next_configuration_until_one_has_caches() -> None:
+    rounds: list[list[str]] = []
+
+    def ask(wanted: Sequence[Configuration]) -> list[dict[str, Any]]:
+        rounds.append([one.key for one in wanted])
+        return [{"key": key, "pools": [{}] if key in ("a2", "b") else [], "error": key} for key in rounds[-1]]
+
+    a1, a2, b = KNOWN
+    c1, c2 = (Configuration(key, "C", "by hand", {}) for key in ("c1", "c2"))
+    found = facts.answered(ask, [[a1, a2], [b], [c1, c2]])
+    assert rounds == [["a1", "b", "c1"], ["a2", "c2"]]
+    assert {key: answer["error"] for key, answer in found.items()} == {"a2": "a2", "b": "b", "c1": "c1"}
+
+
+def test_what_a_checkpoint_says_of_a_layer_has_attributes_and_is_json() -> None:
+    said = [{"attention": {"no_op": False, "n_heads_in_group": 8}}, 5]
+    layer, number = CONFIGS.inner(said)
+    assert layer.attention.n_heads_in_group == 8
+    assert not hasattr(layer, "ffn")
+    assert json.loads(json.dumps([layer, number])) == said

@@ -117,6 +117,54 @@ def test_a_foreign_key_that_changes_nothing_is_no_doubt() -> None:
     assert not new({**PLAIN, "kv_channels": 128}).doubts
 
 
+def with_keys(key: str, **changed: object) -> NewModel:
+    """A configuration of the corpus with other keys, those of None left out, in the mapping that has the layers."""
+    config = copy.deepcopy(dict(configurations()[key].config))
+    inner = next((own for own in (config.get("language_config"), config.get("text_config")) if own), config)
+    inner.update(changed)
+    for name in (name for name, value in changed.items() if value is None):
+        del inner[name]
+    return new(config)
+
+
+@pytest.mark.parametrize(
+    ("key", "changed"),
+    [
+        ("known--DeepSeek-OCR", {"v_head_dim": 48}),  # of latents, which it has not
+        ("known--DeepSeek-OCR", {"head_dim": 96}),
+        ("fix--ChatGLMModel", {"kv_channels": 256}),
+        ("fix--MiMoV2ForCausalLM", {"hybrid_layer_pattern": [0] * 48}),
+        ("hand--DotsOCRForCausalLM", {"use_sliding_window": True}),
+        ("sparse--Qwen3_5MoeForCausalLM", {"is_causal": False}),
+        ("tf--LlamaForCausalLM", {"dtype": "float32"}),
+    ],
+)
+def test_what_engines_read_otherwise_than_another_key_is_a_doubt(key: str, changed: dict[str, object]) -> None:
+    assert not new(configurations()[key].config).doubts
+    assert with_keys(key, **changed).doubts
+
+
+def test_a_model_without_latents_has_heads_of_one_size() -> None:
+    """As vLLM's class of it has them, whatever is said of values."""
+    found = with_keys("known--DeepSeek-OCR", v_head_dim=48)
+    assert "dim: 128  #" in found.text
+    assert "dim_v: 128  #" in found.text
+
+
+def test_which_layers_have_an_indexer_is_known_if_a_configuration_leaves_it_to_its_class() -> None:
+    """As vLLM's and SGLang's code has them: vLLM's dump of it lists layers 0, 1, 5, 9 and so on."""
+    whole = new(configurations()["tf--HYV4ForCausalLM"].config)
+    assert stored(with_keys("tf--HYV4ForCausalLM", indexer_types=None)) == stored(whole)
+
+
+def test_the_element_type_is_that_of_the_whole_checkpoint() -> None:
+    inner = {"torch_dtype": "float32", **{key: value for key, value in PLAIN.items() if key != "architectures"}}
+    outer = {"architectures": ["LlavaForConditionalGeneration"], "model_type": "llava", "dtype": "bfloat16"}
+    found = new({**outer, "text_config": inner})
+    assert "dtype: bf16" in found.text
+    assert not found.doubts
+
+
 def test_a_key_outside_the_model_that_writes_text_is_not_one_inside() -> None:
     inner = {key: value for key, value in PLAIN.items() if key not in ("architectures", "num_key_value_heads")}
     outer = {"architectures": ["LlavaForConditionalGeneration"], "model_type": "llava", "dtype": "bfloat16"}

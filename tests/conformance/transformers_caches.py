@@ -2,10 +2,11 @@
 
 A line of JSON in for each, {"key", "config"}, and one out: {"key"} with "layers", what the cache holds of each, or with
 "error". The model's class reads a few tokens on the meta device, without weights. Transformers is imported once, and
-each model is built in a fork.
+each model is built in a fork. One that asks for values is built in memory instead, if it is small.
 """
 
 import contextlib
+import copy
 import json
 import os
 import pathlib
@@ -22,6 +23,10 @@ SETTINGS = {
 LIMIT_S, LONGEST, TOKENS = 60, 300, 7
 # Experts that run whatever is chosen: without values nothing can be chosen.
 WITHOUT_VALUES = {"attn_implementation": "eager", "experts_implementation": "batched_mm"}
+ATTEMPTS = (("meta", WITHOUT_VALUES), ("meta", {}), ("cpu", {}))
+# Of what is built in memory: parameters, and widths that no cache depends on.
+MOST_PARAMETERS = 1_000_000_000
+NARROW = {"vocab_size": 512, "intermediate_size": 128, "moe_intermediate_size": 64}
 
 
 def layers(config):
@@ -33,21 +38,48 @@ def layers(config):
     if getattr(made, "is_decoder", None) is False and not made.is_encoder_decoder:
         # Encoders of old write text, and keep a cache, if they are told to.
         made.is_decoder = True
-    try:
-        found = read(getattr(transformers, name), made, WITHOUT_VALUES)
-    except Exception:
-        found = read(getattr(transformers, name), made, {})
-    cache = getattr(found, "past_key_values", None) or found.cache_params
+    cache = cache_of(first_read(getattr(transformers, name), made))
     return [held(layer) for layer in cache.layers]
 
 
-def read(model_class, config, options):
-    """What a model without weights makes of some tokens."""
-    import torch
+def first_read(model_class, config):
+    """What the first attempt makes of some tokens, or the first error."""
+    errors = []
+    for device, options in ATTEMPTS:
+        try:
+            return read(model_class, config, device, options)
+        except Exception as error:
+            errors.append(error)
+    raise errors[0]
 
-    with torch.device("meta"), torch.no_grad():
+
+def read(model_class, config, device, options):
+    """What a model with no values, or with any, makes of some tokens."""
+    import torch
+    from transformers.initialization import no_init_weights
+
+    config = config if device == "meta" else narrowed(config)
+    with torch.device("meta"):
+        if device == "cpu" and sum(p.numel() for p in model_class._from_config(config).parameters()) > MOST_PARAMETERS:
+            raise ValueError("too large to be built in memory")
+    with torch.device(device), torch.no_grad(), no_init_weights():
         model = model_class._from_config(config, **options).eval()
         return model(input_ids=torch.ones(1, TOKENS, dtype=torch.long), use_cache=True)
+
+
+def narrowed(config):
+    """A configuration of a model that is as small as its caches allow."""
+    made = copy.deepcopy(config)
+    for own in (made, made.get_text_config()):
+        for key in NARROW.keys() & vars(own).keys():
+            setattr(own, key, NARROW[key])
+    return made
+
+
+def cache_of(found):
+    """The cache that a model returns, under either name; of a decoder beside an encoder that of its own tokens."""
+    cache = getattr(found, "past_key_values", None) or found.cache_params
+    return getattr(cache, "self_attention_cache", cache)
 
 
 def held(layer):
