@@ -135,8 +135,8 @@ def buffers(items, layers):
 
 def exponents(pool):
     """Those of a pool inside another, which SGLang moves to no other engine; they are in memory all the same."""
-    inner = getattr(pool, "full_kv_pool", None)
-    return {SCALES: buffers(inner.get_kv_scale_buf_infos()[-1], ())} if hasattr(inner, "get_kv_scale_buf_infos") else {}
+    infos = getattr(getattr(pool, "full_kv_pool", None), "get_kv_scale_buf_infos", None)
+    return {SCALES: buffers(infos()[-1], ())} if infos else {}
 
 
 def side(model, page, small, options):
