@@ -18,9 +18,7 @@ STAND_IN = {
     "xxhash", "timm", "librosa", "decord",
 }  # fmt: skip
 
-COMPILED = ("vllm.vllm_flash_attn", "vllm.third_party.deep_gemm")
-# Its assembler is asked for its version.
-TRITON = ("triton", "triton.backends", "triton.backends.nvidia", "triton.backends.nvidia.compiler")
+COMPILED = ("vllm.vllm_flash_attn",)
 
 
 class _Anything(type):
@@ -174,8 +172,6 @@ def platform(backends):
     flashmla._is_flashmla_available = lambda: (True, None)
     triton.set_allocator = lambda allocate: None
     tl.extra = anything("extra")
-    sys.modules.update({name: _Module(name) for name in TRITON if name not in sys.modules})
-    sys.modules[TRITON[-1]].get_ptxas = lambda *architecture: types.SimpleNamespace(version="13.2")
     triton.Config = lambda kwargs=None, **more: types.SimpleNamespace(kwargs=kwargs, num_stages=1, num_warps=1)
     _NoKernels.complete = vllm._custom_ops is not None
 
