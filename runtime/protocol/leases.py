@@ -79,8 +79,8 @@ class PastPins:
 class Leases:
     """The pins of a prefill worker. Times are seconds of one clock. `past` are pins that were released.
 
-    Time ends a lease in `expire` alone: the caller knows that no renewal waits to be read. A clock that jumps forward
-    ends leases early, and `done` says so.
+    Time ends a lease in `expire` alone: the caller knows how long ago all renewals were read. A clock that jumps
+    forward ends leases early, and `done` says so.
     """
 
     def __init__(self, seconds: float, most: int = 4096, first: int = 0) -> None:
@@ -91,7 +91,7 @@ class Leases:
         if not 0 < seconds < math.inf or most < 1:
             raise LimitedError(f"a lease of {seconds} s for {most} requests: give a time above 0 and a number from 1")
         self._seconds, self._most, self._next = seconds, most, first
-        self.past, self._pins = PastPins(), dict[str, Pin]()
+        self.past, self._pins, self._expired = PastPins(), dict[str, Pin](), UNPROMISED
         # When to look at which pin again, a heap. A time that its pin does not name is outdated.
         self._timers: list[tuple[float, str]] = []
 
@@ -120,7 +120,7 @@ class Leases:
             return _lost(request, self._known(request))
         if pin.phase is PinPhase.WITHDRAWN:
             return Lost(request, LossReason.WITHDRAWN, f"the prefill engine has given up request {request}")
-        if runs := pin.runs_in_the_way(claimant, now):
+        if runs := pin.runs_in_the_way(claimant, self._expired):
             text = f"claimed by {', '.join(runs)}: request {request} is read by {PAIRS} pairs of run and plan already"
             return Lost(request, LossReason.CROWDED, text)
         pin.until = pin.claims[claimant] = now + self._seconds
@@ -140,7 +140,10 @@ class Leases:
         return kind, ""
 
     def leave(self, request: str, claimant: Claimant) -> MessageKind:
-        """A claimant gives the request up, and reads no more. What that counts as: left, stale, late or unknown."""
+        """A claimant gives the request up: what it may still read, it trusts no more.
+
+        What that counts as: left, stale, late or unknown.
+        """
         pin = self._pins.get(request)
         if pin is None or pin.over:
             return MessageKind.LATE if pin or request in self.past else MessageKind.UNKNOWN
@@ -188,7 +191,8 @@ class Leases:
             self._update(pin)
 
     def expire(self, now: float) -> None:
-        """End the leases that are over by now."""
+        """End the leases that were over at `now`, when the last renewal was read."""
+        self._expired = max(self._expired, now)
         while self._timers and self._timers[0][0] <= now:
             time, request = heapq.heappop(self._timers)
             pin = self._pins.get(request)

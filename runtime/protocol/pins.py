@@ -13,7 +13,7 @@ from kvplan.runtime.ops.metrics import MessageKind
 
 # Pairs of run and plan that read one request.
 PAIRS = 8
-# Until when a claimant is promised blocks that reads no more, or that nobody is.
+# The end of the promise to a claimant that has none.
 UNPROMISED = -math.inf
 
 
@@ -122,11 +122,11 @@ class Pin:
             self.done.discard(claimant)
         self.finished = {pair for pair in self.finished if pair[0] != run}
 
-    def runs_in_the_way(self, claimant: Claimant, now: float) -> list[str]:
-        """The runs that leave no room for one more pair of run and plan; pairs whose leases are over make room."""
+    def runs_in_the_way(self, claimant: Claimant, expired: float) -> list[str]:
+        """The runs that leave no room for one more pair of run and plan; pairs whose leases `expired` make room."""
         if len({other.pair for other in self.claims} | {claimant.pair}) <= PAIRS:
             return []
-        busy = {other.pair for other, until in self.claims.items() if until > now} | self.finished
+        busy = {other.pair for other, until in self.claims.items() if until > expired} | self.finished
         for other in [other for other in self.claims if other.pair not in busy]:
             del self.claims[other]
             self.done.discard(other)

@@ -11,7 +11,7 @@ from typing import Any
 from kvplan.plan.errors import BadRequestError, KvplanError
 from kvplan.runtime.control import messages as wire
 from kvplan.runtime.control.card import Refusal
-from kvplan.runtime.errors import LeaseError, StalePeerError
+from kvplan.runtime.errors import LeaseError, StalePeerError, WithdrawnError
 from kvplan.runtime.ops.metrics import MessageKind
 from kvplan.runtime.protocol.announcing import Announcer
 from kvplan.runtime.protocol.effects import Buffer, Compare, GivenUp, Reply
@@ -79,10 +79,13 @@ class Comparisons:
         kind, problem = state.leases.done(done.request, done.pin, reader.claimant, reader.contract)
         if (session := state.sessions.get(reader)) is not None:
             session.forget(done.request)
-        if source is not None and not problem:
-            state.send(reader, wire.Confirmed(done.request, done.attempt, source.note))
-        else:
+        if problem:
             state.send(reader, wire.Failed(done.request, LeaseError.code, problem, done.attempt))
+        elif source is None:
+            text = f"request {done.request} was given up while it was read"
+            state.send(reader, wire.Failed(done.request, WithdrawnError.code, text, done.attempt))
+        else:
+            state.send(reader, wire.Confirmed(done.request, done.attempt, source.note))
         return kind
 
 

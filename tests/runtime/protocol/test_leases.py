@@ -117,6 +117,8 @@ def test_few_runs_share_a_hold_and_those_that_are_over_make_room() -> None:
     assert crowded.reason is LossReason.CROWDED
     assert crowded.text.startswith("claimed by run0, run1")
     assert leases.claim("r", Claimant("run0", "plan", 1), TWO, 20) == Claimed("r", number)
+    assert reason(leases.claim("r", more, TWO, LEASE)) is LossReason.CROWDED, "a renewal may be unread"
+    leases.expire(LEASE)
     assert leases.claim("r", more, TWO, LEASE) == Claimed("r", number)
     assert leases.done("r", number, Claimant("run1", "plan", 0), TWO)[0] == "stale"
     assert leases.done("r", number, Claimant("run0", "plan", 0), TWO)[1] == ""

@@ -368,6 +368,15 @@ def test_what_is_withdrawn_is_told_and_released_when_nobody_reads(bench: Bench) 
     assert [one.released.why for one in bench.take(effects.Free)] == ["withdrawn"]
 
 
+def test_a_done_that_crosses_a_withdrawal_is_told_why_it_counts_no_more(bench: Bench) -> None:
+    pin = bench.hold()
+    bench.claim(A)
+    bench.withdraw()
+    (failed,) = bench.hear(A, wire.Done("r", pin, 1))
+    assert (type(failed), failed.code, failed.attempt) == (wire.Failed, errors.WithdrawnError.code, 1)
+    assert "given up" in failed.message
+
+
 def test_a_lease_that_nobody_renews_runs_out(bench: Bench) -> None:
     pin = bench.hold()
     bench.claim(A)
