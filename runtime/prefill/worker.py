@@ -34,8 +34,8 @@ class PrefillWorker(OwnedWorker):
 
     `lease` is how many seconds a request is held for after it was held, and after each claim of a decode worker; what
     a pause between two polls has beyond a second does not count. A thread of its own polls, unless `start` is false:
-    then the caller does, often, or nobody can read. What it packs for a plan, to write it or to have it read, goes through `stage_bytes` of
-    memory, taken when such a plan is met; with 0 all goes straight to its place.
+    then the caller does, often, or nobody can read. What it packs for a plan, to write it or to have it read, goes
+    through `stage_bytes` of memory, taken when such a plan is met; with 0 all goes straight to its place.
     """
 
     def __init__(
