@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -64,8 +65,9 @@ class FoldedChange:
 
 
 def _brief(tables: str) -> str:
-    """Tables without where their first span lies: how many spans of how many bytes."""
-    return " / ".join(dict.fromkeys(table.partition(", first at")[0] for table in tables.split(" / ")))
+    """Tables without where their first span lies: how many spans of how many bytes, `2 × 128 spans of 8,192 B`."""
+    counts = Counter(table.partition(", first at")[0] for table in tables.split(" / "))
+    return " / ".join(table if count == 1 else f"{count} × {table}" for table, count in counts.items())
 
 
 def folded(pairs: Sequence[PairReview]) -> list[FoldedChange]:

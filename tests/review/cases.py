@@ -16,7 +16,7 @@ from kvplan.review.pairing import PlanFile
 Files = Mapping[str, PlanFile]
 # Rules that no plan can break alone.
 WITH: Mapping[str, set[str]] = {
-    "KERNEL_BLOCKS": {"PAGE_BYTES"},
+    "KERNEL_BLOCKS": {"PAGE_BYTES", "SPANS"},
     "WAITS": {"TOLD"},
     "DESCRIPTORS": {"SPANS_CUT"},
     "MOVED_BYTES": {"SPANS_CUT"},

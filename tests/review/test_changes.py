@@ -5,14 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
+import numpy as np
 import pytest
 
 from kvplan.compiler.api import compile_pair
 from kvplan.compiler.explain.contract import expected
 from kvplan.dsl.library import load
 from kvplan.dsl.text.diagnostics import ranges
+from kvplan.plan.blocks import Blocks
+from kvplan.plan.expand import BYTES
+from kvplan.plan.match import rule_of
+from kvplan.plan.spans import copies
 from kvplan.plan.types import Needs, Nest, Plan, Table
 from kvplan.review.changes import Change, changes
+from kvplan.review.facts import facts
 
 
 @cache
@@ -61,6 +67,34 @@ def test_a_single_moved_span_is_seen() -> None:
     (change,) = changes(old, new)
     assert (change.rule, change.subject.side, change.workers) == ("SPANS_CUT", "decode", "1")
     assert "decode 2" in str(change.after)
+
+
+@pytest.mark.parametrize(
+    ("model", "prefill", "decode"),
+    [
+        ("llama-3.1-8b", "tp=4", "tp=2,block=32"),
+        ("llama-3.1-8b", "tp=4", "tp=2,order=nhd"),
+        ("llama-3.1-8b", "engine=custom,tp=6", "engine=custom,tp=4,order=shuffled,copies=round_robin"),
+        ("deepseek-v3", "tp=2", "tp=1,block=128"),
+    ],
+)
+def test_spans_of_a_run_are_those_that_it_copies(model: str, prefill: str, decode: str) -> None:
+    """Their number and bytes, not those of one of its tokens."""
+    found = plan(prefill, decode, model)
+    pair, read = found.pairs[0], found.reads[0][0]
+    blocks = Blocks(0, np.arange(1))
+    size = rule_of(found, pair).steps[0] * pair.rows
+    run = rule_of(found, pair).runs((0, size), blocks, blocks)
+    # Not whole pages, which go by the other table.
+    by_token = replace(read, table=replace(read.table, page=()))
+    sizes = copies(found, 0, by_token, run)[:, BYTES]
+    said = next(
+        str(fact.value).partition(", first at")[0]
+        for fact in facts(found)
+        if fact.subject.rule == "SPANS" and fact.subject.word == "by runs of tokens"
+    )
+    lengths = " to ".join(f"{size:,}" for size in sorted({int(sizes.min()), int(sizes.max())}))
+    assert said == f"{len(sizes):,} spans of {lengths} B in a run of {size} tokens"
 
 
 def test_workers_that_change_alike_are_one_change() -> None:
