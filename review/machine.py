@@ -15,7 +15,7 @@ from kvplan.review.judge import Exempt, Judgement
 from kvplan.review.review import PairReview, Review
 from kvplan.review.rollout import ClassPair, FleetRollout, ModelRollout
 from kvplan.review.rules import RULES
-from kvplan.review.summary import headline, verdict
+from kvplan.review.summary import headline, outcome, verdict
 
 # So many changes of one plan are listed if there is little room.
 SHORT = 12
@@ -46,7 +46,7 @@ def as_json(review: Review, judgement: Judgement, rollout: FleetRollout | None =
 
 def github(review: Review, judgement: Judgement, folder: str, rollout: FleetRollout | None = None) -> str:
     """Annotations: one for the review, one for the file of each plan; errors where it fails."""
-    lines = [_annotation("notice", {"title": "kvplan diff"}, f"{headline(review)} {verdict(review)}")]
+    lines = [_annotation("notice", {"title": "kvplan diff"}, _first(review, judgement))]
     for pair, failing in judgement.pairs:
         told = failing or pair.changes
         words = {"file": _file(pair, folder), "title": ", ".join(_categories(told))}
@@ -59,6 +59,11 @@ def github(review: Review, judgement: Judgement, folder: str, rollout: FleetRoll
     if rollout is not None:
         lines.append(_annotation("notice", {"title": "kvplan diff --fleet"}, _fleet_text(rollout)))
     return "\n".join(lines)
+
+
+def _first(review: Review, judgement: Judgement) -> str:
+    """How many plans change, the verdict, and what fails, if there is anything to judge."""
+    return " ".join([headline(review), verdict(review), outcome(judgement)]) if review.pairs else headline(review)
 
 
 def junit(review: Review, judgement: Judgement, rollout: FleetRollout | None = None) -> str:

@@ -153,19 +153,18 @@ def _rollouts(review: Review) -> list[str]:
 
 
 def outcome(judgement: Judgement) -> str:
-    """What fails, by category, or that nothing does; empty where nobody has said what fails."""
-    if judgement.strict and not judgement.used:
-        return ""
+    """What fails, by category, or that nothing does: why the exit code is what it is."""
     if not judgement.rules:
         return "Nothing fails."
     pairs = sum(bool(changes) for _, changes in judgement.pairs)
     categories = dict.fromkeys(RULES[rule].category for rule in judgement.rules)
-    return f"Fails in {many(pairs, 'pair')}: {', '.join(categories)}."
+    every = " Without --fail-on every change fails." if judgement.strict else ""
+    return f"Fails in {many(pairs, 'pair')}: {', '.join(categories)}.{every}"
 
 
 def how_to_accept(judgement: Judgement) -> list[str]:
     """Entries of a file of exceptions, for a person who adds the reason; empty where nobody has said what fails."""
-    if not outcome(judgement) or not judgement.rules:
+    if judgement.strict and not judgement.used:
         return []
     pairs: dict[tuple[str, ...], list[str]] = {}
     for pair, failing in judgement.pairs:

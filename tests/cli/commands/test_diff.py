@@ -241,6 +241,21 @@ def test_what_fails(repository: Path) -> None:
     assert codes == {"": 1, "BYTES": 1, "axis_order": 1, "BLOCK_TOKENS": 0, "CONTRACT": 0, "COST": 1, "PLAN": 0}
 
 
+@pytest.mark.parametrize("form", ["text", "markdown", "github", "junit", "json"])
+@pytest.mark.parametrize("words", [[], ["--cost-share", "10%"], ["--fail-on", "BYTES"]])
+def test_an_answer_that_fails_says_why(repository: Path, form: str, words: list[str]) -> None:
+    edit("decode: [tp=2]", 'decode: ["tp=2,order=nhd"]', "deploy.yaml")
+    said = run("diff", "plans", "deploy.yaml", *words, "--format", form)
+    assert said.exit_code == 1
+    if form == "json":
+        assert json.loads(said.stdout)["fails"]
+    elif form == "junit":
+        assert "BYTES" in str([one.get("type") for one in ElementTree.fromstring(said.stdout).iter("failure")])
+    else:
+        assert re.search(r"Fails in 1 pair: .*BYTES", said.stdout)
+        assert ("Without --fail-on every change fails." in said.stdout) == ("--fail-on" not in words)
+
+
 @pytest.mark.parametrize(("share", "code"), [("0%", 1), ("49", 1), ("100000%", 0)])
 def test_a_cost_fails_beyond_its_share(repository: Path, share: str, code: int) -> None:
     edit("prefill: [tp=2], decode: [tp=1]", 'prefill: [tp=2], decode: ["tp=1,order=nhd"]', "deploy.yaml")
