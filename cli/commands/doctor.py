@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import packages_distributions, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -44,6 +44,7 @@ WAYS = {"to-peer": ((HERE, PEER),), "from-peer": ((PEER, HERE),), "both": ((HERE
 HTTP, PORT = {HERE: 8100, PEER: 8200}, 7600
 WORKS, WORKS_IF = "works", "works if the layout is right"
 COMPARE = "compare it with your engine (kvplan from-cache DUMP.json), then name the file that is right with --layout"
+CORRECT = "correct the layout, or CONFIG.JSON if that is wrong; `{}` writes what CONFIG.JSON says"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class FoundLayout:
     """A served model's layout: its file, none where it is still to be written, and how `kvplan compile` names it.
 
     `same` are other models that store the same, `notes` what is not sure of one that was made just now, `command`
-    what writes it. `doubts` say why the engine may store something else: see `_doubts`.
+    what writes it. `doubts` say why the engine may store something else: see `_doubts`, `right` what to do about them.
     """
 
     library: Library
@@ -62,6 +63,7 @@ class FoundLayout:
     notes: tuple[str, ...] = ()
     command: str = ""
     doubts: tuple[str, ...] = ()
+    right: str = COMPARE
 
 
 @click.command("doctor")
@@ -190,8 +192,7 @@ def _found(config: Path, layout: str | None, layouts: Path | None) -> FoundLayou
     own = (layouts,) if layouts else ()
     if layout:
         known, name = library(layout, own)
-        notes = _unlike(known, name, config, layouts)
-        return FoundLayout(known, known.model(name), _file(known, name), layout, notes=notes)
+        return _named(known, name, config, layout, layouts)
     known = load((), own)
     new = made(known, config)
     doubts = _doubts(new)
@@ -211,14 +212,22 @@ def _doubts(new: NewModel) -> tuple[str, ...]:
     return (*new.doubts, *wrong)
 
 
-def _unlike(known: Library, name: str, config: Path, layouts: Path | None) -> tuple[str, ...]:
-    """What is not sure of a layout that was named: whether the configuration describes what it stores."""
+def _named(known: Library, name: str, config: Path, layout: str, layouts: Path | None) -> FoundLayout:
+    """A layout that the user names: what its file doubts, and where the configuration contradicts it.
+
+    A number that the configuration does not surely say contradicts nothing: it is noted, and so is all else in doubt.
+    """
+    model, told = known.model(name), FoundLayout(known, known.model(name), _file(known, name), layout)
     try:
         new = made(known, config)
     except DslError as error:
-        return (f"{shown(config)} was not compared with {name}: {error.diagnostics[0].message}",)
-    text = f"{shown(config)} describes other caches than {name} stores, or is not sure of them"
-    return () if name in new.same else (f"{text}: compare them with {new.command(str(config), layouts)}",)
+        why = f"{shown(config)} was not compared with {name}: {error.diagnostics[0].message}"
+        return replace(told, notes=(why,), doubts=tuple(model.doubts))
+    unlike = [(each.sure, each.text(shown(config), name)) for each in new.unlike(known, name)]
+    notes = (*(text for sure, text in unlike if not sure), *(new.doubts if name not in new.same else ()))
+    contradictions = tuple(text for sure, text in unlike if sure)
+    right = CORRECT.format(new.command(str(config), layouts)) if contradictions else COMPARE
+    return replace(told, notes=notes, doubts=(*contradictions, *model.doubts), right=right)
 
 
 def _file(known: Library, name: str) -> str:
@@ -244,7 +253,7 @@ def _answer(
     return {
         "model": {"name": found.model.name, "title": found.model.title, "file": found.file or None,
                   "same_as": list(found.same), "notes": list(found.notes), "doubts": list(found.doubts),
-                  "command": found.command or None},
+                  "help": found.right if found.doubts else None, "command": found.command or None},
         "word": found.word,
         "sides": {name: {"start": None, **side, "connector_error": unserved[name]} for name, side in told.items()},
         "ways": ways,
@@ -336,7 +345,7 @@ def _lines(answer: Plain) -> list[str]:
     without = [name for name, side in answer["sides"].items() if not side["start"]]
     if doubts := answer["model"]["doubts"]:
         lines += ["", "THE LAYOUT IS IN DOUBT: the engine may store something else", *(f"  {why}" for why in doubts)]
-        lines += [f"   = {COMPARE}"]
+        lines += [f"   = {answer['model']['help']}"]
     lines += start.as_lines([Step(**step) for step in answer["steps"]])
     return [*lines, *(_unconnected(name, answer["sides"][name]["engine"]) for name in without)]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvplan.dsl.configs.architectures import Architecture, of_words
+from kvplan.dsl.configs.differences import Difference, differences
 from kvplan.dsl.configs.families import fitting, nested, reading_of, spoken
 from kvplan.dsl.configs.foreign_keys import foreign
 from kvplan.dsl.configs.naming import free_name, last, name_of
@@ -18,6 +19,7 @@ from kvplan.dsl.configs.write_model import ModelHead, doubts, grave, model_text
 from kvplan.dsl.lang.foreign_json import parse_foreign
 from kvplan.dsl.rules.answers import ForeignValues
 from kvplan.dsl.schema.config import ConfigRules
+from kvplan.dsl.schema.model import Model
 from kvplan.dsl.text.diagnostics import DslError, fault, listed
 from kvplan.dsl.text.source import SourceSpan, shown
 
@@ -43,17 +45,24 @@ class NewModel:
 
     `doubts` are those of the notes for which a number may be another one. `known` is the model of `same` that the
     configuration is, empty if none is for such configurations. `tested` is what is known of its architecture, `keys`
-    are those that were asked for and that its class is not known to have.
+    are those that were asked for and that its class is not known to have. `found` is what was read, `stored` the model
+    of the text.
     """
 
     name: str
     text: str
     notes: tuple[str, ...]
     same: tuple[str, ...]
+    found: RecognisedModel
+    stored: Model
     doubts: tuple[str, ...] = ()
     known: str = ""
     tested: tuple[Architecture, ...] = ()
     keys: tuple[str, ...] = ()
+
+    def unlike(self, library: Library, name: str) -> tuple[Difference, ...]:
+        """Where the model `name` of the library contradicts the configuration."""
+        return tuple(differences(library.kinds, self.found, self.stored, library.model(name)))
 
     def command(self, config: str, *layouts: Path | None, out: Path | None = None) -> str:
         """The command that writes it to `out`, or a file of its name, from the configuration at `config`."""
@@ -107,7 +116,9 @@ def described(
     found = replace(found, doubts=(*found.doubts, *unproven))
     notes = (*doubts(found), *_unlike(library, [name for name in fits if name not in same]))
     keys = tuple(sorted(frozenset().union(*found.counting)))
-    return NewModel(head.name, _text(library, head, found), notes, tuple(same), grave(found), known, tested, keys)
+    return NewModel(
+        head.name, _text(library, head, found), notes, tuple(same), found, stored, grave(found), known, tested, keys
+    )
 
 
 def _unproven(tested: Sequence[Architecture], names: Sequence[str], model: str) -> tuple[str, ...]:

@@ -47,7 +47,8 @@ class RecognisedModel:
     """What a configuration says. `layers`, `dtype` and `query_heads` are answers; remarks are for people.
 
     `doubts` are those remarks for which a number may be another one, `no_cache` the layers of which it says that they
-    store nothing. `counting` are the keys that were asked for and that its class is not known to have.
+    store nothing, `unjudged` those of which it is not sure what they store. `counting` are the keys that were asked for
+    and that its class is not known to have.
     """
 
     facts: ForeignValues
@@ -58,6 +59,7 @@ class RecognisedModel:
     remarks: tuple[str, ...]
     doubts: tuple[str, ...] = ()
     no_cache: tuple[int, ...] = ()
+    unjudged: frozenset[int] = frozenset()
     counting: Names = ()
 
     @property
@@ -92,7 +94,8 @@ def recognise(
         for layer, here in enumerate(layer_facts)
         for run in range(runs_of(here, place))
     )
-    caches, rules, doubts = _caches(runs, reading.caches, kinds)
+    caches, rules, open_layers = _caches(runs, reading.caches, kinds)
+    doubts = open_layers.sentences()
     if faults := remarks_of(reading.faults, facts, layer_facts, layered_words):
         raise fault("F007", "its numbers make no layout", place, *faults, help=CORRECT)
     if not caches:
@@ -115,6 +118,7 @@ def recognise(
         remarks=tuple(dict.fromkeys(remarks)),
         doubts=tuple(dict.fromkeys(doubts)),
         no_cache=_bare(layer_facts, caches),
+        unjudged=open_layers.every,
         counting=names_of(chain, asked_keys(reading, rules) - {TYPE, *reading.match}, whole.own),
     )
 
@@ -149,7 +153,7 @@ def _looked_for(reading: ConfigRules, kinds: Mapping[str, Kind]) -> str:
 
 def _caches(
     runs: Sequence[tuple[int, ForeignValues]], own: tuple[Rule, ...], kinds: Mapping[str, Kind]
-) -> tuple[tuple[RecognisedCache, ...], tuple[Rule, ...], tuple[str, ...]]:
+) -> tuple[tuple[RecognisedCache, ...], tuple[Rule, ...], LayerRemarks]:
     """The caches of all runs of layers, their rules, and remarks on layers: rules nobody can judge, no cache."""
     found: list[tuple[int, RuleMatch]] = []
     remarks = LayerRemarks()
@@ -159,7 +163,7 @@ def _caches(
         if not matches and facts.values.get(BARE) is not True and not remarks.about(layer):
             remarks.add(layer, NOTHING + _by(facts))
     rules = {match.rule.span: match.rule for _, match in found}
-    return caches_of(found), tuple(rules.values()), remarks.sentences()
+    return caches_of(found), tuple(rules.values()), remarks
 
 
 def _by(facts: ForeignValues) -> str:

@@ -29,6 +29,11 @@ class LayerRemarks:
         """Whether a remark is about a layer, the last of them."""
         return any(layers[-1] == layer for layers, _ in self.layers.values())
 
+    @property
+    def every(self) -> frozenset[int]:
+        """The layers that some remark is about."""
+        return frozenset(layer for layers, _ in self.layers.values() for layer in layers)
+
     def sentences(self) -> tuple[str, ...]:
         return tuple(_sentence(text, layers, subjects) for text, (layers, subjects) in self.layers.items())
 

@@ -50,14 +50,14 @@ def _stored(kinds: Mapping[str, Kind], model: Model) -> tuple[object, ...]:
 
 
 def _cache(kind: Kind, cache: Cache, model: Model) -> tuple[object, ...]:
-    """What a cache is: each parameter's value, or the expression that it waits with."""
+    return cache.kind, cache.layers, params_of(kind, cache, model)
+
+
+def params_of(kind: Kind, cache: Cache, model: Model) -> dict[str, object]:
+    """Each parameter's value, or the expression that it waits with until a side is known."""
     env: dict[str, object] = {**model.values, **{w: n in cache.params for n, w in given_words(kind.params).items()}}
     exprs = {name: cache.params.get(name, param.default) for name, param in kind.params.items()}
     waiting = {name: expr for name, expr in exprs.items() if expr is not None}
     while ready := [name for name, expr in waiting.items() if expr.names <= env.keys()]:
         env |= {name: evaluate(waiting.pop(name), env) for name in ready}
-    return (
-        cache.kind,
-        cache.layers,
-        {n: env[n] if n not in waiting else waiting[n].text for n in exprs if n in env or n in waiting},
-    )
+    return {n: env[n] if n not in waiting else waiting[n].text for n in exprs if n in env or n in waiting}

@@ -471,12 +471,80 @@ def test_no_configuration(tmp_path: Path) -> None:
     assert (said.exit_code, json.loads(said.stdout)["error"]["code"]) == (2, "F001")
 
 
-def test_a_layout_that_is_named_is_compared_with_the_configuration() -> None:
-    """It happened: a Llama's configuration with another model's layout, and all that doctor said was "works"."""
-    (note,) = answer("llama-3.1-8b.json", "--layout", "gemma-3-27b")["model"]["notes"]
-    assert "describes other caches than gemma-3-27b stores" in note
-    (note,) = answer("llama-3.1-8b.json", "--layout", "gemma-3-27b", "--layouts", str(FIXTURES / "dumps"))["model"][
-        "notes"
-    ]
-    assert f"--layouts {FIXTURES / 'dumps'}" in note
-    assert answer("llama-3.1-8b.json", "--layout", "llama-3.1-8b")["model"]["notes"] == []
+OWN = """kvplan: 1
+model: mine
+title: Mine
+dtype: {dtype}
+query_heads: 32
+layers: {layers}
+caches:
+  full: {{kind: {kind}, layers: layer % 6 == 5, {numbers}}}
+  sliding: {{kind: gqa, layers: layer % 6 != 5, heads: {heads}, dim: 128, window: {window}}}
+"""
+RIGHT = {"dtype": "bf16", "layers": 62, "kind": "gqa", "numbers": "heads: 16, dim: 128", "heads": 16, "window": 1024}
+
+
+def own(folder: Path, **changes: object) -> str:
+    """A layout for the configuration of Gemma 3, with some numbers changed."""
+    path = folder / "mine.yaml"
+    path.write_text(OWN.format(**{**RIGHT, **changes}))
+    return str(path)
+
+
+def test_a_named_layout_that_the_configuration_agrees_with_is_in_no_doubt(tmp_path: Path) -> None:
+    said = run("gemma-3-27b.json", "--layout", own(tmp_path))
+    assert said.exit_code == 0
+    assert "not sure" not in said.stdout
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "configured", "stored"),
+    [
+        ({"window": 256}, "sliding_window", "1024", "256"),
+        ({"heads": 8}, "num_key_value_heads", "16", "8"),
+        ({"layers": 66}, "num_hidden_layers", "62", "66"),
+        ({"dtype": "f32"}, "torch_dtype", "bf16", "f32"),
+        ({"numbers": "heads: 16, dim: 64"}, "head_dim", "128", "64"),
+        ({"kind": "mla", "numbers": "latent: 512, rope: 64"}, "", "1", "0"),
+    ],
+)
+def test_a_layout_that_contradicts_the_configuration_is_in_doubt(
+    changes: dict[str, object], key: str, configured: str, stored: str, tmp_path: Path
+) -> None:
+    """It happened: another window, other heads, other layers, and all that doctor said was "works"."""
+    said = run("gemma-3-27b.json", "--layout", own(tmp_path, **changes))
+    assert said.exit_code == 4
+    doubts = said.stdout.partition("THE LAYOUT IS IN DOUBT")[2].partition("TO DO")[0].splitlines()
+    keys = f" ({key})" if key else ""
+    assert [line for line in doubts if f": {configured} in " in line and f"{keys}, {stored} in mine" in line]
+    assert "kvplan new " in doubts[-2]
+
+
+def test_a_number_that_the_configuration_does_not_surely_say_is_noted(tmp_path: Path) -> None:
+    config = json.loads((CONFIGS / "gemma-3-27b.json").read_text())
+    config["text_config"]["layer_types"] = ["new_attention", *["sliding_attention"] * 61]
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    told = answer(path, "--layout", own(tmp_path))["model"]
+    unsure = [note for note in told["notes"] if note.startswith("layer 0: caches of kind gqa: 0 in ")]
+    assert len(unsure) == 1
+    assert not [doubt for doubt in told["doubts"] if doubt.startswith("layer 0:")]
+
+
+def test_doubts_that_a_named_file_keeps_are_doubts(tmp_path: Path) -> None:
+    path = Path(own(tmp_path))
+    path.write_text(path.read_text().replace("layers: 62", "layers: 62\ndoubts: the window is a guess"))
+    said = run("gemma-3-27b.json", "--layout", str(path))
+    assert (said.exit_code, "  the window is a guess\n" in said.stdout) == (4, True)
+
+
+def test_a_shipped_layout_for_another_model_is_in_doubt() -> None:
+    told = answer("llama-3.1-8b.json", "--layout", "gemma-3-27b", "--layouts", str(FIXTURES / "dumps"))["model"]
+    assert [doubt for doubt in told["doubts"] if doubt.startswith("layers: 32 in ")]
+    assert f"--layouts {FIXTURES / 'dumps'}" in told["help"]
+
+
+@pytest.mark.parametrize("config", sorted(path.stem for path in CONFIGS.glob("*.json")))
+def test_no_configuration_contradicts_its_own_layout(config: str) -> None:
+    library = load()
+    assert new_model.made(library, CONFIGS / f"{config}.json").unlike(library, config) == ()

@@ -1,0 +1,130 @@
+"""Where a layout contradicts a checkpoint's configuration: layer by layer, cache by cache, number by number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from kvplan.dsl.configs.recognise import RecognisedModel
+from kvplan.dsl.configs.same_model import params_of
+from kvplan.dsl.rules.answers import Answer
+from kvplan.dsl.schema.kind import Kind
+from kvplan.dsl.schema.model import Cache, Model
+from kvplan.dsl.text.diagnostics import listed, ranges
+from kvplan.dsl.text.grouped import grouped
+
+UNSAID = Answer(None, absent=True)
+# A cache, and its parameters as values.
+_Known = tuple[Cache, Mapping[str, object]]
+MODEL = ("layers", "dtype", "query_heads")
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One number or cache about which a configuration and a layout disagree, both in words.
+
+    `keys` are those that the configuration has it from. It is not `sure` if that number or layer is in doubt.
+    """
+
+    what: str
+    configured: str
+    layout: str
+    keys: tuple[str, ...] = ()
+    sure: bool = True
+
+    def text(self, config: str, layout: str) -> str:
+        """`layer 3: window of sliding: 512 in config.json (sliding_window), 256 in mine`."""
+        keys = f" ({listed(self.keys, 'and')})" if self.keys else ""
+        return f"{self.what}: {self.configured} in {config}{keys}, {self.layout} in {layout}"
+
+
+def differences(kinds: Mapping[str, Kind], found: RecognisedModel, made: Model, layout: Model) -> Iterator[Difference]:
+    """What a layout says otherwise than the configuration that `found` and `made`, the model of its file, are from.
+
+    Draft layers are not compared: a configuration does not tell what a server drafts with.
+    """
+    answers = {name: getattr(found, name) for name in MODEL}
+    yield from (_number(n, answers[n], _own(made, n), _own(layout, n)) for n in MODEL if _differ(made, layout, n))
+    compare = _Layers(kinds, found, made, layout)
+    every = ((each, layer) for layer in range(min(made.layers, layout.layers)) for each in compare.at(layer))
+    for each, layers in grouped(every).items():
+        plural = "s"[: len(layers) > 1]
+        yield Difference(f"layer{plural} {ranges(layers)}: {each.what}", *each.values, each.keys, each.sure)
+
+
+def _own(model: Model, name: str) -> object:
+    return model.layers if name == "layers" else model.values.get(name)
+
+
+def _differ(made: Model, layout: Model, name: str) -> bool:
+    """Whether both say a number of the model, and not the same one."""
+    one, other = _own(made, name), _own(layout, name)
+    return None not in (one, other) and one != other
+
+
+def _number(what: str, answer: Answer, configured: object, layout: object) -> Difference:
+    return Difference(what, str(configured), str(layout), answer.sources, not answer.doubt)
+
+
+@dataclass(frozen=True, slots=True)
+class _AtLayer:
+    """A difference of one layer; those of several layers are equal."""
+
+    what: str
+    values: tuple[str, str]
+    keys: tuple[str, ...]
+    sure: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Layers:
+    """Two models whose layers are compared: the one that a configuration describes, and a layout."""
+
+    kinds: Mapping[str, Kind]
+    found: RecognisedModel
+    made: Model
+    layout: Model
+
+    def at(self, layer: int) -> Iterator[_AtLayer]:
+        """The differences of one layer: caches of one kind are compared with each other, in the order of the files."""
+        names = dict.fromkeys(cache.kind for model in (self.made, self.layout) for cache in _caches(model, layer))
+        for kind in names:
+            mine, theirs = ([c for c in _caches(m, layer) if c.kind == kind] for m in (self.made, self.layout))
+            for cache, other in _unequal(
+                [(c, self._params(c, self.made)) for c in mine], [(c, self._params(c, self.layout)) for c in theirs]
+            ):
+                yield from self._numbers(cache, other)
+            yield from self._alone(layer, kind, len(mine), len(theirs))
+
+    def _params(self, cache: Cache, model: Model) -> Mapping[str, object]:
+        return params_of(self.kinds[cache.kind], cache, model)
+
+    def _numbers(self, mine: _Known, theirs: _Known) -> Iterator[_AtLayer]:
+        """The parameters that differ, of those that a file gives."""
+        (cache, configured), (other, stored) = mine, theirs
+        for name in self.kinds[cache.kind].params:
+            if name in {*cache.params, *other.params} and configured.get(name) != stored.get(name):
+                answer, values = self._answer(cache, name), (str(configured.get(name)), str(stored.get(name)))
+                yield _AtLayer(f"{name} of {other.name}", values, answer.sources, not answer.doubt)
+
+    def _answer(self, cache: Cache, name: str) -> Answer:
+        params = next(found.params for found in self.found.caches if found.name == cache.name)
+        answer = params.get(name, UNSAID)
+        return UNSAID if answer.value is None else answer
+
+    def _alone(self, layer: int, kind: str, configured: int, stored: int) -> Iterator[_AtLayer]:
+        """Caches of a kind that one of the two has more of. A layer in doubt may have more than was recognised."""
+        if configured != stored:
+            sure = configured > stored or layer not in self.found.unjudged
+            yield _AtLayer(f"caches of kind {kind}", (str(configured), str(stored)), (), sure)
+
+
+def _unequal(mine: Sequence[_Known], theirs: Sequence[_Known]) -> Iterator[tuple[_Known, _Known]]:
+    """Caches of one kind and layer that have no equal on the other side, in pairs."""
+    left = [known for known in mine if known[1] not in [params for _, params in theirs]]
+    right = [known for known in theirs if known[1] not in [params for _, params in mine]]
+    return zip(left, right, strict=False)
+
+
+def _caches(model: Model, layer: int) -> Sequence[Cache]:
+    return [cache for cache in model.caches.values() if layer in cache.layers]
