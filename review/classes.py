@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from kvplan.fleet.records import EngineRecord, EngineRole
 from kvplan.plan.files.index import IndexEntry
 from kvplan.plan.types import Plan, Side
-from kvplan.review.review import PairReview, Review, RolloutVerdict, gravest
+from kvplan.review.review import PairReview, Review, gravest
+from kvplan.review.rules import RolloutVerdict
 
 Index = Iterable[IndexEntry]
 

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from kvplan.review.changes import SIDES, Change, changed_sides, changes
 from kvplan.review.facts import Subject, options
 from kvplan.review.layouts import DEFAULT, LayoutChange
 from kvplan.review.pairing import FilePair, PlanFile, paired
+from kvplan.review.rules import RolloutVerdict
 
-
-class RolloutVerdict(StrEnum):
-    """What engines of before and after do when they meet, the gravest last."""
-
-    SAME = "same"
-    TEXT = "text"
-    RELOAD = "reload"
-    TOGETHER = "together"
+VERDICT_OF_SIDES = {0: RolloutVerdict.RELOAD, 1: RolloutVerdict.ONE_SIDE, 2: RolloutVerdict.TOGETHER}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +32,9 @@ class PairReview:
 
     @property
     def rolls(self) -> tuple[str, ...]:
-        """The sides whose engines become others; one is rolled out alone if an index has the plans of before, too."""
+        """The sides whose engines become others; one is restarted alone if an index has the plans of before, too."""
         before, after = self.pair.before, self.pair.after
-        if before is None or after is None or self.verdict is not RolloutVerdict.TOGETHER:
+        if before is None or after is None or self.verdict not in (RolloutVerdict.ONE_SIDE, RolloutVerdict.TOGETHER):
             return ()
         return changed_sides(before.plan, after.plan) if before.plan and after.plan else SIDES
 
@@ -124,7 +117,7 @@ def _verdict(before: PlanFile, after: PlanFile) -> RolloutVerdict:
     assert after.plan
     if before.plan.digest == after.plan.digest:
         return RolloutVerdict.TEXT
-    return RolloutVerdict.TOGETHER if changed_sides(before.plan, after.plan) else RolloutVerdict.RELOAD
+    return VERDICT_OF_SIDES[len(changed_sides(before.plan, after.plan))]
 
 
 def _causes(layouts: Iterable[LayoutChange], changed: Sequence[PairReview]) -> tuple[LayoutChange, ...]:

@@ -17,7 +17,8 @@ from kvplan.fleet.pairs import FleetPair, fleet_pairs
 from kvplan.fleet.records import EngineRecord, EngineRole, EngineState
 from kvplan.plan.files.index import IndexEntry
 from kvplan.review.classes import EngineClass, Index, engine_classes, roles, verdict
-from kvplan.review.review import Review, RolloutVerdict
+from kvplan.review.review import Review
+from kvplan.review.rules import RolloutVerdict
 
 # A class of engines by its number, as it is now or rolled; how many engines there are of each after a step.
 Variant = tuple[int, bool]

@@ -8,8 +8,8 @@ from kvplan.compiler.words import columns, many
 from kvplan.dsl.text.diagnostics import listed, ranges
 from kvplan.fleet.records import EngineRecord
 from kvplan.review.classes import EngineClass
-from kvplan.review.review import RolloutVerdict
 from kvplan.review.rollout import ClassPair, FleetRollout, ModelRollout
+from kvplan.review.rules import RolloutVerdict
 
 DIGITS = 8
 ADVICE = {

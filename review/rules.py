@@ -19,12 +19,30 @@ class Category(StrEnum):
     BYTES = "BYTES"
 
 
+class RolloutVerdict(StrEnum):
+    """What a change of plans asks of engines that run, the gravest last."""
+
+    SAME = "same"
+    TEXT = "text"
+    RELOAD = "reload"
+    ONE_SIDE = "one-side"
+    TOGETHER = "together"
+
+
+VERDICTS = {
+    RolloutVerdict.SAME: "no plan changes: nothing is to be done",
+    RolloutVerdict.TEXT: "only texts of plans change: old and new engines can talk",
+    RolloutVerdict.RELOAD: "no engine's memory changes: both sides load the new plan when they connect",
+    RolloutVerdict.ONE_SIDE: "the engines of one side change: they restart once one index has both plans; the other "
+    "side keeps running",
+    RolloutVerdict.TOGETHER: "the engines of both sides change, and old and new ones refuse each other: both restart",
+}
 MEANINGS = {
     Category.TEXT: "names, comments and options as they are written: these alone change nothing for engines",
     Category.COST: "more or fewer descriptors or bytes; fails if they grow by more than `--cost-share`",
     Category.PLAN: "the same bytes by other reads: no engine's memory changes, and both sides load the new plan",
     Category.CONTRACT: "other workers wait for each other: both sides load the new plan",
-    Category.BYTES: "a page, a span or a coordinate moves: old and new engines refuse each other",
+    Category.BYTES: "where bytes lie changes: the changed side needs the new plan, and an engine without it is refused",
 }
 
 

@@ -12,8 +12,8 @@ from kvplan.dsl.text.diagnostics import listed
 from kvplan.review.changes import SIDES, Change
 from kvplan.review.fold import FoldedChange, alone, folded, places
 from kvplan.review.judge import Judgement
-from kvplan.review.review import PairReview, Review, RolloutVerdict
-from kvplan.review.rules import RULES, Category
+from kvplan.review.review import PairReview, Review
+from kvplan.review.rules import RULES, Category, RolloutVerdict
 
 COST = "COST, of all decode workers together"
 # A cause that no rule tells, by whether only texts change.
@@ -114,26 +114,31 @@ def cost_hint(review: Review) -> str:
 
 def verdict(review: Review) -> str:
     """What has to be done with engines that run, in a few sentences."""
+    counts = Counter(pair.verdict for pair in review.changed)
     said = _rollouts(review)
-    together = sum(pair.verdict is RolloutVerdict.TOGETHER for pair in review.changed)
-    reload = sum(pair.verdict is RolloutVerdict.RELOAD for pair in review.changed)
-    gone = len(review.gone)
-    if reload:
+    if reload := counts[RolloutVerdict.RELOAD]:
+        plans = "plan" if _single(review) else f"plans of {many(reload, 'pair')}"
         said.append(
-            f"Load the new plans of {many(reload, 'pair')} on both sides at once: no engine's memory changes, "
-            "but with different plans they refuse each other."
+            f"Load the new {plans} on both sides at once: no engine's memory changes, but with different plans they "
+            "refuse each other."
         )
-    if still := len(review.changed) - together - reload:
-        alone = "Only the text changes: old and new engines can talk."
-        said.append(f"In {many(still, 'pair')} only the text changes: those can talk." if said else alone)
-    if gone:
-        have = "has" if gone == 1 else "have"
+    if still := counts[RolloutVerdict.TEXT]:
+        only = "Only the text changes: old and new engines can talk."
+        said.append(f"In {many(still, 'pair')} only the text changes: those can talk." if said else only)
+    if gone := len(review.gone):
+        have, its, it = ("has", "its", "it") if gone == 1 else ("have", "their", "them")
         said.append(
-            f"{many(gone, 'pair')} {have} no plan any more: engines of {'it' if gone == 1 else 'them'} cannot talk."
+            f"{many(gone, 'pair')} {have} no plan any more: {its} engines cannot talk. This is safe once no engine "
+            f"uses {it} (kvplan fleet lists engines)."
         )
     if not said and review.new:
         said.append("All plans are new: engines that run keep theirs.")
     return " ".join(said)
+
+
+def _single(review: Review) -> bool:
+    """Whether one plan changes: then no sentence says of how many it is."""
+    return len(review.changed) == 1
 
 
 def _rollouts(review: Review) -> list[str]:
@@ -141,15 +146,26 @@ def _rollouts(review: Review) -> list[str]:
     counts = Counter(pair.rolls for pair in review.changed if pair.rolls)
     said = []
     if both := counts.pop(SIDES, 0):
-        said.append(f"Roll out both sides of {many(both, 'pair')} together: old and new engines refuse each other.")
+        of = "" if _single(review) else f" of {many(both, 'pair')}"
+        said.append(f"Roll out both sides{of} together: old and new engines refuse each other.")
     said += [
-        f"In {many(count, 'pair')} only {side} changes: roll out {side} alone once one index has the plans of OLD and "
-        "NEW (kvplan push keeps both)."
+        f"Only {side} changes." if _single(review) else f"In {many(count, 'pair')} only {side} changes."
         for (side,), count in sorted(counts.items())
     ]
-    if counts:
-        said.append("Without such an index roll out both sides together: old and new engines refuse each other.")
-    return said
+    return said + _steps([side for side in SIDES if (side,) in counts]) if counts else said
+
+
+def _steps(sides: Sequence[str]) -> list[str]:
+    """How to restart a side that changes alone, in all pairs that one of `sides`."""
+    restarted, other, old = "the side that changes", "the other side", "engines"
+    if len(sides) == 1:
+        (restarted,), (other,) = sides, {*SIDES} - {*sides}
+        old = f"{restarted} engines"
+    return [
+        "1. Put the plans of OLD and NEW into one index (kvplan push).",
+        f"2. Restart {restarted}; {other} keeps running.",
+        f"If the index has only the plans of NEW, old {old} cannot connect.",
+    ]
 
 
 def outcome(judgement: Judgement) -> str:

@@ -1,4 +1,4 @@
-"""kvplan explain: a model, a pair, an engine, a kind, a plan, a code, a rule of `diff`, a metric, a glossary word.
+"""kvplan explain: a model, a pair, an engine, a kind, a plan, a code, a word of `diff`, a metric, a glossary word.
 
 A code must be explained at once: what needs the compiler imports it where it does.
 """
@@ -21,7 +21,7 @@ from kvplan.cli.options import AskedPairs, format_option, layouts_option, pair_o
 from kvplan.cli.terminal import drawing, fitted, say, width
 from kvplan.deploy import plans
 from kvplan.dsl.named import is_layout_file, is_path, library
-from kvplan.review.rules import MEANINGS, RULES
+from kvplan.review.rules import MEANINGS, RULES, VERDICTS, Category, RolloutVerdict
 
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library
@@ -49,8 +49,8 @@ def command(what: str, asked: AskedPairs, worker: int | None, form: str) -> None
 
     For a MODEL alone it shows the caches; with one side also its groups and pages; with both sides what moves, and
     where each piece lands on one decode worker. For an ENGINE: its options and what it derives. For a KIND: its
-    parameters, and what it stores in which orders. Also takes a PLAN file, an error's CODE, a RULE of diff, a METRIC of
-    the runtime (kvplan_…), or a WORD of the glossary.
+    parameters, and what it stores in which orders. Also takes a PLAN file, an error's CODE, a RULE,
+    category or verdict of diff, a METRIC of the runtime (kvplan_…), or a WORD of the glossary.
     """
     said = _explain(what, asked, worker or 0)
     if worker is not None and "landing" not in said:
@@ -65,6 +65,12 @@ def _explain(what: str, asked: AskedPairs, worker: int) -> dict[str, Any]:
     if what in RULES:
         asked.leave_out(f"{what} is a rule")
         return explain_rule(what)
+    if what in MEANINGS:
+        asked.leave_out(f"{what} is a category of rules")
+        return explain_category(Category(what))
+    if what in VERDICTS:
+        asked.leave_out(f"{what} is a verdict")
+        return {"code": what, "title": f"{VERDICTS[RolloutVerdict(what)]}.", "text": "A verdict of kvplan diff."}
     if CODE.fullmatch(what):
         asked.leave_out(f"{what} is a code")
         return explain_code(what.upper())
@@ -128,7 +134,7 @@ def _unknown(known: Library, what: str) -> Exception:
     from kvplan.dsl.text.diagnostics import Diagnostic, DslError, nearest
     from kvplan.dsl.text.source import inline
 
-    near = nearest(what, (*known.models, *known.engines, *known.kinds, *RULES, *words()))
+    near = nearest(what, (*known.models, *known.engines, *known.kinds, *RULES, *MEANINGS, *VERDICTS, *words()))
     help = near or f"{ELSEWHERE}; metrics begin with {METRIC}, words are in docs/glossary.md"
     message = f"there is no model, engine, kind, rule or word '{what}'"
     return DslError(Diagnostic("K008", message, inline(what, "<argument>"), (), help))
@@ -200,6 +206,16 @@ def explain_rule(id: str) -> dict[str, Any]:
     if rule.detail:
         text += "\n\nIt nearly always follows from another change; a review names it beside that one."
     return {"code": id, "title": rule.sentence, "text": text}
+
+
+def explain_category(category: Category) -> dict[str, Any]:
+    """A category of rules of `kvplan diff`: what it means, and its rules."""
+    rules = [f"{one.id}: {one.sentence}" for one in RULES.values() if one.category is category]
+    return {
+        "code": category,
+        "title": f"{MEANINGS[category]}.",
+        "text": "\n".join(["Its rules in kvplan diff:", *rules]),
+    }
 
 
 def explain_code(code: str) -> dict[str, Any]:

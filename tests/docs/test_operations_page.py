@@ -28,7 +28,7 @@ from kvplan.integrations.shared.config import PORT
 from kvplan.integrations.vllm.measures import NAMES
 from kvplan.plan.planes import planes
 from kvplan.plan.types import FORMAT
-from kvplan.review.review import RolloutVerdict
+from kvplan.review.rules import RolloutVerdict
 from kvplan.runtime.control.messages import CLAIMS_PER_LEASE
 from kvplan.runtime.control.outbox import MOST_BYTES
 from kvplan.runtime.decode.worker import DecodeWorker
@@ -142,7 +142,7 @@ def test_alerts_ask_for_labels_that_there_are(alert: dict[str, str]) -> None:
 
 
 def test_verdicts_are_those_of_diff() -> None:
-    told = [word for cells in rows(section("Rolling out")) for word in re.findall(r"`(\w+)`", cells[0])]
+    told = [word for cells in rows(section("Rolling out")) for word in re.findall(r"`([\w-]+)`", cells[0])]
     assert told == [str(verdict) for verdict in RolloutVerdict]
 
 

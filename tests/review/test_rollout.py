@@ -17,8 +17,9 @@ from kvplan.plan.files.index import IndexEntry
 from kvplan.plan.types import Plan
 from kvplan.review import rollout_words
 from kvplan.review.pairing import FilePair, PlanFile
-from kvplan.review.review import PairReview, Review, RolloutVerdict
+from kvplan.review.review import PairReview, Review
 from kvplan.review.rollout import AFTER, NOW, FleetRollout, RolloutOrder, fleet_rollout
+from kvplan.review.rules import RolloutVerdict
 
 HAND_MADE = plan(Shape(1), Shape(1))
 Three = tuple[str, str, str]  # digests of the model's layout, the prefill and the decode side

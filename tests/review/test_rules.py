@@ -11,8 +11,8 @@ from kvplan.compiler.api import compile_pair
 from kvplan.compiler.errors import BadInput
 from kvplan.dsl.library import load
 from kvplan.review.changes import changes
-from kvplan.review.review import RolloutVerdict, review
-from kvplan.review.rules import MEANINGS, RULES, TABLE, Category, chosen
+from kvplan.review.review import review
+from kvplan.review.rules import MEANINGS, RULES, TABLE, Category, RolloutVerdict, chosen
 
 CASES = cases()
 COSTS = {rule.id for rule in TABLE if rule.category is Category.COST}
@@ -20,7 +20,7 @@ WHAT_THEY_MEAN = {
     Category.TEXT: {RolloutVerdict.TEXT},
     Category.PLAN: {RolloutVerdict.RELOAD},
     Category.CONTRACT: {RolloutVerdict.RELOAD},
-    Category.BYTES: {RolloutVerdict.TOGETHER, RolloutVerdict.RELOAD},
+    Category.BYTES: {RolloutVerdict.TOGETHER, RolloutVerdict.ONE_SIDE, RolloutVerdict.RELOAD},
 }
 
 

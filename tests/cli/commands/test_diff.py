@@ -16,8 +16,9 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner, Result
 
+from kvplan.cli import codes
 from kvplan.cli.main import main
-from kvplan.review.rules import MEANINGS, RULES
+from kvplan.review.rules import MEANINGS, RULES, VERDICTS
 from kvplan.review.text import WIDTH
 
 MINI = """kvplan: 1
@@ -152,7 +153,8 @@ def test_new_and_gone(repository: Path) -> None:
     deployment("prefill: [tp=2], decode: [tp=1]", "prefill: [tp=4], decode: [tp=1]", "prefill: [tp=4], decode: [tp=4]")
     said = run("diff", "git:HEAD:plans", "deploy.yaml")
     assert said.stdout.startswith("2 plans are new, 1 is removed; 1 stays as it is.")
-    assert "\n\n1 pair has no plan any more: engines of it cannot talk.\n\n" in said.stdout
+    safe = "1 pair has no plan any more: its engines cannot talk. This is safe once no engine uses it"
+    assert safe in " ".join(said.stdout.split())
     assert "REMOVED\n  mini/chat\n" in said.stdout
     assert rules(run("diff", "git:HEAD:plans", "deploy.yaml", "--format", "json")) == {"PAIR_NEW", "PAIR_GONE"}
 
@@ -296,9 +298,21 @@ def test_a_verdict_names_the_side_that_changes(repository: Path, prefill: str, d
     rolls = [side for side, key in sides.items() if key != "tp=2"]
     answer = json.loads(run("diff", "plans", "deploy.yaml", "--format", "json").stdout)
     assert [plan["rolls"] for plan in answer["plans"]] == [rolls]
-    one = f"In 1 pair only {rolls[0]} changes: roll out {rolls[0]} alone once one index has the plans of OLD and NEW"
-    both = "Roll out both sides of 1 pair together: old and new engines refuse each other."
+    one, both = (
+        f"Only {rolls[0]} changes. 1. Put the plans of OLD and NEW into one index",
+        "Roll out both sides together",
+    )
     assert answer["sentence"].startswith(both if len(rolls) == 2 else one)
+    assert (f"2. Restart {rolls[0]};" in answer["sentence"]) == (len(rolls) == 1)
+    assert answer["verdict"] == answer["plans"][0]["verdict"] == ("together" if len(rolls) == 2 else "one-side")
+
+
+def test_pairs_of_which_other_sides_change_have_one_list_of_steps(repository: Path) -> None:
+    edit("prefill: [tp=2], decode: [tp=2]", "prefill: [tp=4], decode: [tp=2]", "deploy.yaml")
+    edit("decode: [tp=1]", "decode: ['tp=1,block=32']", "deploy.yaml")
+    sentence = json.loads(run("diff", "plans", "deploy.yaml", "--format", "json").stdout)["sentence"]
+    assert sentence.startswith("In 1 pair only decode changes. In 1 pair only prefill changes. 1. ")
+    assert "2. Restart the side that changes; the other side keeps running." in sentence
 
 
 def accept(*rows: str) -> None:
@@ -453,7 +467,7 @@ def test_junit(repository: Path) -> None:
     assert failures["chat"] is None
     failed = failures["p_tp2__d_tp1"]
     assert failed is not None
-    assert failed.get("message", "").startswith("In 1 pair only decode changes")
+    assert failed.get("message", "").startswith("Only decode changes.")
     assert not {*(failed.text or "").splitlines()} & {*cases["p_tp2__d_tp1"].findtext("system-out", "").splitlines()}
 
 
@@ -471,3 +485,15 @@ def test_every_rule_is_explained(rule: str) -> None:
     said = run("explain", rule)
     assert (said.exit_code, RULES[rule].sentence in said.stdout) == (0, True)
     assert MEANINGS[RULES[rule].category] in said.stdout
+
+
+@pytest.mark.parametrize("word", [*MEANINGS, *VERDICTS])
+def test_every_word_of_an_answer_is_explained(word: str) -> None:
+    """Categories with their rules; all are in the glossary, too."""
+    said = run("explain", word)
+    (meaning,) = [text for known in (MEANINGS, VERDICTS) for name, text in known.items() if name == word]
+    assert (said.exit_code, meaning in " ".join(said.stdout.split())) == (0, True)
+    assert {rule.id for rule in RULES.values() if rule.category == word} <= set(
+        re.findall(r"^([A-Z_]+):", said.stdout, re.M)
+    )
+    assert f"`{word}`" in codes.words()["category" if word in MEANINGS else "verdict"]

@@ -65,7 +65,7 @@ def test_the_order_in_text(plans: Path) -> None:
     assert max(map(len, said.stdout.splitlines())) <= WIDTH
     said = run("diff", plans / "old", plans / "decode", "--fleet", plans / "fleet.yaml")
     assert "  qwen3-0.6b: roll decode; prefill stays as it is.\n" in said.stdout
-    assert "In 1 pair only decode changes: roll out decode alone once one index has the plans" in said.stdout
+    assert "Only decode changes. 1. Put the plans of OLD and NEW into one index" in said.stdout
     assert "tp=2 → tp=1, 8 pairs: old and new can talk throughout\n" in said.stdout
 
 

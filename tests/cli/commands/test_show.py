@@ -73,7 +73,7 @@ def test_a_change_has_both_plans(tmp_path: Path) -> None:
     assert run(str(after), "--before", str(before), "-o", str(out)).exit_code == 0
     said = data(out)
     assert (said["before"]["sides"][1]["side"], said["plan"]["sides"][1]["side"]) == ("tp=2", "tp=4")
-    assert said["change"]["verdict"].startswith("In 1 pair only decode changes")
+    assert said["change"]["verdict"].startswith("Only decode changes.")
     blocks = dict(said["change"]["blocks"])
     assert list(blocks) == ["CAUSE", "WHAT FOLLOWS"]
     assert ["OPTION", "tp: 2 → 4"] in blocks["CAUSE"]
