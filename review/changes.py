@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from kvplan.dsl.text.diagnostics import ranges
 from kvplan.plan.types import Plan
-from kvplan.review.facts import DEFAULT, Subject, Value, facts, gathered
+from kvplan.review.facts import DEFAULT, RUNS, Subject, Value, copied_by, facts, gathered
 from kvplan.review.rules import POSITION, RULES, Category
 
 # A fact's value by worker, or by None where it is about no worker.
@@ -66,10 +66,22 @@ def changes(old: Plan, new: Plan) -> list[Change]:
     ]
     same = not changed_sides(old, new)
     placed = [_of_unchanged_pages(change) for change in found] if same else found
+    placed = [_reasoned(change, old, new) for change in placed]
     told = [change for change in placed if not _implied(change, found)]
     if old.digest != new.digest and not any(RULES[change.rule].category in TELLING[same] for change in told):
         told.append(_untold(old, new))
     return sorted(told, key=lambda change: POSITION[change.rule])
+
+
+def _reasoned(change: Change, old: Plan, new: Plan) -> Change:
+    """A change between whole pages and runs of tokens says why these are runs: that alone is no change."""
+    if change.rule != "PAGE_COPIES":
+        return change
+    name = change.subject.name
+    before, after = (
+        copied_by(plan, name) if value == RUNS else value for plan, value in ((old, change.before), (new, change.after))
+    )
+    return replace(change, before=before, after=after)
 
 
 def _untold(old: Plan, new: Plan) -> Change:

@@ -20,6 +20,8 @@ from kvplan.plan.types import ALL, Group, Ints, Nest, PageRange, Plan, Planes, R
 
 Value = int | str
 DEFAULT = "the engine's default"
+# How the pages of a pair are copied.
+WHOLE, RUNS = "whole pages", "runs of tokens"
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,15 +171,15 @@ def _page(name: str, entry: Planes, part: str, tokens: int) -> Iterator[Fact]:
     if tokens:
         exact = entry.page % tokens == 0
         each: Value = entry.page // tokens if exact else f"{entry.page / tokens:,.1f}"
-        yield Fact(Subject("PAGE_BYTES", name, entry.cache, part, "per token", "B"), each)
+        per = "per token on one worker" if entry.layers else "per token and layer on one worker"
+        yield Fact(Subject("PAGE_BYTES", name, entry.cache, part, per, "B"), each)
 
 
 def _reads(plan: Plan) -> Iterator[Fact]:
     for pair in plan.pairs:
         yield Fact(Subject("GROUP_PAIRS", name=pair.name), f"{pair.prefill} and {pair.decode}")
         if group_named(plan.decode, pair.decode).tokens:
-            whole = "whole pages" if pair.page else "runs of tokens, because the sides' pages differ"
-            yield Fact(Subject("PAGE_COPIES", name=pair.name, word="is copied by"), whole)
+            yield Fact(Subject("PAGE_COPIES", name=pair.name, word="is copied by"), WHOLE if pair.page else RUNS)
         caches = {read.cache: None for reads in plan.reads for read in reads if read.pair == pair.name}
         yield from (Fact(Subject("NEEDS", name=cache), reading(plan, pair) or "all tokens") for cache in caches)
     yield from _kept(plan)
@@ -190,8 +192,17 @@ def _reads(plan: Plan) -> Iterator[Fact]:
             for name, text in _tables(read, rules[read.pair]):
                 yield Fact(Subject("SPANS", "decode", read.cache, word=name), text, number)
             for name, ranges_ in (("unpack", read.table.unpack), ("pack", read.table.pack)):
-                text = ", ".join(map(_page_range, ranges_)) or "no stage"
+                text = f"through a stage, {', '.join(map(_page_range, ranges_))}" if ranges_ else "no stage"
                 yield Fact(Subject("STAGES", "decode", read.cache, word=name), text, number)
+
+
+def copied_by(plan: Plan, name: str) -> str:
+    """RUNS with the reason why the pages of a pair are not copied whole."""
+    pair = next(pair for pair in plan.pairs if pair.name == name)
+    prefill, decode = (group_named(*one).kernel for one in ((plan.prefill, pair.prefill), (plan.decode, pair.decode)))
+    if prefill == decode:
+        return f"{RUNS}, because the sides' pages differ"
+    return f"{RUNS}, because a page has {many(prefill, 'token')} on prefill, {decode:,} on decode"
 
 
 def _kept(plan: Plan) -> Iterator[Fact]:
@@ -203,8 +214,10 @@ def _kept(plan: Plan) -> Iterator[Fact]:
 
 
 def _page_range(part: PageRange) -> str:
-    planes = f"{many(part.planes, 'plane')} from {part.plane}" + (f", {part.step} apart" if part.step != 1 else "")
-    return f"{part.bytes:,} B from {part.offset:,} of {planes}"
+    """`65,536 B of each page in 64 KV cache tensors`, with where they begin if that is not 0."""
+    at = f" from byte {part.offset:,}" if part.offset else ""
+    planes = many(part.planes, "KV cache tensor") + (f" from number {part.plane}" if part.plane else "")
+    return f"{part.bytes:,} B{at} of each page in {planes}" + (f", {part.step} apart" if part.step != 1 else "")
 
 
 def _read(read: Read) -> str:

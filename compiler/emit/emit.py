@@ -77,8 +77,9 @@ def _about_tables(plan: Plan) -> str:
     """What the tables of a plan say, as far as there is such a thing in it."""
     tokens = [nest for reads in plan.reads for read in reads for nest in read.table.token]
     joined = any(nest.token == (nest.bytes, nest.bytes) for nest in tokens)
-    spans = "; if `token` is `bytes` on both sides, a run is one span" if joined else ""
-    run = f", or for each token of a run (`token`{spans})" if tokens else ""
+    run = ", or for each token of a run (`token`)" if tokens else ""
+    step = "`token` is the step from one token to the next on each side"
+    step += "; if both steps equal `bytes`, all tokens of a run are one span. " if joined else ". "
     hops = (
         "Hops, for tokens in tiles, are (rows, prefill bytes, decode bytes): after so many rows, so many bytes further."
     )
@@ -86,7 +87,7 @@ def _about_tables(plan: Plan) -> str:
     return (
         f"What a read copies for one block (`page`){run}. A Nest is a span of `bytes` bytes at (plane, byte in the "
         "page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). "
-        f"{f'{hops} ' if any(nest.hops for nest in tokens) else ''}{STAGES if stages else ''}"
+        f"{step if tokens else ''}{f'{hops} ' if any(nest.hops for nest in tokens) else ''}{STAGES if stages else ''}"
     )
 
 

@@ -188,7 +188,8 @@ def _move(move: Moves, pairs: str) -> str:
     whole = ", for any number of tokens" if move.store == "state" else ""
     ways = "".join(f"; {_staged(way)}" for way in move.staged)
     of = f"in each of {move.times:,} {units}" if move.times > 1 else f"per {unit}"
-    takes = f"{many(move.reads, 'read')}, {many(move.spans, 'span')} {of}"
+    together = "together " if move.reads > 1 else ""
+    takes = f"{many(move.reads, 'read')}, {together}{many(move.spans, 'span')} {of}"
     return f"{workers(move.workers)}, {pairs}: {_cost(move)}{whole}; {takes}{ways}"
 
 

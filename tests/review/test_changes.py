@@ -150,7 +150,7 @@ def test_a_page_that_changes_on_one_side_is_told_where_its_cache_is_new_on_the_o
     )
     new = replace(old, digest="other", decode=replace(old.decode, digest="other", workers=larger))
     told = [(change.subject.side, change.subject.word) for change in of("PAGE_BYTES", changes(before, new))]
-    assert told == [("decode", ""), ("decode", "per token")]
+    assert told == [("decode", ""), ("decode", "per token and layer on one worker")]
 
 
 def test_what_prefill_keeps_beyond_what_is_read_is_told() -> None:

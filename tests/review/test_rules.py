@@ -75,4 +75,6 @@ def test_a_stage_that_goes_is_more_descriptors() -> None:
     (unpacked,), (direct,) = before.facts.moves, after.facts.moves
     told = found["DESCRIPTORS"].before, found["DESCRIPTORS"].after
     assert told == (2 * unpacked.staged[0].descriptors, 2 * direct.descriptors)
-    assert "STAGES" in found
+    whole = before.plan.prefill.workers[0].planes[0].page
+    staged = f"through a stage, {whole:,} B of each page in 32 KV cache tensors"
+    assert (found["STAGES"].before, found["STAGES"].after) == (staged, "no stage")

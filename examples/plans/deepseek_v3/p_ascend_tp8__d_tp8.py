@@ -38,8 +38,8 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 from kvplan.plan.types import Group, Loop, Nest, PageRange, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# Who reads what: the prefill workers that each decode worker reads from, with layers and intervals of split axes. A
-# table counts planes from `first` and bytes of a page from `offset`, both (in prefill, in decode).
+# Who reads what: the prefill workers that each decode worker reads from, with layers and intervals of split axes.
+# `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         # decode worker 0
@@ -61,9 +61,9 @@ def reads() -> tuple[tuple[Read, ...], ...]:
     )
 
 # What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). A
-# staged read moves ranges of pages whole: of prefill pages, from which decode copies (`unpack`), or of decode pages,
-# into which prefill copies (`pack`).
+# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). `token`
+# is the step from one token to the next on each side. A staged read moves ranges of pages whole: of prefill pages, from
+# which decode copies (`unpack`), or of decode pages, into which prefill copies (`pack`).
 EACH_61_LAYERS = (Loop("layer", count=61, prefill=(1, 0), decode=(1, 0)),)
 ATTENTION = Table(token=(
     Nest(("latent",), bytes=1024, loops=EACH_61_LAYERS, token=(1024, 1152)),
@@ -107,9 +107,9 @@ def decode() -> Side:
         Worker(DECODE_PLANES),
     ))
 
-# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
-# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
-# bytes if it is not given.
+# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
+# index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
+# `page` bytes.
 PREFILL_PLANES = (
     Planes(
         "attention", part="latent", loops=(("layer", tuple(range(61)), 1),), page=131_072,

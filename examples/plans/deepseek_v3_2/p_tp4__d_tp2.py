@@ -16,7 +16,8 @@ A page of indexer on worker 0:
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
-    decode workers 0-1, attention+indexer: 49,221,632 B in 1,952 descriptors; 2 reads, 122 spans in each of 16 pages
+    decode workers 0-1, attention+indexer: 49,221,632 B in 1,952 descriptors; 2 reads, together 122 spans in each of
+        16 pages
 
 Layers: 61 (all store attention, all store indexer).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
@@ -34,8 +35,8 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# Who reads what: the prefill workers that each decode worker reads from, with layers and intervals of split axes. A
-# table counts planes from `first` and bytes of a page from `offset`, both (in prefill, in decode).
+# Who reads what: the prefill workers that each decode worker reads from, with layers and intervals of split axes.
+# `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
@@ -53,9 +54,9 @@ def reads() -> tuple[tuple[Read, ...], ...]:
 # The prefill workers that each decode worker notifies when it is done, although it reads nothing from them.
 NOTIFY = ((1,), (3,))
 
-# What a read copies for one block (`page`), or for each token of a run (`token`; if `token` is `bytes` on both sides, a
-# run is one span). A Nest is a span of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its
-# loops repeat it with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
+# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). `token`
+# is the step from one token to the next on each side; if both steps equal `bytes`, all tokens of a run are one span.
 EACH_61_LAYERS = (Loop("layer", count=61, prefill=(1, 0), decode=(1, 0)),)
 ATTENTION = Table(
     page=(Nest(("latent", "scale", "rope"), bytes=41_984, loops=EACH_61_LAYERS),),
@@ -86,9 +87,9 @@ def decode() -> Side:
         workers=(Worker(PLANES), Worker(PLANES)),
     )
 
-# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
-# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
-# bytes if it is not given.
+# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
+# index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
+# `page` bytes.
 PLANES = (
     Planes("attention", "attention+indexer", loops=(("layer", tuple(range(61)), 1),), page=41_984, views=(
         View("latent", "fp8", axes=(("token", 64, 656), ("dim", 512, 1))),

@@ -42,9 +42,11 @@ A page of window on worker 0:
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
-    decode worker 0, few+indexer+many:few+indexer: 3,869,692 B in 8 descriptors; 2 reads, 2 spans in each of 4 pages
+    decode worker 0, few+indexer+many:few+indexer: 3,869,692 B in 8 descriptors; 2 reads, together 2 spans in each
+        of 4 pages
     decode worker 0, few+indexer+many:many: 135,996 B in 4 descriptors; 1 read, 1 span in each of 4 pages
-    decode worker 0, few-compressor+indexer-compressor: 1,515,520 B in 44 descriptors; 2 reads, 2 spans per page
+    decode worker 0, few-compressor+indexer-compressor: 1,515,520 B in 44 descriptors; 2 reads, together 2 spans per
+        page
     decode worker 0, many-compressor: 10,422,080 B in 35 descriptors; 1 read, 1 span per page
     decode worker 0, window.0: 1,631,653 B in 1,409 descriptors; 1 read, 1 span per page
     decode worker 0, window.1: 1,557,484 B in 1,345 descriptors; 1 read, 1 span per page
@@ -73,8 +75,8 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 from kvplan.plan.types import Group, Loop, Needs, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# Who reads what: the prefill workers that each decode worker reads from, with layers and intervals of split axes. A
-# table counts planes from `first` and bytes of a page from `offset`, both (in prefill, in decode).
+# Who reads what: the prefill workers that each decode worker reads from, with layers and intervals of split axes.
+# `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
@@ -98,9 +100,9 @@ def reads() -> tuple[tuple[Read, ...], ...]:
 # The prefill workers that each decode worker notifies when it is done, although it reads nothing from them.
 NOTIFY = ((1,),)
 
-# What a read copies for one block (`page`), or for each token of a run (`token`; if `token` is `bytes` on both sides, a
-# run is one span). A Nest is a span of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its
-# loops repeat it with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
+# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). `token`
+# is the step from one token to the next on each side; if both steps equal `bytes`, all tokens of a run are one span.
 FEW_EACH_21_LAYERS = (Loop("layer", count=21, prefill=(0, 37_440), decode=(0, 37_440)),)
 INDEXER_EACH_21_LAYERS = (Loop("layer", count=21, prefill=(0, 8640), decode=(0, 8640)),)
 MANY_EACH_20_LAYERS = (Loop("layer", count=20, prefill=(0, 1728), decode=(0, 1728)),)
@@ -184,9 +186,9 @@ def decode() -> Side:
         ("window", Needs(keep=127)),
     ))
 
-# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
-# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
-# bytes if it is not given.
+# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
+# index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
+# `page` bytes.
 FEW_AND_WINDOW_VIEWS = (
     View("latent", "fp8", axes=(("layer", 21, 37_440), ("token", 64, 576), ("dim", 448, 1))),
     View("rope", "bf16", offset=448, axes=(("layer", 21, 37_440), ("token", 64, 576), ("turn", 64, 2))),

@@ -41,8 +41,8 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 from kvplan.plan.types import Group, Loop, Needs, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# Who reads what: the prefill workers that each decode worker reads from, with layers and intervals of split axes. A
-# table counts planes from `first` and bytes of a page from `offset`, both (in prefill, in decode).
+# Who reads what: the prefill workers that each decode worker reads from, with layers and intervals of split axes.
+# `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
@@ -79,9 +79,9 @@ SLIDING_GROUPS = (
     ("sliding.4", (4, 10, 16, 22, 28), 25),
 )
 
-# What a read copies for one block (`page`), or for each token of a run (`token`; if `token` is `bytes` on both sides, a
-# run is one span). A Nest is a span of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its
-# loops repeat it with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
+# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). `token`
+# is the step from one token to the next on each side; if both steps equal `bytes`, all tokens of a run are one span.
 EACH_5_LAYERS = (Loop("layer", count=5, prefill=(1, 0), decode=(1, 0)),)
 EACH_5_LAYERS_2_HEADS = (Loop("layer", count=5, prefill=(1, 0), decode=(1, 0)),
                          Loop("head", count=2, prefill=(0, 16_384), decode=(0, 16_384)))
@@ -124,9 +124,9 @@ def decode() -> Side:
         Worker(DECODE_PLANES, holds=(("full", "head", (1, 2)), ("sliding", "head", (6, 8)))),
     ), needs=(("sliding", Needs(keep=1023)),))
 
-# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
-# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
-# bytes if it is not given.
+# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
+# index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
+# `page` bytes.
 PREFILL_SLIDING_VIEWS = (
     View("k", "bf16", axes=(("head", 8, 16_384), ("token", 16, 1024), ("dim", 256, 2))),
     View("v", "bf16", offset=512, axes=(("head", 8, 16_384), ("token", 16, 1024), ("dim", 256, 2))),

@@ -26,9 +26,9 @@ A page of mamba on worker 0:
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
-    decode workers 0-1, attention: 8,388,608 B in 24 descriptors; 2 reads, 8 spans per page
+    decode workers 0-1, attention: 8,388,608 B in 24 descriptors; 2 reads, together 8 spans per page
     decode workers 0-1, mamba.0, mamba.1, mamba.2, mamba.3, mamba.4, mamba.5, mamba.6, mamba.7, mamba.8, each:
-        4,298,752 B in 16 descriptors, for any number of tokens; 2 reads, 16 spans per state
+        4,298,752 B in 16 descriptors, for any number of tokens; 2 reads, together 16 spans per state
 
 Layers: 40 (4 store attention, 36 store mamba).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
@@ -44,8 +44,8 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# Who reads what: the prefill workers that each decode worker reads from, with layers and intervals of split axes. A
-# table counts planes from `first` and bytes of a page from `offset`, both (in prefill, in decode).
+# Who reads what: the prefill workers that each decode worker reads from, with layers and intervals of split axes.
+# `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
@@ -84,9 +84,9 @@ MAMBA_GROUPS = (
     ("mamba.8", (9, 19, 29, 39), 36),
 )
 
-# What a read copies for one block (`page`), or for each token of a run (`token`; if `token` is `bytes` on both sides, a
-# run is one span). A Nest is a span of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its
-# loops repeat it with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
+# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). `token`
+# is the step from one token to the next on each side; if both steps equal `bytes`, all tokens of a run are one span.
 EACH_4_LAYERS = (Loop("layer", count=4, prefill=(1, 0), decode=(1, 0)),)
 EACH_4_LAYERS_2_HEADS = (Loop("layer", count=4, prefill=(1, 0), decode=(1, 0)),
                          Loop("head", count=2, prefill=(0, 270_336), decode=(0, 270_336)))
@@ -144,9 +144,9 @@ def decode() -> Side:
                holds=(("attention", "head", (4, 8)), ("mamba", "group", (0, 1)), ("mamba", "head", (64, 128)))),
     ))
 
-# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
-# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
-# bytes if it is not given.
+# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
+# index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
+# `page` bytes.
 PREFILL_MAMBA_VIEWS = (
     View("x", "bf16", axes=(("head", 32, 384), ("hd", 64, 6), ("tap", 3, 2))),
     View("b", "bf16", offset=12_288, axes=(("group", 1, 768), ("st", 128, 6), ("tap", 3, 2))),

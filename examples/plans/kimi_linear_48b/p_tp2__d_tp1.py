@@ -27,9 +27,10 @@ A page of delta on worker 0:
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
     decode worker 0, attention: 8,257,536 B in 7 descriptors; 1 read, 7 spans per run of tokens
-    decode worker 0, delta.0, delta.1, each: 15,196,160 B in 56 descriptors, for any number of tokens; 2 reads, 56
-        spans per state
-    decode worker 0, delta.2: 13,025,280 B in 48 descriptors, for any number of tokens; 2 reads, 48 spans per state
+    decode worker 0, delta.0, delta.1, each: 15,196,160 B in 56 descriptors, for any number of tokens; 2 reads,
+        together 56 spans per state
+    decode worker 0, delta.2: 13,025,280 B in 48 descriptors, for any number of tokens; 2 reads, together 48 spans
+        per state
 
 Layers: 27 (7 store attention, 20 store delta).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
@@ -45,8 +46,8 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# Who reads what: the prefill workers that each decode worker reads from, with layers and intervals of split axes. A
-# table counts planes from `first` and bytes of a page from `offset`, both (in prefill, in decode).
+# Who reads what: the prefill workers that each decode worker reads from, with layers and intervals of split axes.
+# `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
@@ -69,9 +70,9 @@ def reads() -> tuple[tuple[Read, ...], ...]:
 # Layers, by their numbers in the whole model.
 ATTENTION_LAYERS = (3, 7, 11, 15, 19, 23, 26)
 
-# What a read copies for one block (`page`), or for each token of a run (`token`; if `token` is `bytes` on both sides, a
-# run is one span). A Nest is a span of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its
-# loops repeat it with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
+# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). `token`
+# is the step from one token to the next on each side; if both steps equal `bytes`, all tokens of a run are one span.
 EACH_7_LAYERS = (Loop("layer", count=7, prefill=(1, 0), decode=(1, 0)),)
 EACH_6_LAYERS = (Loop("layer", count=6, prefill=(1, 0), decode=(1, 0)),)
 ATTENTION = Table(token=(Nest(("latent", "rope"), bytes=1152, loops=EACH_7_LAYERS, token=(1152, 1152)),))
@@ -123,9 +124,9 @@ def decode() -> Side:
         *(Group(name, "state") for name in ("delta.0", "delta.1", "delta.2")),
     ), workers=(Worker(DECODE_PLANES, holds=(("delta", "head", (0, 32)), ("delta", "key_head", (0, 32)))),))
 
-# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
-# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
-# bytes if it is not given.
+# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
+# index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
+# `page` bytes.
 PREFILL_DELTA_VIEWS = (
     View("q", "bf16", axes=(("key_head", 16, 768), ("kd", 128, 6), ("tap", 3, 2))),
     View("k", "bf16", offset=12_288, axes=(("key_head", 16, 768), ("kd", 128, 6), ("tap", 3, 2))),

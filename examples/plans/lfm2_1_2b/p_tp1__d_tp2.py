@@ -38,8 +38,8 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# Who reads what: the prefill workers that each decode worker reads from, with layers and intervals of split axes. A
-# table counts planes from `first` and bytes of a page from `offset`, both (in prefill, in decode).
+# Who reads what: the prefill workers that each decode worker reads from, with layers and intervals of split axes.
+# `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
@@ -64,9 +64,9 @@ ATTENTION_LAYERS = (2, 5, 8, 10, 12, 14)
 CONV_0_LAYERS = (0, 3, 6, 9, 13)
 CONV_1_LAYERS = (1, 4, 7, 11, 15)
 
-# What a read copies for one block (`page`), or for each token of a run (`token`; if `token` is `bytes` on both sides, a
-# run is one span). A Nest is a span of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its
-# loops repeat it with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
+# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). `token`
+# is the step from one token to the next on each side; if both steps equal `bytes`, all tokens of a run are one span.
 EACH_6_LAYERS = (Loop("layer", count=6, prefill=(1, 0), decode=(1, 0)),)
 EACH_6_LAYERS_4_HEADS = (Loop("layer", count=6, prefill=(1, 0), decode=(1, 0)),
                          Loop("head", count=4, prefill=(0, 4096), decode=(0, 4096)))
@@ -101,9 +101,9 @@ def decode() -> Side:
         Worker(DECODE_PLANES, holds=(("attention", "head", (4, 8)), ("conv", "channel", (1024, 2048)))),
     ))
 
-# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
-# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
-# bytes if it is not given.
+# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
+# index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
+# `page` bytes.
 PREFILL_CONV_VIEWS = (View("x", "bf16", axes=(("channel", 2048, 4), ("tap", 2, 2))),)
 DECODE_CONV_VIEWS = (View("x", "bf16", axes=(("channel", 1024, 4), ("tap", 2, 2))),)
 PREFILL_PLANES = (

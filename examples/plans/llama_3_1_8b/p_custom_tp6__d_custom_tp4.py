@@ -16,8 +16,8 @@ A page of attention on worker 0:
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
-    decode workers 0, 2, attention: 33,554,432 B in 9,437,184 descriptors; 2 reads, 147,456 spans in each of 64
-        pages
+    decode workers 0, 2, attention: 33,554,432 B in 9,437,184 descriptors; 2 reads, together 147,456 spans in each
+        of 64 pages
     decode workers 1, 3, attention: 33,554,432 B in 9,437,184 descriptors; 1 read, 147,456 spans in each of 64 pages
 
 Layers: 32 (all store attention).
@@ -33,8 +33,8 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# Who reads what: the prefill workers that each decode worker reads from, with layers and intervals of split axes. A
-# table counts planes from `first` and bytes of a page from `offset`, both (in prefill, in decode).
+# Who reads what: the prefill workers that each decode worker reads from, with layers and intervals of split axes.
+# `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
@@ -58,8 +58,9 @@ def reads() -> tuple[tuple[Read, ...], ...]:
     )
 
 # What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). Hops,
-# for tokens in tiles, are (rows, prefill bytes, decode bytes): after so many rows, so many bytes further.
+# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). `token`
+# is the step from one token to the next on each side. Hops, for tokens in tiles, are (rows, prefill bytes, decode
+# bytes): after so many rows, so many bytes further.
 EACH_32_LAYERS_16_DIMS_16_TOKENS = (Loop("layer", count=32, prefill=(1, 0), decode=(1, 0)),
                                     Loop("dim", count=16, prefill=(0, 16), decode=(0, 256)),
                                     Loop("token", count=16, prefill=(0, 512), decode=(0, 16)))
@@ -134,9 +135,9 @@ def decode() -> Side:
         Worker(DECODE_PLANES, holds=(("attention", "head", (6, 8)),)),
     ))
 
-# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
-# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
-# bytes if it is not given.
+# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
+# index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
+# `page` bytes.
 PREFILL_0_1_3_4_PLANES = (Planes("attention", loops=(("layer", tuple(range(32)), 1),), page=8192, views=(
     View("k", "bf16", axes=(("head", 1, 8192), ("token", 16, 512), ("dim", 128, 2))),
     View("v", "bf16", offset=256, axes=(("head", 1, 8192), ("token", 16, 512), ("dim", 128, 2))),

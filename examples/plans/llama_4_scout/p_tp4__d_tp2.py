@@ -20,8 +20,8 @@ A page of local on worker 0:
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
-    decode workers 0-1, full, local.0, local.1, local.2, each: 25,165,824 B in 3,072 descriptors; 2 reads, 48 spans
-        in each of 64 runs of tokens
+    decode workers 0-1, full, local.0, local.1, local.2, each: 25,165,824 B in 3,072 descriptors; 2 reads, together
+        48 spans in each of 64 runs of tokens
 
 Layers: 48 (12 store full, 36 store local).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
@@ -38,8 +38,8 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 from kvplan.plan.types import Group, Loop, Needs, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# Who reads what: the prefill workers that each decode worker reads from, with layers and intervals of split axes. A
-# table counts planes from `first` and bytes of a page from `offset`, both (in prefill, in decode).
+# Who reads what: the prefill workers that each decode worker reads from, with layers and intervals of split axes.
+# `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
@@ -72,9 +72,9 @@ LOCAL_GROUPS = (
     ("local.2", (2, 6, 10, 14, 18, 22, 26, 30, 34, 38, 42, 46), 36),
 )
 
-# What a read copies for one block (`page`), or for each token of a run (`token`; if `token` is `bytes` on both sides, a
-# run is one span). A Nest is a span of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its
-# loops repeat it with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
+# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). `token`
+# is the step from one token to the next on each side; if both steps equal `bytes`, all tokens of a run are one span.
 EACH_12_LAYERS_2_HEADS = (Loop("layer", count=12, prefill=(1, 0), decode=(1, 0)),
                           Loop("head", count=2, prefill=(0, 16_384), decode=(0, 8192)))
 FULL_AND_LOCAL = Table(token=(Nest(("k", "v"), bytes=512, loops=EACH_12_LAYERS_2_HEADS, token=(512, 512)),))
@@ -106,9 +106,9 @@ def decode() -> Side:
         Worker(DECODE_PLANES, holds=(("full", "head", (4, 8)), ("local", "head", (4, 8)))),
     ), needs=(("local", Needs(chunk=8192)),))
 
-# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
-# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
-# bytes if it is not given.
+# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
+# index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
+# `page` bytes.
 PREFILL_FULL_AND_LOCAL_VIEWS = (
     View("k", "bf16", axes=(("head", 2, 16_384), ("token", 32, 512), ("dim", 128, 2))),
     View("v", "bf16", offset=256, axes=(("head", 2, 16_384), ("token", 32, 512), ("dim", 128, 2))),

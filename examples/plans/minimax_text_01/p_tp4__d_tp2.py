@@ -20,9 +20,9 @@ A page of linear on worker 0:
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
-    decode workers 0-1, attention: 20,971,520 B in 40 descriptors; 2 reads, 20 spans in each of 2 pages
+    decode workers 0-1, attention: 20,971,520 B in 40 descriptors; 2 reads, together 20 spans in each of 2 pages
     decode workers 0-1, linear.0, linear.1, linear.2, linear.3, linear.4, linear.5, linear.6, each: 10,485,760 B in
-        20 descriptors, for any number of tokens; 2 reads, 20 spans per state
+        20 descriptors, for any number of tokens; 2 reads, together 20 spans per state
 
 Layers: 80 (10 store attention, 70 store linear).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
@@ -38,8 +38,8 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# Who reads what: the prefill workers that each decode worker reads from, with layers and intervals of split axes. A
-# table counts planes from `first` and bytes of a page from `offset`, both (in prefill, in decode).
+# Who reads what: the prefill workers that each decode worker reads from, with layers and intervals of split axes.
+# `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
@@ -74,9 +74,9 @@ LINEAR_GROUPS = (
     ("linear.6", (6, 14, 22, 30, 38, 46, 54, 62, 70, 78), 70),
 )
 
-# What a read copies for one block (`page`), or for each token of a run (`token`; if `token` is `bytes` on both sides, a
-# run is one span). A Nest is a span of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its
-# loops repeat it with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
+# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). `token`
+# is the step from one token to the next on each side; if both steps equal `bytes`, all tokens of a run are one span.
 EACH_10_LAYERS = (Loop("layer", count=10, prefill=(1, 0), decode=(1, 0)),)
 EACH_10_LAYERS_2_HEADS = (Loop("layer", count=10, prefill=(1, 0), decode=(1, 0)),
                           Loop("head", count=2, prefill=(0, 262_144), decode=(0, 262_144)))
@@ -118,9 +118,9 @@ def decode() -> Side:
         Worker(DECODE_PLANES, holds=(("attention", "head", (4, 8)), ("linear", "head", (32, 64)))),
     ))
 
-# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
-# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
-# bytes if it is not given.
+# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
+# index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
+# `page` bytes.
 PREFILL_LINEAR_VIEWS = (View("state", "bf16", axes=(("head", 16, 32_768), ("row", 128, 256), ("column", 128, 2))),)
 DECODE_LINEAR_VIEWS = (View("state", "bf16", axes=(("head", 32, 32_768), ("row", 128, 256), ("column", 128, 2))),)
 PREFILL_PLANES = (

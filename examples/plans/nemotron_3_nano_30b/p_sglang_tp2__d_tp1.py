@@ -32,11 +32,11 @@ A page of mamba on worker 0:
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
-    decode worker 0, attention: 6,291,456 B in 24,576 descriptors; 2 reads, 24 spans per run of tokens
+    decode worker 0, attention: 6,291,456 B in 24,576 descriptors; 2 reads, together 24 spans per run of tokens
     decode worker 0, mamba>mamba.0, mamba>mamba.1, mamba>mamba.2, each: 12,804,096 B in 48 descriptors, for any
-        number of tokens; 2 reads, 48 spans per state
-    decode worker 0, mamba>mamba.3: 10,670,080 B in 40 descriptors, for any number of tokens; 2 reads, 40 spans per
-        state
+        number of tokens; 2 reads, together 48 spans per state
+    decode worker 0, mamba>mamba.3: 10,670,080 B in 40 descriptors, for any number of tokens; 2 reads, together 40
+        spans per state
 
 Layers: 52 (6 store attention, 23 store mamba, 23 store nothing).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
@@ -54,8 +54,8 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# Who reads what: the prefill workers that each decode worker reads from, with layers and intervals of split axes. A
-# table counts planes from `first` and bytes of a page from `offset`, both (in prefill, in decode).
+# Who reads what: the prefill workers that each decode worker reads from, with layers and intervals of split axes.
+# `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
@@ -90,7 +90,8 @@ MAMBA_PAIRS = (
 )
 
 # What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
+# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). `token`
+# is the step from one token to the next on each side.
 ATTENTION_EACH_6_LAYERS = (Loop("layer", count=6, prefill=(2, 0), decode=(1, 0)),)
 MAMBA_EACH_6_LAYERS = (Loop("layer", count=6, prefill=(4, 0), decode=(1, 0)),)
 EACH_5_LAYERS = (Loop("layer", count=5, prefill=(4, 0), decode=(1, 0)),)
@@ -155,9 +156,9 @@ def decode() -> Side:
                holds=(("attention", "head", (0, 2)), ("mamba", "group", (0, 8)), ("mamba", "head", (0, 64)))),
     ))
 
-# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
-# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
-# bytes if it is not given.
+# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
+# index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
+# `page` bytes.
 # Allocations by number: part "0" has k (attention), part "1" has v (attention).
 DECODE_MAMBA_VIEWS = (
     View("x", "bf16", axes=(("head", 64, 384), ("hd", 64, 6), ("tap", 3, 2))),

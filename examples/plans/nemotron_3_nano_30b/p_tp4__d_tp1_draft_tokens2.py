@@ -27,11 +27,11 @@ A page of mamba on worker 0:
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
-    decode worker 0, attention: 6,291,456 B in 12 descriptors; 2 reads, 12 spans per run of tokens
+    decode worker 0, attention: 6,291,456 B in 12 descriptors; 2 reads, together 12 spans per run of tokens
     decode worker 0, mamba.0, mamba.1, mamba.2, each: 12,804,096 B in 36,888 descriptors, for any number of tokens;
-        4 reads, 36,888 spans per state
-    decode worker 0, mamba.3: 10,670,080 B in 30,740 descriptors, for any number of tokens; 4 reads, 30,740 spans
-        per state
+        4 reads, together 36,888 spans per state
+    decode worker 0, mamba.3: 10,670,080 B in 30,740 descriptors, for any number of tokens; 4 reads, together 30,740
+        spans per state
 
 Layers: 52 (6 store attention, 23 store mamba, 23 store nothing).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
@@ -47,8 +47,8 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# Who reads what: the prefill workers that each decode worker reads from, with layers and intervals of split axes. A
-# table counts planes from `first` and bytes of a page from `offset`, both (in prefill, in decode).
+# Who reads what: the prefill workers that each decode worker reads from, with layers and intervals of split axes.
+# `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
@@ -84,9 +84,9 @@ MAMBA_GROUPS = (
     ("mamba.2", (4, 14, 23, 32, 41, 50), 18),
 )
 
-# What a read copies for one block (`page`), or for each token of a run (`token`; if `token` is `bytes` on both sides, a
-# run is one span). A Nest is a span of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its
-# loops repeat it with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
+# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). `token`
+# is the step from one token to the next on each side; if both steps equal `bytes`, all tokens of a run are one span.
 EACH_6_LAYERS = (Loop("layer", count=6, prefill=(1, 0), decode=(1, 0)),)
 EACH_6_LAYERS_16_HEADS_64_HDS = (Loop("layer", count=6, prefill=(1, 0), decode=(1, 0)),
                                  Loop("head", count=16, prefill=(0, 384), decode=(0, 640)),
@@ -183,9 +183,9 @@ def decode() -> Side:
                holds=(("attention", "head", (0, 2)), ("mamba", "group", (0, 8)), ("mamba", "head", (0, 64)))),
     ))
 
-# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
-# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
-# bytes if it is not given.
+# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
+# index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
+# `page` bytes.
 PREFILL_MAMBA_VIEWS = (
     View("x", "bf16", axes=(("head", 16, 384), ("hd", 64, 6), ("tap", 3, 2))),
     View("b", "bf16", offset=6144, axes=(("group", 2, 768), ("st", 128, 6), ("tap", 3, 2))),

@@ -28,8 +28,8 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# Who reads what: the prefill workers that each decode worker reads from, with layers and intervals of split axes. A
-# table counts planes from `first` and bytes of a page from `offset`, both (in prefill, in decode).
+# Who reads what: the prefill workers that each decode worker reads from, with layers and intervals of split axes.
+# `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         # decode worker 0
@@ -40,7 +40,8 @@ def reads() -> tuple[tuple[Read, ...], ...]:
     )
 
 # What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
+# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). `token`
+# is the step from one token to the next on each side.
 EACH_28_LAYERS_4_HEADS = (Loop("layer", count=28, prefill=(1, 0), decode=(1, 0)),
                           Loop("head", count=4, prefill=(0, 24_576), decode=(0, 512)))
 ATTENTION = Table(token=(Nest(("k", "v"), bytes=512, loops=EACH_28_LAYERS_4_HEADS, token=(512, 2048)),))
@@ -67,9 +68,9 @@ def decode() -> Side:
         Worker(DECODE_PLANES, holds=(("attention", "head", (4, 8)),)),
     ))
 
-# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
-# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
-# bytes if it is not given.
+# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
+# index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
+# `page` bytes.
 PREFILL_PLANES = (Planes("attention", loops=(("layer", tuple(range(28)), 1),), page=196_608, views=(
     View("k", "bf16", axes=(("head", 8, 24_576), ("token", 48, 512), ("dim", 128, 2))),
     View("v", "bf16", offset=256, axes=(("head", 8, 24_576), ("token", 48, 512), ("dim", 128, 2))),

@@ -26,9 +26,9 @@ A page of delta on worker 0:
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
-    decode worker 0, attention: 25,165,824 B in 48 descriptors; 2 reads, 24 spans in each of 2 pages
+    decode worker 0, attention: 25,165,824 B in 48 descriptors; 2 reads, together 24 spans in each of 2 pages
     decode worker 0, delta.0, delta.1, delta.2, each: 13,172,736 B in 294,936 descriptors, for any number of tokens;
-        2 reads, 294,936 spans per state
+        2 reads, together 294,936 spans per state
 
 Layers: 48 (12 store attention, 36 store delta).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
@@ -45,8 +45,8 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# Who reads what: the prefill workers that each decode worker reads from, with layers and intervals of split axes. A
-# table counts planes from `first` and bytes of a page from `offset`, both (in prefill, in decode).
+# Who reads what: the prefill workers that each decode worker reads from, with layers and intervals of split axes.
+# `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
@@ -70,9 +70,9 @@ DELTA_GROUPS = (
     ("delta.2", (2, 6, 10, 14, 18, 22, 26, 30, 34, 38, 42, 46), 36),
 )
 
-# What a read copies for one block (`page`), or for each token of a run (`token`; if `token` is `bytes` on both sides, a
-# run is one span). A Nest is a span of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its
-# loops repeat it with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
+# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). `token`
+# is the step from one token to the next on each side; if both steps equal `bytes`, all tokens of a run are one span.
 EACH_12_LAYERS = (Loop("layer", count=12, prefill=(1, 0), decode=(1, 0)),)
 EACH_12_LAYERS_3_TAPS_8_KEY_HEADS_128_KDS = (Loop("layer", count=12, prefill=(1, 0), decode=(1, 0)),
                                              Loop("tap", count=3, prefill=(0, 2), decode=(0, 16_384)),
@@ -126,9 +126,9 @@ def decode() -> Side:
                holds=(("attention", "head", (0, 2)), ("delta", "head", (0, 32)), ("delta", "key_head", (0, 16)))),
     ))
 
-# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
-# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
-# bytes if it is not given.
+# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
+# index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
+# `page` bytes.
 PREFILL_DELTA_VIEWS = (
     View("q", "bf16", axes=(("key_head", 8, 768), ("kd", 128, 6), ("tap", 3, 2))),
     View("k", "bf16", offset=6144, axes=(("key_head", 8, 768), ("kd", 128, 6), ("tap", 3, 2))),

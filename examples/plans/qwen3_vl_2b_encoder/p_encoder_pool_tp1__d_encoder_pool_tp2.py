@@ -25,8 +25,8 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 from kvplan.plan.types import Group, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# Who reads what: the prefill workers that each decode worker reads from, with layers and intervals of split axes. A
-# table counts planes from `first` and bytes of a page from `offset`, both (in prefill, in decode).
+# Who reads what: the prefill workers that each decode worker reads from, with layers and intervals of split axes.
+# `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         # decode worker 0
@@ -35,9 +35,9 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         (Read(worker=0, pair="items", layers=(0,), table=ITEMS),),
     )
 
-# What a read copies for one block (`page`), or for each token of a run (`token`; if `token` is `bytes` on both sides, a
-# run is one span). A Nest is a span of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its
-# loops repeat it with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
+# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). `token`
+# is the step from one token to the next on each side; if both steps equal `bytes`, all tokens of a run are one span.
 ITEMS = Table(page=(Nest(("row",), bytes=1_048_576),), token=(Nest(("row",), bytes=16_384, token=(16_384, 16_384)),))
 
 # Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
@@ -60,9 +60,9 @@ def decode() -> Side:
         workers=(Worker(PLANES), Worker(PLANES)),
     )
 
-# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
-# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
-# bytes if it is not given.
+# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
+# index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
+# `page` bytes.
 PLANES = (Planes(
     "items", loops=(("layer", (0,), 1),), page=1_048_576,
     views=(View("row", "bf16", axes=(("token", 64, 16_384), ("level", 4, 4096), ("dim", 2048, 2))),),

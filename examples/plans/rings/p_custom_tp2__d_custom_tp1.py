@@ -36,7 +36,7 @@ A page of tail on worker 0:
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
-    decode worker 0, attention: 4,194,304 B in 256 descriptors; 2 reads, 4 spans in each of 64 pages
+    decode worker 0, attention: 4,194,304 B in 256 descriptors; 2 reads, together 4 spans in each of 64 pages
     decode worker 0, keys: 0 B in 0 descriptors; 1 read, 2 spans per run of tokens
     decode worker 0, scores: 0 B in 0 descriptors; 1 read, 2 spans per page
     decode worker 0, tail: 0 B in 0 descriptors; 1 read, 4 spans per run of tokens
@@ -58,8 +58,8 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 from kvplan.plan.types import Group, Loop, Needs, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# Who reads what: the prefill workers that each decode worker reads from, with layers and intervals of split axes. A
-# table counts planes from `first` and bytes of a page from `offset`, both (in prefill, in decode).
+# Who reads what: the prefill workers that each decode worker reads from, with layers and intervals of split axes.
+# `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
@@ -72,9 +72,9 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         ),
     )
 
-# What a read copies for one block (`page`), or for each token of a run (`token`; if `token` is `bytes` on both sides, a
-# run is one span). A Nest is a span of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its
-# loops repeat it with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
+# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). `token`
+# is the step from one token to the next on each side; if both steps equal `bytes`, all tokens of a run are one span.
 ATTENTION_EACH_2_LAYERS = (Loop("layer", count=2, prefill=(1, 0), decode=(0, 32_768)),)
 EACH_2_LAYERS_4_HEADS = (Loop("layer", count=2, prefill=(1, 0), decode=(0, 32_768)),
                          Loop("head", count=4, prefill=(0, 4096), decode=(0, 4096)))
@@ -130,9 +130,9 @@ def decode() -> Side:
         ("tail", Needs(chunk=4)),
     ))
 
-# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
-# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
-# bytes if it is not given.
+# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
+# index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
+# `page` bytes.
 PREFILL_PLANES = (
     Planes("attention", loops=(("layer", (0, 2), 1),), page=16_384, views=(
         View("k", "bf16", axes=(("head", 4, 4096), ("token", 16, 256), ("dim", 64, 2))),

@@ -28,9 +28,9 @@ A page of ngrams on worker 0:
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
     decode worker 0, attention.0>attention, attention.1>attention, attention.2>attention, attention.3>attention,
-        each: 1,048,576 B in 256 descriptors; 2 reads, 4 spans in each of 64 runs of tokens
-    decode worker 0, conv.0>conv, conv.1>conv, conv.2>conv, each: 6,144 B in 4 descriptors; 2 reads, 4 spans per run
-        of tokens
+        each: 1,048,576 B in 256 descriptors; 2 reads, together 4 spans in each of 64 runs of tokens
+    decode worker 0, conv.0>conv, conv.1>conv, conv.2>conv, each: 6,144 B in 4 descriptors; 2 reads, together 4
+        spans per run of tokens
     decode worker 0, ngrams: 4,608 B in 1 descriptor, for any number of tokens; 1 read, 1 span per state
 
 Layers: 4 (all store attention, 3 store conv, 1 stores ngrams).
@@ -48,8 +48,8 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 from kvplan.plan.types import Group, Loop, Needs, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# Who reads what: the prefill workers that each decode worker reads from, with layers and intervals of split axes. A
-# table counts planes from `first` and bytes of a page from `offset`, both (in prefill, in decode).
+# Who reads what: the prefill workers that each decode worker reads from, with layers and intervals of split axes.
+# `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
@@ -95,9 +95,9 @@ PREFILL_ATTENTION_GROUPS = (
 )
 PREFILL_CONV_GROUPS = (("conv.0", (0,), 4), ("conv.1", (1,), 5), ("conv.2", (2,), 6))
 
-# What a read copies for one block (`page`), or for each token of a run (`token`; if `token` is `bytes` on both sides, a
-# run is one span). A Nest is a span of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its
-# loops repeat it with steps of (planes, bytes).
+# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
+# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). `token`
+# is the step from one token to the next on each side; if both steps equal `bytes`, all tokens of a run are one span.
 ATTENTION_EACH_2_HEADS = (Loop("head", count=2, prefill=(0, 8192), decode=(0, 4096)),)
 CONV_EACH_2_HEADS = (Loop("head", count=2, prefill=(0, 8192), decode=(0, 2048)),)
 ATTENTION = Table(token=(Nest(("k", "v"), bytes=256, loops=ATTENTION_EACH_2_HEADS, token=(256, 256)),))
@@ -143,9 +143,9 @@ def decode() -> Side:
         ("conv", Needs(keep=3)),
     ))
 
-# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker: there is one
-# for each index of the loops, (axis, global indices, planes per step), and its pages are `stride` bytes apart, `page`
-# bytes if it is not given.
+# What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
+# index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
+# `page` bytes.
 PREFILL_ATTENTION_VIEWS = (
     View("k", "bf16", axes=(("head", 2, 8192), ("token", 32, 256), ("dim", 64, 2))),
     View("v", "bf16", offset=128, axes=(("head", 2, 8192), ("token", 32, 256), ("dim", 64, 2))),

@@ -303,7 +303,8 @@ def test_moves(name: str) -> None:
 def moves(plan: Plan, line: str) -> Iterator[tuple[tuple[int, str], tuple[object, ...]]]:
     who, size, descriptors, per, reads, spans, times, unit, staged = taken(
         r"decode workers? (.+): ([\d,]+) B in ([\d,]+) descriptors?(, for any number of tokens)?; "
-        r"([\d,]+) reads?, ([\d,]+) spans? (?:per|in each of ([\d,]+)) (state|page|run)s?(?: of tokens)?((?:; .+)?)",
+        r"([\d,]+) reads?, (?:together )?([\d,]+) spans? (?:per|in each of ([\d,]+)) "
+        r"(state|page|run)s?(?: of tokens)?((?:; .+)?)",
         line,
     )
     assert not times or number(times) * number(spans) == number(descriptors)
