@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 
 from kvplan.compiler.words import many
 from kvplan.dsl.text.diagnostics import listed
+from kvplan.plan.types import Plan
 from kvplan.review.changes import SIDES, Change
 from kvplan.review.fold import FoldedChange, alone, folded, places
 from kvplan.review.judge import Judgement
@@ -97,19 +98,22 @@ def headline(review: Review) -> str:
 
 
 def cost_hint(review: Review) -> str:
-    """The command that explains the cost of the pair that grew most, empty if none grew."""
+    """The commands that explain the cost of the pair that grew most, new and old; empty if none grew."""
     grown = [
         (change.share, number)
         for number, pair in enumerate(review.changed)
         for change in pair.changes
         if RULES[change.rule].category is Category.COST and change.share is not None and change.share > 0
     ]
-    file = review.changed[max(grown)[1]].pair.after if grown else None
-    if file is None or file.plan is None:
+    old, plan = review.changed[max(grown)[1]].pair.plans if grown else (None, None)
+    if plan is None:
         return ""
-    plan = file.plan
-    command = f"kvplan advise {plan.model} --prefill {plan.prefill.key} --decode {plan.decode.key}"
-    return f"{command} predicts the time, and which settings lower it"
+    former = f"; {_advise(old)} predicts that of OLD" if old else ""
+    return f"{_advise(plan)} predicts the time, and which settings lower it{former}"
+
+
+def _advise(plan: Plan) -> str:
+    return f"kvplan advise {plan.model} --prefill {plan.prefill.key} --decode {plan.decode.key}"
 
 
 def verdict(review: Review) -> str:
