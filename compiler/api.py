@@ -67,11 +67,16 @@ def compile_pair(
         raise _with_command(error, library, found, prefill, decode) from error
     profile = library.machine((options or {}).get(MACHINE, library.default_machine))
     extra = _own_layouts(library, profile.name, *sides_of)
-    engines = [library.engine(name) for name in sorted({side.engine for side in sides_of})]
-    numbers = (doubt.message for doubt in library.number_doubts(found, engines))
-    doubts = tuple(filter(None, (*found.doubts, *numbers, undeclared(found))))
+    doubts = (*found.doubts, *warnings_of(library, found, [side.engine for side in sides_of]))
     layers = stored_layers(found, {cache.name for side in sides_of for cache in side.caches})
     return compile_bound(*sides_of, options, found.title, extra, doubts, profile, layers)
+
+
+def warnings_of(library: Library, model: Model, engines: Sequence[str]) -> tuple[str, ...]:
+    """What is unusual of a model's numbers and layers, beside the doubts that its file keeps, as sentences."""
+    used = [library.engine(name) for name in sorted({*engines})]
+    told = (*library.number_doubts(model, used), *library.crowded(model))
+    return tuple(filter(None, (*(each.message for each in told), undeclared(model))))
 
 
 def compile_bound(

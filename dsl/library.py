@@ -40,7 +40,7 @@ from kvplan.dsl.schema.kind import Kind, Param
 from kvplan.dsl.schema.machine import MachineProfile
 from kvplan.dsl.schema.model import FAMILY, Model
 from kvplan.dsl.schema.names import WORDS
-from kvplan.dsl.stored_layers import bare_warning, stored_layers
+from kvplan.dsl.stored_layers import bare_warning, crowded, stored_layers
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, fault, listed, ordered
 from kvplan.dsl.text.source import SourceSpan, inline, shown
 from kvplan.dsl.text.yaml_reader import FileState, YamlDocument, YamlScalar, YamlTable
@@ -202,12 +202,17 @@ class Library:
         engines = [engine for engine in every if engine]
         told = [Diagnostic("W001", text, text.span) for model in models for text in model.doubts]
         told += [bare for model in models if (bare := bare_warning(model))]
+        told += [each for model in models for each in self.crowded(model)]
         return [*told, *(doubt for model in models for doubt in self.number_doubts(model, engines))]
 
     def number_doubts(self, model: Model, engines: Sequence[Engine]) -> list[Diagnostic]:
         """What kinds doubt of a model's numbers (W002), and what these engines expect otherwise (W003)."""
         caches = [(self.kind(cache.kind), cache) for cache in model.caches.values()]
         return [doubt for kind, cache in caches for doubt in doubts_of(kind, cache, model.values, engines)]
+
+    def crowded(self, model: Model) -> list[Diagnostic]:
+        """The warnings about layers that have more caches of the same tokens than one layer has (W005)."""
+        return list(crowded(model, {cache.kind: self.kind(cache.kind) for cache in model.caches.values()}))
 
     def layers(self, path: Path) -> list[str]:
         """What the layers of each model of a file store: `NAME: layers: 32 (all store attention)`."""

@@ -1,13 +1,18 @@
-"""Which layers of a model store what, and which store nothing: sentences, and the warning about undeclared ones."""
+"""Which layers of a model store what, nothing, or too much: sentences, and warnings about what looks like a slip."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 
-from kvplan.dsl.schema.model import Model
-from kvplan.dsl.text.diagnostics import Diagnostic, ranges
+from kvplan.dsl.files.static_check import settled_value
+from kvplan.dsl.schema.kind import Kind
+from kvplan.dsl.schema.model import Cache, Model
+from kvplan.dsl.text.diagnostics import Diagnostic, listed, ranges
+from kvplan.dsl.text.grouped import grouped
 
 DECLARE = "correct `layers` of a cache; if these layers have no cache of their own, declare them with `no_cache`"
+
+APART = "correct `layers` of one of them"
 
 
 def stored_layers(model: Model, caches: Collection[str] | None = None) -> str:
@@ -44,3 +49,30 @@ def bare_warning(model: Model) -> Diagnostic | None:
     """The warning (W004) about them, at the model's first cache."""
     text, caches = undeclared(model), [*model.caches.values()]
     return Diagnostic("W004", text, caches[0].span, (), DECLARE) if text and caches else None
+
+
+def crowded(model: Model, kinds: Mapping[str, Kind]) -> Iterator[Diagnostic]:
+    """The warnings (W005) about layers with more caches of the same tokens than one layer has, at the last of these."""
+    for length in dict.fromkeys(kinds[cache.kind].length for cache in model.caches.values()):
+        caches = {n: c for n, c in model.caches.items() if kinds[c.kind].length == length and not c.when}
+        most = {name: _most(model, kinds[cache.kind], cache) for name, cache in caches.items()}
+        every = ((_together(caches, most, layer), layer) for layer in range(model.layers + model.drafts))
+        for names, layers in grouped(every).items():
+            if len(names) > max((most[name] for name in names), default=0):
+                yield Diagnostic("W005", _crowd(names, layers), model.caches[names[-1]].span, (), APART)
+
+
+def _together(caches: Mapping[str, Cache], most: Mapping[str, int], layer: int) -> tuple[str, ...]:
+    """The caches of a layer whose kinds say how many of them one layer has."""
+    return tuple(name for name, cache in caches.items() if layer in cache.layers and most[name])
+
+
+def _most(model: Model, kind: Kind, cache: Cache) -> int:
+    """How many such caches one layer has; 0 where the kind does not say, or a side decides."""
+    value = settled_value(kind.per_layer, kind, cache, model.values) if kind.per_layer else None
+    return value if isinstance(value, int) else 0
+
+
+def _crowd(names: tuple[str, ...], layers: list[int]) -> str:
+    which = f"layer{'s'[: len(layers) > 1]} {ranges(layers)}"
+    return f"{which}: {listed(names, 'and')} keep keys and values of the same tokens in one layer"

@@ -218,16 +218,17 @@ def _named(known: Library, name: str, config: Path, layout: str, layouts: Path |
     A number that the configuration does not surely say contradicts nothing: it is noted, and so is all else in doubt.
     """
     model, told = known.model(name), FoundLayout(known, known.model(name), _file(known, name), layout)
+    slips = tuple(each.message for each in known.crowded(model))
     try:
         new = made(known, config)
     except DslError as error:
         why = f"{shown(config)} was not compared with {name}: {error.diagnostics[0].message}"
-        return replace(told, notes=(why,), doubts=tuple(model.doubts))
+        return replace(told, notes=(why,), doubts=(*slips, *model.doubts))
     unlike = [(each.sure, each.text(shown(config), name)) for each in new.unlike(known, name)]
     notes = (*(text for sure, text in unlike if not sure), *(new.doubts if name not in new.same else ()))
     contradictions = tuple(text for sure, text in unlike if sure)
     right = CORRECT.format(new.command(str(config), layouts)) if contradictions else COMPARE
-    return replace(told, notes=notes, doubts=(*contradictions, *model.doubts), right=right)
+    return replace(told, notes=notes, doubts=(*contradictions, *slips, *model.doubts), right=right)
 
 
 def _file(known: Library, name: str) -> str:

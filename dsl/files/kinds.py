@@ -68,6 +68,7 @@ def parse_kind(sink: Sink, root: YamlTable, name: str, outer: Iterable[str], mes
     check_tokens(sink, kind.store, "the kind", kind.given)
     check_ring(sink, kind.store, kind.given)
     check_names(sink, kind.ring, known, "a number of tokens is expected")
+    check_names(sink, kind.per_layer, known, "a number of caches is expected")
     _check_length(sink, kind.word("length"))
     for doubt in kind.doubts:
         _check_doubt(sink, doubt, params, known)

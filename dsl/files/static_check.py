@@ -71,11 +71,7 @@ def check_worth(
 def doubts_of(kind: Kind, cache: Cache, values: Env, engines: Sequence[Engine]) -> Iterator[Diagnostic]:
     """What a kind doubts of a cache's numbers (W002), and what engines expect otherwise (W003), as far as the numbers
     hold for every side."""
-    defaults = {n: p.default for n, p in kind.params.items() if n not in cache.params and p.default is not None}
-    given = GivenParams(cache.params, defaults, cache.span)
-    ready = {name: expr for name, expr in cache.params.items() if _ready(expr, values)}
-    env = {**values, **_given(kind, cache.params), **{name: evaluate(expr, values) for name, expr in ready.items()}}
-    _settled(given, env)
+    given, env = _known(kind, cache, values)
     for doubt in kind.doubts:
         if (not doubt.of or doubt.of in cache.params) and _is_true(doubt.when, env):
             place = given.place((doubt.of,) if doubt.of else given.blamed(doubt.when, env))
@@ -86,6 +82,22 @@ def doubts_of(kind: Kind, cache: Cache, values: Env, engines: Sequence[Engine]) 
         if kind.name in rule.kinds and _is_true(rule.that, env) is False:
             message, place = f"{name}: {filled(rule.say, env)}", given.place(given.blamed(rule.that, env))
             yield Diagnostic("W003", message, place, (), "compare with the engine", in_play(rule.that, env))
+
+
+def settled_value(expr: Expr, kind: Kind, cache: Cache, values: Env) -> Value | SizeSet | None:
+    """What an expression of a kind comes to for a cache; None where that waits for a side."""
+    _, env = _known(kind, cache, values)
+    return evaluate(expr, env) if _ready(expr, env) else None
+
+
+def _known(kind: Kind, cache: Cache, values: Env) -> tuple[GivenParams, dict[str, Value | SizeSet]]:
+    """A cache's parameters, and the values that hold for every side."""
+    defaults = {n: p.default for n, p in kind.params.items() if n not in cache.params and p.default is not None}
+    given = GivenParams(cache.params, defaults, cache.span)
+    ready = {name: expr for name, expr in cache.params.items() if _ready(expr, values)}
+    env = {**values, **_given(kind, cache.params), **{name: evaluate(expr, values) for name, expr in ready.items()}}
+    _settled(given, env)
+    return given, env
 
 
 def _given(kind: Kind, params: Mapping[str, Expr]) -> dict[str, Value | SizeSet]:

@@ -186,6 +186,11 @@ class Kind(DocumentKeys):
     needs: NeedsRule | None = key(
         LaterShape(NEEDED), "which tokens a reader must have: `all`, which is the default, or limits"
     )
+    per_layer: Expr | None = key(
+        EXPRESSION,
+        "how many such caches a layer has. Kinds that give it keep keys and values of the same tokens: `check` warns of"
+        " a layer that has more of them (W005)",
+    )
     length: str = key(
         ScalarShape("name", LENGTH),
         "the name of the range of tokens that a request gives for such caches; `context` if not given",

@@ -74,3 +74,34 @@ def test_draft_layers_count_where_they_are_stored(tmp_path: Path) -> None:
 def test_every_shipped_model_declares_its_layers() -> None:
     library = load()
     assert [name for name in library.models if library.model(name).undeclared] == []
+
+
+def test_a_layer_with_two_caches_of_the_same_tokens_is_a_warning_everywhere(tmp_path: Path) -> None:
+    """It happened: `all` for the layers with a window, and 36 of 30 layers were moved without a word."""
+    code, said = check(tmp_path, windows=">= 0")
+    assert code == 0
+    assert "warning[W005]: layers 3, 7, 11, 15, 19, 23, 27, 31, 35, 39: full and windows keep keys and values" in said
+    text = compile_pair(load([tmp_path / "toy.yaml"]), "toy", "tp=1", "tp=1").text
+    assert "full and windows keep keys and values of the same tokens in one layer" in " ".join(
+        text.replace("#", "").split()
+    )
+
+
+@pytest.mark.parametrize(
+    ("more", "warned"),
+    [
+        ("kind: mla, layers: all, latent: 512, rope: 64", True),
+        ("kind: gqa, layers: layer % 4 == 3, heads: 8, dim: 128, runs: 2", False),
+        ("kind: cross-attention, layers: all, heads: 8, dim: 128", False),
+        ("kind: indexer, layers: all, dim: 128", False),
+        ("kind: gqa, layers: all, heads: 8, dim: 128, when: draft_tokens > 0", False),
+    ],
+)
+def test_kinds_say_how_many_of_their_caches_a_layer_has(more: str, warned: bool, tmp_path: Path) -> None:
+    _, said = check(tmp_path, caches=f"  more: {{{more}}}\n")
+    assert ("W005" in said, "error[" in said) == (warned, False)
+
+
+def test_no_shipped_model_has_a_crowded_layer() -> None:
+    library = load()
+    assert [text for model in library.models.values() for text in library.crowded(model)] == []
