@@ -16,10 +16,11 @@ from kvplan.compiler.compat import check_pair
 from kvplan.compiler.cost.cost import PlanCost, plan_cost
 from kvplan.compiler.cost.limit import check_spans
 from kvplan.compiler.cost.strategy import staged, with_strategies
+from kvplan.compiler.cost.times import times_us
 from kvplan.compiler.emit.emit import emit
 from kvplan.compiler.emit.header import HERE
 from kvplan.compiler.errors import BadInput, ProofFailed, Refused
-from kvplan.compiler.options import DIRECT, MACHINE, OPTIONS
+from kvplan.compiler.options import AUTO, DIRECT, MACHINE, OPTIONS
 from kvplan.compiler.paging.paging import check_rows
 from kvplan.compiler.pair.groups import pair_groups
 from kvplan.compiler.pair.reads import elections, notified, reads
@@ -41,6 +42,10 @@ if TYPE_CHECKING:
 LONGEST = 200
 # How a note begins that repeats a doubt of the model.
 DOUBT = "in doubt: "
+
+
+# From how many times on a faster strategy is worth a hint.
+MUCH = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +184,23 @@ def settled(options: Mapping[str, str]) -> dict[str, str]:
         if value not in allowed:
             raise BadInput("S015", f"{name}={value} is not a choice", nearest(value, allowed))
     return {**{name: options.get(name, values[0]) for name, values in OPTIONS.items()}, **named}
+
+
+def speedup(compiled: Compiled, profile: MachineProfile) -> float:
+    """How many times faster than a direct plan strategy auto is predicted to be on a machine; 1 for other plans."""
+    if dict(compiled.plan.options)["strategy"] != DIRECT:
+        return 1.0
+    moves = with_strategies(compiled.facts, staged(compiled.plan, AUTO, profile), profile).moves
+    others = dict.fromkeys(stage.strategy for move in moves for stage in move.staged)
+    direct, *times = (max(times_us(moves, way, profile).values(), default=0.0) for way in (DIRECT, *others))
+    return max((direct / time for time in times if time), default=1.0)
+
+
+def faster(times: float, profile: MachineProfile) -> str:
+    """The hint at strategy auto where it is much faster; empty otherwise."""
+    if times < MUCH:
+        return ""
+    return f"--strategy {AUTO} is predicted to be {times:.0f} times faster on {profile.name}; `kvplan advise` compares"
 
 
 @cache

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kvplan.compiler.api import compile_bound, path, side_of
+from kvplan.compiler.api import compile_bound, faster, path, side_of, speedup
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.bind.mesh import mesh_sizes
 from kvplan.compiler.bind.options import option_values
@@ -76,6 +76,12 @@ def describe_examined(side: ExaminedSide, part: str) -> Plain:
     }
 
 
+def limits(library: Library, side: BoundSide, part: str) -> str:
+    """Why the connector of a bound side's engine would stop it; empty if it would not, or if there is none."""
+    engine, model = library.engine(side.engine), library.model(side.model)
+    return unsupported(ExaminedSide(library, model, engine, side.key, side, None), part)
+
+
 def unsupported(side: ExaminedSide, part: str) -> str:
     """Why the connector would stop this engine; empty if it would not, or if there is none."""
     serve = side.engine.serve
@@ -97,7 +103,7 @@ def _mixed_pool(side: BoundSide, flag: str) -> Iterator[str]:
         rows = {cache.name: cache.tensors for cache in side.caches if cache.kind == kind}
         if len(set(rows.values())) > 1:
             told = "; ".join(f"{name}: {_rows(tensors)}" for name, tensors in rows.items())
-            yield f"{flag} makes one pool for all layers, whose rows have one size; this model has several ({told})"
+            yield f"{flag} makes one pool for all layers, whose rows have one size; this model has several ({told}), and no setting changes that"
 
 
 def _rows(tensors: Sequence[BoundTensor]) -> str:
@@ -119,7 +125,9 @@ def describe_way(prefill: ExaminedSide, decode: ExaminedSide) -> Plain:
     plan = compiled.plan
     moves = [{name: getattr(move, name) for name in MOVED} for move in compiled.facts.moves]
     sides = {"prefill": plan.prefill.key, "decode": plan.decode.key}
-    return {"works": True, **sides, "plan": plan.digest, "path": path(plan), "moves": moves}
+    machine = prefill.library.machine(prefill.library.default_machine)
+    hint = faster(speedup(compiled, machine), machine)
+    return {"works": True, **sides, "plan": plan.digest, "path": path(plan), "moves": moves, "hint": hint}
 
 
 def refusal(error: Refused | None) -> Plain:
@@ -127,10 +135,13 @@ def refusal(error: Refused | None) -> Plain:
 
 
 def _group(side: Side, group: Group) -> Plain:
-    """Tokens of a block, and the bytes that a page has; several where workers or caches have different ones."""
-    entries = (entry for worker in side.workers for entry in worker.planes if entry.group == group.name)
-    pages = sorted({entry.page for entry in entries})
-    return {"group": group.name, "store": group.store, "tokens": group.tokens, "ratio": group.ratio, "pages": pages}
+    """Tokens of a block, the bytes that a page has, and how far apart pages lie; several where workers or caches have
+    different ones.
+    """
+    entries = [entry for worker in side.workers for entry in worker.planes if entry.group == group.name]
+    sizes = {"pages": sorted({entry.page for entry in entries})}
+    sizes |= {"strides": sorted({entry.stride or entry.page for entry in entries})}
+    return {"group": group.name, "store": group.store, "tokens": group.tokens, "ratio": group.ratio, **sizes}
 
 
 def _start(side: ExaminedSide, serve: Serve, part: str, bound: BoundSide) -> Plain:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
@@ -64,7 +65,7 @@ def command(
     say(f"{model}, one request of {TOKENS:,} tokens: {now.prefill} -> {now.decode}")
     for profile, advice in found.items():
         title = [f"{profile.title} ({profile.name})", *([fitted(profile.says, width())] if machine else [])]
-        say(text(title, profile, advice, _shown(advice, bool(machine), every)))
+        say(text(model, title, profile, advice, _shown(advice, bool(machine), every)))
     say("\n".join(["", *LEGEND, *(() if machine else ("", *UNNAMED))]))
 
 
@@ -87,19 +88,25 @@ def answer(profile: MachineProfile, advice: Advice) -> dict[str, object]:
     return {"machine": machine, **dataclasses.asdict(advice), "worth": best}
 
 
-def text(title: Sequence[str], profile: MachineProfile, advice: Advice, shown: Sequence[AdvisedPair]) -> str:
+def text(
+    model: str, title: Sequence[str], profile: MachineProfile, advice: Advice, shown: Sequence[AdvisedPair]
+) -> str:
     """A table of one machine, under its title."""
     head = ["", *title, ""]
     rows = [_row(each, advice.now, profile) for each in (advice.now, *shown)]
     lines = table(("     time", "of current", "descriptors", "bytes", "strategy", "change"), rows)
-    refused = [f"{advice.refused} combinations are refused; `kvplan matrix` says why"] if advice.refused else []
+    words = ["kvplan", "matrix", model, "--prefill", advice.every[0], "--decode", advice.every[1]]
+    refused = (
+        [f"{advice.refused} combinations are refused; this says why: {shlex.join(words)}"] if advice.refused else []
+    )
     nothing = [] if shown else ["no setting of these engines is faster"]
     return "\n".join([*head, *lines, *nothing, *refused])
 
 
 def _row(each: AdvisedPair, now: AdvisedPair, profile: MachineProfile) -> tuple[object, ...]:
     auto = f"kvplan compile --strategy {AUTO} --machine {profile.name}"
-    change = "; ".join(map(_told, each.changes)) or ("as it is" if each.strategy == DIRECT else auto)
+    strategy = [] if each.strategy == DIRECT else [f"with --strategy {AUTO}" if each.changes else auto]
+    change = "; ".join([*map(_told, each.changes), *strategy]) or "as it is"
     time, part = f"{each.us / 1000:9,.2f} ms", f"{100 * each.us / now.us:4.0f} %"
     return time, part, each.descriptors, size(each.bytes), each.strategy, change
 

@@ -16,10 +16,13 @@ from kvplan.cli.commands.check import check_deployments
 from kvplan.cli.options import AskedPairs, format_option, layouts_option, pair_options
 from kvplan.cli.progress import watched
 from kvplan.cli.terminal import painted_diff, say
+from kvplan.compiler.api import faster, speedup
 from kvplan.compiler.errors import BadInput
+from kvplan.compiler.options import DIRECT, MACHINE
 from kvplan.compiler.words import many
 from kvplan.deploy import files, jobs, plan_index
 from kvplan.deploy.plan_index import Leftovers
+from kvplan.doctor.examine import limits
 from kvplan.dsl.library import Library
 from kvplan.dsl.named import is_path
 from kvplan.dsl.text.diagnostics import DslError
@@ -56,7 +59,12 @@ def command(models: tuple[str, ...], asked: AskedPairs, out: Path, check: bool, 
     removed = left.plans if prune and not outcome.refused else ()
     if removed:
         plan_index.prune(out, removed)
-    _say(form, CompileReport(out, check, states, every, changed, left, removed, outcome))
+    _say(
+        form,
+        CompileReport(
+            out, check, states, every, changed, left, removed, outcome, _limits(found, outcome), _hints(found, outcome)
+        ),
+    )
     if outcome.refused:
         sys.exit(failure.without_plan(outcome.refused))
     sys.exit(failure.WRONG if check and (changed or left) else 0)
@@ -77,6 +85,36 @@ class CompileReport:
     left: Leftovers
     removed: Sequence[str]
     outcome: jobs.CompileOutcome
+    # What stops connectors that would run these plans: doctor's judgement, which no plan's header has.
+    limits: Sequence[str]
+    # What else is worth saying of how plans move their bytes.
+    hints: Sequence[str]
+
+    @property
+    def doubts(self) -> list[str]:
+        return [*self.outcome.doubts, *self.limits]
+
+
+def _limits(library: Library, outcome: jobs.CompileOutcome) -> list[str]:
+    """A sentence for each side whose connector does not run its plan, with the first such plan."""
+    found: dict[str, str] = {}
+    for path, compiled in outcome.plans.items():
+        for part, side in (("prefill", compiled.prefill), ("decode", compiled.decode)):
+            if why := limits(library, side, part):
+                found.setdefault(f"kvplan's connector does not {part} with it on {side.engine} (I012): {why}", path)
+    return [f"{path}: {said}" for said, path in found.items()]
+
+
+def _hints(library: Library, outcome: jobs.CompileOutcome) -> list[str]:
+    """Where another strategy is much faster, and by which machine one was chosen that nobody named."""
+    profile = library.machine(library.default_machine)
+    times = {path: speedup(compiled, profile) for path, compiled in outcome.plans.items()}
+    most = max(times, key=lambda path: times[path], default="")
+    hint = faster(times[most], profile) if most else ""
+    chosen = [dict(compiled.plan.options) for compiled in outcome.plans.values()]
+    unnamed = any(options["strategy"] != DIRECT and MACHINE not in options for options in chosen)
+    told = [f"{most}: {hint}"] if hint else []
+    return [*told, *([f"strategies are chosen for {profile.name}; --machine names another machine"] if unnamed else [])]
 
 
 def _wanted(models: Sequence[str], asked: AskedPairs) -> tuple[Library, list[jobs.PairJob], bool]:
@@ -120,8 +158,10 @@ def _say(form: str, report: CompileReport) -> None:
         say(f"{out / path}: kvplan did not write this file; move it elsewhere", err=True)
     for job, error in report.outcome.refused:
         say(failure.refusal(job, error, next(iter(job.places), None)), err=True)
-    for doubt in report.outcome.doubts:
+    for doubt in report.doubts:
         say(doubt, err=True)
+    for hint in report.hints:
+        say(f"hint: {hint}", err=True)
     say(_summary(report), err=True)
     if report.check and report.changed:
         say("to bring them up to date: the same command without --check, then commit what it writes", err=True)
@@ -159,7 +199,8 @@ def _answer(report: CompileReport) -> dict[str, object]:
         "strays": [str(out / path) for path in report.left.strays],
         "removed": [str(out / path) for path in report.removed],
         "refused": refused,
-        "doubts": list(outcome.doubts),
+        "doubts": report.doubts,
+        "hints": list(report.hints),
         "index": {"path": str(out / NAME), **about[NAME]},
     }
     first = failure.as_dict(outcome.refused[0][1]) if outcome.refused else None

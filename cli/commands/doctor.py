@@ -44,6 +44,9 @@ WAYS = {"to-peer": ((HERE, PEER),), "from-peer": ((PEER, HERE),), "both": ((HERE
 HTTP, PORT = {HERE: 8100, PEER: 8200}, 7600
 WORKS, WORKS_IF = "works", "works if the layout is right"
 COMPARE = "compare it with your engine (kvplan from-cache DUMP.json), then name the file that is right with --layout"
+LIMITED = (
+    "choose another setting, direction or engine for this side; `kvplan explain I012` says where all limits are listed"
+)
 CORRECT = "correct the layout, or CONFIG.JSON if that is wrong; `{}` writes what CONFIG.JSON says"
 
 
@@ -68,7 +71,7 @@ class FoundLayout:
 
 @click.command("doctor")
 @click.argument("config", metavar="CONFIG.JSON", type=click.Path(path_type=Path))
-@click.option("--engine", metavar="ENGINE", help="This side's engine; by default that of release and platform.")
+@click.option("--engine", metavar="ENGINE", help="This side's engine, instead of --release and --platform.")
 @click.option("--release", metavar="VERSION", help="The release that this side runs; by default the installed one.")
 @click.option("--platform", metavar="NAME", help="What this side runs on, as cuda; by default as installed here.")
 @click.option("--tp", type=int, metavar="N", default=1, show_default=True, help="Workers that share heads out.")
@@ -105,10 +108,10 @@ def command(
     if bool(host) != bool(peer_host):
         raise click.UsageError("give both --host and --peer-host, or neither for one machine")
     if engine:
-        leave_out(f"{engine} is chosen by name", {"--release": release, "--platform": platform})
+        leave_out("--engine excludes --release and --platform", {"--release": release, "--platform": platform})
     if peer_engine:
         unused = {"--peer-release": peer_release, "--peer-platform": peer_platform}
-        leave_out(f"{peer_engine} is chosen by name", unused)
+        leave_out("--peer-engine excludes --peer-release and --peer-platform", unused)
     found = _found(config, layout, layouts)
     named = {HERE: engine, PEER: peer_engine or (engine if not (peer_release or peer_platform) else None)}
     named = {side: name if name and not _alone(found.library, name) else None for side, name in named.items()}
@@ -276,8 +279,7 @@ def _unserved(known: Library, engine: Engine, release: str) -> Plain | None:
 
 def _unsupported(why: str) -> Plain | None:
     """The error with which a connector would stop the engine; None if nothing is said."""
-    help = "leave it out, or choose another --direction; docs/index.md says what each connector supports"
-    return {"code": "I012", "message": why, "help": help} if why else None
+    return {"code": "I012", "message": why, "help": LIMITED} if why else None
 
 
 def _supported(serve: Serve) -> str:
@@ -334,21 +336,29 @@ def _lines(answer: Plain) -> list[str]:
     for name, side in answer["sides"].items():
         lines += ["", *_side(name, side)]
     told = [side["error"] for side in answer["sides"].values() if "error" in side]
+    stopped = [name for name, side in answer["sides"].items() if side["connector_error"]]
     for way in answer["ways"]:
-        verdict = WORKS_IF if answer["model"]["doubts"] else WORKS
+        verdict = _verdict(answer["model"], stopped)
         refused = [f"{_head(way)}: refused with that side"]
         lines += ["", *(_way(way, verdict) if way.get("error") not in told else refused)]
     for name, side in answer["sides"].items():
         if error := side["connector_error"]:
             lines += ["", f"{LABELS[name].upper()}: refused", *_refused(error)]
-    if not answer["works"]:
-        return lines
     without = [name for name, side in answer["sides"].items() if not side["start"]]
     if doubts := answer["model"]["doubts"]:
         lines += ["", "THE LAYOUT IS IN DOUBT: the engine may store something else", *(f"  {why}" for why in doubts)]
         lines += [f"   = {answer['model']['help']}"]
+    if not answer["works"]:
+        return lines
     lines += start.as_lines([Step(**step) for step in answer["steps"]])
     return [*lines, *(_unconnected(name, answer["sides"][name]["engine"]) for name in without)]
+
+
+def _verdict(model: Plain, stopped: Sequence[str]) -> str:
+    """What a way comes to that has a plan: engines of some sides do not start with it."""
+    if stopped:
+        return f"a plan exists, but no connector runs it on {listed([LABELS[name] for name in stopped], 'and')}"
+    return WORKS_IF if model["doubts"] else WORKS
 
 
 def _unconnected(name: str, engine: str) -> str:
@@ -362,7 +372,7 @@ def _model(model: Plain) -> list[str]:
     return [
         f"{model['name']}: {model['title']}",
         f"  layout: {model['file']}{also}" if model["file"] else f"  layout: {none}",
-        *(f"  not sure: {note}" for note in model["notes"]),
+        *(f"  noted: {note}" for note in model["notes"] if note not in model["doubts"]),
     ]
 
 
@@ -371,12 +381,18 @@ def _side(name: str, side: Plain) -> list[str]:
     lines += [f"  engine {side['engine']} {side['versions']}, {side['engine_file']}"]
     if "error" in side:
         return [*lines, *_refused(side["error"])]
-    rows = [(g["group"], _block(g), ", ".join(f"{page:,}" for page in g["pages"])) for g in side["groups"]]
+    rows = [(g["group"], _block(g), _bytes(g)) for g in side["groups"]]
     lines += [f"  {line}" for line in table(("group", "block", "bytes of a page"), rows, 2)]
     lines += [f"  note: {note}" for note in side["notes"]]
     caches = ", ".join(side["unprobed"])
     unprobed = f"  page layout not yet verified on a running engine (docs/from-cache.md): {caches}"
     return [*lines, unprobed if side["unprobed"] else "  page layout verified on a running engine"]
+
+
+def _bytes(group: Plain) -> str:
+    """Bytes of pages, and how far apart these lie in memory where that is more."""
+    pages, strides = (", ".join(f"{size:,}" for size in group[name]) for name in ("pages", "strides"))
+    return pages if pages == strides else f"{pages}; {strides} apart"
 
 
 def _block(group: Plain) -> str:
@@ -396,7 +412,12 @@ def _way(way: Plain, verdict: str) -> list[str]:
         (ranges(move["workers"]), move["pair"], move["descriptors"], move["bytes"], unit(move)) for move in way["moves"]
     ]
     lines = table(("decode worker", "group", "descriptors", "bytes", "per"), rows, 2)
-    return [f"{_head(way)}: {verdict}", f"  plan {way['plan']}, {way['path']}", *(f"  {line}" for line in lines)]
+    return [
+        f"{_head(way)}: {verdict}",
+        f"  plan {way['plan']}, {way['path']}",
+        *(f"  {line}" for line in lines),
+        *([f"  hint: {way['hint']}"] if way["hint"] else []),
+    ]
 
 
 def _refused(error: Plain) -> list[str]:

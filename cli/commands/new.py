@@ -106,7 +106,7 @@ def _tested(new: NewModel) -> list[str]:
     compared = [row for row in new.tested if row.dumps] or ([] if new.known else new.tested)
     rows = sorted(compared, key=lambda row: not row.wrong)
     lines = [f"{row.name} on {row.engine}: {row.verdict} ({row.evidence})" for row in rows]
-    lines += [] if rows or new.known else ["no engine was asked for the caches of this architecture"]
+    lines += [] if rows or new.known or new.doubts else ["no engine was asked for the caches of this architecture"]
     settled = not new.doubts and (rows or new.known) and all(row.verdict == RIGHT for row in rows)
     return [*lines, *([] if settled else ["compare the layout with your engine: kvplan from-cache DUMP.json"])]
 

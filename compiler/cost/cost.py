@@ -35,11 +35,10 @@ from kvplan.plan.types import (
 
 TOKENS = 1024
 DIRECT = "direct, every span is copied straight to its place in the decode pages"
-STAGED = (
-    "with `unpack`, ranges of prefill pages are moved whole and decode copies them into place; with `pack`, prefill "
-    "first copies into the order of decode pages; if a table has both, pull uses `unpack` and push uses `pack`; all "
-    "other spans are copied straight to their place"
-)
+UNPACK = "with `unpack`, ranges of prefill pages are moved whole and decode copies them into place"
+PACK = "with `pack`, prefill first copies into the order of decode pages"
+BOTH = "if a table has both, pull uses `unpack` and push uses `pack`"
+OTHERS = "all other spans are copied straight to their place"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +109,17 @@ def plan_cost(plan: Plan, proved: str = "", notes: Iterable[str] = ()) -> PlanCo
 
 def _strategy(plan: Plan) -> str:
     """What the tables of a plan say of the way that bytes go."""
-    tables = (read.table for reads in plan.reads for read in reads)
-    staged = any(table.unpack or table.pack for table in tables)
-    return f"{dict(plan.options)['strategy']}, {STAGED}" if staged else DIRECT
+    said = ways(plan)
+    return DIRECT if said == DIRECT else f"{dict(plan.options)['strategy']}, {said}"
+
+
+def ways(plan: Plan) -> str:
+    """The ways that bytes go by the tables of a plan, and no others."""
+    tables = [read.table for reads in plan.reads for read in reads]
+    unpack, pack = any(table.unpack for table in tables), any(table.pack for table in tables)
+    both = any(table.unpack and table.pack for table in tables)
+    said = [text for holds, text in ((unpack, UNPACK), (pack, PACK), (both, BOTH)) if holds]
+    return "; ".join((*said, OTHERS)) if said else DIRECT
 
 
 def merged(moves: Iterable[Moves]) -> tuple[Moves, ...]:

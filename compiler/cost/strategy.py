@@ -13,8 +13,6 @@ from functools import cache, lru_cache, partial
 import numpy as np
 
 from kvplan.compiler.cost.cost import (
-    DIRECT,
-    STAGED,
     EndsOf,
     PlanCost,
     StagedMoves,
@@ -23,6 +21,7 @@ from kvplan.compiler.cost.cost import (
     merged,
     sample,
     table_cost,
+    ways,
 )
 from kvplan.compiler.cost.profile import copy_us, wire_us
 from kvplan.compiler.cost.ranges import DECODE, PREFILL, filled, touched
@@ -87,8 +86,8 @@ def with_strategies(facts: PlanCost, plan: Plan, profile: MachineProfile) -> Pla
         for move in facts.moves
         for worker in move.workers
     ]
-    said = STAGED if any(move.staged for move in moves) else DIRECT
-    return replace(facts, moves=merged(moves), strategy=f"{dict(plan.options)['strategy']} on {profile.name}: {said}")
+    strategy = f"{dict(plan.options)['strategy']} on {profile.name}: {ways(plan)}"
+    return replace(facts, moves=merged(moves), strategy=strategy)
 
 
 def _moves(worker: int, reads: list[Read], ends: EndsOf, profile: MachineProfile) -> tuple[StagedMoves, ...]:

@@ -75,11 +75,14 @@ class AdvisedPair:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """A pair as it is, and all that it could be, the fastest first; `refused` counts what some rule does not allow."""
+    """A pair as it is, and all that it could be, the fastest first; `refused` counts what some rule does not allow.
+    `every` are both sides with all values of their choices, as `kvplan matrix` takes them.
+    """
 
     now: AdvisedPair
     others: tuple[AdvisedPair, ...]
     refused: int
+    every: tuple[str, str]
 
 
 Sides = tuple[PossibleSide, PossibleSide]
@@ -106,7 +109,8 @@ def advise(
                 raise
             refused += 1
     now, *others = advised
-    return Advice(now, tuple(sorted(others, key=lambda each: (each.us, len(each.changes)))), refused)
+    every = (_every(library, prefills[0], prefill), _every(library, decodes[0], decode))
+    return Advice(now, tuple(sorted(others, key=lambda each: (each.us, len(each.changes)))), refused, every)
 
 
 def _possible(library: Library, model: Model, role: str, text: str) -> tuple[list[PossibleSide], int]:
@@ -124,6 +128,13 @@ def _possible(library: Library, model: Model, role: str, text: str) -> tuple[lis
         except Refused:
             refused += 1
     return sides, refused
+
+
+def _every(library: Library, side: PossibleSide, text: str) -> str:
+    """A side with all values of its choices, those of now first."""
+    engine = library.engine(parse_side(text).get("engine", library.default_engine))
+    values = {name: dict.fromkeys((value, *engine.choices[name].values)) for name, value in side.values}
+    return _text({**side_keys(engine, text), **{name: "/".join(each) for name, each in values.items()}})
 
 
 def _values(library: Library, engine: Engine, model: Model, given: Mapping[str, str]) -> Values:

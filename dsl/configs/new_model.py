@@ -13,7 +13,7 @@ from kvplan.dsl.configs.differences import Difference, differences
 from kvplan.dsl.configs.families import fitting, nested, reading_of, spoken
 from kvplan.dsl.configs.foreign_keys import foreign
 from kvplan.dsl.configs.naming import free_name, last, name_of
-from kvplan.dsl.configs.recognise import RecognisedModel, recognise
+from kvplan.dsl.configs.recognise import UNKNOWN, RecognisedModel, recognise
 from kvplan.dsl.configs.same_model import parsed, twins
 from kvplan.dsl.configs.write_model import ModelHead, doubts, grave, model_text
 from kvplan.dsl.lang.foreign_json import parse_foreign
@@ -28,10 +28,7 @@ if TYPE_CHECKING:
 
 
 CONFIG = "config.json"
-UNPROVEN = (
-    "no layout of {} was ever found to be as an engine's own caches: its keys are read as those of other architectures,"
-    " so compare the layout with your engine (kvplan from-cache)"
-)
+UNPROVEN = "{} was never compared with an engine; its keys are assumed to mean what they mean elsewhere"
 
 FOREIGN = (
     "`{}` changes the layout, and no configuration of {} that has it was compared with an engine, which may ignore it:"
@@ -113,7 +110,9 @@ def described(
     unproven = _unproven(tested, names, model) or tuple(
         FOREIGN.format(key, listed(names, "and")) for key in _foreign(library, config, reading, found, tested, place)
     )
-    found = replace(found, doubts=(*found.doubts, *unproven))
+    # That no layout is for it is said by that doubt already.
+    remarks = tuple(text for text in found.remarks if not unproven or text != UNKNOWN)
+    found = replace(found, doubts=(*found.doubts, *unproven), remarks=remarks)
     notes = (*doubts(found), *_unlike(library, [name for name in fits if name not in same]))
     keys = tuple(sorted(frozenset().union(*found.counting)))
     return NewModel(

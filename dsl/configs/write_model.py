@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from kvplan.dsl.configs.recognise import RecognisedCache, RecognisedModel
 from kvplan.dsl.lang.nodes import Name, Number
-from kvplan.dsl.rules.answers import Answer
+from kvplan.dsl.rules.answers import Answer, ForeignValues
 from kvplan.dsl.schema.kind import Param
 
 WIDTH = 120
@@ -32,8 +32,8 @@ def model_text(head: ModelHead, model: RecognisedModel, kinds: Mapping[str, Mapp
     """The text of a model file; `kinds` are the parameters of each kind."""
     lines = ["kvplan: 1", f"model: {head.name}", f"title: {quoted(head.title)}", *_mapping("match", head.match)]
     lines += _mapping("checkpoint", {key: (word,) for key, word in head.checkpoint.items()})
-    lines += _answered("dtype", model.dtype) + _answered("query_heads", model.query_heads)
-    lines += [*_answered("layers", model.layers), *_no_cache(model)]
+    lines += _answered("dtype", model.dtype, model.facts) + _answered("query_heads", model.query_heads, model.facts)
+    lines += [*_answered("layers", model.layers, model.facts), *_no_cache(model)]
     lines += _doubts(grave(model))
     lines += [line for number, text in enumerate(model.remarks, 1) for line in _note(f"remark-{number}", text, "")]
     for cache in model.caches:
@@ -86,13 +86,21 @@ def _flow(words: Iterable[str]) -> str:
     return f"[{', '.join(quoted(word) for word in words)}]"
 
 
-def _answered(name: str, answer: Answer, indent: str = "") -> list[str]:
+def _answered(name: str, answer: Answer, facts: ForeignValues, indent: str = "") -> list[str]:
     """A key with its value, what it is from as a comment, and a note where it is in doubt."""
     note = _note(name, answer.doubt, indent) if answer.doubt else []
     if answer.value is None:
         return note
-    source = ", ".join(source for source in answer.sources if PLAIN.fullmatch(source))
+    source = ", ".join(source for source in answer.sources if PLAIN.fullmatch(source)) + _unlike(answer, facts)
     return [f"{indent}{name}: {answer.value}{f'  # {source}' if source else ''}", *note]
+
+
+def _unlike(answer: Answer, facts: ForeignValues) -> str:
+    """` is 512`, if the number was worked out from one key that says another number."""
+    given = [facts.values.get(source) for source in answer.sources]
+    numbers = [number for number in given if isinstance(number, int) and not isinstance(number, bool)]
+    worked_out = len(given) == len(numbers) == 1 and isinstance(answer.value, int) and numbers[0] != answer.value
+    return f" is {numbers[0]}" if worked_out else ""
 
 
 def _note(name: str, text: str, indent: str) -> list[str]:
@@ -110,7 +118,7 @@ def _cache(cache: RecognisedCache, model: RecognisedModel, params: Mapping[str, 
         other = cache.params.get(default.id) if isinstance(default, Name) else None
         usual = default.value if isinstance(default, Number) else other.value if other else None
         if usual != answer.value or answer.doubt:
-            lines += _answered(name, answer, "    ")
+            lines += _answered(name, answer, model.facts, "    ")
     return lines
 
 

@@ -110,7 +110,7 @@ def _unexpected(text: str, at: int, length: int, allowed: set[str], span: Source
     at -= text[max(at - 1, 0) : at + 1] in ("**", "//")
     hint, length = next(((h, max(length, len(s))) for s, h in HINTS if text.startswith(s, at)), ("", length))
     if not hint and NUMBER.search(text[:at]) and MORE.match(text[at:]):
-        hint = "a number is written in digits alone: 1024"
+        hint = "write all digits of the number, without units and separators"
     place = span.at(at, length) if exact else span
     message = f"expected {_expected(allowed)}, not '{text[at : at + length]}'"
     return fault("E001", message, place, help=hint)

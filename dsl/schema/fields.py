@@ -44,12 +44,15 @@ def fields(sink: Sink, tree: Tree, what: str, known: Iterable[str], required: It
     given: dict[str, Tree] = {}
     allowed = list(known)
     meant: set[str] = set()
-    for key, value in entries(sink, tree, what).items():
+    written = entries(sink, tree, what)
+    # A key that is there was not meant by another one.
+    free = [name for name in allowed if name not in written]
+    for key, value in written.items():
         if key in allowed:
             given[key] = value
         else:
-            meant.update(close(key, allowed))
-            sink.add("K001", f"unknown key '{key}' in {what}", key.span, help=nearest(key, allowed))
+            meant.update(close(key, free))
+            sink.add("K001", f"unknown key '{key}' in {what}", key.span, help=nearest(key, free))
     missing = [name for name in required if name not in given and name not in meant]
     if missing and isinstance(tree, YamlTable):
         quoted = listed([f"'{name}'" for name in missing], "and")

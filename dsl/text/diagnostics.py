@@ -88,11 +88,12 @@ def _place(diagnostic: Diagnostic) -> tuple[str, int, int]:
 
 
 def close(word: str, known: Iterable[str]) -> list[str]:
-    """The nearest known name, if one is near: a similar one, or a word of it, `dim` of `head_dim` before `heads`."""
+    """The nearest known name, if one is near: of the same words, similar, or a word of it, `dim` of `head_dim`."""
     names = sorted(set(known))
+    turned = [name for name in names if sorted(name.split("_")) == sorted(word.split("_"))]
     within = [name for name in names if name in word.split("_")]
     alike = get_close_matches(word, names, 1, ALIKE)
-    return alike or get_close_matches(word, within, 1, 0.0) or get_close_matches(word, names, 1)
+    return turned[:1] or alike or get_close_matches(word, within, 1, 0.0) or get_close_matches(word, names, 1)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

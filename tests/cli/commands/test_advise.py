@@ -47,7 +47,7 @@ def test_json_has_all_and_what_is_worth_it() -> None:
     assert list(told) == ["model", "tokens", "machines"]
     assert [one["machine"]["name"] for one in told["machines"]] == list(load().machines)
     for one in told["machines"]:
-        assert list(one) == ["machine", "now", "others", "refused", "worth"]
+        assert list(one) == ["machine", "now", "others", "refused", "every", "worth"]
         assert one["now"]["changes"] == []
         assert all(each in one["others"] for each in one["worth"])
         assert len(one["worth"]) < len(one["others"])

@@ -114,8 +114,8 @@ def test_of_equal_times_fewer_changes_are_worth_it() -> None:
         return AdvisedPair("p", "d", "direct", changes, 1, 1, us)  # type: ignore[arg-type]
 
     now, one, two, more = pair(100), pair(50, 1), pair(49.9, 1, 2), pair(30, 1, 2, 3)
-    assert worth(Advice(now, (more, two, one), 0)) == [one, more]
-    assert worth(Advice(now, (pair(99.5, 1),), 0)) == []
+    assert worth(Advice(now, (more, two, one), 0, ("p", "d"))) == [one, more]
+    assert worth(Advice(now, (pair(99.5, 1),), 0, ("p", "d"))) == []
 
 
 def test_a_refused_pair_is_refused_and_a_refused_setting_is_counted(library: Library, profile: MachineProfile) -> None:
