@@ -180,8 +180,16 @@ def test_what_it_says_is_what_the_compiler_says() -> None:
     ]
     assert (side["digest"], peer["digest"]) == (compiled.plan.prefill.digest, compiled.plan.decode.digest)
     pages = {plane.page for worker in compiled.plan.decode.workers for plane in worker.planes}
+    strides = {plane.stride or plane.page for worker in compiled.plan.decode.workers for plane in worker.planes}
     assert peer["groups"] == [
-        {"group": "attention", "store": "tokens", "tokens": 32, "ratio": 1, "pages": sorted(pages)}
+        {
+            "group": "attention",
+            "store": "tokens",
+            "tokens": 32,
+            "ratio": 1,
+            "pages": sorted(pages),
+            "strides": sorted(strides),
+        }
     ]
 
 

@@ -108,7 +108,7 @@ ATTENTION: dict[str, tuple[dict[str, tuple[str, int, dict[str, str]]], list[str]
     ),
     "recurrent-gemma": (
         {"attention": ("gqa", 8, {"heads": "10", "dim": "256"})},
-        [RECURRING, *unread("attention_window_size", "conv1d_width"), uncompared("RecurrentGemmaForCausalLM"), UNKNOWN],
+        [RECURRING, *unread("attention_window_size", "conv1d_width"), uncompared("RecurrentGemmaForCausalLM")],
     ),
     "zamba": (
         {
