@@ -103,7 +103,8 @@ def _mixed_pool(side: BoundSide, flag: str) -> Iterator[str]:
         rows = {cache.name: cache.tensors for cache in side.caches if cache.kind == kind}
         if len(set(rows.values())) > 1:
             told = "; ".join(f"{name}: {_rows(tensors)}" for name, tensors in rows.items())
-            yield f"{flag} makes one pool for all layers, whose rows have one size; this model has several ({told}), and no setting changes that"
+            one = f"{flag} makes one pool for all layers, whose rows have one size"
+            yield f"{one}; this model has several ({told}), and no setting changes that"
 
 
 def _rows(tensors: Sequence[BoundTensor]) -> str:
