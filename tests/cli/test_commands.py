@@ -253,6 +253,7 @@ def test_simulate_says_which_tokens(tmp_path: Path) -> None:
     assert "512 tokens" in " ".join(run("simulate", "--help").stdout.split())
 
 
+@pytest.mark.full
 def test_simulate_names_windows_that_its_tokens_do_not_reach(tmp_path: Path) -> None:
     pair = ["mistral-small-3.1-24b", "--prefill", "tp=2", "--decode", "tp=1"]
     assert "give --tokens" not in run("simulate", *pair).stdout

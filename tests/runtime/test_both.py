@@ -139,7 +139,7 @@ def test_a_connection_that_a_peer_made_is_tried_and_found_to_have_ended(monkeypa
         until(lambda: waiting.ended)
         assert isinstance(waiting.error, TransferError)
         assert "is lost" in str(waiting.error)
-        assert a.decode[0].peers() == ()
+        until(lambda: a.decode[0].peers() == ())
 
 
 def phases(one: Both) -> set[str]:
