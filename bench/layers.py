@@ -111,7 +111,7 @@ class DeviceCompute:
 
 @dataclass(frozen=True, slots=True)
 class StreamedPrompt:
-    """A prompt that the other process computes whenever it is told to, and that is moved here."""
+    """A prompt that the other process computes when it is told to, and a worker that loads it into this one."""
 
     worker: DecodeWorker
     member: WorkerHandle
@@ -167,7 +167,7 @@ def serve(line: WorkerPipe, path: str, mem_type: str, identity: Identity, keys: 
     pool = views(side, 0, arrays(side, _blocks(side), memory))
     compute: Compute = DeviceCompute() if mem_type == "VRAM" else ClockCompute()
     every = tuple(sorted(stored(plan, 0)))
-    parts = batches(every)
+    parts, tables = batches(every), _tables(side)
     shares = [end / len(every) for end in accumulate(map(len, parts))]
     worker = PrefillWorker(plan, 0, pool, Nixl(identity.name), identity=identity, keys=keys)
     worker.announce([worker.address])
@@ -179,7 +179,7 @@ def serve(line: WorkerPipe, path: str, mem_type: str, identity: Identity, keys: 
             worker.open(name, (0, PROMPT))
             for layers, event in zip([every] if whole else parts, events[-1:] if whole else events, strict=True):
                 last = event is events[-1]
-                worker.offer(name, (0, PROMPT), _tables(side), layers=layers, after=event, last=last)
+                worker.offer(name, (0, PROMPT), tables, layers=layers, after=event, last=last)
             compute.wait(events[-1])
             line.say(time.monotonic())
     finally:

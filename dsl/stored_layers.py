@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from kvplan.dsl.files.static_check import settled_value
 from kvplan.dsl.schema.kind import Kind
 from kvplan.dsl.schema.model import Cache, Model
-from kvplan.dsl.text.diagnostics import Diagnostic, listed, ranges
+from kvplan.dsl.text.diagnostics import Diagnostic, layer_ranges, listed, ranges
 from kvplan.dsl.text.grouped import grouped
 
 DECLARE = "correct `layers` of a cache; if these layers have no cache of their own, declare them with `no_cache`"
@@ -74,5 +74,4 @@ def _most(model: Model, kind: Kind, cache: Cache) -> int:
 
 
 def _crowd(names: tuple[str, ...], layers: list[int]) -> str:
-    which = f"layer{'s'[: len(layers) > 1]} {ranges(layers)}"
-    return f"{which}: {listed(names, 'and')} keep keys and values of the same tokens in one layer"
+    return f"{layer_ranges(layers)}: {listed(names, 'and')} keep keys and values of the same tokens in one layer"

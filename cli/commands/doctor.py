@@ -220,7 +220,8 @@ def _named(known: Library, name: str, config: Path, layout: str, layouts: Path |
 
     A number that the configuration does not surely say contradicts nothing: it is noted, and so is all else in doubt.
     """
-    model, told = known.model(name), FoundLayout(known, known.model(name), _file(known, name), layout)
+    model = known.model(name)
+    told = FoundLayout(known, model, _file(known, name), layout)
     slips = tuple(each.message for each in known.crowded(model))
     try:
         new = made(known, config)

@@ -10,7 +10,7 @@ from kvplan.dsl.configs.same_model import params_of
 from kvplan.dsl.rules.answers import Answer
 from kvplan.dsl.schema.kind import Kind
 from kvplan.dsl.schema.model import Cache, Model
-from kvplan.dsl.text.diagnostics import listed, ranges
+from kvplan.dsl.text.diagnostics import layer_ranges, listed
 from kvplan.dsl.text.grouped import grouped
 
 UNSAID = Answer(None, absent=True)
@@ -48,8 +48,7 @@ def differences(kinds: Mapping[str, Kind], found: RecognisedModel, made: Model, 
     compare = _Layers(kinds, found, made, layout)
     every = ((each, layer) for layer in range(min(made.layers, layout.layers)) for each in compare.at(layer))
     for each, layers in grouped(every).items():
-        plural = "s"[: len(layers) > 1]
-        yield Difference(f"layer{plural} {ranges(layers)}: {each.what}", *each.values, each.keys, each.sure)
+        yield Difference(f"{layer_ranges(layers)}: {each.what}", *each.values, each.keys, each.sure)
 
 
 def _own(model: Model, name: str) -> object:

@@ -47,8 +47,8 @@ class RecognisedModel:
     """What a configuration says. `layers`, `dtype` and `query_heads` are answers; remarks are for people.
 
     `doubts` are those remarks for which a number may be another one, `no_cache` the layers of which it says that they
-    store nothing, `unjudged` those of which it is not sure what they store. `counting` are the keys that were asked for
-    and that its class is not known to have.
+    store nothing, `unjudged` those that may store something else. `counting` are the keys that were asked for and that
+    its class is not known to have.
     """
 
     facts: ForeignValues

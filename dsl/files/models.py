@@ -20,7 +20,7 @@ from kvplan.dsl.schema.kind import Kind, Param
 from kvplan.dsl.schema.model import CACHE, CACHES, MODEL, Cache, Model
 from kvplan.dsl.schema.names import WORDS
 from kvplan.dsl.schema.shapes import EXPRESSION, NameShape, WholeShape
-from kvplan.dsl.text.diagnostics import Sink, close, ranges
+from kvplan.dsl.text.diagnostics import Sink, close, layer_ranges
 from kvplan.dsl.text.source import SourceSpan
 from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlScalar, YamlTable
 
@@ -108,8 +108,7 @@ def _check_bare(sink: Sink, tree: Tree | None, declared: tuple[int, ...], caches
     """Report layers that a file declares to store nothing, and that have a cache (K012)."""
     for cache in caches.values():
         if tree is not None and (both := [layer for layer in declared if layer in cache.layers]):
-            layers = f"layer{'s'[: len(both) != 1]} {ranges(both)}"
-            message = f"no_cache has {layers}, which store{'s'[: len(both) == 1]} the cache '{cache.name}'"
+            message = f"no_cache has {layer_ranges(both)}, which store{'s'[: len(both) == 1]} the cache '{cache.name}'"
             sink.add("K012", message, tree.span, help="take them out of one of the two")
 
 

@@ -125,6 +125,11 @@ def ranges(numbers: Iterable[int]) -> str:
     return ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs)
 
 
+def layer_ranges(layers: Sequence[int]) -> str:
+    """`layer 3`, or `layers 0-3, 7`."""
+    return f"layer{'s'[: len(layers) > 1]} {ranges(layers)}"
+
+
 def render(diagnostics: Iterable[Diagnostic], form: str = "text") -> str:
     """All of them as `text` with underlined source, as `json`, or as `github` annotations. Empty text for none."""
     errors = ordered(diagnostics)
