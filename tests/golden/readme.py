@@ -28,7 +28,7 @@ def shortened(layout: str) -> str:
 def excerpt(plan: str) -> str:
     """The first page of a plan: what its header says, and who reads what."""
     header = plan[: plan.index("# fmt: off")].rstrip()
-    reads = plan[plan.index("# Who reads what") : plan.index("# What a read copies")].rstrip()
+    reads = plan[plan.index("# What each decode worker reads") : plan.index("# What a read copies")].rstrip()
     return f"{header}{LEFT_OUT}{reads}{LEFT_OUT.rstrip()}"
 
 

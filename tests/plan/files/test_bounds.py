@@ -9,7 +9,7 @@ from kvplan.plan.errors import PlanFormatError
 from kvplan.plan.files import module
 
 PLAN = (ROOT / "examples/plans/llama_3_1_8b/p_tp4__d_tp2.py").read_text()
-HEAD, _, _ = PLAN.partition("\n# Who reads what")
+HEAD, _, _ = PLAN.partition("\n# What each decode worker reads")
 
 
 def doubled(times: int) -> str:
