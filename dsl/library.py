@@ -15,7 +15,7 @@ from typing import TypeVar
 from kvplan.dsl.files.conditions import OptionWords
 from kvplan.dsl.files.config_classes import read_classes
 from kvplan.dsl.files.deployment import parse_deployment
-from kvplan.dsl.files.documents import FILE_TYPES, identify, names_in, open_document
+from kvplan.dsl.files.documents import FILE_TYPES, identify, misnamed, names_in, open_document
 from kvplan.dsl.files.engine_kinds import check_kinds
 from kvplan.dsl.files.engines import parse_engine
 from kvplan.dsl.files.fleet import parse_fleet
@@ -26,6 +26,7 @@ from kvplan.dsl.files.lazy import LazyFiles
 from kvplan.dsl.files.machines import parse_machine
 from kvplan.dsl.files.models import ModelReferences, parse_model
 from kvplan.dsl.files.static_check import doubts_of
+from kvplan.dsl.files.tile_check import tile_error
 from kvplan.dsl.files.variants import check_variants, extended, place, variant
 from kvplan.dsl.lang import dtypes
 from kvplan.dsl.lang.functions import given_words
@@ -86,10 +87,10 @@ class Library:
         return LazyFiles("config", self.paths["config"], partial(self._parsed, "config", _config))
 
     def kind(self, name: str) -> Kind:
-        return self.kinds.find(name)
+        return self._find(self.kinds, name)
 
     def engine(self, name: str) -> Engine:
-        return self.engines.find(name)
+        return self._find(self.engines, name)
 
     def model(self, name: str) -> Model:
         """A model. Raises DslError: K008 where there is none of that name, K016 where it is a family's."""
@@ -97,10 +98,20 @@ class Library:
             how = "give one by name" + ("" if self.shipped("model", family[0]) else ", with --layouts DIR")
             help = f"its models are {listed(family, 'and')}; {how}"
             raise fault("K016", f"'{name}' is a family", inline(name, "<argument>"), help=help)
-        return self.models.find(name)
+        return self._find(self.models, name)
 
     def machine(self, name: str) -> MachineProfile:
-        return self.machines.find(name)
+        return self._find(self.machines, name)
+
+    def _find(self, files: LazyFiles[T], name: str) -> T:
+        """What a file describes. Raises DslError: K006 where a file of another name describes it, K008 if none does."""
+        if name not in files and (error := self.misnamed(files.file_type, name)):
+            raise DslError(error)
+        return files.find(name)
+
+    def misnamed(self, file_type: str, name: str) -> Diagnostic | None:
+        """The error of a file that says that it describes `name` and has another name (K006)."""
+        return misnamed(file_type, name, self.paths[file_type].values())
 
     def family(self, name: str) -> tuple[str, ...]:
         """The models of the file `name`.yaml, in its order; none if there is no such file."""
@@ -180,7 +191,19 @@ class Library:
         file_type, name = identify(sink, document)
         if file_type and name:
             guarded(sink, partial(self._parse, sink, file_type, document, name))
-        return sink.errors
+        return sink.errors or self._tile_errors(path)
+
+    def _tile_errors(self, path: Path) -> list[Diagnostic]:
+        """What no engine can store of the models of a file, because tiles do not divide an axis (C104)."""
+        caches = [(model, cache) for model in self.models_of(path) for cache in model.caches.values()]
+        engines = self._good_engines if caches else []
+        found = (tile_error(self.kind(cache.kind), cache, model.values, engines) for model, cache in caches)
+        return list(dict.fromkeys(error for error in found if error))
+
+    @cached_property
+    def _good_engines(self) -> list[Engine]:
+        every = (guarded(Sink(), partial(self.engine, name)) for name in self.engines)
+        return [engine for engine in every if engine]
 
     def models_of(self, path: Path) -> list[Model]:
         """The models that a file describes, without those that have errors. The file may have another name."""
@@ -198,8 +221,7 @@ class Library:
     def doubts(self, path: Path) -> list[Diagnostic]:
         """What is not sure of the models of a file that has no errors (W…)."""
         models = self.models_of(path)
-        every = (guarded(Sink(), partial(self.engine, name)) for name in (self.engines if models else ()))
-        engines = [engine for engine in every if engine]
+        engines = self._good_engines if models else []
         told = [Diagnostic("W001", text, text.span) for model in models for text in model.doubts]
         told += [bare for model in models if (bare := bare_warning(model))]
         told += [each for model in models for each in self.crowded(model)]

@@ -10,7 +10,7 @@ from kvplan.dsl.schema.model import Cache, Model
 from kvplan.dsl.text.diagnostics import Diagnostic, layer_ranges, listed, ranges
 from kvplan.dsl.text.grouped import grouped
 
-DECLARE = "correct `layers` of a cache; if these layers have no cache of their own, declare them with `no_cache`"
+DECLARE = "correct `layers` of a cache; if these layers have no cache of their own, list them in `no_cache`"
 
 APART = "correct `layers` of one of them"
 
@@ -25,7 +25,7 @@ def stored_layers(model: Model, caches: Collection[str] | None = None) -> str:
     every = range(model.layers + (model.drafts if drafts else 0))
     bare = set(every).difference(*(cache.layers for cache in counted))
     stored = [f"{_store(len(cache.layers), len(every))} {cache.name}" for cache in counted]
-    undeclared = ", which the model file does not declare" if model.undeclared else ""
+    undeclared = ", not listed in no_cache" if model.undeclared else ""
     stored += [f"{_store(len(bare), len(every))} nothing{undeclared}"] if bare else []
     count = f"{model.layers} and {model.drafts} draft" if len(every) > model.layers else f"{model.layers}"
     return f"{count} ({', '.join(stored)})"
@@ -42,7 +42,8 @@ def undeclared(model: Model) -> str:
         return ""
     count, every = len(model.undeclared), model.layers + model.drafts
     which = ranges(model.undeclared)
-    return f"{count} of {every} layers store nothing, and the model file does not declare it: {which}"
+    verb, them = ("stores", "it") if count == 1 else ("store", "them")
+    return f"{count} of {every} layers {verb} nothing, and no_cache does not list {them}: {which}"
 
 
 def bare_warning(model: Model) -> Diagnostic | None:

@@ -39,8 +39,8 @@ from kvplan.dsl.text.source import SourceSpan
 def command(paths: tuple[Path, ...], layouts: tuple[Path, ...], form: str) -> None:
     """Report every error in layout files.
 
-    Doubtful numbers are reported as warnings, and so are layers that store nothing if the model file does not declare
-    it; warnings leave the exit code 0. For each model it shows which layers store what.
+    Doubtful numbers are reported as warnings, and so are layers that store nothing and that no_cache does not list;
+    warnings leave the exit code 0. For each model it shows which layers store what.
 
     A FILE may be a directory, which stands for all layout files in it: YAML files with the key kvplan. Hidden files and
     other YAML files are skipped, and counted on stderr.

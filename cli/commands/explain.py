@@ -134,6 +134,9 @@ def _unknown(known: Library, what: str) -> Exception:
     from kvplan.dsl.text.diagnostics import Diagnostic, DslError, nearest
     from kvplan.dsl.text.source import inline
 
+    for file_type in ("model", "engine", "kind"):
+        if error := known.misnamed(file_type, what):
+            return DslError(error)
     near = nearest(what, (*known.models, *known.engines, *known.kinds, *RULES, *MEANINGS, *VERDICTS, *words()))
     help = near or f"{ELSEWHERE}; metrics begin with {METRIC}, words are in docs/glossary.md"
     message = f"there is no model, engine, kind, rule or word '{what}'"

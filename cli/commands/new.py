@@ -14,7 +14,7 @@ from kvplan.cli.options import format_option, layouts_option
 from kvplan.cli.terminal import say
 from kvplan.cli.transformers_config import completed
 from kvplan.compiler.words import columns
-from kvplan.dsl.configs.architectures import RIGHT
+from kvplan.dsl.configs.architectures import RIGHT, Architecture
 from kvplan.dsl.configs.new_model import NewModel, described, read_config
 from kvplan.dsl.lang.foreign_json import parse_foreign
 from kvplan.dsl.library import Library, load
@@ -23,13 +23,14 @@ from kvplan.dsl.text.source import SourceSpan
 from kvplan.plan.files.folder import write
 
 DASH, STDIN = Path("-"), "<stdin>"
+WRITE = "to write it with these doubts kept in the file: --accept-doubts; to ask the model's class: --transformers"
 
 
 @click.command("new")
 @click.argument("config", metavar="CONFIG.JSON|CHECKPOINT", type=click.Path(path_type=Path, allow_dash=True))
 @click.option("-o", "--out", metavar="FILE", type=click.Path(path_type=Path), help="The file to write, NAME.yaml.")
 @click.option(
-    "--accept-doubts", is_flag=True, help="Write it even where a number is in doubt; the file keeps the doubts."
+    "--accept-doubts", is_flag=True, help="Write the layout even if it may be wrong; the file keeps the doubts."
 )
 @click.option("--transformers", is_flag=True, help="Ask the class of transformers for what the file leaves out.")
 @click.option("--copy", is_flag=True, help="Write it even if kvplan has a layout for this checkpoint.")
@@ -47,8 +48,8 @@ def command(
     """Write a model file from a checkpoint's config.json.
 
     CONFIG is the file, the checkpoint's folder, or - for stdin. If kvplan has a layout for the checkpoint, the command
-    names the model and writes nothing, unless --copy is given. Without -o the text goes to stdout. What is not sure is
-    said on stderr, and kept in the file. Where a number may be wrong that is an error, unless --accept-doubts is given.
+    names the model and writes nothing, unless --copy is given. Without -o the text goes to stdout. Doubts and remarks
+    go to stderr, and the file keeps them. A layout that may be wrong is an error, unless --accept-doubts is given.
     """
     library = load((), layouts)
     found, place = _from_stdin() if config == DASH else read_config(config)
@@ -56,8 +57,8 @@ def command(
     new = described(library, found, place, out, remark)
     wanted = copy or not new.known
     if wanted and new.doubts and not accept_doubts:
-        help = "compare with what an engine allocates, and give --accept-doubts; --transformers asks the model's class"
-        raise DslError(Diagnostic("F008", "a number is in doubt", SourceSpan(str(config), 1, 1, 1), new.doubts, help))
+        place = SourceSpan(str(config), 1, 1, 1)
+        raise DslError(Diagnostic("F008", "nothing is written: the layout may be wrong", place, new.doubts, WRITE))
     written = out if wanted else None
     if written:
         write(written.parent, {written.name: new.text}, [written.name])
@@ -101,14 +102,25 @@ def _named(library: Library, new: NewModel) -> str:
 
 
 def _tested(new: NewModel) -> list[str]:
-    """What is known of layouts of this architecture, wrong ones first, and what to do unless they were found right."""
+    """What is known of other layouts of this architecture, wrong ones first, and what to do unless they were right."""
     # An engine that gave no dump says nothing beside one that did, or of a layout that comes with kvplan.
-    compared = [row for row in new.tested if row.dumps] or ([] if new.known else new.tested)
-    rows = sorted(compared, key=lambda row: not row.wrong)
-    lines = [f"{row.name} on {row.engine}: {row.verdict} ({row.evidence})" for row in rows]
+    rows = [row for row in new.tested if row.dumps] or ([] if new.known else new.tested)
+    right = [row for row in rows if row.verdict == RIGHT]
+    others = sorted((row for row in rows if row.verdict != RIGHT), key=lambda row: not row.wrong)
+    lines = [f"other {row.name} configurations on {row.engine}: {row.verdict} ({row.evidence})" for row in others]
+    # If this one may be wrong, readers would take it for proof that others agree.
+    lines += _agreeing([] if new.doubts else right)
     lines += [] if rows or new.known or new.doubts else ["no engine was asked for the caches of this architecture"]
-    settled = not new.doubts and (rows or new.known) and all(row.verdict == RIGHT for row in rows)
+    settled = not new.doubts and not others and (right or new.known)
     return [*lines, *([] if settled else ["compare the layout with your engine: kvplan from-cache DUMP.json"])]
+
+
+def _agreeing(rows: list[Architecture]) -> list[str]:
+    names = listed(list(dict.fromkeys(row.name for row in rows)), "and")
+    head = (
+        f"layouts that `kvplan new` wrote for other {names} configurations agree with engines; yours was not compared:"
+    )
+    return [head, *(f"  {row.engine}: {row.evidence}" for row in rows)] if rows else []
 
 
 def _compile(model: str) -> str:

@@ -90,7 +90,6 @@ def _paged(library: Library, model: Model, engine: Engine, given: Mapping[str, s
     check_keys(engine, given, override_keys(engine, [cache.name for cache in kept]))
     plain = tuple(stored(library.kind(cache.kind), cache, engine, env, lambda: library.storages) for cache in kept)
     caches = with_memory(with_shares(plain, given, sizes), engine, env, given)
-    env["listed"] = sum(bool(tensor.shares) for cache in caches for tensor in cache.tensors)
     check_requirements(engine, model, caches, env)
     side = _side(engine, model, sizes, env, given)
     found = paged(replace(side, caches=caches), engine, env, given)

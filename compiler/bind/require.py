@@ -3,34 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
 
 from kvplan.compiler.bound import BoundCache
 from kvplan.compiler.errors import Refused
 from kvplan.compiler.side.options import Env
 from kvplan.dsl.lang.evaluate import evaluate, filled
-from kvplan.dsl.schema.engine import Engine, Requirement
+from kvplan.dsl.lang.expr import parse_expr
+from kvplan.dsl.schema.engine import EVEN, Engine, Requirement
 from kvplan.dsl.schema.model import Model
 from kvplan.dsl.schema.names import MEASURED
 from kvplan.dsl.text.diagnostics import DslError, ranges
+from kvplan.dsl.text.yaml_reader import YamlScalar
 
 MOST = 33
 NO_OPTION = (
     "no value of an option changes that: choose another engine, or describe it in an engine file that extends {}"
 )
 NONE: Mapping[str, Env] = MappingProxyType({})
+SPLITS_KEPT = 256
+LISTED, UNLIST = (
+    "{} on {}: shares of cache {!r} cannot be listed: each worker has an equal share",
+    "leave out share.{}.{}",
+)
 
 
 def check_requirements(
     engine: Engine, model: Model, caches: Sequence[BoundCache], env: Env, derived: Mapping[str, Env] = NONE
 ) -> None:
     """Check every condition whose names `env`, and `derived` for a cache, know by now. Raises Refused (C110)."""
-    every = applied(engine.require, caches, env, derived)
+    if engine.shares == EVEN:
+        _check_unlisted(engine, model, caches)
+    every = applied((*engine.require, *_even(engine, caches)), caches, env, derived)
     for rule, known, cache in every:
         if evaluate(rule.that, known) is not True:
             whose = f"cache {cache!r}: " if cache else ""
             said = f"{model.name} on {engine.name}: {whose}{filled(rule.say, known)}"
             raise Refused("C110", said, _help(engine, [one[:2] for one in every], rule, known))
+
+
+def _check_unlisted(engine: Engine, model: Model, caches: Sequence[BoundCache]) -> None:
+    for name, axis in ((cache.name, axis) for cache in caches for tensor in cache.tensors for axis, _ in tensor.shares):
+        raise Refused("C110", LISTED.format(model.name, engine.name, name), UNLIST.format(name, axis))
+
+
+def _even(engine: Engine, caches: Sequence[BoundCache]) -> list[Requirement]:
+    """Conditions that every split axis is divided evenly, for an engine that does not say how it divides others."""
+    if engine.shares != EVEN:
+        return []
+    split = ((c.name, axis, dict(t.axes)[axis], over) for c in caches for t in c.tensors for axis, over in t.split)
+    return [_evenly(*one) for one in dict.fromkeys(split)]
+
+
+@lru_cache(SPLITS_KEPT)
+def _evenly(cache: str, axis: str, items: int, over: str) -> Requirement:
+    that = parse_expr(f"{items} % {over} == 0 or {over} % {items} == 0")
+    say = f"cache {cache!r}: the {items} items of axis {axis!r} cannot be divided evenly among {over}={{{over}}}"
+    return Requirement(that=that, say=YamlScalar(say))
 
 
 def applied(
@@ -54,7 +84,7 @@ def _help(engine: Engine, every: list[tuple[Requirement, Env]], rule: Requiremen
     sizes = {axis: _holding(plain, axis) for axis in sorted(axes)} if not rule.that.names & measured else {}
     told = [f"{axis} = {ranges(found)}" for axis, found in sizes.items() if found]
     said = f"{rule.that.text} is false with {values}" if values else NO_OPTION.format(engine.name)
-    return said + (f"; all hold with {' or '.join(told)}" if told else "")
+    return said + (f"; allowed: {' or '.join(told)}" if told else "")
 
 
 def _holding(every: list[tuple[Requirement, Env]], axis: str) -> list[int]:

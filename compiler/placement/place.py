@@ -44,10 +44,14 @@ class LocalSizes:
     extents: Mapping[str, Mapping[str, int]]
     spare: int = 0
 
+    @property
+    def name(self) -> str:
+        return f"storage {self.cache.storage.name!r} of cache {self.cache.name!r}"
+
     def number(self, expr: Expr, least: int = 0) -> int:
         value = evaluate(expr, self.cache.env)
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            said = f"storage of {self.cache.name!r}: {expr.text!r} gives {value!r}, not a size"
+            said = f"{self.name}: {expr.text!r} gives {value!r}, not a size"
             allowed = f"sizes here are whole numbers from {least} up"
             raise Refused("C101", said, f"{allowed}: correct the expression or what it uses")
         return value
@@ -250,13 +254,13 @@ def _digit(sizes: LocalSizes, item: Repeat, tensors: Sequence[str]) -> tuple[int
     extents = {name: sizes.extents[name][axis.name] for name in tensors}
     if len(set(extents.values())) > 1:
         said = ", ".join(f"{name} {extent}" for name, extent in sorted(extents.items()))
-        said = f"storage of {sizes.cache.name!r}: one loop over {axis.name!r}, different extents: {said}"
+        said = f"{sizes.name}: one loop over {axis.name!r}, different extents: {said}"
         raise Refused("C103", said, "give each of them a loop of its own")
     weight, extent = 1, next(iter(extents.values()))
     for op, expr in axis.tiles:
         tile = sizes.number(expr)
         if tile < 1 or extent % tile:
-            said = f"storage of {sizes.cache.name!r}: tiles of {tile} do not divide {axis.name} = {extent}"
+            said = f"{sizes.name}: tiles of {tile} do not divide {axis.name} = {extent}"
             raise Refused("C104", said, f"use a tile that divides {extent}, which is what one worker holds")
         weight, extent = (weight * tile, extent // tile) if op == "/" else (weight, tile)
     return weight, extent, sizes.number(axis.extra) if axis.extra else 0
@@ -278,16 +282,16 @@ def check_chains(sizes: LocalSizes) -> None:
     unit = PlacedCache("", "", (), 0, 0, _parts(sizes))
     for spot in spots(unit).values():
         for axis, extent in sizes.extents[spot.tensor].items():
-            _check_chain(sizes.cache.name, spot, axis, 1 if axis == "block" else extent)
+            _check_chain(sizes.name, spot, axis, 1 if axis == "block" else extent)
 
 
-def _check_chain(cache: str, spot: TensorPlacement, axis: str, extent: int) -> None:
+def _check_chain(storage: str, spot: TensorPlacement, axis: str, extent: int) -> None:
     weight = 1
     for digit in sorted((d for d in spot.digits if d.axis == axis), key=lambda d: d.weight):
         if digit.weight != weight:
-            said = f"storage of {cache!r}: {spot.tensor}'s {axis} has a tile that counts in {digit.weight}s"
+            said = f"{storage}: {spot.tensor}'s {axis} has a tile that counts in {digit.weight}s"
             raise Refused("C105", said, f"it has to count in {weight}s, the whole of the next smaller one")
         weight *= digit.count
     if weight != extent:
-        said = f"storage of {cache!r}: the loops of {spot.tensor}'s {axis} make {weight} of {extent} items"
+        said = f"{storage}: the loops of {spot.tensor}'s {axis} make {weight} of {extent} items"
         raise Refused("C105", said, f"let the outermost tile go on to {extent}")

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 CONFIG = "config.json"
 UNPROVEN = "{} was never compared with an engine; its keys are assumed to mean what they mean elsewhere"
+UNNAMED = "`{}` is missing: nothing can be compared, and its keys are assumed to mean what they mean elsewhere"
 
 FOREIGN = (
     "`{}` changes the layout, and no configuration of {} that has it was compared with an engine, which may ignore it:"
@@ -107,7 +108,7 @@ def described(
     known = next((name for name in same if name in fits), "")
     names = head.match.get(reading.match[0], ()) if reading.match else ()
     tested = of_words(names)
-    unproven = _unproven(tested, names, model) or tuple(
+    unproven = _unproven(tested, names, model, reading) or tuple(
         FOREIGN.format(key, listed(names, "and")) for key in _foreign(library, config, reading, found, tested, place)
     )
     # That no layout is for it is said by that doubt already.
@@ -120,10 +121,13 @@ def described(
     )
 
 
-def _unproven(tested: Sequence[Architecture], names: Sequence[str], model: str) -> tuple[str, ...]:
-    """The doubt of an architecture without a right layout, unless a model file is for it."""
-    right = any(row.right for row in tested)
-    return () if right or model or not names else (UNPROVEN.format(listed(names, "and")),)
+def _unproven(
+    tested: Sequence[Architecture], names: Sequence[str], model: str, reading: ConfigRules
+) -> tuple[str, ...]:
+    """The doubt of an architecture without a right layout, or without a name, unless a model file is for it."""
+    if model or any(row.right for row in tested) or not reading.match:
+        return ()
+    return (UNPROVEN.format(listed(names, "and")) if names else UNNAMED.format(reading.match[0]),)
 
 
 def _foreign(

@@ -31,9 +31,9 @@ def layers_of(facts: ForeignValues, place: SourceSpan, others: Sequence[str] = (
             help = MOVE.format(listed(others)) if others else ADD
             raise fault("F002", NO_LAYERS, place, _why(answer), help=help)
         message = f"{listed(answer.sources, 'and')} is '{answer.value}', which is no number of layers"
-        raise fault("F002", shortened(message), place, help=ADD)
+        raise fault("F002", shortened(message), place, help=_written(answer.value))
     if not 1 <= answer.value <= MOST_LAYERS:
-        raise fault("F002", f"a model has 1 to {MOST_LAYERS} layers, not {answer.value}", place, help=ADD)
+        raise fault("F002", f"a model has 1 to {MOST_LAYERS} layers, not {answer.value}", place, help=CORRECT)
     return answer
 
 
@@ -52,6 +52,12 @@ def heads_of(facts: ForeignValues) -> Answer:
     answer = _word(facts, HEADS)
     usable = isinstance(answer.value, int) and not isinstance(answer.value, bool) and answer.value > 0
     return answer if usable else answer.refused(f"left out: {_why(answer)}")
+
+
+def _written(value: object) -> str:
+    """What to do about a value that is no number."""
+    digits = isinstance(value, str) and value.isdecimal()
+    return f"write it as a number, in a copy of the configuration: {value}" if digits else CORRECT
 
 
 def runs_of(layer_facts: ForeignValues, place: SourceSpan) -> int:

@@ -34,12 +34,16 @@ BARE, LAYER_IS = "bare", "layer_is"
 
 @dataclass(frozen=True, slots=True)
 class RecognisedCache:
-    """A cache that was recognised: its layers, ascending, and an answer for every parameter that a rule names."""
+    """A cache that was recognised: its layers, ascending, and an answer for every parameter that a rule names.
+
+    `sources` are the keys that say which layers store it.
+    """
 
     name: str
     kind: str
     layers: tuple[int, ...]
     params: Mapping[str, Answer]
+    sources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +137,8 @@ def _other_models(config: Mapping[str, object], reading: ConfigRules) -> tuple[s
 def _by_default(layers: Answer, caches: Sequence[RecognisedCache], release: str) -> tuple[str, ...]:
     """Which keys a configuration leaves to its class, of those that numbers are from."""
     answers = (layers, *(answer for cache in caches for answer in cache.params.values() if answer.value is not None))
-    told = {source for answer in answers for source in answer.sources if source.endswith(BY_DEFAULT)}
+    sources = (*(answer.sources for answer in answers), *(cache.sources for cache in caches))
+    told = {source for each in sources for source in each if source.endswith(BY_DEFAULT)}
     keys = [source.removesuffix(BY_DEFAULT).strip() for source in sorted(told)]
     return (f"{listed(keys, 'and')}: left out, and read as the class of {release} has it",) if keys else ()
 
@@ -207,7 +212,8 @@ def _alike(layer: int, match: RuleMatch, times: Counter[object]) -> tuple[object
 
 def _cache(label: str, matches: Sequence[tuple[int, RuleMatch]]) -> RecognisedCache:
     _, first = matches[0]
-    return RecognisedCache(label, first.rule.kind, tuple(sorted(layer for layer, _ in matches)), first.params)
+    sources = tuple(dict.fromkeys(source for _, match in matches for source in match.sources))
+    return RecognisedCache(label, first.rule.kind, tuple(sorted(layer for layer, _ in matches)), first.params, sources)
 
 
 def _check(caches: Sequence[RecognisedCache], kinds: Mapping[str, Kind], place: SourceSpan) -> None:

@@ -91,8 +91,13 @@ def _answered(name: str, answer: Answer, facts: ForeignValues, indent: str = "")
     note = _note(name, answer.doubt, indent) if answer.doubt else []
     if answer.value is None:
         return note
-    source = ", ".join(source for source in answer.sources if PLAIN.fullmatch(source)) + _unlike(answer, facts)
-    return [f"{indent}{name}: {answer.value}{f'  # {source}' if source else ''}", *note]
+    return [f"{indent}{name}: {answer.value}{_from(answer.sources)}{_unlike(answer, facts)}", *note]
+
+
+def _from(sources: Iterable[str]) -> str:
+    """The keys that a value is from, as a comment behind it."""
+    keys = ", ".join(source for source in sources if PLAIN.fullmatch(source))
+    return f"  # {keys}" if keys else ""
 
 
 def _unlike(answer: Answer, facts: ForeignValues) -> str:
@@ -110,7 +115,9 @@ def _note(name: str, text: str, indent: str) -> list[str]:
 def _cache(cache: RecognisedCache, model: RecognisedModel, params: Mapping[str, Param]) -> list[str]:
     count = model.layers.value
     assert isinstance(count, int)
-    lines = [f"  {cache.name}:", f"    kind: {cache.kind}", *_layers("    layers", cache.layers, count)]
+    sources = [source for source in cache.sources if source not in model.layers.sources]
+    layers = _layers("    layers", cache.layers, count)
+    lines = [f"  {cache.name}:", f"    kind: {cache.kind}", layers[0] + _from(sources), *layers[1:]]
     for name, answer in told(cache):
         # Whether the value is the one that the kind has anyway, and sure.
         param = params[name]
@@ -143,13 +150,14 @@ def _layers(key: str, layers: tuple[int, ...], count: int) -> list[str]:
 def periodic(layers: tuple[int, ...], count: int) -> str:
     """An expression of `layer` that is true for these of `count` layers, if they are one in a period or all others.
 
-    From some layer on, too; nothing where a list says it better.
+    From some layer on, or up to one, too; nothing where a list says it better.
     """
     for low in dict.fromkeys((0, layers[0])):
         if condition := _one_in_a_period(set(layers), range(low, count)):
             return f"layer >= {low} and {condition}" if low else condition
-    whole = len(layers) > 2 and layers == tuple(range(layers[0], count))
-    return f"layer >= {layers[0]}" if whole else ""
+    if len(layers) < 3 or layers != tuple(range(layers[0], layers[-1] + 1)):
+        return ""
+    return f"layer >= {layers[0]}" if layers[-1] == count - 1 else f"layer < {layers[-1] + 1}" if not layers[0] else ""
 
 
 def _one_in_a_period(layers: set[int], span: range) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -69,6 +70,16 @@ def _name(sink: Sink, document: YamlDocument, said: YamlEntry) -> str:
         message = f"{file_type} '{name}' must be in a file of that name, not in '{document.path.name}'"
         sink.add("K006", message, name.span, help=help)
     return name
+
+
+def misnamed(file_type: str, name: str, paths: Iterable[Path]) -> Diagnostic | None:
+    """The error of a file that says that it describes `name` and has another name (K006); None if none does."""
+    documents = (guarded(Sink(), partial(open_document, path)) for path in paths if name.encode() in path.read_bytes())
+    for document in (document for document in documents if document):
+        sink = Sink()
+        if identify(sink, document) == (file_type, name):
+            return next((error for error in sink.errors if error.code == "K006"), None)
+    return None
 
 
 def unknown(file_type: str, name: YamlScalar, known: Iterable[str]) -> Diagnostic:

@@ -65,14 +65,17 @@ def parse_kind(sink: Sink, root: YamlTable, name: str, outer: Iterable[str], mes
     params = read_params(sink, kind.params)
     known = {*params, *given_words(params).values(), *outer}
     check_defaults(sink, params, known)
-    check_tokens(sink, kind.store, "the kind", kind.given)
-    check_ring(sink, kind.store, kind.given)
+    # A word that is no store was reported, and says nothing of tokens.
+    store = kind.store if kind.word("store") == kind.store else ""
+    if store:
+        check_tokens(sink, store, "the kind", kind.given)
+        check_ring(sink, store, kind.given)
     check_names(sink, kind.ring, known, "a number of tokens is expected")
     check_names(sink, kind.per_layer, known, "a number of caches is expected")
     _check_length(sink, kind.word("length"))
     for doubt in kind.doubts:
         _check_doubt(sink, doubt, params, known)
-    needs, scope = parse_needs(sink, kind.written("needs"), known), RecordScope(kind.store, known, kind.split, mesh)
+    needs, scope = parse_needs(sink, kind.written("needs"), known), RecordScope(store, known, kind.split, mesh)
     base = _record(sink, kind, scope)
     variants = VARIANTS.read(sink, kind.written("variants"), "variants")
     return replace(
@@ -176,7 +179,7 @@ def _axes(
 
 def _check_token(sink: Sink, tensor: str, axes: Tree | None, token: str | None, store: str) -> None:
     """Report a token axis that is missing, or that a state has (E024)."""
-    if not isinstance(axes, YamlTable) or (store == "state") == (token is None):
+    if not store or not isinstance(axes, YamlTable) or (store == "state") == (token is None):
         return
     what = "a ring" if store == "ring" else "a state" if store == "state" else store
     has, help = ("no", "add token: ~") if token is None else ("a", "store: tokens")

@@ -68,7 +68,7 @@ def parse_model(sink: Sink, root: YamlTable, name: str, known: ModelReferences) 
     around = ModelContext(layers=keys.layers, drafts=drafts, values=stored, caches=tuple(trees))
     caches: dict[str, Cache] = {}
     for cache, tree in trees.items():
-        with sink.about(f"cache '{cache}'"):
+        with sink.about(f"cache '{cache}'", cache.span.path):
             if (read := _cache(sink, cache, tree, around, known)) is not None:
                 caches[cache] = read
     no_cache = parse_layers(sink, keys.written("no_cache"), keys.layers, drafts)

@@ -57,7 +57,7 @@ def check_worth(
     """
     defaults = {n: p.default for n, p in kind.params.items() if n not in params and p.default is not None}
     given = GivenParams(params, defaults, span)
-    ready = {name: expr for name, expr in params.items() if _ready(expr, values)}
+    ready = {name: expr for name, expr in params.items() if is_ready(expr, values)}
     found = {name: guarded(sink, partial(evaluate, expr, values)) for name, expr in ready.items()}
     env = {name: value for name, value in values.items() if name not in kind.params} | _given(kind, params)
     env |= {name: value for name, value in found.items() if value is not None}
@@ -71,30 +71,30 @@ def check_worth(
 def doubts_of(kind: Kind, cache: Cache, values: Env, engines: Sequence[Engine]) -> Iterator[Diagnostic]:
     """What a kind doubts of a cache's numbers (W002), and what engines expect otherwise (W003), as far as the numbers
     hold for every side."""
-    given, env = _known(kind, cache, values)
+    given, env = known_values(kind, cache, values)
     for doubt in kind.doubts:
-        if (not doubt.of or doubt.of in cache.params) and _is_true(doubt.when, env):
+        if (not doubt.of or doubt.of in cache.params) and holds(doubt.when, env):
             place = given.place((doubt.of,) if doubt.of else given.blamed(doubt.when, env))
             yield Diagnostic(
                 "W002", filled(doubt.say, env), place, (), "compare with an engine", in_play(doubt.when, env)
             )
     for name, rule in ((engine.name, rule) for engine in engines for rule in engine.expect):
-        if kind.name in rule.kinds and _is_true(rule.that, env) is False:
+        if kind.name in rule.kinds and holds(rule.that, env) is False:
             message, place = f"{name}: {filled(rule.say, env)}", given.place(given.blamed(rule.that, env))
             yield Diagnostic("W003", message, place, (), "compare with the engine", in_play(rule.that, env))
 
 
 def settled_value(expr: Expr, kind: Kind, cache: Cache, values: Env) -> Value | SizeSet | None:
     """What an expression of a kind comes to for a cache; None where that waits for a side."""
-    _, env = _known(kind, cache, values)
-    return evaluate(expr, env) if _ready(expr, env) else None
+    _, env = known_values(kind, cache, values)
+    return evaluate(expr, env) if is_ready(expr, env) else None
 
 
-def _known(kind: Kind, cache: Cache, values: Env) -> tuple[GivenParams, dict[str, Value | SizeSet]]:
+def known_values(kind: Kind, cache: Cache, values: Env) -> tuple[GivenParams, dict[str, Value | SizeSet]]:
     """A cache's parameters, and the values that hold for every side."""
     defaults = {n: p.default for n, p in kind.params.items() if n not in cache.params and p.default is not None}
     given = GivenParams(cache.params, defaults, cache.span)
-    ready = {name: expr for name, expr in cache.params.items() if _ready(expr, values)}
+    ready = {name: expr for name, expr in cache.params.items() if is_ready(expr, values)}
     env = {**values, **_given(kind, cache.params), **{name: evaluate(expr, values) for name, expr in ready.items()}}
     _settled(given, env)
     return given, env
@@ -108,7 +108,7 @@ def _given(kind: Kind, params: Mapping[str, Expr]) -> dict[str, Value | SizeSet]
 def _settled(given: GivenParams, env: dict[str, Value | SizeSet]) -> list[Diagnostic]:
     """Put the worth of every default that no side changes into `env`, in whatever order they need each other."""
     faults, waiting = [], dict(given.defaults)
-    while ready := [name for name, expr in waiting.items() if _ready(expr, env)]:
+    while ready := [name for name, expr in waiting.items() if is_ready(expr, env)]:
         for name in ready:
             expr = waiting.pop(name)
             try:
@@ -121,23 +121,27 @@ def _settled(given: GivenParams, env: dict[str, Value | SizeSet]) -> list[Diagno
 def _sizes(kind: Kind, given: GivenParams, env: Env) -> Iterator[Diagnostic]:
     """Sizes of the tensors of every record that the cache may have."""
     for variant in kind.variants:
-        chosen = _is_true(variant.when, env)
+        chosen = holds(variant.when, env)
         if chosen is not False:
             yield from _sizes_of(variant.tensors, chosen is True, given, env)
         if chosen:
             return
-    certain = all(_is_true(variant.when, env) is False for variant in kind.variants)
+    certain = all(holds(variant.when, env) is False for variant in kind.variants)
     yield from _sizes_of(kind.tensors, certain, given, env)
 
 
 def _sizes_of(tensors: Mapping[str, TensorSpec], certain: bool, given: GivenParams, env: Env) -> Iterator[Diagnostic]:
     for spec in tensors.values():
-        exists = _is_true(spec.when, env) if spec.when else True
+        exists = holds(spec.when, env) if spec.when else True
         exists = exists if certain or exists is False else None
         units = (("a row of its token axis", spec.tokens_per_row),)
         for what, expr in (*((f"axis '{axis}'", expr) for axis, expr in spec.axes), *units):
             # A size that the model gives itself is wrong whatever the side says.
-            if expr is not None and _ready(expr, env) and (exists or (exists is None and isinstance(expr.tree, Name))):
+            if (
+                expr is not None
+                and is_ready(expr, env)
+                and (exists or (exists is None and isinstance(expr.tree, Name)))
+            ):
                 yield from _size(f"{what} of tensor {spec.name}", expr, given, env)
 
 
@@ -158,7 +162,7 @@ def _needs(kind: Kind, own: NeedsRule | None, given: GivenParams, env: Env) -> I
     """Errors of the cache's own needs where they are written, of the kind's where the model gives the numbers."""
     needs = own or kind.needs
     for name, expr in needs.limits if needs else ():
-        if not _ready(expr, env):
+        if not is_ready(expr, env):
             continue
         what, place = f"'{name}' of needs", expr.tree.span if own else given.place(given.blamed(expr, env))
         yield from _tokens(what, expr, place, "" if own else given.told(what, expr), env)
@@ -168,7 +172,7 @@ def _needs(kind: Kind, own: NeedsRule | None, given: GivenParams, env: Env) -> I
 
 def _at_once(window: Expr, chunk: Expr, own: bool, given: GivenParams, env: Env) -> Iterator[Diagnostic]:
     """B006 at the chunk, or at the parameter that the model gives it by; numbers alone are refused as they are read."""
-    if not _names(window) | _names(chunk) or not _ready(window, env) or not _ready(chunk, env):
+    if not _names(window) | _names(chunk) or not is_ready(window, env) or not is_ready(chunk, env):
         return
     blamed = given.blamed(chunk, env) or given.blamed(window, env)
     place = chunk.tree.span if own else given.place(blamed)
@@ -209,9 +213,9 @@ def _mended(error: DslError, what: str, expr: Expr, given: GivenParams, env: Env
     return Diagnostic(first.code, message, place, (note,) if note else (), first.help, in_play(expr, env))
 
 
-def _is_true(when: Expr, env: Env) -> bool | None:
+def holds(when: Expr, env: Env) -> bool | None:
     """Whether a condition holds on every side; None where that waits for a side."""
-    if not _ready(when, env):
+    if not is_ready(when, env):
         return None
     try:
         return is_true(when, env)
@@ -219,7 +223,7 @@ def _is_true(when: Expr, env: Env) -> bool | None:
         return False
 
 
-def _ready(expr: Expr, env: Env) -> bool:
+def is_ready(expr: Expr, env: Env) -> bool:
     return expr.names <= env.keys()
 
 

@@ -16,8 +16,8 @@ from kvplan.dsl.text.diagnostics import DslError, Sink, fault
 from kvplan.dsl.text.source import SourceSpan
 from kvplan.dsl.text.yaml_reader import Tree, YamlEntry, YamlList, YamlScalar, YamlTable
 
-# Which engine is the default is a fact about one file.
-NOT_INHERITED = (EXTENDS, "default", "probed", "platforms")
+# Facts about one file; of `shares` the safe value is that of a file that says nothing.
+NOT_INHERITED = (EXTENDS, "default", "probed", "platforms", "shares")
 
 
 def extended(

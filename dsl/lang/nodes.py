@@ -121,7 +121,7 @@ class Expr:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """An axis in a storage expression: `dim`, tiled `dim//8` or `dim%8`, `tap+draft` for padding iterations.
+    """An axis in a storage expression: `dim`, tiled `dim/8` or `dim%8`, `tap+draft` for padding iterations.
 
     `tiles` are applied left to right: ("/", n) keeps which tile of n, ("%", n) keeps the place in a tile of n.
     """

@@ -109,6 +109,8 @@ def _ends(text: str, allowed: set[str], span: SourceSpan, exact: bool) -> DslErr
 def _unexpected(text: str, at: int, length: int, allowed: set[str], span: SourceSpan, exact: bool) -> DslError:
     at -= text[max(at - 1, 0) : at + 1] in ("**", "//")
     hint, length = next(((h, max(length, len(s))) for s, h in HINTS if text.startswith(s, at)), ("", length))
+    if text.startswith("[", at) and "WORD" in allowed:
+        hint = "a list is no value: write one, without brackets"
     if not hint and NUMBER.search(text[:at]) and MORE.match(text[at:]):
         hint = "write all digits of the number, without units and separators"
     place = span.at(at, length) if exact else span

@@ -113,12 +113,14 @@ def _asked(expr: Expr, facts: ForeignValues) -> tuple[str, ...]:
 
 
 def _reached(node: Node, env: Mapping[str, object]) -> Iterator[Name | Call]:
-    """The names, and the calls of `agreed`, that a value was taken from: those of what was chosen alone."""
+    """The names, and the calls of `agreed`, that a value was taken from: those of what was chosen alone, or, where that
+    is a constant, those of the condition that chose it."""
     match node:
         case Name():
             yield node
         case Choice():
-            yield from _reached(node.then if _holds(node.test, env) else node.other, env)
+            chosen = tuple(_reached(node.then if _holds(node.test, env) else node.other, env))
+            yield from chosen or _reached(node.test, env)
         case Call(function="has"):
             pass
         case Call(function="first" | "agreed"):

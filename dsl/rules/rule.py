@@ -25,10 +25,12 @@ Params = Callable[[str], Mapping[str, Param] | None]
 
 @dataclass(frozen=True, slots=True)
 class RuleMatch:
-    """What a rule says of some facts: an answer for each parameter that it names."""
+    """What a rule says of some facts: an answer for each parameter that it names. `sources` are the keys by which it
+    holds."""
 
     rule: Rule
     params: Mapping[str, Answer]
+    sources: tuple[str, ...] = ()
 
     @property
     def known(self) -> dict[str, int | bool | str]:
@@ -93,7 +95,8 @@ def judged(rules: Iterable[Rule], facts: ForeignValues) -> tuple[Rule | None, tu
 
 def apply(rule: Rule, facts: ForeignValues, params: Mapping[str, Param]) -> RuleMatch:
     """What a rule says of `facts`; a value that its parameter cannot have is none."""
-    return RuleMatch(rule, {name: _fitting(ask(expr, facts), params[name]) for name, expr in rule.params.items()})
+    answers = {name: _fitting(ask(expr, facts), params[name]) for name, expr in rule.params.items()}
+    return RuleMatch(rule, answers, ask(rule.when, facts).sources if rule.when else ())
 
 
 def _fitting(answer: Answer, param: Param) -> Answer:

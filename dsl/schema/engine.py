@@ -36,6 +36,8 @@ from kvplan.dsl.schema.shapes import (
 from kvplan.dsl.text.yaml_reader import Named, Tree, YamlScalar
 
 COPIES = ("consecutive", "round_robin")
+SHARES = ("even", "any")
+EVEN = SHARES[0]
 FORMS, ASSIGNS = ("by_page", "by_cache", "by_tokens", "by_retention"), ("strided", "blocked")
 OVERLAYS = ("false", "true")
 LAYERS = ("even", "remainder_before_last", "remainder_last")
@@ -316,6 +318,11 @@ class Engine(DocumentKeys):
         "where an axis has fewer items than workers: `consecutive`, worker i of t holds item i·n//t; `round_robin`, i"
         " mod n",
         required=True,
+    )
+    shares: str = key(
+        WordShape(SHARES),
+        "`even`: a side is refused unless workers hold equal shares of each split axis, or each item as many copies;"
+        " `any`: worker i of t holds items i·n//t to (i+1)·n//t, or what the side lists. Not inherited",
     )
     storage: Named[YamlScalar] = key(
         MapShape(SENTENCE, keys=WHOSE, must=("default",)),

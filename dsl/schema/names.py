@@ -11,7 +11,6 @@ MEASURED = {
     "states": "how many caches are states",
     "largest_state": "bytes of one layer's state on the worker that has most",
     "bytes_per_token": "bytes of one token of one layer of the widest cache, on the worker that has most",
-    "listed": "how many tensors have shares that the side lists",
     "unsplit": "how many caches of tokens are shared over no mesh axis",
     "shapes": "the number of different pages: heads, rows and bytes; 1 if groups are not formed `by_retention`",
     "together": "how many caches share one group at most",

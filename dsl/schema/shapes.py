@@ -16,11 +16,12 @@ from kvplan.dsl.lang.functions import ARITY, EVERY
 from kvplan.dsl.lang.nodes import Expr
 from kvplan.dsl.schema.fields import guarded, shown
 from kvplan.dsl.text.diagnostics import Sink, nearest, nearest_or_all
-from kvplan.dsl.text.yaml_reader import Tree, YamlScalar
+from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlScalar
 
 T = TypeVar("T")
 R = TypeVar("R", covariant=True)
 INTEGER = re.compile(r"0|[1-9][0-9]{0,17}")
+FRACTION = re.compile(r"-?[0-9]+\.[0-9]*|-?\.[0-9]+")
 DECIMAL = "numbers are decimal, without quotes or leading zeros"
 
 
@@ -66,10 +67,18 @@ class ExpressionShape:
         if tree is None:
             return None
         if not isinstance(tree, YamlScalar):
-            help = "quote an expression that begins with a bracket"
-            sink.add("E023", f"{what} must be an expression, not {shown(tree)}", tree.span, help=help)
+            sink.add("E023", f"{what} must be an expression, not {shown(tree)}", tree.span, help=_single(tree))
+            return None
+        if FRACTION.fullmatch(tree):
+            sink.add("E001", f"{what} must be a whole number, not {tree}", tree.span, help="there are no fractions")
             return None
         return guarded(sink, lambda: parse_expr(tree, tree.span, tree.exact, EVERY if self.foreign else ARITY))
+
+
+def _single(tree: Tree) -> str:
+    """How to write the one value that a list or a mapping stands in place of."""
+    only = tree.items[0] if isinstance(tree, YamlList) and len(tree.items) == 1 else None
+    return f"write one value: {only}" if isinstance(only, YamlScalar) else "write one value, without brackets"
 
 
 @dataclass(frozen=True, slots=True)

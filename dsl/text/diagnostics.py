@@ -65,12 +65,15 @@ class Sink:
         self.errors.extend(error.diagnostics)
 
     @contextmanager
-    def about(self, what: str) -> Iterator[None]:
-        """What is wrong in here says what it is about, `cache 'window': …`, unless its message does already."""
+    def about(self, what: str, path: str) -> Iterator[None]:
+        """What is wrong in here says what it is about, `cache 'window': …`, unless its message does already.
+
+        An error in another file than `path` stays as that file itself has it, and is so reported once.
+        """
         before = len(self.errors)
         yield
         for number, one in enumerate(self.errors[before:], before):
-            if what not in one.message:
+            if what not in one.message and one.span.path == path:
                 self.errors[number] = replace(one, message=f"{what}: {one.message}")
 
 

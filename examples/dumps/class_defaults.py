@@ -19,7 +19,7 @@ from kvplan.dsl.configs.families import reading_of
 from kvplan.dsl.configs.unread_keys import keys_read, suspect
 from kvplan.dsl.library import load
 
-TYPE, LAYERS, CYCLE = "model_type", "layer_types", "layer_cycle"
+TYPE, LAYERS, CYCLE = "model_type", "layer_types", "layer_types_cycle"
 # What a configuration always says, or what no cache depends on, and patterns of which the cycle of layers is made.
 LEFT_OUT = {
     "architectures",

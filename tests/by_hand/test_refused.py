@@ -21,20 +21,25 @@ caches:
   state: {{{cache}, layers: [1]}}
 """
 STATES = [
-    ("kind: mamba1, channels: 6, state: 4, conv: 4", 2, 4, "6 channels cannot be shared by tp=4"),
+    ("kind: mamba1, channels: 6, state: 4, conv: 4", 2, 4, "6 channels cannot be divided among tp=4"),
     (
         "kind: mamba2, heads: 6, head_dim: 4, state: 4, groups: 1, conv: 4",
         2,
         4,
-        "6 state heads cannot be shared by tp=4",
+        "6 state heads cannot be divided among tp=4",
     ),
-    ("kind: mamba2, heads: 8, head_dim: 4, state: 4, groups: 2, conv: 4", 2, 4, "2 groups cannot be shared by tp=4"),
-    ("kind: gdn, key_heads: 4, heads: 6, key_dim: 4, conv: 4", 2, 4, "6 value heads cannot be shared by tp=4"),
-    ("kind: gdn, key_heads: 2, heads: 8, key_dim: 4, conv: 4", 2, 4, "2 key heads cannot be shared by tp=4"),
-    ("kind: kda, heads: 6, dim: 4, conv: 4", 2, 4, "6 value heads cannot be shared by tp=4"),
-    ("kind: kda, heads: 8, key_heads: 2, dim: 4, conv: 4", 2, 4, "2 key heads cannot be shared by tp=4"),
-    ("kind: linear, heads: 6, dim: 4", 2, 4, "6 state heads cannot be shared by tp=4"),
-    ("kind: short_conv, channels: 6, conv: 3", 2, 4, "6 channels cannot be shared by tp=4"),
+    (
+        "kind: mamba2, heads: 8, head_dim: 4, state: 4, groups: 2, conv: 4",
+        2,
+        4,
+        "2 groups cannot be divided among tp=4",
+    ),
+    ("kind: gdn, key_heads: 4, heads: 6, key_dim: 4, conv: 4", 2, 4, "6 value heads cannot be divided among tp=4"),
+    ("kind: gdn, key_heads: 2, heads: 8, key_dim: 4, conv: 4", 2, 4, "2 key heads cannot be divided among tp=4"),
+    ("kind: kda, heads: 6, dim: 4, conv: 4", 2, 4, "6 value heads cannot be divided among tp=4"),
+    ("kind: kda, heads: 8, key_heads: 2, dim: 4, conv: 4", 2, 4, "2 key heads cannot be divided among tp=4"),
+    ("kind: linear, heads: 6, dim: 4", 2, 4, "6 state heads cannot be divided among tp=4"),
+    ("kind: short_conv, channels: 6, conv: 3", 2, 4, "6 channels cannot be divided among tp=4"),
 ]
 KEYS = [
     (32, "kv_dtype=nvfp4,order=LBHNC", "kv_dtype=nvfp4,order=LBNHC", "no storage 'LBNHC' for the record 'nvfp4'"),

@@ -229,7 +229,7 @@ def test_from_cache_knows_every_cache_class_of_a_release() -> None:
 
 
 # What a sentence has that says what to do.
-STEPS = re.compile(r"\b(add|give|choose|leave|serve|make|set|call|correct|write|ask|describe|use|all hold with)\b")
+STEPS = re.compile(r"\b(add|give|choose|leave|serve|make|set|call|correct|write|ask|describe|use|allowed)\b")
 
 
 def advice(library: Library, found: Verdict) -> str:

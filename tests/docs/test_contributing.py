@@ -23,8 +23,9 @@ TOPICS = (
 
 def refused(diff: str) -> str:
     """Why a change does not apply to the repository; empty if it does."""
-    words = ["git", "apply", "--check", "--unidiff-zero", "-C1", "-"]
-    return subprocess.run(words, input=diff, cwd=ROOT, capture_output=True, text=True, check=False).stderr
+    return subprocess.run(
+        ["git", "apply", "--check", "-"], input=diff, cwd=ROOT, capture_output=True, text=True, check=False
+    ).stderr
 
 
 @pytest.mark.parametrize("number", range(len(DIFFS)))

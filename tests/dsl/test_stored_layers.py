@@ -40,14 +40,14 @@ def test_what_layers_store_is_said(tmp_path: Path) -> None:
 def test_layers_that_a_slip_leaves_out_are_a_warning_everywhere(tmp_path: Path) -> None:
     code, said = check(tmp_path, windows="== 2")
     assert code == 0
-    assert "warning[W004]: 20 of 40 layers store nothing, and the model file does not declare it: 0-1, 4-5" in said
-    assert "10 store full, 10 store windows, 20 store nothing, which the model file does not declare)" in said
+    assert "warning[W004]: 20 of 40 layers store nothing, and no_cache does not list them: 0-1, 4-5" in said
+    assert "10 store full, 10 store windows, 20 store nothing, not listed in no_cache)" in said
     plan = compile_pair(load([tmp_path / "toy.yaml"]), "toy", "tp=2", "tp=1")
     header = " ".join(plan.text.split())
-    assert "20 store nothing, which the model file does not declare). Strategy:" in header
+    assert "20 store nothing, not listed in no_cache). Strategy:" in header
     assert "In doubt: 20 of 40 layers store nothing" in header
     explained = CliRunner().invoke(main, ["explain", str(tmp_path / "toy.yaml")]).output
-    assert "20 store nothing, which the model file does not declare)" in explained
+    assert "20 store nothing, not listed in no_cache)" in explained
 
 
 def test_declared_layers_are_no_warning(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_draft_layers_count_where_they_are_stored(tmp_path: Path) -> None:
     assert "layers: 40 and 1 draft (10 store full, 30 store windows, 1 stores draft)\n" in said
     model = load([tmp_path / "toy.yaml"]).model("toy")
     assert stored_layers(model, {"full", "windows"}) == "40 (10 store full, 30 store windows)"
-    assert "1 of 41 layers store nothing" in check(tmp_path, more="drafts: 1")[1]
+    assert "1 of 41 layers stores nothing, and no_cache does not list it: 40" in check(tmp_path, more="drafts: 1")[1]
 
 
 def test_every_shipped_model_declares_its_layers() -> None:

@@ -53,7 +53,7 @@ def test_reasons_stand_once_below_the_table() -> None:
     said = run(*SOME)
     assert said.exit_code == 0
     assert said.stdout.count("\nC134: ") == 1
-    assert [said.stdout.count(f"cannot be shared by tp={n}") for n in (3, 5)] == [1, 1]
+    assert [said.stdout.count(f"cannot be divided among tp={n}") for n in (3, 5)] == [1, 1]
     assert [line.split() for line in said.stdout.splitlines() if line.startswith("tp=3")] == [
         ["tp=3", "refused", "C110a", "C110a"]
     ]

