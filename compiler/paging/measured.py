@@ -13,7 +13,7 @@ from kvplan.compiler.side.options import Env
 
 OWN_BLOCK, ACCEPTED = "own_block", "accepted"
 # The parameter by which an engine tells caches apart that store the same.
-APART = "apart"
+TELL_APART = "tell_apart"
 
 
 def unlike_workers(side: BoundSide) -> tuple[BoundWorker, ...]:
@@ -54,7 +54,7 @@ def of_groups(side: BoundSide) -> Env:
 def _mingled(side: BoundSide, members: Members) -> int:
     """How many caches of tokens have layers between those of one that stores the same and is not told apart."""
     paged = [cache for cache in side.caches if cache.store == "tokens"]
-    stored = {cache.name: (cache.kind, cache.tensors, cache.env.get(APART)) for cache in paged}
+    stored = {cache.name: (cache.kind, cache.tensors, cache.env.get(TELL_APART)) for cache in paged}
     runs: dict[object, list[str]] = {}
     for cache, _ in (member for member in members if member[0] in stored):
         seen = runs.setdefault(stored[cache], [])

@@ -197,7 +197,9 @@ class Kind(DocumentKeys):
         default=CONTEXT,
     )
     split: Named[YamlScalar] = key(
-        SPLIT, "axis → an engine's mesh axis that it is shared over. More workers than items hold copies"
+        SPLIT,
+        "axis → an engine's mesh axis that it is divided among. More workers than items hold copies; shares are equal"
+        " unless the engine's file says `shares: any`",
     )
     tensors: Named[TensorSpec] = key(MapShape(TENSOR), "what is stored", required=True)
     fragments: Mapping[str, Fragment] = key(
