@@ -179,7 +179,8 @@ def _summary(report: CompileReport) -> str:
     counts |= {"refused": len(outcome.refused)} if outcome.refused else {}
     said = ", ".join(f"{n} {word}" for word, n in counts.items())
     said += f"; {many(left, 'other file')} not asked for" if left else ""
-    return f"{many(len(outcome.plans), 'plan')}: {said}"
+    every = len(outcome.plans) + len(outcome.refused)
+    return f"{many(every, 'pair' if outcome.refused else 'plan')}: {said}"
 
 
 def _answer(report: CompileReport) -> dict[str, object]:

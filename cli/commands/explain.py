@@ -176,7 +176,7 @@ def explain_pair(found: Library, model: str, asked: AskedPairs, worker: int) -> 
     from kvplan.compiler.explain.describe import describe_plan
 
     compiled = compile_pair(found, model, asked.prefill, asked.decode, asked.options)
-    return {"path": compiled.path, **describe_plan(compiled.plan, compiled.facts, worker, drawing())}
+    return {"path": compiled.path, "written": False, **describe_plan(compiled.plan, compiled.facts, worker, drawing())}
 
 
 def explain_side(found: Library, model: str, text: str) -> dict[str, Any]:
@@ -199,7 +199,7 @@ def explain_plan(path: Path, worker: int) -> dict[str, Any]:
     if not path.is_file():
         raise BadInput("S021", f"there is no plan {str(path)!r}", "give the path of a plan, or a model's name")
     plan, facts = plans.costed(path.read_text(encoding="utf-8", errors="replace"), str(path))
-    return {"path": str(path), **describe_plan(plan, facts, worker, drawing())}
+    return {"path": str(path), "written": True, **describe_plan(plan, facts, worker, drawing())}
 
 
 def explain_rule(id: str) -> dict[str, Any]:

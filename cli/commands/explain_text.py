@@ -84,7 +84,7 @@ def _one_side(said: Plain) -> str:
 def _pair(said: Plain) -> str:
     lines = [
         f"{said['title']}: {said['prefill']['side']} -> {said['decode']['side']}",
-        f"  plan {said['digests']['plan']}, {said['path']}",
+        f"  plan {said['digests']['plan']}, {'' if said['written'] else '`kvplan compile` would write '}{said['path']}",
     ]
     for name in ("prefill", "decode"):
         lines += ["", f"{name.upper()} {said[name]['side']}", "", *side_lines(said[name])]
@@ -147,11 +147,17 @@ def _holders(workers: Sequence[Plain]) -> list[tuple[object, ...]]:
 def _moves(said: Plain) -> list[str]:
     head = ("decode worker", "group", "reads", "spans", "descriptors", "bytes", "per")
     rows = [
-        (ranges(m["workers"]), m["pair"] + by, m["reads"], m["spans"], way["descriptors"], way["bytes"], unit(m))
+        (ranges(m["workers"]), m["pair"] + by, m["reads"], _spans(m), way["descriptors"], way["bytes"], unit(m))
         for m in said["moves"]
         for by, way in [("", m), *((f", {way['strategy']}", way) for way in m.get("staged", ()))]
     ]
     return [*table(head, rows), f"{FIGURES}.", *said["readings"]]
+
+
+def _spans(move: Plain) -> str:
+    """Spans of all layers, and what they are for: unlike the figures behind them."""
+    each = "a state" if move["store"] != "tokens" else "a block" if move["paged"] else "a run"
+    return f"{move['spans']:,} {each}"
 
 
 def unit(move: Plain) -> str:

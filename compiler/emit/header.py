@@ -22,7 +22,7 @@ MOVED = f"What moves for {TOKENS:,} tokens, per decode worker. {FIGURES}:"
 # What a command ends with that needs layout files which do not come with kvplan.
 HERE = "--layouts ."
 # What tables are for, of runs of tokens and of whole pages.
-UNITS = {False: ("run of tokens", "runs of tokens"), True: ("page", "pages")}
+UNITS = {False: ("run of tokens", "runs of tokens"), True: ("block", "blocks")}
 RANK = ("in doubt", "prefill", "decode")
 BOTH, BOTH_SIDES = "both", "Both sides"
 # What the second line of a field, and every further one, begins with.
@@ -187,9 +187,9 @@ def _move(move: Moves, pairs: str) -> str:
     unit, units = ("state", "states") if move.store == "state" else UNITS[move.paged]
     whole = ", for any number of tokens" if move.store == "state" else ""
     ways = "".join(f"; {_staged(way)}" for way in move.staged)
-    of = f"in each of {move.times:,} {units}" if move.times > 1 else f"per {unit}"
+    of = f"for each of {move.times:,} {units}" if move.times > 1 else f"per {unit}"
     together = "together " if move.reads > 1 else ""
-    takes = f"{many(move.reads, 'read')}, {together}{many(move.spans, 'span')} {of}"
+    takes = f"{many(move.reads, 'read')}, {together}{many(move.spans, 'span')} of all layers {of}"
     return f"{workers(move.workers)}, {pairs}: {_cost(move)}{whole}; {takes}{ways}"
 
 

@@ -133,7 +133,7 @@ def state(words: list[str]) -> tuple[str, bool]:
 
 def test_the_summary_counts_refusals(tmp_path: Path) -> None:
     said = run("compile", "llama-3.1-8b", "--prefill", "tp=1/3", "--decode", "tp=2", "-o", str(tmp_path))
-    assert "1 plan: 1 written, 0 up to date, 1 refused" in said.stderr
+    assert "2 pairs: 1 written, 0 up to date, 1 refused" in said.stderr
 
 
 @pytest.mark.parametrize(

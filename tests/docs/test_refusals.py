@@ -35,7 +35,7 @@ from kvplan.runtime import DecodeWorker, Hub, Identity, InMemory, Plain, Prefill
 PAGE = ROOT / "docs/refusals.md"
 HEADING = re.compile(r"^### ([A-Z]\d{3}) .*$", re.MULTILINE)
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-COUNT = re.compile(r"^\d plans?: \d written, 0 up to date.*\n\Z", re.MULTILINE)
+COUNT = re.compile(r"^\d (?:pair|plan)s?: \d written, 0 up to date.*\n\Z", re.MULTILINE)
 EXIT = {"C": 3, "Q": 2}
 POOL = 8
 

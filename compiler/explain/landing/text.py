@@ -118,19 +118,29 @@ def _title(plan: Plan, ones: Sequence[Sequence[LandingSpan]]) -> list[str]:
     names = [one[0].read.pair for one in ones]
     said = ", ".join(names) if len(names) <= MOST_NAMES else f"{names[0]} {LEFT_OUT} {names[-1]}, {len(names)} groups"
     others = "" if names == [first.read.cache] else f" ({said})"
-    layers = {layer for one in ones for piece in one for layer in piece.read.layers}
+    layers = sorted({len({layer for piece in one for layer in piece.read.layers}) for one in ones})
     counts = sorted({sum(piece.spans for piece in one) for one in ones})
     parts = ", ".join(f"{piece.letter} {piece.spans:,}" for piece in ones[0])
-    spans = many(counts[0], "span") if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,} spans"
     tokens = next(pair.page * pair.rows for pair in plan.pairs if pair.name == first.read.pair)
-    each = f" each; {names[0]} is drawn" if len(ones) > 1 else f": {parts}" if 1 < len(ones[0]) <= MOST_RUNS else ""
-    moved = f"{many(len(layers), 'layer')}, {spans} {_unit(first, tokens)}"
-    return wrap(f"{first.read.cache}{others}: {moved}{each}", WIDTH)
+    of = (
+        f" of each group; {names[0]} is drawn"
+        if len(ones) > 1
+        else f": {parts}"
+        if 1 < len(ones[0]) <= MOST_RUNS
+        else ""
+    )
+    moved = f"{_from_to(counts, 'span')} {_unit(first, tokens)}"
+    every = f"{'all ' if layers != [1] else ''}{_from_to(layers, 'layer')}"
+    return wrap(f"{first.read.cache}{others}: {moved}, {every}{of}", WIDTH)
+
+
+def _from_to(counts: Sequence[int], what: str) -> str:
+    return many(counts[0], what) if len(counts) == 1 else f"{counts[0]:,} to {many(counts[-1], what)}"
 
 
 def _unit(piece: LandingSpan, tokens: int) -> str:
     if piece.nest.token is None:
-        return f"a page of {many(tokens, 'token')}" if tokens else "a state"
+        return f"a block of {many(tokens, 'token')}" if tokens else "a state"
     return "a run of tokens" if piece.close else "a token"
 
 

@@ -10,7 +10,8 @@ A page of attention on worker 0:
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
-    decode worker 0, attention: 71,958,528 B in 3,904 descriptors; 1 read, 61 spans in each of 64 pages
+    decode worker 0, attention: 71,958,528 B in 3,904 descriptors; 1 read, 61 spans of all layers for each of 64
+        blocks
 
 Layers: 61 (all store attention).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode

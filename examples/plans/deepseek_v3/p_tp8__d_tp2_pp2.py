@@ -12,8 +12,10 @@ A page of attention on worker 0:
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
-    decode workers 0-1, attention: 36,569,088 B in 1,984 descriptors; 1 read, 31 spans in each of 64 pages
-    decode workers 2-3, attention: 35,389,440 B in 1,920 descriptors; 1 read, 30 spans in each of 64 pages
+    decode workers 0-1, attention: 36,569,088 B in 1,984 descriptors; 1 read, 31 spans of all layers for each of 64
+        blocks
+    decode workers 2-3, attention: 35,389,440 B in 1,920 descriptors; 1 read, 30 spans of all layers for each of 64
+        blocks
 
 Layers: 61 (all store attention).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode

@@ -19,8 +19,10 @@ A page of indexer on worker 0:
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
-    decode workers 0-7, attention: 71,958,528 B in 976 descriptors; 1 read, 61 spans in each of 16 pages
-    decode workers 0-7, indexer: 8,245,248 B in 976 descriptors; 1 read, 61 spans in each of 16 pages
+    decode workers 0-7, attention: 71,958,528 B in 976 descriptors; 1 read, 61 spans of all layers for each of 16
+        blocks
+    decode workers 0-7, indexer: 8,245,248 B in 976 descriptors; 1 read, 61 spans of all layers for each of 16
+        blocks
 
 Layers: 61 (all store attention, all store indexer).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode

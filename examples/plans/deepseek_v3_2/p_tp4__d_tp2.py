@@ -16,8 +16,8 @@ A page of indexer on worker 0:
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
-    decode workers 0-1, attention+indexer: 49,221,632 B in 1,952 descriptors; 2 reads, together 122 spans in each of
-        16 pages
+    decode workers 0-1, attention+indexer: 49,221,632 B in 1,952 descriptors; 2 reads, together 122 spans of all
+        layers for each of 16 blocks
 
 Layers: 61 (all store attention, all store indexer).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode

@@ -42,14 +42,15 @@ A page of window on worker 0:
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
-    decode worker 0, few+indexer+many:few+indexer: 3,869,692 B in 8 descriptors; 2 reads, together 2 spans in each
-        of 4 pages
-    decode worker 0, few+indexer+many:many: 135,996 B in 4 descriptors; 1 read, 1 span in each of 4 pages
-    decode worker 0, few-compressor+indexer-compressor: 1,515,520 B in 44 descriptors; 2 reads, together 2 spans per
-        page
-    decode worker 0, many-compressor: 10,422,080 B in 35 descriptors; 1 read, 1 span per page
-    decode worker 0, window.0: 1,631,653 B in 1,409 descriptors; 1 read, 1 span per page
-    decode worker 0, window.1: 1,557,484 B in 1,345 descriptors; 1 read, 1 span per page
+    decode worker 0, few+indexer+many:few+indexer: 3,869,692 B in 8 descriptors; 2 reads, together 2 spans of all
+        layers for each of 4 blocks
+    decode worker 0, few+indexer+many:many: 135,996 B in 4 descriptors; 1 read, 1 span of all layers for each of 4
+        blocks
+    decode worker 0, few-compressor+indexer-compressor: 1,515,520 B in 44 descriptors; 2 reads, together 2 spans of
+        all layers per block
+    decode worker 0, many-compressor: 10,422,080 B in 35 descriptors; 1 read, 1 span of all layers per block
+    decode worker 0, window.0: 1,631,653 B in 1,409 descriptors; 1 read, 1 span of all layers per block
+    decode worker 0, window.1: 1,557,484 B in 1,345 descriptors; 1 read, 1 span of all layers per block
 
 Layers: 43 (all store window, 21 store few, 20 store many, 21 store indexer, 21 store few-compressor, 20 store
     many-compressor, 21 store indexer-compressor).

@@ -15,7 +15,8 @@ A page of mamba on worker 0:
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
-    decode workers 0-1, mamba: 9,961,472 B in 128 descriptors, for any number of tokens; 1 read, 128 spans per state
+    decode workers 0-1, mamba: 9,961,472 B in 128 descriptors, for any number of tokens; 1 read, 128 spans of all
+        layers per state
 
 Layers: 64 (all store mamba).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode

@@ -20,10 +20,11 @@ A page of sliding on worker 0:
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
-    decode workers 0-3, full: 20,971,520 B in 640 descriptors; 1 read, 10 spans in each of 64 pages
+    decode workers 0-3, full: 20,971,520 B in 640 descriptors; 1 read, 10 spans of all layers for each of 64 blocks
     decode workers 0-3, sliding.0, sliding.1, sliding.2, sliding.3, each: 18,855,936 B in 603 descriptors; 1 read, 9
-        spans per page
-    decode workers 0-3, sliding.4, sliding.5, each: 16,760,832 B in 536 descriptors; 1 read, 8 spans per page
+        spans of all layers per block
+    decode workers 0-3, sliding.4, sliding.5, each: 16,760,832 B in 536 descriptors; 1 read, 8 spans of all layers
+        per block
 
 Layers: 62 (10 store full, 52 store sliding).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode

@@ -22,9 +22,10 @@ A page of sliding on worker 0:
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
-    decode workers 0-3, full: 10,485,760 B in 320 descriptors; 1 read, 5 spans in each of 64 runs of tokens
+    decode workers 0-3, full: 10,485,760 B in 320 descriptors; 1 read, 5 spans of all layers for each of 64 runs of
+        tokens
     decode workers 0-3, sliding.0, sliding.1, sliding.2, sliding.3, sliding.4, each: 10,475,520 B in 325
-        descriptors; 1 read, 5 spans per page
+        descriptors; 1 read, 5 spans of all layers per block
 
 Layers: 30 (5 store full, 25 store sliding).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode

@@ -26,9 +26,9 @@ A page of mamba on worker 0:
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
-    decode workers 0-1, attention: 8,388,608 B in 24 descriptors; 2 reads, together 8 spans per page
+    decode workers 0-1, attention: 8,388,608 B in 24 descriptors; 2 reads, together 8 spans of all layers per block
     decode workers 0-1, mamba.0, mamba.1, mamba.2, mamba.3, mamba.4, mamba.5, mamba.6, mamba.7, mamba.8, each:
-        4,298,752 B in 16 descriptors, for any number of tokens; 2 reads, together 16 spans per state
+        4,298,752 B in 16 descriptors, for any number of tokens; 2 reads, together 16 spans of all layers per state
 
 Layers: 40 (4 store attention, 36 store mamba).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode

@@ -17,8 +17,8 @@ A page of draft on worker 0:
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
-    decode workers 0-3, attention+draft: 80,347,136 B in 3,968 descriptors; 2 reads, together 62 spans in each of 64
-        pages
+    decode workers 0-3, attention+draft: 80,347,136 B in 3,968 descriptors; 2 reads, together 62 spans of all layers
+        for each of 64 blocks
 
 Layers: 61 and 1 draft (1 stores draft, 61 store attention).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode

@@ -26,11 +26,11 @@ A page of delta on worker 0:
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
-    decode worker 0, attention: 8,257,536 B in 7 descriptors; 1 read, 7 spans per run of tokens
+    decode worker 0, attention: 8,257,536 B in 7 descriptors; 1 read, 7 spans of all layers per run of tokens
     decode worker 0, delta.0, delta.1, each: 15,196,160 B in 56 descriptors, for any number of tokens; 2 reads,
-        together 56 spans per state
+        together 56 spans of all layers per state
     decode worker 0, delta.2: 13,025,280 B in 48 descriptors, for any number of tokens; 2 reads, together 48 spans
-        per state
+        of all layers per state
 
 Layers: 27 (7 store attention, 20 store delta).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode

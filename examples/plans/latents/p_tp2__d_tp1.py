@@ -21,8 +21,9 @@ A page of window on worker 0:
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
-    decode worker 0, compressed+indexer: 367,612 B in 8 descriptors; 2 reads, together 2 spans in each of 4 pages
-    decode worker 0, window.0, window.1, each: 149,231 B in 67 descriptors; 1 read, 1 span per page
+    decode worker 0, compressed+indexer: 367,612 B in 8 descriptors; 2 reads, together 2 spans of all layers for
+        each of 4 blocks
+    decode worker 0, window.0, window.1, each: 149,231 B in 67 descriptors; 1 read, 1 span of all layers per block
 
 Layers: 4 (all store window, 2 store compressed, 2 store indexer).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode

@@ -20,9 +20,10 @@ A page of conv on worker 0:
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
-    decode workers 0-1, attention: 6,291,456 B in 384 descriptors; 1 read, 6 spans in each of 64 pages
+    decode workers 0-1, attention: 6,291,456 B in 384 descriptors; 1 read, 6 spans of all layers for each of 64
+        blocks
     decode workers 0-1, conv.0, conv.1, each: 20,480 B in 5 descriptors, for any number of tokens; 1 read, 5 spans
-        per state
+        of all layers per state
 
 Layers: 16 (6 store attention, 10 store conv).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode

@@ -13,8 +13,9 @@ A page of attention on worker 0:
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
-    decode workers 0-1, attention: 67,108,864 B in 131,072 descriptors; 2 reads, together 2,048 spans in each of 64
-        pages; with unpack 67,108,864 B in 4,096 descriptors, predicted to take 27.15 ms instead of 132.19 ms
+    decode workers 0-1, attention: 67,108,864 B in 131,072 descriptors; 2 reads, together 2,048 spans of all layers
+        for each of 64 blocks; with unpack 67,108,864 B in 4,096 descriptors, predicted to take 27.15 ms instead of
+        132.19 ms
 
 Layers: 32 (all store attention).
 Strategy: auto on xeon-2-cores-shared-memory: with `unpack`, ranges of prefill pages are moved whole and decode

@@ -16,9 +16,10 @@ A page of attention on worker 0:
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
-    decode workers 0, 2, attention: 33,554,432 B in 9,437,184 descriptors; 2 reads, together 147,456 spans in each
-        of 64 pages
-    decode workers 1, 3, attention: 33,554,432 B in 9,437,184 descriptors; 1 read, 147,456 spans in each of 64 pages
+    decode workers 0, 2, attention: 33,554,432 B in 9,437,184 descriptors; 2 reads, together 147,456 spans of all
+        layers for each of 64 blocks
+    decode workers 1, 3, attention: 33,554,432 B in 9,437,184 descriptors; 1 read, 147,456 spans of all layers for
+        each of 64 blocks
 
 Layers: 32 (all store attention).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode

@@ -21,7 +21,7 @@ A page of local on worker 0:
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
     decode workers 0-1, full, local.0, local.1, local.2, each: 25,165,824 B in 3,072 descriptors; 2 reads, together
-        48 spans in each of 64 runs of tokens
+        48 spans of all layers for each of 64 runs of tokens
 
 Layers: 48 (12 store full, 36 store local).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode

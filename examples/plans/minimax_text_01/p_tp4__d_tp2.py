@@ -20,9 +20,10 @@ A page of linear on worker 0:
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
-    decode workers 0-1, attention: 20,971,520 B in 40 descriptors; 2 reads, together 20 spans in each of 2 pages
+    decode workers 0-1, attention: 20,971,520 B in 40 descriptors; 2 reads, together 20 spans of all layers for each
+        of 2 blocks
     decode workers 0-1, linear.0, linear.1, linear.2, linear.3, linear.4, linear.5, linear.6, each: 10,485,760 B in
-        20 descriptors, for any number of tokens; 2 reads, together 20 spans per state
+        20 descriptors, for any number of tokens; 2 reads, together 20 spans of all layers per state
 
 Layers: 80 (10 store attention, 70 store linear).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode

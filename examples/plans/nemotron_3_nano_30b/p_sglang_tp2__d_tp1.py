@@ -32,11 +32,12 @@ A page of mamba on worker 0:
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
-    decode worker 0, attention: 6,291,456 B in 24,576 descriptors; 2 reads, together 24 spans per run of tokens
+    decode worker 0, attention: 6,291,456 B in 24,576 descriptors; 2 reads, together 24 spans of all layers per run
+        of tokens
     decode worker 0, mamba>mamba.0, mamba>mamba.1, mamba>mamba.2, each: 12,804,096 B in 48 descriptors, for any
-        number of tokens; 2 reads, together 48 spans per state
+        number of tokens; 2 reads, together 48 spans of all layers per state
     decode worker 0, mamba>mamba.3: 10,670,080 B in 40 descriptors, for any number of tokens; 2 reads, together 40
-        spans per state
+        spans of all layers per state
 
 Layers: 52 (6 store attention, 23 store mamba, 23 store nothing).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode

@@ -27,11 +27,11 @@ A page of mamba on worker 0:
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
-    decode workers 0-3, attention: 3,145,728 B in 6 descriptors; 1 read, 6 spans per run of tokens
+    decode workers 0-3, attention: 3,145,728 B in 6 descriptors; 1 read, 6 spans of all layers per run of tokens
     decode workers 0-3, mamba>mamba.0, mamba>mamba.1, mamba>mamba.2, each: 3,201,024 B in 24 descriptors, for any
-        number of tokens; 1 read, 24 spans per state
-    decode workers 0-3, mamba>mamba.3: 2,667,520 B in 20 descriptors, for any number of tokens; 1 read, 20 spans per
-        state
+        number of tokens; 1 read, 24 spans of all layers per state
+    decode workers 0-3, mamba>mamba.3: 2,667,520 B in 20 descriptors, for any number of tokens; 1 read, 20 spans of
+        all layers per state
 
 Layers: 52 (6 store attention, 23 store mamba, 23 store nothing).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode

@@ -29,11 +29,12 @@ A page of mamba on worker 0:
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
-    decode worker 0, attention: 3,145,728 B in 768 descriptors; 2 reads, together 12 spans in each of 64 pages
+    decode worker 0, attention: 3,145,728 B in 768 descriptors; 2 reads, together 12 spans of all layers for each of
+        64 blocks
     decode worker 0, mamba.0, mamba.1, mamba.2, each: 12,804,096 B in 96 descriptors, for any number of tokens; 4
-        reads, together 96 spans per state
+        reads, together 96 spans of all layers per state
     decode worker 0, mamba.3: 10,670,080 B in 80 descriptors, for any number of tokens; 4 reads, together 80 spans
-        per state
+        of all layers per state
 
 Layers: 52 (6 store attention, 23 store mamba, 23 store nothing).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode

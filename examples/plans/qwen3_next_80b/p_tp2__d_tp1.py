@@ -26,9 +26,10 @@ A page of delta on worker 0:
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
-    decode worker 0, attention: 25,165,824 B in 48 descriptors; 2 reads, together 24 spans in each of 2 pages
+    decode worker 0, attention: 25,165,824 B in 48 descriptors; 2 reads, together 24 spans of all layers for each of
+        2 blocks
     decode worker 0, delta.0, delta.1, delta.2, each: 13,172,736 B in 294,936 descriptors, for any number of tokens;
-        2 reads, together 294,936 spans per state
+        2 reads, together 294,936 spans of all layers per state
 
 Layers: 48 (12 store attention, 36 store delta).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode

@@ -10,7 +10,7 @@ A page of items on worker 0:
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
-    decode workers 0-1, items: 16,777,216 B in 16 descriptors; 1 read, 1 span in each of 16 pages
+    decode workers 0-1, items: 16,777,216 B in 16 descriptors; 1 read, 1 span of all layers for each of 16 blocks
 
 Layers: 1 (1 stores items).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode

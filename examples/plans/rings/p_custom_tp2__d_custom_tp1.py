@@ -36,10 +36,11 @@ A page of tail on worker 0:
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
-    decode worker 0, attention: 4,194,304 B in 256 descriptors; 2 reads, together 4 spans in each of 64 pages
-    decode worker 0, keys: 0 B in 0 descriptors; 1 read, 2 spans per run of tokens
-    decode worker 0, scores: 0 B in 0 descriptors; 1 read, 2 spans per page
-    decode worker 0, tail: 0 B in 0 descriptors; 1 read, 4 spans per run of tokens
+    decode worker 0, attention: 4,194,304 B in 256 descriptors; 2 reads, together 4 spans of all layers for each of
+        64 blocks
+    decode worker 0, keys: 0 B in 0 descriptors; 1 read, 2 spans of all layers per run of tokens
+    decode worker 0, scores: 0 B in 0 descriptors; 1 read, 2 spans of all layers per block
+    decode worker 0, tail: 0 B in 0 descriptors; 1 read, 4 spans of all layers per run of tokens
 
 Layers: 4 (2 store attention, 2 store keys, 2 store scores, 2 store tail).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode

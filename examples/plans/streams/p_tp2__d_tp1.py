@@ -28,10 +28,11 @@ A page of ngrams on worker 0:
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
     decode worker 0, attention.0>attention, attention.1>attention, attention.2>attention, attention.3>attention,
-        each: 1,048,576 B in 256 descriptors; 2 reads, together 4 spans in each of 64 runs of tokens
+        each: 1,048,576 B in 256 descriptors; 2 reads, together 4 spans of all layers for each of 64 runs of tokens
     decode worker 0, conv.0>conv, conv.1>conv, conv.2>conv, each: 6,144 B in 4 descriptors; 2 reads, together 4
-        spans per run of tokens
-    decode worker 0, ngrams: 4,608 B in 1 descriptor, for any number of tokens; 1 read, 1 span per state
+        spans of all layers per run of tokens
+    decode worker 0, ngrams: 4,608 B in 1 descriptor, for any number of tokens; 1 read, 1 span of all layers per
+        state
 
 Layers: 4 (all store attention, 3 store conv, 1 stores ngrams).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode

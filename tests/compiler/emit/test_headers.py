@@ -303,8 +303,8 @@ def test_moves(name: str) -> None:
 def moves(plan: Plan, line: str) -> Iterator[tuple[tuple[int, str], tuple[object, ...]]]:
     who, size, descriptors, per, reads, spans, times, unit, staged = taken(
         r"decode workers? (.+): ([\d,]+) B in ([\d,]+) descriptors?(, for any number of tokens)?; "
-        r"([\d,]+) reads?, (?:together )?([\d,]+) spans? (?:per|in each of ([\d,]+)) "
-        r"(state|page|run)s?(?: of tokens)?((?:; .+)?)",
+        r"([\d,]+) reads?, (?:together )?([\d,]+) spans? of all layers (?:per|for each of ([\d,]+)) "
+        r"(state|block|run)s?(?: of tokens)?((?:; .+)?)",
         line,
     )
     assert not times or number(times) * number(spans) == number(descriptors)
@@ -349,7 +349,7 @@ def cost(plan: Plan, worker: int, pair: Pair) -> tuple[object, ...]:
         shard = 0 if theirs.ring else plan.prefill.workers[read.worker].shard
         nests = read.table.page if paged else read.table.token
         shards[shard] = shards.get(shard, 0) + sum(prod(loop.count for loop in nest.loops) for nest in nests)
-    unit = "state" if ours.store == "state" else "page" if paged else "run"
+    unit = "state" if ours.store == "state" else "block" if paged else "run"
     found = [descriptors_and_bytes(plan, worker, pair, read) for read in reads]
     descriptors, size = sum(n for n, _ in found), sum(size for _, size in found)
     return len(reads), max(shards.values()), unit, descriptors, size, by_stages(plan, worker, pair, reads, found)

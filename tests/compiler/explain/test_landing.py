@@ -106,7 +106,7 @@ def test_pictures_are_small_and_name_every_letter(names: tuple[str, str, str]) -
 
 def test_shares_of_heads() -> None:
     assert landing(plan(4, 2), 1) == [
-        "attention: 32 layers, 64 spans a page of 16 tokens: A 32, B 32",
+        "attention: 64 spans a block of 16 tokens, all 32 layers: A 32, B 32",
         "  decode worker 1: 32 pages of 32,768 B each",
         "  |                A k+v head 4-5               |                B k+v head 6-7               |",
         "",
@@ -125,7 +125,7 @@ def test_shares_of_heads() -> None:
 
 def test_tokens_outside_heads_are_drawn_once_and_counted() -> None:
     assert landing(made("llama-3.1-8b", "tp=4,order=nhd", "tp=2,order=nhd"), 0) == [
-        "attention: 32 layers, 1,024 spans a page of 16 tokens: A 512, B 512",
+        "attention: 1,024 spans a block of 16 tokens, all 32 layers: A 512, B 512",
         "  decode worker 0: 32 pages of 32,768 B each",
         "  |     token 0     |     token 1     |     token 2     |        …        |     token 15    |",
         "    first of 16 tokens, 2,048 B",
@@ -147,7 +147,7 @@ def test_tokens_outside_heads_are_drawn_once_and_counted() -> None:
 
 def test_unlike_pages_show_runs_of_tokens() -> None:
     lines = landing(plan(4, 2, kernels=(48, 32)), 0)
-    assert lines[0] == "attention: 32 layers, 128 spans a run of tokens: A 64, B 64"
+    assert lines[0] == "attention: 128 spans a run of tokens, all 32 layers: A 64, B 64"
     assert lines[-1] == "  runs end where a page of either side ends: after 32, 16, 16, 32 tokens, then again"
     assert lines[5].count("A k+v head") == 2
     assert len(lines[5]) < 0.8 * len(lines[2]), "both pages are drawn to one scale"
@@ -166,7 +166,7 @@ def test_runs_of_pages_that_seldom_end_together_are_cut_short() -> None:
 
 def test_parts_of_a_state_have_letters_of_their_own() -> None:
     lines = landing(plan(4, 2, with_state=True), 0)
-    at = lines.index("mamba (mamba.0): 10 layers, 40 spans a state: A 10, B 10, C 10, D 10")
+    at = lines.index("mamba (mamba.0): 40 spans a state, all 10 layers: A 10, B 10, C 10, D 10")
     assert lines[at + 2].replace(" ", "") == "|A|C|Bssmhead0-1|Dssmhead2-3|"
 
 
@@ -209,8 +209,14 @@ def test_what_is_for_others_is_blank() -> None:
 @pytest.mark.parametrize(
     ("names", "title"),
     [
-        (("nemotron-3-nano-30b", "tp=4", "tp=1"), "23 layers, 80 to 96 spans a state each; mamba.0 is drawn"),
-        (("granite-4.0-h-small", "tp=2,pp=2", "tp=1"), "36 layers, 16 spans a state each; mamba.0 is drawn"),
+        (
+            ("nemotron-3-nano-30b", "tp=4", "tp=1"),
+            "80 to 96 spans a state, all 5 to 6 layers of each group; mamba.0 is drawn",
+        ),
+        (
+            ("granite-4.0-h-small", "tp=2,pp=2", "tp=1"),
+            "16 spans a state, all 4 layers of each group; mamba.0 is drawn",
+        ),
     ],
 )
 def test_groups_unlike_in_their_layers_are_drawn_once(names: tuple[str, str, str], title: str) -> None:
