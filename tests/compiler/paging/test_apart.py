@@ -33,7 +33,7 @@ def bound(tmp_path: Path, more: str, order: str) -> BoundSide:
 
 @pytest.mark.parametrize("order", ["BLHNC", "BLNHC"])
 def test_layers_that_are_told_apart_follow_those_before(tmp_path: Path, order: str) -> None:
-    side = bound(tmp_path, ", apart: 1", order)
+    side = bound(tmp_path, ", tell_apart: 1", order)
     units = place(side, side.workers[0])
     starts = {unit.cache: unit.first for unit in units}
     # As vLLM 0.33 has them: the layers with an indexer, then the others; a block holds both.
