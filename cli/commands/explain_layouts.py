@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 Plain = Mapping[str, Any]
 TYPES = {"int": "a whole number", "dtype": "an element type", "name": "a word", "sizes": "a set of sizes"}
 STORES = {"tokens": "of every token", "ring": "of the last tokens, in a ring", "state": "once, a state of the request"}
+SHARES = {
+    "even": "workers hold equal shares, other sizes are refused",
+    "any": "shares may be unequal, and a side may list them",
+}
 
 
 def explain_engine(found: Library, name: str) -> Plain:
@@ -37,6 +41,7 @@ def explain_engine(found: Library, name: str) -> Plain:
             "derived": {axis: _flat(expr) for axis, expr in engine.mesh.derived.items()},
             "tokens": list(engine.mesh.tokens),
         },
+        "shares": engine.shares,
         "flags": dict(engine.flags),
         "aside": dict(engine.aside),
     }
@@ -132,6 +137,7 @@ def engine_text(said: Plain) -> str:
         lines += [line for text in _values(derived) for line in _wrapped(text, 6, 10)]
         lines += _read(derived, said["doc-ref"])
     mesh = [*said["mesh"]["workers"], *(f"{axis} = {text}" for axis, text in said["mesh"]["derived"].items())]
+    mesh += [SHARES[said["shares"]]]
     return "\n".join([*lines, "", "mesh", *(f"  {axis}" for axis in mesh), *_flag_lines(said)])
 
 

@@ -120,7 +120,9 @@ def _agreeing(rows: list[Architecture]) -> list[str]:
     head = (
         f"layouts that `kvplan new` wrote for other {names} configurations agree with engines; yours was not compared:"
     )
-    return [head, *(f"  {row.engine}: {row.evidence}" for row in rows)] if rows else []
+    several = len({row.name for row in rows}) > 1
+    each = [f"  {f'{row.name}, ' if several else ''}{row.engine}: {row.evidence}" for row in rows]
+    return [head, *each] if rows else []
 
 
 def _compile(model: str) -> str:

@@ -91,13 +91,13 @@ def _answered(name: str, answer: Answer, facts: ForeignValues, indent: str = "")
     note = _note(name, answer.doubt, indent) if answer.doubt else []
     if answer.value is None:
         return note
-    return [f"{indent}{name}: {answer.value}{_from(answer.sources)}{_unlike(answer, facts)}", *note]
+    return [f"{indent}{name}: {answer.value}{_from(answer.sources, _unlike(answer, facts))}", *note]
 
 
-def _from(sources: Iterable[str]) -> str:
-    """The keys that a value is from, as a comment behind it."""
-    keys = ", ".join(source for source in sources if PLAIN.fullmatch(source))
-    return f"  # {keys}" if keys else ""
+def _from(sources: Iterable[str], more: str = "") -> str:
+    """The keys that a value is from, as a comment behind it, with `more` said of them."""
+    comment = ", ".join(source for source in sources if PLAIN.fullmatch(source)) + more
+    return f"  # {comment}" if comment else ""
 
 
 def _unlike(answer: Answer, facts: ForeignValues) -> str:
