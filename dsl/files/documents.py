@@ -113,6 +113,8 @@ def path_of(sink: Sink, file: YamlScalar, whose: str) -> str:
 def _beside(file_type: str, name: YamlScalar) -> str:
     """What to do about a file that lies beside the one which names it; empty where none of that type does."""
     here = Path(os.path.abspath(name.span.path)).parent
+    if other := misnamed(file_type, name, sorted(filter(os.path.isfile, here.glob("*.yaml")))):
+        return f"{other.span.path} describes it: {other.help}"
     for folder, root in ((here, here), *((sibling, here.parent) for sibling in _folders(here.parent))):
         file = folder / f"{name}.yaml"
         # A name that no file can have is that of none; Path.is_file raises for some of them.

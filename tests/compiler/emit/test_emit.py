@@ -84,8 +84,8 @@ def test_the_header_says_what_it_is():
         f"\n    {COMMAND}\n",
         "\n    prefill  |     head 0    |     head 1    |  ",
         " 16,384 B\n",
-        "decode workers 0-1, attention: 67,108,864 B in 4,096 descriptors; 2 reads, together 64 spans in each of "
-        "64 pages\n",
+        "decode workers 0-1, attention: 67,108,864 B in 4,096 descriptors; 2 reads, together 64 spans of all layers for\n"
+        "        each of 64 blocks\n",
         "decode workers 0-1, mamba.0: 1,326,080 B in 40 descriptors, for any number of tokens; 2 reads, together 40",
         "Exactly the tokens that decode\n    needs are written",
         "Proved: every byte once.",
@@ -114,7 +114,7 @@ def test_equal_figures_are_said_once():
         "",
     )
     assert (
-        "decode workers 0-1, s.0, s.1, each: 9 B in 2 descriptors, for any number of tokens; 1 read, 2 spans per"
+        "decode workers 0-1, s.0, s.1, each: 9 B in 2 descriptors, for any number of tokens; 1 read, 2 spans of"
         in header
     )
 

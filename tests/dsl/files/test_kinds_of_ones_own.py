@@ -89,6 +89,15 @@ def test_a_model_in_a_file_of_another_name_is_found_by_its_own(tmp_path: Path) -
         load((), [tmp_path]).model("min")
 
 
+def test_a_kind_in_a_file_of_another_name_is_named(tmp_path: Path) -> None:
+    paths(tmp_path, KIND.replace("channel/24 d channel%24", "channel d"))
+    (tmp_path / "own.yaml").rename(tmp_path / "other.yaml")
+    with pytest.raises(DslError) as caught:
+        load((), [tmp_path]).model("mine")
+    help = f"{tmp_path / 'other.yaml'} describes it: name the file own.yaml, or the kind 'other'"
+    assert {(error.code, error.help) for error in caught.value.diagnostics} == {("K008", help)}
+
+
 @pytest.mark.parametrize(
     ("value", "code", "said", "help"),
     [
