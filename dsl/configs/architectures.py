@@ -22,7 +22,7 @@ class Architecture:
 
     docs/architectures.md explains the words of `verdict`. Of `configurations`, `right` are as the engine has them in
     each of their dumps; `dumps` counts those of all. `kinds` are those of its caches, `models` the layouts that come
-    with kvplan for it. `keys` are those that the right ones have and their class is not known to have.
+    with kvplan for it. `keys` are those that change layouts of right ones and that their class is not known to have.
     """
 
     name: str

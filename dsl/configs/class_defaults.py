@@ -36,9 +36,10 @@ def filled(chain: Sequence[Mapping[str, object]], inside: Sequence[str], classes
     """A configuration's mappings, each inside the one before, with the defaults of their classes."""
     entries = list(_entries(chain, inside, classes))
     given = [*chain, *({} for _ in entries[len(chain) :])]
-    # What is said once for all, outside, is no default of an inner class either.
-    said = frozenset(key for mapping in given for key in mapping)
-    added = [_left_out(entry, said) for _, entry in entries]
+    # What is said once for all, outside, is no default of an inner class either. Null there says nothing about it.
+    told = frozenset(key for mapping in given for key, value in mapping.items() if value is not None)
+    said = [told | mapping.keys() for mapping in given]
+    added = [_left_out(entry, own) for (_, entry), own in zip(entries, said, strict=True)]
     whole = (
         {**more, **({TYPE: name} if name else {}), **mapping}
         for mapping, (name, _), more in zip(given, entries, added, strict=True)
@@ -46,7 +47,9 @@ def filled(chain: Sequence[Mapping[str, object]], inside: Sequence[str], classes
     last = entries[-1][1]
     apart = tuple(frozenset(entry.apart) for _, entry in entries[: len(chain)])
     own = tuple(_own(entry) for _, entry in entries)
-    return FilledConfig(tuple(whole), frozenset().union(*added), _open(last, said), last is not NO_CLASS, apart, own)
+    return FilledConfig(
+        tuple(whole), frozenset().union(*added), _open(last, said[-1]), last is not NO_CLASS, apart, own
+    )
 
 
 def _entries(

@@ -2,7 +2,7 @@
 
 A configuration may have any key. One that an engine's class of the model ignores must not make another layout, and no
 rule for caches can say which class ignores what. A key counts without a doubt if the class of the configuration has it,
-or if a configuration of the same architecture with that key was found to be as an engine has the caches.
+or if it changed the layout of a configuration of the same architecture, which an engine's caches were like.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from kvplan.dsl.configs.class_defaults import TYPE
+from kvplan.dsl.configs.families import nested
 
 # What keys of element types end with. A connector adds some, and the config file says which ones engines heed.
 ELEMENTS = "dtype"
@@ -51,6 +52,24 @@ def foreign(
     only = {name: tuple(own & {name} for own in strange) for name in every}
     alone = [name for name in every if stored(without(config, inside, only[name])) != whole]
     yield from alone or every
+
+
+def contradicted(config: Config, inside: tuple[str, ...], stored: Callable[[Config], object]) -> Iterator[str]:
+    """The keys that two mappings say differently, and that make another layout if the outer one counts; ascending."""
+    chain = nested(config, inside)
+    every = sorted({key for n, inner in enumerate(chain) for key in inner if _differs(key, inner, chain[:n])})
+
+    def outer(keys: Sequence[str]) -> object:
+        return stored(without(config, inside, (frozenset(), *(frozenset(keys) for _ in chain[1:]))))
+
+    if every and outer(every) != (whole := stored(config)):
+        yield from [key for key in every if outer([key]) != whole] or every
+
+
+def _differs(key: str, inner: Config, outside: Sequence[Config]) -> bool:
+    """Whether a mapping says something else of a key than those around it; which class it has is for each to say."""
+    value, others = inner[key], [mapping[key] for mapping in outside if mapping.get(key) is not None]
+    return key != TYPE and value is not None and any(other != value for other in others)
 
 
 def without(config: Config, inside: Sequence[str], names: Names) -> Config:

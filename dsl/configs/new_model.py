@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kvplan.dsl.configs.architectures import Architecture, of_words
 from kvplan.dsl.configs.differences import Difference, differences
 from kvplan.dsl.configs.families import fitting, nested, reading_of, spoken
-from kvplan.dsl.configs.foreign_keys import foreign
+from kvplan.dsl.configs.foreign_keys import contradicted, foreign
 from kvplan.dsl.configs.naming import free_name, last, name_of
 from kvplan.dsl.configs.recognise import UNKNOWN, RecognisedModel, recognise
 from kvplan.dsl.configs.same_model import parsed, twins
@@ -32,8 +32,12 @@ UNPROVEN = "{} was never compared with an engine; its keys are assumed to mean w
 UNNAMED = "`{}` is missing: nothing can be compared, and its keys are assumed to mean what they mean elsewhere"
 
 FOREIGN = (
-    "`{}` changes the layout, and no configuration of {} that has it was compared with an engine, which may ignore it:"
-    " compare the layout with your engine (kvplan from-cache)"
+    "`{}` changes the layout, and did so in no configuration of {} that was compared with an engine, which may ignore"
+    " it: compare the layout with your engine (kvplan from-cache)"
+)
+TWICE = (
+    "`{}` says one thing inside the model that writes text and another outside, and an engine may read either: make"
+    " them the same, or compare the layout with your engine (kvplan from-cache)"
 )
 
 
@@ -42,9 +46,8 @@ class NewModel:
     """A new model: its name, the text of its file, what is not sure, and the models that store the same.
 
     `doubts` are those of the notes for which a number may be another one. `known` is the model of `same` that the
-    configuration is, empty if none is for such configurations. `tested` is what is known of its architecture, `keys`
-    are those that were asked for and that its class is not known to have. `found` is what was read, `stored` the model
-    of the text.
+    configuration is, empty if none is for such configurations. `tested` is what is known of its architecture. `found`
+    is what was read, `stored` the model of the text.
     """
 
     name: str
@@ -56,7 +59,6 @@ class NewModel:
     doubts: tuple[str, ...] = ()
     known: str = ""
     tested: tuple[Architecture, ...] = ()
-    keys: tuple[str, ...] = ()
 
     def unlike(self, library: Library, name: str) -> tuple[Difference, ...]:
         """Where the model `name` of the library contradicts the configuration."""
@@ -108,16 +110,13 @@ def described(
     known = next((name for name in same if name in fits), "")
     names = head.match.get(reading.match[0], ()) if reading.match else ()
     tested = of_words(names)
-    unproven = _unproven(tested, names, model, reading) or tuple(
-        FOREIGN.format(key, listed(names, "and")) for key in _foreign(library, config, reading, found, tested, place)
-    )
+    unproven = _unproven(tested, names, model, reading) or tuple(_unsure(library, config, found, tested, names, place))
     # That no layout is for it is said by that doubt already.
     remarks = tuple(text for text in found.remarks if not unproven or text != UNKNOWN)
     found = replace(found, doubts=(*found.doubts, *unproven), remarks=remarks)
     notes = (*doubts(found), *_unlike(library, [name for name in fits if name not in same]))
-    keys = tuple(sorted(frozenset().union(*found.counting)))
     return NewModel(
-        head.name, _text(library, head, found), notes, tuple(same), found, stored, grave(found), known, tested, keys
+        head.name, _text(library, head, found), notes, tuple(same), found, stored, grave(found), known, tested
     )
 
 
@@ -130,26 +129,36 @@ def _unproven(
     return (UNPROVEN.format(listed(names, "and")) if names else UNNAMED.format(reading.match[0]),)
 
 
-def _foreign(
+def _unsure(
     library: Library,
     config: Mapping[str, object],
-    reading: ConfigRules,
     found: RecognisedModel,
     tested: Sequence[Architecture],
+    names: Sequence[str],
     place: SourceSpan,
 ) -> Iterator[str]:
-    """The keys that change the layout of a tested architecture and that none of its right configurations has."""
+    """What an engine may read otherwise: keys that never counted before, and keys that two mappings say differently."""
+    reading, stored = stores(library, config, place)
     right = [row for row in tested if row.right]
+    known = frozenset(key for row in right for key in row.keys)
+    strange = foreign(config, reading.inside, found.counting, known, stored) if right else ()
+    yield from (FOREIGN.format(key, listed(names, "and")) for key in strange)
+    yield from (TWICE.format(key) for key in contradicted(config, reading.inside, stored))
+
+
+def stores(
+    library: Library, config: Mapping[str, object], place: SourceSpan
+) -> tuple[ConfigRules, Callable[[Mapping[str, object]], object]]:
+    """The rules by which a configuration is read, and what others like it store by them; none if they are refused."""
+    reading, model = reading_of(library, config)
 
     def stored(config: Mapping[str, object]) -> object:
         try:
-            return recognise(config, reading, library.kinds, place).stored
+            return recognise(config, reading, library.kinds, place, model).stored
         except DslError:
             return None
 
-    if right:
-        known = frozenset(key for row in right for key in row.keys)
-        yield from foreign(config, reading.inside, found.counting, known, stored)
+    return reading, stored
 
 
 def _text(library: Library, head: ModelHead, found: RecognisedModel) -> str:

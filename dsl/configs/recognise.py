@@ -123,8 +123,14 @@ def recognise(
         doubts=tuple(dict.fromkeys(doubts)),
         no_cache=_bare(layer_facts, caches),
         unjudged=open_layers.every,
-        counting=names_of(chain, asked_keys(reading, rules) - {TYPE, *reading.match}, whole.own),
+        counting=names_of(chain, asked_keys(reading, rules) - {TYPE, *reading.match[:1]}, _read(whole.own, reading)),
     )
+
+
+def _read(own: Sequence[frozenset[str]], reading: ConfigRules) -> tuple[frozenset[str], ...]:
+    """The keys that each mapping is known to have: whatever writes text has those that tell one model from another."""
+    *outer, last = own
+    return (*outer, last.union(reading.match))
 
 
 def _other_models(config: Mapping[str, object], reading: ConfigRules) -> tuple[str, ...]:

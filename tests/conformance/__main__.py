@@ -20,7 +20,7 @@ def main(arguments: Sequence[str]) -> int:
     known, changed = configurations(), False
     for release in releases():
         begun = time.monotonic()
-        found = judged_release(known, release, options.words)
+        found = judged_release(known, release, options.words, keys=options.accept)
         took = time.monotonic() - begun
         accepted = read_verdicts(release.verdicts_file)
         told = changes(accepted, found)

@@ -14,6 +14,7 @@ from typing import Any
 
 from tests.conformance import caches
 from tests.conformance.corpus import Configuration, Facts, Release, facts
+from tests.conformance.counted_keys import keys_that_count
 from tests.conformance.pools import as_served, differences
 from tests.conformance.pools import side_text as pool_side
 
@@ -39,7 +40,7 @@ class Verdict:
     """`word` is one of WORDS. Of `of` dumps `equal` are as the layout says, and it refuses the side of `refused`.
 
     `why` names the first warning, refusal or difference, and the dump that it is about. `kinds` are those of the
-    layout's caches, `keys` those of the configuration that count and that its class is not known to have.
+    layout's caches, `keys` those of the configuration that its class is not known to have and that change the layout.
     """
 
     key: str
@@ -53,6 +54,14 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
+class _Written:
+    """What `kvplan new` wrote of a configuration, and the keys that a comparison puts to the test, if asked for."""
+
+    new: NewModel
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class _Answer:
     """What one dump says of a layout: nothing if they are equal."""
 
@@ -60,26 +69,33 @@ class _Answer:
     differs: str = ""
 
 
-def judged_release(known: Mapping[str, Configuration], release: Release, words: Sequence[str] = ()) -> list[Verdict]:
+def judged_release(
+    known: Mapping[str, Configuration], release: Release, words: Sequence[str] = (), keys: bool = False
+) -> list[Verdict]:
     """The verdicts of a release, all or those of configurations whose keys have one of the words."""
     wanted = [f for f in facts(release).values() if not words or any(w.lower() in f.key.lower() for w in words)]
-    return list(judged(load((), ()), ((known[found.key], found) for found in wanted), release.engine))
+    return list(judged(load((), ()), ((known[found.key], found) for found in wanted), release.engine, keys))
 
 
-def judged(library: Library, every: Iterable[tuple[Configuration, Facts]], engine: str = "vllm") -> Iterator[Verdict]:
-    """The verdict of each configuration. All models that `kvplan new` writes are files of one library."""
+def judged(
+    library: Library, every: Iterable[tuple[Configuration, Facts]], engine: str = "vllm", keys: bool = False
+) -> Iterator[Verdict]:
+    """The verdict of each configuration, with its `keys` if they are asked for, which takes as long again.
+
+    All models that `kvplan new` writes are files of one library.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         cases = [
-            (asked, _new(library, _served(found, asked), folder / f"case-{n}.yaml"))
+            (asked, _new(library, _served(found, asked), folder / f"case-{n}.yaml", keys and _compared(asked) > 0))
             for n, (found, asked) in enumerate(every)
         ]
-        texts = {folder / f"{new.name}.yaml": new.text for _, new in cases if isinstance(new, NewModel)}
+        texts = {folder / f"{one.new.name}.yaml": one.new.text for _, one in cases if isinstance(one, _Written)}
         for path, text in texts.items():
             path.write_text(text)
         known = load([*texts], ())
-        for asked, new in cases:
-            yield _verdict(known, asked, new, engine)
+        for asked, one in cases:
+            yield _verdict(known, asked, one, engine)
 
 
 def _served(found: Configuration, asked: Facts) -> Configuration:
@@ -87,33 +103,40 @@ def _served(found: Configuration, asked: Facts) -> Configuration:
     return replace(found, config=as_served(found.config, asked.pools[0])) if asked.pools else found
 
 
-def _new(library: Library, configuration: Configuration, out: Path) -> NewModel | str:
+def _compared(asked: Facts) -> int:
+    """How many facts a layout can be compared with."""
+    return len(asked.dumps) + len(asked.pools) + bool(asked.layers)
+
+
+def _new(library: Library, configuration: Configuration, out: Path, keys: bool) -> _Written | str:
     """What `kvplan new` makes of it, or why it refuses."""
     place = SourceSpan("config.json", 1, 1, 1)
     try:
-        text = parse_foreign(json.dumps(configuration.config).encode(), place.path)
-        return described(library, text, place, out)
+        config = parse_foreign(json.dumps(configuration.config).encode(), place.path)
+        new = described(library, config, place, out)
+        return _Written(new, keys_that_count(library, config, new.found.counting, place) if keys else ())
     except DslError as error:
         first = error.diagnostics[0]
         return f"{first.code} {'; '.join((first.message, *first.notes))}"
 
 
-def _verdict(library: Library, asked: Facts, new: NewModel | str, engine: str) -> Verdict:
-    of = len(asked.dumps) + len(asked.pools) + bool(asked.layers)
-    if isinstance(new, str):
-        return Verdict(asked.key, REFUSED, of=of, why=new)
+def _verdict(library: Library, asked: Facts, written: _Written | str, engine: str) -> Verdict:
+    of = _compared(asked)
+    if isinstance(written, str):
+        return Verdict(asked.key, REFUSED, of=of, why=written)
+    new, keys = written.new, written.keys
     warning = f"warns: {new.doubts[0]}" if new.doubts else ""
     kinds = tuple(sorted({cache.kind for cache in library.model(new.name).caches.values()}))
     if not of:
         word = UNJUDGED_WARNED if warning else UNJUDGED
-        return Verdict(asked.key, word, why=warning or asked.none, kinds=kinds, keys=new.keys)
+        return Verdict(asked.key, word, why=warning or asked.none, kinds=kinds, keys=keys)
     answers = [_answer(library, new.name, dump, compiled=not n) for n, dump in enumerate(asked.dumps)]
     answers += [_pool_answer(library, new.name, engine, pool) for pool in asked.pools]
     answers += [_cache_answer(library, new.name, asked.layers)] if asked.layers else []
     differs, refused = ([a for a in (getattr(x, w) for x in answers) if a] for w in ("differs", "refused"))
     word = _word(bool(warning), bool(differs), bool(refused))
     why = next(iter([*differs, *refused, warning]))
-    return Verdict(asked.key, word, of - len(differs) - len(refused), len(refused), of, why, kinds, new.keys)
+    return Verdict(asked.key, word, of - len(differs) - len(refused), len(refused), of, why, kinds, keys)
 
 
 def _word(warned: bool, differs: bool, refused: bool) -> str:

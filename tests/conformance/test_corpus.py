@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from tests.conformance.corpus import (
     facts_line,
     releases,
 )
+from tests.conformance.counted_keys import counted
 from tests.conformance.judge import REFUSED, RIGHT, UNJUDGED, WARNED, WRONG, WRONG_WARNED, Verdict, judged
 from tests.conformance.packed import numbers_of, packed, packed_pool, runs, unpacked, unpacked_pool
 from tests.conformance.verdicts import changes, of_architectures, read_verdicts, written
@@ -133,6 +135,22 @@ def test_verdicts_come_back_from_their_file(tmp_path: Any) -> None:
     ]
     path.write_text(written(reversed(kept)))
     assert [*read_verdicts(path).values()] == kept
+
+
+@pytest.mark.parametrize(
+    ("config", "keys"),
+    [
+        ({"dim": 64, "layers": 2}, ("layers",)),  # as it would be anyway
+        ({"dim": 32, "layers": 2}, ("dim", "layers")),
+        ({"dim": 32, "size": 32, "layers": 2}, ("dim", "layers", "size")),  # either would do
+        ({"dim": 32, "title": 1}, ("dim",)),
+    ],
+)
+def test_a_key_is_put_to_the_test_if_it_changes_the_layout(config: dict[str, object], keys: tuple[str, ...]) -> None:
+    def stored(config: Mapping[str, object]) -> object:
+        return config.get("layers"), config.get("dim") or config.get("size") or 64
+
+    assert counted(config, (), (frozenset(config),), stored) == keys
 
 
 def test_one_wrong_configuration_makes_an_architecture_wrong() -> None:

@@ -132,11 +132,17 @@ def with_keys(key: str, **changed: object) -> NewModel:
     [
         ("known--DeepSeek-OCR", {"v_head_dim": 48}),  # of latents, which it has not
         ("known--DeepSeek-OCR", {"head_dim": 96}),
+        ("known--DeepSeek-OCR", {"kv_lora_rank": 256}),
         ("fix--ChatGLMModel", {"kv_channels": 256}),
         ("fix--MiMoV2ForCausalLM", {"hybrid_layer_pattern": [0] * 48}),
         ("hand--DotsOCRForCausalLM", {"use_sliding_window": True}),
         ("sparse--Qwen3_5MoeForCausalLM", {"is_causal": False}),
         ("tf--LlamaForCausalLM", {"dtype": "float32"}),
+        ("alias--HfMoondream", {"num_hidden_layers": 12}),  # a copy of what its own mapping calls n_layers
+        ("fix--DeepseekV4ForCausalLM", {"layer_types": ["heavily_compressed_attention"] * 43}),
+        ("fix--MiMoV2ForCausalLM", {"v_head_dim": 0}),
+        ("tf--GPTBigCodeForCausalLM", {"num_key_value_heads": 2}),
+        ("tiny--JambaForCausalLM", {"head_dim": 64}),  # compared where it is what it would be anyway, too
     ],
 )
 def test_what_engines_read_otherwise_than_another_key_is_a_doubt(key: str, changed: dict[str, object]) -> None:
@@ -170,6 +176,22 @@ def test_a_key_outside_the_model_that_writes_text_is_not_one_inside() -> None:
     outer = {"architectures": ["LlavaForConditionalGeneration"], "model_type": "llava", "dtype": "bfloat16"}
     assert not new({**outer, "text_config": {**inner, "num_key_value_heads": 4}}).doubts
     assert new({**outer, "num_key_value_heads": 4, "text_config": inner}).doubts
+
+
+def test_numbers_outside_are_no_copy_of_those_inside() -> None:
+    """An engine may read either: vLLM reads those outside of Ernie4_5_VLMoe, and those inside of others."""
+    inner = {key: value for key, value in PLAIN.items() if key != "architectures"}
+    outer = {"architectures": ["LlavaForConditionalGeneration"], "model_type": "llava", "dtype": "bfloat16"}
+    assert not new({**outer, "num_hidden_layers": 4, "num_key_value_heads": 4, "text_config": inner}).doubts
+    assert new({**outer, "num_hidden_layers": 5, "text_config": inner}).doubts
+    assert new({**outer, "num_key_value_heads": 2, "text_config": inner}).doubts
+    inner.pop("num_hidden_layers")
+    assert new({**outer, "num_hidden_layers": 4, "text_config": inner}).doubts, "the class inside has layers by default"
+
+
+def test_whisper_has_an_encoder_whatever_is_said_of_it() -> None:
+    whole = new(configurations()["tf--WhisperForConditionalGeneration"].config)
+    assert stored(with_keys("tf--WhisperForConditionalGeneration", is_encoder_decoder=False)) == stored(whole)
 
 
 @pytest.mark.parametrize("name", ["backbone", "lm_cfg"])

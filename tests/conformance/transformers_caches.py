@@ -21,8 +21,8 @@ SETTINGS = {
     "TRANSFORMERS_VERBOSITY": "error",
 }
 LIMIT_S, LONGEST, TOKENS = 60, 300, 7
-# Experts that run whatever is chosen: without values nothing can be chosen.
-WITHOUT_VALUES = {"attn_implementation": "eager", "experts_implementation": "batched_mm"}
+# Attention that reads no values, and experts that run whatever is chosen: without values nothing can be chosen.
+WITHOUT_VALUES = {"set_attn_implementation": "eager", "set_experts_implementation": "batched_mm"}
 AS_IT_IS: dict[str, str] = {}
 ATTEMPTS = (("meta", WITHOUT_VALUES), ("meta", AS_IT_IS), ("cpu", AS_IT_IS))
 # Of what is built in memory: parameters, and widths that no cache depends on.
@@ -61,10 +61,12 @@ def read(model_class, config, device, options):
 
     config = config if device == "meta" else narrowed(config)
     with torch.device("meta"):
-        if device == "cpu" and sum(p.numel() for p in model_class._from_config(config).parameters()) > MOST_PARAMETERS:
+        if device == "cpu" and sum(p.numel() for p in model_class(config).parameters()) > MOST_PARAMETERS:
             raise ValueError("too large to be built in memory")
     with torch.device(device), torch.no_grad(), no_init_weights():
-        model = model_class._from_config(config, **options).eval()
+        model = model_class(config).eval()
+        for choose, name in options.items():
+            getattr(model, choose)(name)
         return model(input_ids=torch.ones(1, TOKENS, dtype=torch.long), use_cache=True)
 
 
@@ -135,6 +137,7 @@ def main():
     from transformers.models.llama import modeling_llama  # noqa: F401
 
     torch.set_num_threads(1)
+    torch.set_default_dtype(torch.bfloat16)
     if "--defaults" in sys.argv:
         print(json.dumps({"version": transformers.__version__, "defaults": defaults()}))
         return

@@ -56,6 +56,13 @@ def test_an_inner_configuration_of_another_type_has_the_defaults_of_that() -> No
     assert found.chain[1] == {"heads": 2, "model_type": "plain"}
 
 
+def test_null_outside_says_nothing_about_what_an_inner_class_has() -> None:
+    """An engine gives the inner class its own mapping alone."""
+    inner: dict[str, object] = {"n_layer": 3}
+    found = filled(({"model_type": "wrapper", "heads": None, "text_config": inner}, inner), INSIDE, CLASSES)
+    assert found.chain[1] == {"heads": 4, "model_type": "inner", "n_layer": 3}
+
+
 def test_a_class_that_does_not_know_the_mapping_inside_adds_nothing() -> None:
     inner: dict[str, object] = {"n_layer": 3}
     found = filled(({"model_type": "plain", "text_config": inner}, inner), INSIDE, CLASSES)
