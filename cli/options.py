@@ -143,9 +143,10 @@ class AskedPairs:
     def compiled(self, what: str) -> Compiled:
         """The plan of a model, by name or path, for one pair; or of a plan on disk. Raises DslError, CompileError."""
         from kvplan.compiler.api import compile_pair
+        from kvplan.deploy import plans
         from kvplan.dsl.named import library
 
-        if what.endswith(".py"):
+        if what.endswith(plans.SUFFIX):
             self.leave_out("a plan has its own sides and options")
             return self._compiled_again(what)
         if not self.prefill or not self.decode:
@@ -176,7 +177,11 @@ def pair_options(required: bool, pool: bool = False) -> Callable[[F], F]:
 
     def add(function: F) -> F:
         @side_options(required, pool)
-        @chosen("--elect", metavar="one|spread", help="If several workers hold the same: read one, or spread layers.")
+        @chosen(
+            "--elect",
+            metavar="one|spread",
+            help="If several workers hold the same bytes (replicated heads): read one, or spread layers over them.",
+        )
         @chosen("--strategy", metavar="NAME", help="direct; staged with unpack or pack; auto, the cheapest.")
         @chosen("--machine", metavar="NAME", help="With auto: decide by this machine's profile (`kvplan list`).")
         @wraps(function)

@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from kvplan.compiler import digests as digest
@@ -28,8 +28,10 @@ from kvplan.compiler.placement.placed import PlacedSide, placed
 from kvplan.compiler.placement.sides import plan_side
 from kvplan.compiler.prove.prove import Proof, claim, prove
 from kvplan.compiler.side.text import nearest, sides
+from kvplan.compiler.words import many
+from kvplan.dsl.schema.fields import guarded
 from kvplan.dsl.stored_layers import stored_layers, undeclared
-from kvplan.dsl.text.diagnostics import listed
+from kvplan.dsl.text.diagnostics import Sink, listed
 from kvplan.plan.errors import KvplanError
 from kvplan.plan.files.loader import parse
 from kvplan.plan.types import FORMAT, Pair, Plan, Side
@@ -40,12 +42,10 @@ if TYPE_CHECKING:
     from kvplan.dsl.schema.model import Model
 
 LONGEST = 200
+# From how many times on a faster strategy is worth a hint; so many plans are named in it.
+MUCH, FEW = 3, 3
 # How a note begins that repeats a doubt of the model.
 DOUBT = "in doubt: "
-
-
-# From how many times on a faster strategy is worth a hint.
-MUCH = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,21 +186,33 @@ def settled(options: Mapping[str, str]) -> dict[str, str]:
     return {**{name: options.get(name, values[0]) for name, values in OPTIONS.items()}, **named}
 
 
-def speedup(compiled: Compiled, profile: MachineProfile) -> float:
-    """How many times faster than a direct plan strategy auto is predicted to be on a machine; 1 for other plans."""
-    if dict(compiled.plan.options)["strategy"] != DIRECT:
-        return 1.0
+def faster(plans: Mapping[str, Compiled], library: Library) -> str:
+    """The hint at strategy auto, with how much faster direct plans, by name, are by it on the machines that are known;
+    empty if none is much faster. A machine whose file has errors is left out.
+    """
+    found = (guarded(Sink(), partial(library.machine, name)) for name in library.machines)
+    profiles = [profile for profile in found if profile]
+    direct = {name: plan for name, plan in plans.items() if dict(plan.plan.options)["strategy"] == DIRECT}
+    times = {name: sorted(_speedup(plan, profile) for profile in profiles) for name, plan in direct.items()}
+    much = sorted((name for name, each in times.items() if each[-1] >= MUCH), key=lambda name: -times[name][-1])
+    if not much:
+        return ""
+    said = [f"{name} {_factor(times[name][0])} to {_factor(times[name][-1])} times" for name in much[:FEW]]
+    more = f" and {many(len(much) - FEW, 'other plan')}" if len(much) > FEW else ""
+    told = f"--strategy {AUTO} is predicted to be faster, by machine: {', '.join(said)}{more}"
+    return f"{told}; `kvplan advise` has the times"
+
+
+def _factor(times: float) -> str:
+    return f"{times:.0f}" if times >= MUCH * MUCH else f"{times:.1f}"
+
+
+def _speedup(compiled: Compiled, profile: MachineProfile) -> float:
+    """How many times faster than a direct plan strategy auto is predicted to be on a machine."""
     moves = with_strategies(compiled.facts, staged(compiled.plan, AUTO, profile), profile).moves
     others = dict.fromkeys(stage.strategy for move in moves for stage in move.staged)
     direct, *times = (max(times_us(moves, way, profile).values(), default=0.0) for way in (DIRECT, *others))
     return max((direct / time for time in times if time), default=1.0)
-
-
-def faster(times: float, profile: MachineProfile) -> str:
-    """The hint at strategy auto where it is much faster; empty otherwise."""
-    if times < MUCH:
-        return ""
-    return f"--strategy {AUTO} is predicted to be {times:.0f} times faster on {profile.name}; `kvplan advise` compares"
 
 
 @cache

@@ -18,6 +18,7 @@ from kvplan.dsl.named import is_path, libraries, names_of
 from kvplan.dsl.schema.deployment import Deployment
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError
 from kvplan.dsl.text.source import SourceSpan
+from kvplan.plan.types import Plan
 
 T = TypeVar("T")
 
@@ -60,6 +61,11 @@ def product(models: Iterable[str], prefill: str, decode: str, options: Mapping[s
     """Models × prefill sides × decode sides. Raises BadInput."""
     readers = sides(decode)
     return [PairJob(model, p, d, options) for model in models for p in sides(prefill) for d in readers]
+
+
+def of_plan(plan: Plan) -> PairJob:
+    """The pair that a plan is for."""
+    return PairJob(plan.model, plan.prefill.key, plan.decode.key, dict(plan.options))
 
 
 def deployed(library: Library, deployment: Deployment, options: Mapping[str, str]) -> list[PairJob]:

@@ -18,7 +18,8 @@ from kvplan.plan.files.loader import parse
 from kvplan.plan.types import Plan
 
 GIT = "git:"
-SUFFIXES = (".py", index.NAME)
+SUFFIX = ".py"
+SUFFIXES = (SUFFIX, index.NAME)
 HELP = (
     "give a plan, a directory of plans, a deployment file, git:REVISION:PATH of one, or git:REVISION of the other one's"
     " path"
@@ -32,7 +33,7 @@ def read(text: str, like: str | None = None) -> Mapping[str, str]:
 
     `text` is a path, or `git:REVISION:PATH`, or `git:REVISION`, which stands for `like` at that revision; `git:` may
     be left out where no path is meant. A directory has the plans that its index lists, or the index of a directory that
-    it lies in; all if there is no index.
+    it lies in; all if there is no index. A file that an index lists has the text that the index pins.
 
     Raises BadInput, also where there are no plans, PlanIndexError and OSError.
     """
@@ -41,10 +42,11 @@ def read(text: str, like: str | None = None) -> Mapping[str, str]:
     path = Path(text)
     if path.is_file():
         _check_is_no_index(path, text)
-        return {"": path.read_text(encoding="utf-8", errors="replace")}
+        data = path.read_bytes()
+        return {"": _listed(text, data, _pin_of(path, _content))}
     if path.is_dir():
         files = {name: (path / name).read_bytes() for name in _names(path)}
-        return _of_directory(files, text, _index_of(path, lambda file: file.read_bytes() if file.is_file() else None))
+        return _of_directory(files, text, _index_of(path, _content))
     return _revision(text, like)
 
 
@@ -66,7 +68,7 @@ def plan_paths(folder: Path) -> list[str]:
 
 
 def _may_be_plan(name: str) -> bool:
-    return name.endswith(".py") and Path(name).name != "__init__.py"
+    return name.endswith(SUFFIX) and Path(name).name != "__init__.py"
 
 
 def _names(folder: Path) -> list[str]:
@@ -97,6 +99,21 @@ def _index_of(folder: Path, content: Callable[[Path], bytes | None]) -> Mapping[
     return None
 
 
+def _content(file: Path) -> bytes | None:
+    return file.read_bytes() if file.is_file() else None
+
+
+def _pin_of(file: Path, content: Callable[[Path], bytes | None]) -> str | None:
+    """The pin of one plan in the closest index above it; None if that does not list it, or there is none."""
+    here = file.parent.resolve() / file.name
+    for above in here.parents:
+        data = content(above / index.NAME)
+        entries = _entries_of(data, above, own=False) if data is not None else None
+        if entries is not None:
+            return next((one.sha256 for one in entries if above / one.path == here), None)
+    return None
+
+
 def _entries_of(data: bytes, folder: Path, own: bool) -> tuple[index.IndexEntry, ...] | None:
     """The entries of a folder's `own` index, or of one above it; None for a file above that is something else."""
     try:
@@ -113,18 +130,23 @@ def _of_directory(files: Mapping[str, bytes], name: str, pins: Mapping[str, str]
     Engines load plans by the index, so a plan that it does not list has no effect. Raises BadInput, PlanIndexError.
     """
     if pins is not None:
-        return {path: _pinned(f"{name}/{path}", files.get(path), pin) for path, pin in pins.items()}
+        return {path: _listed(f"{name}/{path}", files.get(path), pin) for path, pin in pins.items()}
     every = {path: data for path, data in files.items() if _may_be_plan(path)}
     if not every:
         raise BadInput("S021", f"the directory {name!r} has no plans", HELP)
     return {path: _text(data) for path, data in every.items()}
 
 
-def _pinned(name: str, data: bytes | None, pin: str) -> str:
-    """The text of a plan that an index lists. Raises PlanIndexError if engines would refuse it."""
-    if data is None or index.pinned(data) != pin:
-        how = "is missing, but the index lists it" if data is None else "is not as its index says"
-        raise PlanIndexError(f"{name} {how}: compile it again")
+def _listed(name: str, data: bytes | None, pin: str | None) -> str:
+    """The text of a plan, which an index lists with its pin if there is one.
+
+    Raises PlanIndexError if engines would refuse it.
+    """
+    if data is None:
+        raise PlanIndexError(f"{name} is missing, but {index.NAME} lists it: compile it again")
+    if pin is not None and index.pinned(data) != pin:
+        why = f"it was edited, or {index.NAME} is old"
+        raise PlanIndexError(f"{name}: its text differs from the sha256 in {index.NAME}: {why}; compile it again")
     return _text(data)
 
 
@@ -151,7 +173,8 @@ def _revision(text: str, like: str | None) -> Mapping[str, str]:
     if not found:
         raise BadInput("S021", f"revision {revision!r} has no plans at {path!r}", HELP)
     if "" in found:
-        return found
+        pin = _pin_of(Path(path.removeprefix(GIT)), lambda file: _at(revision, file))
+        return {"": _listed(text, found[""].encode(), pin)}
     pins = _index_of(Path(path.removeprefix(GIT)), lambda file: _at(revision, file))
     return _of_directory({name: text.encode() for name, text in found.items()}, f"{revision}:{path}", pins)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kvplan.compiler.api import compile_bound, faster, path, side_of, speedup
+from kvplan.compiler.api import compile_bound, faster, path, side_of
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.bind.mesh import mesh_sizes
 from kvplan.compiler.bind.options import option_values
@@ -126,8 +126,7 @@ def describe_way(prefill: ExaminedSide, decode: ExaminedSide) -> Plain:
     plan = compiled.plan
     moves = [{name: getattr(move, name) for name in MOVED} for move in compiled.facts.moves]
     sides = {"prefill": plan.prefill.key, "decode": plan.decode.key}
-    machine = prefill.library.machine(prefill.library.default_machine)
-    hint = faster(speedup(compiled, machine), machine)
+    hint = faster({"this pair": compiled}, prefill.library)
     return {"works": True, **sides, "plan": plan.digest, "path": path(plan), "moves": moves, "hint": hint}
 
 

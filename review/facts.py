@@ -21,7 +21,7 @@ from kvplan.plan.types import ALL, Group, Ints, Nest, PageRange, Plan, Planes, R
 Value = int | str
 DEFAULT = "the engine's default"
 # How the pages of a pair are copied.
-WHOLE, RUNS = "whole pages", "runs of tokens"
+WHOLE, RUNS = "page by page", "by runs of tokens"
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ def _reads(plan: Plan) -> Iterator[Fact]:
     for pair in plan.pairs:
         yield Fact(Subject("GROUP_PAIRS", name=pair.name), f"{pair.prefill} and {pair.decode}")
         if group_named(plan.decode, pair.decode).tokens:
-            yield Fact(Subject("PAGE_COPIES", name=pair.name, word="is copied by"), WHOLE if pair.page else RUNS)
+            yield Fact(Subject("PAGE_COPIES", name=pair.name, word="pages are copied"), WHOLE if pair.page else RUNS)
         caches = {read.cache: None for reads in plan.reads for read in reads if read.pair == pair.name}
         yield from (Fact(Subject("NEEDS", name=cache), reading(plan, pair) or "all tokens") for cache in caches)
     yield from _kept(plan)
@@ -227,7 +227,7 @@ def _read(read: Read) -> str:
 def _tables(read: Read, rule: MatchRule) -> Iterator[tuple[str, str]]:
     """A table in short: how many spans, how long, where the first one lies. Equal texts mean equal tables."""
     table = read.table.moved((0, read.offset[0]), (0, read.offset[1]))
-    for name, nests in (("by whole pages", table.page), ("by runs of tokens", table.token)):
+    for name, nests in (("page by page", table.page), ("by runs of tokens", table.token)):
         if nests:
             rows = expand_tokens(nests)
             copied = _of_a_page(rows) if nests is table.page else _of_a_run(nests, rule)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -148,13 +148,18 @@ def percent(share: float) -> str:
 
 
 def places(where: Sequence[Where], count: int) -> str:
-    """Sides and plans in words: `prefill in 1-3, decode in 2`; what is of all `count` plans names none."""
+    """Sides and plans in words: `prefill, plans 1-3; decode, plan 2`; what is of all `count` plans names none."""
     by_side = {side: {number for number, other in where if other == side} for side in ("", *SIDES)}
     if by_side["prefill"] == by_side["decode"]:
         by_side = {"": by_side[""], "both sides": by_side["decode"]}
     said = []
     for side, numbers in by_side.items():
         if numbers:
-            of = "" if len(numbers) == count else f"in {ranges(numbers)}"
-            said.append(" ".join(filter(None, [side, of])))
+            of = "" if len(numbers) == count else numbered(numbers)
+            said.append(", ".join(filter(None, [side, of])))
     return "; ".join(filter(None, said))
+
+
+def numbered(plans: Collection[int]) -> str:
+    """`plan 2`, `plans 1-3, 7`."""
+    return f"{'plan' if len(plans) == 1 else 'plans'} {ranges(plans)}"

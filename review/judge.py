@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from kvplan.compiler.errors import BadInput
+from kvplan.compiler.side.text import close
 from kvplan.dsl.schema.forms import Form, FormKeys, ListShape, key
 from kvplan.dsl.schema.shapes import SENTENCE, ScalarShape
 from kvplan.dsl.text.diagnostics import DslError, Sink
@@ -18,6 +19,8 @@ from kvplan.review.review import PairReview, Review
 from kvplan.review.rules import RULES, Category, chosen
 
 FILE = Path("kvplan-diff.yaml")
+# What stands for the reason in the lines that a review shows; nobody may leave it there.
+WHY = "WHY"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,21 +52,19 @@ class Exempt:
     reason: str
     place: SourceSpan
 
-    @property
-    def useless(self) -> str:
-        """What is said of an exception that nothing needs any more."""
-        return f"accepts {self.word} of {self.pair}, which does not change: remove it"
-
     def covers(self, pair: PairReview, change: Change) -> bool:
-        return change.rule in self.rules and fnmatchcase(pair.title, self.pair)
+        return change.rule in self.rules and self.names(pair.title)
+
+    def names(self, title: str) -> bool:
+        return fnmatchcase(title, self.pair)
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What fails. `fail_on` None: every change; a cost only where it grew by more than `cost_share`."""
+    """What fails. `fail_on` None: every change; a cost only where it grew by more than `cost_growth`."""
 
     fail_on: tuple[str, ...] | None = None
-    cost_share: float = 0.0
+    cost_growth: float = 0.0
     exempt: tuple[Exempt, ...] = ()
     file: Path = FILE
 
@@ -86,6 +87,16 @@ class Judgement:
         found = {change.rule for _, changes in self.pairs for change in changes}
         return tuple(rule for rule in RULES if rule in found)
 
+    def useless(self, one: Exempt) -> str:
+        """What is said of an exception that nothing needs: no plan has the name, or the plan does not change so."""
+        names = [pair.title for pair, _ in self.pairs]
+        if any(one.names(name) for name in names):
+            return f"accepts {one.word} of {one.pair}, which does not change: remove it"
+        near = close(one.pair, names)
+        return f"accepts {one.word} of {one.pair}, and no plan of that name changes: " + (
+            f"did you mean '{near}'?" if near else "remove it"
+        )
+
 
 def judged(review: Review, policy: Policy) -> Judgement:
     pairs: list[tuple[PairReview, tuple[Change, ...]]] = []
@@ -104,13 +115,14 @@ def judged(review: Review, policy: Policy) -> Judgement:
     )
 
 
-def policy(fail_on: Sequence[str], cost_share: str | None, accept: Path | None) -> Policy:
+def policy(fail_on: Sequence[str], cost_growth: str | None, accept: Path | None) -> Policy:
     """A policy from the words of a command line. Raises BadInput (S027, S028), DslError."""
     rules = tuple(rule for word in fail_on for rule in chosen(word))
-    if cost_share is not None and fail_on and not any(RULES[rule].category is Category.COST for rule in rules):
-        raise BadInput("S028", "--cost-share has no effect: no --fail-on names a cost", "add --fail-on COST")
+    if cost_growth is not None and fail_on and not any(RULES[rule].category is Category.COST for rule in rules):
+        raise BadInput("S028", "--cost-growth has no effect: no --fail-on names a cost", "add --fail-on COST")
     path = accept or (FILE if FILE.is_file() else None)
-    return Policy(rules if fail_on else None, share(cost_share or "0%"), exceptions(path) if path else (), path or FILE)
+    exempt = exceptions(path) if path else ()
+    return Policy(rules if fail_on else None, share(cost_growth or "0%"), exempt, path or FILE)
 
 
 def share(text: str) -> float:
@@ -121,7 +133,7 @@ def share(text: str) -> float:
     except ValueError:
         found = -1.0
     if not 0 <= found < float("inf"):
-        raise BadInput("S028", f"--cost-share {text} is no percentage", "give one, for example 10%")
+        raise BadInput("S028", f"--cost-growth {text} is no percentage", "give one, for example 10%")
     return found
 
 
@@ -140,6 +152,9 @@ def exceptions(path: Path) -> tuple[Exempt, ...]:
 def _exempt(sink: Sink, entry: AcceptedKeys) -> Exempt | None:
     if not entry.rule or entry.pair is None or entry.reason is None:
         return None
+    if entry.reason == WHY:
+        message = f"{entry.pair} is accepted without a reason"
+        sink.add("S037", message, entry.reason.span, help=f"write in place of {WHY} why it is all right")
     rules = tuple(rule for word in entry.rule for rule in _rules(sink, word))
     return Exempt(rules, ", ".join(entry.rule), entry.pair, entry.reason, entry.rule[0].span)
 
@@ -153,6 +168,6 @@ def _rules(sink: Sink, word: YamlScalar) -> tuple[str, ...]:
 
 
 def _asked(change: Change, policy: Policy) -> bool:
-    if RULES[change.rule].category is Category.COST and change.share is not None and change.share <= policy.cost_share:
+    if RULES[change.rule].category is Category.COST and change.share is not None and change.share <= policy.cost_growth:
         return False
     return policy.fail_on is None or change.rule in policy.fail_on

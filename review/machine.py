@@ -53,7 +53,7 @@ def github(review: Review, judgement: Judgement, folder: str, rollout: FleetRoll
         lines.append(_annotation("error" if failing else "notice", words, _short(pair, told)))
     lines += [
         _annotation("warning", {"file": one.place.path, "line": str(one.place.line), "title": "kvplan diff"},
-                    one.useless)
+                    judgement.useless(one))
         for one in judgement.unused
     ]  # fmt: skip
     if rollout is not None:

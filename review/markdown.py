@@ -19,12 +19,12 @@ def markdown(review: Review, judgement: Judgement, rollout: FleetRollout | None 
     if not review.pairs:
         return "\n\n".join(filter(None, [*parts, fleet]))
     found = sections(review)
-    parts += [f"**{verdict(review)}**", _layouts(review)]
+    parts += [f"**{verdict(review)}**", _plans(review), _layouts(review)]
     parts += [_table((*found.causes, *found.effects, *found.costs), len(review.changed))]
     if found.left_out:
         parts.append(f"As a consequence also {listed([_code(rule) for rule in found.left_out], 'and')}.")
     parts.append(cost_hint(review))
-    parts += [_plans(review), *_lists(review), fleet, _exceptions(judgement), outcome(judgement)]
+    parts += [*_lists(review), fleet, _exceptions(judgement), outcome(judgement)]
     parts += [_to_accept(judgement)]
     return "\n\n".join(part for part in parts if part)
 
@@ -43,7 +43,7 @@ def _table(changes: Sequence[FoldedChange], count: int) -> str:
     rows = [
         f"| {_kind(one)} | {_code(one.rule)} | {_cell(one.text())} | {places(one.where, count)} |" for one in changes
     ]
-    return "\n".join(["| | rule | what changes | in |", "|---|---|---|---|", *rows])
+    return "\n".join(["| | rule | what changes | where |", "|---|---|---|---|", *rows])
 
 
 def _kind(change: FoldedChange) -> str:
@@ -71,7 +71,7 @@ def _lists(review: Review) -> list[str]:
 
 def _exceptions(judgement: Judgement) -> str:
     lines = [f"- accepted: {_code(one.word)} of {_code(one.pair)}: {one.reason}" for one in judgement.used]
-    lines += [f"- {_cell(one.useless)}" for one in judgement.unused]
+    lines += [f"- {_cell(judgement.useless(one))}" for one in judgement.unused]
     return "\n".join(lines)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvplan.compiler.words import columns, many
-from kvplan.dsl.text.diagnostics import listed, ranges
+from kvplan.dsl.text.diagnostics import listed
 from kvplan.fleet.records import EngineRecord
 from kvplan.review.classes import EngineClass
+from kvplan.review.fold import numbered
 from kvplan.review.rollout import ClassPair, FleetRollout, ModelRollout
 from kvplan.review.rules import RolloutVerdict
 
@@ -35,7 +36,7 @@ def headline(rollout: FleetRollout) -> str:
 def engines(one: EngineClass) -> str:
     """`4 prefill engines of mini, tp=2 (5f6e7d8c), become tp=4 (01234567)  [plans 1-2]`"""
     said = f"{many(len(one.names), f'{one.now.role} engine')} of {one.now.model}, {_side(one.now)}, {_becoming(one)}"
-    return f"{said}  [{'plan' if len(one.plans) == 1 else 'plans'} {ranges(one.plans)}]" if one.plans else said
+    return f"{said}  [{numbered(one.plans)}]" if one.plans else said
 
 
 def pair(one: ClassPair, classes: Sequence[EngineClass]) -> str:

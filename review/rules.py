@@ -29,19 +29,25 @@ class RolloutVerdict(StrEnum):
     TOGETHER = "together"
 
 
+# How engines come to take a new plan while their sides stay.
+RELOAD = (
+    "Connected engines keep the old plan, and those that connect take the new one. Replace the old plan in the index "
+    "(kvplan compile, or push --prune): if it has both, engines take the one with the lower digest, which may be the "
+    "old one. Until both sides see the new index, new connections fail with R004: retry."
+)
 VERDICTS = {
     RolloutVerdict.SAME: "no plan changes: nothing is to be done",
     RolloutVerdict.TEXT: "only texts of plans change: old and new engines can talk",
-    RolloutVerdict.RELOAD: "no engine's memory changes: both sides load the new plan when they connect",
+    RolloutVerdict.RELOAD: f"no engine's memory changes, and none restarts. {RELOAD[:-1]}",
     RolloutVerdict.ONE_SIDE: "the engines of one side change: they restart once one index has both plans; the other "
     "side keeps running",
     RolloutVerdict.TOGETHER: "the engines of both sides change, and old and new ones refuse each other: both restart",
 }
 MEANINGS = {
     Category.TEXT: "names, comments and options as they are written: these alone change nothing for engines",
-    Category.COST: "more or fewer descriptors or bytes; fails if they grow by more than `--cost-share`",
-    Category.PLAN: "the same bytes by other reads: no engine's memory changes, and both sides load the new plan",
-    Category.CONTRACT: "other workers wait for each other: both sides load the new plan",
+    Category.COST: "more or fewer descriptors or bytes; fails if they grow by more than `--cost-growth`",
+    Category.PLAN: "the same bytes by other reads: no engine's memory changes, and both sides need the same plan",
+    Category.CONTRACT: "other workers wait for each other: both sides need the same plan",
     Category.BYTES: "where bytes lie changes: the changed side needs the new plan, and an engine without it is refused",
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
@@ -11,10 +11,10 @@ from kvplan.compiler.words import many
 from kvplan.dsl.text.diagnostics import listed
 from kvplan.plan.types import Plan
 from kvplan.review.changes import SIDES, Change
-from kvplan.review.fold import FoldedChange, alone, folded, places
-from kvplan.review.judge import Judgement
+from kvplan.review.fold import FoldedChange, Where, alone, folded, places
+from kvplan.review.judge import WHY, Judgement
 from kvplan.review.review import PairReview, Review
-from kvplan.review.rules import RULES, Category, RolloutVerdict
+from kvplan.review.rules import RELOAD, RULES, Category, RolloutVerdict
 
 COST = "COST, of all decode workers together"
 # A cause that no rule tells, by whether only texts change.
@@ -22,6 +22,8 @@ UNTOLD = {
     False: "no option and no number of a layout: an engine's file, or kvplan itself",
     True: "titles or comments: of a layout, of kvplan itself, or of a plan edited by hand, which compile --check tells",
 }
+# So many pairs are named, more are counted.
+FEW = 3
 # Beside these, a change that follows from others is no news.
 NEWS = (Category.PLAN, Category.BYTES)
 
@@ -69,11 +71,22 @@ def _told(changes: Sequence[FoldedChange], count: int) -> list[ToldChange]:
 def sections(review: Review) -> Sections:
     told = [_news(pair) for pair in review.changed]
     found = folded(told)
-    causes = tuple(one for one in found if RULES[one.rule].cause)
+    written = {
+        (number, change.subject.side)
+        for number, pair in enumerate(review.changed, 1)
+        for change in pair.changes
+        if change.rule == "OPTION"
+    }
+    causes = tuple(one for one in found if RULES[one.rule].cause and not _follows(one, written))
     costs = tuple(one for one in found if one.category is Category.COST)
     effects = tuple(one for one in found if one not in causes and one not in costs)
     quiet = {rule for pair, short in zip(review.changed, told, strict=True) for rule in {*pair.rules} - {*short.rules}}
     return Sections(causes, effects, costs, tuple(rule for rule in RULES if rule in quiet))
+
+
+def _follows(change: FoldedChange, written: Set[Where]) -> bool:
+    """Whether a change of bytes has its cause in an option of the same side of every plan that it is in."""
+    return change.category is Category.BYTES and {*change.where} <= written
 
 
 def _news(pair: PairReview) -> PairReview:
@@ -120,12 +133,7 @@ def verdict(review: Review) -> str:
     """What has to be done with engines that run, in a few sentences."""
     counts = Counter(pair.verdict for pair in review.changed)
     said = _rollouts(review)
-    if reload := counts[RolloutVerdict.RELOAD]:
-        plans = "plan" if _single(review) else f"plans of {many(reload, 'pair')}"
-        said.append(
-            f"Load the new {plans} on both sides at once: no engine's memory changes, but with different plans they "
-            "refuse each other."
-        )
+    said += _reloads(review)
     if still := counts[RolloutVerdict.TEXT]:
         only = "Only the text changes: old and new engines can talk."
         said.append(f"In {many(still, 'pair')} only the text changes: those can talk." if said else only)
@@ -159,6 +167,27 @@ def _rollouts(review: Review) -> list[str]:
     return said + _steps([side for side in SIDES if (side,) in counts]) if counts else said
 
 
+def _reloads(review: Review) -> list[str]:
+    """What to do for pairs whose sides stay, and for those with other options, by which engines choose among plans."""
+    options = sum("COMPILE_OPTION" in pair.rules for pair in review.changed)
+    said = []
+    if plain := sum(
+        pair.verdict is RolloutVerdict.RELOAD and "COMPILE_OPTION" not in pair.rules for pair in review.changed
+    ):
+        said.append(f"{_none_restarts(review, plain)} {RELOAD}")
+    if options:
+        of = "The plan has" if _single(review) else f"The plans of {many(options, 'pair')} have"
+        said.append(
+            f"{of} other compile options, by which engines choose: restart both sides with these as plan_options. "
+            "With different ones they refuse each other."
+        )
+    return said
+
+
+def _none_restarts(review: Review, count: int) -> str:
+    return "No engine restarts." if _single(review) else f"In {many(count, 'pair')} no engine restarts."
+
+
 def _steps(sides: Sequence[str]) -> list[str]:
     """How to restart a side that changes alone, in all pairs that one of `sides`."""
     restarted, other, old = "the side that changes", "the other side", "engines"
@@ -166,7 +195,8 @@ def _steps(sides: Sequence[str]) -> list[str]:
         (restarted,), (other,) = sides, {*SIDES} - {*sides}
         old = f"{restarted} engines"
     return [
-        "1. Put the plans of OLD and NEW into one index (kvplan push).",
+        "1. Put the plans of OLD and NEW into one index (kvplan push, or a deployment that has both pairs, each with a "
+        "name).",
         f"2. Restart {restarted}; {other} keeps running.",
         f"If the index has only the plans of NEW, old {old} cannot connect.",
     ]
@@ -176,10 +206,25 @@ def outcome(judgement: Judgement) -> str:
     """What fails, by category, or that nothing does: why the exit code is what it is."""
     if not judgement.rules:
         return "Nothing fails."
-    pairs = sum(bool(changes) for _, changes in judgement.pairs)
-    categories = dict.fromkeys(RULES[rule].category for rule in judgement.rules)
-    every = " Without --fail-on every change fails." if judgement.strict else ""
-    return f"Fails in {many(pairs, 'pair')}: {', '.join(categories)}.{every}"
+    alike: dict[str, list[str]] = {}
+    for pair, changes in judgement.pairs:
+        if changes:
+            alike.setdefault(_gravest(changes), []).append(pair.title)
+    pairs = sum(map(len, alike.values()))
+    said = "; ".join(f"{what} in {_named(titles)}" if len(alike) > 1 else what for what, titles in alike.items())
+    every = " Without --fail-on every change fails, but not a lower cost." if judgement.strict else ""
+    return f"Fails in {many(pairs, 'pair')}: {said}.{every}"
+
+
+def _gravest(changes: Sequence[Change]) -> str:
+    """The category that asks most of engines, which includes the milder ones; a cost is beside it."""
+    found = {RULES[change.rule].category for change in changes}
+    worst = max(found, key=list(Category).index)
+    return ", ".join(dict.fromkeys([worst, *({Category.COST} & found)]))
+
+
+def _named(titles: Sequence[str]) -> str:
+    return listed(titles, "and") if len(titles) <= FEW else many(len(titles), "pair")
 
 
 def how_to_accept(judgement: Judgement) -> list[str]:
@@ -190,7 +235,7 @@ def how_to_accept(judgement: Judgement) -> list[str]:
     for pair, failing in judgement.pairs:
         pairs.setdefault(tuple(dict.fromkeys(change.rule for change in failing)), []).append(pair.title)
     return [
-        f"- {{rule: [{', '.join(rules)}], pair: {_like(titles)}, reason: WHY}}"
+        f'- {{rule: [{", ".join(rules)}], pair: {_like(titles)}, reason: "{WHY}"}}'
         for rules, titles in pairs.items()
         if rules
     ]

@@ -54,8 +54,9 @@ def _parts(review: Review, judgement: Judgement, verbose: bool, rollout: FleetRo
 
 
 def _folded(review: Review) -> list[list[_Paragraph]]:
-    blocks = [(heading, [line for one in changes for line in _told(one)]) for heading, changes in told(review)]
-    blocks += [("PLANS that change", _plans(review)), ("NEW", _titles(review.new)), ("REMOVED", _titles(review.gone))]
+    blocks = [("PLANS that change", _plans(review))]
+    blocks += [(heading, [line for one in changes for line in _told(one)]) for heading, changes in told(review)]
+    blocks += [("NEW", _titles(review.new)), ("REMOVED", _titles(review.gone))]
     return [[_whole(heading), *lines] for heading, lines in blocks if lines]
 
 
@@ -87,7 +88,9 @@ def _plans(review: Review) -> list[_Paragraph]:
 
 
 def _row(rule: str, said: str, where: str = "") -> list[_Paragraph]:
-    return _words(said + (f"  [{where}]" if where else ""), f"  {rule:{COLUMN}}  ", " " * (COLUMN + 6))
+    # A list of plans stays in one line.
+    kept = re.sub(r"(?<=[\ds]) (?=\d)|(?<=\d,) (?=\d)", NO_BREAK, where)
+    return _words(said + (f"  [{kept}]" if where else ""), f"  {rule:{COLUMN}}  ", " " * (COLUMN + 6))
 
 
 def _details(pair: PairReview) -> list[_Paragraph]:
@@ -100,7 +103,7 @@ def _titles(pairs: Iterable[PairReview]) -> list[_Paragraph]:
 
 def _exceptions(judgement: Judgement) -> list[_Paragraph]:
     lines = [f"accepted: {one.word} of {one.pair}: {one.reason}" for one in judgement.used]
-    lines += [f"{one.place.path}:{one.place.line}: {one.useless}" for one in judgement.unused]
+    lines += [f"{one.place.path}:{one.place.line}: {judgement.useless(one)}" for one in judgement.unused]
     return [line for said in lines for line in _words(said, "", "    ")]
 
 

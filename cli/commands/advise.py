@@ -27,8 +27,8 @@ LEGEND = (
     f"with --strategy {AUTO} decode unpacks if it reads whole pages; otherwise prefill packs",
 )
 UNNAMED = (
-    "No --machine is given: here are the times on each machine that kvplan has a profile of, with one setting for each",
-    "number of changes. Your machine is none of these: `kvplan calibrate -o profiles/NAME.yaml` measures it, and",
+    "No --machine is given: here are the times on each machine that kvplan has a profile of, with the best change, the",
+    "best two, and so on. Your machine is none of these: `kvplan calibrate -o profiles/NAME.yaml` measures it, and",
     "`--machine NAME --layouts profiles` predicts by it, with all settings that are as fast.",
 )
 
@@ -94,7 +94,7 @@ def text(
     """A table of one machine, under its title."""
     head = ["", *title, ""]
     rows = [_row(each, advice.now, profile) for each in (advice.now, *shown)]
-    lines = table(("     time", "of current", "descriptors", "bytes", "strategy", "change"), rows)
+    lines = table(("     time", "times faster", "descriptors", "bytes", "strategy", "change"), rows)
     words = ["kvplan", "matrix", model, "--prefill", advice.every[0], "--decode", advice.every[1]]
     refused = (
         [f"{advice.refused} combinations are refused; this says why: {shlex.join(words)}"] if advice.refused else []
@@ -107,8 +107,8 @@ def _row(each: AdvisedPair, now: AdvisedPair, profile: MachineProfile) -> tuple[
     auto = f"kvplan compile --strategy {AUTO} --machine {profile.name}"
     strategy = [] if each.strategy == DIRECT else [f"with --strategy {AUTO}" if each.changes else auto]
     change = "; ".join([*map(_told, each.changes), *strategy]) or "as it is"
-    time, part = f"{each.us / 1000:9,.2f} ms", f"{100 * each.us / now.us:4.0f} %"
-    return time, part, each.descriptors, size(each.bytes), each.strategy, change
+    time, faster = f"{each.us / 1000:9,.2f} ms", f"{now.us / each.us:12,.1f}"
+    return time, faster, each.descriptors, size(each.bytes), each.strategy, change
 
 
 def _told(change: SettingChange) -> str:

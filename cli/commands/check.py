@@ -20,7 +20,7 @@ from kvplan.compiler.errors import CompileError
 from kvplan.compiler.options import MACHINE
 from kvplan.compiler.side.keys import check_pool
 from kvplan.deploy.jobs import name_errors, sides_of
-from kvplan.deploy.plans import plan_paths
+from kvplan.deploy.plans import SUFFIX, folder_of, plan_paths
 from kvplan.dsl.files.deployment import parse_deployment
 from kvplan.dsl.files.documents import identify, open_document
 from kvplan.dsl.files.folders import folder_files
@@ -45,7 +45,7 @@ def command(paths: tuple[Path, ...], layouts: tuple[Path, ...], form: str) -> No
     A FILE may be a directory, which stands for all layout files in it: YAML files with the key kvplan. Hidden files and
     other YAML files are skipped, and counted on stderr.
     """
-    files = [file for path in paths for file in (_below(path) if path.is_dir() else [path])]
+    files = [file for path in paths for file in (_below(path) if path.is_dir() else [_layout(path)])]
     errors = ordered([*check(files, layouts), *_check_models(files, layouts), *check_deployments(files, layouts)])
     found = [*errors, *doubts(files, layouts)]
     if found or form != "text":
@@ -64,8 +64,18 @@ def _below(folder: Path) -> list[Path]:
         return [*found.layouts]
     message = f"no layout file (.yaml or .yml, with the key kvplan) lies in '{folder}'"
     if plan_paths(folder):
-        message += f"; its plans are checked by `kvplan compile DEPLOYMENT -o {folder} --check`"
+        message += f"; {_checked(folder)}"
     raise click.UsageError(message)
+
+
+def _layout(file: Path) -> Path:
+    if file.suffix == SUFFIX:
+        raise click.UsageError(f"'{file}' is a plan; {_checked(folder_of(file))}")
+    return file
+
+
+def _checked(folder: Path) -> str:
+    return f"`kvplan compile DEPLOYMENT -o {folder} --check` checks plans"
 
 
 def _check_models(files: Sequence[Path], layouts: Sequence[Path]) -> list[Diagnostic]:

@@ -16,7 +16,7 @@ from kvplan.cli.commands.check import check_deployments
 from kvplan.cli.options import AskedPairs, format_option, layouts_option, pair_options
 from kvplan.cli.progress import watched
 from kvplan.cli.terminal import painted_diff, say
-from kvplan.compiler.api import faster, speedup
+from kvplan.compiler.api import faster
 from kvplan.compiler.errors import BadInput
 from kvplan.compiler.options import DIRECT, MACHINE
 from kvplan.compiler.words import many
@@ -106,15 +106,15 @@ def _limits(library: Library, outcome: jobs.CompileOutcome) -> list[str]:
 
 
 def _hints(library: Library, outcome: jobs.CompileOutcome) -> list[str]:
-    """Where another strategy is much faster, and by which machine one was chosen that nobody named."""
+    """Which plans another strategy would make much faster, and by which machine one was chosen that nobody named."""
+    options = [dict(compiled.plan.options) for compiled in outcome.plans.values()]
+    unnamed = any(chosen["strategy"] != DIRECT and MACHINE not in chosen for chosen in options)
     profile = library.machine(library.default_machine)
-    times = {path: speedup(compiled, profile) for path, compiled in outcome.plans.items()}
-    most = max(times, key=lambda path: times[path], default="")
-    hint = faster(times[most], profile) if most else ""
-    chosen = [dict(compiled.plan.options) for compiled in outcome.plans.values()]
-    unnamed = any(options["strategy"] != DIRECT and MACHINE not in options for options in chosen)
-    told = [f"{most}: {hint}"] if hint else []
-    return [*told, *([f"strategies are chosen for {profile.name}; --machine names another machine"] if unnamed else [])]
+    by_machine = (
+        f"no --machine is given: strategies are chosen for {profile.name} ({profile.title}). Name yours: "
+        "`kvplan list` shows them, `kvplan calibrate` measures one"
+    )
+    return [*filter(None, [faster(outcome.plans, library)]), *([by_machine] if unnamed else [])]
 
 
 def _wanted(models: Sequence[str], asked: AskedPairs) -> tuple[Library, list[jobs.PairJob], bool]:

@@ -26,7 +26,7 @@ from kvplan.review.sources import compared
     metavar="RULE",
     help="A rule or a category that fails, repeatable; if not given, every change fails.",
 )
-@click.option("--cost-share", metavar="10%", help="By how much a COST may grow before it fails; 0% by default.")
+@click.option("--cost-growth", metavar="10%", help="By how much a COST may grow before it fails; 0% by default.")
 @click.option(
     "--accept", type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help=f"A file of accepted changes, with reasons; {judge.FILE} by default, if it exists.",
@@ -41,7 +41,7 @@ from kvplan.review.sources import compared
 @layouts_option
 @format_option(*reports.FORMATS)
 def command(
-    old: str, new: str, fail_on: tuple[str, ...], cost_share: str | None, accept: Path | None, verbose: bool,
+    old: str, new: str, fail_on: tuple[str, ...], cost_growth: str | None, accept: Path | None, verbose: bool,
     fleet: str | None, etcd: EtcdAccess, layouts: tuple[Path, ...], form: str,
 ) -> None:  # fmt: skip
     """Compare plans by what they do.
@@ -56,7 +56,7 @@ def command(
     """
     if not fleet:
         leave_out("these are of the etcd of --fleet", etcd.given())
-    policy = judge.policy(fail_on, cost_share, accept)
+    policy = judge.policy(fail_on, cost_growth, accept)
     engines = engines_of(places_of(fleet), etcd) if fleet else None
     found = compared(old, new, layouts, engines is not None, watched)
     judgement = judge.judged(found.review, policy)

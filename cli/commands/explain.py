@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kvplan.dsl.library import Library
     from kvplan.dsl.schema.model import Model
 
-WORD = "word"
+WORD, OPTION = "word", "option"
 # So many plans of a directory are named.
 FEW = 5
 # The side of an engine that is asked for nothing.
@@ -50,7 +50,8 @@ def command(what: str, asked: AskedPairs, worker: int | None, form: str) -> None
     For a MODEL alone it shows the caches; with one side also its groups and pages; with both sides what moves, and
     where each piece lands on one decode worker. For an ENGINE: its options and what it derives. For a KIND: its
     parameters, and what it stores in which orders. Also takes a PLAN file, an error's CODE, a RULE,
-    category or verdict of diff, a METRIC of the runtime (kvplan_…), or a WORD of the glossary.
+    category or verdict of diff, a METRIC of the runtime (kvplan_…), or a WORD: of the glossary, an option of an
+    engine, or a value of one.
     """
     said = _explain(what, asked, worker or 0)
     if worker is not None and "landing" not in said:
@@ -77,7 +78,7 @@ def _explain(what: str, asked: AskedPairs, worker: int) -> dict[str, Any]:
     if what.startswith(METRIC) and not is_path(what):
         asked.leave_out(f"{what} is a metric")
         return explain_metric(what)
-    if what.endswith(".py"):
+    if what.endswith(plans.SUFFIX):
         asked.leave_out("a plan has its own sides and options")
         return explain_plan(Path(what), worker)
     found, file_type, name = _described(what, asked.layouts)
@@ -85,8 +86,11 @@ def _explain(what: str, asked: AskedPairs, worker: int) -> dict[str, Any]:
         asked.leave_out(f"{what} is a word")
         return {"code": name, "title": words()[name]}
     if file_type != "model":
-        from kvplan.cli.commands.explain_layouts import explain_engine, explain_kind
+        from kvplan.cli.commands.explain_layouts import explain_engine, explain_kind, explain_option
 
+        if file_type == OPTION:
+            asked.leave_out(f"{what} is an option, or a value of one")
+            return explain_option(found, what)
         asked.leave_out(f"{what} is no model")
         return dict((explain_engine if file_type == "engine" else explain_kind)(found, name))
     if asked.prefill and asked.decode:
@@ -99,8 +103,9 @@ def _explain(what: str, asked: AskedPairs, worker: int) -> dict[str, Any]:
 
 def _described(what: str, layouts: tuple[Path, ...]) -> tuple[Library, str, str]:
     """The layout files, with that of `what` if it is a path, and the type and name of what is meant: an engine, a
-    kind, a model, or a word of the glossary if it is none of these. Raises DslError.
+    kind, a model, or if it is none of these a word of the glossary, or an option or a value of one. Raises DslError.
     """
+    from kvplan.cli.commands.explain_layouts import options_named
     from kvplan.dsl.library import load
 
     file = is_layout_file(what)
@@ -114,6 +119,8 @@ def _described(what: str, layouts: tuple[Path, ...]) -> tuple[Library, str, str]
         if not is_path(what):
             if what.lower() in words():
                 return known, WORD, what.lower()
+            if any(options_named(engine, what) for engine in known.engines.values()):
+                return known, OPTION, what
             raise _unknown(known, what)
     known, name = library(what, layouts)
     return known, "model", name
@@ -139,7 +146,7 @@ def _unknown(known: Library, what: str) -> Exception:
             return DslError(error)
     near = nearest(what, (*known.models, *known.engines, *known.kinds, *RULES, *MEANINGS, *VERDICTS, *words()))
     help = near or f"{ELSEWHERE}; metrics begin with {METRIC}, words are in docs/glossary.md"
-    message = f"there is no model, engine, kind, rule or word '{what}'"
+    message = f"there is no model, engine, kind, option, rule or word '{what}'"
     return DslError(Diagnostic("K008", message, inline(what, "<argument>"), (), help))
 
 
@@ -198,7 +205,8 @@ def explain_plan(path: Path, worker: int) -> dict[str, Any]:
 
     if not path.is_file():
         raise BadInput("S021", f"there is no plan {str(path)!r}", "give the path of a plan, or a model's name")
-    plan, facts = plans.costed(path.read_text(encoding="utf-8", errors="replace"), str(path))
+    [text] = plans.read(str(path)).values()
+    plan, facts = plans.costed(text, str(path))
     return {"path": str(path), "written": True, **describe_plan(plan, facts, worker, drawing())}
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from kvplan.cli.terminal import table, width
+from kvplan.dsl.text.diagnostics import listed
 
 if TYPE_CHECKING:
     from kvplan.dsl.lang.nodes import Expr, Storage
@@ -45,6 +46,27 @@ def explain_engine(found: Library, name: str) -> Plain:
         "flags": dict(engine.flags),
         "aside": dict(engine.aside),
     }
+
+
+def options_named(engine: Engine, word: str) -> list[Param]:
+    """The options of an engine that have a name, or a value of one."""
+    return [option for option in engine.options.values() if word in (option.name, *option.values, *option.aliases)]
+
+
+def explain_option(found: Library, word: str) -> dict[str, Any]:
+    """An option of engines, or a value of one, as the default engine has it, or the first one that does."""
+    named: dict[str, list[Engine]] = {}
+    for engine in sorted(found.engines.values(), key=lambda engine: engine.name != found.default_engine):
+        for option in options_named(engine, word):
+            named.setdefault(option.name, []).append(engine)
+    titles, lines = [], []
+    for name, engines in named.items():
+        option, ref = engines[0].options[name], engines[0].doc_ref
+        titles.append(
+            f"{'an' if name == word else f'a value of {name}, an'} option of {listed([e.name for e in engines], 'and')}"
+        )
+        lines += ["", *_param_lines(name, _param(option, ref), ref)]
+    return {"code": word, "title": "; ".join(titles), "text": "\n".join(lines)}
 
 
 def _probed(probed: Probed) -> Plain | None:

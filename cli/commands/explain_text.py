@@ -125,7 +125,7 @@ def _group(group: Plain, others: int) -> tuple[object, ...]:
     ratio = f"{group['ratio']} x {many(group['kernel'], 'token')}" if group["store"] == "tokens" else "1"
     counts = sorted(set(group["planes"]))
     per = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    shared = "all others" if 1 < len(group["overlays"]) == others else ", ".join(group["overlays"]) or "-"
+    shared = "all other groups" if 1 < len(group["overlays"]) == others else ", ".join(group["overlays"]) or "-"
     return group["group"], held, ratio, per, ranges(group["layers"]) or "in the block", shared
 
 

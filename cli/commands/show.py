@@ -98,14 +98,14 @@ def _several(what: str, asked: AskedPairs) -> bool:
     """Whether more than one plan is meant."""
     from kvplan.compiler.side.text import sides
 
-    if what.endswith(".py"):
+    if what.endswith(plans.SUFFIX):
         return False
     return not (asked.prefill and asked.decode) or len(sides(asked.prefill)) * len(sides(asked.decode)) > 1
 
 
 def _plan(what: str, asked: AskedPairs) -> tuple[str, Plan, PlanCost]:
     """A plan's text, the plan and what it costs."""
-    if what.endswith(".py"):
+    if what.endswith(plans.SUFFIX):
         asked.leave_out("a plan has its own sides and options")
         return _on_disk(what, None)
     compiled = asked.compiled(what)
@@ -144,7 +144,7 @@ def _change(before: str, what: str, text: str, layouts: tuple[Path, ...]) -> Pla
     from kvplan.review.sources import change_of
     from kvplan.review.summary import told, verdict
 
-    path = what if what.endswith(".py") else ""
+    path = what if what.endswith(plans.SUFFIX) else ""
     before, old = _former(before, path)
     plan, facts = plans.costed(old, before)
     found = change_of((before, old), (path, text), layouts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 
@@ -16,13 +16,12 @@ from kvplan.cli import errors as failure
 from kvplan.cli.options import AskedPairs, format_option, layouts_option, pair_options
 from kvplan.cli.requests import AskedRequest, request_options
 from kvplan.cli.terminal import say
-from kvplan.compiler.api import compile_pair
+from kvplan.compiler.api import Compiled, compile_pair
 from kvplan.compiler.check.audit.verdict import Verdict
 from kvplan.compiler.check.sample import not_reached
 from kvplan.compiler.check.simulate import simulate
 from kvplan.compiler.check.trace import copies, ways
-from kvplan.deploy import jobs
-from kvplan.dsl.library import Library
+from kvplan.deploy import jobs, plans
 from kvplan.plan.block_tables import blocks
 from kvplan.plan.planes import planes
 from kvplan.plan.request import Request
@@ -54,22 +53,21 @@ class Simulated:
 
 
 @click.command("simulate")
-@click.argument("models", metavar="MODEL…", nargs=-1, required=True, shell_complete=complete.models)
-@pair_options(required=True, pool=True)
+@click.argument("what", metavar="PLAN…|MODEL…", nargs=-1, required=True, shell_complete=complete.models)
+@pair_options(required=False, pool=True)
 @request_options
 @layouts_option
 @format_option("text", "json")
-def command(models: tuple[str, ...], asked: AskedPairs, wanted: AskedRequest, form: str) -> None:
+def command(what: tuple[str, ...], asked: AskedPairs, wanted: AskedRequest, form: str) -> None:
     """Run plans on numpy buffers, compare each byte.
 
-    The buffers hold labels; what arrives is compared with naive indexing of the caches.
+    Takes PLANs on disk, or MODELs with --prefill and --decode. The buffers hold labels; what arrives is compared with
+    naive indexing of the caches.
     """
-    found, every = asked.jobs(models)
-    pairs = {str(job): job for job in every}
+    pairs = {str(job): (job, compiled) for job, compiled in _pairs(what, asked)}
     with progress.progress() as bar:
-        done, refused = jobs.each(
-            progress.stepped(bar, [*pairs.values()]), lambda job: _simulate(found, job, wanted, bar)
-        )
+        every = progress.stepped(bar, [job for job, _ in pairs.values()])
+        done, refused = jobs.each(every, lambda job: _simulate(pairs[str(job)][1](), wanted, bar))
     if form == "json":
         click.echo(json.dumps(_answer(done, refused), indent=2))
     else:
@@ -78,6 +76,18 @@ def command(models: tuple[str, ...], asked: AskedPairs, wanted: AskedRequest, fo
         say("\n".join(failure.refusal(*pair) for pair in refused), err=True)
     right = all(simulated.verdict.right for _, simulated in done)
     sys.exit(failure.WRONG if not right else failure.without_plan(refused))
+
+
+def _pairs(what: Sequence[str], asked: AskedPairs) -> Iterable[tuple[jobs.PairJob, Callable[[], Compiled]]]:
+    """Every pair with what compiles it: those of plans on disk, or of models with both sides."""
+    if any(one.endswith(plans.SUFFIX) for one in what) or not (asked.prefill and asked.decode):
+        return [(jobs.of_plan(one.plan), partial(_same, one)) for one in map(asked.compiled, what)]
+    library, every = asked.jobs(what)
+    return [(job, partial(compile_pair, library, job.model, job.prefill, job.decode, job.options)) for job in every]
+
+
+def _same(compiled: Compiled) -> Compiled:
+    return compiled
 
 
 def _answer(
@@ -96,8 +106,7 @@ def _answer(
     return {**next(iter(errors.values()), {}), **pairs, **errors}
 
 
-def _simulate(library: Library, job: jobs.PairJob, wanted: AskedRequest, bar: Progress) -> Simulated:
-    compiled = compile_pair(library, job.model, job.prefill, job.decode, job.options)
+def _simulate(compiled: Compiled, wanted: AskedRequest, bar: Progress) -> Simulated:
     sides = compiled.prefill, compiled.decode
     request = wanted.of(*sides)
     _check_size(compiled.plan, request)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from functools import partial
 
 from kvplan.compiler.bound import BoundCache, BoundTensor
 from kvplan.compiler.errors import BadInput, Refused
@@ -40,7 +41,7 @@ def stored(kind: Kind, cache: Cache, engine: Engine, env: Env, known: Callable[[
     own = settle(defaults, {**_less(env, kind.params), **told, **given})
     record = kind.stored_as(own)
     there = (spec for spec in record.tensors.values() if spec.when is None or is_true(spec.when, own))
-    tensors = tuple(_tensor(spec, own) for spec in there)
+    tensors = tuple(_tensor(spec, own, partial(_no_dtype, kind, engine, env)) for spec in there)
     if not tensors:
         message = f"cache {cache.name!r} has no tensors: the condition of each is false"
         raise BadInput("S012", message, f"give the cache itself a `when`, or correct those of kind {kind.name!r}")
@@ -100,13 +101,12 @@ def _less(env: Env, params: Mapping[str, object]) -> Env:
     return {name: value for name, value in env.items() if name not in params}
 
 
-def _tensor(spec: TensorSpec, env: Env) -> BoundTensor:
+def _tensor(spec: TensorSpec, env: Env, no_dtype: Callable[[str, str], BadInput]) -> BoundTensor:
     dtype = evaluate(spec.dtype, env)
     if not isinstance(dtype, str):
         raise BadInput("S012", f"tensor {spec.name!r}: {spec.dtype.text!r} gives {dtype!r}, not an element type")
     if canonical(dtype) not in SIZES:
-        message = f"tensor {spec.name!r} cannot store {dtype!r}, no element type"
-        raise BadInput("S012", message, nearest(dtype, sorted(SIZES)))
+        raise no_dtype(spec.name, dtype)
     axes = tuple(
         (name, 0 if expr is None else _extent(spec.name, name, evaluate(expr, env))) for name, expr in spec.axes
     )
@@ -118,6 +118,20 @@ def _tensor(spec: TensorSpec, env: Env) -> BoundTensor:
         dtype_size(dtype),
         tuple(spec.split.items()),
         _extent(spec.name, "token", unit),
+    )
+
+
+def _no_dtype(kind: Kind, engine: Engine, env: Env, tensor: str, dtype: str) -> BadInput:
+    """The error (S012) for a format that other kinds have records for, with the option that asks for it, if any."""
+    asked = next((option for option in engine.options.values() if env.get(option.name) == dtype), None)
+    if asked is None:
+        return BadInput(
+            "S012", f"tensor {tensor!r} cannot store {dtype!r}, no element type", nearest(dtype, sorted(SIZES))
+        )
+    said = f"{asked.name}={dtype} is a format that kind {kind.name} does not have"
+    why = f"its tensor {tensor!r} has plain elements"
+    return BadInput(
+        "S012", f"{said}: {why}", f"use {listed([value for value in asked.values if canonical(value) in SIZES])}"
     )
 
 

@@ -224,10 +224,10 @@ def _lists(plan: Plan, rows: Names) -> Names:
     for entry in (entry for side in (plan.decode, plan.prefill) for entry in planes(side)):
         for axis, indices in [*((axis, n) for axis, n, _ in entry.loops), ("layer", entry.layers)]:
             if _long(indices):
-                names.setdefault(indices, f"{constant(entry.group)}_{constant(axis)}S")
+                names.setdefault(indices, f"{constant(axis)}S_OF_{constant(entry.group)}")
     for read in (read for worker in plan.reads for read in worker):
         if _long(read.layers):
-            names.setdefault(read.layers, f"{constant(read.pair)}_LAYERS")
+            names.setdefault(read.layers, f"LAYERS_OF_{constant(read.pair)}")
     return apart({value: name for value, name in names.items() if value not in in_rows})
 
 

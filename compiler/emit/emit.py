@@ -78,15 +78,15 @@ def _about_tables(plan: Plan) -> str:
     tokens = [nest for reads in plan.reads for read in reads for nest in read.table.token]
     joined = any(nest.token == (nest.bytes, nest.bytes) for nest in tokens)
     run = ", or for each token of a run (`token`)" if tokens else ""
-    step = "`token` is the step from one token to the next on each side"
+    step = "`token` of a Nest is the step from one token to the next on each side"
     step += "; if both steps equal `bytes`, all tokens of a run are one span. " if joined else ". "
     hops = (
         "Hops, for tokens in tiles, are (rows, prefill bytes, decode bytes): after so many rows, so many bytes further."
     )
     stages = any(read.table.unpack or read.table.pack for reads in plan.reads for read in reads)
     return (
-        f"What a read copies for one block (`page`){run}. A Nest is a span of `bytes` bytes at (plane, byte in the "
-        "page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). "
+        f"What a read copies for one block (`page` of a Table){run}. A Nest is a span of `bytes` bytes at (plane, byte "
+        "in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). "
         f"{step if tokens else ''}{f'{hops} ' if any(nest.hops for nest in tokens) else ''}{STAGES if stages else ''}"
     )
 

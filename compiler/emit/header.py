@@ -108,7 +108,7 @@ def _drawing(plan: Plan, cache: str, width: int) -> list[str]:
     if lines != same:
         prefill, shown = _pages_of("prefill", plan.prefill, cache, longest, width)
         lines = prefill + _pages_of("decode", plan.decode, cache, longest, width, shown)[0]
-    return [f"A page of {cache} on {_drawn(sides, cache)}:", *lines]
+    return [f"A page of cache {cache} on {_drawn(sides, cache)}:", *lines]
 
 
 def _drawn(sides: Sequence[tuple[str, Side]], cache: str) -> str:

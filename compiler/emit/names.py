@@ -106,7 +106,7 @@ def _span(numbers: list[int]) -> str:
 
 
 def of_tables(plan: Plan) -> Names:
-    """Tables by their caches: `KEYS`, or `KEYS_LOWER` and `KEYS_9_LAYERS` where a cache has several."""
+    """Tables by their caches: `KEYS`, or `KEYS_LOWER` and `KEYS_OF_9_LAYERS` where a cache has several."""
     users = grouped((read.table, (number, read)) for number, reads in enumerate(plan.reads) for read in reads)
     plain = {table: "_AND_".join(dict.fromkeys(constant(r.cache) for _, r in found)) for table, found in users.items()}
     count = Counter(plain.values())
@@ -118,7 +118,7 @@ def _words(plan: Plan, users: Mapping[Table, list[tuple[int, Read]]], table: Tab
     or how large a one."""
     caches = {read.cache for _, read in users[table]}
     alike = [other for other, found in users.items() if caches & {read.cache for _, read in found}]
-    layers = {other: {f"_{len(read.layers)}_LAYERS" for _, read in users[other]} for other in alike}
+    layers = {other: {f"_OF_{len(read.layers)}_LAYERS" for _, read in users[other]} for other in alike}
     shares = {other: {_share(plan, number, read) for number, read in users[other]} for other in alike}
     extents = {other: {_extent(read) for _, read in users[other]} for other in alike}
     told = "".join(_telling(words, table) for words in (layers, shares))

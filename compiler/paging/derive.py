@@ -159,7 +159,7 @@ def _trying(engine: Engine, make: Callable[[], T]) -> T:
         return make()
     except DslError as error:
         first = error.diagnostics[0]
-        played = ", ".join(f"{name} = {value}" for name, value in first.values)
+        # Who writes an engine's file is helped by the values, who chose a block by what to choose instead.
+        values = ", ".join(f"{name} = {value}" for name, value in first.values)
         said = f"{engine.name} cannot derive its blocks: {first.message}"
-        words = (first.help, f"in play: {played}" if played else "")
-        raise Refused("C118", said, "; ".join(word for word in words if word)) from None
+        raise Refused("C118", said, first.help or f"the values are {values}") from None

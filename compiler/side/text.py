@@ -48,7 +48,7 @@ def unknown(what: str, name: str, known: Iterable[str]) -> BadInput:
 
 def nearest(name: str, known: Sequence[str]) -> str:
     near = close(name, known)
-    return f"did you mean {near!r}?" if near else f"allowed: {', '.join(known)}"
+    return f"did you mean '{near}'?" if near else f"allowed: {', '.join(known)}"
 
 
 def close(name: str, known: Sequence[str]) -> str:

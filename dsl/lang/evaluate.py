@@ -216,10 +216,12 @@ def _largest(node: Call, env: Env) -> int:
     else:
         fits = [total] if total > 0 and total % sizes.step == 0 else []
     if not fits:
-        among = ", ".join(map(str, sizes.only)) if sizes.only else f"the multiples of {sizes.step}"
-        raise fault(
-            "B003", f"none of {among} divides {total}", node.span, help="choose a block that one of them divides"
-        )
+        said = f"none of {', '.join(map(str, sizes.only))} divides {total}, the tokens of a block"
+        help = "choose a block that one of them divides"
+        if not sizes.only:
+            said = f"{total} tokens of a block are no multiple of {sizes.step}"
+            help = f"choose {sizes.step}, {2 * sizes.step}, {3 * sizes.step} or another multiple"
+        raise fault("B003", said, node.span, help=help)
     return max(fits)
 
 

@@ -50,6 +50,8 @@ MOST_VALUES, LARGEST = 1 << 22, 1 << 64
 # Characters of a text: to parse one takes a thousand times as many bytes. A plan of 700 workers has 150,000.
 MOST_TEXT = 1 << 21
 TRIES = 4
+# So many characters of a statement are shown.
+SHOWN = 60
 _PARSING = Lock()
 
 
@@ -127,7 +129,9 @@ class _Reader:
             case ast.Assign(targets=[ast.Name(id=target)], value=value) if number > 1:
                 self._constant(statement, target, value)
             case _:
-                raise refused(statement, self.name, "only tables belong into a plan")
+                raise refused(
+                    statement, self.name, f"kvplan writes nothing like {ast.unparse(statement)[:SHOWN]!a} into a plan"
+                )
 
     def _import(self, statement: ast.ImportFrom) -> None:
         names = {alias.name for alias in statement.names if alias.asname is None}

@@ -243,6 +243,23 @@ def test_simulate_says_what_was_compared() -> None:
     assert run("simulate", *PAIR, "--tokens", "60:5").exit_code == 2
 
 
+def test_simulate_takes_a_plan_as_trace_does(tmp_path: Path) -> None:
+    assert run("compile", *PAIR, "-o", str(tmp_path)).exit_code == 0
+    plan = str(next(tmp_path.glob("*/*.py")))
+    tokens = ("--tokens", "5:60")
+    assert run("simulate", plan, *tokens).stdout == run("simulate", *PAIR, *tokens).stdout
+    for words, text in (([plan, *PAIR[1:]], "a plan has its own sides"), (PAIR[:1], "or the path of a plan")):
+        said = run("simulate", *words)
+        assert (said.exit_code, text in " ".join(said.stderr.split())) == (2, True)
+
+
+def test_check_says_what_checks_a_plan(tmp_path: Path) -> None:
+    assert run("compile", *PAIR, "-o", str(tmp_path)).exit_code == 0
+    said = run("check", str(next(tmp_path.glob("*/*.py"))))
+    told = " ".join(said.output.split())
+    assert (said.exit_code, f"kvplan compile DEPLOYMENT -o {tmp_path} --check" in told) == (2, True)
+
+
 def test_simulate_says_which_tokens(tmp_path: Path) -> None:
     pair = ["gpt-oss-20b", "--prefill", "tp=2", "--decode", "tp=1"]
     answer = json.loads(run("simulate", *pair, "--format", "json").stdout)

@@ -236,7 +236,7 @@ def test_the_action_fails_where_a_page_moves(runner: Runner, tmp_path: Path) -> 
     assert calls[-1].startswith("api --silent --method POST repos/o/r/issues/7/comments --field body=@")
     runner.environment["OLD_COMMENT"] = "99"
     runner.values["inputs.fail-on"] = "CONTRACT COST"
-    runner.values["inputs.cost-share"] = "300%"
+    runner.values["inputs.cost-growth"] = "300%"
     assert runner.run() == 0, runner.said
     assert "--method PATCH repos/o/r/issues/comments/99" in (tmp_path / "calls").read_text()
 
@@ -274,7 +274,7 @@ def test_hooks_let_a_change_pass_once_it_is_accepted(repository: Path, tmp_path:
             "BYTES",
             "--fail-on",
             "COST",
-            "--cost-share",
+            "--cost-growth",
             "10%",
         ],
     }
@@ -303,11 +303,11 @@ def test_hooks_let_a_change_pass_once_it_is_accepted(repository: Path, tmp_path:
     compiled(repository)
     code, passed, said = commit()
     assert (code, passed, "BLOCK_TOKENS" in said) == (1, 1, True), said
-    accepted = re.search(r"^  (- \{rule: .*)WHY\}$", said, re.MULTILINE)
+    accepted = re.search(r"^  (- \{rule: .*)\"WHY\"\}$", said, re.MULTILINE)
     assert accepted, said
     (repository / "kvplan-diff.yaml").write_text(f"accept:\n  {accepted[1]}blocks of 32 from Monday on}}\n")
     code, passed, said = commit()
     assert (code, passed) == (0, 2), said
     (repository / "plans" / "ours" / "batch.py").unlink()
     code, passed, said = commit()
-    assert (code, "plans/ours/batch.py is missing, but the index lists it" in said) == (1, True), said
+    assert (code, "plans/ours/batch.py is missing, but index.json lists it" in said) == (1, True), said

@@ -29,6 +29,7 @@ plans:
   - {{models: [mine/{MODEL}-ours.yaml], prefill: [tp=1/2], decode: [tp=1/2]}}
   - {{models: [qwen3-0.6b], prefill: [tp=1], decode: [tp=1/2]}}
 """
+ONE_SIDE = 'prefill: ["tp=1,block=32"], decode: [tp=1/2]'
 STAR = r" \*"
 COMMAND = "kvplan diff git:HEAD:plans deploy.yaml"
 FLEET = f"{COMMAND} --fleet engines.yaml"
@@ -67,8 +68,8 @@ def engines(plans: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def answers(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """What the command prints, and what it prints of a fleet."""
+def answers(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, str]:
+    """What the command prints, what it prints of a fleet, and how it begins where one side changes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("review"))
         model = Path("mine") / f"{MODEL}-ours.yaml"
@@ -82,20 +83,24 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
         Path("engines.yaml").write_text(engines(Path("plans")))
         model.write_text(own_model().replace("state: 128", "state: 64"))
         said, of_fleet = (CliRunner().invoke(main, command.split()[1:]).stdout for command in (COMMAND, FLEET))
-        return said, of_fleet[of_fleet.index("FLEET,") :].partition("\n\nFails in ")[0]
+        model.write_text(own_model())
+        Path("deploy.yaml").write_text(DEPLOYMENT.replace("prefill: [tp=1], decode: [tp=1/2]", ONE_SIDE))
+        one_side = CliRunner().invoke(main, COMMAND.split()[1:]).stdout.partition("PLANS that change")[0]
+        return said, of_fleet[of_fleet.index("FLEET,") :].partition("\n\nFails in ")[0], one_side
 
 
 @pytest.fixture(scope="module")
-def example(answers: tuple[str, str]) -> str:
+def example(answers: tuple[str, str, str]) -> str:
     return answers[0]
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
-def test_the_page_is_fresh(answers: tuple[str, str]) -> None:
-    example, of_fleet = answers
+def test_the_page_is_fresh(answers: tuple[str, str, str]) -> None:
+    example, of_fleet, one_side = answers
     page = PAGE.read_text()
     fresh = put(page, "example", "end of example", f"\n```console\n$ {COMMAND}\n{example}```\n\n")
     fresh = put(fresh, "fleet", "end of fleet", f"\n```console\n$ {FLEET}\n…\n{of_fleet}\n```\n\n")
+    fresh = put(fresh, "one side", "end of one side", f"\n```console\n$ {COMMAND}\n{one_side}…\n```\n\n")
     fresh = put(fresh, "rules", "end of rules", rules())
     if os.environ.get("KVPLAN_REGOLD") and fresh != page:
         PAGE.write_text(fresh)

@@ -24,7 +24,7 @@ from kvplan.compiler.explain.landing.spans import (
     worker_of,
 )
 from kvplan.compiler.words import columns, many, part_name
-from kvplan.dsl.text.diagnostics import ranges
+from kvplan.dsl.text.diagnostics import listed, ranges
 from kvplan.plan.match import MatchRule
 from kvplan.plan.spans import group_named
 from kvplan.plan.types import Blocks, Group, Pair, Plan
@@ -185,8 +185,12 @@ def _goes(piece: LandingSpan, index: int, side: int) -> str:
     if planes:
         return "a page each"
     _, where = next(laid(piece, side))
-    gap = far - where.bytes - sum((loop.count - 1) * loop.step for loop in where.loops if loop.step < far)
-    return f"every {far:,} B, " + ("side by side" if gap <= 0 else f"{gap:,} B between")
+    inner = [loop for loop in where.loops if loop.step < far]
+    gap = far - where.bytes - sum((loop.count - 1) * loop.step for loop in inner)
+    if gap > 0:
+        return f"every {far:,} B, {gap:,} B between"
+    axes = listed([f"{loop.axis}s" for loop in inner], "and")
+    return f"every {far:,} B, " + (f"its {axes} between" if inner else "adjacent")
 
 
 def _tokens(piece: LandingSpan) -> str:

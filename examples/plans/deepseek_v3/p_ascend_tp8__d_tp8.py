@@ -3,7 +3,7 @@
 Emitted by kvplan from deepseek-v3, do not edit. To make it again:
     kvplan compile deepseek-v3 --prefill engine=ascend,tp=8 --decode tp=8 --strategy auto
 
-A page of attention on worker 0:
+A page of cache attention on worker 0:
     prefill latent |                             latent                            |     131,072 B
              128 tokens; a KV cache tensor for each of 61 layers
              latent 131,072 B (128 token x 512 dim x bf16)
@@ -38,8 +38,8 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 from kvplan.plan.types import Group, Loop, Nest, PageRange, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes.
-# `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
+# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         # decode worker 0
@@ -60,10 +60,11 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         (Read(worker=7, pair="attention", layers=tuple(range(61)), table=ATTENTION),),
     )
 
-# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). `token`
-# is the step from one token to the next on each side. A staged read moves ranges of pages whole: of prefill pages, from
-# which decode copies (`unpack`), or of decode pages, into which prefill copies (`pack`).
+# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
+# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token` of a Nest is the step from one token to the next on each side. A staged read moves ranges of
+# pages whole: of prefill pages, from which decode copies (`unpack`), or of decode pages, into which prefill copies
+# (`pack`).
 EACH_61_LAYERS = (Loop("layer", count=61, prefill=(1, 0), decode=(1, 0)),)
 ATTENTION = Table(token=(
     Nest(("latent",), bytes=1024, loops=EACH_61_LAYERS, token=(1024, 1152)),
@@ -72,13 +73,15 @@ ATTENTION = Table(token=(
     PageRange(bytes=18_432, planes=61),
 ))
 
-# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
-# without it, runs of tokens are copied.
+# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
+# sides have the same; without it, runs of tokens are copied.
 # attention: token t at t % 128 of block t // 128 of prefill, at t % 16 of block t // 16 of decode; runs end at
 #   multiples of 16.
 PAIRS = (Pair("attention"),)
 
-# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
+# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
+# block that kernels index.
 def prefill() -> Side:
     return Side(key="engine=ascend,tp=8", digest="f57e0df635026c03566862c280bf02f2", groups=(
         Group("attention", "tokens", tokens=128, kernel=128),
@@ -109,7 +112,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes.
+# `page` bytes, the size of a page.
 PREFILL_PLANES = (
     Planes(
         "attention", part="latent", loops=(("layer", tuple(range(61)), 1),), page=131_072,

@@ -3,12 +3,12 @@
 Emitted by kvplan from deepseek-v3.2, do not edit. To make it again:
     kvplan compile deepseek-v3.2 --prefill tp=4,kv_dtype=fp8_ds_mla --decode tp=2,kv_dtype=fp8_ds_mla
 
-A page of attention on worker 0:
+A page of cache attention on worker 0:
     both     |  token 0  |  token 1   |  token 2   |     …      |  token 63  |      41,984 B
              64 tokens; a KV cache tensor for each of 61 layers
              64 tokens, 656 B each: latent 512 B (512 dim x fp8) | scale 16 B (4 tile x f32) | rope 128 B (64 turn x
                bf16)
-A page of indexer on worker 0:
+A page of cache indexer on worker 0:
     both     |                              k                              |…|       8,448 B
              64 tokens; a KV cache tensor for each of 61 layers
              k 8,192 B (64 token x 128 dim x fp8)
@@ -35,8 +35,8 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes.
-# `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
+# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
@@ -54,9 +54,10 @@ def reads() -> tuple[tuple[Read, ...], ...]:
 # The prefill workers that each decode worker notifies when it is done, although it reads nothing from them.
 NOTIFY = ((1,), (3,))
 
-# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). `token`
-# is the step from one token to the next on each side; if both steps equal `bytes`, all tokens of a run are one span.
+# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
+# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token` of a Nest is the step from one token to the next on each side; if both steps equal `bytes`,
+# all tokens of a run are one span.
 EACH_61_LAYERS = (Loop("layer", count=61, prefill=(1, 0), decode=(1, 0)),)
 ATTENTION = Table(
     page=(Nest(("latent", "scale", "rope"), bytes=41_984, loops=EACH_61_LAYERS),),
@@ -67,12 +68,14 @@ INDEXER = Table(page=(Nest(("k", "scale"), bytes=8448, loops=EACH_61_LAYERS),), 
     Nest(("scale",), prefill=(0, 8192), decode=(0, 8192), bytes=4, loops=EACH_61_LAYERS, token=(4, 4)),
 ))
 
-# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
-# without it, runs of tokens are copied.
+# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
+# sides have the same; without it, runs of tokens are copied.
 # attention+indexer: token t at t % 64 of block t // 64 on both sides; runs end at multiples of 64.
 PAIRS = (Pair("attention+indexer", page=64),)
 
-# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
+# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
+# block that kernels index.
 def prefill() -> Side:
     return Side(
         key="tp=4,kv_dtype=fp8_ds_mla", digest="d9f9de81737c65483f54afd6b4f57bc5",
@@ -89,7 +92,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes.
+# `page` bytes, the size of a page.
 PLANES = (
     Planes("attention", "attention+indexer", loops=(("layer", tuple(range(61)), 1),), page=41_984, views=(
         View("latent", "fp8", axes=(("token", 64, 656), ("dim", 512, 1))),

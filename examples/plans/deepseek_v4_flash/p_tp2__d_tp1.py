@@ -3,37 +3,37 @@
 Emitted by kvplan from deepseek-v4-flash, do not edit. To make it again:
     kvplan compile deepseek-v4-flash --prefill tp=2,order=BLHNC --decode tp=1,order=BLNHC
 
-A page of few on worker 0:
+A page of cache few on worker 0:
     both     |  layer 2  |  layer 4   |  layer 6   |     …      |  layer 42  |     786,240 B, blocks 1,002,240 B apart
              256 tokens in rows of 4; one KV cache tensor
              21 layers, 37,440 B each: [64 rows, 576 B each: latent 448 B (448 dim x fp8) | rope 128 B (64 turn x
                bf16)] | exponent 448 B (64 row x 7 tile x u8), 64 rows of 7 B, 8 B apart | padding 64 B
-A page of indexer on worker 0:
+A page of cache indexer on worker 0:
     both     |  layer 2  |  layer 4   |  layer 6   |     …      |  layer 42  |     181,440 B, blocks 1,002,240 B apart
              256 tokens in rows of 4; one KV cache tensor
              21 layers, 8,640 B each: k 8,192 B (64 row x 128 dim x fp8) | scale 256 B (64 row x 1 tile x f32) |
                padding 192 B
-A page of many on worker 0:
+A page of cache many on worker 0:
     both     |  layer 3  |  layer 5   |  layer 7   |     …      |  layer 41  |      34,560 B, blocks 1,002,240 B apart
              256 tokens in rows of 128; one KV cache tensor
              20 layers, 1,728 B each: [2 rows, 576 B each: latent 448 B (448 dim x fp8) | rope 128 B (64 turn x
                bf16)] | exponent 14 B (2 row x 7 tile x u8), 2 rows of 7 B, 8 B apart | padding 560 B
-A page of few-compressor on worker 0:
+A page of cache few-compressor on worker 0:
     both     |  layer 2  |  layer 4   |  layer 6   |     …      |  layer 42  |     689,472 B, blocks 1,002,240 B apart
              4 tokens; one KV cache tensor
              21 layers, 32,832 B each: [4 tokens, 8,192 B each: kv 4,096 B (2 pool x 512 dim x f32) | score 4,096 B
                (2 pool x 512 dim x f32)] | padding 64 B
-A page of indexer-compressor on worker 0:
+A page of cache indexer-compressor on worker 0:
     both     |  layer 2  |  layer 4   |  layer 6   |     …      |  layer 42  |     181,440 B, blocks 1,002,240 B apart
              4 tokens; one KV cache tensor
              21 layers, 8,640 B each: [4 tokens, 2,048 B each: kv 1,024 B (2 pool x 128 dim x f32) | score 1,024 B
                (2 pool x 128 dim x f32)] | padding 448 B
-A page of many-compressor on worker 0:
+A page of cache many-compressor on worker 0:
     both     |  layer 3  |  layer 5   |  layer 7   |     …      |  layer 41  |     656,640 B, blocks 1,002,240 B apart
              8 tokens; one KV cache tensor
              20 layers, 32,832 B each: [8 tokens, 4,096 B each: kv 2,048 B (1 pool x 512 dim x f32) | score 2,048 B
                (1 pool x 512 dim x f32)] | padding 64 B
-A page of window on worker 0:
+A page of cache window on worker 0:
     both     |  layer 0  |  layer 2   |  layer 4   |     …      |  layer 42  |
              823,680 B, blocks 1,002,240 B apart; 786,240 B on other workers
              64 tokens; one KV cache tensor of window.0, one of 2 groups of window
@@ -76,8 +76,8 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 from kvplan.plan.types import Group, Loop, Needs, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes.
-# `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
+# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
@@ -101,9 +101,10 @@ def reads() -> tuple[tuple[Read, ...], ...]:
 # The prefill workers that each decode worker notifies when it is done, although it reads nothing from them.
 NOTIFY = ((1,),)
 
-# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). `token`
-# is the step from one token to the next on each side; if both steps equal `bytes`, all tokens of a run are one span.
+# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
+# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token` of a Nest is the step from one token to the next on each side; if both steps equal `bytes`,
+# all tokens of a run are one span.
 FEW_EACH_21_LAYERS = (Loop("layer", count=21, prefill=(0, 37_440), decode=(0, 37_440)),)
 INDEXER_EACH_21_LAYERS = (Loop("layer", count=21, prefill=(0, 8640), decode=(0, 8640)),)
 MANY_EACH_20_LAYERS = (Loop("layer", count=20, prefill=(0, 1728), decode=(0, 1728)),)
@@ -139,8 +140,8 @@ WINDOW = Table(page=(Nest(("latent", "rope", "exponent"), bytes=823_615),), toke
     Nest(("exponent",), prefill=(0, 36_864), decode=(0, 36_864), bytes=7, loops=EACH_22_LAYERS, token=(8, 8)),
 ))
 
-# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
-# without it, runs of tokens are copied.
+# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
+# sides have the same; without it, runs of tokens are copied.
 # few+indexer+many:few+indexer: row r = t // 4, with its last token, at r % 64 of block r // 64 on both sides; runs end
 #   at multiples of 64.
 # few+indexer+many:many: row r = t // 128, with its last token, at r % 2 of block r // 2 on both sides; runs end at
@@ -158,7 +159,9 @@ PAIRS = (
     Pair("window.1", page=64, needs=Needs(keep=127)),
 )
 
-# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
+# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
+# block that kernels index.
 def prefill() -> Side:
     return Side(key="tp=2,order=BLHNC", digest="f6528db69a16bc4ac68bb37404734987", groups=(
         Group("few+indexer+many", "tokens", tokens=256, kernel=256),
@@ -189,7 +192,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes.
+# `page` bytes, the size of a page.
 FEW_AND_WINDOW_VIEWS = (
     View("latent", "fp8", axes=(("layer", 21, 37_440), ("token", 64, 576), ("dim", 448, 1))),
     View("rope", "bf16", offset=448, axes=(("layer", 21, 37_440), ("token", 64, 576), ("turn", 64, 2))),

@@ -3,7 +3,7 @@
 Emitted by kvplan from falcon-mamba-7b, do not edit. To make it again:
     kvplan compile falcon-mamba-7b --prefill tp=1 --decode tp=2
 
-A page of mamba on worker 0:
+A page of cache mamba on worker 0:
     prefill  |    x    |                         ssm                         |     311,296 B
              one slot; a KV cache tensor for each of 64 layers
              x 49,152 B (8,192 channel x 3 tap x bf16)
@@ -31,8 +31,8 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes.
-# `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
+# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         # decode worker 0
@@ -41,8 +41,8 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         (Read(worker=0, pair="mamba", layers=tuple(range(64)), holds=(("channel", (4096, 8192)),), table=MAMBA_UPPER),),
     )
 
-# What a read copies for one block (`page`). A Nest is a span of `bytes` bytes at (plane, byte in the page) on each
-# side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
+# What a read copies for one block (`page` of a Table). A Nest is a span of `bytes` bytes at (plane, byte in the page)
+# on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
 EACH_64_LAYERS = (Loop("layer", count=64, prefill=(1, 0), decode=(1, 0)),)
 MAMBA_LOWER = Table(page=(
     Nest(("x",), bytes=24_576, loops=EACH_64_LAYERS),
@@ -53,12 +53,14 @@ MAMBA_UPPER = Table(page=(
     Nest(("ssm",), prefill=(0, 180_224), decode=(0, 24_576), bytes=131_072, loops=EACH_64_LAYERS),
 ))
 
-# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
-# without it, runs of tokens are copied.
+# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
+# sides have the same; without it, runs of tokens are copied.
 # mamba: the slot of a state on both sides.
 PAIRS = (Pair("mamba"),)
 
-# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
+# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
+# block that kernels index.
 def prefill() -> Side:
     return Side(
         key="tp=1", digest="d9cf6bd4f0fa7f5c957486a9d12884b2",
@@ -74,7 +76,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes.
+# `page` bytes, the size of a page.
 PREFILL_PLANES = (Planes("mamba", loops=(("layer", tuple(range(64)), 1),), page=311_296, views=(
     View("x", "bf16", axes=(("channel", 8192, 6), ("tap", 3, 2))),
     View("ssm", "bf16", offset=49_152, axes=(("channel", 8192, 32), ("st", 16, 2))),

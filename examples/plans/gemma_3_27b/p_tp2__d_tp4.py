@@ -3,14 +3,14 @@
 Emitted by kvplan from gemma-3-27b, do not edit. To make it again:
     kvplan compile gemma-3-27b --prefill tp=2 --decode tp=4
 
-A page of full on worker 0:
+A page of cache full on worker 0:
     prefill  | head 0| head 1| head 2| head 3| head 4| head 5| head 6| head 7|      65,536 B
              16 tokens; a KV cache tensor for each of 10 layers
              8 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
     decode   | head 0| head 1| head 2| head 3|                                      32,768 B
              16 tokens; a KV cache tensor for each of 10 layers
              4 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
-A page of sliding on worker 0:
+A page of cache sliding on worker 0:
     prefill  | head 0| head 1| head 2| head 3| head 4| head 5| head 6| head 7|      65,536 B
              16 tokens; a KV cache tensor for each of 9 layers of sliding.0, one of 6 groups of sliding
              8 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
@@ -41,56 +41,56 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 from kvplan.plan.types import Group, Loop, Needs, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes.
-# `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
+# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
             Read(worker=0, pair="full", layers=tuple(range(5, 60, 6)), holds=(("head", (0, 4)),), table=FULL),
             *(Read(worker=0, pair=name, cache="sliding", layers=layers, holds=(("head", (0, 4)),),
-                   table=SLIDING_9_LAYERS, first=(plane, plane)) for name, layers, plane in SLIDING_GROUPS),
-            Read(worker=0, pair="sliding.4", cache="sliding", layers=SLIDING_4_LAYERS, holds=(("head", (0, 4)),),
-                 table=SLIDING_8_LAYERS, first=(46, 46)),
-            Read(worker=0, pair="sliding.5", cache="sliding", layers=SLIDING_5_LAYERS, holds=(("head", (0, 4)),),
-                 table=SLIDING_8_LAYERS, first=(54, 54)),
+                   table=SLIDING_OF_9_LAYERS, first=(plane, plane)) for name, layers, plane in SLIDING_GROUPS),
+            Read(worker=0, pair="sliding.4", cache="sliding", layers=LAYERS_OF_SLIDING_4, holds=(("head", (0, 4)),),
+                 table=SLIDING_OF_8_LAYERS, first=(46, 46)),
+            Read(worker=0, pair="sliding.5", cache="sliding", layers=LAYERS_OF_SLIDING_5, holds=(("head", (0, 4)),),
+                 table=SLIDING_OF_8_LAYERS, first=(54, 54)),
         ),
         (  # decode worker 1
             Read(worker=0, pair="full", layers=tuple(range(5, 60, 6)), holds=(("head", (4, 8)),), table=FULL,
                  offset=(32_768, 0)),
             *(Read(worker=0, pair=name, cache="sliding", layers=layers, holds=(("head", (4, 8)),),
-                   table=SLIDING_9_LAYERS, offset=(32_768, 0), first=(plane, plane))
+                   table=SLIDING_OF_9_LAYERS, offset=(32_768, 0), first=(plane, plane))
               for name, layers, plane in SLIDING_GROUPS),
-            Read(worker=0, pair="sliding.4", cache="sliding", layers=SLIDING_4_LAYERS, holds=(("head", (4, 8)),),
-                 table=SLIDING_8_LAYERS, first=(46, 46), offset=(32_768, 0)),
-            Read(worker=0, pair="sliding.5", cache="sliding", layers=SLIDING_5_LAYERS, holds=(("head", (4, 8)),),
-                 table=SLIDING_8_LAYERS, first=(54, 54), offset=(32_768, 0)),
+            Read(worker=0, pair="sliding.4", cache="sliding", layers=LAYERS_OF_SLIDING_4, holds=(("head", (4, 8)),),
+                 table=SLIDING_OF_8_LAYERS, first=(46, 46), offset=(32_768, 0)),
+            Read(worker=0, pair="sliding.5", cache="sliding", layers=LAYERS_OF_SLIDING_5, holds=(("head", (4, 8)),),
+                 table=SLIDING_OF_8_LAYERS, first=(54, 54), offset=(32_768, 0)),
         ),
         (  # decode worker 2
             Read(worker=1, pair="full", layers=tuple(range(5, 60, 6)), holds=(("head", (8, 12)),), table=FULL),
             *(Read(worker=1, pair=name, cache="sliding", layers=layers, holds=(("head", (8, 12)),),
-                   table=SLIDING_9_LAYERS, first=(plane, plane)) for name, layers, plane in SLIDING_GROUPS),
-            Read(worker=1, pair="sliding.4", cache="sliding", layers=SLIDING_4_LAYERS, holds=(("head", (8, 12)),),
-                 table=SLIDING_8_LAYERS, first=(46, 46)),
-            Read(worker=1, pair="sliding.5", cache="sliding", layers=SLIDING_5_LAYERS, holds=(("head", (8, 12)),),
-                 table=SLIDING_8_LAYERS, first=(54, 54)),
+                   table=SLIDING_OF_9_LAYERS, first=(plane, plane)) for name, layers, plane in SLIDING_GROUPS),
+            Read(worker=1, pair="sliding.4", cache="sliding", layers=LAYERS_OF_SLIDING_4, holds=(("head", (8, 12)),),
+                 table=SLIDING_OF_8_LAYERS, first=(46, 46)),
+            Read(worker=1, pair="sliding.5", cache="sliding", layers=LAYERS_OF_SLIDING_5, holds=(("head", (8, 12)),),
+                 table=SLIDING_OF_8_LAYERS, first=(54, 54)),
         ),
         (  # decode worker 3
             Read(worker=1, pair="full", layers=tuple(range(5, 60, 6)), holds=(("head", (12, 16)),), table=FULL,
                  offset=(32_768, 0)),
             *(Read(worker=1, pair=name, cache="sliding", layers=layers, holds=(("head", (12, 16)),),
-                   table=SLIDING_9_LAYERS, offset=(32_768, 0), first=(plane, plane))
+                   table=SLIDING_OF_9_LAYERS, offset=(32_768, 0), first=(plane, plane))
               for name, layers, plane in SLIDING_GROUPS),
-            Read(worker=1, pair="sliding.4", cache="sliding", layers=SLIDING_4_LAYERS, holds=(("head", (12, 16)),),
-                 table=SLIDING_8_LAYERS, first=(46, 46), offset=(32_768, 0)),
-            Read(worker=1, pair="sliding.5", cache="sliding", layers=SLIDING_5_LAYERS, holds=(("head", (12, 16)),),
-                 table=SLIDING_8_LAYERS, first=(54, 54), offset=(32_768, 0)),
+            Read(worker=1, pair="sliding.4", cache="sliding", layers=LAYERS_OF_SLIDING_4,
+                 holds=(("head", (12, 16)),), table=SLIDING_OF_8_LAYERS, first=(46, 46), offset=(32_768, 0)),
+            Read(worker=1, pair="sliding.5", cache="sliding", layers=LAYERS_OF_SLIDING_5,
+                 holds=(("head", (12, 16)),), table=SLIDING_OF_8_LAYERS, first=(54, 54), offset=(32_768, 0)),
         ),
     )
 
 # Layers, by their numbers in the whole model; for several groups as (name, layers, first plane, or
 # those of prefill and decode if they differ).
-SLIDING_4_LAYERS = (4, 12, 19, 26, 33, 40, 48, 55)
-SLIDING_5_LAYERS = (6, 13, 20, 27, 34, 42, 49, 56)
+LAYERS_OF_SLIDING_4 = (4, 12, 19, 26, 33, 40, 48, 55)
+LAYERS_OF_SLIDING_5 = (6, 13, 20, 27, 34, 42, 49, 56)
 SLIDING_GROUPS = (
     ("sliding.0", (0, 7, 14, 21, 28, 36, 43, 50, 57), 10),
     ("sliding.1", (1, 8, 15, 22, 30, 37, 44, 51, 58), 19),
@@ -98,9 +98,10 @@ SLIDING_GROUPS = (
     ("sliding.3", (3, 10, 18, 25, 32, 39, 46, 54, 61), 37),
 )
 
-# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). `token`
-# is the step from one token to the next on each side; if both steps equal `bytes`, all tokens of a run are one span.
+# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
+# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token` of a Nest is the step from one token to the next on each side; if both steps equal `bytes`,
+# all tokens of a run are one span.
 EACH_10_LAYERS = (Loop("layer", count=10, prefill=(1, 0), decode=(1, 0)),)
 EACH_10_LAYERS_4_HEADS = (Loop("layer", count=10, prefill=(1, 0), decode=(1, 0)),
                           Loop("head", count=4, prefill=(0, 8192), decode=(0, 8192)))
@@ -114,17 +115,17 @@ FULL = Table(
     page=(Nest(("k", "v"), bytes=32_768, loops=EACH_10_LAYERS),),
     token=(Nest(("k", "v"), bytes=512, loops=EACH_10_LAYERS_4_HEADS, token=(512, 512)),),
 )
-SLIDING_9_LAYERS = Table(
+SLIDING_OF_9_LAYERS = Table(
     page=(Nest(("k", "v"), bytes=32_768, loops=EACH_9_LAYERS),),
     token=(Nest(("k", "v"), bytes=512, loops=EACH_9_LAYERS_4_HEADS, token=(512, 512)),),
 )
-SLIDING_8_LAYERS = Table(
+SLIDING_OF_8_LAYERS = Table(
     page=(Nest(("k", "v"), bytes=32_768, loops=EACH_8_LAYERS),),
     token=(Nest(("k", "v"), bytes=512, loops=EACH_8_LAYERS_4_HEADS, token=(512, 512)),),
 )
 
-# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
-# without it, runs of tokens are copied.
+# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
+# sides have the same; without it, runs of tokens are copied.
 # full: token t at t % 16 of block t // 16 on both sides; runs end at multiples of 16.
 # sliding.0, sliding.1, sliding.2, sliding.3, sliding.4, sliding.5: token t at t % 16 of block t // 16 on both sides,
 #   from end - 1023 on; runs end at multiples of 16.
@@ -134,7 +135,9 @@ PAIRS = (
       for name in ("sliding.0", "sliding.1", "sliding.2", "sliding.3", "sliding.4", "sliding.5")),
 )
 
-# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
+# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
+# block that kernels index.
 def prefill() -> Side:
     return Side(key="tp=2", digest="90ec7552288e9d91b9021d9587631448", groups=(
         *(Group(name, "tokens", tokens=16, kernel=16)
@@ -157,7 +160,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes.
+# `page` bytes, the size of a page.
 PREFILL_FULL_AND_SLIDING_VIEWS = (
     View("k", "bf16", axes=(("head", 8, 8192), ("token", 16, 512), ("dim", 128, 2))),
     View("v", "bf16", offset=256, axes=(("head", 8, 8192), ("token", 16, 512), ("dim", 128, 2))),
@@ -170,18 +173,18 @@ PREFILL_PLANES = (
     Planes("full", loops=(("layer", tuple(range(5, 60, 6)), 1),), page=65_536, views=PREFILL_FULL_AND_SLIDING_VIEWS),
     *(Planes("sliding", name, first=plane, loops=(("layer", layers, 1),), page=65_536,
              views=PREFILL_FULL_AND_SLIDING_VIEWS) for name, layers, plane in SLIDING_GROUPS),
-    Planes("sliding", "sliding.4", first=46, loops=(("layer", SLIDING_4_LAYERS, 1),), page=65_536,
+    Planes("sliding", "sliding.4", first=46, loops=(("layer", LAYERS_OF_SLIDING_4, 1),), page=65_536,
            views=PREFILL_FULL_AND_SLIDING_VIEWS),
-    Planes("sliding", "sliding.5", first=54, loops=(("layer", SLIDING_5_LAYERS, 1),), page=65_536,
+    Planes("sliding", "sliding.5", first=54, loops=(("layer", LAYERS_OF_SLIDING_5, 1),), page=65_536,
            views=PREFILL_FULL_AND_SLIDING_VIEWS),
 )
 DECODE_PLANES = (
     Planes("full", loops=(("layer", tuple(range(5, 60, 6)), 1),), page=32_768, views=DECODE_FULL_AND_SLIDING_VIEWS),
     *(Planes("sliding", name, first=plane, loops=(("layer", layers, 1),), page=32_768,
              views=DECODE_FULL_AND_SLIDING_VIEWS) for name, layers, plane in SLIDING_GROUPS),
-    Planes("sliding", "sliding.4", first=46, loops=(("layer", SLIDING_4_LAYERS, 1),), page=32_768,
+    Planes("sliding", "sliding.4", first=46, loops=(("layer", LAYERS_OF_SLIDING_4, 1),), page=32_768,
            views=DECODE_FULL_AND_SLIDING_VIEWS),
-    Planes("sliding", "sliding.5", first=54, loops=(("layer", SLIDING_5_LAYERS, 1),), page=32_768,
+    Planes("sliding", "sliding.5", first=54, loops=(("layer", LAYERS_OF_SLIDING_5, 1),), page=32_768,
            views=DECODE_FULL_AND_SLIDING_VIEWS),
 )
 

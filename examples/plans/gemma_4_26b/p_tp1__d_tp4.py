@@ -3,7 +3,7 @@
 Emitted by kvplan from gemma-4-26b, do not edit. To make it again:
     kvplan compile gemma-4-26b --prefill tp=1 --decode tp=4
 
-A page of full on worker 0:
+A page of cache full on worker 0:
     prefill  |             head 0            |             head 1            |     131,072 B
              32 tokens; a KV cache tensor for each of 5 layers
              2 heads, 65,536 B each: [32 tokens, 2,048 B each: k 1,024 B (512 dim x bf16) | v 1,024 B (512 dim x
@@ -12,7 +12,7 @@ A page of full on worker 0:
              16 tokens; a KV cache tensor for each of 5 layers
              1 head, 32,768 B each: [16 tokens, 2,048 B each: k 1,024 B (512 dim x bf16) | v 1,024 B (512 dim x
                bf16)]
-A page of sliding on worker 0:
+A page of cache sliding on worker 0:
     prefill  | head 0| head 1| head 2| head 3| head 4| head 5| head 6| head 7|     131,072 B
              16 tokens; a KV cache tensor for each of 5 layers of sliding.0, one of 5 groups of sliding
              8 heads, 16,384 B each: [16 tokens, 1,024 B each: k 512 B (256 dim x bf16) | v 512 B (256 dim x bf16)]
@@ -42,8 +42,8 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 from kvplan.plan.types import Group, Loop, Needs, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes.
-# `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
+# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
@@ -80,9 +80,10 @@ SLIDING_GROUPS = (
     ("sliding.4", (4, 10, 16, 22, 28), 25),
 )
 
-# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). `token`
-# is the step from one token to the next on each side; if both steps equal `bytes`, all tokens of a run are one span.
+# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
+# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token` of a Nest is the step from one token to the next on each side; if both steps equal `bytes`,
+# all tokens of a run are one span.
 EACH_5_LAYERS = (Loop("layer", count=5, prefill=(1, 0), decode=(1, 0)),)
 EACH_5_LAYERS_2_HEADS = (Loop("layer", count=5, prefill=(1, 0), decode=(1, 0)),
                          Loop("head", count=2, prefill=(0, 16_384), decode=(0, 16_384)))
@@ -92,8 +93,8 @@ SLIDING = Table(
     token=(Nest(("k", "v"), bytes=1024, loops=EACH_5_LAYERS_2_HEADS, token=(1024, 1024)),),
 )
 
-# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
-# without it, runs of tokens are copied.
+# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
+# sides have the same; without it, runs of tokens are copied.
 # full: token t at t % 32 of block t // 32 of prefill, at t % 16 of block t // 16 of decode; runs end at multiples of
 #   16.
 # sliding.0, sliding.1, sliding.2, sliding.3, sliding.4: token t at t % 16 of block t // 16 on both sides, from end -
@@ -104,7 +105,9 @@ PAIRS = (
       for name in ("sliding.0", "sliding.1", "sliding.2", "sliding.3", "sliding.4")),
 )
 
-# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
+# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
+# block that kernels index.
 def prefill() -> Side:
     return Side(key="tp=1", digest="f8a95e427da330fe52c1a1fe4d3bf358", groups=(
         Group("full", "tokens", tokens=32, kernel=32),
@@ -127,7 +130,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes.
+# `page` bytes, the size of a page.
 PREFILL_SLIDING_VIEWS = (
     View("k", "bf16", axes=(("head", 8, 16_384), ("token", 16, 1024), ("dim", 256, 2))),
     View("v", "bf16", offset=512, axes=(("head", 8, 16_384), ("token", 16, 1024), ("dim", 256, 2))),

@@ -3,14 +3,14 @@
 Emitted by kvplan from granite-4.0-h-small, do not edit. To make it again:
     kvplan compile granite-4.0-h-small --prefill tp=1 --decode tp=2
 
-A page of attention on worker 0:
+A page of cache attention on worker 0:
     prefill  | head 0| head 1| head 2| head 3| head 4| head 5| head 6| head 7|   2,162,688 B
              528 tokens; a KV cache tensor for each of 4 layers
              8 heads, 270,336 B each: [528 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
     decode   | head 0| head 1| head 2| head 3|                                   1,081,344 B
              528 tokens; a KV cache tensor for each of 4 layers
              4 heads, 270,336 B each: [528 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
-A page of mamba on worker 0:
+A page of cache mamba on worker 0:
     prefill  |x|b|c|                           ssm                           |   2,147,840 B, blocks 2,162,688 B apart
              one slot; a KV cache tensor for each of 4 layers of mamba.0, one of 9 groups of mamba
              x 49,152 B (128 head x 64 hd x 3 tap x bf16)
@@ -44,8 +44,8 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes.
-# `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
+# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
@@ -76,9 +76,10 @@ MAMBA_GROUPS = (
     ("mamba.8", (9, 19, 29, 39), 36),
 )
 
-# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). `token`
-# is the step from one token to the next on each side; if both steps equal `bytes`, all tokens of a run are one span.
+# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
+# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token` of a Nest is the step from one token to the next on each side; if both steps equal `bytes`,
+# all tokens of a run are one span.
 EACH_4_LAYERS = (Loop("layer", count=4, prefill=(1, 0), decode=(1, 0)),)
 EACH_4_LAYERS_4_HEADS = (Loop("layer", count=4, prefill=(1, 0), decode=(1, 0)),
                          Loop("head", count=4, prefill=(0, 270_336), decode=(0, 270_336)))
@@ -95,8 +96,8 @@ MAMBA_UPPER = Table(page=(
     Nest(("ssm",), prefill=(0, 1_099_264), decode=(0, 26_112), bytes=1_048_576, loops=EACH_4_LAYERS),
 ))
 
-# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
-# without it, runs of tokens are copied.
+# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
+# sides have the same; without it, runs of tokens are copied.
 # attention: token t at t % 528 of block t // 528 on both sides; runs end at multiples of 528.
 # mamba.0, mamba.1, mamba.2, mamba.3, mamba.4, mamba.5, mamba.6, mamba.7, mamba.8: the slot of a state on both sides.
 PAIRS = (
@@ -105,7 +106,9 @@ PAIRS = (
       for name in ("mamba.0", "mamba.1", "mamba.2", "mamba.3", "mamba.4", "mamba.5", "mamba.6", "mamba.7", "mamba.8")),
 )
 
-# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
+# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
+# block that kernels index.
 def prefill() -> Side:
     return Side(key="tp=1", digest="601d69cad3af53221d48744acd87f457", groups=(
         Group("attention", "tokens", tokens=528, kernel=528),
@@ -132,7 +135,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes.
+# `page` bytes, the size of a page.
 PREFILL_MAMBA_VIEWS = (
     View("x", "bf16", axes=(("head", 128, 384), ("hd", 64, 6), ("tap", 3, 2))),
     View("b", "bf16", offset=49_152, axes=(("group", 1, 768), ("st", 128, 6), ("tap", 3, 2))),

@@ -3,11 +3,11 @@
 Emitted by kvplan from kimi-k2-eagle3, do not edit. To make it again:
     kvplan compile kimi-k2-eagle3 --prefill tp=2,draft_tokens=3 --decode tp=4,draft_tokens=3
 
-A page of attention on worker 0:
+A page of cache attention on worker 0:
     both     |  token 0  |  token 1   |  token 2   |     …      |  token 15  |      18,432 B
              16 tokens; a KV cache tensor for each of 61 layers
              16 tokens, 1,152 B each: latent 1,024 B (512 dim x bf16) | rope 128 B (64 turn x bf16)
-A page of draft on worker 0:
+A page of cache draft on worker 0:
     prefill  |   head 0  |   head 1   |   head 2   |     …      |  head 31   |     262,144 B
              16 tokens; a KV cache tensor for each of 1 layer
              32 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
@@ -34,8 +34,8 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes.
-# `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
+# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
@@ -60,9 +60,10 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         ),
     )
 
-# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). `token`
-# is the step from one token to the next on each side; if both steps equal `bytes`, all tokens of a run are one span.
+# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
+# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token` of a Nest is the step from one token to the next on each side; if both steps equal `bytes`,
+# all tokens of a run are one span.
 EACH_61_LAYERS = (Loop("layer", count=61, prefill=(1, 0), decode=(1, 0)),)
 EACH_16_HEADS = (Loop("head", count=16, prefill=(0, 8192), decode=(0, 8192)),)
 ATTENTION = Table(
@@ -74,12 +75,14 @@ DRAFT = Table(
     token=(Nest(("k", "v"), bytes=512, loops=EACH_16_HEADS, token=(512, 512)),),
 )
 
-# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
-# without it, runs of tokens are copied.
+# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
+# sides have the same; without it, runs of tokens are copied.
 # attention+draft: token t at t % 16 of block t // 16 on both sides; runs end at multiples of 16.
 PAIRS = (Pair("attention+draft", page=16),)
 
-# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
+# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
+# block that kernels index.
 def prefill() -> Side:
     return Side(key="tp=2,draft_tokens=3", digest="940d3b4b2e098eb36b0e88912a2d3569", groups=(
         Group("attention+draft", "tokens", tokens=16, kernel=16),
@@ -100,7 +103,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes.
+# `page` bytes, the size of a page.
 PREFILL_PLANES = (
     Planes("attention", "attention+draft", loops=(("layer", tuple(range(61)), 1),), page=18_432, views=(
         View("latent", "bf16", axes=(("token", 16, 1152), ("dim", 512, 2))),

@@ -3,14 +3,14 @@
 Emitted by kvplan from kimi-linear-48b, do not edit. To make it again:
     kvplan compile kimi-linear-48b --prefill tp=2 --decode tp=1
 
-A page of attention on worker 0:
+A page of cache attention on worker 0:
     prefill  |  0  |  1   |  2   |  …   | 1023 |                                 1,179,648 B
              1,024 tokens; a KV cache tensor for each of 7 layers
              1,024 tokens, 1,152 B each: latent 1,024 B (512 dim x bf16) | rope 128 B (64 turn x bf16)
     decode   |  token 0  |  token 1   |  token 2   |     …      | token 1919 |   2,211,840 B
              1,920 tokens; a KV cache tensor for each of 7 layers
              1,920 tokens, 1,152 B each: latent 1,024 B (512 dim x bf16) | rope 128 B (64 turn x bf16)
-A page of delta on worker 0:
+A page of cache delta on worker 0:
     prefill  |q|k|v|           ssm           |                                   1,085,440 B, blocks 1,179,648 B apart
              one slot; a KV cache tensor for each of 7 layers of delta.0, one of 3 groups of delta
              q 12,288 B (16 key_head x 128 kd x 3 tap x bf16)
@@ -46,69 +46,72 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes.
-# `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
+# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
-            Read(worker=0, pair="attention", layers=ATTENTION_LAYERS, table=ATTENTION),
+            Read(worker=0, pair="attention", layers=LAYERS_OF_ATTENTION, table=ATTENTION),
             Read(worker=0, pair="delta.0", cache="delta", layers=tuple(range(0, 25, 4)),
-                 holds=(("head", (0, 16)), ("key_head", (0, 16))), table=DELTA_7_LAYERS_LOWER, first=(7, 7)),
+                 holds=(("head", (0, 16)), ("key_head", (0, 16))), table=DELTA_OF_7_LAYERS_LOWER, first=(7, 7)),
             Read(worker=0, pair="delta.1", cache="delta", layers=tuple(range(1, 26, 4)),
-                 holds=(("head", (0, 16)), ("key_head", (0, 16))), table=DELTA_7_LAYERS_LOWER, first=(14, 14)),
+                 holds=(("head", (0, 16)), ("key_head", (0, 16))), table=DELTA_OF_7_LAYERS_LOWER, first=(14, 14)),
             Read(worker=0, pair="delta.2", cache="delta", layers=tuple(range(2, 23, 4)),
-                 holds=(("head", (0, 16)), ("key_head", (0, 16))), table=DELTA_6_LAYERS_LOWER, first=(21, 21)),
+                 holds=(("head", (0, 16)), ("key_head", (0, 16))), table=DELTA_OF_6_LAYERS_LOWER, first=(21, 21)),
             Read(worker=1, pair="delta.0", cache="delta", layers=tuple(range(0, 25, 4)),
-                 holds=(("head", (16, 32)), ("key_head", (16, 32))), table=DELTA_7_LAYERS_UPPER, first=(7, 7)),
+                 holds=(("head", (16, 32)), ("key_head", (16, 32))), table=DELTA_OF_7_LAYERS_UPPER, first=(7, 7)),
             Read(worker=1, pair="delta.1", cache="delta", layers=tuple(range(1, 26, 4)),
-                 holds=(("head", (16, 32)), ("key_head", (16, 32))), table=DELTA_7_LAYERS_UPPER, first=(14, 14)),
+                 holds=(("head", (16, 32)), ("key_head", (16, 32))), table=DELTA_OF_7_LAYERS_UPPER, first=(14, 14)),
             Read(worker=1, pair="delta.2", cache="delta", layers=tuple(range(2, 23, 4)),
-                 holds=(("head", (16, 32)), ("key_head", (16, 32))), table=DELTA_6_LAYERS_UPPER, first=(21, 21)),
+                 holds=(("head", (16, 32)), ("key_head", (16, 32))), table=DELTA_OF_6_LAYERS_UPPER, first=(21, 21)),
         ),
     )
 
 # Layers, by their numbers in the whole model.
-ATTENTION_LAYERS = (3, 7, 11, 15, 19, 23, 26)
+LAYERS_OF_ATTENTION = (3, 7, 11, 15, 19, 23, 26)
 
-# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). `token`
-# is the step from one token to the next on each side; if both steps equal `bytes`, all tokens of a run are one span.
+# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
+# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token` of a Nest is the step from one token to the next on each side; if both steps equal `bytes`,
+# all tokens of a run are one span.
 EACH_7_LAYERS = (Loop("layer", count=7, prefill=(1, 0), decode=(1, 0)),)
 EACH_6_LAYERS = (Loop("layer", count=6, prefill=(1, 0), decode=(1, 0)),)
 ATTENTION = Table(token=(Nest(("latent", "rope"), bytes=1152, loops=EACH_7_LAYERS, token=(1152, 1152)),))
-DELTA_7_LAYERS_LOWER = Table(page=(
+DELTA_OF_7_LAYERS_LOWER = Table(page=(
     Nest(("q",), bytes=12_288, loops=EACH_7_LAYERS),
     Nest(("k",), prefill=(0, 12_288), decode=(0, 24_576), bytes=12_288, loops=EACH_7_LAYERS),
     Nest(("v",), prefill=(0, 24_576), decode=(0, 49_152), bytes=12_288, loops=EACH_7_LAYERS),
     Nest(("ssm",), prefill=(0, 36_864), decode=(0, 73_728), bytes=1_048_576, loops=EACH_7_LAYERS),
 ))
-DELTA_6_LAYERS_LOWER = Table(page=(
+DELTA_OF_6_LAYERS_LOWER = Table(page=(
     Nest(("q",), bytes=12_288, loops=EACH_6_LAYERS),
     Nest(("k",), prefill=(0, 12_288), decode=(0, 24_576), bytes=12_288, loops=EACH_6_LAYERS),
     Nest(("v",), prefill=(0, 24_576), decode=(0, 49_152), bytes=12_288, loops=EACH_6_LAYERS),
     Nest(("ssm",), prefill=(0, 36_864), decode=(0, 73_728), bytes=1_048_576, loops=EACH_6_LAYERS),
 ))
-DELTA_7_LAYERS_UPPER = Table(page=(
+DELTA_OF_7_LAYERS_UPPER = Table(page=(
     Nest(("q",), decode=(0, 12_288), bytes=12_288, loops=EACH_7_LAYERS),
     Nest(("k",), prefill=(0, 12_288), decode=(0, 36_864), bytes=12_288, loops=EACH_7_LAYERS),
     Nest(("v",), prefill=(0, 24_576), decode=(0, 61_440), bytes=12_288, loops=EACH_7_LAYERS),
     Nest(("ssm",), prefill=(0, 36_864), decode=(0, 1_122_304), bytes=1_048_576, loops=EACH_7_LAYERS),
 ))
-DELTA_6_LAYERS_UPPER = Table(page=(
+DELTA_OF_6_LAYERS_UPPER = Table(page=(
     Nest(("q",), decode=(0, 12_288), bytes=12_288, loops=EACH_6_LAYERS),
     Nest(("k",), prefill=(0, 12_288), decode=(0, 36_864), bytes=12_288, loops=EACH_6_LAYERS),
     Nest(("v",), prefill=(0, 24_576), decode=(0, 61_440), bytes=12_288, loops=EACH_6_LAYERS),
     Nest(("ssm",), prefill=(0, 36_864), decode=(0, 1_122_304), bytes=1_048_576, loops=EACH_6_LAYERS),
 ))
 
-# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
-# without it, runs of tokens are copied.
+# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
+# sides have the same; without it, runs of tokens are copied.
 # attention: token t at t % 1024 of block t // 1024 of prefill, at t % 1920 of block t // 1920 of decode; runs end at
 #   multiples of 1024 and 1920.
 # delta.0, delta.1, delta.2: the slot of a state on both sides.
 PAIRS = (*(Pair(name) for name in ("attention", "delta.0", "delta.1", "delta.2")),)
 
-# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
+# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
+# block that kernels index.
 def prefill() -> Side:
     return Side(key="tp=2", digest="b6cda493b68ce32577a9bbd9f20854af", groups=(
         Group("attention", "tokens", tokens=1024, kernel=1024),
@@ -126,7 +129,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes.
+# `page` bytes, the size of a page.
 PREFILL_DELTA_VIEWS = (
     View("q", "bf16", axes=(("key_head", 16, 768), ("kd", 128, 6), ("tap", 3, 2))),
     View("k", "bf16", offset=12_288, axes=(("key_head", 16, 768), ("kd", 128, 6), ("tap", 3, 2))),
@@ -140,7 +143,7 @@ DECODE_DELTA_VIEWS = (
     View("ssm", "f32", offset=73_728, axes=(("head", 32, 65_536), ("row", 128, 512), ("hd", 128, 4))),
 )
 PREFILL_PLANES = (
-    Planes("attention", loops=(("layer", ATTENTION_LAYERS, 1),), page=1_179_648, views=(
+    Planes("attention", loops=(("layer", LAYERS_OF_ATTENTION, 1),), page=1_179_648, views=(
         View("latent", "bf16", axes=(("token", 1024, 1152), ("dim", 512, 2))),
         View("rope", "bf16", offset=1024, axes=(("token", 1024, 1152), ("turn", 64, 2))),
     )),
@@ -152,7 +155,7 @@ PREFILL_PLANES = (
            stride=1_179_648, views=PREFILL_DELTA_VIEWS),
 )
 DECODE_PLANES = (
-    Planes("attention", loops=(("layer", ATTENTION_LAYERS, 1),), page=2_211_840, views=(
+    Planes("attention", loops=(("layer", LAYERS_OF_ATTENTION, 1),), page=2_211_840, views=(
         View("latent", "bf16", axes=(("token", 1920, 1152), ("dim", 512, 2))),
         View("rope", "bf16", offset=1024, axes=(("token", 1920, 1152), ("turn", 64, 2))),
     )),

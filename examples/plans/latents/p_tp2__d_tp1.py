@@ -3,17 +3,17 @@
 Emitted by kvplan from latents, do not edit. To make it again, in the folder of its layout files:
     kvplan compile latents --prefill tp=2,order=BLHNC --decode tp=1,order=BLNHC --layouts .
 
-A page of compressed on worker 0:
+A page of cache compressed on worker 0:
     both     |            layer 1            |            layer 3            |      74,880 B, blocks 92,160 B apart
              256 tokens in rows of 4; one KV cache tensor
              2 layers, 37,440 B each: [64 rows, 576 B each: latent 448 B (448 dim x fp8) | rope 128 B (64 turn x
                bf16)] | exponent 448 B (64 row x 7 tile x u8), 64 rows of 7 B, 8 B apart | padding 64 B
-A page of indexer on worker 0:
+A page of cache indexer on worker 0:
     both     |            layer 1            |            layer 3            |      17,280 B, blocks 92,160 B apart
              256 tokens in rows of 4; one KV cache tensor
              2 layers, 8,640 B each: k 8,192 B (64 row x 128 dim x fp8) | scale 256 B (64 row x 1 tile x f32) |
                padding 192 B
-A page of window on worker 0:
+A page of cache window on worker 0:
     both     |            layer 0            |            layer 2            |      38,016 B, blocks 92,160 B apart
              32 tokens; one KV cache tensor of window.0, one of 2 groups of window
              2 layers, 19,008 B each: [32 tokens, 576 B each: latent 448 B (448 dim x fp8) | rope 128 B (64 turn x
@@ -42,8 +42,8 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 from kvplan.plan.types import Group, Loop, Needs, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes.
-# `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
+# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
@@ -57,9 +57,10 @@ def reads() -> tuple[tuple[Read, ...], ...]:
 # The prefill workers that each decode worker notifies when it is done, although it reads nothing from them.
 NOTIFY = ((1,),)
 
-# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). `token`
-# is the step from one token to the next on each side; if both steps equal `bytes`, all tokens of a run are one span.
+# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
+# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token` of a Nest is the step from one token to the next on each side; if both steps equal `bytes`,
+# all tokens of a run are one span.
 COMPRESSED_EACH_2_LAYERS = (Loop("layer", count=2, prefill=(0, 37_440), decode=(0, 37_440)),)
 INDEXER_EACH_2_LAYERS = (Loop("layer", count=2, prefill=(0, 8640), decode=(0, 8640)),)
 WINDOW_EACH_2_LAYERS = (Loop("layer", count=2, prefill=(0, 19_008), decode=(0, 19_008)),)
@@ -76,8 +77,8 @@ WINDOW = Table(page=(Nest(("latent", "rope", "exponent"), bytes=37_695),), token
     Nest(("exponent",), prefill=(0, 18_432), decode=(0, 18_432), bytes=7, loops=WINDOW_EACH_2_LAYERS, token=(8, 8)),
 ))
 
-# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
-# without it, runs of tokens are copied.
+# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
+# sides have the same; without it, runs of tokens are copied.
 # compressed+indexer: row r = t // 4, with its last token, at r % 64 of block r // 64 on both sides; runs end at
 #   multiples of 64.
 # window.0, window.1: token t at t % 32 of block t // 32 on both sides, from end - 127 on; runs end at multiples of 32.
@@ -85,7 +86,9 @@ PAIRS = (Pair("compressed+indexer", page=64, rows=4),
          Pair("window.0", page=32, needs=Needs(keep=127)),
          Pair("window.1", page=32, needs=Needs(keep=127)))
 
-# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
+# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
+# block that kernels index.
 def prefill() -> Side:
     return Side(key="tp=2,order=BLHNC", digest="780d7133092637cd57ce2cea87097681", groups=(
         Group("compressed+indexer", "tokens", tokens=256, kernel=256),
@@ -102,7 +105,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes.
+# `page` bytes, the size of a page.
 WINDOW_VIEWS = (
     View("latent", "fp8", axes=(("layer", 2, 19_008), ("token", 32, 576), ("dim", 448, 1))),
     View("rope", "bf16", offset=448, axes=(("layer", 2, 19_008), ("token", 32, 576), ("turn", 64, 2))),

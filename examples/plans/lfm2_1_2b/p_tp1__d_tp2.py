@@ -3,14 +3,14 @@
 Emitted by kvplan from lfm2-1.2b, do not edit. To make it again:
     kvplan compile lfm2-1.2b --prefill tp=1 --decode tp=2
 
-A page of attention on worker 0:
+A page of cache attention on worker 0:
     prefill  | head 0| head 1| head 2| head 3| head 4| head 5| head 6| head 7|      32,768 B
              16 tokens; a KV cache tensor for each of 6 layers
              8 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x bf16) | v 128 B (64 dim x bf16)]
     decode   | head 0| head 1| head 2| head 3|                                      16,384 B
              16 tokens; a KV cache tensor for each of 6 layers
              4 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x bf16) | v 128 B (64 dim x bf16)]
-A page of conv on worker 0:
+A page of cache conv on worker 0:
     prefill  |                               x                               |       8,192 B, blocks 32,768 B apart
              one slot; a KV cache tensor for each of 5 layers of conv.0, one of 2 groups of conv
              x 8,192 B (2,048 channel x 2 tap x bf16)
@@ -39,35 +39,36 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes.
-# `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
+# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
-            Read(worker=0, pair="attention", layers=ATTENTION_LAYERS, holds=(("head", (0, 4)),), table=ATTENTION),
-            Read(worker=0, pair="conv.0", cache="conv", layers=CONV_0_LAYERS, holds=(("channel", (0, 1024)),),
+            Read(worker=0, pair="attention", layers=LAYERS_OF_ATTENTION, holds=(("head", (0, 4)),), table=ATTENTION),
+            Read(worker=0, pair="conv.0", cache="conv", layers=LAYERS_OF_CONV_0, holds=(("channel", (0, 1024)),),
                  table=CONV, first=(6, 6)),
-            Read(worker=0, pair="conv.1", cache="conv", layers=CONV_1_LAYERS, holds=(("channel", (0, 1024)),),
+            Read(worker=0, pair="conv.1", cache="conv", layers=LAYERS_OF_CONV_1, holds=(("channel", (0, 1024)),),
                  table=CONV, first=(11, 11)),
         ),
         (  # decode worker 1
-            Read(worker=0, pair="attention", layers=ATTENTION_LAYERS, holds=(("head", (4, 8)),), table=ATTENTION,
+            Read(worker=0, pair="attention", layers=LAYERS_OF_ATTENTION, holds=(("head", (4, 8)),), table=ATTENTION,
                  offset=(16_384, 0)),
-            Read(worker=0, pair="conv.0", cache="conv", layers=CONV_0_LAYERS, holds=(("channel", (1024, 2048)),),
+            Read(worker=0, pair="conv.0", cache="conv", layers=LAYERS_OF_CONV_0, holds=(("channel", (1024, 2048)),),
                  table=CONV, first=(6, 6), offset=(4096, 0)),
-            Read(worker=0, pair="conv.1", cache="conv", layers=CONV_1_LAYERS, holds=(("channel", (1024, 2048)),),
+            Read(worker=0, pair="conv.1", cache="conv", layers=LAYERS_OF_CONV_1, holds=(("channel", (1024, 2048)),),
                  table=CONV, first=(11, 11), offset=(4096, 0)),
         ),
     )
 
 # Layers, by their numbers in the whole model.
-ATTENTION_LAYERS = (2, 5, 8, 10, 12, 14)
-CONV_0_LAYERS = (0, 3, 6, 9, 13)
-CONV_1_LAYERS = (1, 4, 7, 11, 15)
+LAYERS_OF_ATTENTION = (2, 5, 8, 10, 12, 14)
+LAYERS_OF_CONV_0 = (0, 3, 6, 9, 13)
+LAYERS_OF_CONV_1 = (1, 4, 7, 11, 15)
 
-# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). `token`
-# is the step from one token to the next on each side; if both steps equal `bytes`, all tokens of a run are one span.
+# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
+# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token` of a Nest is the step from one token to the next on each side; if both steps equal `bytes`,
+# all tokens of a run are one span.
 EACH_6_LAYERS = (Loop("layer", count=6, prefill=(1, 0), decode=(1, 0)),)
 EACH_6_LAYERS_4_HEADS = (Loop("layer", count=6, prefill=(1, 0), decode=(1, 0)),
                          Loop("head", count=4, prefill=(0, 4096), decode=(0, 4096)))
@@ -78,13 +79,15 @@ ATTENTION = Table(
 )
 CONV = Table(page=(Nest(("x",), bytes=4096, loops=EACH_5_LAYERS),))
 
-# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
-# without it, runs of tokens are copied.
+# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
+# sides have the same; without it, runs of tokens are copied.
 # attention: token t at t % 16 of block t // 16 on both sides; runs end at multiples of 16.
 # conv.0, conv.1: the slot of a state on both sides.
 PAIRS = (Pair("attention", page=16), Pair("conv.0"), Pair("conv.1"))
 
-# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
+# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
+# block that kernels index.
 def prefill() -> Side:
     return Side(
         key="tp=1", digest="6dae7d9485b4d04818da18acb3300813",
@@ -104,27 +107,27 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes.
+# `page` bytes, the size of a page.
 PREFILL_CONV_VIEWS = (View("x", "bf16", axes=(("channel", 2048, 4), ("tap", 2, 2))),)
 DECODE_CONV_VIEWS = (View("x", "bf16", axes=(("channel", 1024, 4), ("tap", 2, 2))),)
 PREFILL_PLANES = (
-    Planes("attention", loops=(("layer", ATTENTION_LAYERS, 1),), page=32_768, views=(
+    Planes("attention", loops=(("layer", LAYERS_OF_ATTENTION, 1),), page=32_768, views=(
         View("k", "bf16", axes=(("head", 8, 4096), ("token", 16, 256), ("dim", 64, 2))),
         View("v", "bf16", offset=128, axes=(("head", 8, 4096), ("token", 16, 256), ("dim", 64, 2))),
     )),
-    Planes("conv", "conv.0", first=6, loops=(("layer", CONV_0_LAYERS, 1),), page=8192, stride=32_768,
+    Planes("conv", "conv.0", first=6, loops=(("layer", LAYERS_OF_CONV_0, 1),), page=8192, stride=32_768,
            views=PREFILL_CONV_VIEWS),
-    Planes("conv", "conv.1", first=11, loops=(("layer", CONV_1_LAYERS, 1),), page=8192, stride=32_768,
+    Planes("conv", "conv.1", first=11, loops=(("layer", LAYERS_OF_CONV_1, 1),), page=8192, stride=32_768,
            views=PREFILL_CONV_VIEWS),
 )
 DECODE_PLANES = (
-    Planes("attention", loops=(("layer", ATTENTION_LAYERS, 1),), page=16_384, views=(
+    Planes("attention", loops=(("layer", LAYERS_OF_ATTENTION, 1),), page=16_384, views=(
         View("k", "bf16", axes=(("head", 4, 4096), ("token", 16, 256), ("dim", 64, 2))),
         View("v", "bf16", offset=128, axes=(("head", 4, 4096), ("token", 16, 256), ("dim", 64, 2))),
     )),
-    Planes("conv", "conv.0", first=6, loops=(("layer", CONV_0_LAYERS, 1),), page=4096, stride=16_384,
+    Planes("conv", "conv.0", first=6, loops=(("layer", LAYERS_OF_CONV_0, 1),), page=4096, stride=16_384,
            views=DECODE_CONV_VIEWS),
-    Planes("conv", "conv.1", first=11, loops=(("layer", CONV_1_LAYERS, 1),), page=4096, stride=16_384,
+    Planes("conv", "conv.1", first=11, loops=(("layer", LAYERS_OF_CONV_1, 1),), page=4096, stride=16_384,
            views=DECODE_CONV_VIEWS),
 )
 

@@ -3,7 +3,7 @@
 Emitted by kvplan from llama-3.1-8b, do not edit. To make it again:
     kvplan compile llama-3.1-8b --prefill engine=ascend,tp=2,order=nz --decode tp=2
 
-A page of attention on worker 0:
+A page of cache attention on worker 0:
     prefill k |                               k                               |     131,072 B
              128 tokens; a KV cache tensor for each of 32 layers
              k 131,072 B (4 head x 8 dim/16 x 128 token x 16 dim x bf16)
@@ -34,8 +34,8 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes.
-# `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
+# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         # decode worker 0
@@ -44,9 +44,9 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         (Read(worker=1, pair="attention", layers=tuple(range(32)), holds=(("head", (4, 8)),), table=ATTENTION),),
     )
 
-# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). `token`
-# is the step from one token to the next on each side.
+# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
+# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token` of a Nest is the step from one token to the next on each side.
 EACH_32_LAYERS_4_HEADS_8_DIMS = (Loop("layer", count=32, prefill=(1, 0), decode=(1, 0)),
                                  Loop("head", count=4, prefill=(0, 32_768), decode=(0, 8192)),
                                  Loop("dim", count=8, prefill=(0, 4096), decode=(0, 32)))
@@ -55,13 +55,15 @@ ATTENTION = Table(token=(
     Nest(("v",), prefill=(32, 0), decode=(0, 256), bytes=32, loops=EACH_32_LAYERS_4_HEADS_8_DIMS, token=(32, 512)),
 ))
 
-# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
-# without it, runs of tokens are copied.
+# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
+# sides have the same; without it, runs of tokens are copied.
 # attention: token t at t % 128 of block t // 128 of prefill, at t % 16 of block t // 16 of decode; runs end at
 #   multiples of 16.
 PAIRS = (Pair("attention"),)
 
-# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
+# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
+# block that kernels index.
 def prefill() -> Side:
     return Side(key="engine=ascend,tp=2,order=nz", digest="68387caf3601de6f815e3c9e067c776e", groups=(
         Group("attention", "tokens", tokens=128, kernel=128),
@@ -80,7 +82,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes.
+# `page` bytes, the size of a page.
 PREFILL_PLANES = (
     Planes(
         "attention", part="k", loops=(("layer", tuple(range(32)), 1),), page=131_072,

@@ -5,7 +5,7 @@ Emitted by kvplan from llama-3.1-8b, do not edit. To make it again:
         --prefill engine=custom,tp=6 \
         --decode engine=custom,tp=4,order=shuffled,copies=round_robin
 
-A page of attention on worker 0:
+A page of cache attention on worker 0:
     prefill  |  0  |  1  |  2  |  …  |  15 |                                         8,192 B; 16,384 B on other workers
              16 tokens; a KV cache tensor for each of 32 layers
              1 head, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
@@ -34,8 +34,8 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes.
-# `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
+# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
@@ -58,10 +58,10 @@ def reads() -> tuple[tuple[Read, ...], ...]:
               table=ATTENTION_2_HEADS),),
     )
 
-# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). `token`
-# is the step from one token to the next on each side. Hops, for tokens in tiles, are (rows, prefill bytes, decode
-# bytes): after so many rows, so many bytes further.
+# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
+# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token` of a Nest is the step from one token to the next on each side. Hops, for tokens in tiles, are
+# (rows, prefill bytes, decode bytes): after so many rows, so many bytes further.
 EACH_32_LAYERS_16_DIMS_16_TOKENS = (Loop("layer", count=32, prefill=(1, 0), decode=(1, 0)),
                                     Loop("dim", count=16, prefill=(0, 16), decode=(0, 256)),
                                     Loop("token", count=16, prefill=(0, 512), decode=(0, 16)))
@@ -107,12 +107,14 @@ ATTENTION_2_HEADS = Table(page=(
          hops=((8, 0, 2032),)),
 ))
 
-# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
-# without it, runs of tokens are copied.
+# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
+# sides have the same; without it, runs of tokens are copied.
 # attention: token t at t % 16 of block t // 16 on both sides; runs end at multiples of 16.
 PAIRS = (Pair("attention", page=16),)
 
-# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
+# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
+# block that kernels index.
 def prefill() -> Side:
     return Side(key="engine=custom,tp=6", digest="b77dd87ef114e3ee5498d6bf3798fa55", groups=(
         Group("attention", "tokens", tokens=16, kernel=16),
@@ -138,7 +140,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes.
+# `page` bytes, the size of a page.
 PREFILL_0_1_3_4_PLANES = (Planes("attention", loops=(("layer", tuple(range(32)), 1),), page=8192, views=(
     View("k", "bf16", axes=(("head", 1, 8192), ("token", 16, 512), ("dim", 128, 2))),
     View("v", "bf16", offset=256, axes=(("head", 1, 8192), ("token", 16, 512), ("dim", 128, 2))),

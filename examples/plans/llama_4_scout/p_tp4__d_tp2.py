@@ -3,14 +3,14 @@
 Emitted by kvplan from llama-4-scout, do not edit. To make it again:
     kvplan compile llama-4-scout --prefill tp=4,block=32 --decode tp=2
 
-A page of full on worker 0:
+A page of cache full on worker 0:
     prefill  |             head 0            |             head 1            |      32,768 B
              32 tokens; a KV cache tensor for each of 12 layers
              2 heads, 16,384 B each: [32 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
     decode   |     head 0    |     head 1    |     head 2    |     head 3    |      32,768 B
              16 tokens; a KV cache tensor for each of 12 layers
              4 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
-A page of local on worker 0:
+A page of cache local on worker 0:
     prefill  |             head 0            |             head 1            |      32,768 B
              32 tokens; a KV cache tensor for each of 12 layers of local.0, one of 3 groups of local
              2 heads, 16,384 B each: [32 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
@@ -38,8 +38,8 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 from kvplan.plan.types import Group, Loop, Needs, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes.
-# `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
+# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
@@ -72,22 +72,25 @@ LOCAL_GROUPS = (
     ("local.2", (2, 6, 10, 14, 18, 22, 26, 30, 34, 38, 42, 46), 36),
 )
 
-# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). `token`
-# is the step from one token to the next on each side; if both steps equal `bytes`, all tokens of a run are one span.
+# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
+# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token` of a Nest is the step from one token to the next on each side; if both steps equal `bytes`,
+# all tokens of a run are one span.
 EACH_12_LAYERS_2_HEADS = (Loop("layer", count=12, prefill=(1, 0), decode=(1, 0)),
                           Loop("head", count=2, prefill=(0, 16_384), decode=(0, 8192)))
 FULL_AND_LOCAL = Table(token=(Nest(("k", "v"), bytes=512, loops=EACH_12_LAYERS_2_HEADS, token=(512, 512)),))
 
-# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
-# without it, runs of tokens are copied.
+# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
+# sides have the same; without it, runs of tokens are copied.
 # full: token t at t % 32 of block t // 32 of prefill, at t % 16 of block t // 16 of decode; runs end at multiples of
 #   16.
 # local.0, local.1, local.2: token t at t % 32 of block t // 32 of prefill, at t % 16 of block t // 16 of decode, from
 #   end // 8192 * 8192 on; runs end at multiples of 16.
 PAIRS = (Pair("full"), *(Pair(name, needs=Needs(chunk=8192)) for name in ("local.0", "local.1", "local.2")))
 
-# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
+# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
+# block that kernels index.
 def prefill() -> Side:
     return Side(key="tp=4,block=32", digest="2377d01dae403e1f26701c60f86c5755", groups=(
         *(Group(name, "tokens", tokens=32, kernel=32) for name in ("full", "local.0", "local.1", "local.2")),
@@ -108,7 +111,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes.
+# `page` bytes, the size of a page.
 PREFILL_FULL_AND_LOCAL_VIEWS = (
     View("k", "bf16", axes=(("head", 2, 16_384), ("token", 32, 512), ("dim", 128, 2))),
     View("v", "bf16", offset=256, axes=(("head", 2, 16_384), ("token", 32, 512), ("dim", 128, 2))),

@@ -3,14 +3,14 @@
 Emitted by kvplan from minimax-text-01, do not edit. To make it again:
     kvplan compile minimax-text-01 --prefill tp=4 --decode tp=2
 
-A page of attention on worker 0:
+A page of cache attention on worker 0:
     prefill  |     head 0    |     head 1    |                                     524,288 B
              512 tokens; a KV cache tensor for each of 10 layers
              2 heads, 262,144 B each: [512 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
     decode   |     head 0    |     head 1    |     head 2    |     head 3    |   1,048,576 B
              512 tokens; a KV cache tensor for each of 10 layers
              4 heads, 262,144 B each: [512 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
-A page of linear on worker 0:
+A page of cache linear on worker 0:
     prefill  |             state             |                                     524,288 B
              one slot; a KV cache tensor for each of 10 layers of linear.0, one of 7 groups of linear
              state 524,288 B (16 head x 128 row x 128 column x bf16)
@@ -39,8 +39,8 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes.
-# `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
+# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
@@ -75,9 +75,10 @@ LINEAR_GROUPS = (
     ("linear.6", (6, 14, 22, 30, 38, 46, 54, 62, 70, 78), 70),
 )
 
-# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). `token`
-# is the step from one token to the next on each side; if both steps equal `bytes`, all tokens of a run are one span.
+# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
+# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token` of a Nest is the step from one token to the next on each side; if both steps equal `bytes`,
+# all tokens of a run are one span.
 EACH_10_LAYERS = (Loop("layer", count=10, prefill=(1, 0), decode=(1, 0)),)
 EACH_10_LAYERS_2_HEADS = (Loop("layer", count=10, prefill=(1, 0), decode=(1, 0)),
                           Loop("head", count=2, prefill=(0, 262_144), decode=(0, 262_144)))
@@ -87,8 +88,8 @@ ATTENTION = Table(
 )
 LINEAR = Table(page=(Nest(("state",), bytes=524_288, loops=EACH_10_LAYERS),))
 
-# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
-# without it, runs of tokens are copied.
+# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
+# sides have the same; without it, runs of tokens are copied.
 # attention: token t at t % 512 of block t // 512 on both sides; runs end at multiples of 512.
 # linear.0, linear.1, linear.2, linear.3, linear.4, linear.5, linear.6: the slot of a state on both sides.
 PAIRS = (
@@ -96,7 +97,9 @@ PAIRS = (
     *(Pair(name) for name in ("linear.0", "linear.1", "linear.2", "linear.3", "linear.4", "linear.5", "linear.6")),
 )
 
-# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
+# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
+# block that kernels index.
 def prefill() -> Side:
     return Side(key="tp=4", digest="e067bc757697341e093fb7b3b48cd698", groups=(
         Group("attention", "tokens", tokens=512, kernel=512),
@@ -121,7 +124,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes.
+# `page` bytes, the size of a page.
 PREFILL_LINEAR_VIEWS = (View("state", "bf16", axes=(("head", 16, 32_768), ("row", 128, 256), ("column", 128, 2))),)
 DECODE_LINEAR_VIEWS = (View("state", "bf16", axes=(("head", 32, 32_768), ("row", 128, 256), ("column", 128, 2))),)
 PREFILL_PLANES = (

@@ -3,7 +3,7 @@
 Emitted by kvplan from nemotron-3-nano-30b, do not edit. To make it again:
     kvplan compile nemotron-3-nano-30b --prefill engine=sglang,tp=2,block=16 --decode tp=1
 
-A page of attention on worker 0:
+A page of cache attention on worker 0:
     prefill k |k|                                                                     4,096 B
              16 tokens; a KV cache tensor for each of 6 layers
              k 4,096 B (16 token x 1 head x 128 dim x bf16)
@@ -14,7 +14,7 @@ A page of attention on worker 0:
              2,096 tokens; a KV cache tensor for each of 6 layers
              2 heads, 1,073,152 B each: [2,096 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x
                bf16)]
-A page of mamba on worker 0:
+A page of cache mamba on worker 0:
     prefill conv |x|b|c|                                                                18,432 B
              one slot; a KV cache tensor for each of 23 layers
              x 12,288 B (32 head x 64 hd x 3 tap x bf16)
@@ -55,30 +55,30 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes.
-# `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
+# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
-            Read(worker=0, pair="attention", layers=ATTENTION_LAYERS, holds=(("head", (0, 1)),), table=ATTENTION),
-            Read(worker=1, pair="attention", layers=ATTENTION_LAYERS, holds=(("head", (1, 2)),), table=ATTENTION,
+            Read(worker=0, pair="attention", layers=LAYERS_OF_ATTENTION, holds=(("head", (0, 1)),), table=ATTENTION),
+            Read(worker=1, pair="attention", layers=LAYERS_OF_ATTENTION, holds=(("head", (1, 2)),), table=ATTENTION,
                  offset=(0, 1_073_152)),
             *(Read(worker=0, pair=name, cache="mamba", layers=layers, holds=(("group", (0, 4)), ("head", (0, 32))),
-                   table=MAMBA_6_LAYERS_LOWER, first=first) for name, layers, first in MAMBA_PAIRS),
-            Read(worker=0, pair="mamba>mamba.3", cache="mamba", layers=MAMBA_3_LAYERS,
-                 holds=(("group", (0, 4)), ("head", (0, 32))), table=MAMBA_5_LAYERS_LOWER, first=(15, 24)),
+                   table=MAMBA_OF_6_LAYERS_LOWER, first=first) for name, layers, first in MAMBA_PAIRS),
+            Read(worker=0, pair="mamba>mamba.3", cache="mamba", layers=LAYERS_OF_MAMBA_3,
+                 holds=(("group", (0, 4)), ("head", (0, 32))), table=MAMBA_OF_5_LAYERS_LOWER, first=(15, 24)),
             *(Read(worker=1, pair=name, cache="mamba", layers=layers, holds=(("group", (4, 8)), ("head", (32, 64))),
-                   table=MAMBA_6_LAYERS_UPPER, first=first) for name, layers, first in MAMBA_PAIRS),
-            Read(worker=1, pair="mamba>mamba.3", cache="mamba", layers=MAMBA_3_LAYERS,
-                 holds=(("group", (4, 8)), ("head", (32, 64))), table=MAMBA_5_LAYERS_UPPER, first=(15, 24)),
+                   table=MAMBA_OF_6_LAYERS_UPPER, first=first) for name, layers, first in MAMBA_PAIRS),
+            Read(worker=1, pair="mamba>mamba.3", cache="mamba", layers=LAYERS_OF_MAMBA_3,
+                 holds=(("group", (4, 8)), ("head", (32, 64))), table=MAMBA_OF_5_LAYERS_UPPER, first=(15, 24)),
         ),
     )
 
 # Layers, by their numbers in the whole model; for several groups as (name, layers, first plane, or
 # those of prefill and decode if they differ).
-ATTENTION_LAYERS = (5, 12, 19, 26, 33, 42)
-MAMBA_3_LAYERS = (7, 16, 25, 35, 44)
-MAMBA_LAYERS = (0, 2, 4, 7, 9, 11, 14, 16, 18, 21, 23, 25, 28, 30, 32, 35, 37, 39, 41, 44, 46, 48, 50)
+LAYERS_OF_ATTENTION = (5, 12, 19, 26, 33, 42)
+LAYERS_OF_MAMBA_3 = (7, 16, 25, 35, 44)
+LAYERS_OF_MAMBA = (0, 2, 4, 7, 9, 11, 14, 16, 18, 21, 23, 25, 28, 30, 32, 35, 37, 39, 41, 44, 46, 48, 50)
 DECODE_MAMBA_GROUPS = (
     ("mamba.0", (0, 9, 18, 28, 37, 46), 6),
     ("mamba.1", (2, 11, 21, 30, 39, 48), 12),
@@ -90,9 +90,9 @@ MAMBA_PAIRS = (
     ("mamba>mamba.2", (4, 14, 23, 32, 41, 50), (14, 18)),
 )
 
-# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). `token`
-# is the step from one token to the next on each side.
+# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
+# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token` of a Nest is the step from one token to the next on each side.
 ATTENTION_EACH_6_LAYERS = (Loop("layer", count=6, prefill=(2, 0), decode=(1, 0)),)
 MAMBA_EACH_6_LAYERS = (Loop("layer", count=6, prefill=(4, 0), decode=(1, 0)),)
 EACH_5_LAYERS = (Loop("layer", count=5, prefill=(4, 0), decode=(1, 0)),)
@@ -100,33 +100,33 @@ ATTENTION = Table(token=(
     Nest(("k",), bytes=256, loops=ATTENTION_EACH_6_LAYERS, token=(256, 512)),
     Nest(("v",), prefill=(1, 0), decode=(0, 256), bytes=256, loops=ATTENTION_EACH_6_LAYERS, token=(256, 512)),
 ))
-MAMBA_6_LAYERS_LOWER = Table(page=(
+MAMBA_OF_6_LAYERS_LOWER = Table(page=(
     Nest(("x",), bytes=12_288, loops=MAMBA_EACH_6_LAYERS),
     Nest(("b",), prefill=(0, 12_288), decode=(0, 24_576), bytes=3072, loops=MAMBA_EACH_6_LAYERS),
     Nest(("c",), prefill=(0, 15_360), decode=(0, 30_720), bytes=3072, loops=MAMBA_EACH_6_LAYERS),
     Nest(("ssm",), prefill=(23, 0), decode=(0, 36_864), bytes=1_048_576, loops=MAMBA_EACH_6_LAYERS),
 ))
-MAMBA_5_LAYERS_LOWER = Table(page=(
+MAMBA_OF_5_LAYERS_LOWER = Table(page=(
     Nest(("x",), bytes=12_288, loops=EACH_5_LAYERS),
     Nest(("b",), prefill=(0, 12_288), decode=(0, 24_576), bytes=3072, loops=EACH_5_LAYERS),
     Nest(("c",), prefill=(0, 15_360), decode=(0, 30_720), bytes=3072, loops=EACH_5_LAYERS),
     Nest(("ssm",), prefill=(23, 0), decode=(0, 36_864), bytes=1_048_576, loops=EACH_5_LAYERS),
 ))
-MAMBA_6_LAYERS_UPPER = Table(page=(
+MAMBA_OF_6_LAYERS_UPPER = Table(page=(
     Nest(("x",), decode=(0, 12_288), bytes=12_288, loops=MAMBA_EACH_6_LAYERS),
     Nest(("b",), prefill=(0, 12_288), decode=(0, 27_648), bytes=3072, loops=MAMBA_EACH_6_LAYERS),
     Nest(("c",), prefill=(0, 15_360), decode=(0, 33_792), bytes=3072, loops=MAMBA_EACH_6_LAYERS),
     Nest(("ssm",), prefill=(23, 0), decode=(0, 1_085_440), bytes=1_048_576, loops=MAMBA_EACH_6_LAYERS),
 ))
-MAMBA_5_LAYERS_UPPER = Table(page=(
+MAMBA_OF_5_LAYERS_UPPER = Table(page=(
     Nest(("x",), decode=(0, 12_288), bytes=12_288, loops=EACH_5_LAYERS),
     Nest(("b",), prefill=(0, 12_288), decode=(0, 27_648), bytes=3072, loops=EACH_5_LAYERS),
     Nest(("c",), prefill=(0, 15_360), decode=(0, 33_792), bytes=3072, loops=EACH_5_LAYERS),
     Nest(("ssm",), prefill=(23, 0), decode=(0, 1_085_440), bytes=1_048_576, loops=EACH_5_LAYERS),
 ))
 
-# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
-# without it, runs of tokens are copied.
+# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
+# sides have the same; without it, runs of tokens are copied.
 # attention: token t at t % 16 of block t // 16 of prefill, at t % 2096 of block t // 2096 of decode; runs end at
 #   multiples of 16.
 # mamba>mamba.0, mamba>mamba.1, mamba>mamba.2, mamba>mamba.3: the slot of a state on both sides.
@@ -136,7 +136,9 @@ PAIRS = (Pair("attention"),
          Pair("mamba>mamba.2", prefill="mamba", decode="mamba.2"),
          Pair("mamba>mamba.3", prefill="mamba", decode="mamba.3"))
 
-# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
+# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
+# block that kernels index.
 def prefill() -> Side:
     return Side(key="engine=sglang,tp=2,block=16", digest="c0f8fe5e50e8b4efc18b9c6c8b219a57", groups=(
         Group("attention", "tokens", tokens=16, kernel=16),
@@ -159,7 +161,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes.
+# `page` bytes, the size of a page.
 # Allocations by number: part "0" has k (attention), part "1" has v (attention).
 DECODE_MAMBA_VIEWS = (
     View("x", "bf16", axes=(("head", 64, 384), ("hd", 64, 6), ("tap", 3, 2))),
@@ -169,31 +171,31 @@ DECODE_MAMBA_VIEWS = (
 )
 PREFILL_PLANES = (
     Planes(
-        "attention", part="0", loops=(("layer", ATTENTION_LAYERS, 2),), page=4096,
+        "attention", part="0", loops=(("layer", LAYERS_OF_ATTENTION, 2),), page=4096,
         views=(View("k", "bf16", axes=(("token", 16, 256), ("head", 1, 256), ("dim", 128, 2))),),
     ),
     Planes(
-        "attention", part="1", first=1, loops=(("layer", ATTENTION_LAYERS, 2),), page=4096,
+        "attention", part="1", first=1, loops=(("layer", LAYERS_OF_ATTENTION, 2),), page=4096,
         views=(View("v", "bf16", axes=(("token", 16, 256), ("head", 1, 256), ("dim", 128, 2))),),
     ),
-    Planes("mamba", part="conv", first=12, loops=(("layer", MAMBA_LAYERS, 1),), page=18_432, views=(
+    Planes("mamba", part="conv", first=12, loops=(("layer", LAYERS_OF_MAMBA, 1),), page=18_432, views=(
         View("x", "bf16", axes=(("head", 32, 384), ("hd", 64, 6), ("tap", 3, 2))),
         View("b", "bf16", offset=12_288, axes=(("group", 4, 768), ("st", 128, 6), ("tap", 3, 2))),
         View("c", "bf16", offset=15_360, axes=(("group", 4, 768), ("st", 128, 6), ("tap", 3, 2))),
     )),
     Planes(
-        "mamba", part="ssm", first=35, loops=(("layer", MAMBA_LAYERS, 1),), page=1_048_576,
+        "mamba", part="ssm", first=35, loops=(("layer", LAYERS_OF_MAMBA, 1),), page=1_048_576,
         views=(View("ssm", "f32", axes=(("head", 32, 32_768), ("hd", 64, 512), ("st", 128, 4))),),
     ),
 )
 DECODE_PLANES = (
-    Planes("attention", loops=(("layer", ATTENTION_LAYERS, 1),), page=2_146_304, views=(
+    Planes("attention", loops=(("layer", LAYERS_OF_ATTENTION, 1),), page=2_146_304, views=(
         View("k", "bf16", axes=(("head", 2, 1_073_152), ("token", 2096, 512), ("dim", 128, 2))),
         View("v", "bf16", offset=256, axes=(("head", 2, 1_073_152), ("token", 2096, 512), ("dim", 128, 2))),
     )),
     *(Planes("mamba", name, first=plane, loops=(("layer", layers, 1),), page=2_134_016, stride=2_146_304,
              views=DECODE_MAMBA_VIEWS) for name, layers, plane in DECODE_MAMBA_GROUPS),
-    Planes("mamba", "mamba.3", first=24, loops=(("layer", MAMBA_3_LAYERS, 1),), page=2_134_016, stride=2_146_304,
+    Planes("mamba", "mamba.3", first=24, loops=(("layer", LAYERS_OF_MAMBA_3, 1),), page=2_134_016, stride=2_146_304,
            views=DECODE_MAMBA_VIEWS),
 )
 

@@ -3,7 +3,7 @@
 Emitted by kvplan from nemotron-3-nano-30b, do not edit. To make it again:
     kvplan compile nemotron-3-nano-30b --prefill tp=2,groups=by_cache --decode tp=4
 
-A page of attention on worker 0:
+A page of cache attention on worker 0:
     prefill  |  token 0  |  token 1   |  token 2   |     …      | token 2095 |   1,073,152 B
              2,096 tokens; a KV cache tensor for each of 6 layers
              1 head, 1,073,152 B each: [2,096 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x
@@ -11,7 +11,7 @@ A page of attention on worker 0:
     decode   |  0  |  1  |  2  |  …  | 1055|                                       540,672 B
              1,056 tokens; a KV cache tensor for each of 6 layers
              1 head, 540,672 B each: [1,056 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
-A page of mamba on worker 0:
+A page of cache mamba on worker 0:
     prefill  |x|b|c|                           ssm                           |   1,067,008 B, blocks 1,073,152 B apart
              one slot; a KV cache tensor for each of 23 layers
              x 12,288 B (32 head x 64 hd x 3 tap x bf16)
@@ -47,45 +47,45 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes.
-# `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
+# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
-            Read(worker=0, pair="attention", layers=ATTENTION_LAYERS, holds=(("head", (0, 1)),), table=ATTENTION),
+            Read(worker=0, pair="attention", layers=LAYERS_OF_ATTENTION, holds=(("head", (0, 1)),), table=ATTENTION),
             *(Read(worker=0, pair=name, cache="mamba", layers=layers, holds=(("group", (0, 2)), ("head", (0, 16))),
-                   table=MAMBA_6_LAYERS_LOWER, first=first) for name, layers, first in MAMBA_PAIRS),
-            Read(worker=0, pair="mamba>mamba.3", cache="mamba", layers=MAMBA_3_LAYERS,
-                 holds=(("group", (0, 2)), ("head", (0, 16))), table=MAMBA_5_LAYERS_LOWER, first=(9, 24)),
+                   table=MAMBA_OF_6_LAYERS_LOWER, first=first) for name, layers, first in MAMBA_PAIRS),
+            Read(worker=0, pair="mamba>mamba.3", cache="mamba", layers=LAYERS_OF_MAMBA_3,
+                 holds=(("group", (0, 2)), ("head", (0, 16))), table=MAMBA_OF_5_LAYERS_LOWER, first=(9, 24)),
         ),
         (  # decode worker 1
-            Read(worker=0, pair="attention", layers=ATTENTION_LAYERS, holds=(("head", (0, 1)),), table=ATTENTION),
+            Read(worker=0, pair="attention", layers=LAYERS_OF_ATTENTION, holds=(("head", (0, 1)),), table=ATTENTION),
             *(Read(worker=0, pair=name, cache="mamba", layers=layers, holds=(("group", (2, 4)), ("head", (16, 32))),
-                   table=MAMBA_6_LAYERS_UPPER, first=first) for name, layers, first in MAMBA_PAIRS),
-            Read(worker=0, pair="mamba>mamba.3", cache="mamba", layers=MAMBA_3_LAYERS,
-                 holds=(("group", (2, 4)), ("head", (16, 32))), table=MAMBA_5_LAYERS_UPPER, first=(9, 24)),
+                   table=MAMBA_OF_6_LAYERS_UPPER, first=first) for name, layers, first in MAMBA_PAIRS),
+            Read(worker=0, pair="mamba>mamba.3", cache="mamba", layers=LAYERS_OF_MAMBA_3,
+                 holds=(("group", (2, 4)), ("head", (16, 32))), table=MAMBA_OF_5_LAYERS_UPPER, first=(9, 24)),
         ),
         (  # decode worker 2
-            Read(worker=1, pair="attention", layers=ATTENTION_LAYERS, holds=(("head", (1, 2)),), table=ATTENTION),
+            Read(worker=1, pair="attention", layers=LAYERS_OF_ATTENTION, holds=(("head", (1, 2)),), table=ATTENTION),
             *(Read(worker=1, pair=name, cache="mamba", layers=layers, holds=(("group", (4, 6)), ("head", (32, 48))),
-                   table=MAMBA_6_LAYERS_LOWER, first=first) for name, layers, first in MAMBA_PAIRS),
-            Read(worker=1, pair="mamba>mamba.3", cache="mamba", layers=MAMBA_3_LAYERS,
-                 holds=(("group", (4, 6)), ("head", (32, 48))), table=MAMBA_5_LAYERS_LOWER, first=(9, 24)),
+                   table=MAMBA_OF_6_LAYERS_LOWER, first=first) for name, layers, first in MAMBA_PAIRS),
+            Read(worker=1, pair="mamba>mamba.3", cache="mamba", layers=LAYERS_OF_MAMBA_3,
+                 holds=(("group", (4, 6)), ("head", (32, 48))), table=MAMBA_OF_5_LAYERS_LOWER, first=(9, 24)),
         ),
         (  # decode worker 3
-            Read(worker=1, pair="attention", layers=ATTENTION_LAYERS, holds=(("head", (1, 2)),), table=ATTENTION),
+            Read(worker=1, pair="attention", layers=LAYERS_OF_ATTENTION, holds=(("head", (1, 2)),), table=ATTENTION),
             *(Read(worker=1, pair=name, cache="mamba", layers=layers, holds=(("group", (6, 8)), ("head", (48, 64))),
-                   table=MAMBA_6_LAYERS_UPPER, first=first) for name, layers, first in MAMBA_PAIRS),
-            Read(worker=1, pair="mamba>mamba.3", cache="mamba", layers=MAMBA_3_LAYERS,
-                 holds=(("group", (6, 8)), ("head", (48, 64))), table=MAMBA_5_LAYERS_UPPER, first=(9, 24)),
+                   table=MAMBA_OF_6_LAYERS_UPPER, first=first) for name, layers, first in MAMBA_PAIRS),
+            Read(worker=1, pair="mamba>mamba.3", cache="mamba", layers=LAYERS_OF_MAMBA_3,
+                 holds=(("group", (6, 8)), ("head", (48, 64))), table=MAMBA_OF_5_LAYERS_UPPER, first=(9, 24)),
         ),
     )
 
 # Layers, by their numbers in the whole model; for several groups as (name, layers, first plane, or
 # those of prefill and decode if they differ).
-ATTENTION_LAYERS = (5, 12, 19, 26, 33, 42)
-MAMBA_3_LAYERS = (7, 16, 25, 35, 44)
-MAMBA_LAYERS = (0, 2, 4, 7, 9, 11, 14, 16, 18, 21, 23, 25, 28, 30, 32, 35, 37, 39, 41, 44, 46, 48, 50)
+LAYERS_OF_ATTENTION = (5, 12, 19, 26, 33, 42)
+LAYERS_OF_MAMBA_3 = (7, 16, 25, 35, 44)
+LAYERS_OF_MAMBA = (0, 2, 4, 7, 9, 11, 14, 16, 18, 21, 23, 25, 28, 30, 32, 35, 37, 39, 41, 44, 46, 48, 50)
 DECODE_MAMBA_GROUPS = (
     ("mamba.0", (0, 9, 18, 28, 37, 46), 6),
     ("mamba.1", (2, 11, 21, 30, 39, 48), 12),
@@ -97,40 +97,41 @@ MAMBA_PAIRS = (
     ("mamba>mamba.2", (4, 14, 23, 32, 41, 50), (8, 18)),
 )
 
-# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). `token`
-# is the step from one token to the next on each side; if both steps equal `bytes`, all tokens of a run are one span.
+# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
+# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token` of a Nest is the step from one token to the next on each side; if both steps equal `bytes`,
+# all tokens of a run are one span.
 ATTENTION_EACH_6_LAYERS = (Loop("layer", count=6, prefill=(1, 0), decode=(1, 0)),)
 MAMBA_EACH_6_LAYERS = (Loop("layer", count=6, prefill=(4, 0), decode=(1, 0)),)
 EACH_5_LAYERS = (Loop("layer", count=5, prefill=(4, 0), decode=(1, 0)),)
 ATTENTION = Table(token=(Nest(("k", "v"), bytes=512, loops=ATTENTION_EACH_6_LAYERS, token=(512, 512)),))
-MAMBA_6_LAYERS_LOWER = Table(page=(
+MAMBA_OF_6_LAYERS_LOWER = Table(page=(
     Nest(("x",), bytes=6144, loops=MAMBA_EACH_6_LAYERS),
     Nest(("b",), prefill=(0, 12_288), decode=(0, 6144), bytes=1536, loops=MAMBA_EACH_6_LAYERS),
     Nest(("c",), prefill=(0, 15_360), decode=(0, 7680), bytes=1536, loops=MAMBA_EACH_6_LAYERS),
     Nest(("ssm",), prefill=(0, 18_432), decode=(0, 9216), bytes=524_288, loops=MAMBA_EACH_6_LAYERS),
 ))
-MAMBA_5_LAYERS_LOWER = Table(page=(
+MAMBA_OF_5_LAYERS_LOWER = Table(page=(
     Nest(("x",), bytes=6144, loops=EACH_5_LAYERS),
     Nest(("b",), prefill=(0, 12_288), decode=(0, 6144), bytes=1536, loops=EACH_5_LAYERS),
     Nest(("c",), prefill=(0, 15_360), decode=(0, 7680), bytes=1536, loops=EACH_5_LAYERS),
     Nest(("ssm",), prefill=(0, 18_432), decode=(0, 9216), bytes=524_288, loops=EACH_5_LAYERS),
 ))
-MAMBA_6_LAYERS_UPPER = Table(page=(
+MAMBA_OF_6_LAYERS_UPPER = Table(page=(
     Nest(("x",), prefill=(0, 6144), bytes=6144, loops=MAMBA_EACH_6_LAYERS),
     Nest(("b",), prefill=(0, 13_824), decode=(0, 6144), bytes=1536, loops=MAMBA_EACH_6_LAYERS),
     Nest(("c",), prefill=(0, 16_896), decode=(0, 7680), bytes=1536, loops=MAMBA_EACH_6_LAYERS),
     Nest(("ssm",), prefill=(0, 542_720), decode=(0, 9216), bytes=524_288, loops=MAMBA_EACH_6_LAYERS),
 ))
-MAMBA_5_LAYERS_UPPER = Table(page=(
+MAMBA_OF_5_LAYERS_UPPER = Table(page=(
     Nest(("x",), prefill=(0, 6144), bytes=6144, loops=EACH_5_LAYERS),
     Nest(("b",), prefill=(0, 13_824), decode=(0, 6144), bytes=1536, loops=EACH_5_LAYERS),
     Nest(("c",), prefill=(0, 16_896), decode=(0, 7680), bytes=1536, loops=EACH_5_LAYERS),
     Nest(("ssm",), prefill=(0, 542_720), decode=(0, 9216), bytes=524_288, loops=EACH_5_LAYERS),
 ))
 
-# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
-# without it, runs of tokens are copied.
+# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
+# sides have the same; without it, runs of tokens are copied.
 # attention: token t at t % 2096 of block t // 2096 of prefill, at t % 1056 of block t // 1056 of decode; runs end at
 #   multiples of 1056 and 2096.
 # mamba>mamba.0, mamba>mamba.1, mamba>mamba.2, mamba>mamba.3: the slot of a state on both sides.
@@ -140,7 +141,9 @@ PAIRS = (Pair("attention"),
          Pair("mamba>mamba.2", prefill="mamba", decode="mamba.2"),
          Pair("mamba>mamba.3", prefill="mamba", decode="mamba.3"))
 
-# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
+# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
+# block that kernels index.
 def prefill() -> Side:
     return Side(key="tp=2,groups=by_cache", digest="5086e2746ccce882ebe839a31865620e", groups=(
         Group("attention", "tokens", tokens=2096, kernel=2096),
@@ -169,7 +172,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes.
+# `page` bytes, the size of a page.
 DECODE_MAMBA_VIEWS = (
     View("x", "bf16", axes=(("head", 16, 384), ("hd", 64, 6), ("tap", 3, 2))),
     View("b", "bf16", offset=6144, axes=(("group", 2, 768), ("st", 128, 6), ("tap", 3, 2))),
@@ -177,11 +180,11 @@ DECODE_MAMBA_VIEWS = (
     View("ssm", "f32", offset=9216, axes=(("head", 16, 32_768), ("hd", 64, 512), ("st", 128, 4))),
 )
 PREFILL_PLANES = (
-    Planes("attention", loops=(("layer", ATTENTION_LAYERS, 1),), page=1_073_152, views=(
+    Planes("attention", loops=(("layer", LAYERS_OF_ATTENTION, 1),), page=1_073_152, views=(
         View("k", "bf16", axes=(("head", 1, 1_073_152), ("token", 2096, 512), ("dim", 128, 2))),
         View("v", "bf16", offset=256, axes=(("head", 1, 1_073_152), ("token", 2096, 512), ("dim", 128, 2))),
     )),
-    Planes("mamba", first=6, loops=(("layer", MAMBA_LAYERS, 1),), page=1_067_008, stride=1_073_152, views=(
+    Planes("mamba", first=6, loops=(("layer", LAYERS_OF_MAMBA, 1),), page=1_067_008, stride=1_073_152, views=(
         View("x", "bf16", axes=(("head", 32, 384), ("hd", 64, 6), ("tap", 3, 2))),
         View("b", "bf16", offset=12_288, axes=(("group", 4, 768), ("st", 128, 6), ("tap", 3, 2))),
         View("c", "bf16", offset=15_360, axes=(("group", 4, 768), ("st", 128, 6), ("tap", 3, 2))),
@@ -189,13 +192,13 @@ PREFILL_PLANES = (
     )),
 )
 DECODE_PLANES = (
-    Planes("attention", loops=(("layer", ATTENTION_LAYERS, 1),), page=540_672, views=(
+    Planes("attention", loops=(("layer", LAYERS_OF_ATTENTION, 1),), page=540_672, views=(
         View("k", "bf16", axes=(("head", 1, 540_672), ("token", 1056, 512), ("dim", 128, 2))),
         View("v", "bf16", offset=256, axes=(("head", 1, 540_672), ("token", 1056, 512), ("dim", 128, 2))),
     )),
     *(Planes("mamba", name, first=plane, loops=(("layer", layers, 1),), page=533_504, stride=540_672,
              views=DECODE_MAMBA_VIEWS) for name, layers, plane in DECODE_MAMBA_GROUPS),
-    Planes("mamba", "mamba.3", first=24, loops=(("layer", MAMBA_3_LAYERS, 1),), page=533_504, stride=540_672,
+    Planes("mamba", "mamba.3", first=24, loops=(("layer", LAYERS_OF_MAMBA_3, 1),), page=533_504, stride=540_672,
            views=DECODE_MAMBA_VIEWS),
 )
 

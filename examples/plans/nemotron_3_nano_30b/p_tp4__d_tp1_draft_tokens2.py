@@ -3,7 +3,7 @@
 Emitted by kvplan from nemotron-3-nano-30b, do not edit. To make it again:
     kvplan compile nemotron-3-nano-30b --prefill tp=4 --decode tp=1,draft_tokens=2
 
-A page of attention on worker 0:
+A page of cache attention on worker 0:
     prefill  |0 |1 |2 |  …  |                                                      540,672 B
              1,056 tokens; a KV cache tensor for each of 6 layers
              1 head, 540,672 B each: [1,056 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
@@ -11,7 +11,7 @@ A page of attention on worker 0:
              2,112 tokens; a KV cache tensor for each of 6 layers
              2 heads, 1,081,344 B each: [2,112 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x
                bf16)]
-A page of mamba on worker 0:
+A page of cache mamba on worker 0:
     prefill  |x|b|c|  ssm   |                                                      533,504 B, blocks 540,672 B apart
              one slot; a KV cache tensor for each of 6 layers of mamba.0, one of 4 groups of mamba
              x 6,144 B (16 head x 64 hd x 3 tap x bf16)
@@ -48,46 +48,47 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes.
-# `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
+# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
-            Read(worker=0, pair="attention", layers=ATTENTION_LAYERS, holds=(("head", (0, 1)),), table=ATTENTION),
-            Read(worker=2, pair="attention", layers=ATTENTION_LAYERS, holds=(("head", (1, 2)),), table=ATTENTION,
+            Read(worker=0, pair="attention", layers=LAYERS_OF_ATTENTION, holds=(("head", (0, 1)),), table=ATTENTION),
+            Read(worker=2, pair="attention", layers=LAYERS_OF_ATTENTION, holds=(("head", (1, 2)),), table=ATTENTION,
                  offset=(0, 1_081_344)),
             *(Read(worker=0, pair=name, cache="mamba", layers=layers, holds=(("group", (0, 2)), ("head", (0, 16))),
-                   table=MAMBA_6_LAYERS_PART_1_OF_4, first=(plane, plane)) for name, layers, plane in MAMBA_GROUPS),
-            Read(worker=0, pair="mamba.3", cache="mamba", layers=MAMBA_3_LAYERS,
-                 holds=(("group", (0, 2)), ("head", (0, 16))), table=MAMBA_5_LAYERS_PART_1_OF_4, first=(24, 24)),
+                   table=MAMBA_OF_6_LAYERS_PART_1_OF_4, first=(plane, plane)) for name, layers, plane in MAMBA_GROUPS),
+            Read(worker=0, pair="mamba.3", cache="mamba", layers=LAYERS_OF_MAMBA_3,
+                 holds=(("group", (0, 2)), ("head", (0, 16))), table=MAMBA_OF_5_LAYERS_PART_1_OF_4, first=(24, 24)),
             *(Read(worker=1, pair=name, cache="mamba", layers=layers, holds=(("group", (2, 4)), ("head", (16, 32))),
-                   table=MAMBA_6_LAYERS_PART_2_OF_4, first=(plane, plane)) for name, layers, plane in MAMBA_GROUPS),
-            Read(worker=1, pair="mamba.3", cache="mamba", layers=MAMBA_3_LAYERS,
-                 holds=(("group", (2, 4)), ("head", (16, 32))), table=MAMBA_5_LAYERS_PART_2_OF_4, first=(24, 24)),
+                   table=MAMBA_OF_6_LAYERS_PART_2_OF_4, first=(plane, plane)) for name, layers, plane in MAMBA_GROUPS),
+            Read(worker=1, pair="mamba.3", cache="mamba", layers=LAYERS_OF_MAMBA_3,
+                 holds=(("group", (2, 4)), ("head", (16, 32))), table=MAMBA_OF_5_LAYERS_PART_2_OF_4, first=(24, 24)),
             *(Read(worker=2, pair=name, cache="mamba", layers=layers, holds=(("group", (4, 6)), ("head", (32, 48))),
-                   table=MAMBA_6_LAYERS_PART_3_OF_4, first=(plane, plane)) for name, layers, plane in MAMBA_GROUPS),
-            Read(worker=2, pair="mamba.3", cache="mamba", layers=MAMBA_3_LAYERS,
-                 holds=(("group", (4, 6)), ("head", (32, 48))), table=MAMBA_5_LAYERS_PART_3_OF_4, first=(24, 24)),
+                   table=MAMBA_OF_6_LAYERS_PART_3_OF_4, first=(plane, plane)) for name, layers, plane in MAMBA_GROUPS),
+            Read(worker=2, pair="mamba.3", cache="mamba", layers=LAYERS_OF_MAMBA_3,
+                 holds=(("group", (4, 6)), ("head", (32, 48))), table=MAMBA_OF_5_LAYERS_PART_3_OF_4, first=(24, 24)),
             *(Read(worker=3, pair=name, cache="mamba", layers=layers, holds=(("group", (6, 8)), ("head", (48, 64))),
-                   table=MAMBA_6_LAYERS_PART_4_OF_4, first=(plane, plane)) for name, layers, plane in MAMBA_GROUPS),
-            Read(worker=3, pair="mamba.3", cache="mamba", layers=MAMBA_3_LAYERS,
-                 holds=(("group", (6, 8)), ("head", (48, 64))), table=MAMBA_5_LAYERS_PART_4_OF_4, first=(24, 24)),
+                   table=MAMBA_OF_6_LAYERS_PART_4_OF_4, first=(plane, plane)) for name, layers, plane in MAMBA_GROUPS),
+            Read(worker=3, pair="mamba.3", cache="mamba", layers=LAYERS_OF_MAMBA_3,
+                 holds=(("group", (6, 8)), ("head", (48, 64))), table=MAMBA_OF_5_LAYERS_PART_4_OF_4, first=(24, 24)),
         ),
     )
 
 # Layers, by their numbers in the whole model; for several groups as (name, layers, first plane, or
 # those of prefill and decode if they differ).
-ATTENTION_LAYERS = (5, 12, 19, 26, 33, 42)
-MAMBA_3_LAYERS = (7, 16, 25, 35, 44)
+LAYERS_OF_ATTENTION = (5, 12, 19, 26, 33, 42)
+LAYERS_OF_MAMBA_3 = (7, 16, 25, 35, 44)
 MAMBA_GROUPS = (
     ("mamba.0", (0, 9, 18, 28, 37, 46), 6),
     ("mamba.1", (2, 11, 21, 30, 39, 48), 12),
     ("mamba.2", (4, 14, 23, 32, 41, 50), 18),
 )
 
-# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). `token`
-# is the step from one token to the next on each side; if both steps equal `bytes`, all tokens of a run are one span.
+# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
+# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token` of a Nest is the step from one token to the next on each side; if both steps equal `bytes`,
+# all tokens of a run are one span.
 EACH_6_LAYERS = (Loop("layer", count=6, prefill=(1, 0), decode=(1, 0)),)
 EACH_6_LAYERS_16_HEADS_64_HDS = (Loop("layer", count=6, prefill=(1, 0), decode=(1, 0)),
                                  Loop("head", count=16, prefill=(0, 384), decode=(0, 640)),
@@ -103,63 +104,65 @@ EACH_5_LAYERS_2_GROUPS_128_STS = (Loop("layer", count=5, prefill=(1, 0), decode=
                                   Loop("st", count=128, prefill=(0, 6), decode=(0, 10)))
 EACH_5_LAYERS = (Loop("layer", count=5, prefill=(1, 0), decode=(1, 0)),)
 ATTENTION = Table(token=(Nest(("k", "v"), bytes=512, loops=EACH_6_LAYERS, token=(512, 512)),))
-MAMBA_6_LAYERS_PART_1_OF_4 = Table(page=(
+MAMBA_OF_6_LAYERS_PART_1_OF_4 = Table(page=(
     Nest(("x",), bytes=6, loops=EACH_6_LAYERS_16_HEADS_64_HDS),
     Nest(("b",), prefill=(0, 6144), decode=(0, 40_960), bytes=6, loops=EACH_6_LAYERS_2_GROUPS_128_STS),
     Nest(("c",), prefill=(0, 7680), decode=(0, 51_200), bytes=6, loops=EACH_6_LAYERS_2_GROUPS_128_STS),
     Nest(("ssm",), prefill=(0, 9216), decode=(0, 61_440), bytes=524_288, loops=EACH_6_LAYERS),
 ))
-MAMBA_5_LAYERS_PART_1_OF_4 = Table(page=(
+MAMBA_OF_5_LAYERS_PART_1_OF_4 = Table(page=(
     Nest(("x",), bytes=6, loops=EACH_5_LAYERS_16_HEADS_64_HDS),
     Nest(("b",), prefill=(0, 6144), decode=(0, 40_960), bytes=6, loops=EACH_5_LAYERS_2_GROUPS_128_STS),
     Nest(("c",), prefill=(0, 7680), decode=(0, 51_200), bytes=6, loops=EACH_5_LAYERS_2_GROUPS_128_STS),
     Nest(("ssm",), prefill=(0, 9216), decode=(0, 61_440), bytes=524_288, loops=EACH_5_LAYERS),
 ))
-MAMBA_6_LAYERS_PART_2_OF_4 = Table(page=(
+MAMBA_OF_6_LAYERS_PART_2_OF_4 = Table(page=(
     Nest(("x",), decode=(0, 10_240), bytes=6, loops=EACH_6_LAYERS_16_HEADS_64_HDS),
     Nest(("b",), prefill=(0, 6144), decode=(0, 43_520), bytes=6, loops=EACH_6_LAYERS_2_GROUPS_128_STS),
     Nest(("c",), prefill=(0, 7680), decode=(0, 53_760), bytes=6, loops=EACH_6_LAYERS_2_GROUPS_128_STS),
     Nest(("ssm",), prefill=(0, 9216), decode=(0, 585_728), bytes=524_288, loops=EACH_6_LAYERS),
 ))
-MAMBA_5_LAYERS_PART_2_OF_4 = Table(page=(
+MAMBA_OF_5_LAYERS_PART_2_OF_4 = Table(page=(
     Nest(("x",), decode=(0, 10_240), bytes=6, loops=EACH_5_LAYERS_16_HEADS_64_HDS),
     Nest(("b",), prefill=(0, 6144), decode=(0, 43_520), bytes=6, loops=EACH_5_LAYERS_2_GROUPS_128_STS),
     Nest(("c",), prefill=(0, 7680), decode=(0, 53_760), bytes=6, loops=EACH_5_LAYERS_2_GROUPS_128_STS),
     Nest(("ssm",), prefill=(0, 9216), decode=(0, 585_728), bytes=524_288, loops=EACH_5_LAYERS),
 ))
-MAMBA_6_LAYERS_PART_3_OF_4 = Table(page=(
+MAMBA_OF_6_LAYERS_PART_3_OF_4 = Table(page=(
     Nest(("x",), decode=(0, 20_480), bytes=6, loops=EACH_6_LAYERS_16_HEADS_64_HDS),
     Nest(("b",), prefill=(0, 6144), decode=(0, 46_080), bytes=6, loops=EACH_6_LAYERS_2_GROUPS_128_STS),
     Nest(("c",), prefill=(0, 7680), decode=(0, 56_320), bytes=6, loops=EACH_6_LAYERS_2_GROUPS_128_STS),
     Nest(("ssm",), prefill=(0, 9216), decode=(0, 1_110_016), bytes=524_288, loops=EACH_6_LAYERS),
 ))
-MAMBA_5_LAYERS_PART_3_OF_4 = Table(page=(
+MAMBA_OF_5_LAYERS_PART_3_OF_4 = Table(page=(
     Nest(("x",), decode=(0, 20_480), bytes=6, loops=EACH_5_LAYERS_16_HEADS_64_HDS),
     Nest(("b",), prefill=(0, 6144), decode=(0, 46_080), bytes=6, loops=EACH_5_LAYERS_2_GROUPS_128_STS),
     Nest(("c",), prefill=(0, 7680), decode=(0, 56_320), bytes=6, loops=EACH_5_LAYERS_2_GROUPS_128_STS),
     Nest(("ssm",), prefill=(0, 9216), decode=(0, 1_110_016), bytes=524_288, loops=EACH_5_LAYERS),
 ))
-MAMBA_6_LAYERS_PART_4_OF_4 = Table(page=(
+MAMBA_OF_6_LAYERS_PART_4_OF_4 = Table(page=(
     Nest(("x",), decode=(0, 30_720), bytes=6, loops=EACH_6_LAYERS_16_HEADS_64_HDS),
     Nest(("b",), prefill=(0, 6144), decode=(0, 48_640), bytes=6, loops=EACH_6_LAYERS_2_GROUPS_128_STS),
     Nest(("c",), prefill=(0, 7680), decode=(0, 58_880), bytes=6, loops=EACH_6_LAYERS_2_GROUPS_128_STS),
     Nest(("ssm",), prefill=(0, 9216), decode=(0, 1_634_304), bytes=524_288, loops=EACH_6_LAYERS),
 ))
-MAMBA_5_LAYERS_PART_4_OF_4 = Table(page=(
+MAMBA_OF_5_LAYERS_PART_4_OF_4 = Table(page=(
     Nest(("x",), decode=(0, 30_720), bytes=6, loops=EACH_5_LAYERS_16_HEADS_64_HDS),
     Nest(("b",), prefill=(0, 6144), decode=(0, 48_640), bytes=6, loops=EACH_5_LAYERS_2_GROUPS_128_STS),
     Nest(("c",), prefill=(0, 7680), decode=(0, 58_880), bytes=6, loops=EACH_5_LAYERS_2_GROUPS_128_STS),
     Nest(("ssm",), prefill=(0, 9216), decode=(0, 1_634_304), bytes=524_288, loops=EACH_5_LAYERS),
 ))
 
-# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
-# without it, runs of tokens are copied.
+# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
+# sides have the same; without it, runs of tokens are copied.
 # attention: token t at t % 1056 of block t // 1056 of prefill, at t % 2112 of block t // 2112 of decode; runs end at
 #   multiples of 1056.
 # mamba.0, mamba.1, mamba.2, mamba.3: the slot of a state on both sides.
 PAIRS = (*(Pair(name) for name in ("attention", "mamba.0", "mamba.1", "mamba.2", "mamba.3")),)
 
-# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
+# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
+# block that kernels index.
 def prefill() -> Side:
     return Side(key="tp=4", digest="f7dd6bf31728630b30834a0d8810c534", groups=(
         Group("attention", "tokens", tokens=1056, kernel=1056),
@@ -186,7 +189,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes.
+# `page` bytes, the size of a page.
 PREFILL_MAMBA_VIEWS = (
     View("x", "bf16", axes=(("head", 16, 384), ("hd", 64, 6), ("tap", 3, 2))),
     View("b", "bf16", offset=6144, axes=(("group", 2, 768), ("st", 128, 6), ("tap", 3, 2))),
@@ -200,23 +203,23 @@ DECODE_MAMBA_VIEWS = (
     View("ssm", "f32", offset=61_440, axes=(("head", 64, 32_768), ("hd", 64, 512), ("st", 128, 4))),
 )
 PREFILL_PLANES = (
-    Planes("attention", loops=(("layer", ATTENTION_LAYERS, 1),), page=540_672, views=(
+    Planes("attention", loops=(("layer", LAYERS_OF_ATTENTION, 1),), page=540_672, views=(
         View("k", "bf16", axes=(("head", 1, 540_672), ("token", 1056, 512), ("dim", 128, 2))),
         View("v", "bf16", offset=256, axes=(("head", 1, 540_672), ("token", 1056, 512), ("dim", 128, 2))),
     )),
     *(Planes("mamba", name, first=plane, loops=(("layer", layers, 1),), page=533_504, stride=540_672,
              views=PREFILL_MAMBA_VIEWS) for name, layers, plane in MAMBA_GROUPS),
-    Planes("mamba", "mamba.3", first=24, loops=(("layer", MAMBA_3_LAYERS, 1),), page=533_504, stride=540_672,
+    Planes("mamba", "mamba.3", first=24, loops=(("layer", LAYERS_OF_MAMBA_3, 1),), page=533_504, stride=540_672,
            views=PREFILL_MAMBA_VIEWS),
 )
 DECODE_PLANES = (
-    Planes("attention", loops=(("layer", ATTENTION_LAYERS, 1),), page=2_162_688, views=(
+    Planes("attention", loops=(("layer", LAYERS_OF_ATTENTION, 1),), page=2_162_688, views=(
         View("k", "bf16", axes=(("head", 2, 1_081_344), ("token", 2112, 512), ("dim", 128, 2))),
         View("v", "bf16", offset=256, axes=(("head", 2, 1_081_344), ("token", 2112, 512), ("dim", 128, 2))),
     )),
     *(Planes("mamba", name, first=plane, loops=(("layer", layers, 1),), page=2_158_592, stride=2_162_688,
              views=DECODE_MAMBA_VIEWS) for name, layers, plane in MAMBA_GROUPS),
-    Planes("mamba", "mamba.3", first=24, loops=(("layer", MAMBA_3_LAYERS, 1),), page=2_158_592, stride=2_162_688,
+    Planes("mamba", "mamba.3", first=24, loops=(("layer", LAYERS_OF_MAMBA_3, 1),), page=2_158_592, stride=2_162_688,
            views=DECODE_MAMBA_VIEWS),
 )
 

@@ -6,14 +6,14 @@ Emitted by kvplan from nemotron-3-nano-30b, do not edit. To make it again:
         --prefill tp=4,kv_dtype=fp8,kernel_block=16 \
         --decode tp=1,kv_dtype=fp8,kernel_block=16
 
-A page of attention on worker 0:
+A page of cache attention on worker 0:
     prefill  |  0  |  1  |  2  |  …  |  15 |                                         4,096 B
              16 tokens, 131 of them make a logical block of 2,096; a KV cache tensor for each of 6 layers
              1 head, 4,096 B each: [16 tokens, 256 B each: k 128 B (128 dim x fp8) | v 128 B (128 dim x fp8)]
     decode   |             head 0            |             head 1            |       8,192 B
              16 tokens, 261 of them make a logical block of 4,176; a KV cache tensor for each of 6 layers
              2 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (128 dim x fp8) | v 128 B (128 dim x fp8)]
-A page of mamba on worker 0:
+A page of cache mamba on worker 0:
     prefill  |x|b|c|   ssm   |                                                     533,504 B, blocks 536,576 B apart
              one slot; a KV cache tensor for each of 6 layers of mamba.0, one of 4 groups of mamba
              x 6,144 B (16 head x 64 hd x 3 tap x bf16)
@@ -52,109 +52,112 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes.
-# `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
+# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
-            Read(worker=0, pair="attention", layers=ATTENTION_LAYERS, holds=(("head", (0, 1)),), table=ATTENTION),
-            Read(worker=2, pair="attention", layers=ATTENTION_LAYERS, holds=(("head", (1, 2)),), table=ATTENTION,
+            Read(worker=0, pair="attention", layers=LAYERS_OF_ATTENTION, holds=(("head", (0, 1)),), table=ATTENTION),
+            Read(worker=2, pair="attention", layers=LAYERS_OF_ATTENTION, holds=(("head", (1, 2)),), table=ATTENTION,
                  offset=(0, 4096)),
             *(Read(worker=0, pair=name, cache="mamba", layers=layers, holds=(("group", (0, 2)), ("head", (0, 16))),
-                   table=MAMBA_6_LAYERS_PART_1_OF_4, first=(plane, plane)) for name, layers, plane in MAMBA_GROUPS),
-            Read(worker=0, pair="mamba.3", cache="mamba", layers=MAMBA_3_LAYERS,
-                 holds=(("group", (0, 2)), ("head", (0, 16))), table=MAMBA_5_LAYERS_PART_1_OF_4, first=(24, 24)),
+                   table=MAMBA_OF_6_LAYERS_PART_1_OF_4, first=(plane, plane)) for name, layers, plane in MAMBA_GROUPS),
+            Read(worker=0, pair="mamba.3", cache="mamba", layers=LAYERS_OF_MAMBA_3,
+                 holds=(("group", (0, 2)), ("head", (0, 16))), table=MAMBA_OF_5_LAYERS_PART_1_OF_4, first=(24, 24)),
             *(Read(worker=1, pair=name, cache="mamba", layers=layers, holds=(("group", (2, 4)), ("head", (16, 32))),
-                   table=MAMBA_6_LAYERS_PART_2_OF_4, first=(plane, plane)) for name, layers, plane in MAMBA_GROUPS),
-            Read(worker=1, pair="mamba.3", cache="mamba", layers=MAMBA_3_LAYERS,
-                 holds=(("group", (2, 4)), ("head", (16, 32))), table=MAMBA_5_LAYERS_PART_2_OF_4, first=(24, 24)),
+                   table=MAMBA_OF_6_LAYERS_PART_2_OF_4, first=(plane, plane)) for name, layers, plane in MAMBA_GROUPS),
+            Read(worker=1, pair="mamba.3", cache="mamba", layers=LAYERS_OF_MAMBA_3,
+                 holds=(("group", (2, 4)), ("head", (16, 32))), table=MAMBA_OF_5_LAYERS_PART_2_OF_4, first=(24, 24)),
             *(Read(worker=2, pair=name, cache="mamba", layers=layers, holds=(("group", (4, 6)), ("head", (32, 48))),
-                   table=MAMBA_6_LAYERS_PART_3_OF_4, first=(plane, plane)) for name, layers, plane in MAMBA_GROUPS),
-            Read(worker=2, pair="mamba.3", cache="mamba", layers=MAMBA_3_LAYERS,
-                 holds=(("group", (4, 6)), ("head", (32, 48))), table=MAMBA_5_LAYERS_PART_3_OF_4, first=(24, 24)),
+                   table=MAMBA_OF_6_LAYERS_PART_3_OF_4, first=(plane, plane)) for name, layers, plane in MAMBA_GROUPS),
+            Read(worker=2, pair="mamba.3", cache="mamba", layers=LAYERS_OF_MAMBA_3,
+                 holds=(("group", (4, 6)), ("head", (32, 48))), table=MAMBA_OF_5_LAYERS_PART_3_OF_4, first=(24, 24)),
             *(Read(worker=3, pair=name, cache="mamba", layers=layers, holds=(("group", (6, 8)), ("head", (48, 64))),
-                   table=MAMBA_6_LAYERS_PART_4_OF_4, first=(plane, plane)) for name, layers, plane in MAMBA_GROUPS),
-            Read(worker=3, pair="mamba.3", cache="mamba", layers=MAMBA_3_LAYERS,
-                 holds=(("group", (6, 8)), ("head", (48, 64))), table=MAMBA_5_LAYERS_PART_4_OF_4, first=(24, 24)),
+                   table=MAMBA_OF_6_LAYERS_PART_4_OF_4, first=(plane, plane)) for name, layers, plane in MAMBA_GROUPS),
+            Read(worker=3, pair="mamba.3", cache="mamba", layers=LAYERS_OF_MAMBA_3,
+                 holds=(("group", (6, 8)), ("head", (48, 64))), table=MAMBA_OF_5_LAYERS_PART_4_OF_4, first=(24, 24)),
         ),
     )
 
 # Layers, by their numbers in the whole model; for several groups as (name, layers, first plane, or
 # those of prefill and decode if they differ).
-ATTENTION_LAYERS = (5, 12, 19, 26, 33, 42)
-MAMBA_3_LAYERS = (7, 16, 25, 35, 44)
+LAYERS_OF_ATTENTION = (5, 12, 19, 26, 33, 42)
+LAYERS_OF_MAMBA_3 = (7, 16, 25, 35, 44)
 MAMBA_GROUPS = (
     ("mamba.0", (0, 9, 18, 28, 37, 46), 6),
     ("mamba.1", (2, 11, 21, 30, 39, 48), 12),
     ("mamba.2", (4, 14, 23, 32, 41, 50), 18),
 )
 
-# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). `token`
-# is the step from one token to the next on each side; if both steps equal `bytes`, all tokens of a run are one span.
+# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
+# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token` of a Nest is the step from one token to the next on each side; if both steps equal `bytes`,
+# all tokens of a run are one span.
 EACH_6_LAYERS = (Loop("layer", count=6, prefill=(1, 0), decode=(1, 0)),)
 EACH_5_LAYERS = (Loop("layer", count=5, prefill=(1, 0), decode=(1, 0)),)
 ATTENTION = Table(
     page=(Nest(("k", "v"), bytes=4096, loops=EACH_6_LAYERS),),
     token=(Nest(("k", "v"), bytes=256, loops=EACH_6_LAYERS, token=(256, 256)),),
 )
-MAMBA_6_LAYERS_PART_1_OF_4 = Table(page=(
+MAMBA_OF_6_LAYERS_PART_1_OF_4 = Table(page=(
     Nest(("x",), bytes=6144, loops=EACH_6_LAYERS),
     Nest(("b",), prefill=(0, 6144), decode=(0, 24_576), bytes=1536, loops=EACH_6_LAYERS),
     Nest(("c",), prefill=(0, 7680), decode=(0, 30_720), bytes=1536, loops=EACH_6_LAYERS),
     Nest(("ssm",), prefill=(0, 9216), decode=(0, 36_864), bytes=524_288, loops=EACH_6_LAYERS),
 ))
-MAMBA_5_LAYERS_PART_1_OF_4 = Table(page=(
+MAMBA_OF_5_LAYERS_PART_1_OF_4 = Table(page=(
     Nest(("x",), bytes=6144, loops=EACH_5_LAYERS),
     Nest(("b",), prefill=(0, 6144), decode=(0, 24_576), bytes=1536, loops=EACH_5_LAYERS),
     Nest(("c",), prefill=(0, 7680), decode=(0, 30_720), bytes=1536, loops=EACH_5_LAYERS),
     Nest(("ssm",), prefill=(0, 9216), decode=(0, 36_864), bytes=524_288, loops=EACH_5_LAYERS),
 ))
-MAMBA_6_LAYERS_PART_2_OF_4 = Table(page=(
+MAMBA_OF_6_LAYERS_PART_2_OF_4 = Table(page=(
     Nest(("x",), decode=(0, 6144), bytes=6144, loops=EACH_6_LAYERS),
     Nest(("b",), prefill=(0, 6144), decode=(0, 26_112), bytes=1536, loops=EACH_6_LAYERS),
     Nest(("c",), prefill=(0, 7680), decode=(0, 32_256), bytes=1536, loops=EACH_6_LAYERS),
     Nest(("ssm",), prefill=(0, 9216), decode=(0, 561_152), bytes=524_288, loops=EACH_6_LAYERS),
 ))
-MAMBA_5_LAYERS_PART_2_OF_4 = Table(page=(
+MAMBA_OF_5_LAYERS_PART_2_OF_4 = Table(page=(
     Nest(("x",), decode=(0, 6144), bytes=6144, loops=EACH_5_LAYERS),
     Nest(("b",), prefill=(0, 6144), decode=(0, 26_112), bytes=1536, loops=EACH_5_LAYERS),
     Nest(("c",), prefill=(0, 7680), decode=(0, 32_256), bytes=1536, loops=EACH_5_LAYERS),
     Nest(("ssm",), prefill=(0, 9216), decode=(0, 561_152), bytes=524_288, loops=EACH_5_LAYERS),
 ))
-MAMBA_6_LAYERS_PART_3_OF_4 = Table(page=(
+MAMBA_OF_6_LAYERS_PART_3_OF_4 = Table(page=(
     Nest(("x",), decode=(0, 12_288), bytes=6144, loops=EACH_6_LAYERS),
     Nest(("b",), prefill=(0, 6144), decode=(0, 27_648), bytes=1536, loops=EACH_6_LAYERS),
     Nest(("c",), prefill=(0, 7680), decode=(0, 33_792), bytes=1536, loops=EACH_6_LAYERS),
     Nest(("ssm",), prefill=(0, 9216), decode=(0, 1_085_440), bytes=524_288, loops=EACH_6_LAYERS),
 ))
-MAMBA_5_LAYERS_PART_3_OF_4 = Table(page=(
+MAMBA_OF_5_LAYERS_PART_3_OF_4 = Table(page=(
     Nest(("x",), decode=(0, 12_288), bytes=6144, loops=EACH_5_LAYERS),
     Nest(("b",), prefill=(0, 6144), decode=(0, 27_648), bytes=1536, loops=EACH_5_LAYERS),
     Nest(("c",), prefill=(0, 7680), decode=(0, 33_792), bytes=1536, loops=EACH_5_LAYERS),
     Nest(("ssm",), prefill=(0, 9216), decode=(0, 1_085_440), bytes=524_288, loops=EACH_5_LAYERS),
 ))
-MAMBA_6_LAYERS_PART_4_OF_4 = Table(page=(
+MAMBA_OF_6_LAYERS_PART_4_OF_4 = Table(page=(
     Nest(("x",), decode=(0, 18_432), bytes=6144, loops=EACH_6_LAYERS),
     Nest(("b",), prefill=(0, 6144), decode=(0, 29_184), bytes=1536, loops=EACH_6_LAYERS),
     Nest(("c",), prefill=(0, 7680), decode=(0, 35_328), bytes=1536, loops=EACH_6_LAYERS),
     Nest(("ssm",), prefill=(0, 9216), decode=(0, 1_609_728), bytes=524_288, loops=EACH_6_LAYERS),
 ))
-MAMBA_5_LAYERS_PART_4_OF_4 = Table(page=(
+MAMBA_OF_5_LAYERS_PART_4_OF_4 = Table(page=(
     Nest(("x",), decode=(0, 18_432), bytes=6144, loops=EACH_5_LAYERS),
     Nest(("b",), prefill=(0, 6144), decode=(0, 29_184), bytes=1536, loops=EACH_5_LAYERS),
     Nest(("c",), prefill=(0, 7680), decode=(0, 35_328), bytes=1536, loops=EACH_5_LAYERS),
     Nest(("ssm",), prefill=(0, 9216), decode=(0, 1_609_728), bytes=524_288, loops=EACH_5_LAYERS),
 ))
 
-# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
-# without it, runs of tokens are copied.
+# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
+# sides have the same; without it, runs of tokens are copied.
 # attention: token t at t % 16 of block t // 16 (kernel block t // 16 % 131 of table entry t // 2096) of prefill, at t %
 #   16 of block t // 16 (kernel block t // 16 % 261 of table entry t // 4176) of decode; runs end at multiples of 16.
 # mamba.0, mamba.1, mamba.2, mamba.3: the slot of a state on both sides.
 PAIRS = (Pair("attention", page=16), *(Pair(name) for name in ("mamba.0", "mamba.1", "mamba.2", "mamba.3")))
 
-# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
+# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
+# block that kernels index.
 def prefill() -> Side:
     return Side(key="tp=4,kv_dtype=fp8,kernel_block=16", digest="05a29667935768acaf7574fdca65be03", groups=(
         Group("attention", "tokens", tokens=2096, kernel=16, ratio=131),
@@ -181,7 +184,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes.
+# `page` bytes, the size of a page.
 PREFILL_MAMBA_VIEWS = (
     View("x", "bf16", axes=(("head", 16, 384), ("hd", 64, 6), ("tap", 3, 2))),
     View("b", "bf16", offset=6144, axes=(("group", 2, 768), ("st", 128, 6), ("tap", 3, 2))),
@@ -195,23 +198,23 @@ DECODE_MAMBA_VIEWS = (
     View("ssm", "f32", offset=36_864, axes=(("head", 64, 32_768), ("hd", 64, 512), ("st", 128, 4))),
 )
 PREFILL_PLANES = (
-    Planes("attention", loops=(("layer", ATTENTION_LAYERS, 1),), page=4096, views=(
+    Planes("attention", loops=(("layer", LAYERS_OF_ATTENTION, 1),), page=4096, views=(
         View("k", "fp8", axes=(("head", 1, 4096), ("token", 16, 256), ("dim", 128, 1))),
         View("v", "fp8", offset=128, axes=(("head", 1, 4096), ("token", 16, 256), ("dim", 128, 1))),
     )),
     *(Planes("mamba", name, first=plane, loops=(("layer", layers, 1),), page=533_504, stride=536_576,
              views=PREFILL_MAMBA_VIEWS) for name, layers, plane in MAMBA_GROUPS),
-    Planes("mamba", "mamba.3", first=24, loops=(("layer", MAMBA_3_LAYERS, 1),), page=533_504, stride=536_576,
+    Planes("mamba", "mamba.3", first=24, loops=(("layer", LAYERS_OF_MAMBA_3, 1),), page=533_504, stride=536_576,
            views=PREFILL_MAMBA_VIEWS),
 )
 DECODE_PLANES = (
-    Planes("attention", loops=(("layer", ATTENTION_LAYERS, 1),), page=8192, views=(
+    Planes("attention", loops=(("layer", LAYERS_OF_ATTENTION, 1),), page=8192, views=(
         View("k", "fp8", axes=(("head", 2, 4096), ("token", 16, 256), ("dim", 128, 1))),
         View("v", "fp8", offset=128, axes=(("head", 2, 4096), ("token", 16, 256), ("dim", 128, 1))),
     )),
     *(Planes("mamba", name, first=plane, loops=(("layer", layers, 1),), page=2_134_016, stride=2_138_112,
              views=DECODE_MAMBA_VIEWS) for name, layers, plane in MAMBA_GROUPS),
-    Planes("mamba", "mamba.3", first=24, loops=(("layer", MAMBA_3_LAYERS, 1),), page=2_134_016, stride=2_138_112,
+    Planes("mamba", "mamba.3", first=24, loops=(("layer", LAYERS_OF_MAMBA_3, 1),), page=2_134_016, stride=2_138_112,
            views=DECODE_MAMBA_VIEWS),
 )
 

@@ -3,7 +3,7 @@
 Emitted by kvplan from qwen3-0.6b, do not edit. To make it again:
     kvplan compile qwen3-0.6b --prefill tp=1,block=48 --decode tp=2,order=LBNHC,block=32
 
-A page of attention on worker 0:
+A page of cache attention on worker 0:
     prefill  | head 0| head 1| head 2| head 3| head 4| head 5| head 6| head 7|     196,608 B
              48 tokens; a KV cache tensor for each of 28 layers
              8 heads, 24,576 B each: [48 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
@@ -29,8 +29,8 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes.
-# `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
+# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         # decode worker 0
@@ -40,20 +40,22 @@ def reads() -> tuple[tuple[Read, ...], ...]:
               offset=(98_304, 0)),),
     )
 
-# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). `token`
-# is the step from one token to the next on each side.
+# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
+# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token` of a Nest is the step from one token to the next on each side.
 EACH_28_LAYERS_4_HEADS = (Loop("layer", count=28, prefill=(1, 0), decode=(1, 0)),
                           Loop("head", count=4, prefill=(0, 24_576), decode=(0, 512)))
 ATTENTION = Table(token=(Nest(("k", "v"), bytes=512, loops=EACH_28_LAYERS_4_HEADS, token=(512, 2048)),))
 
-# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
-# without it, runs of tokens are copied.
+# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
+# sides have the same; without it, runs of tokens are copied.
 # attention: token t at t % 48 of block t // 48 of prefill, at t % 32 of block t // 32 of decode; runs end at multiples
 #   of 32 and 48.
 PAIRS = (Pair("attention"),)
 
-# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
+# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
+# block that kernels index.
 def prefill() -> Side:
     return Side(
         key="tp=1,block=48", digest="f82a84e762f6896d1e5d5b8ad2fa0cf1",
@@ -71,7 +73,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes.
+# `page` bytes, the size of a page.
 PREFILL_PLANES = (Planes("attention", loops=(("layer", tuple(range(28)), 1),), page=196_608, views=(
     View("k", "bf16", axes=(("head", 8, 24_576), ("token", 48, 512), ("dim", 128, 2))),
     View("v", "bf16", offset=256, axes=(("head", 8, 24_576), ("token", 48, 512), ("dim", 128, 2))),

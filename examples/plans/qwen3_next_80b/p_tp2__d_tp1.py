@@ -3,7 +3,7 @@
 Emitted by kvplan from qwen3-next-80b, do not edit. To make it again:
     kvplan compile qwen3-next-80b --prefill tp=2 --decode tp=1,conv=SD
 
-A page of attention on worker 0:
+A page of cache attention on worker 0:
     prefill  |  0  |  1  |  2  |  …  | 543 |                                       557,056 B
              544 tokens; a KV cache tensor for each of 12 layers
              1 head, 557,056 B each: [544 tokens, 1,024 B each: k 512 B (256 dim x bf16) | v 512 B (256 dim x bf16)]
@@ -11,7 +11,7 @@ A page of attention on worker 0:
              544 tokens; a KV cache tensor for each of 12 layers
              2 heads, 557,056 B each: [544 tokens, 1,024 B each: k 512 B (256 dim x bf16) | v 512 B (256 dim x
                bf16)]
-A page of delta on worker 0:
+A page of cache delta on worker 0:
     prefill  |q|k|v|           ssm           |                                     548,864 B, blocks 557,056 B apart
              one slot; a KV cache tensor for each of 12 layers of delta.0, one of 3 groups of delta
              q 6,144 B (8 key_head x 128 kd x 3 tap x bf16)
@@ -46,8 +46,8 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes.
-# `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
+# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
@@ -71,9 +71,10 @@ DELTA_GROUPS = (
     ("delta.2", (2, 6, 10, 14, 18, 22, 26, 30, 34, 38, 42, 46), 36),
 )
 
-# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). `token`
-# is the step from one token to the next on each side; if both steps equal `bytes`, all tokens of a run are one span.
+# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
+# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token` of a Nest is the step from one token to the next on each side; if both steps equal `bytes`,
+# all tokens of a run are one span.
 EACH_12_LAYERS = (Loop("layer", count=12, prefill=(1, 0), decode=(1, 0)),)
 EACH_12_LAYERS_3_TAPS_8_KEY_HEADS_128_KDS = (Loop("layer", count=12, prefill=(1, 0), decode=(1, 0)),
                                              Loop("tap", count=3, prefill=(0, 2), decode=(0, 16_384)),
@@ -100,13 +101,15 @@ DELTA_UPPER = Table(page=(
     Nest(("ssm",), prefill=(0, 24_576), decode=(0, 573_440), bytes=524_288, loops=EACH_12_LAYERS),
 ))
 
-# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
-# without it, runs of tokens are copied.
+# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
+# sides have the same; without it, runs of tokens are copied.
 # attention: token t at t % 544 of block t // 544 on both sides; runs end at multiples of 544.
 # delta.0, delta.1, delta.2: the slot of a state on both sides.
 PAIRS = (Pair("attention", page=544), *(Pair(name) for name in ("delta.0", "delta.1", "delta.2")))
 
-# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
+# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
+# block that kernels index.
 def prefill() -> Side:
     return Side(key="tp=2", digest="23678a3c506f901f32fc563b727f1d06", groups=(
         Group("attention", "tokens", tokens=544, kernel=544),
@@ -129,7 +132,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes.
+# `page` bytes, the size of a page.
 PREFILL_DELTA_VIEWS = (
     View("q", "bf16", axes=(("key_head", 8, 768), ("kd", 128, 6), ("tap", 3, 2))),
     View("k", "bf16", offset=6144, axes=(("key_head", 8, 768), ("kd", 128, 6), ("tap", 3, 2))),

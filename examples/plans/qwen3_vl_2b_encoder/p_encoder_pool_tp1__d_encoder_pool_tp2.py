@@ -3,7 +3,7 @@
 Emitted by kvplan from qwen3-vl-2b-encoder, do not edit. To make it again:
     kvplan compile qwen3-vl-2b-encoder --prefill engine=encoder-pool,tp=1 --decode engine=encoder-pool,tp=2
 
-A page of items on worker 0:
+A page of cache items on worker 0:
     both     |                              row                              |   1,048,576 B
              64 tokens; a KV cache tensor for each of 1 layer
              row 1,048,576 B (64 token x 4 level x 2,048 dim x bf16)
@@ -25,8 +25,8 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 from kvplan.plan.types import Group, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes.
-# `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
+# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         # decode worker 0
@@ -35,17 +35,20 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         (Read(worker=0, pair="items", layers=(0,), table=ITEMS),),
     )
 
-# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). `token`
-# is the step from one token to the next on each side; if both steps equal `bytes`, all tokens of a run are one span.
+# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
+# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token` of a Nest is the step from one token to the next on each side; if both steps equal `bytes`,
+# all tokens of a run are one span.
 ITEMS = Table(page=(Nest(("row",), bytes=1_048_576),), token=(Nest(("row",), bytes=16_384, token=(16_384, 16_384)),))
 
-# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
-# without it, runs of tokens are copied.
+# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
+# sides have the same; without it, runs of tokens are copied.
 # items: token t at t % 64 of block t // 64 on both sides; runs end at multiples of 64.
 PAIRS = (Pair("items", page=64),)
 
-# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
+# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
+# block that kernels index.
 def prefill() -> Side:
     return Side(
         key="engine=encoder-pool,tp=1", digest="0ed4f1985149b81364d14351c551c7c2",
@@ -62,7 +65,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes.
+# `page` bytes, the size of a page.
 PLANES = (Planes(
     "items", loops=(("layer", (0,), 1),), page=1_048_576,
     views=(View("row", "bf16", axes=(("token", 64, 16_384), ("level", 4, 4096), ("dim", 2048, 2))),),

@@ -3,7 +3,7 @@
 Emitted by kvplan from rings, do not edit. To make it again, in the folder of its layout files:
     kvplan compile rings --prefill engine=custom,tp=2 --decode engine=custom,tp=1,order=BLHNC,draft_tokens=3 --layouts .
 
-A page of attention on worker 0:
+A page of cache attention on worker 0:
     prefill  | 0 | 1 | 2 | 3 |                                                      16,384 B
              16 tokens; a KV cache tensor for each of 2 layers
              4 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x bf16) | v 128 B (64 dim x bf16)]
@@ -11,21 +11,21 @@ A page of attention on worker 0:
              16 tokens; one KV cache tensor
              2 layers, 32,768 B each: [8 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x bf16) | v
                128 B (64 dim x bf16)]]
-A page of keys on worker 0:
+A page of cache keys on worker 0:
     prefill  |       k       |                                                         512 B
              4 tokens; a ring of 4 tokens; a KV cache tensor for each of 2 layers
              k 512 B (4 token x 64 dim x bf16)
     decode   |                               k                               |       2,048 B
              8 tokens; a ring of 8 tokens; one KV cache tensor
              k 2,048 B (2 layer x 8 token x 64 dim x bf16)
-A page of scores on worker 0:
+A page of cache scores on worker 0:
     prefill  | 0 | 1 | 2 | 3 | 4 | 5 | 6 | 7 |                                       4,096 B
              8 tokens; a ring of 8 tokens; a KV cache tensor for each of 2 layers
              8 tokens, 512 B each: kv 256 B (64 dim x f32) | score 256 B (64 dim x f32)
     decode   |            layer 1            |            layer 3            |       8,192 B
              8 tokens; a ring of 8 tokens; one KV cache tensor
              2 layers, 4,096 B each: [8 tokens, 512 B each: kv 256 B (64 dim x f32) | score 256 B (64 dim x f32)]
-A page of tail on worker 0:
+A page of cache tail on worker 0:
     prefill  |   k   |  gate |                                                       1,024 B
              4 tokens; a ring of 4 tokens; a KV cache tensor for each of 2 layers
              k 512 B (4 token x 64 dim x bf16)
@@ -59,8 +59,8 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 from kvplan.plan.types import Group, Loop, Needs, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes.
-# `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
+# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
@@ -73,9 +73,10 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         ),
     )
 
-# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). `token`
-# is the step from one token to the next on each side; if both steps equal `bytes`, all tokens of a run are one span.
+# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
+# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token` of a Nest is the step from one token to the next on each side; if both steps equal `bytes`,
+# all tokens of a run are one span.
 ATTENTION_EACH_2_LAYERS = (Loop("layer", count=2, prefill=(1, 0), decode=(0, 32_768)),)
 EACH_2_LAYERS_4_HEADS = (Loop("layer", count=2, prefill=(1, 0), decode=(0, 32_768)),
                          Loop("head", count=4, prefill=(0, 4096), decode=(0, 4096)))
@@ -96,8 +97,8 @@ TAIL = Table(token=(
     Nest(("gate",), prefill=(0, 512), decode=(0, 1024), bytes=128, loops=TAIL_EACH_2_LAYERS, token=(128, 128)),
 ))
 
-# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
-# without it, runs of tokens are copied.
+# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
+# sides have the same; without it, runs of tokens are copied.
 # attention: token t at t % 16 of block t // 16 on both sides; runs end at multiples of 16.
 # keys, tail: token t at t % 4 of the ring's block of prefill, at t % 8 of the ring's block of decode, from end // 4 * 4
 #   on; runs end at multiples of 4.
@@ -107,7 +108,9 @@ PAIRS = (Pair("attention", page=16),
          Pair("scores", page=8, needs=Needs(chunk=2)),
          Pair("tail", needs=Needs(chunk=4)))
 
-# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
+# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
+# block that kernels index.
 def prefill() -> Side:
     return Side(key="engine=custom,tp=2", digest="ee5c1d94b0420bdadddc04cf8cb56f2d", groups=(
         Group("attention", "tokens", tokens=16, kernel=16),
@@ -133,7 +136,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes.
+# `page` bytes, the size of a page.
 PREFILL_PLANES = (
     Planes("attention", loops=(("layer", (0, 2), 1),), page=16_384, views=(
         View("k", "bf16", axes=(("head", 4, 4096), ("token", 16, 256), ("dim", 64, 2))),

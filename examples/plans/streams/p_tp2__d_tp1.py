@@ -3,7 +3,7 @@
 Emitted by kvplan from streams, do not edit. To make it again, in the folder of its layout files:
     kvplan compile streams --prefill tp=2 --decode tp=1,order=BLHNC --layouts .
 
-A page of attention on worker 0:
+A page of cache attention on worker 0:
     prefill  | head 0| head 1|                                                      16,384 B
              32 tokens; a KV cache tensor for each of 1 layer of attention.0, one of 4 groups of attention
              2 heads, 8,192 B each: [32 tokens, 256 B each: k 128 B (64 dim x bf16) | v 128 B (64 dim x bf16)]
@@ -11,14 +11,14 @@ A page of attention on worker 0:
              16 tokens; one KV cache tensor
              4 layers, 16,384 B each: [4 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x bf16) | v
                128 B (64 dim x bf16)]]
-A page of conv on worker 0:
+A page of cache conv on worker 0:
     prefill  |                    x                    |                            16,384 B
              16 tokens; a KV cache tensor for each of 1 layer of conv.0, one of 3 groups of conv
              x 16,384 B (2 head x 16 token x 256 dim x bf16)
     decode   |                               x                               |      24,576 B, blocks 65,536 B apart
              4 tokens; one KV cache tensor
              x 24,576 B (3 layer x 4 head x 4 token x 256 dim x bf16)
-A page of ngrams on worker 0:
+A page of cache ngrams on worker 0:
     prefill  |                               x                               |       4,608 B, blocks 16,384 B apart
              one slot; a KV cache tensor for each of 1 layer
              x 4,608 B (256 channel x 9 tap x bf16)
@@ -49,8 +49,8 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 from kvplan.plan.types import Group, Loop, Needs, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes.
-# `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
+# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
@@ -96,17 +96,18 @@ PREFILL_ATTENTION_GROUPS = (
 )
 PREFILL_CONV_GROUPS = (("conv.0", (0,), 4), ("conv.1", (1,), 5), ("conv.2", (2,), 6))
 
-# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). `token`
-# is the step from one token to the next on each side; if both steps equal `bytes`, all tokens of a run are one span.
+# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
+# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token` of a Nest is the step from one token to the next on each side; if both steps equal `bytes`,
+# all tokens of a run are one span.
 ATTENTION_EACH_2_HEADS = (Loop("head", count=2, prefill=(0, 8192), decode=(0, 4096)),)
 CONV_EACH_2_HEADS = (Loop("head", count=2, prefill=(0, 8192), decode=(0, 2048)),)
 ATTENTION = Table(token=(Nest(("k", "v"), bytes=256, loops=ATTENTION_EACH_2_HEADS, token=(256, 256)),))
 CONV = Table(token=(Nest(("x",), bytes=512, loops=CONV_EACH_2_HEADS, token=(512, 512)),))
 NGRAMS = Table(page=(Nest(("x",), bytes=4608),))
 
-# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
-# without it, runs of tokens are copied.
+# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
+# sides have the same; without it, runs of tokens are copied.
 # attention.0>attention, attention.1>attention, attention.2>attention, attention.3>attention: token t at t % 32 of block
 #   t // 32 of prefill, at t % 16 of block t // 16 of decode; runs end at multiples of 16.
 # conv.0>conv, conv.1>conv, conv.2>conv: token t at t % 16 of block t // 16 of prefill, at t % 4 of block t // 4 of
@@ -123,7 +124,9 @@ PAIRS = (
     Pair("ngrams"),
 )
 
-# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
+# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
+# block that kernels index.
 def prefill() -> Side:
     return Side(key="tp=2", digest="4190410831aa1b7fbeeb2342b0d30a7c", groups=(
         *(Group(name, "tokens", tokens=32, kernel=32)
@@ -146,7 +149,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes.
+# `page` bytes, the size of a page.
 PREFILL_ATTENTION_VIEWS = (
     View("k", "bf16", axes=(("head", 2, 8192), ("token", 32, 256), ("dim", 64, 2))),
     View("v", "bf16", offset=128, axes=(("head", 2, 8192), ("token", 32, 256), ("dim", 64, 2))),

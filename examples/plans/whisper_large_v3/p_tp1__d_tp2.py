@@ -3,14 +3,14 @@
 Emitted by kvplan from whisper-large-v3, do not edit. To make it again:
     kvplan compile whisper-large-v3 --prefill tp=1 --decode tp=2
 
-A page of attention on worker 0:
+A page of cache attention on worker 0:
     prefill  |   head 0  |   head 1   |   head 2   |     …      |  head 19   |      81,920 B
              16 tokens; a KV cache tensor for each of 32 layers
              20 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x f16) | v 128 B (64 dim x f16)]
     decode   |  0  |  1  |  2  |  …  |  9  |                                        40,960 B
              16 tokens; a KV cache tensor for each of 32 layers
              10 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x f16) | v 128 B (64 dim x f16)]
-A page of cross on worker 0:
+A page of cache cross on worker 0:
     prefill  |   head 0  |   head 1   |   head 2   |     …      |  head 19   |      81,920 B
              16 tokens; a KV cache tensor for each of 32 layers
              20 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x f16) | v 128 B (64 dim x f16)]
@@ -38,8 +38,8 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 
-# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes.
-# `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
+# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
@@ -56,9 +56,10 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         ),
     )
 
-# What a read copies for one block (`page`), or for each token of a run (`token`). A Nest is a span of `bytes` bytes at
-# (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). `token`
-# is the step from one token to the next on each side; if both steps equal `bytes`, all tokens of a run are one span.
+# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
+# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token` of a Nest is the step from one token to the next on each side; if both steps equal `bytes`,
+# all tokens of a run are one span.
 EACH_32_LAYERS = (Loop("layer", count=32, prefill=(1, 0), decode=(1, 0)),)
 EACH_32_LAYERS_10_HEADS = (Loop("layer", count=32, prefill=(1, 0), decode=(1, 0)),
                            Loop("head", count=10, prefill=(0, 4096), decode=(0, 4096)))
@@ -67,12 +68,14 @@ ATTENTION_AND_CROSS = Table(
     token=(Nest(("k", "v"), bytes=256, loops=EACH_32_LAYERS_10_HEADS, token=(256, 256)),),
 )
 
-# Which groups of the two sides match. `page` is the number of token rows in a page, if both sides have the same;
-# without it, runs of tokens are copied.
+# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
+# sides have the same; without it, runs of tokens are copied.
 # attention, cross: token t at t % 16 of block t // 16 on both sides; runs end at multiples of 16.
 PAIRS = (Pair("attention", page=16), Pair("cross", page=16))
 
-# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes.
+# What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
+# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
+# block that kernels index.
 def prefill() -> Side:
     return Side(key="tp=1", digest="15566b843d999f215fe2a28b7b87b640", groups=(
         Group("attention", "tokens", tokens=16, kernel=16),
@@ -90,7 +93,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes.
+# `page` bytes, the size of a page.
 PREFILL_ATTENTION_AND_CROSS_VIEWS = (
     View("k", "f16", axes=(("head", 20, 4096), ("token", 16, 256), ("dim", 64, 2))),
     View("v", "f16", offset=128, axes=(("head", 20, 4096), ("token", 16, 256), ("dim", 64, 2))),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -153,3 +154,39 @@ def test_a_check_shows_plans_before_their_index(tmp_path: Path) -> None:
     plan.write_text(plan.read_text().replace("Emitted", "Written"))
     shown = run("compile", deployment(tmp_path, SMALL, decode="[tp=2, tp=4]"), "-o", str(out), "--check").stdout
     assert 0 < shown.index("+Emitted") < shown.index(f"+++ {out / 'index.json'}")
+
+
+def test_a_faster_strategy_is_a_hint_by_every_machine(tmp_path: Path) -> None:
+    """A machine that nobody named decides nothing: one of them alone may gain little where another gains much."""
+    pair = (OTHER, "--prefill", "tp=4", "--decode", "tp=2,order=nhd", "-o", str(tmp_path))
+    [hint] = json.loads(run("compile", *pair, "--format", "json").stdout)["hints"]
+    found = re.fullmatch(
+        r"--strategy auto is predicted to be faster, by machine: llama_3_1_8b/p_tp4__d_tp2_lbnhc.py "
+        r"([\d.]+) to ([\d.]+) times; `kvplan advise` has the times",
+        hint,
+    )
+    assert found
+    advised = json.loads(run("advise", OTHER, *pair[1:5], "--format", "json").stdout)["machines"]
+    times = [one["now"]["us"] / min(other["us"] for other in one["others"] if not other["changes"]) for one in advised]
+    assert [round(float(each)) for each in found.groups()] == [round(min(times)), round(max(times))]
+    auto = json.loads(run("compile", *pair, "--strategy", "auto", "--format", "json").stdout)["hints"]
+    assert [hint.partition(":")[0] for hint in auto] == ["no --machine is given"]
+
+
+@pytest.mark.parametrize(
+    ("side", "message", "help"),
+    [
+        ("block=24", "24 tokens of a block are no multiple of 16", "choose 16, 32, 48 or another multiple"),
+        ("kv_dtype=fp8_ds_mla", "kv_dtype=fp8_ds_mla is a format that kind gqa does not have", "use bf16, f16, f32, "),
+    ],
+)
+def test_a_value_that_cannot_be_names_those_that_can(side: str, message: str, help: str) -> None:
+    said = run("compile", OTHER, "--prefill", side, "--decode", "tp=1")
+    assert (message in said.stderr, help in said.stderr, "in play" in said.stderr) == (True, True, False), said.stderr
+
+
+def test_a_machine_that_cannot_be_read_costs_no_more_than_its_part_of_a_hint(tmp_path: Path) -> None:
+    (tmp_path / "ours.yaml").write_text("kvplan: 1\nmachine: ours\ntitle: Ours\n")
+    pair = (OTHER, "--prefill", "tp=4", "--decode", "tp=2,order=nhd", "-o", str(tmp_path / "plans"))
+    said = run("compile", *pair, "--layouts", str(tmp_path))
+    assert (said.exit_code, "is predicted to be faster" in said.stderr) == (0, True), said.stderr

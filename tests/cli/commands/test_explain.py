@@ -352,3 +352,17 @@ def test_a_model_in_a_file_of_another_name_is_no_unknown_word(tmp_path: Path) ->
 def test_an_engine_says_whether_shares_may_be_unequal() -> None:
     for engine, said in (("vllm", "workers hold equal shares"), ("custom", "shares may be unequal")):
         assert said in CliRunner().invoke(main, ["explain", engine]).stdout
+
+
+@pytest.mark.parametrize(
+    ("word", "title"),
+    [
+        ("nhd", "a value of order, an option of vllm, "),
+        ("LBHNC", "a value of order, an option of vllm "),
+        ("kv_dtype", "an option of vllm, "),
+        ("table", "what a read copies: "),
+    ],
+)
+def test_options_and_words_of_plans_are_explained(word: str, title: str) -> None:
+    assert answer(word)["title"].startswith(title)
+    assert " ".join(run(word).stdout.split()).startswith(f"{word}: {title}".strip())

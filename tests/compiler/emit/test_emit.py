@@ -125,12 +125,12 @@ def test_equal_figures_are_said_once():
         ("page=16)", "page=32)", "digest"),
         ("tokens=16", "tokens=32", "digest"),
         ("bytes=16_384", "bytes=16_385", "digest"),
-        ("PAIRS = ", "import os\nPAIRS = ", "only tables"),
-        ("PAIRS = ", "print()\nPAIRS = ", "only tables"),
+        ("PAIRS = ", "import os\nPAIRS = ", "kvplan writes nothing like"),
+        ("PAIRS = ", "print()\nPAIRS = ", "kvplan writes nothing like"),
         ("PAIRS = ", 'A = (__import__("os"),)\nPAIRS = ', "a value is"),
         ("PAIRS = ", "A = ().__class__\nPAIRS = ", "a value is"),
         ("PAIRS = ", 'A = tuple(*"a")\nPAIRS = ', "a value is"),
-        ("PAIRS = ", "A: print() = ()\nPAIRS = ", "only tables"),
+        ("PAIRS = ", "A: print() = ()\nPAIRS = ", "kvplan writes nothing like"),
         ("PAIRS = ", "A = (*(Pair(name) for name in \"ab\"),)\nPAIRS = ", "written out"),
         ("PAIRS = ", "A = (*(Pair(other) for other in (\"a\",)),)\nPAIRS = ", "written out"),
         ("PAIRS = ", "A = (*(Pair(name) for name in (\"a\",) if print()),)\nPAIRS = ", "a value is"),
@@ -139,8 +139,8 @@ def test_equal_figures_are_said_once():
         ("def reads()", "def reads(a=print())", "a function of a plan"),
         ("def prefill() -> Side", "def prefill() -> print()", "a function of a plan"),
         ("def reads()", "def more()", "a function of a plan"),
-        ("def reads()", "async def reads()", "only tables"),
-        ("    return (", "    print()\n    return (", "only tables"),
+        ("def reads()", "async def reads()", "kvplan writes nothing like"),
+        ("    return (", "    print()\n    return (", "kvplan writes nothing like"),
         ("reads=reads()", "reads=((reads(),),)", "needs Read"),
         ("prefill=prefill()", "prefill=decode()", "a value is"),
         ("PAIRS = ", "PREFILL_PLANES = ()\nPAIRS = ", "defined twice"),
@@ -309,3 +309,20 @@ def test_allocations_with_a_number_are_explained():
     compiled = compile_pair(load(), "llama-3.1-8b", "tp=1", "engine=sglang,tp=1")
     assert '# Allocations by number: part "0" has k (attention), part "1" has v (attention).' in compiled.text
     assert "in block t of decode; every token is a run." in compiled.text
+
+
+def test_lists_and_tables_of_one_cache_are_told_apart():
+    """A group's number and a number of layers, which a reviewer would take for each other."""
+    text = compile_pair(load(), "gemma-3-27b", "tp=2", "tp=4").text
+    names = [line.partition(" =")[0] for line in text.splitlines() if line.startswith(("SLIDING", "LAYERS"))]
+    assert names == [
+        "LAYERS_OF_SLIDING_4", "LAYERS_OF_SLIDING_5", "SLIDING_GROUPS", "SLIDING_OF_9_LAYERS", "SLIDING_OF_8_LAYERS",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("word", ["page", "token", "holds", "pair", "tokens", "kernel"])
+def test_a_word_of_several_fields_is_explained(word):
+    comments = [
+        line for line in compile_pair(load(), "llama-3.1-8b", "tp=4", "tp=2").text.splitlines() if line[:1] == "#"
+    ]
+    assert f"`{word}`" in "".join(comments)

@@ -59,7 +59,7 @@ def number(text: str) -> int:
     return int(text.replace(",", ""))
 
 
-PAGE_OF = "A page of "
+PAGE_OF = "A page of cache "
 
 
 def sections(text: str) -> dict[str, list[str]]:

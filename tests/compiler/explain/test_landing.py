@@ -141,7 +141,7 @@ def test_tokens_outside_heads_are_drawn_once_and_counted() -> None:
         "  B  prefill 1  head 2-3  k+v               0      1,024  1,024  x 32 layers x 16 tokens",
         "",
         "  A B x 32 layers: a page each on both sides",
-        "  A B x 16 tokens: prefill every 1,024 B, side by side; decode every 2,048 B, 1,024 B between",
+        "  A B x 16 tokens: prefill every 1,024 B, adjacent; decode every 2,048 B, 1,024 B between",
     ]
 
 
@@ -254,3 +254,9 @@ def test_loops_that_interlace_are_unrolled() -> None:
 def test_workers_that_do_not_exist(worker: int) -> None:
     with pytest.raises(BadInput, match="S024"):
         pieces(plan(4, 2), worker)
+
+
+def test_spans_that_alternate_with_others_of_the_piece_are_not_adjacent() -> None:
+    said = "\n".join(landing(compile_pair(load(), "qwen3-0.6b", "tp=2,order=nhd", "tp=1").plan, 0))
+    assert "every 512 B, adjacent" in said
+    assert "its heads between" in said
