@@ -32,6 +32,8 @@ class Request:
     """Tokens [first, end) of a request, and by group the logical blocks, the slot or the ring of either side.
 
     `lengths` has the ranges of caches with a length of their own, such as a cross attention's, by the length's name.
+    With `owns_last_block` nobody needs what decode's last block of a group holds behind the last token: a page that is
+    not full is copied whole where that costs less.
     """
 
     id: str
@@ -39,6 +41,7 @@ class Request:
     prefill: Tables
     decode: Tables
     lengths: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    owns_last_block: bool = False
 
     def range_of(self, group: HasLength) -> Interval:
         """The tokens of this request that count for a group. Raises BadRequestError where it does not give them."""
@@ -80,7 +83,7 @@ class RequestRules:
         tokens, lengths = checked_range(request.tokens), checked_lengths(self._lengths, request.lengths)
         theirs = checked_tables("prefill", self._groups[0], request.prefill, (tokens, lengths), prefill)
         ours = checked_tables("decode", self._groups[1], request.decode, (tokens, lengths), decode)
-        asked = Request(request.id, tokens, theirs, ours, lengths)
+        asked = Request(request.id, tokens, theirs, ours, lengths, checked_owner(request.owns_last_block))
         if not asked.whole_hit:
             check_complete("decode", self._needed[1], ours)
             check_complete("prefill", frozenset() if fed else self._needed[0], theirs)
@@ -148,17 +151,20 @@ def runs(rule: MatchRule, request: Request, shards: tuple[int, int], some: Seque
     if first >= end:
         return NO_RUNS
     state = ours.store == "state"
-    needed = () if state else rule.needs.ranges(first, end, rule.rows) if some is None else some
+    every = [] if state else rule.needs.ranges(first, end, rule.rows)
+    needed = every if some is None else some
     if not (state or needed):
         return NO_RUNS
     tables = _table(request.prefill, "prefill", theirs.name), _table(request.decode, "decode", ours.name)
     try:
         for asked in needed:
             _check_covers(rule, tables, asked, shards)
-        return rule.runs_of(needed, blocks(tables[0]), blocks(tables[1]), shards)
+        found = rule.runs_of(needed, blocks(tables[0]), blocks(tables[1]), shards)
     except BlockTableError as error:
         message = f"request {request.id}, groups {theirs.name} -> {ours.name}: {error}"
         raise BadRequestError(message, error.fault) from error
+    to_the_end = bool(needed) and needed[-1][1] == every[-1][1]
+    return rule.filled(found) if request.owns_last_block and to_the_end else found
 
 
 def _check_covers(rule: MatchRule, tables: tuple[Table, Table], tokens: Interval, shards: tuple[int, int]) -> None:
@@ -185,6 +191,13 @@ def check_id(name: object) -> None:
         raise BadRequestError(f"the request's id {name!a} is no UTF-8: {error.reason}") from error
     if size > LONGEST_ID:
         raise BadRequestError(f"the request's id has {size} bytes, at most {LONGEST_ID}")
+
+
+def checked_owner(owns: object) -> bool:
+    """Whether a request owns its last block. Raises BadRequestError where that is not true or false."""
+    if not isinstance(owns, bool):
+        raise BadRequestError(f"whether a request owns its last block is true or false, not {type(owns).__name__}")
+    return owns
 
 
 def checked_range(tokens: object) -> tuple[int, int]:

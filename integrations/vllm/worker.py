@@ -273,7 +273,10 @@ class DecodeSide:
         remote, (first, end) = order.remote, order.tokens
         held = stored(remote.groups, remote.blocks)
         prefill = {group.name: table(group.store, ids, remote.tokens) for group, ids in held}
-        return Request(remote.held_name, order.tokens, prefill, self._tables.of(order.blocks, end, first))
+        decode = self._tables.of(order.blocks, end, first)
+        # What was cleared stays zero.
+        owns = self._clearing is None
+        return Request(remote.held_name, order.tokens, prefill, decode, owns_last_block=owns)
 
     def _submit(self, order: LoadOrder, request: Request) -> Transfer:
         # Decode knows no blocks of a prompt that prefill may be computing: offers bring them.

@@ -22,7 +22,7 @@ CHECKSUM = 16
 HEAD = len(MAGIC) + CHECKSUM
 LARGEST = 16 << 20
 # What a release speaks, how a stage is laid out included, and what one spoke that did not say it in every card.
-PROTOCOL, UNSAID = 12, 2
+PROTOCOL, UNSAID = 13, 2
 NONCE = 16
 MOST_WORKERS = 1 << 16
 MOST_PLANES = 1 << 16

@@ -180,7 +180,7 @@ class ReturnBuffer(msgspec.Struct, frozen=True, tag="return buffer"):
 class WriteRequest(msgspec.Struct, frozen=True, tag="write"):
     """Decode: write me this request, where the pair pushes. `prefill` tables are empty where prefill knows its own.
 
-    `lends` says that buffers which are asked for now are lent in their turn.
+    `lends` says that buffers which are asked for now are lent in their turn, `owns_last_block` what it does of Request.
     """
 
     request: RequestId
@@ -189,6 +189,7 @@ class WriteRequest(msgspec.Struct, frozen=True, tag="write"):
     prefill: WireTables
     decode: WireTables
     lends: bool = True
+    owns_last_block: bool = False
 
 
 class Offer(msgspec.Struct, frozen=True, tag="offer"):

@@ -103,14 +103,14 @@ class LoadTable(Outputs):
         """The next chunk of a request is there to be read: read what the request takes of it."""
         part.on(Event.OFFERED)
         part.offers += 1
-        plan, request, peer = load.engine.pair.plan, load.request, part.peer
+        pair, request, peer = load.engine.pair, load.request, part.peer
         layers = None if offer.layers is None else frozenset(offer.layers)
         offered = Chunk(offer.tokens or request.tokens, offer.last, layers, wire.unpack(offer.tables), offer.only)
-        part.cover = part.cover or ChunkCover(plan, request, peer.worker)
-        chunk = chunks.received(plan, request, offered, peer.blocks, part.cover)
+        part.cover = part.cover or ChunkCover(pair.plan, request, peer.worker)
+        chunk = chunks.received(pair.plan, request, offered, peer.blocks, part.cover)
         if chunk is None or not peer.reads:
             return
-        wanted = chunks.part(plan, self._worker, request, chunk, peer.worker).of(peer.shard)
+        wanted = chunks.part(pair.demands, request, chunk, peer.worker).of(peer.shard)
         self._move(part, effects.Move(part, chunk.layers, wanted, chunk.last))
 
     def advance(self, load: Load) -> None:
@@ -243,7 +243,7 @@ def accepted(
 def write_request(request: Request, lends: bool = True) -> wire.WriteRequest:
     """What asks a prefill worker to write a request."""
     tables = wire.pack(request.prefill), wire.pack(request.decode)
-    return wire.WriteRequest(request.id, request.tokens, dict(request.lengths), *tables, lends)
+    return wire.WriteRequest(request.id, request.tokens, dict(request.lengths), *tables, lends, request.owns_last_block)
 
 
 def _part(load: Load, peer: PrefillPeer) -> LoadPart:

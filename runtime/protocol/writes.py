@@ -251,7 +251,8 @@ def wanted(target: WriteTarget, asked: WriteRequest, source: SourceRequest) -> R
     if opened is None and (why := source.differs(told)):
         raise LeaseError(f"request {asked.request}: {why}")
     tables = told if source.tables is None else source.tables
-    request = Request(asked.request, asked.tokens, tables, unpack(asked.decode), asked.lengths)
+    decode, owns = unpack(asked.decode), asked.owns_last_block
+    request = Request(asked.request, asked.tokens, tables, decode, asked.lengths, owns)
     chunks.check_opened(request, opened)
     return target.rules.check(request, target.prefill_blocks, target.decode_blocks, fed=opened is not None)
 
@@ -276,11 +277,10 @@ def _whole(write: RequestWrite, worker: int) -> Move:
 
 
 def _chunk(write: RequestWrite, offered: Chunk, worker: int) -> Move | None:
-    plan = write.reader.plan
-    chunk = chunks.received(plan, write.request, offered, write.target.prefill_blocks, write.cover)
+    chunk = chunks.received(write.reader.plan, write.request, offered, write.target.prefill_blocks, write.cover)
     if chunk is None:
         return None
-    wanted = chunks.part(plan, write.reader.claimant.worker, write.request, chunk, worker)
+    wanted = chunks.part(write.target.demands, write.request, chunk, worker)
     return Move(write.key, chunk.layers, wanted.of(_shard(write, worker)), chunk.last)
 
 

@@ -11,11 +11,10 @@ from kvplan.plan.block_tables import Tables, whole
 from kvplan.plan.blocks import NO_RUNS
 from kvplan.plan.errors import BadRequestError
 from kvplan.plan.layers import Layers
-from kvplan.plan.match import MatchRule, rule_of
+from kvplan.plan.match import MatchRule
 from kvplan.plan.request import Request
-from kvplan.plan.spans import pair_named
-from kvplan.plan.types import CONTEXT, Interval, Pair, Plan, Read, Runs
-from kvplan.runtime.transfer.demand import Demand, WrittenBlocks
+from kvplan.plan.types import CONTEXT, Interval, Plan, Read, Runs
+from kvplan.runtime.transfer.demand import NOTHING, Demand, DemandRules
 from kvplan.runtime.transfer.told import check_told
 
 MOST_LAYERS = 1 << 16
@@ -106,24 +105,21 @@ def _taken(request: Request, offered: Chunk, cover: ChunkCover) -> Chunk | None:
     return replace(offered, tokens=tokens, layers=layers)
 
 
-def part(plan: Plan, decode_worker: int, request: Request, chunk: Chunk, prefill_worker: int | None = None) -> Demand:
+def part(rules: DemandRules, request: Request, chunk: Chunk, prefill_worker: int | None = None) -> Demand:
     """What a checked chunk of a checked request moves to a decode worker, from `prefill_worker` only if it is given.
 
     Raises BadRequestError for tables that are missing or too short.
     """
-    if all(first == end for first, end in (request.tokens, *request.lengths.values())):
-        return Demand({}, {})
-    reads = [read for read in plan.reads[decode_worker] if prefill_worker in (None, read.worker)]
-    mine, asked = (
-        plan.decode.workers[decode_worker].shard,
-        replace(request, prefill=chunk.tables if chunk.only else {**request.prefill, **chunk.tables}),
-    )
+    if request.whole_hit:
+        return NOTHING
+    asked = replace(request, prefill=chunk.tables if chunk.only else {**request.prefill, **chunk.tables})
     found: dict[tuple[str, int], Runs] = {}
-    for key in sorted({(read.pair, plan.prefill.workers[read.worker].shard) for read in reads}):
-        same = [read for read in reads if (read.pair, plan.prefill.workers[read.worker].shard) == key]
-        moves = any(_touches(read, chunk) for read in same)
-        found[key] = _runs(plan, pair_named(plan, key[0]), asked, chunk, (key[1], mine)) if moves else NO_RUNS
-    return Demand(found, WrittenBlocks(plan).by(found))
+    for key, reads in rules.reads.items():
+        own = [read for read in reads if prefill_worker in (None, read.worker)]
+        if own:
+            moves = any(_touches(read, chunk) for read in own)
+            found[key] = _runs(rules.rules[key], asked, chunk, (key[1], rules.shard)) if moves else NO_RUNS
+    return Demand(found, rules.written.by(found))
 
 
 def final(request: Request, chunk: Chunk) -> bool:
@@ -142,13 +138,12 @@ def _touches(read: Read, chunk: Chunk) -> bool:
     return chunk.layers is None or not chunk.layers.isdisjoint(read.layers)
 
 
-def _runs(plan: Plan, pair: Pair, request: Request, chunk: Chunk, shards: tuple[int, int]) -> Runs:
-    rule = rule_of(plan, pair)
+def _runs(rule: MatchRule, request: Request, chunk: Chunk, shards: tuple[int, int]) -> Runs:
     if _uncut(rule):
         return requests.runs(rule, request, shards) if final(request, chunk) else NO_RUNS
     # A row moves with the chunk in which it ends.
-    first, end = (token // pair.rows * pair.rows for token in chunk.tokens)
-    needed = pair.needs.ranges(*request.tokens, pair.rows)
+    first, end = (token // rule.rows * rule.rows for token in chunk.tokens)
+    needed = rule.needs.ranges(*request.tokens, rule.rows)
     cut = [(max(start, first), min(stop, end)) for start, stop in needed]
     return requests.runs(rule, request, shards, [each for each in cut if each[0] < each[1]])
 

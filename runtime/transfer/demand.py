@@ -5,7 +5,7 @@ And the meter: what was moved of that.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,10 +13,11 @@ import numpy as np
 from kvplan.plan import request as requests
 from kvplan.plan.block_tables import AnyBlock
 from kvplan.plan.blocks import distinct
-from kvplan.plan.match import rule_of
+from kvplan.plan.fill import least_rows
+from kvplan.plan.match import MatchRule, rule_of
 from kvplan.plan.request import Request
 from kvplan.plan.spans import pair_named
-from kvplan.plan.types import Ints, Plan, Runs
+from kvplan.plan.types import Ints, Pair, Plan, Read, Runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,27 +36,38 @@ NOTHING = Demand({}, {})
 
 
 class DemandRules:
-    """What decides what requests of a plan demand on a decode worker, looked up once."""
+    """What decides what requests of a plan demand on a decode worker, looked up once.
+
+    `reads` and `rules` are by (pair, prefill shard).
+    """
 
     def __init__(self, plan: Plan, worker: int) -> None:
-        self._plan, self._shard = plan, plan.decode.workers[worker].shard
-        keys = sorted({(read.pair, plan.prefill.workers[read.worker].shard) for read in plan.reads[worker]})
-        self._rules = {key: rule_of(plan, pair_named(plan, key[0])) for key in keys}
-        self._written = WrittenBlocks(plan)
+        self.plan, self.worker, self.shard = plan, worker, plan.decode.workers[worker].shard
+        found = dict[tuple[str, int], list[Read]]()
+        for read in plan.reads[worker]:
+            found.setdefault((read.pair, plan.prefill.workers[read.worker].shard), []).append(read)
+        self.reads = dict(sorted(found.items()))
+        self.rules = {key: _rule(plan, pair_named(plan, key[0]), reads) for key, reads in self.reads.items()}
+        self.written = WrittenBlocks(plan)
 
     def demand(self, request: Request) -> Demand:
         """The demand of a checked request. Raises BadRequestError for tables that are too short."""
         if request.whole_hit:
             return NOTHING
-        runs = {key: requests.runs(rule, request, (key[1], self._shard)) for key, rule in self._rules.items()}
-        return Demand(runs, self._written.by(runs))
+        runs = {key: requests.runs(rule, request, (key[1], self.shard)) for key, rule in self.rules.items()}
+        return Demand(runs, self.written.by(runs))
 
     def foreseen(self, request: Request) -> Demand:
         """The demand of a checked request as far as it does not depend on the prefill tables: their block ids are none.
 
         Raises BadRequestError for decode tables that are too short.
         """
-        return self.demand(replace(request, prefill={pair.prefill: AnyBlock() for pair in self._plan.pairs}))
+        return self.demand(replace(request, prefill={pair.prefill: AnyBlock() for pair in self.plan.pairs}))
+
+
+def _rule(plan: Plan, pair: Pair, reads: Sequence[Read]) -> MatchRule:
+    rule = rule_of(plan, pair)
+    return replace(rule, fill=least_rows(pair, (rule.prefill, rule.decode), [read.table for read in reads]))
 
 
 def demand(plan: Plan, worker: int, request: Request) -> Demand:

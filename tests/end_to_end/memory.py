@@ -13,11 +13,13 @@ from kvplan.compiler.check.labels import Atlas, Labels, NeededTokens, TableBlock
 from kvplan.compiler.check.oracle import OraclePlane, planes
 from kvplan.plan.block_tables import Ring, Table, blocks
 from kvplan.plan.request import Request
-from kvplan.plan.types import Blocks
+from kvplan.plan.types import Blocks, Needs
 
 Bytes = npt.NDArray[np.uint8]
 # No byte of a cache has these values.
 EMPTY, PADDED = 0xF0, 0xF1
+# Behind any token.
+FAR = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,21 +102,35 @@ def stamp(memory: Memory, regions: Atlas, tables: Mapping[str, Table]) -> None:
 def wrong(memory: Memory, regions: Atlas, request: Request, skipped: tuple[str, ...] = ()) -> list[str]:
     """Where decode memory that was EMPTY is not what `request` asks for: needed bytes there, all others untouched.
 
-    Padding of the request's own blocks may hold a producer's padding.
+    Padding of the request's own blocks may hold a producer's padding; what lies behind the last token in a last block
+    of its own may be what lies there on prefill.
     """
     every = [(p, pages) for p, pages in _pages(memory, request.decode) if p.cache not in skipped]
-    want, loose = _allocated(memory, EMPTY), _gaps(memory, every)
+    want, loose, behind = _allocated(memory, EMPTY), _gaps(memory, every), _allocated(memory, EMPTY)
     for plane, pages in every:
         needed = paint(plane, regions, pages.token, _wanted(memory.side, plane, request))
         want.planes[plane.name][pages.ids] = np.where(needed < 0, EMPTY, content(needed))
         loose.planes[plane.name][pages.ids] = paint(plane, regions, pages.token) < 0
+        if request.owns_last_block:
+            rest = paint(plane, regions, *_behind(memory.side, plane, request, pages))
+            behind.planes[plane.name][pages.ids] = np.where(rest < 0, EMPTY, content(rest))
     return [
         f"allocation {n}: {bad.size} bytes wrong, the first at {bad[0]}: {got[bad[0]]}, not {right[bad[0]]}"
-        for n, (got, right, free) in enumerate(
-            zip(memory.allocations, want.allocations, loose.allocations, strict=True)
+        for n, (got, right, free, rest) in enumerate(
+            zip(memory.allocations, want.allocations, loose.allocations, behind.allocations, strict=True)
         )
-        if (bad := np.flatnonzero((got != right) & ~((free == 1) & (got == PADDED)))).size
+        if (bad := np.flatnonzero((got != right) & ~((free == 1) & (got == PADDED)) & (got != rest))).size
     ]
+
+
+def _behind(
+    side: BoundSide, plane: OraclePlane, request: Request, pages: TableBlocks
+) -> tuple[npt.NDArray[np.int64], NeededTokens]:
+    """The tokens of the page that the last needed token is in, and those of them that come behind it."""
+    wanted = _wanted(side, plane, request)
+    stop = wanted.end - wanted.end % wanted.needs.whole
+    last = (pages.token == stop - 1).any(axis=1, keepdims=True)
+    return np.where(last, pages.token, -1), NeededTokens(Needs(), stop, FAR)
 
 
 def _gaps(memory: Memory, every: Sequence[tuple[OraclePlane, TableBlocks]]) -> Memory:

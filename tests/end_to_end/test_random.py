@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.end_to_end.worlds import move, world
 from tests.random_sides.draw import case
@@ -15,9 +17,10 @@ SEEDS = range(1000, 1060)
 @pytest.mark.parametrize("seed", [*SEEDS[:15], *later(SEEDS[15:])])
 def test_every_byte(seed: int) -> None:
     drawn = case(seed)
-    both = drawn.prefill, drawn.decode
-    with world(compile_bound(*both).plan, both, [drawn.request]) as made:
-        move(made, drawn.request, "r")
+    both, request = (drawn.prefill, drawn.decode), replace(drawn.request, owns_last_block=seed % 2 == 1)
+    mode = "push" if seed % 4 > 1 else "pull"
+    with world(compile_bound(*both).plan, both, [request], mode=mode) as made:
+        move(made, request, "r")
         assert made.finished() <= {("r",)}, drawn.texts
 
 

@@ -13,7 +13,7 @@ from kvplan.plan import request as requests
 from kvplan.plan.layers import Layers
 from kvplan.plan.types import Plan, Runs
 from kvplan.runtime.transfer import chunks
-from kvplan.runtime.transfer.demand import demand
+from kvplan.runtime.transfer.demand import DemandRules, demand
 
 # A prefill worker, a decode worker, the runs by pair, and which layers, None for all.
 Move = tuple[int, int, dict[str, Runs], Layers | None]
@@ -40,6 +40,6 @@ def fed(made: Plan, drawn: Case, split: bool) -> Iterator[Move]:
         chunk = chunks.check(made, checked, given, {})
         for worker in range(len(made.reads)):
             for theirs in sources(made, worker):
-                wanted = chunks.part(made, worker, checked, chunk, theirs)
+                wanted = chunks.part(DemandRules(made, worker), checked, chunk, theirs)
                 if wanted.runs:
                     yield theirs, worker, wanted.of(made.prefill.workers[theirs].shard), chunk.layers

@@ -74,7 +74,7 @@ def together(plan: Plan, worker: int, request: Request, fed: Sequence[Chunk]) ->
     for given_ in fed:
         chunk = chunks.check(plan, bare, given_, {})
         cover.add(chunk)
-        one = chunks.part(plan, worker, bare, chunk)
+        one = chunks.part(DemandRules(plan, worker), bare, chunk)
         assert all(set(ids.tolist()) <= set(limits[group].tolist()) for group, ids in one.written.items())
         found += moved(plan, worker, one, chunk.layers)
     assert cover.ended
@@ -189,7 +189,7 @@ def chunk(first: int, end: int, *, last: bool = False, some: Any = None, given: 
 
 def test_states_move_with_the_chunk_that_ends_the_request_and_an_empty_last_one_moves_nothing() -> None:
     early, late, empty = chunk(2, 9), chunk(9, 14), chunk(14, 14, last=True)
-    found = [chunks.part(PLAN, 0, REQUEST, one) for one in (early, late, empty)]
+    found = [chunks.part(DemandRules(PLAN, 0), REQUEST, one) for one in (early, late, empty)]
     assert [len(one.runs["state", 0].count) for one in found] == [0, 1, 0]
     assert [int(one.runs["kv", 0].count.sum()) for one in found] == [7, 5, 0]
     assert [sorted(one.written) for one in found] == [["kv", "state"]] * 3
@@ -198,10 +198,10 @@ def test_states_move_with_the_chunk_that_ends_the_request_and_an_empty_last_one_
 
 def test_one_prefill_worker_needs_only_its_own_tables() -> None:
     apart = plan(Shape(2), Shape(1))
-    only = chunks.part(apart, 0, REQUEST, chunk(2, 14), 1)
+    only = chunks.part(DemandRules(apart, 0), REQUEST, chunk(2, 14), 1)
     assert set(only.runs) == {("kv", 0), ("state", 0)}
     with pytest.raises(errors.BadRequestError, match="'kv' of the prefill side is missing from the request and from"):
-        chunks.part(apart, 0, REQUEST, chunk(2, 14, given={}), 1)
+        chunks.part(DemandRules(apart, 0), REQUEST, chunk(2, 14, given={}), 1)
 
 
 BAD: dict[str, tuple[Chunk, str]] = {
@@ -236,7 +236,7 @@ def test_what_a_chunk_lacks_is_refused_before_bytes_move() -> None:
         short = chunk(2, 9, given={"kv": Blocks(0, np.array(ids, np.int64))})
         checked = chunks.check(PLAN, REQUEST, short, {"kv": 40})
         with pytest.raises(errors.BadRequestError, match=r"block table holds positions|no block at position 1"):
-            chunks.part(PLAN, 0, REQUEST, checked)
+            chunks.part(DemandRules(PLAN, 0), REQUEST, checked)
 
 
 def test_a_checked_chunk_is_a_copy() -> None:

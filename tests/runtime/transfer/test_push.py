@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import example, given, note, settings
 from hypothesis import strategies as st
 from tests.end_to_end.memory import EMPTY, refill, regions_of, stamp, wrong
 from tests.random_sides.draw import Case, case
 from tests.random_sides.sides import cache, side, tensor
+from tests.requests import ask, block_table
 from tests.runtime.helpers.drawn import fed, whole
 from tests.runtime.helpers.ends import Ends, ends
 from tests.runtime.transfer.test_chunks import shared
@@ -15,6 +18,11 @@ from tests.runtime.transfer.test_chunks import shared
 from kvplan.compiler.api import compile_bound
 from kvplan.runtime import errors
 from kvplan.runtime.transfer import slices
+
+
+def owning(drawn: Case) -> Case:
+    """The case, its request with a last block of its own."""
+    return replace(drawn, request=replace(drawn.request, owns_last_block=True))
 
 
 def at_once(world: Ends, drawn: Case, push: bool, most: int) -> None:
@@ -34,10 +42,10 @@ def chunk_by_chunk(world: Ends, drawn: Case, push: bool, split: bool) -> None:
 
 
 @settings(max_examples=25)
-@given(st.integers(0, 10**6), st.booleans(), st.integers(1, 3000))
-@example(497, False, 1)  # workers that hold nothing of a cache whose pages are padded
-def test_every_byte_arrives_either_way(seed: int, split: bool, most: int) -> None:
-    drawn = case(seed)
+@given(st.integers(0, 10**6), st.booleans(), st.integers(1, 3000), st.booleans())
+@example(497, False, 1, False)  # workers that hold nothing of a cache whose pages are padded
+def test_every_byte_arrives_either_way(seed: int, split: bool, most: int, owns: bool) -> None:
+    drawn = owning(case(seed)) if owns else case(seed)
     note("\n".join(drawn.texts))
     sides = drawn.prefill, drawn.decode
     made = compile_bound(*sides, {"elect": drawn.elect}).plan
@@ -59,6 +67,28 @@ def test_every_byte_arrives_either_way(seed: int, split: bool, most: int) -> Non
                 raise
             for memory in world.decode:
                 assert wrong(memory, regions, drawn.request, made.skipped) == []
+
+
+@pytest.mark.parametrize(("order", "part", "whole_page"), [
+    ("block { head { token { k[dim] } } }", 3, 1),
+    ("block { token { head { k[dim] } } }", 1, 1),
+])  # fmt: skip
+@pytest.mark.parametrize("push", [False, True])
+def test_the_descriptors_of_a_last_page(order: str, part: int, whole_page: int, push: bool) -> None:
+    """Where heads come first, a part of a page is one for each head, and a page of the request's own is one."""
+    k = tensor("k", 1, None, token=0, head=3, dim=2)
+    both = (side([cache(f"layer {{ {order} }}", k, name="a", layers=(3, 4), kernel=4)]),) * 2
+    tables = {"a": block_table(0, [5, 2])}, {"a": block_table(0, [1, 4])}
+    drawn = Case(*both, ask((0, 7), *tables), (), 0)
+    assert descriptors(drawn, push) == 2 * (1 + part)
+    assert descriptors(owning(drawn), push) == 2 * (1 + whole_page)
+
+
+def descriptors(drawn: Case, push: bool) -> int:
+    sides = drawn.prefill, drawn.decode
+    world = ends(compile_bound(*sides).plan, sides, drawn.request)
+    moves = [(world.link(theirs, worker, push), runs) for theirs, worker, runs, _ in whole(world.plan, drawn)]
+    return sum(world.move(link, runs).descriptors for link, runs in moves)
 
 
 def test_layers_of_one_page_are_fed_together_and_nothing_stays_prepared() -> None:
