@@ -114,13 +114,18 @@ def wrong(memory: Memory, regions: Atlas, request: Request, skipped: tuple[str, 
         if request.owns_last_block:
             rest = paint(plane, regions, *_behind(memory.side, plane, request, pages))
             behind.planes[plane.name][pages.ids] = np.where(rest < 0, EMPTY, content(rest))
+    every_byte = zip(memory.allocations, want.allocations, loose.allocations, behind.allocations, strict=True)
     return [
         f"allocation {n}: {bad.size} bytes wrong, the first at {bad[0]}: {got[bad[0]]}, not {right[bad[0]]}"
-        for n, (got, right, free, rest) in enumerate(
-            zip(memory.allocations, want.allocations, loose.allocations, behind.allocations, strict=True)
-        )
-        if (bad := np.flatnonzero((got != right) & ~((free == 1) & (got == PADDED)) & (got != rest))).size
+        for n, (got, right, free, rest) in enumerate(every_byte)
+        if (bad := np.flatnonzero((got != right) & ~_may_be(got, free, rest))).size
     ]
+
+
+def _may_be(got: Bytes, free: Bytes, rest: Bytes) -> npt.NDArray[np.bool_]:
+    """Which bytes are a producer's padding, where that is free, or what lies there behind the last token."""
+    found: npt.NDArray[np.bool_] = ((free == 1) & (got == PADDED)) | ((rest != EMPTY) & (got == rest))
+    return found
 
 
 def _behind(

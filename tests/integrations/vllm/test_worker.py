@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tests.integrations.vllm.pairs import TOKENS_ASKED, Pair, ids, order, tables
@@ -22,7 +23,7 @@ from kvplan.integrations.vllm.clearing import BlockClearing
 from kvplan.integrations.vllm.measures import BYTES, EXPIRED, FAILED, SECONDS, empty
 from kvplan.integrations.vllm.metadata import GroupName, HoldOrder, LoadOrder, StepOrders
 from kvplan.integrations.vllm.worker import ConnectorWorker, DecodeSide, LoadTimes, PrefillSide, StepResults
-from kvplan.runtime import Keys
+from kvplan.runtime import DecodeWorker, Keys, Request, Transfer
 from kvplan.runtime.errors import HandleError
 
 
@@ -163,6 +164,34 @@ def test_a_hold_that_nobody_foresaw_frees_its_blocks(pair: Pair) -> None:
     assert worker.ended(idle=False).sent == {"r"}
 
 
+def cleared_side(pair: Pair, clearing: BlockClearing) -> None:
+    """The pair's decode engine has blocks cleared from now on."""
+    side = DecodeSide(pair.made.decode[0], tables(pair.made.plan.decode), LoadTimes(10, 5, 5), pair.made.mode, clearing)
+    pair.decode = ConnectorWorker(None, side)
+
+
+@pytest.mark.parametrize("clears", [False, True])
+def test_a_load_owns_its_last_blocks_unless_they_were_cleared(
+    pair: Pair, clears: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What vLLM has to find zero stays zero; nobody reads what lies behind a prompt otherwise."""
+    asked, submit = list[Request](), DecodeWorker.submit
+
+    def noted(self: DecodeWorker, request: Request, *arguments: Any, **named: Any) -> Transfer:
+        asked.append(request)
+        return submit(self, request, *arguments, **named)
+
+    monkeypatch.setattr(DecodeWorker, "submit", noted)
+    if clears:
+        cleared_side(pair, BlockClearing({}, {}, 1))
+    request = ask(pair.made, TOKENS_ASKED)
+    filled(pair.made, request)
+    pair.hold(request)
+    pair.load(order(pair.made, request))
+    assert pair.loaded().received == {"r-here"}
+    assert [one.owns_last_block for one in asked] == [not clears]
+
+
 def test_blocks_are_cleared_before_anything_is_loaded_into_them(pair: Pair) -> None:
     cleared: list[LoadOrder] = []
 
@@ -171,9 +200,7 @@ def test_blocks_are_cleared_before_anything_is_loaded_into_them(pair: Pair) -> N
             assert not pair.made.decode[0].running()
             cleared.append(order)
 
-    worker, clearing = pair.made.decode[0], Clearing({}, {}, 1)
-    side = DecodeSide(worker, tables(pair.made.plan.decode), LoadTimes(10, 5, 5), pair.made.mode, clearing)
-    pair.decode = ConnectorWorker(None, side)
+    cleared_side(pair, Clearing({}, {}, 1))
     request = ask(pair.made, TOKENS_ASKED)
     wanted = order(pair.made, request)
     filled(pair.made, request)

@@ -75,6 +75,7 @@ HOSTILE: dict[str, Callable[[World, Any], Any]] = {
     "no tables": lambda _, r: replace(r, prefill=None),
     "a table of None": lambda _, r: replace(r, decode={"kv": None, "state": None}),
     "group 5": lambda _, r: replace(r, decode={**r.decode, 5: None}),
+    "owns a last block in number": lambda _, r: replace(r, owns_last_block=1),
     "id number": lambda _, r: replace(r, id=5),
     "id list": lambda _, r: replace(r, id=[]),
     "id empty": lambda _, r: replace(r, id=""),

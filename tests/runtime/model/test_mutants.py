@@ -37,8 +37,8 @@ def a_chunk_is_not_compared(patch: Patch) -> None:
 
 def a_chunk_of_a_name_held_again_need_not_name_all(patch: Patch) -> None:
     part = chunks.part
-    patch.setattr(chunks, "part", lambda plan, worker, request, chunk, *more: part(
-        plan, worker, request, replaced(chunk, only=False), *more
+    patch.setattr(chunks, "part", lambda rules, request, chunk, *more: part(
+        rules, request, replaced(chunk, only=False), *more
     ))  # fmt: skip
 
 

@@ -1,0 +1,110 @@
+"""From how many rows on a page that is not full is copied whole."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from kvplan.plan.fill import DESCRIPTOR_BYTES, least_rows
+from kvplan.plan.match import MatchRule
+from kvplan.plan.request import Request, runs
+from kvplan.plan.types import Blocks, Group, Loop, Nest, PageRange, Pair, Table
+
+ROWS, ROW, HEADS = 16, 256, 8
+GROUP = Group("full", "tokens", tokens=ROWS, kernel=ROWS)
+PAIR = Pair("full", page=ROWS)
+# Eight heads of a page, each with a row for every token; and rows with eight heads each.
+HEADS_FIRST = Table(
+    page=(Nest(("k",), bytes=HEADS * ROWS * ROW),),
+    token=(Nest(("k",), bytes=ROW, loops=(Loop("head", HEADS, (0, ROWS * ROW), (0, ROWS * ROW)),), token=(ROW, ROW)),),
+)
+TOKENS_FIRST = Table(
+    page=(Nest(("k",), bytes=HEADS * ROWS * ROW),),
+    token=(Nest(("k",), bytes=HEADS * ROW, token=(HEADS * ROW, HEADS * ROW)),),
+)
+# The pages of both sides differ within a row: each of its tokens is a span.
+TURNED = Table(
+    page=(Nest(("k",), bytes=ROWS * ROW),),
+    token=(Nest(("k",), bytes=ROW, token=(ROW, 2 * ROW)),),
+)
+
+
+def least(table: Table, pair: Pair = PAIR, group: Group = GROUP) -> int:
+    return least_rows(pair, (group, group), [table])
+
+
+def test_heads_first_pays_from_the_first_row_on() -> None:
+    assert least(HEADS_FIRST) == 1
+
+
+def test_tokens_first_has_nothing_to_save() -> None:
+    assert least(TOKENS_FIRST) == 0
+
+
+def test_a_row_of_its_own_for_each_token_pays_from_the_second_one_on() -> None:
+    assert least(TURNED) == 2
+
+
+def test_a_large_page_pays_once_the_bytes_that_nobody_asked_for_are_few() -> None:
+    """Seven descriptors are saved: as long as 112 KiB take."""
+    row = 4 * DESCRIPTOR_BYTES
+    page = (Nest(("k",), bytes=HEADS * ROWS * row),)
+    token = (replace(HEADS_FIRST.token[0], bytes=row, token=(row, row)),)
+    # One row that is missing has 8 times 64 KiB.
+    assert least(Table(page, token)) == 0
+    small = (replace(page[0], bytes=HEADS * ROWS * row // 16),)
+    # Of 32 KiB each, three that are missing are 96 KiB.
+    assert least(Table(small, token)) == ROWS - 3
+
+
+@pytest.mark.parametrize("strange", [
+    {"pair": replace(PAIR, page=0)},
+    {"group": replace(GROUP, ring=4 * ROWS)},
+    {"group": replace(GROUP, shards=2, chunk=ROWS)},
+    {"table": replace(HEADS_FIRST, unpack=(PageRange(bytes=HEADS * ROWS * ROW),))},
+    {"table": replace(HEADS_FIRST, pack=(PageRange(bytes=HEADS * ROWS * ROW),))},
+])  # fmt: skip
+def test_never(strange: dict[str, object]) -> None:
+    """Unlike pages, rows that come round again, tokens on other workers, and bytes that are copied by a stage."""
+    assert least(**{"table": HEADS_FIRST, **strange}) == 0  # type: ignore[arg-type]
+
+
+def counts(
+    tokens: tuple[int, int], some: list[tuple[int, int]] | None = None, fill: int = 2, owns: bool = True
+) -> list[int]:
+    """How many rows each run of a request with pages of four tokens has."""
+    group = Group("full", "tokens", tokens=4, kernel=4)
+    tables = {"full": Blocks(0, np.array([5, 2, 7]))}, {"full": Blocks(0, np.array([1, 4, 3]))}
+    request = Request("r", tokens, *tables, owns_last_block=owns)
+    return runs(MatchRule(group, group, fill=fill), request, (0, 0), some).count.tolist()
+
+
+@pytest.mark.parametrize(("tokens", "found"), [
+    ((0, 7), [4, 4]),
+    # Too few rows.
+    ((0, 5), [4, 1]),
+    # The first row of the page is decode's own.
+    ((5, 7), [2]),
+    ((1, 3), [2]),
+    ((0, 8), [4, 4]),
+    ((4, 4), []),
+])  # fmt: skip
+def test_the_last_page_is_whole_if_it_begins_in_the_request(tokens: tuple[int, int], found: list[int]) -> None:
+    assert counts(tokens) == found
+
+
+def test_a_last_page_that_is_not_the_requests_own_is_cut_where_the_request_ends() -> None:
+    assert counts((0, 7), owns=False) == [4, 3]
+    assert counts((0, 7), fill=0) == [4, 3]
+
+
+def test_a_chunk_that_ends_before_the_request_fills_no_page() -> None:
+    """What comes behind it may be there already."""
+    assert counts((0, 11), [(4, 7)]) == [3]
+    assert counts((0, 11), [(4, 11)]) == [4, 4]
+
+
+def test_what_is_kept_of_other_requests_of_a_shape_is_not_changed() -> None:
+    assert [counts((0, 7)), counts((0, 7), owns=False)] == [[4, 4], [4, 3]]
