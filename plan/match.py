@@ -74,7 +74,7 @@ class MatchRule:
     def filled(self, found: Runs) -> Runs:
         """The runs up to a request's end, with the last page of them whole where copying all of it costs less."""
         page = self.decode.kernel // self.rows
-        if not self.fill or not len(found.count) or found.decode_token[-1] or not self.fill <= found.count[-1] < page:
+        if not self.fill or not len(found.count) or found.decode_token[-1] or found.count[-1] < self.fill:
             return found
         count = found.count.copy()
         count[-1] = page
