@@ -80,7 +80,7 @@ class Half(ABC):
         """Why the memory cannot be given back now, empty if it can."""
 
     @abstractmethod
-    def leave(self, why: str) -> None:
+    def drop_all(self, why: str) -> None:
         """Drop every peer; `why` follows this half's name in what its requests end with."""
 
     @abstractmethod
@@ -199,7 +199,7 @@ class Endpoint:
         if used := next(filter(None, (half.in_use() for half in self.halves)), ""):
             raise HandleError(used)
         for half in self.halves:
-            half.leave("was suspended")
+            half.drop_all("was suspended")
         self.asleep = True
         self.transport.deregister()
         self.stage.close()
@@ -232,7 +232,7 @@ class Endpoint:
                 half.say()
             self.closed = True
             for half in self.halves:
-                last.callback(half.leave, "was closed")
+                last.callback(half.drop_all, "was closed")
                 for forget in half.gauges:
                     last.callback(forget)
 

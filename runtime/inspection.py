@@ -179,8 +179,8 @@ class Inspection:
     callbacks were not called yet. `written` and `quarantined` are blocks as (arena, number).
 
     Prefill: `unannounced` requests wait for their events, or their readers are still to be told of them. `packs` are
-    pieces that decode workers asked to have packed. `untaken` requests are released, and `released()` has not reported
-    them.
+    pieces that decode workers asked to have packed. `uncollected` requests are released, and
+    `released()` has not returned them.
     """
 
     name: str
@@ -205,5 +205,5 @@ class Inspection:
     unannounced: tuple[str, ...] = ()
     writes: tuple[WriteState, ...] = ()
     packs: int = 0
-    untaken: tuple[str, ...] = ()
+    uncollected: tuple[str, ...] = ()
     peer_stages: tuple[PeerStageState, ...] = ()

@@ -51,6 +51,8 @@ WireTables = dict[str, WireTable]
 
 # How often a claim is renewed in a lease.
 CLAIMS_PER_LEASE = 6
+# Seconds that a lease may have.
+LEASES = (0.01, 1e6)
 
 
 class Claim(msgspec.Struct, frozen=True, tag="claim"):
@@ -221,12 +223,14 @@ class Written(msgspec.Struct, frozen=True, tag="written"):
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
     """Prefill: the request will not come from here, or, with an `attempt`, that attempt's `Done` is not confirmed.
 
-    `code` is that of the error.
+    `code` is that of the error. `heartbeat` is that of the last claim that was read before: who has claimed the request
+    anew since then is not meant.
     """
 
     request: RequestId
     code: str
     message: str
+    heartbeat: int
     attempt: int | None = None
 
 

@@ -62,9 +62,9 @@ class DecodeDriver:
         self.context = ExecutorContext(transport, self.admission, IndexScratch(), limits.slice_bytes, stage)
         results: MoveResults[LoadPart] = MoveResults(
             broken=core.loads.broken,
-            moved=lambda part, size: core.placed(part),
-            settled=lambda part, lost, under_way: core.settled(part),
-            read=core.read,
+            placed=lambda part, size: core.placed(part),
+            settled=lambda part, lost, abandoned: core.settled(part),
+            arrived=core.arrived,
         )
         self.reads, self.ended = Mover[LoadPart](self.context, counters, self._ends, results, push=False), ended
 

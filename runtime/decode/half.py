@@ -139,7 +139,7 @@ class DecodeHalf(Half):
         text = f"{len(loads.running)} requests are in progress, blocks {loads.ledger.quarantined()} are in quarantine"
         return f"{self.name} cannot be suspended: {text}: wait for them"
 
-    def leave(self, why: str) -> None:
+    def drop_all(self, why: str) -> None:
         if self.endpoint.closed:
             self.meetings.refuse(self.driver, lambda who: TransferError(f"{who}: {self.name} {why}"))
         for engine in self.engines.served():

@@ -23,7 +23,7 @@ BUCKETS = (*(float(f"{step}e{power}") for power in range(-4, 2) for step in (1, 
 
 
 class MessageKind(TextEnum):
-    """What a peer's message was taken for. All from DUPLICATE on are counted, and nothing else is done."""
+    """What a peer's message was taken for. Those from DUPLICATE on had no place, and move no byte."""
 
     ANSWERED = auto()
     BUFFER_ASKED = auto()

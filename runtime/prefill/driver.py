@@ -75,7 +75,7 @@ class PrefillDriver:
             effects.Move: lambda output: self.mover.move(output.key, output.layers, output.runs, last=output.last),
             effects.Stop: lambda output: self.mover.stop(output.key, dead=output.dead),
             effects.Buffer: self._buffer,
-            effects.GivenUp: self._give_up,
+            effects.ReaderLeft: self._reader_left,
             effects.Compare: self._compare,
             effects.RequestEnded: self._end,
             effects.Free: lambda output: free(output.released),
@@ -123,7 +123,7 @@ class PrefillDriver:
         self._carry_out()
         self.packs.step()
         for (reader, request), error in self._comparisons.take_all():
-            self.core.comparisons.compared(reader, request, error)
+            self.core.dones.compared(reader, request, error)
         self.follow()
 
     def follow(self) -> None:
@@ -193,7 +193,7 @@ class PrefillDriver:
         """What cannot be packed fails its request; its piece is given back by who asked for it."""
         error = cause if isinstance(cause, KvplanError) else TransferError(cause_text(cause))
         logs.event(logs.WARNING, "pack failed", request=request, client=reader.key, error=error)
-        self.send(reader, wire.Failed(request, error.code, str(error)))
+        self.core.readers.refuse(reader, request, error)
 
     def _compare(self, asked: effects.Compare) -> None:
         reader, done = asked.reader, asked.done
@@ -228,9 +228,9 @@ class PrefillDriver:
         known = stage is not None and stage.lent(message.request, message.number, message.address)
         return MessageKind.LENT if known else MessageKind.DUPLICATE
 
-    def _give_up(self, given_up: effects.GivenUp) -> None:
-        self.packs.leave(given_up.reader, given_up.request)
-        self._comparisons.drop((given_up.reader, given_up.request))
+    def _reader_left(self, left: effects.ReaderLeft) -> None:
+        self.packs.leave(left.reader, left.request)
+        self._comparisons.drop((left.reader, left.request))
 
     def _end(self, ended: effects.RequestEnded) -> None:
         self.watched.end(ended.request)

@@ -64,24 +64,24 @@ class PrefillHalf(Half):
         self.core = PrefillCore(endpoint.worker, lease, limits.requests, secrets.randbits(62))
         self.lease_clock = ListeningClock(self.clock, LISTENING)
         # Until callers take them, and then until the core is told of that: from any thread.
-        self.untaken, self._taken = deque[Released](), deque[str]()
+        self.uncollected, self._collected = deque[Released](), deque[str]()
         self.spans = RequestSpans("kvplan hold", {"worker": endpoint.worker})
         self._server, self._identity, self._plans, self._side = server, identity, plans, side
         self._lease, self._limits, self._counters = lease, limits, counters
 
-    def give_up(self, request: str) -> None:
+    def withdraw(self, request: str) -> None:
         """Withdraw a request."""
         self.driver.command(self.core.withdraw, request, WithdrawnError("the prefill engine gave the request up"))
 
     def released(self) -> list[Released]:
         """The requests whose blocks are free, each once, however many threads ask."""
-        found = list(taken(self.untaken))
-        self._taken.extend(one.request for one in found)
+        found = list(taken(self.uncollected))
+        self._collected.extend(one.request for one in found)
         return found
 
-    def tell_taken(self) -> None:
+    def tell_collected(self) -> None:
         """Callers know that these are released: their names may be held again."""
-        self.core.taken(taken(self._taken))
+        self.core.collected(taken(self._collected))
 
     def accept(self, pool: Pool) -> None:
         pool.check(self.endpoint.worker, self._side.digest, self.name)
@@ -116,7 +116,7 @@ class PrefillHalf(Half):
             self._round(now, completed, heard)
         if self.overdue():
             for request in list(self.core.state.sources):
-                self.give_up(request)
+                self.withdraw(request)
         self.exits.extend(what for _, what in completed if isinstance(what, EXITS))
         return bool(messages) or (not self.endpoint.asleep and self.moving())
 
@@ -148,14 +148,14 @@ class PrefillHalf(Half):
         held = self.core.held()
         return f"{self.name} holds {held} requests: withdraw them, or wait" if held else ""
 
-    def leave(self, why: str) -> None:
+    def drop_all(self, why: str) -> None:
         self.driver.close()
 
     def end(self) -> None:
         self.spans.end_all("closed")
 
     def inspected(self) -> Inspection:
-        self.tell_taken()
+        self.tell_collected()
         driver, core, state = self.driver, self.core, self.core.state
         pending = {one.request: None for one in driver.watched.pending()}
         return replace(
@@ -163,14 +163,14 @@ class PrefillHalf(Half):
             peer_stages=driver.peers.stages(),
             bytes_in_flight=self.slices.in_flight(),
             slices=self._context.inspected(),
-            checksums=len(core.comparisons),
+            checksums=len(core.dones),
             clients=tuple(map(_client, state.sessions.values())),
             holds=state.leases.holds(),
             sources=tuple(map(_source, state.sources.values())),
             unannounced=tuple({**pending, **core.announcer.changed}),
             writes=tuple(_write(write, driver.mover) for write in core.writes),
             packs=len(driver.packs),
-            untaken=tuple(state.leases.past.name_blocked),
+            uncollected=tuple(state.leases.past.uncollected),
         )
 
     def _completed(self) -> Completed:
@@ -200,7 +200,7 @@ class PrefillHalf(Half):
         """The blocks of a request are free."""
         self._counters.add("ended_leases", end=released.why)
         self.spans.end(released.request, released.why, "nobody claimed it" if released.why == "expired" else "")
-        self.untaken.append(released)
+        self.uncollected.append(released)
 
 
 def taken(found: deque[T]) -> Iterator[T]:

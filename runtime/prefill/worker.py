@@ -154,16 +154,16 @@ class PrefillWorker(OwnedWorker):
 
     @owned
     def withdraw(self, request: str) -> None:
-        """Give a request up: decode workers are told, and it is released when none of them can be reading it."""
+        """Give a request up: decode workers are told, and it is released when the last of their claims ends."""
         self.half.check_open()
-        self.half.give_up(request)
+        self.half.withdraw(request)
 
     @owned
     def decline(self, request: str) -> None:
         """A request that is not held never will be: who asks for it is told that it was given up. Raises as `hold`."""
         # No poll lies between, in which a decode worker could be told that it is there.
         self._hold(request, (0, 0), None, None, None)
-        self.half.give_up(request)
+        self.half.withdraw(request)
 
     @owned
     def drop(self, engine: str, *, dead: bool = False) -> None:
@@ -203,7 +203,7 @@ class PrefillWorker(OwnedWorker):
         check_event(request, after)
         half = self.half
         half.check_taking()
-        half.tell_taken()
+        half.tell_collected()
         if self._unread:
             half.driver.command(half.core.pass_by, request)
         else:

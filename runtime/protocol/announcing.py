@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Set
 
 from kvplan.runtime.control import messages as wire
 from kvplan.runtime.protocol.prefill_state import PrefillState
-from kvplan.runtime.protocol.readers import ClientClaim, Reader, Session
+from kvplan.runtime.protocol.readers import Reader, ReaderClaim, Session
 from kvplan.runtime.protocol.source import SourceRequest
 from kvplan.runtime.transfer.chunks import Chunk
 
@@ -14,7 +14,7 @@ from kvplan.runtime.transfer.chunks import Chunk
 MOST_CLAIMS = 1 << 14
 # Bytes that one reader is told of in a round, and those that each message counts for beside its tables. Whether the
 # line takes more is known in the next round.
-TOLD, MESSAGE = 256 << 10, 256
+ROUND_BYTES, MESSAGE = 256 << 10, 256
 
 
 class Announcer:
@@ -36,7 +36,7 @@ class Announcer:
         for session in self._state.sessions.values():
             if changed or session.unannounced:
                 unannounced, session.unannounced = {**session.unannounced, **changed}, {}
-                self._tell_all(session, unannounced, 0 if session.reader in behind else TOLD)
+                self._tell_all(session, unannounced, 0 if session.reader in behind else ROUND_BYTES)
 
     def _answer(self, session: Session, request: str, streamed: bool, said: wire.Claim) -> wire.ClaimAnswer:
         """What becomes of a claim. One of a request that was never held is remembered: it may be held yet."""
@@ -66,11 +66,11 @@ class Announcer:
         reader, state = session.reader, self._state
         return state.leases.claim(request, reader.claimant, reader.contract, state.now)
 
-    def _noted(self, session: Session, request: str, streamed: bool, said: wire.Claim) -> ClientClaim | None:
+    def _noted(self, session: Session, request: str, streamed: bool, said: wire.Claim) -> ReaderClaim | None:
         """Note that a request is needed, with the blocks and tokens that it names now; None where too many are."""
         if request not in session.claims and len(session.claims) >= self._most:
             return None
-        claim = session.claims.setdefault(request, ClientClaim(streamed))
+        claim = session.claims.setdefault(request, ReaderClaim(streamed))
         claim.streamed = streamed
         if (tables := said.tables.get(request)) is not None:
             claim.name(tables, said.tokens.get(request))
@@ -86,7 +86,7 @@ class Announcer:
             else:
                 session.unannounced[request] = None
 
-    def _tell(self, session: Session, claim: ClientClaim, source: SourceRequest, room: int) -> int:
+    def _tell(self, session: Session, claim: ReaderClaim, source: SourceRequest, room: int) -> int:
         """Tell what is new of a request. Returns the bytes of the offers."""
         if claim.early:
             self._state.answer(session, wire.NotYet(source.request))
@@ -105,7 +105,7 @@ class Announcer:
         streams = claim.streamed and session.reader.target is None
         return self._offer(session, claim, source, room) if streams else 0
 
-    def _offer(self, session: Session, claim: ClientClaim, source: SourceRequest, room: int) -> int:
+    def _offer(self, session: Session, claim: ReaderClaim, source: SourceRequest, room: int) -> int:
         """Offer as much as there is room for now; the others when there is."""
         said = 0
         for offer in _offers(source, claim.announced or 0):
@@ -117,7 +117,7 @@ class Announcer:
             said += MESSAGE + sum(len(table.ids) for table in offer.tables.values())
         return said
 
-    def _unfit(self, session: Session, claim: ClientClaim, source: SourceRequest) -> wire.Lost | None:
+    def _unfit(self, session: Session, claim: ReaderClaim, source: SourceRequest) -> wire.Lost | None:
         """The refusal of a claim to read a request whole that has other blocks than decode was told of, or gaps."""
         # Blocks of a fed request are known when it is whole; one that is read in chunks is looked at chunk by chunk.
         if claim.streamed or not (source.tokens is None or source.whole):

@@ -27,7 +27,7 @@ from kvplan.runtime.protocol.phases import Event, Phase
 WAITS_FOR = {
     Phase.CLAIMING: "has not confirmed that it holds all of it",
     Phase.MOVING: "has bytes that are still on their way",
-    Phase.MOVED: "is finished, and waits for the others",
+    Phase.ARRIVED: "is finished, and waits for the others",
     Phase.TOLD: "has not confirmed that its blocks were held to the end",
     Phase.CONFIRMED: "has confirmed it",
 }
@@ -94,7 +94,7 @@ class DecodeCore:
             if part is not None and (not isinstance(message, Claim) or part.heartbeat == message.heartbeat):
                 self.loads.broken(part, error)
 
-    def read(self, part: LoadPart) -> None:
+    def arrived(self, part: LoadPart) -> None:
         """The wire has copied all that a part reads; a copy from the stage may still be in progress.
 
         What its worker writes is there when that says so.
@@ -107,7 +107,7 @@ class DecodeCore:
     def placed(self, part: LoadPart) -> None:
         """All that was handed over of a part is in its place."""
         part.placed = True
-        self.read(part)
+        self.arrived(part)
 
     def returned(self, part: LoadPart, number: int) -> None:
         """A writer returned a buffer that it had filled."""
@@ -162,7 +162,7 @@ class DecodeCore:
         for first in range(0, max(len(requests), 1), MOST_NAMED):
             named = requests[first : first + MOST_NAMED]
             chunked = tuple(name for name in named if name in streamed)
-            self.loads.out.append(Send(peer, Claim(engine.claim(), named, chunked), droppable=True))
+            self.loads.out.append(Send(peer, Claim(engine.next_heartbeat(), named, chunked), droppable=True))
 
 
 def _late(load: Load) -> DeadlineError:

@@ -141,6 +141,9 @@ class DecodeInbox:
             return MessageKind.DUPLICATE
         if failed.attempt is not None and (kind := _not_to_done(load, part, failed.attempt)) is not None:
             return kind
+        # What was said before this load was claimed is about an earlier one.
+        if failed.heartbeat < part.heartbeat:
+            return MessageKind.STALE
         self._loads.fail(load, ENDS.get(failed.code, TransferError)(_said(load, part, "says", failed.message)))
         return MessageKind.FAILED
 

@@ -154,7 +154,7 @@ class WriteFailed(Output, frozen=True, eq=False):
     ends: bool
 
 
-class GivenUp(Output, frozen=True, eq=False):
+class ReaderLeft(Output, frozen=True, eq=False):
     """A reader gives a request up: nothing more of it is packed or compared for it."""
 
     reader: Reader

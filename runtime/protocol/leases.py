@@ -16,11 +16,11 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kvplan.runtime.control.messages import Claimed, LossReason, Lost
-from kvplan.runtime.errors import HandleError, LimitedError
+from kvplan.runtime.control.messages import LEASES, Claimed, LossReason, Lost
+from kvplan.runtime.errors import HandleError, LeaseError, LimitedError
 from kvplan.runtime.inspection import HoldState
 from kvplan.runtime.ops.metrics import MessageKind
-from kvplan.runtime.protocol.pins import PAIRS, UNPROMISED, Claimant, PastPin, Pin, PinEvent, PinPhase
+from kvplan.runtime.protocol.pins import MOST_RUNS, NEVER, UNPROMISED, Claimant, PastPin, Pin, PinEvent, PinPhase
 
 REMEMBERED = 1 << 16
 
@@ -36,13 +36,13 @@ class Released:
 class PastPins:
     """The pins that were released, the last 65,536 by request.
 
-    `name_blocked` are those that no caller has taken yet: their names cannot be held again. `new` were released since
+    `uncollected` are those that no caller was told of yet: their names cannot be held again. `new` were released since
     `take` was called last.
     """
 
     def __init__(self) -> None:
         self._all: OrderedDict[str, PastPin] = OrderedDict()
-        self.name_blocked: dict[str, None] = {}
+        self.uncollected: dict[str, None] = {}
         self.new: list[Released] = []
 
     def __contains__(self, request: object) -> bool:
@@ -58,7 +58,7 @@ class PastPins:
         self._all[request] = past
         if len(self._all) > REMEMBERED:
             self._all.popitem(last=False)
-        self.name_blocked[request] = None
+        self.uncollected[request] = None
         self.new.append(Released(request, past.reason))
 
     def forget(self, request: str) -> None:
@@ -70,35 +70,37 @@ class PastPins:
         new, self.new = self.new, []
         return new
 
-    def reported(self, requests: Iterable[str]) -> None:
+    def collected(self, requests: Iterable[str]) -> None:
         """Callers know that these are released: their names may be held again."""
         for request in requests:
-            self.name_blocked.pop(request, None)
+            self.uncollected.pop(request, None)
 
 
 class Leases:
     """The pins of a prefill worker. Times are seconds of one clock. `past` are pins that were released.
 
-    Time ends a lease in `expire` alone: the caller knows how long ago all renewals were read. A clock that jumps
-    forward ends leases early, and `done` says so.
+    Only `expire` ends leases by time, so that none ends while its renewal is unread. A clock that jumps forward ends
+    leases early, and `done` says so.
     """
 
     def __init__(self, seconds: float, most: int = 4096, first: int = 0) -> None:
         """`first` is the first pin's number. Begin anywhere, so that no number is one of an earlier process.
 
-        Raises LimitedError where `seconds` is no length of time, or `most` requests are none.
+        Raises LimitedError where `seconds` is no length of a lease, or `most` requests are none.
         """
-        if not 0 < seconds < math.inf or most < 1:
-            raise LimitedError(f"a lease of {seconds} s for {most} requests: give a time above 0 and a number from 1")
+        low, high = LEASES
+        if not low <= seconds <= high or most < 1:
+            text = f"a lease of {seconds:g} s for {most} requests"
+            raise LimitedError(f"{text}: give {low:g} to {high:,.0f} seconds and a number from 1")
         self._seconds, self._most, self._next = seconds, most, first
-        self.past, self._pins, self._expired = PastPins(), dict[str, Pin](), UNPROMISED
+        self.past, self._pins, self._expired_until = PastPins(), dict[str, Pin](), NEVER
         # When to look at which pin again, a heap. A time that its pin does not name is outdated.
         self._timers: list[tuple[float, str]] = []
 
     def pin(self, request: str, now: float) -> int:
         """Keep a request's blocks for a lease at least. Returns the pin's number, which no other pin has.
 
-        Raises HandleError where it is pinned, or was and that is not `reported` yet; LimitedError above `most`.
+        Raises HandleError where it is pinned, or was and that is not `collected` yet; LimitedError above `most`.
         """
         self._check_free(request)
         pin = self._pins[request] = Pin(request, self._number(), now + self._seconds)
@@ -120,8 +122,8 @@ class Leases:
             return _lost(request, self._known(request))
         if pin.phase is PinPhase.WITHDRAWN:
             return Lost(request, LossReason.WITHDRAWN, f"the prefill engine has given up request {request}")
-        if runs := pin.runs_in_the_way(claimant, self._expired):
-            text = f"claimed by {', '.join(runs)}: request {request} is read by {PAIRS} pairs of run and plan already"
+        if runs := pin.runs_in_the_way(claimant, self._expired_until):
+            text = f"claimed by {', '.join(runs)}: request {request} is read by {MOST_RUNS} runs already"
             return Lost(request, LossReason.CROWDED, text)
         pin.until = pin.claims[claimant] = now + self._seconds
         return Claimed(request, pin.number)
@@ -154,15 +156,15 @@ class Leases:
         return MessageKind.LEFT
 
     def forget(self, run: str) -> None:
-        """A decode engine's run is over: what it said counts no more. What it was promised is kept."""
+        """A decode engine's run is over: what it said counts no more. Its promises stay in force."""
         for pin in self._pins.values():
             pin.forget(run)
 
     def begin_write(self, request: str) -> None:
-        """A write of this side reads the blocks: keep them until as many `end_write`. Raises HandleError."""
+        """A write of this side reads the blocks: keep them until as many `end_write`. Raises LeaseError."""
         pin = self._pins.get(request)
         if pin is None or pin.over:
-            raise HandleError(f"request {request} cannot be written: {_lost(request, self._known(request)).text}")
+            raise LeaseError(f"request {request} cannot be written: {_lost(request, self._known(request)).text}")
         pin.writers += 1
 
     def end_write(self, request: str) -> None:
@@ -174,9 +176,14 @@ class Leases:
         self._update(pin)
 
     def lasts(self, request: str, number: int) -> bool:
-        """Whether this pin of a request is not over, as far as time was let pass."""
+        """Whether this pin of a request is not over, as of the last `expire`."""
         pin = self._pins.get(request)
         return pin is not None and pin.number == number and not pin.over
+
+    def withdrawn(self, request: str, number: int) -> bool:
+        """Whether this pin of a request was withdrawn, and is not over."""
+        pin = self._pins.get(request)
+        return pin is not None and pin.number == number and pin.phase is PinPhase.WITHDRAWN
 
     def withdraw(self, request: str) -> None:
         """Take no claims any more, and release once no claimant is promised anything. Once it is over, do nothing.
@@ -186,19 +193,19 @@ class Leases:
         pin = self._pins.get(request)
         if pin is None and request not in self.past:
             raise HandleError(f"request {request} cannot be withdrawn: {_lost(request, None).text}")
-        if pin is not None and pin.phase is PinPhase.KEPT:
+        if pin is not None and pin.phase is PinPhase.HELD:
             pin.on(PinEvent.WITHDRAWN)
             self._update(pin)
 
-    def expire(self, now: float) -> None:
-        """End the leases that were over at `now`, when the last renewal was read."""
-        self._expired = max(self._expired, now)
-        while self._timers and self._timers[0][0] <= now:
+    def expire(self, heard: float) -> None:
+        """End the leases that are due by `heard`: every message that came until then was read."""
+        self._expired_until = max(self._expired_until, heard)
+        while self._timers and self._timers[0][0] <= heard:
             time, request = heapq.heappop(self._timers)
             pin = self._pins.get(request)
-            if pin is not None and pin.timer == time:
-                pin.timer = math.inf
-                self._update(pin, now)
+            if pin is not None and pin.next_look == time:
+                pin.next_look = math.inf
+                self._update(pin, heard)
 
     def holds(self) -> tuple[HoldState, ...]:
         """All pins, as they are now."""
@@ -216,23 +223,23 @@ class Leases:
         return self._pins.get(request) or self.past.get(request)
 
     def _check_free(self, request: str) -> None:
-        if request in self._pins or request in self.past.name_blocked:
+        if request in self._pins or request in self.past.uncollected:
             raise HandleError(f"request {request} is held: hold it again when released() has reported it")
-        if len(self._pins) + len(self.past.name_blocked) >= self._most:
+        if len(self._pins) + len(self.past.uncollected) >= self._most:
             raise LimitedError(
                 f"{self._most} requests are held or not yet taken from released(), the most there may be"
             )
 
-    def _update(self, pin: Pin, time: float = UNPROMISED) -> None:
-        """Lapse a pin whose promises end by `time`, or that nobody is promised; release it if nothing here writes from
-        it; else set its timer."""
+    def _update(self, pin: Pin, heard: float = NEVER) -> None:
+        """Lapse a pin that nobody is promised by `heard`, or at all; release it if nothing here writes from it; else
+        set when to look at it next."""
         due = pin.due()
-        if not pin.over and due <= time:
+        if not pin.over and due <= heard:
             pin.lapse()
         if pin.phase is PinPhase.OVER and not pin.writers:
             self._release(pin)
-        if not pin.over and due < pin.timer:
-            pin.timer = due
+        if not pin.over and due < pin.next_look:
+            pin.next_look = due
             heapq.heappush(self._timers, (due, pin.request))
 
     def _release(self, pin: Pin) -> None:
@@ -240,7 +247,7 @@ class Leases:
         del self._pins[pin.request]
         self.past.add(pin.request, PastPin(pin.number, pin.reason, frozenset(pin.finished)))
         if len(self._timers) > 1024 + 4 * len(self._pins):
-            self._timers = [(pin.timer, name) for name, pin in self._pins.items() if pin.timer < math.inf]
+            self._timers = [(pin.next_look, name) for name, pin in self._pins.items() if pin.next_look < math.inf]
             heapq.heapify(self._timers)
 
 
@@ -256,7 +263,7 @@ def _refused(
         text = f"request {request} was read under pin {number}, and has pin {pin.number}: read again"
         return MessageKind.STALE, text
     if isinstance(pin, PastPin) or pin.over:
-        again = claimant.pair in pin.finished
+        again = claimant.run_and_plan in pin.finished
         return MessageKind.DUPLICATE if again else MessageKind.LATE, _lost(request, pin).text
     if claimant not in pin.claims:
         return MessageKind.STALE, _unclaimed(request, claimant)

@@ -72,7 +72,7 @@ class LoadTable(Outputs):
 
     def claim(self, load: Load, part: LoadPart) -> None:
         """Ask a worker to keep a request, and name its blocks."""
-        name, number = load.request.id, load.engine.claim()
+        name, number = load.request.id, load.engine.next_heartbeat()
         part.heartbeat = number
         if load.in_chunks(part):
             self.out.append(Send(part.peer, wire.Claim(number, (name,), (name,))))
@@ -122,9 +122,9 @@ class LoadTable(Outputs):
         if load.ended:
             return
         phase = load.phase
-        if phase is Phase.MOVED:
+        if phase is Phase.ARRIVED:
             for part in load.parts:
-                if part.phase is Phase.MOVED:
+                if part.phase is Phase.ARRIVED:
                     self._tell(load, part)
         elif phase is Phase.CONFIRMED and load.placed:
             self.ledger.free(load.written)
@@ -160,10 +160,10 @@ class LoadTable(Outputs):
             return
         load.error = error
         if load.attempt:
-            self._give_up(load, error)
+            self._abort(load, error)
         self._end(load, TransferState.after(error))
 
-    def _give_up(self, load: Load, error: KvplanError) -> None:
+    def _abort(self, load: Load, error: KvplanError) -> None:
         """Tell all workers that a load is given up, and wait for what may still be written."""
         if isinstance(error, RequestError):
             error.untrusted = {group: tuple(ids.tolist()) for group, ids in load.written.items()}

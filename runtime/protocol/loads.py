@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from kvplan.plan.errors import KvplanError, RequestError
 from kvplan.plan.request import Request, RequestRules
 from kvplan.plan.types import Ints, Plan, Runs
-from kvplan.runtime.control.messages import CLAIMS_PER_LEASE
+from kvplan.runtime.control.messages import CLAIMS_PER_LEASE, LEASES
 from kvplan.runtime.errors import CancelledTransferError, DeadlineError
 from kvplan.runtime.machine import Facts, TextEnum
 from kvplan.runtime.protocol.phases import TRANSFER, Event, Phase
@@ -25,9 +25,8 @@ if TYPE_CHECKING:
 PHASE: Callable[[LoadPart], Phase] = attrgetter("phase")
 # Logical decode block ids by group.
 WrittenBlocks = Mapping[str, Ints]
-# Seconds: how long a lease is taken for until a peer says how long its leases are, and what it may say.
+# Seconds that a lease is taken for until a peer says how long its leases are.
 FIRST_LEASE = 6.0
-LEASES = (0.01, 1e6)
 
 
 class TransferState(TextEnum):
@@ -93,7 +92,7 @@ class KnownEngine:
     heartbeats: int = 0
     lease: float = FIRST_LEASE
 
-    def claim(self) -> int:
+    def next_heartbeat(self) -> int:
         """The number of the next claim."""
         self.heartbeats += 1
         return self.heartbeats
@@ -111,7 +110,8 @@ class KnownEngine:
 
     def learn_lease(self, lease: float, now: float) -> None:
         """How long the peer's leases are, in seconds: claims must come more often."""
-        if LEASES[0] <= lease <= LEASES[1] and lease != self.lease:
+        low, high = LEASES
+        if low <= lease <= high and lease != self.lease:
             self.lease, self.due = lease, min(self.due, now + lease / CLAIMS_PER_LEASE)
 
 
@@ -185,7 +185,7 @@ class LoadPart:
 
     @property
     def progress(self) -> float:
-        if Phase.MOVED <= self.phase <= Phase.CONFIRMED:
+        if Phase.ARRIVED <= self.phase <= Phase.CONFIRMED:
             return 1.0
         return self.arrived / self.expected if self.expected else 0.0
 

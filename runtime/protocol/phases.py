@@ -21,8 +21,8 @@ class Phase(IntEnum):
     # Bytes move, or chunks are waited for.
     MOVING = auto()
     # Every byte from it was read: what goes by way of a stage may still be copied to its place.
-    MOVED = auto()
-    # It was told that nothing more is needed, which all are at once.
+    ARRIVED = auto()
+    # Done was sent to it: without checksums to all workers in one step.
     TOLD = auto()
     # Its pin lasted until then.
     CONFIRMED = auto()
@@ -48,15 +48,15 @@ class Event(IntEnum):
     SETTLED = auto()
 
 
-RUNNING = (Phase.CLAIMING, Phase.MOVING, Phase.MOVED, Phase.TOLD, Phase.CONFIRMED)
+RUNNING = (Phase.CLAIMING, Phase.MOVING, Phase.ARRIVED, Phase.TOLD, Phase.CONFIRMED)
 TRANSFER = StateMachine(
     "a transfer",
     {
         (Phase.CLAIMING, Event.CLAIMED): Phase.MOVING,
         (Phase.MOVING, Event.OFFERED): Phase.MOVING,
-        (Phase.MOVING, Event.ARRIVED): Phase.MOVED,
-        (Phase.MOVING, Event.WRITTEN): Phase.MOVED,
-        (Phase.MOVED, Event.TOLD): Phase.TOLD,
+        (Phase.MOVING, Event.ARRIVED): Phase.ARRIVED,
+        (Phase.MOVING, Event.WRITTEN): Phase.ARRIVED,
+        (Phase.ARRIVED, Event.TOLD): Phase.TOLD,
         (Phase.TOLD, Event.CONFIRMED): Phase.CONFIRMED,
         **{(phase, Event.FAILED): Phase.LEAVING for phase in RUNNING},
         (Phase.LEAVING, Event.STOPPED): Phase.LEAVING,

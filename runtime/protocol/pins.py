@@ -11,18 +11,20 @@ from kvplan.runtime.control.messages import LossReason
 from kvplan.runtime.machine import StateMachine
 from kvplan.runtime.ops.metrics import MessageKind
 
-# Pairs of run and plan that read one request.
-PAIRS = 8
+# Runs, each by one plan, that read one request.
+MOST_RUNS = 8
+# Before all time: what was never done was done then.
+NEVER = -math.inf
 # The end of the promise to a claimant that has none.
-UNPROMISED = -math.inf
+UNPROMISED = NEVER
 
 
 class PinPhase(IntEnum):
     """How far a pin is, from the hold to the release of its blocks."""
 
     # Claims are taken.
-    KEPT = auto()
-    # Given up: no claims are taken, and promises are kept.
+    HELD = auto()
+    # Given up: no claims are taken, and promises stay in force.
     WITHDRAWN = auto()
     # Lapsed, but this worker's own pushes still read the blocks.
     OVER = auto()
@@ -42,8 +44,8 @@ class PinEvent(Enum):
 PIN = StateMachine(
     "a pin",
     {
-        (PinPhase.KEPT, PinEvent.WITHDRAWN): PinPhase.WITHDRAWN,
-        (PinPhase.KEPT, PinEvent.LAPSED): PinPhase.OVER,
+        (PinPhase.HELD, PinEvent.WITHDRAWN): PinPhase.WITHDRAWN,
+        (PinPhase.HELD, PinEvent.LAPSED): PinPhase.OVER,
         (PinPhase.WITHDRAWN, PinEvent.LAPSED): PinPhase.OVER,
         (PinPhase.OVER, PinEvent.FREED): PinPhase.RELEASED,
     },
@@ -59,7 +61,7 @@ class Claimant:
     worker: int
 
     @property
-    def pair(self) -> tuple[str, str]:
+    def run_and_plan(self) -> tuple[str, str]:
         return self.run, self.plan
 
     def is_worker(self, other: Claimant) -> bool:
@@ -71,18 +73,19 @@ class Claimant:
 class Pin:
     """A request whose blocks are kept.
 
-    `claims` say until when a claimant was promised the blocks: UNPROMISED once it is done or has left. Runs that are
-    forgotten were promised them until `promised`. `reason` is why the pin is over, `timer` when to look at it next.
-    `writers` are this side's own writes that read the blocks.
+    `until` is the end of the lease, which the hold and every claim renew. `claims` has the end of each claimant's own
+    promise: UNPROMISED once it is done or has left. `forgotten_until` is the latest promise to runs that another one of
+    their engine has replaced. `done` are the claimants that said Done, `finished` the runs of which all have. `reason`
+    is why the pin is over, `next_look` when it may lapse. `writers` counts this side's writes that read the blocks.
     """
 
     request: str
     number: int
     until: float
-    phase: PinPhase = PinPhase.KEPT
+    phase: PinPhase = PinPhase.HELD
     reason: LossReason = LossReason.EXPIRED
-    promised: float = UNPROMISED
-    timer: float = math.inf
+    forgotten_until: float = UNPROMISED
+    next_look: float = math.inf
     writers: int = 0
     claims: dict[Claimant, float] = field(default_factory=dict)
     done: set[Claimant] = field(default_factory=set)
@@ -97,9 +100,9 @@ class Pin:
 
     def due(self) -> float:
         """When it lapses, unless it is claimed again."""
-        if not self.finished and self.phase is PinPhase.KEPT:
+        if not self.finished and self.phase is PinPhase.HELD:
             return self.until
-        return max(self.promised, max(self.claims.values(), default=UNPROMISED))
+        return max(self.forgotten_until, max(self.claims.values(), default=UNPROMISED))
 
     def lapse(self) -> None:
         """Nobody is promised anything any more."""
@@ -112,25 +115,25 @@ class Pin:
         again = claimant in self.done and self.claims[claimant] == UNPROMISED
         self.claims[claimant] = UNPROMISED
         self.done.add(claimant)
-        if contract <= {other.worker for other in self.done if other.pair == claimant.pair}:
-            self.finished.add(claimant.pair)
+        if contract <= {other.worker for other in self.done if other.run_and_plan == claimant.run_and_plan}:
+            self.finished.add(claimant.run_and_plan)
         return MessageKind.DUPLICATE if again else MessageKind.COUNTED
 
     def forget(self, run: str) -> None:
         for claimant in [claimant for claimant in self.claims if claimant.run == run]:
-            self.promised = max(self.promised, self.claims.pop(claimant))
+            self.forgotten_until = max(self.forgotten_until, self.claims.pop(claimant))
             self.done.discard(claimant)
         self.finished = {pair for pair in self.finished if pair[0] != run}
 
     def runs_in_the_way(self, claimant: Claimant, expired: float) -> list[str]:
-        """The runs that leave no room for one more pair of run and plan; pairs whose leases `expired` make room."""
-        if len({other.pair for other in self.claims} | {claimant.pair}) <= PAIRS:
+        """The runs that leave no room for one more; those whose promises `expired` make room."""
+        if len({other.run_and_plan for other in self.claims} | {claimant.run_and_plan}) <= MOST_RUNS:
             return []
-        busy = {other.pair for other, until in self.claims.items() if until > expired} | self.finished
-        for other in [other for other in self.claims if other.pair not in busy]:
+        busy = {other.run_and_plan for other, until in self.claims.items() if until > expired} | self.finished
+        for other in [other for other in self.claims if other.run_and_plan not in busy]:
             del self.claims[other]
             self.done.discard(other)
-        return sorted({run for run, _ in busy}) if len(busy) >= PAIRS else []
+        return sorted({run for run, _ in busy}) if len(busy) >= MOST_RUNS else []
 
 
 class PastPin(NamedTuple):

@@ -16,7 +16,7 @@ from kvplan.runtime.errors import HandleError, HandshakeError, LeaseError
 from kvplan.runtime.protocol.announcing import Announcer
 from kvplan.runtime.protocol.effects import Free, Output
 from kvplan.runtime.protocol.leases import Leases
-from kvplan.runtime.protocol.prefill_inbox import Comparisons, PrefillInbox
+from kvplan.runtime.protocol.prefill_inbox import DoneAnswers, PrefillInbox
 from kvplan.runtime.protocol.prefill_state import PrefillState
 from kvplan.runtime.protocol.reader_table import ReaderTable
 from kvplan.runtime.protocol.readers import Reader
@@ -28,7 +28,7 @@ from kvplan.runtime.transfer.chunks import Chunk
 class PrefillCore:
     """What prefill worker number `worker` knows. Claims are good for `lease` seconds, `most` requests may be held.
 
-    Its `readers` are met and dropped, its `inbox` hears them, its `writes` and `comparisons` are told what came of
+    Its `readers` are met and dropped, its `inbox` hears them, its `writes` and `dones` are told what came of
     them. Call `at(now)` before any other method.
     """
 
@@ -36,15 +36,15 @@ class PrefillCore:
         """Begin pins' numbers anywhere: at a random `first_pin`. Raises LimitedError."""
         self.state = state = PrefillState(worker, lease, Leases(lease, most, first_pin))
         self.writes = RequestWrites(state)
-        self.announcer, self.comparisons = Announcer(state, most), Comparisons(state, most)
+        self.announcer, self.dones = Announcer(state, most), DoneAnswers(state, most)
         self.readers = ReaderTable(state, self.writes)
-        self.inbox = PrefillInbox(state, self.readers, self.announcer, self.writes, self.comparisons)
+        self.inbox = PrefillInbox(state, self.readers, self.announcer, self.writes, self.dones)
 
     @property
     def busy(self) -> bool:
         """Whether anything is in progress: a claim, a write or a comparison."""
         claimed = any(session.claims or session.unannounced for session in self.state.sessions.values())
-        return claimed or any(True for _ in self.writes) or len(self.comparisons) > 0
+        return claimed or any(True for _ in self.writes) or len(self.dones) > 0
 
     def held(self) -> int:
         """How many requests are held now. Any thread may ask."""
@@ -105,9 +105,9 @@ class PrefillCore:
         self.state.leases.withdraw(request)
         self.readers.end(request, error)
 
-    def taken(self, requests: Iterable[str]) -> None:
+    def collected(self, requests: Iterable[str]) -> None:
         """The caller knows that these requests are released: their names may be held again."""
-        self.state.leases.past.reported(requests)
+        self.state.leases.past.collected(requests)
 
     def drop_engine(self, name: str, *, dead: bool) -> None:
         """Forget a decode engine. If it is `dead`, its processes have ended, and what is written to them pins nothing.
@@ -130,7 +130,7 @@ class PrefillCore:
         # Nothing moves these any more.
         for write in [write for write in self.writes if write.phase is WritePhase.BURIED]:
             self.writes.settled(write.key, lost=True)
-        self.comparisons.clear()
+        self.dones.clear()
         self.announcer.changed.clear()
 
     def computed(self, request: str, count: int) -> None:
@@ -152,7 +152,7 @@ class PrefillCore:
         self.announcer.announce(behind)
         self.writes.advance()
         self.readers.probe(borrowers)
-        self.comparisons.renew()
+        self.dones.renew()
         self.readers.drop_silent()
 
     def _report_released(self) -> None:

@@ -14,8 +14,9 @@ from kvplan.runtime.control.card import Refusal
 from kvplan.runtime.errors import LeaseError, StalePeerError, WithdrawnError
 from kvplan.runtime.ops.metrics import MessageKind
 from kvplan.runtime.protocol.announcing import Announcer
-from kvplan.runtime.protocol.effects import Buffer, Compare, GivenUp, Reply
-from kvplan.runtime.protocol.prefill_state import NEVER, PrefillState
+from kvplan.runtime.protocol.effects import Buffer, Compare, ReaderLeft, Reply
+from kvplan.runtime.protocol.pins import NEVER
+from kvplan.runtime.protocol.prefill_state import PrefillState
 from kvplan.runtime.protocol.reader_table import ReaderTable
 from kvplan.runtime.protocol.readers import Reader, Session
 from kvplan.runtime.protocol.source import SourceRequest
@@ -25,8 +26,8 @@ from kvplan.runtime.protocol.writes import RequestWrites
 UNFORESEEN = (ArithmeticError, LookupError, TypeError, ValueError)
 
 
-class Comparisons:
-    """The requests whose checksums wait to be compared, `most` at once."""
+class DoneAnswers:
+    """Who answers Done: at once, or once the checksums that came with it are compared, of `most` requests at a time."""
 
     def __init__(self, state: PrefillState, most: int) -> None:
         self._state, self._most, self._renewed = state, most, NEVER
@@ -39,10 +40,10 @@ class Comparisons:
         """Confirm a Done at once, or have its checksums compared."""
         key, source = (session.reader, done.request), self._state.sources.get(done.request)
         if not done.sums and done.sample is None:
-            return self._judge(session.reader, done, None)
+            return self._answer(session.reader, done, None)
         if key in self._all or len(self._all) >= self._most:
             text = "too many checksums are being compared: ask again"
-            return self._judge(session.reader, done, BadRequestError(text))
+            return self._answer(session.reader, done, BadRequestError(text))
         self._all[key] = done
         self._state.out.append(Compare(session.reader, done, {} if source is None else source.named_tables()))
         return MessageKind.DONE
@@ -50,7 +51,7 @@ class Comparisons:
     def compared(self, reader: Reader, request: str, error: KvplanError | None) -> None:
         """Answer the Done whose checksums were compared: `error` is None if they are identical."""
         if (done := self._all.pop((reader, request), None)) is not None:
-            self._judge(reader, done, error)
+            self._answer(reader, done, error)
 
     def leave(self, reader: Reader, request: str) -> None:
         """A reader gives a request up."""
@@ -70,22 +71,22 @@ class Comparisons:
             if reader in state.sessions:
                 state.leases.claim(request, reader.claimant, reader.contract, state.now)
 
-    def _judge(self, reader: Reader, done: wire.Done, error: KvplanError | None) -> MessageKind:
+    def _answer(self, reader: Reader, done: wire.Done, error: KvplanError | None) -> MessageKind:
         state = self._state
         if error is not None:
-            state.send(reader, wire.Failed(done.request, error.code, str(error), done.attempt))
+            state.fail(reader, done.request, error, done.attempt)
             return MessageKind.UNLIKE
-        source = state.sources.get(done.request)
-        kind, problem = state.leases.done(done.request, done.pin, reader.claimant, reader.contract)
         if (session := state.sessions.get(reader)) is not None:
             session.forget(done.request)
+        if state.leases.withdrawn(done.request, done.pin):
+            error = WithdrawnError(f"request {done.request} was given up while it was read")
+            state.fail(reader, done.request, error, done.attempt)
+            return state.leases.leave(done.request, reader.claimant)
+        kind, problem = state.leases.done(done.request, done.pin, reader.claimant, reader.contract)
         if problem:
-            state.send(reader, wire.Failed(done.request, LeaseError.code, problem, done.attempt))
-        elif source is None:
-            text = f"request {done.request} was given up while it was read"
-            state.send(reader, wire.Failed(done.request, WithdrawnError.code, text, done.attempt))
+            state.fail(reader, done.request, LeaseError(problem), done.attempt)
         else:
-            state.send(reader, wire.Confirmed(done.request, done.attempt, source.note))
+            state.send(reader, wire.Confirmed(done.request, done.attempt, state.sources[done.request].note))
         return kind
 
 
@@ -98,10 +99,10 @@ class PrefillInbox:
         readers: ReaderTable,
         announcer: Announcer,
         writes: RequestWrites,
-        comparisons: Comparisons,
+        dones: DoneAnswers,
     ) -> None:
         self._state, self._readers = state, readers
-        self._announcer, self._writes, self._comparisons = announcer, writes, comparisons
+        self._announcer, self._writes, self._dones = announcer, writes, dones
 
     def hear(self, reader: Reader, message: Any, error: KvplanError | None = None) -> None:
         """Act upon a message of a reader. Numbers that nothing foresaw end its connection, and nobody else's.
@@ -144,7 +145,7 @@ class PrefillInbox:
             case wire.WriteRequest():
                 return self._write(session, message, error)
             case wire.Done():
-                return self._comparisons.done(session, message)
+                return self._dones.done(session, message)
             case wire.Leave():
                 return self._leave(session, message)
             case wire.Bye():
@@ -180,8 +181,8 @@ class PrefillInbox:
         reader, request = session.reader, leave.request
         kind = self._state.leases.leave(request, reader.claimant)
         session.forget(request)
-        self._state.out.append(GivenUp(reader, request))
-        self._comparisons.leave(reader, request)
+        self._state.out.append(ReaderLeft(reader, request))
+        self._dones.leave(reader, request)
         for other in self._readers.others(reader) if leave.alone else ():
             self._readers.drop(other, "it speaks through another connection now")
         # Also who pulls now: it may have been written to by the connection before.

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
 import msgspec
 
-from kvplan.runtime.control.messages import ClaimAnswer, ClaimAnswers
+from kvplan.plan.errors import KvplanError
+from kvplan.runtime.control.messages import ClaimAnswer, ClaimAnswers, Failed
 from kvplan.runtime.protocol.effects import Outputs, Send
 from kvplan.runtime.protocol.leases import Leases
+from kvplan.runtime.protocol.pins import NEVER
 from kvplan.runtime.protocol.readers import Reader, Session
 from kvplan.runtime.protocol.source import SourceRequest
-
-# Before all time: what was never done was done then.
-NEVER = -math.inf
 
 
 @dataclass(slots=True)
@@ -36,6 +34,11 @@ class PrefillState(Outputs):
         """Say a message to a reader, unless it was dropped."""
         if reader in self.sessions:
             self.out.append(Send(reader, message))
+
+    def fail(self, reader: Reader, request: str, error: KvplanError, attempt: int | None = None) -> None:
+        """Tell a reader that a request, or its Done of an `attempt`, has failed, unless the reader was dropped."""
+        if (session := self.sessions.get(reader)) is not None:
+            self.send(reader, Failed(request, error.code, str(error), session.heartbeat, attempt))
 
     def answer(self, session: Session, *answers: ClaimAnswer) -> None:
         """Say what becomes of claims."""

@@ -11,7 +11,8 @@ from kvplan.runtime.control import messages as wire
 from kvplan.runtime.errors import CardError
 from kvplan.runtime.ops.metrics import MessageKind
 from kvplan.runtime.protocol.effects import Drop, RequestEnded
-from kvplan.runtime.protocol.prefill_state import NEVER, PrefillState
+from kvplan.runtime.protocol.pins import NEVER
+from kvplan.runtime.protocol.prefill_state import PrefillState
 from kvplan.runtime.protocol.readers import Reader, Session
 from kvplan.runtime.protocol.writes import RequestWrites
 
@@ -48,7 +49,7 @@ class ReaderTable:
         return [o for o in self._state.sessions if o.claimant.is_worker(reader.claimant) and o is not reader]
 
     def drop(self, reader: Reader, why: str) -> None:
-        """Forget a reader. What it was promised is kept."""
+        """Forget a reader. Its promises stay in force."""
         if self._state.sessions.pop(reader, None) is not None:
             self._writes.drop(reader)
             self._state.out.append(Drop(reader, why))
@@ -69,7 +70,7 @@ class ReaderTable:
 
     def refuse(self, reader: Reader, request: str, error: KvplanError) -> None:
         """What a reader wants of a request cannot be done."""
-        self._state.send(reader, wire.Failed(request, error.code, str(error)))
+        self._state.fail(reader, request, error)
 
     def end(self, request: str, error: KvplanError) -> None:
         """A request is not kept any more: who still needs it is told."""
@@ -79,7 +80,7 @@ class ReaderTable:
         for session in self._state.sessions.values():
             if request in session.claims:
                 session.forget(request)
-                self._state.send(session.reader, wire.Failed(request, error.code, str(error)))
+                self._state.fail(session.reader, request, error)
 
     def probe(self, borrowers: Iterable[Reader]) -> None:
         """Speak to silent readers that were lent buffers: a connection that is lost is found by speaking through it.

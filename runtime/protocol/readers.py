@@ -50,13 +50,13 @@ class Reader(Facts):
 
 
 @dataclass(slots=True)
-class ClientClaim:
+class ReaderClaim:
     """A request that a decode worker needs: in chunks where it is `streamed`, otherwise as a whole.
 
-    `announced` chunks were told, None before it was told that the request is kept. `tables` are the prefill blocks that
-    it was claimed with, until they are compared, and `tokens` those that it reads, if any: the pin `fits` has both. One
-    that is `early` was claimed before the request was held. Early claims are not bounded elsewhere, so only their names
-    are kept.
+    `announced` is how many chunks were offered, None until it was told that the request is kept. `tables` are the
+    prefill blocks that it was claimed with, until they are compared, and `tokens` those that it reads, if any; `fits`
+    is the pin that both were compared with. One that is `early` was claimed before the request was held. Early claims
+    are not bounded elsewhere, so only their names are kept.
     """
 
     streamed: bool
@@ -105,7 +105,7 @@ class Session:
     reader: Reader
     heard: float
     heartbeat: int = 0
-    claims: dict[str, ClientClaim] = field(default_factory=dict)
+    claims: dict[str, ReaderClaim] = field(default_factory=dict)
     unannounced: dict[str, None] = field(default_factory=dict)
 
     def forget(self, request: str) -> None:

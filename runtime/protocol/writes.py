@@ -8,7 +8,7 @@ from enum import Enum, IntEnum, auto
 
 from kvplan.plan.errors import BadRequestError, KvplanError
 from kvplan.plan.request import Request
-from kvplan.runtime.control.messages import Failed, Stopped, WriteRequest, Written, unpack
+from kvplan.runtime.control.messages import Stopped, WriteRequest, Written, unpack
 from kvplan.runtime.errors import LeaseError, PeerLostError, TransferError, cause_text
 from kvplan.runtime.machine import StateMachine
 from kvplan.runtime.protocol.effects import Move, Stop, WriteFailed, WriteKey
@@ -19,7 +19,7 @@ from kvplan.runtime.transfer import chunks
 from kvplan.runtime.transfer.chunks import Chunk, ChunkCover
 
 # Requests that are remembered of which a write ended with its connection.
-MOST_LOST = 1 << 16
+MOST_CUT_OFF = 1 << 16
 
 
 class WritePhase(IntEnum):
@@ -70,7 +70,7 @@ class RequestWrite:
     phase: WritePhase = WritePhase.WRITING
     taken: int = 0
     begun: bool = False
-    left: Reader | None = None
+    given_up_by: Reader | None = None
 
     def on(self, event: WriteEvent) -> None:
         self.phase = WRITE.after(self.phase, event)
@@ -91,7 +91,7 @@ class RequestWrites:
         self._state = state
         self._all: dict[WriteKey, RequestWrite] = {}
         # Requests of which a write ended with its connection, the last ones.
-        self._lost: dict[str, None] = {}
+        self._cut_off: dict[str, None] = {}
 
     def __iter__(self) -> Iterator[RequestWrite]:
         return iter(list(self._all.values()))
@@ -116,9 +116,9 @@ class RequestWrites:
         buried = [write for write in all_of if write.phase is WritePhase.BURIED]
         # Nobody says that a buried write has stopped: a worker that waits for that asks again.
         if not given_up and not buried:
-            self._state.send(reader, Stopped(request, request in self._lost))
+            self._state.send(reader, Stopped(request, request in self._cut_off))
         for write in given_up:
-            write.left = reader if write not in buried else write.left
+            write.given_up_by = reader if write not in buried else write.given_up_by
         for write in given_up:
             self._stop(write)
 
@@ -168,8 +168,8 @@ class RequestWrites:
         if (write := self._all.get(key)) is not None:
             self._break(write, cause)
 
-    def settled(self, key: WriteKey, lost: bool, under_way: bool = False) -> None:
-        """Nothing of a write that was stopped reads blocks here any more. What it sent may be `under_way` to the peer.
+    def settled(self, key: WriteKey, lost: bool, abandoned: bool = False) -> None:
+        """Nothing of a write that was stopped reads blocks here any more. It is `abandoned` where its peer is dead.
 
         `lost` says that its connection broke, so that what was sent may still land.
         """
@@ -178,7 +178,7 @@ class RequestWrites:
             return
         if lost:
             self._remember(write.request.id)
-        if not under_way:
+        if not abandoned:
             self._forget(write)
         elif write.phase is WritePhase.ENDED:
             write.on(WriteEvent.BURIED)
@@ -207,7 +207,7 @@ class RequestWrites:
 
     def _fail(self, write: RequestWrite, error: KvplanError) -> None:
         self._stop(write)
-        self._state.send(write.reader, Failed(write.request.id, error.code, str(error)))
+        self._state.fail(write.reader, write.request.id, error)
 
     def _break(self, write: RequestWrite, cause: Exception) -> None:
         error = cause if isinstance(cause, KvplanError) else TransferError(cause_text(cause))
@@ -219,9 +219,9 @@ class RequestWrites:
 
     def _remember(self, request: str) -> None:
         """A write of a request ended with its connection: what was sent may still land."""
-        self._lost[request] = None
-        if len(self._lost) > MOST_LOST:
-            del self._lost[next(iter(self._lost))]
+        self._cut_off[request] = None
+        if len(self._cut_off) > MOST_CUT_OFF:
+            del self._cut_off[next(iter(self._cut_off))]
 
     def _stop(self, write: RequestWrite) -> None:
         if not write.writing:
@@ -240,8 +240,9 @@ class RequestWrites:
         if pins:
             self._state.leases.end_write(name)
         # More of what was given up with it may still be written, through another connection.
-        if write.left is not None and not any(other.left is write.left for other in self._of(name)):
-            self._state.send(write.left, Stopped(name, name in self._lost))
+        reader = write.given_up_by
+        if reader is not None and not any(other.given_up_by is reader for other in self._of(name)):
+            self._state.send(reader, Stopped(name, name in self._cut_off))
 
 
 def wanted(target: WriteTarget, asked: WriteRequest, source: SourceRequest) -> Request:

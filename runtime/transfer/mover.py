@@ -36,16 +36,16 @@ class MoveEnds(NamedTuple):
 class MoveResults(Generic[K]):
     """Who is told what came of each transfer.
 
-    `broken`: something cannot be moved, and nothing more of it is posted. `moved`: all of it is in its place, so many
-    bytes. `settled`: nothing of what was stopped touches memory here any more; `lost` says that its connection broke,
-    so that what was sent may still land, `under_way` that it goes to a peer that is dead. `read`, once: the wire has
-    copied all of it, and a copy from the stage may still be in progress.
+    `broken`: something cannot be moved, and nothing more of it is posted. `arrived`, once: the wire has copied all of
+    it, and a copy from the stage may still be in progress. `placed`: all of it is in its place, so many bytes.
+    `settled`: nothing of what was stopped touches memory here any more; `lost` says that its connection broke, so that
+    what was sent may still land, `abandoned` that it goes to a peer that is dead, and is not waited for.
     """
 
     broken: Callable[[K, Exception], object]
-    moved: Callable[[K, int], object]
+    placed: Callable[[K, int], object]
     settled: Callable[[K, bool, bool], object]
-    read: Callable[[K], object] = lambda key: None
+    arrived: Callable[[K], object] = lambda key: None
 
 
 @dataclass(slots=True, eq=False)
@@ -185,13 +185,13 @@ class Mover(Generic[K]):
             moving.read = True
             self._count(executor.meter)
             if not executor.done:
-                self._results.read(key)
+                self._results.arrived(key)
         if executor.done:
             del self._all[key]
             if self._push:
                 # What is read counts when its request is done.
                 self._counters.add("moved_bytes", executor.meter.moved, direction="write")
-            self._results.moved(key, executor.meter.moved)
+            self._results.placed(key, executor.meter.moved)
 
     def _count(self, meter: Meter) -> None:
         self._counters.add("posts", meter.descriptors)

@@ -40,7 +40,7 @@ def test_a_request_that_is_being_written_is_seen_on_both_sides(net: Net) -> None
         "moving",
         True,
     )
-    assert (hold.request, hold.pin, hold.phase, hold.writers) == ("r", part.pin, "kept", 1)
+    assert (hold.request, hold.pin, hold.phase, hold.writers) == ("r", part.pin, "held", 1)
     assert hold.promises == ((0, client.run, hold.until),)
     assert hold.until - source.now == pytest.approx(6)
     assert request.deadline - target.now == pytest.approx(20)

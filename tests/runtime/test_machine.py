@@ -57,7 +57,7 @@ def test_what_a_table_does_not_have_is_an_error(
 
 def test_a_transfer_is_done_by_one_way_only() -> None:
     """No worker is told before all is there, and none confirms what it was not told."""
-    before = {Phase.CONFIRMED: Phase.TOLD, Phase.TOLD: Phase.MOVED, Phase.MOVED: Phase.MOVING}
+    before = {Phase.CONFIRMED: Phase.TOLD, Phase.TOLD: Phase.ARRIVED, Phase.ARRIVED: Phase.MOVING}
     for phase, must in {**before, Phase.MOVING: Phase.CLAIMING}.items():
         assert {source for (source, _), after in TRANSFER.table.items() if after is phase} - {phase} == {must}
     assert all(TRANSFER.after(phase, Event.FAILED) is Phase.LEAVING for phase in RUNNING)
@@ -96,7 +96,7 @@ def test_the_page_is_fresh() -> None:
 
 def test_a_drawing_has_every_arrow_and_every_error() -> None:
     drawn = diagram(TRANSFER)
-    for line in ("[*] --> claiming", "claiming --> moving: claimed", "moving --> moved: arrived, written"):
+    for line in ("[*] --> claiming", "claiming --> moving: claimed", "moving --> arrived: arrived, written"):
         assert f"    {line}\n" in drawn
     assert drawn.endswith("    left --> [*]")
     assert drawn.count(": failed\n") == len(RUNNING)

@@ -23,7 +23,7 @@ def transfer(*phases: Phase, not_held: bool = False, ended: bool = False) -> Sim
         (transfer(Phase.CLAIMING, not_held=True), "WAITING_FOR_HOLD"),
         (transfer(Phase.CLAIMING), ""),
         (transfer(Phase.MOVING, Phase.CLAIMING), "BEING_LOADED"),
-        (transfer(Phase.MOVED), ""),
+        (transfer(Phase.ARRIVED), ""),
         (transfer(Phase.CONFIRMED, ended=True), "LOADED"),
     ],
 )

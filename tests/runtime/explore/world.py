@@ -495,7 +495,7 @@ class World:
                     self.prefill.writes.settled(output.key, lost=False)
             case effects.Free():
                 self._release(output.released.request)
-                self.prefill.taken([output.released.request])
+                self.prefill.collected([output.released.request])
 
     def _decode_says(self, send: Send, *, known: bool) -> None:
         if not self._said(self.line.up, send, known=known):

@@ -45,7 +45,7 @@ def test_a_read_is_claimed_moved_told_and_done() -> None:
     rig.claimed(part)
     (move,) = rig.of(effects.Move)
     assert (move.key, move.layers, move.last, sorted(move.runs)) == (part, None, True, ["kv", "state"])
-    rig.tell(rig.core.read, part)
+    rig.tell(rig.core.arrived, part)
     assert rig.told() == [wire.Done("r", PIN, load.attempt)], "its last copies are made while prefill is told"
     assert rig.hear(wire.Confirmed("r", load.attempt)) == "confirmed"
     assert not load.ended
@@ -104,9 +104,20 @@ def test_the_note_is_that_of_the_first_worker_that_has_one() -> None:
 def test_what_failed_an_earlier_attempt_fails_no_other() -> None:
     rig = Rig()
     load, _ = told(rig)
-    assert rig.hear(wire.Failed("r", "R046", "late", load.attempt + 1)) == "stale"
+    assert rig.hear(wire.Failed("r", "R046", "late", 9, load.attempt + 1)) == "stale"
     assert load.state == "running"
-    assert rig.hear(wire.Failed("r", "R046", "late", load.attempt)) == "failed"
+    assert rig.hear(wire.Failed("r", "R046", "late", 9, load.attempt)) == "failed"
+    assert isinstance(load.error, errors.LeaseError)
+
+
+def test_what_failed_before_a_request_was_claimed_anew_fails_it_no_more() -> None:
+    """Its hold ended, and decode had given it up and asked again: the claim's answer says whether it is held now."""
+    rig = Rig()
+    load = rig.begin(ask())
+    (part,) = load.parts
+    assert rig.hear(wire.Failed("r", "R046", "over", part.heartbeat - 1)) == "stale"
+    assert load.state == "running"
+    assert rig.hear(wire.Failed("r", "R046", "over", part.heartbeat)) == "failed"
     assert isinstance(load.error, errors.LeaseError)
 
 
@@ -264,7 +275,7 @@ def test_a_deadline_may_be_reached_and_not_passed() -> None:
 def test_a_deadline_says_that_bytes_are_still_being_copied() -> None:
     rig = Rig()
     load, part = moving(rig)
-    rig.tell(rig.core.read, part)
+    rig.tell(rig.core.arrived, part)
     assert rig.hear(wire.Confirmed("r", load.attempt)) == "confirmed"
     rig.tick(21)
     text = "prefill worker 0 has confirmed it, and its bytes are still being copied from the stage"
@@ -281,7 +292,7 @@ def test_checksums_are_sent_once_they_are_computed() -> None:
     (part,) = load.parts
     rig.claimed(part)
     rig.told()
-    rig.tell(rig.core.read, part)
+    rig.tell(rig.core.arrived, part)
     assert rig.of(effects.Sum) == []
     rig.tell(rig.core.placed, part)
     assert [one.part for one in rig.of(effects.Sum)] == [part]
@@ -315,7 +326,7 @@ def test_what_all_have_confirmed_outlives_its_engine() -> None:
     rig = Rig()
     load, part = moving(rig)
     other = rig.begin(ask("s", 20))
-    rig.tell(rig.core.read, part)
+    rig.tell(rig.core.arrived, part)
     rig.hear(wire.Confirmed("r", load.attempt))
     rig.tell(rig.core.drop, rig.engine, "it restarted")
     assert (load.ended, str(other.error)) == (False, "request s: it restarted")

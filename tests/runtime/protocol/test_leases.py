@@ -13,10 +13,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from tests.runtime.helpers.snapshot import snapshot
 
 from kvplan.runtime.control.messages import Claimed, LossReason, Lost
-from kvplan.runtime.errors import HandleError, LimitedError
+from kvplan.runtime.errors import HandleError, LeaseError, LimitedError
 from kvplan.runtime.protocol import leases as module
 from kvplan.runtime.protocol.leases import Leases, Released
-from kvplan.runtime.protocol.pins import PAIRS, Claimant
+from kvplan.runtime.protocol.pins import MOST_RUNS, Claimant
 
 LEASE = 30
 TWO = frozenset({0, 1})
@@ -26,7 +26,7 @@ A0, A1, B0, B1 = (Claimant(run, "plan", worker) for run in ("a", "b") for worker
 def freed(leases: Leases) -> list[Released]:
     """What was released since the last call, which the caller has heard."""
     found = leases.past.take()
-    leases.past.reported(one.request for one in found)
+    leases.past.collected(one.request for one in found)
     return found
 
 
@@ -110,7 +110,7 @@ def test_claims_are_refused_by_reason() -> None:
 
 
 def test_few_runs_share_a_hold_and_those_that_are_over_make_room() -> None:
-    leases, number = claimed(*(Claimant(f"run{n}", "plan", 0) for n in range(PAIRS)))
+    leases, number = claimed(*(Claimant(f"run{n}", "plan", 0) for n in range(MOST_RUNS)))
     more = Claimant("more", "plan", 0)
     crowded = leases.claim("r", more, TWO, 1)
     assert isinstance(crowded, Lost)
@@ -126,7 +126,7 @@ def test_few_runs_share_a_hold_and_those_that_are_over_make_room() -> None:
 
 def test_a_run_that_has_finished_makes_no_room() -> None:
     one = frozenset({0})
-    leases, number = claimed(*(Claimant(f"run{n}", "plan", 0) for n in range(PAIRS)))
+    leases, number = claimed(*(Claimant(f"run{n}", "plan", 0) for n in range(MOST_RUNS)))
     leases.done("r", number, Claimant("run0", "plan", 0), one)
     assert reason(leases.claim("r", Claimant("more", "plan", 0), one, 2)) is LossReason.CROWDED
 
@@ -167,7 +167,7 @@ def test_a_pinned_hold_ends_when_it_is_unpinned() -> None:
     assert not leases.lasts("r", number)
     assert finish(leases, number, A0)[0]
     assert reason(leases.claim("r", A0, TWO, 31)) is LossReason.EXPIRED
-    with pytest.raises(HandleError, match=r"cannot be written: pin \d+ of request r is over, expired"):
+    with pytest.raises(LeaseError, match=r"cannot be written: pin \d+ of request r is over, expired"):
         leases.begin_write("r")
     with pytest.raises(HandleError, match="is held"):
         leases.pin("r", 32)
@@ -248,7 +248,11 @@ def ending(facts: list[Fact], now: float) -> tuple[str, set[tuple[str, str]]]:
     """Why a hold with these facts is over at `now`, if it is, and which pairs have finished it; all read afresh."""
     kept = [fact for n, fact in enumerate(facts) if not any(later(fact, other) for other in facts[n + 1 :])]
     done = {who for _, what, who in kept if what == "done" and who}
-    pairs = {who.pair for who in done if {other.worker for other in done if other.pair == who.pair} == TWO}
+    pairs = {
+        who.run_and_plan
+        for who in done
+        if {other.worker for other in done if other.run_and_plan == who.run_and_plan} == TWO
+    }
     reading = any(
         at + LEASE > now and what == "claim" and not silent(facts, n) for n, (at, what, _) in enumerate(facts)
     )
@@ -367,7 +371,7 @@ class AgainstTheModel(RuleBasedStateMachine):
             return "stale"
         if not self.open(request):
             pairs = ending(self.facts[request], self.expired)[1] if request in self.facts else self.ended[request][2]
-            return "duplicate" if who.pair in pairs else "late"
+            return "duplicate" if who.run_and_plan in pairs else "late"
         said = self.said(request, who)
         return "stale" if "claim" not in said else "duplicate" if said[-1] != "claim" and "done" in said else "counted"
 
@@ -403,7 +407,7 @@ class AgainstTheModel(RuleBasedStateMachine):
             self.leases.begin_write(request)
             self.pins[request] += 1
         else:
-            with pytest.raises(HandleError):
+            with pytest.raises(LeaseError):
                 self.leases.begin_write(request)
 
     @rule(request=requests)

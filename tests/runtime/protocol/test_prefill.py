@@ -18,7 +18,7 @@ from kvplan.runtime.control.card import Refusal
 from kvplan.runtime.protocol import effects
 from kvplan.runtime.protocol.effects import Counted, Send
 from kvplan.runtime.protocol.leases import Released
-from kvplan.runtime.protocol.pins import PAIRS
+from kvplan.runtime.protocol.pins import MOST_RUNS
 from kvplan.runtime.transfer.chunks import Chunk
 
 A, B = reader(0), reader(1)
@@ -68,7 +68,7 @@ def test_who_claimed_before_the_hold_names_its_blocks_once_it_is_held(bench: Ben
 
 def test_who_claimed_before_the_hold_is_refused_like_anybody_else(bench: Bench) -> None:
     """Where as many engines as may share a hold are ahead, the others are told so, and hold nothing."""
-    readers = [reader(0, run=f"run{n}", name=f"engine{n}") for n in range(PAIRS + 1)]
+    readers = [reader(0, run=f"run{n}", name=f"engine{n}") for n in range(MOST_RUNS + 1)]
     bench.meet(*readers)
     assert {bench.claim(who, streamed=True) for who in readers} == {wire.NotYet("r", held=False)}
     bench.open()
@@ -77,7 +77,7 @@ def test_who_claimed_before_the_hold_is_refused_like_anybody_else(bench: Bench) 
     bench.outputs.clear()
     bench.round()
     answers = [one.message.answers[0] for one in bench.take(Send) if isinstance(one.message, wire.ClaimAnswers)]
-    assert [type(answer) for answer in answers] == [wire.Claimed] * PAIRS + [wire.Lost]
+    assert [type(answer) for answer in answers] == [wire.Claimed] * MOST_RUNS + [wire.Lost]
     lost(answers[-1], wire.LossReason.CROWDED)
     assert not bench.core.state.sessions[readers[-1]].claims
 
@@ -121,7 +121,7 @@ def test_a_name_is_not_held_again_for_other_blocks(bench: Bench) -> None:
     """A decode worker that comes late names the blocks of the hold before: it never reads those of the new one."""
     bench.hold()
     bench.withdraw()
-    bench.tell(bench.core.taken, ("r",))
+    bench.tell(bench.core.collected, ("r",))
     with pytest.raises(errors.KvplanError, match="may still name its old blocks"):
         bench.tell(bench.core.hold, "r", None, None, ready=True)
     bench.hold(tables=blocks(6, 7, 8))
@@ -203,7 +203,7 @@ def test_a_chunk_that_does_not_fit_is_rejected(bench: Bench, tokens: tuple[int, 
 def test_a_chunk_of_a_name_that_was_held_before_names_its_blocks(bench: Bench) -> None:
     bench.open()
     bench.withdraw()
-    bench.tell(bench.core.taken, ("r",))
+    bench.tell(bench.core.collected, ("r",))
     bench.open()
     with pytest.raises(errors.KvplanError, match="give tables"):
         bench.offer((0, END), {}, last=True)
@@ -304,7 +304,7 @@ def test_an_offer_that_no_message_can_hold_ends_its_request(bench: Bench) -> Non
     bench.claim(A, streamed=True)
     error = errors.CardError("too large")
     bench.tell(bench.core.readers.unsent, A, wire.Offer("r", pin, 0, None, None, {}, True), error)
-    assert bench.said(A)[-1] == wire.Failed("r", error.code, "too large")
+    assert bench.said(A)[-1] == wire.Failed("r", error.code, "too large", 1)
     assert not bench.take(effects.Drop)
 
 
@@ -345,7 +345,7 @@ def test_buffers_are_for_requests_that_are_held_and_claimed(bench: Bench) -> Non
     bench.hear(A, returned)
     assert [one.message for one in bench.take(effects.Buffer)] == [returned]
     bench.hear(A, wire.Leave("r"))
-    assert [one.request for one in bench.take(effects.GivenUp)] == ["r"]
+    assert [one.request for one in bench.take(effects.ReaderLeft)] == ["r"]
 
 
 def test_a_request_is_not_written_to_whom_did_not_claim_it(bench: Bench) -> None:
@@ -375,6 +375,15 @@ def test_a_done_that_crosses_a_withdrawal_is_told_why_it_counts_no_more(bench: B
     (failed,) = bench.hear(A, wire.Done("r", pin, 1))
     assert (type(failed), failed.code, failed.attempt) == (wire.Failed, errors.WithdrawnError.code, 1)
     assert "given up" in failed.message
+    assert [one.released.why for one in bench.take(effects.Free)] == ["withdrawn"], "decode has failed it"
+
+
+def test_what_fails_names_the_last_claim_that_was_read(bench: Bench) -> None:
+    bench.hold()
+    bench.hear(A, wire.Claim(7, ("r",)))
+    bench.outputs.clear()
+    bench.withdraw()
+    assert [one.heartbeat for one in bench.said(A)] == [7]
 
 
 def test_a_lease_that_nobody_renews_runs_out(bench: Bench) -> None:
@@ -446,9 +455,9 @@ def test_a_done_with_checksums_is_confirmed_once_they_were_compared(bench: Bench
     assert bench.hear(A, done) == []
     (asked,) = bench.take(effects.Compare)
     assert (asked.reader, asked.done, asked.named) == (A, done, HERE)
-    bench.tell(bench.core.comparisons.compared, A, "r", None)
+    bench.tell(bench.core.dones.compared, A, "r", None)
     assert bench.said(A) == [wire.Confirmed("r", 1)]
-    bench.tell(bench.core.comparisons.compared, A, "r", None)
+    bench.tell(bench.core.dones.compared, A, "r", None)
     assert bench.said(A) == [], "it is compared no more"
 
 
@@ -458,8 +467,8 @@ def test_different_checksums_fail_the_attempt(bench: Bench) -> None:
     done, error = wire.Done("r", pin, 3, **SUMS), errors.ChecksumError("kv differs")
     bench.hear(A, done)
     bench.outputs.clear()
-    bench.tell(bench.core.comparisons.compared, A, "r", error)
-    assert bench.said(A) == [wire.Failed("r", error.code, "kv differs", 3)]
+    bench.tell(bench.core.dones.compared, A, "r", error)
+    assert bench.said(A) == [wire.Failed("r", error.code, "kv differs", 1, 3)]
 
 
 @pytest.mark.parametrize("dropped", [False, True])
@@ -481,8 +490,8 @@ def test_who_leaves_is_compared_no_more(bench: Bench) -> None:
     done = wire.Done("r", pin, 1, **SUMS)
     bench.hear(A, done)
     bench.hear(A, wire.Leave("r"))
-    assert [(one.reader, one.request) for one in bench.take(effects.GivenUp)] == [(A, "r")]
-    bench.tell(bench.core.comparisons.compared, A, "r", None)
+    assert [(one.reader, one.request) for one in bench.take(effects.ReaderLeft)] == [(A, "r")]
+    bench.tell(bench.core.dones.compared, A, "r", None)
     assert bench.outputs == []
 
 

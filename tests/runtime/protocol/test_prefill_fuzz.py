@@ -81,7 +81,7 @@ class Fuzz:
         before = {hold.request: hold for hold in self.bench.core.state.leases.holds()}
         if given.act in ("writes.moved", "writes.settled"):
             key = given.arguments[0]
-            if not given.named.get("under_way"):
+            if not given.named.get("abandoned"):
                 self.moving.pop(key, None)
                 self.stopped.discard(key)
             else:
@@ -146,7 +146,7 @@ class Fuzz:
             hold = {hold.request: hold for hold in self.bench.core.state.leases.holds()}.get(answer.request)
             if isinstance(answer, Claimed):
                 assert hold is not None
-                assert (hold.pin, hold.phase) == (answer.pin, "kept")
+                assert (hold.pin, hold.phase) == (answer.pin, "held")
                 reads = (who.claimant.worker, who.claimant.run)
                 assert reads in [(worker, run) for worker, run, _ in hold.promises]
 
@@ -242,8 +242,8 @@ class Fuzz:
                 *[call("close")] * (self.dice.random() < 0.2),
                 call("withdraw", name, errors.WithdrawnError("given up")),
                 call("drop_engine", "decode", dead=self.dice.random() < 0.5),
-                call("taken", NAMES),
-                call("taken", NAMES),
+                call("collected", NAMES),
+                call("collected", NAMES),
             ]
         )
 
@@ -281,13 +281,13 @@ class Fuzz:
             if self.dice.random() < 0.2:
                 return call("inbox.hear", asked.reader, Leave(asked.done.request))
             error = errors.ChecksumError("differs") if self.dice.random() < 0.3 else None
-            return call("comparisons.compared", asked.reader, asked.done.request, error)
+            return call("dones.compared", asked.reader, asked.done.request, error)
         if not self.moving:
             return self.expire()
         key = self.dice.choice(list(self.moving))
         if key in self.stopped:
             dead = self.moving[key] != -1 and self.dice.random() < 0.3
-            return call("writes.settled", key, lost=self.dice.random() < 0.3, under_way=dead)
+            return call("writes.settled", key, lost=self.dice.random() < 0.3, abandoned=dead)
         if self.dice.random() < 0.3:
             return call("writes.broken", key, self.dice.choice((errors.PeerLostError("gone"), ValueError("bad"))))
         return call("writes.moved", key, 64)

@@ -214,7 +214,7 @@ def test_a_reader_that_is_dropped_ends_its_own_writes(bench: Bench) -> None:
 def test_requests_whose_connection_broke_are_remembered_up_to_a_number(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kvplan.runtime.protocol.writes.MOST_LOST", 1)
+    monkeypatch.setattr("kvplan.runtime.protocol.writes.MOST_CUT_OFF", 1)
     for name in "rs":
         bench.hold(name)
         bench.claim(A, name)
@@ -256,7 +256,7 @@ def test_a_dropped_engine_pins_what_is_written_to_it_unless_it_is_dead(bench: Be
     bench.tell(bench.core.drop_engine, "decode", dead=dead)
     assert {(one.key, one.dead) for one in bench.take(effects.Stop)} == {(KEY, False), (KEY, dead)}
     if dead:
-        bench.tell(bench.core.writes.settled, KEY, lost=False, under_way=True)
+        bench.tell(bench.core.writes.settled, KEY, lost=False, abandoned=True)
     bench.now = LEASE
     bench.tell(bench.core.expire, bench.now)
     assert len(bench.take(effects.Free)) == dead
@@ -270,7 +270,7 @@ def test_a_dropped_engine_pins_what_is_written_to_it_unless_it_is_dead(bench: Be
 def test_a_worker_that_closes_or_suspends_waits_for_nothing_that_is_buried(bench: Bench) -> None:
     writing(bench)
     bench.tell(bench.core.drop_engine, "decode", dead=True)
-    bench.tell(bench.core.writes.settled, KEY, lost=False, under_way=True)
+    bench.tell(bench.core.writes.settled, KEY, lost=False, abandoned=True)
     bench.tell(bench.core.close)
     assert (phases(bench), bench.core.busy) == ([], False)
     bench.meet(AGAIN)

@@ -102,7 +102,7 @@ def rested(worker: DecodeWorker) -> None:
 def empty(worker: PrefillWorker) -> None:
     """Nothing is left at a prefill worker but whom it knows."""
     seen = worker.inspect()
-    assert (seen.holds, seen.untaken) == ((), ())
+    assert (seen.holds, seen.uncollected) == ((), ())
     assert (seen.sources, seen.writes, seen.packs, seen.unannounced) == ((), (), 0, ())
     assert not [client for client in seen.clients if client.claims]
     calm(seen)

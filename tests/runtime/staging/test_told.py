@@ -58,10 +58,10 @@ def test_sums_are_made_of_what_is_in_place(made: World, gate: Gate) -> None:
     filled(made, asked)
     made.hold("r")
     transfer = made.decode[0].submit(asked, 20, checksum=Sample())
-    run(made, lambda: gate.waiting > 0 and transfer.phase is Phase.MOVED)
+    run(made, lambda: gate.waiting > 0 and transfer.phase is Phase.ARRIVED)
     for _ in range(10):
         made.decode[0].run_once()
-    assert transfer.phase is Phase.MOVED
+    assert transfer.phase is Phase.ARRIVED
     gate.go.set()
     run(made, lambda: transfer.ended)
     assert transfer.error is None
