@@ -22,16 +22,12 @@ SHAPES, LONGEST_SHAPE = 32, 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class MatchRule:
-    """All that matching the blocks of two groups depends on; rows are of `rows` tokens.
-
-    `fill`: a page of which at least so many rows are needed may be copied whole (plan/fill.py); 0 for none.
-    """
+    """All that matching the blocks of two groups depends on; rows are of `rows` tokens."""
 
     prefill: Group
     decode: Group
     needs: Needs = ALL
     rows: int = 1
-    fill: int = field(default=0, compare=False)
     # Rows at whose multiples runs are cut; none of a state.
     steps: tuple[int, ...] = field(init=False, repr=False, compare=False)
     _hash: int = field(init=False, repr=False, compare=False)
@@ -46,9 +42,9 @@ class MatchRule:
         """Taken once: each request asks for it."""
         return self._hash
 
-    def __reduce__(self) -> tuple[type[MatchRule], tuple[Group, Group, Needs, int, int]]:
+    def __reduce__(self) -> tuple[type[MatchRule], tuple[Group, Group, Needs, int]]:
         """Texts have other hashes in another process."""
-        return MatchRule, (self.prefill, self.decode, self.needs, self.rows, self.fill)
+        return MatchRule, (self.prefill, self.decode, self.needs, self.rows)
 
     def runs(self, tokens: Interval, prefill: Blocks, decode: Blocks, shards: tuple[int, int] = (0, 0)) -> Runs:
         """Runs of the rows of `tokens` that are needed. Raises as `runs_of` does."""
@@ -70,15 +66,6 @@ class MatchRule:
         shape = _kept_shape if rows // self.steps[0] < LONGEST_SHAPE else _shape
         there, here, count = shape(self, tuple(needed), shards)
         return Runs(there.kernel_blocks(prefill), there.row, here.kernel_blocks(decode), here.row, count)
-
-    def filled(self, found: Runs) -> Runs:
-        """The runs up to a request's end, with the last page of them whole where copying all of it costs less."""
-        page = self.decode.kernel // self.rows
-        if not self.fill or not len(found.count) or found.decode_token[-1] or found.count[-1] < self.fill:
-            return found
-        count = found.count.copy()
-        count[-1] = page
-        return found._replace(count=fixed(count))
 
     def shape(self, needed: Sequence[Interval], shards: tuple[int, int]) -> Shape:
         """Where the runs of these ranges lie, whatever blocks hold them."""

@@ -10,6 +10,7 @@ from typing import Protocol
 from kvplan.plan.block_tables import Ring, Slot, Table, Tables, blocks, check_covers, check_repeats, checked, whole
 from kvplan.plan.blocks import NO_RUNS
 from kvplan.plan.errors import BadRequestError, BlockTableError, RequestFault
+from kvplan.plan.last_page import completed
 from kvplan.plan.match import MatchRule
 from kvplan.plan.types import CONTEXT, Group, Interval, Plan, Runs
 
@@ -32,8 +33,8 @@ class Request:
     """Tokens [first, end) of a request, and by group the logical blocks, the slot or the ring of either side.
 
     `lengths` has the ranges of caches with a length of their own, such as a cross attention's, by the length's name.
-    With `owns_last_block` nobody needs what decode's last block of a group holds behind the last token: a page that is
-    not full is copied whole where that costs less.
+    With `whole_last_page` nobody needs what decode's last block of a group holds behind the last token: the last page,
+    where it is not full, may be copied whole.
     """
 
     id: str
@@ -41,7 +42,7 @@ class Request:
     prefill: Tables
     decode: Tables
     lengths: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    owns_last_block: bool = False
+    whole_last_page: bool = False
 
     def range_of(self, group: HasLength) -> Interval:
         """The tokens of this request that count for a group. Raises BadRequestError where it does not give them."""
@@ -83,7 +84,7 @@ class RequestRules:
         tokens, lengths = checked_range(request.tokens), checked_lengths(self._lengths, request.lengths)
         theirs = checked_tables("prefill", self._groups[0], request.prefill, (tokens, lengths), prefill)
         ours = checked_tables("decode", self._groups[1], request.decode, (tokens, lengths), decode)
-        asked = Request(request.id, tokens, theirs, ours, lengths, checked_owner(request.owns_last_block))
+        asked = Request(request.id, tokens, theirs, ours, lengths, checked_whole(request.whole_last_page))
         if not asked.whole_hit:
             check_complete("decode", self._needed[1], ours)
             check_complete("prefill", frozenset() if fed else self._needed[0], theirs)
@@ -141,18 +142,24 @@ def check_complete(side: str, needed: Set[str], tables: Tables) -> None:
         )
 
 
-def runs(rule: MatchRule, request: Request, shards: tuple[int, int], some: Sequence[Interval] | None = None) -> Runs:
+def runs(
+    rule: MatchRule,
+    request: Request,
+    shards: tuple[int, int],
+    some: Sequence[Interval] | None = None,
+    whole_from: int = 0,
+) -> Runs:
     """The runs of one pair of groups; of `some` of the tokens that it needs, in whole rows, where they are given.
 
-    Raises BadRequestError where a table is missing, short, or null where tokens are.
+    A last page that may be copied whole is, if it has `whole_from` rows. Raises BadRequestError where a table is
+    missing, short, or null where tokens are.
     """
     theirs, ours = rule.prefill, rule.decode
     first, end = request.range_of(ours)
     if first >= end:
         return NO_RUNS
     state = ours.store == "state"
-    every = [] if state else rule.needs.ranges(first, end, rule.rows)
-    needed = every if some is None else some
+    needed = () if state else rule.needs.ranges(first, end, rule.rows) if some is None else some
     if not (state or needed):
         return NO_RUNS
     tables = _table(request.prefill, "prefill", theirs.name), _table(request.decode, "decode", ours.name)
@@ -163,8 +170,9 @@ def runs(rule: MatchRule, request: Request, shards: tuple[int, int], some: Seque
     except BlockTableError as error:
         message = f"request {request.id}, groups {theirs.name} -> {ours.name}: {error}"
         raise BadRequestError(message, error.fault) from error
-    to_the_end = bool(needed) and needed[-1][1] == every[-1][1]
-    return rule.filled(found) if request.owns_last_block and to_the_end else found
+    # Sinks may be all that is needed, and chunks end before the request.
+    ends = bool(needed) and needed[-1][1] == rule.needs.stop(end) // rule.rows * rule.rows
+    return completed(found, ours.kernel // rule.rows, whole_from) if ends and request.whole_last_page else found
 
 
 def _check_covers(rule: MatchRule, tables: tuple[Table, Table], tokens: Interval, shards: tuple[int, int]) -> None:
@@ -193,11 +201,11 @@ def check_id(name: object) -> None:
         raise BadRequestError(f"the request's id has {size} bytes, at most {LONGEST_ID}")
 
 
-def checked_owner(owns: object) -> bool:
-    """Whether a request owns its last block. Raises BadRequestError where that is not true or false."""
-    if not isinstance(owns, bool):
-        raise BadRequestError(f"whether a request owns its last block is true or false, not {type(owns).__name__}")
-    return owns
+def checked_whole(given: object) -> bool:
+    """Whether the last page may be copied whole. Raises BadRequestError where that is not true or false."""
+    if not isinstance(given, bool):
+        raise BadRequestError(f"whole_last_page is true or false, not of type {type(given).__name__}")
+    return given
 
 
 def checked_range(tokens: object) -> tuple[int, int]:

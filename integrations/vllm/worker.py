@@ -274,9 +274,8 @@ class DecodeSide:
         held = stored(remote.groups, remote.blocks)
         prefill = {group.name: table(group.store, ids, remote.tokens) for group, ids in held}
         decode = self._tables.of(order.blocks, end, first)
-        # What was cleared stays zero.
-        owns = self._clearing is None
-        return Request(remote.held_name, order.tokens, prefill, decode, owns_last_block=owns)
+        # What was cleared is to stay zero.
+        return Request(remote.held_name, order.tokens, prefill, decode, whole_last_page=self._clearing is None)
 
     def _submit(self, order: LoadOrder, request: Request) -> Transfer:
         # Decode knows no blocks of a prompt that prefill may be computing: offers bring them.

@@ -182,7 +182,8 @@ class ReturnBuffer(msgspec.Struct, frozen=True, tag="return buffer"):
 class WriteRequest(msgspec.Struct, frozen=True, tag="write"):
     """Decode: write me this request, where the pair pushes. `prefill` tables are empty where prefill knows its own.
 
-    `lends` says that buffers which are asked for now are lent in their turn, `owns_last_block` what it does of Request.
+    `lends` says that buffers which are asked for now are lent in their turn. With `whole_last_page` the last page may
+    be written whole.
     """
 
     request: RequestId
@@ -191,7 +192,7 @@ class WriteRequest(msgspec.Struct, frozen=True, tag="write"):
     prefill: WireTables
     decode: WireTables
     lends: bool = True
-    owns_last_block: bool = False
+    whole_last_page: bool = False
 
 
 class Offer(msgspec.Struct, frozen=True, tag="offer"):

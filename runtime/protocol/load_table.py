@@ -243,7 +243,7 @@ def accepted(
 def write_request(request: Request, lends: bool = True) -> wire.WriteRequest:
     """What asks a prefill worker to write a request."""
     tables = wire.pack(request.prefill), wire.pack(request.decode)
-    return wire.WriteRequest(request.id, request.tokens, dict(request.lengths), *tables, lends, request.owns_last_block)
+    return wire.WriteRequest(request.id, request.tokens, dict(request.lengths), *tables, lends, request.whole_last_page)
 
 
 def _part(load: Load, peer: PrefillPeer) -> LoadPart:

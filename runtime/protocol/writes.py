@@ -252,8 +252,8 @@ def wanted(target: WriteTarget, asked: WriteRequest, source: SourceRequest) -> R
     if opened is None and (why := source.differs(told)):
         raise LeaseError(f"request {asked.request}: {why}")
     tables = told if source.tables is None else source.tables
-    decode, owns = unpack(asked.decode), asked.owns_last_block
-    request = Request(asked.request, asked.tokens, tables, decode, asked.lengths, owns)
+    decode, whole = unpack(asked.decode), asked.whole_last_page
+    request = Request(asked.request, asked.tokens, tables, decode, asked.lengths, whole)
     chunks.check_opened(request, opened)
     return target.rules.check(request, target.prefill_blocks, target.decode_blocks, fed=opened is not None)
 

@@ -118,8 +118,8 @@ def part(rules: DemandRules, request: Request, chunk: Chunk, prefill_worker: int
         own = [read for read in reads if prefill_worker in (None, read.worker)]
         if own:
             moves = any(_touches(read, chunk) for read in own)
-            found[key] = _runs(rules.rules[key], asked, chunk, (key[1], rules.shard)) if moves else NO_RUNS
-    return Demand(found, rules.written.by(found))
+            found[key] = _runs(rules, key, asked, chunk) if moves else NO_RUNS
+    return rules.demand_of(found)
 
 
 def final(request: Request, chunk: Chunk) -> bool:
@@ -138,14 +138,15 @@ def _touches(read: Read, chunk: Chunk) -> bool:
     return chunk.layers is None or not chunk.layers.isdisjoint(read.layers)
 
 
-def _runs(rule: MatchRule, request: Request, chunk: Chunk, shards: tuple[int, int]) -> Runs:
+def _runs(rules: DemandRules, key: tuple[str, int], request: Request, chunk: Chunk) -> Runs:
+    rule = rules.rules[key]
     if _uncut(rule):
-        return requests.runs(rule, request, shards) if final(request, chunk) else NO_RUNS
+        return rules.runs(key, request) if final(request, chunk) else NO_RUNS
     # A row moves with the chunk in which it ends.
     first, end = (token // rule.rows * rule.rows for token in chunk.tokens)
     needed = rule.needs.ranges(*request.tokens, rule.rows)
     cut = [(max(start, first), min(stop, end)) for start, stop in needed]
-    return requests.runs(rule, request, shards, [each for each in cut if each[0] < each[1]])
+    return rules.runs(key, request, [each for each in cut if each[0] < each[1]])
 
 
 def _uncut(rule: MatchRule) -> bool:

@@ -13,11 +13,11 @@ import numpy as np
 from kvplan.plan import request as requests
 from kvplan.plan.block_tables import AnyBlock
 from kvplan.plan.blocks import distinct
-from kvplan.plan.fill import least_rows
-from kvplan.plan.match import MatchRule, rule_of
+from kvplan.plan.last_page import whole_from
+from kvplan.plan.match import rule_of
 from kvplan.plan.request import Request
-from kvplan.plan.spans import pair_named
-from kvplan.plan.types import Ints, Pair, Plan, Read, Runs
+from kvplan.plan.spans import group_named, pair_named
+from kvplan.plan.types import Interval, Ints, Pair, Plan, Read, Runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,32 +42,48 @@ class DemandRules:
     """
 
     def __init__(self, plan: Plan, worker: int) -> None:
-        self.plan, self.worker, self.shard = plan, worker, plan.decode.workers[worker].shard
+        self._plan, self._shard = plan, plan.decode.workers[worker].shard
         found = dict[tuple[str, int], list[Read]]()
         for read in plan.reads[worker]:
             found.setdefault((read.pair, plan.prefill.workers[read.worker].shard), []).append(read)
         self.reads = dict(sorted(found.items()))
-        self.rules = {key: _rule(plan, pair_named(plan, key[0]), reads) for key, reads in self.reads.items()}
-        self.written = WrittenBlocks(plan)
+        self.rules = {key: rule_of(plan, pair_named(plan, key[0])) for key in self.reads}
+        self._whole_from = {
+            key: _whole_from(plan, pair_named(plan, key[0]), reads) for key, reads in self.reads.items()
+        }
+        self._written = WrittenBlocks(plan)
 
     def demand(self, request: Request) -> Demand:
         """The demand of a checked request. Raises BadRequestError for tables that are too short."""
         if request.whole_hit:
             return NOTHING
-        runs = {key: requests.runs(rule, request, (key[1], self.shard)) for key, rule in self.rules.items()}
-        return Demand(runs, self.written.by(runs))
+        return self.demand_of({key: self.runs(key, request) for key in self.rules})
+
+    def runs(self, key: tuple[str, int], request: Request, some: Sequence[Interval] | None = None) -> Runs:
+        """The runs of a (pair, prefill shard), of `some` of the tokens that it needs where they are given.
+
+        Raises BadRequestError for tables that are missing or too short.
+        """
+        return requests.runs(self.rules[key], request, (key[1], self._shard), some, self._whole_from[key])
+
+    def demand_of(self, runs: Mapping[tuple[str, int], Runs]) -> Demand:
+        """These runs, with the decode blocks that they write."""
+        return Demand(runs, self._written.by(runs))
 
     def foreseen(self, request: Request) -> Demand:
         """The demand of a checked request as far as it does not depend on the prefill tables: their block ids are none.
 
         Raises BadRequestError for decode tables that are too short.
         """
-        return self.demand(replace(request, prefill={pair.prefill: AnyBlock() for pair in self.plan.pairs}))
+        return self.demand(replace(request, prefill={pair.prefill: AnyBlock() for pair in self._plan.pairs}))
 
 
-def _rule(plan: Plan, pair: Pair, reads: Sequence[Read]) -> MatchRule:
-    rule = rule_of(plan, pair)
-    return replace(rule, fill=least_rows(pair, (rule.prefill, rule.decode), [read.table for read in reads]))
+def _whole_from(plan: Plan, pair: Pair, reads: Sequence[Read]) -> int:
+    """Never where prefill's blocks may hold other things, which decode does not have: bytes of another element type."""
+    prefill, paired = group_named(plan.prefill, pair.prefill), {pair.prefill for pair in plan.pairs}
+    if any(other.name not in paired and other.overlays(prefill) for other in plan.prefill.groups):
+        return 0
+    return whole_from(pair, (prefill, group_named(plan.decode, pair.decode)), [read.table for read in reads])
 
 
 def demand(plan: Plan, worker: int, request: Request) -> Demand:

@@ -102,8 +102,8 @@ def stamp(memory: Memory, regions: Atlas, tables: Mapping[str, Table]) -> None:
 def wrong(memory: Memory, regions: Atlas, request: Request, skipped: tuple[str, ...] = ()) -> list[str]:
     """Where decode memory that was EMPTY is not what `request` asks for: needed bytes there, all others untouched.
 
-    Padding of the request's own blocks may hold a producer's padding; what lies behind the last token in a last block
-    of its own may be what lies there on prefill.
+    Padding of the request's own blocks may hold a producer's padding; what lies behind the last token in the last block
+    may be what lies there on prefill, where the request says so.
     """
     every = [(p, pages) for p, pages in _pages(memory, request.decode) if p.cache not in skipped]
     want, loose, behind = _allocated(memory, EMPTY), _gaps(memory, every), _allocated(memory, EMPTY)
@@ -111,7 +111,7 @@ def wrong(memory: Memory, regions: Atlas, request: Request, skipped: tuple[str, 
         needed = paint(plane, regions, pages.token, _wanted(memory.side, plane, request))
         want.planes[plane.name][pages.ids] = np.where(needed < 0, EMPTY, content(needed))
         loose.planes[plane.name][pages.ids] = paint(plane, regions, pages.token) < 0
-        if request.owns_last_block:
+        if request.whole_last_page:
             rest = paint(plane, regions, *_behind(memory.side, plane, request, pages))
             behind.planes[plane.name][pages.ids] = np.where(rest < 0, EMPTY, content(rest))
     every_byte = zip(memory.allocations, want.allocations, loose.allocations, behind.allocations, strict=True)

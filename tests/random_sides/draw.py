@@ -65,6 +65,13 @@ def case(seed: int) -> Case:
     return drawn(Random(seed), seed)
 
 
+def twins(drawn: Case) -> Case:
+    """The case with its decode side on both ends, and a last page that may be whole."""
+    side, lengths = drawn.decode, dict(drawn.request.lengths)
+    request = sample_request(side, side, drawn.request.tokens, drawn.seed % 100, lengths)
+    return replace(drawn, prefill=side, request=replace(request, whole_last_page=True))
+
+
 def drawn(random: Random, seed: int) -> Case:
     """The case that a source of random numbers comes to, which then goes on behind it."""
     depth = random.randint(1, 4)

@@ -171,10 +171,10 @@ def cleared_side(pair: Pair, clearing: BlockClearing) -> None:
 
 
 @pytest.mark.parametrize("clears", [False, True])
-def test_a_load_owns_its_last_blocks_unless_they_were_cleared(
+def test_a_load_may_write_its_last_page_whole_unless_it_was_cleared(
     pair: Pair, clears: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What vLLM has to find zero stays zero; nobody reads what lies behind a prompt otherwise."""
+    """What vLLM has to find zero stays zero."""
     asked, submit = list[Request](), DecodeWorker.submit
 
     def noted(self: DecodeWorker, request: Request, *arguments: Any, **named: Any) -> Transfer:
@@ -189,7 +189,7 @@ def test_a_load_owns_its_last_blocks_unless_they_were_cleared(
     pair.hold(request)
     pair.load(order(pair.made, request))
     assert pair.loaded().received == {"r-here"}
-    assert [one.owns_last_block for one in asked] == [not clears]
+    assert [one.whole_last_page for one in asked] == [not clears]
 
 
 def test_blocks_are_cleared_before_anything_is_loaded_into_them(pair: Pair) -> None:

@@ -8,21 +8,22 @@ import pytest
 from hypothesis import example, given, note, settings
 from hypothesis import strategies as st
 from tests.end_to_end.memory import EMPTY, refill, regions_of, stamp, wrong
-from tests.random_sides.draw import Case, case
+from tests.random_sides.draw import Case, case, twins
 from tests.random_sides.sides import cache, side, tensor
 from tests.requests import ask, block_table
 from tests.runtime.helpers.drawn import fed, whole
 from tests.runtime.helpers.ends import Ends, ends
+from tests.runtime.helpers.plans import Model, Shape
+from tests.runtime.helpers.requests import ask as request_of
+from tests.runtime.helpers.requests import check, filled
+from tests.runtime.helpers.worlds import World
+from tests.runtime.helpers.worlds import world as made_world
 from tests.runtime.transfer.test_chunks import shared
 
 from kvplan.compiler.api import compile_bound
+from kvplan.plan.request import Request
 from kvplan.runtime import errors
 from kvplan.runtime.transfer import slices
-
-
-def owning(drawn: Case) -> Case:
-    """The case, its request with a last block of its own."""
-    return replace(drawn, request=replace(drawn.request, owns_last_block=True))
 
 
 def at_once(world: Ends, drawn: Case, push: bool, most: int) -> None:
@@ -44,8 +45,8 @@ def chunk_by_chunk(world: Ends, drawn: Case, push: bool, split: bool) -> None:
 @settings(max_examples=25)
 @given(st.integers(0, 10**6), st.booleans(), st.integers(1, 3000), st.booleans())
 @example(497, False, 1, False)  # workers that hold nothing of a cache whose pages are padded
-def test_every_byte_arrives_either_way(seed: int, split: bool, most: int, owns: bool) -> None:
-    drawn = owning(case(seed)) if owns else case(seed)
+def test_every_byte_arrives_either_way(seed: int, split: bool, most: int, alike: bool) -> None:
+    drawn = twins(case(seed)) if alike else case(seed)
     note("\n".join(drawn.texts))
     sides = drawn.prefill, drawn.decode
     made = compile_bound(*sides, {"elect": drawn.elect}).plan
@@ -75,13 +76,14 @@ def test_every_byte_arrives_either_way(seed: int, split: bool, most: int, owns: 
 ])  # fmt: skip
 @pytest.mark.parametrize("push", [False, True])
 def test_the_descriptors_of_a_last_page(order: str, part: int, whole_page: int, push: bool) -> None:
-    """Where heads come first, a part of a page is one for each head, and a page of the request's own is one."""
+    """Where heads come first, a part of a page is one for each head, and a whole page is one."""
     k = tensor("k", 1, None, token=0, head=3, dim=2)
     both = (side([cache(f"layer {{ {order} }}", k, name="a", layers=(3, 4), kernel=4)]),) * 2
     tables = {"a": block_table(0, [5, 2])}, {"a": block_table(0, [1, 4])}
     drawn = Case(*both, ask((0, 7), *tables), (), 0)
     assert descriptors(drawn, push) == 2 * (1 + part)
-    assert descriptors(owning(drawn), push) == 2 * (1 + whole_page)
+    whole = replace(drawn, request=replace(drawn.request, whole_last_page=True))
+    assert descriptors(whole, push) == 2 * (1 + whole_page)
 
 
 def descriptors(drawn: Case, push: bool) -> int:
@@ -108,3 +110,31 @@ def test_layers_of_one_page_are_fed_together_and_nothing_stays_prepared() -> Non
             else:
                 (entry,) = world.link(0, 0, push, frozenset({4})).entries
                 assert len(entry.page) + sum(len(one.table) for one in entry.token) > 0
+
+
+@pytest.mark.parametrize("mode", ["pull", "push"])
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_request_says_so_in_either_mode(mode: str, streamed: bool) -> None:
+    """Pages of four tokens, of which prefill has three: rows 10 and 11 come, too, or do not."""
+    for may_be, end in ((False, 10), (True, 12)):
+        made = made_world(Shape(1), Shape(1), Model(state=False), mode=mode)
+        try:
+            held = request_of(made, (0, 12))
+            filled(made, held)
+            ask_for(made, replace(held, tokens=(0, 10), whole_last_page=may_be), streamed)
+            check(made, 0, replace(held, tokens=(0, end)), held=12)
+        finally:
+            made.close()
+
+
+def ask_for(made: World, asked: Request, streamed: bool) -> None:
+    (source,), (reader,) = made.prefill, made.decode
+    if not streamed:
+        source.hold("r", asked.prefill)
+        reader.submit(asked, 20).wait()
+        return
+    source.open("r", (0, 12))
+    transfer = reader.open(replace(asked, prefill={}), 20)
+    source.offer("r", (0, 8), asked.prefill)
+    source.offer("r", (8, 12), asked.prefill, last=True)
+    transfer.wait()

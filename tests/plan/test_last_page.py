@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kvplan.plan.fill import DESCRIPTOR_BYTES, least_rows
+from kvplan.plan.last_page import DESCRIPTOR_BYTES, whole_from
 from kvplan.plan.match import MatchRule
 from kvplan.plan.request import Request, runs
-from kvplan.plan.types import Blocks, Group, Loop, Nest, PageRange, Pair, Table
+from kvplan.plan.types import Blocks, Group, Loop, Needs, Nest, PageRange, Pair, Table
 
 ROWS, ROW, HEADS = 16, 256, 8
 GROUP = Group("full", "tokens", tokens=ROWS, kernel=ROWS)
@@ -32,7 +32,7 @@ TURNED = Table(
 
 
 def least(table: Table, pair: Pair = PAIR, group: Group = GROUP) -> int:
-    return least_rows(pair, (group, group), [table])
+    return whole_from(pair, (group, group), [table])
 
 
 def test_heads_first_pays_from_the_first_row_on() -> None:
@@ -59,6 +59,14 @@ def test_a_large_page_pays_once_the_bytes_that_nobody_asked_for_are_few() -> Non
     assert least(Table(small, token)) == ROWS - 3
 
 
+def test_tiles_are_as_many_spans_as_there_are() -> None:
+    """A page of 16 rows in tiles of 4: of 9 rows three."""
+    tiled = replace(HEADS_FIRST.token[0], loops=(), hops=((4, 4 * ROW, 0),))
+    page = replace(HEADS_FIRST.page[0], bytes=ROWS * ROW)
+    assert least(Table((page,), (tiled,))) == 5
+    assert least(Table((replace(page, loops=(Loop("head", 2, (0, ROW), (0, ROW)),)),), (tiled,))) == 9
+
+
 @pytest.mark.parametrize("strange", [
     {"pair": replace(PAIR, page=0)},
     {"group": replace(GROUP, ring=4 * ROWS)},
@@ -72,13 +80,13 @@ def test_never(strange: dict[str, object]) -> None:
 
 
 def counts(
-    tokens: tuple[int, int], some: list[tuple[int, int]] | None = None, fill: int = 2, owns: bool = True
+    tokens: tuple[int, int], some: list[tuple[int, int]] | None = None, least: int = 2, whole: bool = True
 ) -> list[int]:
     """How many rows each run of a request with pages of four tokens has."""
     group = Group("full", "tokens", tokens=4, kernel=4)
     tables = {"full": Blocks(0, np.array([5, 2, 7]))}, {"full": Blocks(0, np.array([1, 4, 3]))}
-    request = Request("r", tokens, *tables, owns_last_block=owns)
-    return runs(MatchRule(group, group, fill=fill), request, (0, 0), some).count.tolist()
+    request = Request("r", tokens, *tables, whole_last_page=whole)
+    return runs(MatchRule(group, group), request, (0, 0), some, least).count.tolist()
 
 
 @pytest.mark.parametrize(("tokens", "found"), [
@@ -95,16 +103,25 @@ def test_the_last_page_is_whole_if_it_begins_in_the_request(tokens: tuple[int, i
     assert counts(tokens) == found
 
 
-def test_a_last_page_that_is_not_the_requests_own_is_cut_where_the_request_ends() -> None:
-    assert counts((0, 7), owns=False) == [4, 3]
-    assert counts((0, 7), fill=0) == [4, 3]
+def test_a_last_page_that_may_not_be_whole_is_cut_where_the_request_ends() -> None:
+    assert counts((0, 7), whole=False) == [4, 3]
+    assert counts((0, 7), least=0) == [4, 3]
 
 
-def test_a_chunk_that_ends_before_the_request_fills_no_page() -> None:
+def test_a_chunk_that_ends_before_the_request_has_no_last_page() -> None:
     """What comes behind it may be there already."""
     assert counts((0, 11), [(4, 7)]) == [3]
     assert counts((0, 11), [(4, 11)]) == [4, 4]
 
 
+def test_sinks_that_are_all_that_is_needed_are_no_last_page() -> None:
+    """With a chunk that begins where the request ends nothing of it is needed; page 0 is not the last one."""
+    group, needs = Group("full", "tokens", tokens=4, kernel=4), Needs(chunk=8, sink=2)
+    tables = {"full": Blocks(0, np.array([5, 2]))}, {"full": Blocks(0, np.array([1, 4]))}
+    rule, asked = MatchRule(group, group, needs), Request("r", (0, 8), *tables, whole_last_page=True)
+    assert runs(rule, asked, (0, 0), None, 1).count.tolist() == [2]
+    assert runs(rule, replace(asked, tokens=(0, 7)), (0, 0), None, 1).count.tolist() == [4, 4]
+
+
 def test_what_is_kept_of_other_requests_of_a_shape_is_not_changed() -> None:
-    assert [counts((0, 7)), counts((0, 7), owns=False)] == [[4, 4], [4, 3]]
+    assert [counts((0, 7)), counts((0, 7), whole=False)] == [[4, 4], [4, 3]]
