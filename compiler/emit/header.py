@@ -17,7 +17,7 @@ from kvplan.plan.spans import group_named
 from kvplan.plan.types import Plan, Planes, Side, Worker
 
 BAR = 64  # columns of the longest page
-BEYOND = "Exactly the tokens that decode needs are written (whole_last_page: and the rest of their page)"
+BEYOND = "Exactly the tokens that decode needs are written, or a whole last page where a request allows it"
 OF_STATES = "; a state is written whole"
 MOVED = f"What moves for {TOKENS:,} tokens, per decode worker. {FIGURES}:"
 # What a command ends with that needs layout files which do not come with kvplan.

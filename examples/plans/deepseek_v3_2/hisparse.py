@@ -26,7 +26,7 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 
 Layers: 61 (all store attention, all store indexer).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-    needs are written.
+    needs are written, or a whole last page where a request allows it.
 Both sides: draft is stored only when draft_tokens > 0, which is false here.
 Both sides: draft-indexer is stored only when draft_tokens > 0, which is false here.
 Both sides: the page layout of caches attention and indexer comes from sglang's engine file; not yet verified on a

@@ -55,7 +55,7 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 Layers: 43 (all store window, 21 store few, 20 store many, 21 store indexer, 21 store few-compressor, 20 store
     many-compressor, 21 store indexer-compressor).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-    needs are written.
+    needs are written, or a whole last page where a request allows it.
 few+indexer+many:few+indexer: a row per 4 tokens, moved whole with the last of them.
 few+indexer+many:many: a row per 128 tokens, moved whole with the last of them.
 few-compressor+indexer-compressor: only the last 7 tokens.

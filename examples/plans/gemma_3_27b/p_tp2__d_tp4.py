@@ -28,7 +28,7 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 
 Layers: 62 (10 store full, 52 store sliding).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-    needs are written.
+    needs are written, or a whole last page where a request allows it.
 sliding.0, sliding.1, sliding.2, sliding.3, sliding.4, sliding.5, each: only the last 1,023 tokens.
 Both sides: the page layout of caches full and sliding comes from vllm's engine file; not yet verified on a running
     engine: kvplan from-cache verifies it.

@@ -22,7 +22,7 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 
 Layers: 61 and 1 draft (1 stores draft, 61 store attention).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-    needs are written.
+    needs are written, or a whole last page where a request allows it.
 Both sides: the page layout of caches attention and draft comes from vllm's engine file; not yet verified on a
     running engine: kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 61

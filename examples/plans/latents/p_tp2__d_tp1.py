@@ -27,7 +27,7 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 
 Layers: 4 (all store window, 2 store compressed, 2 store indexer).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-    needs are written.
+    needs are written, or a whole last page where a request allows it.
 compressed+indexer: a row per 4 tokens, moved whole with the last of them.
 window.0, window.1, each: only the last 127 tokens.
 Both sides: the page layout of caches compressed, indexer and window comes from vllm's engine file; not yet verified

@@ -44,7 +44,7 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 
 Layers: 4 (2 store attention, 2 store keys, 2 store scores, 2 store tail).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-    needs are written.
+    needs are written, or a whole last page where a request allows it.
 keys, tail, each: only those from the last multiple of 4 on.
 scores: only those from the last multiple of 2 on.
 Both sides: the page layout of caches attention, keys, scores and tail comes from custom's engine file; not yet

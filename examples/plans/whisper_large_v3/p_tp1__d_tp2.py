@@ -25,7 +25,7 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 
 Layers: 32 (all store attention, all store cross).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-    needs are written.
+    needs are written, or a whole last page where a request allows it.
 cross: tokens are those of 'encoder'.
 Both sides: the page layout of caches attention and cross comes from vllm's engine file; not yet verified on a
     running engine: kvplan from-cache verifies it.

@@ -24,6 +24,7 @@ from kvplan.compiler.api import compile_bound
 from kvplan.plan.request import Request
 from kvplan.runtime import errors
 from kvplan.runtime.transfer import slices
+from kvplan.runtime.transfer.demand import demand
 
 
 def at_once(world: Ends, drawn: Case, push: bool, most: int) -> None:
@@ -138,3 +139,15 @@ def ask_for(made: World, asked: Request, streamed: bool) -> None:
     source.offer("r", (0, 8), asked.prefill)
     source.offer("r", (8, 12), asked.prefill, last=True)
     transfer.wait()
+
+
+def test_no_page_is_whole_where_prefill_may_have_had_what_decode_lacks() -> None:
+    """A draft that decode does not have, in blocks of the same pool: its bytes may be no number in another type."""
+    k = tensor("k", 1, None, token=0, head=3, dim=2)
+    both = (side([cache("layer { block { head { token { k[dim] } } } }", k, name="a", layers=(3, 4), kernel=4)]),) * 2
+    plan, tables = compile_bound(*both).plan, ({"a": block_table(0, [5, 2])}, {"a": block_table(0, [1, 4])})
+    draft = replace(plan.prefill.groups[0], name="draft", table="")
+    shared = replace(plan, prefill=replace(plan.prefill, groups=(*plan.prefill.groups, draft)))
+    asked = replace(ask((0, 7), *tables), whole_last_page=True)
+    found = [[runs.count.tolist() for runs in demand(one, 0, asked).runs.values()] for one in (plan, shared)]
+    assert found == [[[4, 4]], [[4, 3]]]
