@@ -1,9 +1,9 @@
 """Zeroes where a load writes nothing, in blocks that the engine believes will be written whole.
 
 vLLM zeroes blocks that go from states to tokens, since the old bytes may be no number in another element type; not
-those that a connector loads into. Where blocks are cleared, a load writes the tokens that were asked for and no byte
-beside them (`whole_last_page` is not set), so that the rest of the last block has to be zeroed here, and of a window
-the front of its first block: tokens before it are not loaded.
+those that a connector loads into. A load into such blocks writes the tokens that were asked for and no byte beside
+them (`whole_last_page` is not set), so that the rest of the last block has to be zeroed here, and of a window the front
+of its first block: tokens before it are not loaded.
 """
 
 from __future__ import annotations

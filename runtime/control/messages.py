@@ -225,7 +225,7 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     """Prefill: the request will not come from here, or, with an `attempt`, that attempt's `Done` is not confirmed.
 
     `code` is that of the error. `heartbeat` is that of the last claim that was read before: who has claimed the request
-    anew since then is not meant.
+    again since then is not meant.
     """
 
     request: RequestId
