@@ -1,7 +1,7 @@
 """The last page of a request, which is not full: from how many rows on it costs less to copy it whole.
 
-A page that has the same order on both sides is one descriptor or few. A part of it is a descriptor for each head and layer
-where heads come before tokens: with 8 heads, and K and V in one row, one token takes 8 descriptors a layer.
+A page that has the same order on both sides is one descriptor or few. A part of it is one for each head and layer where
+heads come before tokens: with 8 heads, and K and V in one row, one token takes 8 descriptors a layer.
 """
 
 from __future__ import annotations
