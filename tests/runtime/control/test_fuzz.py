@@ -181,7 +181,8 @@ def test_a_live_desk_survives_garbage(secure: bool) -> None:
     talk(desk, fresh)
     fresh.close()
     until(time.sleep, lambda: descriptors() <= before[0])
-    assert threading.active_count() == before[1]
+    # Threads of tests before it may end meanwhile.
+    assert threading.active_count() <= before[1]
     talk(desk, line)
     line.close()
     desk.close()
@@ -209,7 +210,8 @@ def test_a_live_desk_survives_garbage_in_frames(secure: bool) -> None:
             found += drain(desk)
         talk(desk, line)
     until(time.sleep, lambda: descriptors() <= before[0])
-    assert threading.active_count() == before[1]
+    # Threads of tests before it may end meanwhile.
+    assert threading.active_count() <= before[1]
     line.close()
     desk.close()
 
