@@ -33,8 +33,8 @@ def check(drawn: Case, mode: str) -> None:
 
 
 def test_many_last_pages_are_whole() -> None:
-    drawn = [twins(case(seed)) for seed in SEEDS]
-    assert sum(whole_pages(one) for one in drawn) > len(SEEDS) // 5
+    drawn = [twins(case(seed)) for seed in SEEDS[:30]]
+    assert sum(whole_pages(one) for one in drawn) > 6
 
 
 def whole_pages(drawn: Case) -> bool:

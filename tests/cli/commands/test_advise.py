@@ -6,6 +6,7 @@ import json
 import re
 from functools import cache
 
+import pytest
 from click.testing import CliRunner
 
 from kvplan.cli.main import main
@@ -32,6 +33,7 @@ def test_text_has_the_pair_as_it_is_and_the_setting_to_change() -> None:
     assert ["direct", "decode: VLLM_KV_CACHE_LAYOUT=LBHNC (now LBNHC)"] in [row[4:] for row in rows]
 
 
+@pytest.mark.full
 def test_without_a_machine_no_wire_is_taken_for_granted() -> None:
     text = run("qwen3-0.6b", *PAIR)
     places = [text.index(f"({name})") for name in load().machines]

@@ -156,6 +156,7 @@ def test_a_check_shows_plans_before_their_index(tmp_path: Path) -> None:
     assert 0 < shown.index("+Emitted") < shown.index(f"+++ {out / 'index.json'}")
 
 
+@pytest.mark.full
 def test_a_faster_strategy_is_a_hint_by_every_machine(tmp_path: Path) -> None:
     """A machine that nobody named decides nothing: one of them alone may gain little where another gains much."""
     pair = (OTHER, "--prefill", "tp=4", "--decode", "tp=2,order=nhd", "-o", str(tmp_path))
