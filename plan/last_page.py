@@ -21,8 +21,8 @@ DESCRIPTOR_BYTES = 16 << 10
 def whole_from(pair: Pair, groups: tuple[Group, Group], tables: Sequence[Table]) -> int:
     """The fewest rows of a page from which it costs less to copy it whole by these tables of the pair; 0 for never.
 
-    Never where pages differ, where rows behind the last one hold others (rings, tokens that are shared out), or where
-    bytes go by way of a stage.
+    Never if the two sides' pages differ, if other tokens lie behind the last one (rings, context parallelism), or if
+    the tables stage their bytes.
     """
     staged = any(table.unpack or table.pack for table in tables)
     if not pair.page or staged or any(group.ring or group.shards > 1 for group in groups):

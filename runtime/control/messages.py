@@ -224,8 +224,8 @@ class Written(msgspec.Struct, frozen=True, tag="written"):
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
     """Prefill: the request will not come from here, or, with an `attempt`, that attempt's `Done` is not confirmed.
 
-    `code` is that of the error. `heartbeat` is that of the last claim that was read before: who has claimed the request
-    again since then is not meant.
+    `code` names the error. `heartbeat` is the number of the last claim that prefill had read: a request that decode
+    claimed later is not meant.
     """
 
     request: RequestId

@@ -154,7 +154,7 @@ class PrefillWorker(OwnedWorker):
 
     @owned
     def withdraw(self, request: str) -> None:
-        """Give a request up: decode workers are told, and it is released when the last of their claims ends."""
+        """End a hold early: decode fails with WithdrawnError, and the blocks are released when its last claim ends."""
         self.half.check_open()
         self.half.withdraw(request)
 

@@ -28,8 +28,8 @@ from kvplan.runtime.transfer.chunks import Chunk
 class PrefillCore:
     """What prefill worker number `worker` knows. Claims are good for `lease` seconds, `most` requests may be held.
 
-    Its `readers` are met and dropped, its `inbox` hears them, its `writes` and `dones` are told what came of
-    them. Call `at(now)` before any other method.
+    Tell it of events through its parts: `readers` of connections, `inbox` of messages, `writes` of pushed bytes,
+    `dones` of checksums that were compared. Call `at(now)` before any other method.
     """
 
     def __init__(self, worker: int, lease: float, most: int = 4096, first_pin: int = 0) -> None:

@@ -116,7 +116,7 @@ def test_layers_of_one_page_are_fed_together_and_nothing_stays_prepared() -> Non
 @pytest.mark.parametrize("mode", ["pull", "push"])
 @pytest.mark.parametrize("streamed", [False, True])
 def test_a_request_says_so_in_either_mode(mode: str, streamed: bool) -> None:
-    """Pages of four tokens, of which prefill has three: rows 10 and 11 come, too, or do not."""
+    """Prefill has 12 tokens in three pages, decode asks for 10: with the flag the other two are copied, too."""
     for may_be, end in ((False, 10), (True, 12)):
         made = made_world(Shape(1), Shape(1), Model(state=False), mode=mode)
         try:
