@@ -137,8 +137,8 @@ class ControlServer:
         """Whether a message can be received, of which `filenos` may not tell any more."""
         if self._closed:
             return False
-        read = len(self._unread) > 0 or any(line.back for line in self.lines.dialed.values())
-        return read or waits(self._socket) or any(line.pending() for line in self.lines.idle())
+        read = len(self._unread) > 0 or waits(self._socket)
+        return read or any(line.back or line.arriving() for line in self.lines.dialed.values())
 
     def transmit(self, identity: bytes, message: bytes) -> LineState:
         """Hand a sealed message to a connection that a peer has made."""
@@ -270,9 +270,8 @@ class ControlClient(PrefillLine):
         """Descriptors that may become readable when something comes, or a connection changes: hints, for any thread."""
         return [] if self._closed else self._descriptors
 
-    def pending(self) -> bool:
-        """Whether there is something to be received, or to be looked at, of which `filenos` may not tell any more."""
-        return not self._closed and (len(self.unread) > 0 or waits(self._socket) or waits(self._monitor))
+    def arriving(self) -> bool:
+        return not self._closed and (waits(self._socket) or waits(self._monitor))
 
     def broken(self) -> KvplanError | None:
         """Why nothing more comes: KeysError, HandshakeError, or PeerLostError once it was connected. It stays so."""

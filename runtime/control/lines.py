@@ -85,8 +85,12 @@ class PrefillLine(ABC):
         """Descriptors that may become readable when something comes, or a connection changes: hints, for any thread."""
 
     @abstractmethod
+    def arriving(self) -> bool:
+        """Whether the connection has something to read, for either half, or has changed."""
+
     def pending(self) -> bool:
-        """Whether there is something to be received, or to be looked at, of which `filenos` may not tell any more."""
+        """Whether there is something to receive, or to look at, of which `filenos` may not tell any more."""
+        return len(self.unread) > 0 or self.arriving()
 
     def wait(self, seconds: float) -> None:
         """Until something may be received, or the connection breaks, at most `seconds`."""

@@ -100,10 +100,10 @@ class SharedLines:
                 line.flush()
 
     def hear(self, line: PrefillLine) -> None:
-        """Take what came over a line that was made from here, unless an engine of the decode half does."""
+        """Take what came over a line that was made from here. An engine of the decode half that asks does the rest."""
+        line.read()
         if not line.asked:
             line.flush()
-            line.read()
             if line.broken() is not None:
                 self.gone.add(line.name)
 
@@ -146,8 +146,9 @@ class AcceptedLine(PrefillLine):
     def filenos(self) -> list[int]:
         return []
 
-    def pending(self) -> bool:
-        return len(self.unread) > 0
+    def arriving(self) -> bool:
+        """Never: the server reads it."""
+        return False
 
     def close(self) -> None:
         """Only its maker closes a connection."""

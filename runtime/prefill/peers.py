@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -69,6 +70,7 @@ class ReaderPeers:
         self._endpoint, self._identity, self._plans = endpoint, identity, plans
         self._readers, self._send, self._flush, self._carry_out = readers, send, flush, carry_out
         self._all: dict[bytes, Reader] = {}
+        self._connections = itertools.count()
         self._links: dict[Reader, PushLinks] = {}
 
     def __len__(self) -> int:
@@ -144,7 +146,7 @@ class ReaderPeers:
 
     def _add(self, identity: bytes, hello: Hello, plan: Plan) -> Reader:
         """Take a connection whose hello was answered with a card. Raises TransportError for one that cannot be met."""
-        claimant = Claimant(hello.run, plan.digest, hello.worker)
+        claimant = Claimant(hello.run, plan.digest, hello.worker, next(self._connections))
         contract = expected(plan, self._endpoint.worker)
         if hello.card is None:
             reader = Reader(identity, hello.name, claimant, plan, contract)

@@ -39,25 +39,27 @@ class Announcer:
                 self._tell_all(session, unannounced, 0 if session.reader in behind else ROUND_BYTES)
 
     def _answer(self, session: Session, request: str, streamed: bool, said: wire.Claim) -> wire.ClaimAnswer:
-        """What becomes of a claim. One of a request that was never held is remembered: it may be held yet."""
-        answer = self._promise(session, request)
-        if isinstance(answer, wire.Lost) and answer.reason is not wire.LossReason.UNKNOWN:
+        """What becomes of a claim. One of a request that was never held is remembered: it may be held yet.
+
+        One that is refused promises nothing, and moves no lease.
+        """
+        reader, source = session.reader, self._state.sources.get(request)
+        lost = self._state.leases.refuses(request, reader.claimant, reader.contract)
+        if lost is not None and lost.reason is not wire.LossReason.UNKNOWN:
             session.forget(request)
-            return answer
+            return lost
         claim = self._noted(session, request, streamed, said)
         if claim is None:
             text = f"too many requests are claimed: {request} is one too many"
             return self._refused(session, wire.Lost(request, wire.LossReason.TOO_MANY, text))
-        source = self._state.sources.get(request)
-        if isinstance(answer, wire.Lost) or source is None:
+        if lost is not None or source is None:
             claim.wait()
             return wire.NotYet(request, held=False)
         self.changed[request] = None
-        if claim.early:
-            return wire.NotYet(request)
-        if (unfit := self._unfit(session, claim, source)) is not None:
+        if not claim.early and (unfit := self._unfit(session, claim, source)) is not None:
             return unfit
-        if not (streamed or source.whole):
+        answer = self._promise(session, request)
+        if claim.early or not (streamed or source.whole):
             return wire.NotYet(request)
         claim.announced = claim.announced or 0
         return answer

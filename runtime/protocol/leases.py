@@ -115,6 +115,15 @@ class Leases:
 
     def claim(self, request: str, claimant: Claimant, contract: frozenset[int], now: float) -> Claimed | Lost:
         """Promise a claimant the blocks for a lease from now, or say why not."""
+        refused = self.refuses(request, claimant, contract)
+        if refused is not None:
+            return refused
+        pin = self._pins[request]
+        pin.promise(claimant, now + self._seconds)
+        return Claimed(request, pin.number)
+
+    def refuses(self, request: str, claimant: Claimant, contract: frozenset[int]) -> Lost | None:
+        """Why a claim is refused, None if it is not."""
         if claimant.worker not in contract:
             return Lost(request, LossReason.UNEXPECTED, _stranger(claimant, contract))
         pin = self._pins.get(request)
@@ -125,8 +134,16 @@ class Leases:
         if runs := pin.runs_in_the_way(claimant, self._expired_until):
             text = f"claimed by {', '.join(runs)}: request {request} is read by {MOST_RUNS} runs already"
             return Lost(request, LossReason.CROWDED, text)
-        pin.until = pin.claims[claimant] = now + self._seconds
-        return Claimed(request, pin.number)
+        if claimant in pin.promises and not pin.promised(claimant):
+            text = f"decode worker {claimant.worker} has claimed request {request} over a later connection"
+            return Lost(request, LossReason.UNEXPECTED, text)
+        return None
+
+    def renew(self, request: str, number: int, claimant: Claimant, now: float) -> None:
+        """Promise the blocks of this very pin for another lease, if it is held and promised to the claimant."""
+        pin = self._pins.get(request)
+        if pin and pin.number == number and pin.phase is PinPhase.HELD and pin.promised(claimant):
+            pin.promise(claimant, now + self._seconds)
 
     def done(self, request: str, number: int, claimant: Claimant, contract: frozenset[int]) -> tuple[MessageKind, str]:
         """A claimant reads no more: what that counts as, and why the pin has not lasted, empty if it has.
@@ -149,16 +166,11 @@ class Leases:
         pin = self._pins.get(request)
         if pin is None or pin.over:
             return MessageKind.LATE if pin or request in self.past else MessageKind.UNKNOWN
-        if claimant not in pin.claims:
+        if not pin.promised(claimant):
             return MessageKind.STALE
-        pin.claims[claimant] = UNPROMISED
+        pin.end_promise(claimant)
         self._update(pin)
         return MessageKind.LEFT
-
-    def forget(self, run: str) -> None:
-        """A decode engine's run is over: what it said counts no more. Its promises stay in force."""
-        for pin in self._pins.values():
-            pin.forget(run)
 
     def begin_write(self, request: str) -> None:
         """A write of this side reads the blocks: keep them until as many `end_write`. Raises LeaseError."""
@@ -265,7 +277,7 @@ def _refused(
     if isinstance(pin, PastPin) or pin.over:
         again = claimant.run_and_plan in pin.finished
         return MessageKind.DUPLICATE if again else MessageKind.LATE, _lost(request, pin).text
-    if claimant not in pin.claims:
+    if not pin.promised(claimant):
         return MessageKind.STALE, _unclaimed(request, claimant)
     return None
 
@@ -281,13 +293,15 @@ def _lost(request: str, pin: Pin | PastPin | None) -> Lost:
 
 
 def _state(pin: Pin) -> HoldState:
-    promises = tuple((one.worker, one.run, until) for one, until in pin.claims.items() if until > UNPROMISED)
-    return HoldState(pin.request, pin.number, pin.phase.name.lower(), pin.until, promises, pin.writers)
+    promises = tuple((one.worker, one.run, end) for one, (end, _) in pin.promises.items() if end > UNPROMISED)
+    return HoldState(pin.request, pin.number, pin.phase.name.lower(), pin.lease_end, promises, pin.writers)
 
 
 def _stranger(claimant: Claimant, contract: frozenset[int]) -> str:
-    return f"decode worker {claimant.worker} tells others, by plan {claimant.plan}; here {sorted(contract)} do"
+    return f"decode worker {claimant.worker} is no reader of this prefill worker by plan {claimant.plan}"
 
 
 def _unclaimed(request: str, claimant: Claimant) -> str:
-    return f"decode worker {claimant.worker} of run {claimant.run} has no claim on request {request}: claim it first"
+    return (
+        f"decode worker {claimant.worker} of run {claimant.run} has not claimed request {request} over this connection"
+    )

@@ -54,11 +54,15 @@ PIN = StateMachine(
 
 @dataclass(frozen=True, slots=True)
 class Claimant:
-    """A decode worker that reads: which run of which engine, by which plan (its digest)."""
+    """A decode worker that reads: which run of which engine, by which plan (its digest).
+
+    `connection` is the number of the one over which it speaks: a later one has a higher number.
+    """
 
     run: str
     plan: str
     worker: int
+    connection: int = field(default=0, compare=False)
 
     @property
     def run_and_plan(self) -> tuple[str, str]:
@@ -69,25 +73,33 @@ class Claimant:
         return (self.run, self.worker) == (other.run, other.worker)
 
 
+class Promise(NamedTuple):
+    """A claimant's blocks are kept until `end`: UNPROMISED once it is done or has left.
+
+    It is made over a `connection`, by number. Earlier connections of the claimant do not end it.
+    """
+
+    end: float
+    connection: int
+
+
 @dataclass(slots=True)
 class Pin:
     """A request whose blocks are kept.
 
-    `until` is the end of the lease, which the hold and every claim renew. `claims` has the end of each claimant's own
-    promise: UNPROMISED once it is done or has left. `forgotten_until` is the latest promise to runs that another one of
-    their engine has replaced. `done` are the claimants that said Done, `finished` the runs of which all have. `reason`
-    is why the pin is over, `next_look` when it may lapse. `writers` counts this side's writes that read the blocks.
+    `lease_end` moves with the hold and every claim; each claim is answered with one of the `promises`. `done` are the
+    claimants that said Done, `finished` the runs of which all have. `reason` is why the pin is over, `next_look` when
+    it may lapse. `writers` counts this side's writes that read the blocks.
     """
 
     request: str
     number: int
-    until: float
+    lease_end: float
     phase: PinPhase = PinPhase.HELD
     reason: LossReason = LossReason.EXPIRED
-    forgotten_until: float = UNPROMISED
     next_look: float = math.inf
     writers: int = 0
-    claims: dict[Claimant, float] = field(default_factory=dict)
+    promises: dict[Claimant, Promise] = field(default_factory=dict)
     done: set[Claimant] = field(default_factory=set)
     finished: set[tuple[str, str]] = field(default_factory=set)
 
@@ -101,8 +113,21 @@ class Pin:
     def due(self) -> float:
         """When it lapses, unless it is claimed again."""
         if not self.finished and self.phase is PinPhase.HELD:
-            return self.until
-        return max(self.forgotten_until, max(self.claims.values(), default=UNPROMISED))
+            return self.lease_end
+        return max((promise.end for promise in self.promises.values()), default=UNPROMISED)
+
+    def promise(self, claimant: Claimant, end: float) -> None:
+        """Keep the blocks for a claimant until then."""
+        self.lease_end = end
+        self.promises[claimant] = Promise(end, claimant.connection)
+
+    def promised(self, claimant: Claimant) -> bool:
+        """Whether a claimant has had a promise, over this connection of it or an earlier one."""
+        promise = self.promises.get(claimant)
+        return promise is not None and promise.connection <= claimant.connection
+
+    def end_promise(self, claimant: Claimant) -> None:
+        self.promises[claimant] = Promise(UNPROMISED, claimant.connection)
 
     def lapse(self) -> None:
         """Nobody is promised anything any more."""
@@ -112,26 +137,20 @@ class Pin:
 
     def count_done(self, claimant: Claimant, contract: frozenset[int]) -> MessageKind:
         """Count a Done: counted or duplicate. A claim after a Done is a new read, whose Done counts."""
-        again = claimant in self.done and self.claims[claimant] == UNPROMISED
-        self.claims[claimant] = UNPROMISED
+        again = claimant in self.done and self.promises[claimant].end == UNPROMISED
+        self.end_promise(claimant)
         self.done.add(claimant)
         if contract <= {other.worker for other in self.done if other.run_and_plan == claimant.run_and_plan}:
             self.finished.add(claimant.run_and_plan)
         return MessageKind.DUPLICATE if again else MessageKind.COUNTED
 
-    def forget(self, run: str) -> None:
-        for claimant in [claimant for claimant in self.claims if claimant.run == run]:
-            self.forgotten_until = max(self.forgotten_until, self.claims.pop(claimant))
-            self.done.discard(claimant)
-        self.finished = {pair for pair in self.finished if pair[0] != run}
-
     def runs_in_the_way(self, claimant: Claimant, expired: float) -> list[str]:
         """The runs that leave no room for one more; those whose promises `expired` make room."""
-        if len({other.run_and_plan for other in self.claims} | {claimant.run_and_plan}) <= MOST_RUNS:
+        if len({other.run_and_plan for other in self.promises} | {claimant.run_and_plan}) <= MOST_RUNS:
             return []
-        busy = {other.run_and_plan for other, until in self.claims.items() if until > expired} | self.finished
-        for other in [other for other in self.claims if other.run_and_plan not in busy]:
-            del self.claims[other]
+        busy = {other.run_and_plan for other, (end, _) in self.promises.items() if end > expired} | self.finished
+        for other in [other for other in self.promises if other.run_and_plan not in busy]:
+            del self.promises[other]
             self.done.discard(other)
         return sorted({run for run, _ in busy}) if len(busy) >= MOST_RUNS else []
 

@@ -62,14 +62,14 @@ class DoneAnswers:
         self._all.clear()
 
     def renew(self) -> None:
-        """Renew the claims of requests whose checksums wait: who said Done claims nothing any more."""
+        """Renew the promises of requests whose checksums wait: decode claims nothing once it has said Done."""
         state = self._state
         if state.now - self._renewed < state.lease / wire.CLAIMS_PER_LEASE:
             return
         self._renewed = state.now
-        for reader, request in self._all:
+        for (reader, request), done in self._all.items():
             if reader in state.sessions:
-                state.leases.claim(request, reader.claimant, reader.contract, state.now)
+                state.leases.renew(request, done.pin, reader.claimant, state.now)
 
     def _answer(self, reader: Reader, done: wire.Done, error: KvplanError | None) -> MessageKind:
         state = self._state

@@ -35,7 +35,6 @@ class ReaderTable:
         """
         for reader in list(self._state.sessions):
             if reader.name == name and reader.claimant.run != run:
-                self._state.leases.forget(reader.claimant.run)
                 self.drop(reader, f"run {run} replaces it")
             elif reader.identity == identity:
                 self.drop(reader, "it says hello again")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from dataclasses import replace
 
 import msgspec
@@ -12,6 +13,7 @@ from tests.runtime.helpers import control
 from tests.runtime.helpers.both import Both, Engines, check, engines, hold, move, request, submit
 from tests.runtime.helpers.both_process import SHAPES
 from tests.runtime.helpers.plans import Shape
+from tests.runtime.helpers.steered import Clock, Flag
 from tests.runtime.helpers.waiting import until
 
 from kvplan.plan.errors import KvplanError
@@ -186,6 +188,31 @@ def test_a_worker_drains_with_both_halves() -> None:
         with pytest.raises(DrainingError, match="drains"):
             a.prefill[0].hold("r")
         assert a.prefill[0].drained()
+
+
+def test_no_lease_runs_out_while_its_renewal_lies_in_a_line_that_was_made_from_here() -> None:
+    """This engine asks over the same line: its other half may not have read it when leases are looked at."""
+    clock = Clock()
+    with engines() as made:
+        a = made.engine("a", "a1", ONE)
+        b = made.engine("b", "b1", ONE, lease=0.5, clock=clock, start=False)
+        step = b.prefill[0].run_once
+        meeting = b.decode[0].connect_soon(a.address, 20)
+        until(meeting.done, step)
+        meeting = a.decode[0].connect_soon(b.address, 20)
+        until(meeting.done, step)
+        assert b.connections() == {ConnectionState("a", "a1", 0, True, True, True)}
+        event = Flag()
+        b.prefill[0].hold("r", after=event)
+        (transfer,) = submit(a, request((b.shape, a.shape), "r", 0), "b", 60)
+        until(lambda: b.prefill[0].inspect().holds[0].promises, step)
+        for _ in range(5):
+            # Decode claims every twelfth of a second, by a clock of its own.
+            time.sleep(0.3)
+            clock.time += 0.6
+            step()
+            assert b.prefill[0].released() == []
+        transfer.cancel()
 
 
 def test_an_engine_whose_line_is_silent_is_met_by_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:

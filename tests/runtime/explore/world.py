@@ -338,7 +338,7 @@ class World:
         self.reader = Reader(
             bytes([self.line.number]),
             "decode",
-            Claimant(self._name_of_run, "plan", 0),
+            Claimant(self._name_of_run, "plan", 0, self.line.number),
             fixed.plan,
             frozenset({0}),
             fixed.target if fixed.push else None,

@@ -39,13 +39,14 @@ def blocks(*ids: int) -> Tables:
 HERE, THERE = blocks(4, 5, 6), blocks(7, 8, 9)
 
 
-def reader(worker: int = 0, run: str = "run", push: bool = False, name: str = "decode") -> Reader:
+def reader(worker: int = 0, run: str = "run", push: bool = False, name: str = "decode", connection: int = 0) -> Reader:
     """A connection of decode worker `worker`, one of two that read from the one prefill worker."""
     target = None
     if push:
         target = WriteTarget(f"d{worker}", RequestRules(PLAN), DemandRules(PLAN, worker), BLOCKS, BLOCKS)
-    identity = f"{name} {run} {worker} {push}".encode()
-    return Reader(identity, name, Claimant(run, PLAN.digest, worker), PLAN, expected(PLAN, 0), target)
+    identity = f"{name} {run} {worker} {push} {connection}".encode()
+    claimant = Claimant(run, PLAN.digest, worker, connection)
+    return Reader(identity, name, claimant, PLAN, expected(PLAN, 0), target)
 
 
 class Bench:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 from operator import attrgetter
 
 import pytest
@@ -21,6 +22,7 @@ from kvplan.runtime.protocol.pins import MOST_RUNS, Claimant
 LEASE = 30
 TWO = frozenset({0, 1})
 A0, A1, B0, B1 = (Claimant(run, "plan", worker) for run in ("a", "b") for worker in (0, 1))
+LATER_A0 = replace(A0, connection=1)
 
 
 def freed(leases: Leases) -> list[Released]:
@@ -98,7 +100,11 @@ def test_claims_are_refused_by_reason() -> None:
     leases, number = claimed(A0, A1)
     for answer, why, text in (
         (leases.claim("other", A0, TWO, 0), LossReason.UNKNOWN, "request other is not held here"),
-        (leases.claim("r", Claimant("a", "plan", 2), TWO, 0), LossReason.UNEXPECTED, "decode worker 2 tells others"),
+        (
+            leases.claim("r", Claimant("a", "plan", 2), TWO, 0),
+            LossReason.UNEXPECTED,
+            "decode worker 2 is no reader of this prefill worker",
+        ),
     ):
         assert reason(answer) is why
         assert isinstance(answer, Lost)
@@ -131,19 +137,36 @@ def test_a_run_that_has_finished_makes_no_room() -> None:
     assert reason(leases.claim("r", Claimant("more", "plan", 0), one, 2)) is LossReason.CROWDED
 
 
-def test_a_run_that_is_met_again_begins_anew() -> None:
+def test_an_earlier_connection_ends_no_promise_that_was_made_over_a_later_one() -> None:
     leases, number = claimed(A0, A1)
-    finish(leases, number, A0)
-    leases.forget("a")
-    assert [leases.claim("r", who, TWO, 3) for who in (A0, A1)] == [Claimed("r", number)] * 2
-    finish(leases, number, A1)
-    leases.leave("r", A0)
-    leases.expire(LEASE + 2)
-    assert leases.held() == 1
-    assert finish(leases, number, A0) == [""]
-    assert leases.held() == 1, "what the run was promised before it was met again ends by time"
-    leases.expire(LEASE + 2)
+    assert leases.claim("r", LATER_A0, TWO, 1) == Claimed("r", number)
+    assert reason(leases.claim("r", A0, TWO, 2)) is LossReason.UNEXPECTED
+    assert leases.leave("r", A0) == "stale"
+    assert "over this connection" in leases.done("r", number, A0, TWO)[1]
+    (hold,) = leases.holds()
+    assert hold.promises == ((0, "a", LEASE + 1), (1, "a", LEASE))
+    assert finish(leases, number, A1, LATER_A0) == ["", ""]
     assert freed(leases) == [Released("r", "finished")]
+
+
+def test_a_later_connection_gives_up_what_an_earlier_one_has_claimed() -> None:
+    leases, _ = claimed(A0)
+    leases.withdraw("r")
+    assert leases.leave("r", LATER_A0) == "left"
+    assert freed(leases) == [Released("r", "withdrawn")]
+
+
+def test_a_renewal_is_of_one_pin_and_of_whom_it_is_promised_to() -> None:
+    leases, number = claimed(A0)
+    leases.renew("r", number, A1, 5)
+    leases.renew("r", number + 1, A0, 5)
+    assert leases.holds()[0].until == LEASE
+    leases.renew("r", number, A0, 5)
+    assert (leases.holds()[0].until, leases.holds()[0].promises) == (LEASE + 5, ((0, "a", LEASE + 5),))
+    leases.withdraw("r")
+    leases.renew("r", number, A0, 6)
+    leases.expire(LEASE + 5)
+    assert freed(leases) == [Released("r", "withdrawn")]
 
 
 def test_only_expire_ends_a_lease_by_time() -> None:
@@ -246,8 +269,7 @@ Fact = tuple[float, str, Claimant | None]
 
 def ending(facts: list[Fact], now: float) -> tuple[str, set[tuple[str, str]]]:
     """Why a hold with these facts is over at `now`, if it is, and which pairs have finished it; all read afresh."""
-    kept = [fact for n, fact in enumerate(facts) if not any(later(fact, other) for other in facts[n + 1 :])]
-    done = {who for _, what, who in kept if what == "done" and who}
+    done = {who for _, what, who in facts if what == "done" and who}
     pairs = {
         who.run_and_plan
         for who in done
@@ -264,25 +286,16 @@ def ending(facts: list[Fact], now: float) -> tuple[str, set[tuple[str, str]]]:
     return "expired" if over else "", pairs
 
 
-def later(fact: Fact, other: Fact) -> bool:
-    return bool(other[1] == "forget" and fact[2] and other[2] and fact[2].run == other[2].run)
-
-
 def silent(facts: list[Fact], claim: int) -> bool:
-    """Whether the claimant said after its claim, and before its run was forgotten, that it reads no more."""
-    for fact in facts[claim + 1 :]:
-        if fact[2] == facts[claim][2] and fact[1] in ("done", "leave"):
-            return True
-        if later(facts[claim], fact):
-            return False
-    return False
+    """Whether the claimant said after its claim that it reads no more."""
+    return any(who == facts[claim][2] and what in ("done", "leave") for _, what, who in facts[claim + 1 :])
 
 
 class AgainstTheModel(RuleBasedStateMachine):
     """The model keeps all that was ever said of a hold, and reads it from the beginning each time."""
 
     requests = st.sampled_from(["x", "y", "z"])
-    claimants = st.sampled_from([A0, A1, B0, B1, Claimant("a", "other", 0), Claimant("a", "plan", 7)])
+    claimants = st.sampled_from([A0, LATER_A0, A1, B0, B1, Claimant("a", "other", 0), Claimant("a", "plan", 7)])
 
     def __init__(self) -> None:
         super().__init__()
@@ -344,7 +357,7 @@ class AgainstTheModel(RuleBasedStateMachine):
     def claim(self, request: str, who: Claimant) -> None:
         answer = self.leases.claim(request, who, TWO, self.now)
         withdrawn = any(what == "withdraw" for _, what, _ in self.facts.get(request, []))
-        if who.worker not in TWO or not self.open(request) or withdrawn:
+        if who.worker not in TWO or not self.open(request) or withdrawn or self.outdated(request, who):
             assert isinstance(answer, Lost)
             return
         assert answer == Claimed(request, self.numbers[request])
@@ -373,32 +386,39 @@ class AgainstTheModel(RuleBasedStateMachine):
             pairs = ending(self.facts[request], self.expired)[1] if request in self.facts else self.ended[request][2]
             return "duplicate" if who.run_and_plan in pairs else "late"
         said = self.said(request, who)
-        return "stale" if "claim" not in said else "duplicate" if said[-1] != "claim" and "done" in said else "counted"
+        if "claim" not in said or self.outdated(request, who):
+            return "stale"
+        return "duplicate" if said[-1] != "claim" and "done" in said else "counted"
 
     def said(self, request: str, who: Claimant) -> list[str]:
-        """What a claimant said since its run was forgotten last."""
-        words: list[str] = []
-        for _, what, other in self.facts[request]:
-            words = [] if other and what == "forget" and other.run == who.run else words
-            words += [what] if other == who and what != "forget" else []
-        return words
+        """What a claimant said, over any connection."""
+        return [what for _, what, other in self.facts[request] if other == who]
+
+    def outdated(self, request: str, who: Claimant) -> bool:
+        """Whether a claimant has spoken over a later connection."""
+        same = (other for _, _, other in self.facts[request] if other is not None and other == who)
+        return any(other.connection > who.connection for other in same)
 
     @rule(request=requests, who=claimants)
     def leave(self, request: str, who: Claimant) -> None:
         kind = self.leases.leave(request, who)
         if not self.open(request):
             assert kind == ("late" if request in self.facts or request in self.ended else "unknown")
-        elif "claim" not in self.said(request, who):
+        elif "claim" not in self.said(request, who) or self.outdated(request, who):
             assert kind == "stale"
         else:
             assert kind == "left"
             self.note(request, "leave", who)
 
-    @rule(run=st.sampled_from("ab"))
-    def forget(self, run: str) -> None:
-        self.leases.forget(run)
-        for request in [request for request in self.facts if self.open(request)]:
-            self.note(request, "forget", Claimant(run, "", 0))
+    @rule(request=requests, who=claimants, of=requests)
+    def renew(self, request: str, who: Claimant, of: str) -> None:
+        """A comparison goes on: it renews as a claim does, but one pin alone, and what was promised alone."""
+        number = self.numbers.get(of, 17)
+        self.leases.renew(request, number, who, self.now)
+        if not self.open(request) or number != self.numbers[request] or self.outdated(request, who):
+            return
+        if "claim" in self.said(request, who) and "withdraw" not in [what for _, what, _ in self.facts[request]]:
+            self.note(request, "claim", who)
 
     @rule(request=requests)
     def pin(self, request: str) -> None:

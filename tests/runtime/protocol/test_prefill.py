@@ -82,12 +82,12 @@ def test_who_claimed_before_the_hold_is_refused_like_anybody_else(bench: Bench) 
     assert not bench.core.state.sessions[readers[-1]].claims
 
 
-def test_a_claim_that_is_refused_promises_nothing(bench: Bench) -> None:
+def test_a_claim_that_is_refused_promises_nothing_and_moves_no_lease(bench: Bench) -> None:
     bench.hold(tables=HERE)
-    bench.now = LEASE / 2
-    lost(bench.claim(A, told=THERE), wire.LossReason.UNLIKE)
-    (hold,) = bench.core.state.leases.holds()
-    assert hold.promises == ()
+    for bench.now in (LEASE / 2, LEASE - 1):
+        lost(bench.claim(A, told=THERE), wire.LossReason.UNLIKE)
+        (hold,) = bench.core.state.leases.holds()
+        assert (hold.promises, hold.until) == ((), LEASE)
 
 
 def test_a_request_is_claimed_once_it_is_computed(bench: Bench) -> None:
@@ -133,17 +133,22 @@ def test_chunks_that_leave_a_gap_are_not_read_whole(bench: Bench) -> None:
     bench.offer((0, 4))
     bench.offer((8, END), last=True)
     bench.tell(bench.core.computed, "r", 2)
+    bench.now = 5
     (answers,) = bench.hear(A, wire.Claim(1, ("r",), (), {"r": wire.pack(HERE)}, {"r": (0, END)}))
     assert "leaves gaps" in lost(answers.answers[0], wire.LossReason.UNTILED)
+    assert [hold.until for hold in bench.core.state.leases.holds()] == [LEASE]
 
 
 def test_claims_of_a_connection_are_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kvplan.runtime.protocol.announcing.MOST_CLAIMS", 2)
     few = Bench(most=1)
     few.meet(A)
+    few.hold("c")
+    few.now = 5
     (answers,) = few.hear(A, wire.Claim(1, ("a", "b", "c")))
     assert answers.answers[:2] == (wire.NotYet("a", held=False), wire.NotYet("b", held=False))
     lost(answers.answers[2], wire.LossReason.TOO_MANY)
+    assert [(hold.promises, hold.until) for hold in few.core.state.leases.holds()] == [((), LEASE)]
 
 
 # Offers
@@ -354,6 +359,44 @@ def test_a_request_is_not_written_to_whom_did_not_claim_it(bench: Bench) -> None
     assert (failed.code, "claim it first" in failed.message) == (errors.LeaseError.code, True)
 
 
+# Connections
+
+
+@pytest.mark.parametrize("late", ["Done", "Leave", "Claim"])
+def test_what_an_earlier_connection_says_late_harms_no_attempt_over_a_later_one(late: str) -> None:
+    """Its words may wait in the network until decode has connected again and claimed the request anew."""
+    bench, earlier, later = Bench(), reader(connection=0), reader(connection=1)
+    bench.meet(earlier, B)
+    pin = bench.hold(tables=HERE)
+    for who in (B, earlier):
+        assert bench.claim(who, told=HERE) == wire.Claimed("r", pin)
+    bench.hear(B, wire.Done("r", pin, 1))
+    bench.tell(bench.core.readers.introduce, later.identity, later.name, "run")
+    bench.meet(later)
+    assert bench.claim(later, told=HERE) == wire.Claimed("r", pin)
+    message = {"Done": wire.Done("r", pin, 1), "Leave": wire.Leave("r"), "Claim": wire.Claim(2, ("r",))}[late]
+    bench.hear(earlier, message)
+    assert not bench.take(effects.Free)
+    assert bench.hear(later, wire.Done("r", pin, 2)) == [wire.Confirmed("r", 2)]
+    assert [one.released.why for one in bench.take(effects.Free)] == ["finished"]
+
+
+@pytest.mark.parametrize("goodbye", [False, True])
+def test_what_a_run_has_read_is_read_whatever_becomes_of_the_run(goodbye: bool) -> None:
+    bench = Bench()
+    other = reader(0, "other", name="other")
+    bench.meet(A, B, other)
+    pin = bench.hold()
+    for who in (A, B, other):
+        bench.claim(who)
+    for who in (A, B):
+        bench.hear(who, wire.Done("r", pin, 1))
+        bench.hear(who, wire.Bye()) if goodbye else None
+    bench.tell(bench.core.readers.introduce, b"new", "decode", "run 2")
+    bench.hear(other, wire.Leave("r"))
+    assert [one.released.why for one in bench.take(effects.Free)] == ["finished"]
+
+
 # Ends
 
 
@@ -482,6 +525,22 @@ def test_what_waits_for_its_checksums_is_kept_unless_its_reader_is_gone(bench: B
         bench.round()
         bench.tell(bench.core.expire, bench.now)
     assert [one.released.why for one in bench.take(effects.Free)] == (["expired"] if dropped else [])
+
+
+def test_a_comparison_that_outlives_its_hold_keeps_no_later_hold_of_the_name(bench: Bench) -> None:
+    pin = bench.hold(tables=HERE)
+    bench.claim(A, told=HERE)
+    bench.hear(A, wire.Done("r", pin, 1, **SUMS))
+    bench.withdraw()
+    bench.now = LEASE
+    bench.tell(bench.core.expire, bench.now)
+    bench.tell(bench.core.collected, ("r",))
+    bench.hold(tables=HERE)
+    bench.take(effects.Free)
+    for bench.now in range(int(LEASE), int(2 * LEASE) + 1):
+        bench.round()
+        bench.tell(bench.core.expire, bench.now)
+    assert [one.released.why for one in bench.take(effects.Free)] == ["expired"]
 
 
 def test_who_leaves_is_compared_no_more(bench: Bench) -> None:
