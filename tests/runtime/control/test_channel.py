@@ -447,16 +447,12 @@ def test_the_key_of_a_hello_is_known_when_that_is_heard() -> None:
         for one in (line, busy):
             one.send(Leave("warm"))
             until(desk.wait, lambda: desk.receive(1))
-        busy.gather()
-        for _ in range(2):
-            busy.send(Leave("before"))
-        busy.flush()
-        time.sleep(0.3)
-        line.send(hello)
-        time.sleep(0.3)
-        assert [what for _, what in desk.receive(2)] == [Leave("before")] * 2
+        line.gather()
+        for message in (Leave("before"), Leave("before"), hello):
+            line.send(message)
+        line.flush()
+        assert [what for _, what in until(desk.wait, lambda: desk.receive(2))] == [Leave("before")] * 2
         busy.send(Leave("between"))
-        busy.flush()
         time.sleep(0.3)
         ((identity, what), *_) = desk.receive(2)
         assert isinstance(what, Hello)
