@@ -144,21 +144,33 @@ class AskedPairs:
         """The plan of a model, by name or path, for one pair; or of a plan on disk. Raises DslError, CompileError."""
         from kvplan.compiler.api import compile_pair
         from kvplan.deploy import plans
-        from kvplan.dsl.named import library
 
         if what.endswith(plans.SUFFIX):
             self.leave_out("a plan has its own sides and options")
             return self._compiled_again(what)
+        found, name = self.library(what)
         if not self.prefill or not self.decode:
             raise click.UsageError("give --prefill SIDE and --decode SIDE, or the path of a plan")
-        found, name = library(what, self.layouts)
         return compile_pair(found, name, self.prefill, self.decode, self.options)
+
+    def library(self, what: str) -> tuple[Library, str]:
+        """The layout files, and the name of a model that is named by name or path. Raises DslError, BadInput (S021)."""
+        from kvplan.deploy import plans
+        from kvplan.dsl.named import library
+        from kvplan.dsl.text.diagnostics import DslError
+
+        try:
+            return library(what, self.layouts)
+        except DslError:
+            plans.check_one(what)
+            raise
 
     def _compiled_again(self, path: str) -> Compiled:
         """What layout files make of the pair of a plan, which is that plan. Raises BadInput (S021) if it is not."""
         from kvplan.compiler.errors import BadInput
         from kvplan.deploy import plans
 
+        plans.check_one(path)
         [text] = plans.read(path).values()
         plan = plans.parsed(text, path)
         pair = AskedPairs(plan.prefill.key, plan.decode.key, dict(plan.options), self.layouts)

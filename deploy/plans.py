@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from kvplan.compiler.cost.cost import PlanCost
@@ -22,8 +22,10 @@ SUFFIX = ".py"
 SUFFIXES = (SUFFIX, index.NAME)
 HELP = (
     "give a plan, a directory of plans, a deployment file, git:REVISION:PATH of one, or git:REVISION of the other one's"
-    " path"
+    " path; paths are relative to the current folder"
 )
+# So many plans of a directory are named.
+FEW = 5
 # With these git calls a hook: they name one repository and take the current folder for the top of it.
 OF_A_HOOK = {"GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_PREFIX"}
 
@@ -38,7 +40,7 @@ def read(text: str, like: str | None = None) -> Mapping[str, str]:
     Raises BadInput, also where there are no plans, PlanIndexError and OSError.
     """
     if text.startswith(GIT):
-        return _revision(text.removeprefix(GIT), like)
+        return _revision(text, like)
     path = Path(text)
     if path.is_file():
         _check_is_no_index(path, text)
@@ -48,6 +50,21 @@ def read(text: str, like: str | None = None) -> Mapping[str, str]:
         files = {name: (path / name).read_bytes() for name in _names(path)}
         return _of_directory(files, text, _index_of(path, _content))
     return _revision(text, like)
+
+
+def check_one(text: str) -> None:
+    """Raises BadInput (S021) for the path of a plan that is not there, and for a directory of plans."""
+    if text.endswith(SUFFIX) and ":" not in text and not Path(text).is_file():
+        raise BadInput("S021", f"there is no plan {text!r}", "give the path of a plan, or a model's name")
+    if Path(text).is_dir() and (names := plan_paths(Path(text))):
+        raise several(text, names, "one plan is needed")
+
+
+def several(folder: str, names: Sequence[str], why: str) -> BadInput:
+    """The error for plans where one must be named (S021)."""
+    some = ", ".join(f"{folder.rstrip('/')}/{name}" for name in names[:FEW])
+    more = f" or one of {len(names) - FEW} more" if len(names) > FEW else ""
+    return BadInput("S021", f"{folder!r} is a directory of plans, and {why}", f"name it: {some}{more}")
 
 
 def revision(text: str) -> str:
@@ -161,21 +178,22 @@ def _text(data: bytes) -> str:
 
 
 def _revision(text: str, like: str | None) -> Mapping[str, str]:
-    revision, colon, path = text.partition(":")
-    path = path if colon else like or ""
+    revision, colon, path = text.removeprefix(GIT).partition(":")
+    path = (path if colon else like or "").removeprefix(GIT)
     if not path or not revision or revision.startswith("-"):
         raise BadInput("S021", f"there is no plan or directory {text!r}", HELP)
     _check_is_no_index(Path(path), text)
     try:
-        found = listed(revision, path.removeprefix(GIT), SUFFIXES)
+        found = listed(revision, path, SUFFIXES)
     except (subprocess.CalledProcessError, FileNotFoundError):
-        raise BadInput("S021", f"there is no plan, directory or git revision {text!r}", HELP) from None
+        what = "git revision" if colon or text.startswith(GIT) else "plan, directory or git revision"
+        raise BadInput("S021", f"there is no {what} {revision!r} here", HELP) from None
     if not found:
-        raise BadInput("S021", f"revision {revision!r} has no plans at {path!r}", HELP)
+        raise BadInput("S021", f"git revision {revision!r} has no plans at {path!r} of the current folder", HELP)
     if "" in found:
-        pin = _pin_of(Path(path.removeprefix(GIT)), lambda file: _at(revision, file))
+        pin = _pin_of(Path(path), lambda file: _at(revision, file))
         return {"": _listed(text, found[""].encode(), pin)}
-    pins = _index_of(Path(path.removeprefix(GIT)), lambda file: _at(revision, file))
+    pins = _index_of(Path(path), lambda file: _at(revision, file))
     return _of_directory({name: text.encode() for name, text in found.items()}, f"{revision}:{path}", pins)
 
 
@@ -208,7 +226,8 @@ def listed(revision: str, path: str, suffixes: tuple[str, ...]) -> Mapping[str, 
     Raises CalledProcessError where there is no such revision, FileNotFoundError where there is no git.
     """
     named = Path(path).resolve()
-    top, name = (named, ".") if named.is_dir() else (named.parent, named.name)
+    top = next(folder for folder in (named, *named.parents) if folder.is_dir())
+    name = named.relative_to(top).as_posix()
     every = git(top, "ls-tree", "-r", "-z", "--name-only", revision, "--", name).split("\0")
     texts = {file: git(top, "show", f"{revision}:./{file}") for file in sorted(every) if file.endswith(suffixes)}
     return {file.removeprefix(name).removeprefix("/"): text for file, text in texts.items()}

@@ -1,8 +1,8 @@
-"""The values of options that a side does not name: `block: 16 (default) → 32`."""
+"""The values of options as people know them: `block: 16 (default) → 32`, `order: LBNHC (nhd)`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,17 +10,20 @@ from kvplan.compiler.bind.options import option_values
 from kvplan.compiler.errors import BadInput, Refused
 from kvplan.compiler.side.text import parse_side
 from kvplan.dsl.library import Library, load
+from kvplan.dsl.schema.engine import Engine
 from kvplan.dsl.text.diagnostics import DslError, as_written
 from kvplan.plan.types import Plan
 from kvplan.review.changes import Change
-from kvplan.review.facts import DEFAULT
+from kvplan.review.facts import DEFAULT, Value
 from kvplan.review.review import PairReview, Review
 
 
 def with_defaults(review: Review, models: Sequence[Path], layouts: Sequence[Path]) -> Review:
-    """The review with these values for DEFAULT, as layout files have them now; `models` are some that a deployment
-    names by path. Raises DslError for bad files."""
-    if not any(DEFAULT in (change.before, change.after) for one in review.changed for change in one.changes):
+    """The review with the engine's own values for DEFAULT, and beside values the words that engine files have for them.
+
+    `models` are some that a deployment names by path. Raises DslError for bad files.
+    """
+    if not any(change.rule == "OPTION" for one in review.changed for change in one.changes):
         return review
     library = load(models, layouts)
     return replace(review, changed=tuple(_filled(library, one) for one in review.changed))
@@ -31,22 +34,30 @@ def _filled(library: Library, one: PairReview) -> PairReview:
 
 
 def _change(library: Library, one: PairReview, change: Change) -> Change:
-    old, new = one.pair.plans
-    if change.before == DEFAULT and old:
-        return replace(change, before=_default(library, old, change))
-    if change.after == DEFAULT and new:
-        return replace(change, after=_default(library, new, change))
-    return change
+    if change.rule != "OPTION":
+        return change
+    before, after = (
+        _known(library, plan, change, value) if plan and value is not None else value
+        for plan, value in zip(one.pair.plans, (change.before, change.after), strict=True)
+    )
+    return replace(change, before=before, after=after)
 
 
-def _default(library: Library, plan: Plan, change: Change) -> str:
-    """`16 (default)`; DEFAULT if the engine derives the value, or if no layout file has the model any more."""
+def _known(library: Library, plan: Plan, change: Change, value: Value) -> Value:
+    """`16 (default)`, `LBNHC (nhd)`; `value` itself if there is no more to say, or no layout file of it any more."""
     side = plan.prefill if change.subject.side == "prefill" else plan.decode
+    name = change.subject.name
     given = parse_side(side.key)
     try:
-        name = given.pop("engine", library.default_engine)
-        values = option_values(library, library.engine(name), library.model(plan.model), given)
+        engine = library.engine(given.pop("engine", library.default_engine))
+        own = {**option_values(library, engine, library.model(plan.model), given), "engine": engine.name}
     except (BadInput, Refused, DslError):
-        return DEFAULT
-    value = {**values, "engine": name}.get(change.subject.name)
-    return DEFAULT if value is None else f"{as_written(value)} (default)"
+        return value
+    said = as_written(own[name]) if value == DEFAULT and own.get(name) is not None else value
+    words = [word for word, meant in _aliases(engine, name) if meant == said][:1]
+    words += ["default"] if said != value else []
+    return f"{said} ({', '.join(words)})" if words else said
+
+
+def _aliases(engine: Engine, option: str) -> Iterable[tuple[str, str]]:
+    return engine.options[option].aliases.items() if option in engine.options else ()

@@ -98,6 +98,12 @@ class Judgement:
         )
 
 
+def categories(changes: Sequence[Change]) -> tuple[Category, ...]:
+    """The categories of some changes, the gravest first: the same in every report."""
+    found = {RULES[change.rule].category for change in changes}
+    return tuple(category for category in reversed(Category) if category in found)
+
+
 def judged(review: Review, policy: Policy) -> Judgement:
     pairs: list[tuple[PairReview, tuple[Change, ...]]] = []
     used: set[Exempt] = set()

@@ -11,11 +11,12 @@ from kvplan.review import rollout_words
 from kvplan.review.changes import Change
 from kvplan.review.classes import EngineClass
 from kvplan.review.fold import folded, places
-from kvplan.review.judge import Exempt, Judgement
+from kvplan.review.judge import Exempt, Judgement, categories
 from kvplan.review.review import PairReview, Review
 from kvplan.review.rollout import ClassPair, FleetRollout, ModelRollout
 from kvplan.review.rules import RULES
-from kvplan.review.summary import headline, outcome, verdict
+from kvplan.review.summary import headline, outcome
+from kvplan.review.verdict import verdict
 
 # So many changes of one plan are listed if there is little room.
 SHORT = 12
@@ -25,7 +26,8 @@ def as_json(review: Review, judgement: Judgement, rollout: FleetRollout | None =
     """Every change of every plan; docs/review.md says what stands where."""
     answer: dict[str, object] = {
         "summary": {
-            "changed": len(review.changed), "new": len(review.new), "gone": len(review.gone), "same": review.same,
+            "changed": len(review.changed), "new": len(review.new), "gone": len(review.gone),
+            "renamed": len(review.renamed), "same": review.same,
         },
         "verdict": review.verdict,
         "sentence": verdict(review),
@@ -34,7 +36,7 @@ def as_json(review: Review, judgement: Judgement, rollout: FleetRollout | None =
             {"path": one.path, "key": one.key, "before": one.before, "after": one.after} for one in review.layouts
         ],
         "plans": [
-            _pair(pair, failing) for pair, failing in judgement.pairs
+            _pair(review, pair, failing) for pair, failing in judgement.pairs
         ],
         "accepted": [_exempt(one) for one in judgement.used],
         "unused": [_exempt(one) for one in judgement.unused],
@@ -49,7 +51,7 @@ def github(review: Review, judgement: Judgement, folder: str, rollout: FleetRoll
     lines = [_annotation("notice", {"title": "kvplan diff"}, _first(review, judgement))]
     for pair, failing in judgement.pairs:
         told = failing or pair.changes
-        words = {"file": _file(pair, folder), "title": ", ".join(_categories(told))}
+        words = {"file": _file(pair, folder), "title": ", ".join(categories(told))}
         lines.append(_annotation("error" if failing else "notice", words, _short(pair, told)))
     lines += [
         _annotation("warning", {"file": one.place.path, "line": str(one.place.line), "title": "kvplan diff"},
@@ -75,7 +77,7 @@ def junit(review: Review, judgement: Judgement, rollout: FleetRollout | None = N
         path = PurePosixPath(pair.title)
         case = ElementTree.SubElement(suite, "testcase", {"classname": str(path.parent), "name": path.name})
         if failing:
-            about = {"type": ", ".join(_categories(failing)), "message": verdict(review.only(pair))}
+            about = {"type": ", ".join(categories(failing)), "message": verdict(review.only(pair))}
             ElementTree.SubElement(case, "failure", about).text = _whole(pair, failing)
         if rest := tuple(change for change in pair.changes if change not in failing):
             ElementTree.SubElement(case, "system-out").text = _whole(pair, rest)
@@ -119,13 +121,15 @@ def _class_pair(one: ClassPair) -> dict[str, object]:
     return {**about, **{word: {"plan": found.plan, "reason": found.reason} for word, found in states.items()}}
 
 
-def _pair(pair: PairReview, failing: tuple[Change, ...]) -> dict[str, object]:
+def _pair(review: Review, pair: PairReview, failing: tuple[Change, ...]) -> dict[str, object]:
     files = {"before": pair.pair.before, "after": pair.pair.after}
     return {
         "name": pair.title,
         **{name: file.path if file else None for name, file in files.items()},
         "verdict": pair.verdict,
+        "sentence": verdict(review.only(pair)),
         "rolls": list(pair.rolls),
+        "categories": list(categories(failing)),
         "changes": [{**_change(change), "fails": change in failing} for change in pair.changes],
     }
 
@@ -139,10 +143,6 @@ def _change(change: Change) -> dict[str, object]:
 
 def _exempt(one: Exempt) -> dict[str, object]:
     return {"rule": one.word, "pair": one.pair, "reason": one.reason, "path": one.place.path, "line": one.place.line}
-
-
-def _categories(changes: tuple[Change, ...]) -> list[str]:
-    return list(dict.fromkeys(str(RULES[change.rule].category) for change in changes))
 
 
 def _file(pair: PairReview, folder: str) -> str:

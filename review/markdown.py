@@ -11,7 +11,8 @@ from kvplan.review.judge import Judgement
 from kvplan.review.review import Review
 from kvplan.review.rollout import FleetRollout
 from kvplan.review.rules import RULES, Category
-from kvplan.review.summary import cost_hint, headline, how_to_accept, listed_plans, outcome, sections, verdict
+from kvplan.review.summary import cost_hint, full_title, headline, how_to_accept, listed_plans, outcome, sections
+from kvplan.review.verdict import VerdictPart, verdict_parts
 
 
 def markdown(review: Review, judgement: Judgement, rollout: FleetRollout | None = None) -> str:
@@ -19,7 +20,7 @@ def markdown(review: Review, judgement: Judgement, rollout: FleetRollout | None 
     if not review.pairs:
         return "\n\n".join(filter(None, [*parts, fleet]))
     found = sections(review)
-    parts += [f"**{verdict(review)}**", _plans(review), _layouts(review)]
+    parts += [*map(_verdict, verdict_parts(review)), _plans(review), _layouts(review)]
     parts += [_table((*found.causes, *found.effects, *found.costs), len(review.changed))]
     if found.left_out:
         parts.append(f"As a consequence also {listed([_code(rule) for rule in found.left_out], 'and')}.")
@@ -27,6 +28,10 @@ def markdown(review: Review, judgement: Judgement, rollout: FleetRollout | None 
     parts += [*_lists(review), fleet, _exceptions(judgement), outcome(judgement)]
     parts += [_to_accept(judgement)]
     return "\n\n".join(part for part in parts if part)
+
+
+def _verdict(part: VerdictPart) -> str:
+    return "\n".join([f"**{part.sentence}**", *(["", *part.numbered] if part.steps else [])])
 
 
 def _layouts(review: Review) -> str:
@@ -65,8 +70,10 @@ def _plans(review: Review) -> str:
 
 
 def _lists(review: Review) -> list[str]:
-    groups = (("New", review.new), ("Removed", review.gone))
-    return ["\n".join([f"{word}:", "", *(f"- {_code(one.title)}" for one in some)]) for word, some in groups if some]
+    groups = (("New", review.new), ("Removed", review.gone), ("Renamed", review.renamed))
+    return [
+        "\n".join([f"{word}:", "", *(f"- {_code(full_title(one))}" for one in some)]) for word, some in groups if some
+    ]
 
 
 def _exceptions(judgement: Judgement) -> str:

@@ -1,9 +1,10 @@
-"""Pairs of plans that a review compares: those of one name, then those that are for the same."""
+"""Pairs of plans that a review compares: identical ones whatever their names, then those of one name, then others."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import PurePosixPath
 
 from kvplan.plan.types import Plan
@@ -50,15 +51,41 @@ class FilePair:
 
 
 def paired(before: Mapping[str, PlanFile], after: Mapping[str, PlanFile]) -> list[FilePair]:
-    """Every plan of both in one pair, by name. Two plans that are alone are a pair, whatever they are called."""
+    """Every plan of both in one pair. A file that somebody names has no path, and is compared with the only other."""
     old, new = dict(before), dict(after)
-    if len(old) == len(new) == 1:
+    if len(old) == len(new) == 1 and "" in (*old, *new):
         return [FilePair(*old.values(), *new.values())]
-    found: list[FilePair] = []
+    found = [*_held(old, new)]
     for key in KEYS:
         found += _matched(old, new, key)
     found += [FilePair(file, None) for file in old.values()] + [FilePair(None, file) for file in new.values()]
     return sorted(found, key=lambda pair: pair.title)
+
+
+def _held(old: dict[str, PlanFile], new: dict[str, PlanFile]) -> Iterator[FilePair]:
+    """Pairs of plans that both have, by digest, which leave `old` and `new`; names mean nothing to engines.
+
+    Files of one plan are paired by equal paths first. What else `old` has of it is still in `new`; what else `new` has
+    of it is new.
+    """
+    here, there = (_by_digest(files) for files in (old, new))
+    for digest in [digest for digest in here if digest in there]:
+        both = {file.path for file in here[digest]} & {file.path for file in there[digest]}
+        olds, news = (
+            sorted(some[digest], key=lambda file: (file.path not in both, file.path)) for some in (here, there)
+        )
+        for before, after in zip_longest(olds, news[: len(olds)], fillvalue=news[-1]):
+            old.pop(before.path)
+            new.pop(after.path, None)
+            yield FilePair(before, after)
+
+
+def _by_digest(files: Mapping[str, PlanFile]) -> dict[str, list[PlanFile]]:
+    found: dict[str, list[PlanFile]] = {}
+    for file in files.values():
+        if file.plan:
+            found.setdefault(file.plan.digest, []).append(file)
+    return found
 
 
 def _matched(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from kvplan.plan.types import Plan
 from kvplan.review.changes import SIDES, Change, changed_sides, changes
 from kvplan.review.facts import Subject, options
 from kvplan.review.layouts import DEFAULT, LayoutChange
@@ -32,37 +33,38 @@ class PairReview:
 
     @property
     def rolls(self) -> tuple[str, ...]:
-        """The sides whose engines become others; one is restarted alone if an index has the plans of before, too."""
+        """The sides whose engines restart; one restarts alone if an index has the plans of before, too."""
         before, after = self.pair.before, self.pair.after
         if before is None or after is None or self.verdict not in (RolloutVerdict.ONE_SIDE, RolloutVerdict.TOGETHER):
             return ()
-        return changed_sides(before.plan, after.plan) if before.plan and after.plan else SIDES
+        return restarted(before.plan, after.plan) if before.plan and after.plan else SIDES
 
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """All pairs: changed, new, removed, and how many stay as they are. `layouts` changed in their text."""
+    """All pairs: changed, new, removed, only renamed, and how many stay as they are. `layouts` have another text."""
 
     changed: tuple[PairReview, ...]
     new: tuple[PairReview, ...]
     gone: tuple[PairReview, ...]
     same: int
     layouts: tuple[LayoutChange, ...] = ()
+    renamed: tuple[PairReview, ...] = ()
 
     @property
     def pairs(self) -> tuple[PairReview, ...]:
-        return (*self.changed, *self.new, *self.gone)
+        return (*self.changed, *self.new, *self.gone, *self.renamed)
 
     def only(self, pair: PairReview) -> Review:
         """The review of one of its pairs."""
-        kinds = (self.changed, self.new, self.gone)
-        changed, new, gone = (tuple(one for one in some if one is pair) for some in kinds)
-        return Review(changed, new, gone, 0)
+        kinds = (self.changed, self.new, self.gone, self.renamed)
+        changed, new, gone, renamed = (tuple(one for one in some if one is pair) for some in kinds)
+        return Review(changed, new, gone, 0, renamed=renamed)
 
     @property
     def verdict(self) -> RolloutVerdict:
         """The gravest one of any pair that was there before."""
-        return gravest((*self.changed, *self.gone))
+        return gravest((*self.changed, *self.gone, *self.renamed))
 
 
 def gravest(pairs: Iterable[PairReview]) -> RolloutVerdict:
@@ -79,10 +81,11 @@ def review(
     """
     every = [_pair(pair) for pair in paired(before, after)]
     unlike = [one for one in every if one.verdict is not RolloutVerdict.SAME]
-    changed = tuple(one for one in unlike if one.pair.before and one.pair.after)
+    renamed = tuple(one for one in unlike if one.rules == ("FILE_NAME",))
+    changed = tuple(one for one in unlike if one.pair.before and one.pair.after and one not in renamed)
     new = tuple(one for one in unlike if not one.pair.before)
     gone = tuple(one for one in unlike if not one.pair.after)
-    return Review(changed, new, gone, same + len(every) - len(unlike), _causes(layouts, changed))
+    return Review(changed, new, gone, same + len(every) - len(unlike), _causes(layouts, changed), renamed)
 
 
 def _pair(pair: FilePair) -> PairReview:
@@ -117,7 +120,12 @@ def _verdict(before: PlanFile, after: PlanFile) -> RolloutVerdict:
     assert after.plan
     if before.plan.digest == after.plan.digest:
         return RolloutVerdict.TEXT
-    return VERDICT_OF_SIDES[len(changed_sides(before.plan, after.plan))]
+    return VERDICT_OF_SIDES[len(restarted(before.plan, after.plan))]
+
+
+def restarted(old: Plan, new: Plan) -> tuple[str, ...]:
+    """The sides whose engines restart: engines of both choose among plans by the compile options."""
+    return changed_sides(old, new) if old.options == new.options else SIDES
 
 
 def _causes(layouts: Iterable[LayoutChange], changed: Sequence[PairReview]) -> tuple[LayoutChange, ...]:

@@ -72,12 +72,16 @@ class RolloutOrder:
 
 @dataclass(frozen=True, slots=True)
 class ModelRollout:
-    """The rollout of the engines of one model: its classes, by number, their pairs, and the orders, the best first."""
+    """The rollout of the engines of one model: its classes, by number, their pairs, and the orders, the best first.
+
+    `options` are the numbers of plans with other compile options, which engines do not announce and orders leave out.
+    """
 
     model: str
     classes: tuple[int, ...]
     pairs: tuple[ClassPair, ...]
     orders: tuple[RolloutOrder, ...]
+    options: tuple[int, ...] = ()
 
     @property
     def best(self) -> RolloutOrder:
@@ -127,7 +131,10 @@ def _answers(classes: Sequence[EngineClass], index: Index) -> Answers:
 
 def _model(model: str, engines: RollingEngines, review: Review) -> ModelRollout:
     pairs = engines.pairs(review)
-    return ModelRollout(model, tuple(engines.classes), pairs, engines.orders(pairs))
+    concerned = {number for one in engines.classes.values() for number in one.plans}
+    others = (number for number, pair in enumerate(review.changed, 1) if "COMPILE_OPTION" in pair.rules)
+    options = tuple(number for number in others if number in concerned)
+    return ModelRollout(model, tuple(engines.classes), pairs, engines.orders(pairs), options)
 
 
 @dataclass(frozen=True, slots=True)

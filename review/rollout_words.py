@@ -13,6 +13,7 @@ from kvplan.review.rollout import ClassPair, FleetRollout, ModelRollout
 from kvplan.review.rules import RolloutVerdict
 
 DIGITS = 8
+NO_OPTIONS = " What follows is of engines without plan_options."
 ADVICE = {
     "nothing": "no engine has to be rolled",
     "prefill": "roll prefill; decode stays as it is",
@@ -53,6 +54,9 @@ def advice(one: ModelRollout) -> str:
     said = "roll either side first" if {"prefill first", "decode first"} <= {*free} else ADVICE[best.name]
     last = best.steps[-1].alone
     alone = f" Once OLD is removed from the index {_nobody(last, 'engine')}." if last else ""
+    if one.options:
+        rolled = "" if best.name == "nothing" else f"{said}, and "
+        return f"{one.model}: {rolled}restart both sides of {numbered(one.options)} with new plan_options.{NO_OPTIONS}"
     if best.alone <= now:
         return f"{one.model}: {said}.{alone}"
     left = f"Meanwhile {_nobody(best.alone - now, 'more engine')}"

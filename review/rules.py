@@ -41,7 +41,8 @@ VERDICTS = {
     RolloutVerdict.RELOAD: f"no engine's memory changes, and none restarts. {RELOAD[:-1]}",
     RolloutVerdict.ONE_SIDE: "the engines of one side change: they restart once one index has both plans; the other "
     "side keeps running",
-    RolloutVerdict.TOGETHER: "the engines of both sides change, and old and new ones refuse each other: both restart",
+    RolloutVerdict.TOGETHER: "the engines of both sides change, or their plan_options, and old and new ones "
+    "refuse each other: both restart",
 }
 MEANINGS = {
     Category.TEXT: "names, comments and options as they are written: these alone change nothing for engines",
@@ -75,7 +76,7 @@ TABLE = (
     DiffRule("MODEL_NAME", TEXT, "The model has another name.", cause=True),
     DiffRule("OPTION", TEXT, "An option of a side has another value; other rules tell what follows.", cause=True),
     DiffRule("PAIR_NEW", PLAN, "A pair that had no plan has one."),
-    DiffRule("COMPILE_OPTION", PLAN, "A plan is compiled with another --elect, --strategy or --machine.", cause=True),
+    DiffRule("COMPILE_OPTION", PLAN, "Another --elect, --strategy or --machine: both sides restart.", cause=True),
     DiffRule("READERS", PLAN, "A decode worker reads from other prefill workers.", detail=True),
     DiffRule("READS", PLAN, "A decode worker reads other layers, heads or groups from a prefill worker.", detail=True),
     DiffRule("SPANS_CUT", PLAN, "The same bytes of unchanged pages are read in other spans."),

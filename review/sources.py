@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import ChainMap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -50,6 +50,7 @@ def compared(old: str, new: str, layouts: Sequence[Path], indexed: bool = False,
         found, problems = _texts(name, other, layouts, watch)
         texts.append(found)
         refused += problems
+    _check_counts(old, new, texts)
     same, before, after = _files(texts, (old, new))
     models = _own_models((old, new), layouts)
     answer = with_defaults(review(before, after, _layouts(old, new, models, layouts), len(same)), models, layouts)
@@ -57,6 +58,13 @@ def compared(old: str, new: str, layouts: Sequence[Path], indexed: bool = False,
         return Compared(answer, refused)
     alike = {path: _file(path, texts[0][path], old) for path in same}
     return Compared(answer, refused, *(_entries({**files, **alike}) for files in (before, after)))
+
+
+def _check_counts(old: str, new: str, texts: Sequence[Mapping[str, str]]) -> None:
+    """Raises BadInput (S021) if one plan would be compared with several: all others would count as removed."""
+    for name, one, other, several in ((old, texts[0], new, texts[1]), (new, texts[1], old, texts[0])):
+        if [*one] == [""] and len(several) > 1:
+            raise plans.several(other, [*several], f"{name} is one plan")
 
 
 def change_of(old: tuple[str, str], new: tuple[str, str], layouts: Sequence[Path]) -> Review:
@@ -85,14 +93,20 @@ def former(revision: str, path: str) -> tuple[str, str] | None:
 def _files(
     texts: Sequence[Mapping[str, str]], names: tuple[str, str]
 ) -> tuple[set[str], dict[str, PlanFile], dict[str, PlanFile]]:
-    """The paths of plans that have the same text in both, and all other plans of either."""
+    """The paths of plans that are the same in both, and all other plans of either, with copies of these."""
     old, new = texts
     same = {path for path, text in old.items() if new.get(path) == text}
+    other = [_read_files(found, {*found} - same, name) for found, name in zip(texts, names, strict=True)]
+    digests = {file.plan.digest for files in other for file in files.values() if file.plan}
+    copies = {path for path in same if any(digest in old[path] for digest in digests)}
     before, after = (
-        {path: _file(path, text, name) for path, text in found.items() if path not in same}
-        for found, name in zip(texts, names, strict=True)
+        {**files, **_read_files(found, copies, name)} for files, found, name in zip(other, texts, names, strict=True)
     )
-    return same, before, after
+    return same - copies, before, after
+
+
+def _read_files(texts: Mapping[str, str], paths: Set[str], name: str) -> dict[str, PlanFile]:
+    return {path: _file(path, text, name) for path, text in texts.items() if path in paths}
 
 
 def _texts(

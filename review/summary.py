@@ -1,8 +1,7 @@
-"""A review in sentences that every report has: how many plans, the verdict, what it is for."""
+"""A review in sentences that every report has: how many plans, what changes, why it fails."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
@@ -10,11 +9,12 @@ from pathlib import PurePosixPath
 from kvplan.compiler.words import many
 from kvplan.dsl.text.diagnostics import listed
 from kvplan.plan.types import Plan
-from kvplan.review.changes import SIDES, Change
+from kvplan.review.changes import Change
 from kvplan.review.fold import FoldedChange, Where, alone, folded, places
-from kvplan.review.judge import WHY, Judgement
+from kvplan.review.judge import WHY, Judgement, categories
 from kvplan.review.review import PairReview, Review
-from kvplan.review.rules import RELOAD, RULES, Category, RolloutVerdict
+from kvplan.review.rules import RULES, Category, RolloutVerdict
+from kvplan.review.verdict import FEW, named
 
 COST = "COST, of all decode workers together"
 # A cause that no rule tells, by whether only texts change.
@@ -22,8 +22,6 @@ UNTOLD = {
     False: "no option and no number of a layout: an engine's file, or kvplan itself",
     True: "titles or comments: of a layout, of kvplan itself, or of a plan edited by hand, which compile --check tells",
 }
-# So many pairs are named, more are counted.
-FEW = 3
 # Beside these, a change that follows from others is no news.
 NEWS = (Category.PLAN, Category.BYTES)
 
@@ -54,7 +52,7 @@ def told(review: Review) -> list[tuple[str, list[ToldChange]]]:
     causes = [ToldChange("", f"{where} {before} → {after}") for where, before, after in layouts]
     causes += _told(found.causes, count)
     if review.changed and not causes:
-        causes = [ToldChange("", UNTOLD[review.verdict is RolloutVerdict.TEXT])]
+        causes = [ToldChange("", UNTOLD[all(pair.verdict is RolloutVerdict.TEXT for pair in review.changed)])]
     effects = _told(found.effects, count)
     if found.left_out:
         effects.append(
@@ -102,6 +100,7 @@ def headline(review: Review) -> str:
         (review.changed, "changes", "change"),
         (review.new, "is new", "are new"),
         (review.gone, "is removed", "are removed"),
+        (review.renamed, "is renamed", "are renamed"),
     )
     found = [(len(some), one if len(some) == 1 else more) for some, one, more in words if some]
     said = [f"{count if number else many(count, 'plan')} {verb}" for number, (count, verb) in enumerate(found)]
@@ -129,102 +128,18 @@ def _advise(plan: Plan) -> str:
     return f"kvplan advise {plan.model} --prefill {plan.prefill.key} --decode {plan.decode.key}"
 
 
-def verdict(review: Review) -> str:
-    """What has to be done with engines that run, in a few sentences."""
-    counts = Counter(pair.verdict for pair in review.changed)
-    said = _rollouts(review)
-    said += _reloads(review)
-    if still := counts[RolloutVerdict.TEXT]:
-        only = "Only the text changes: old and new engines can talk."
-        said.append(f"In {many(still, 'pair')} only the text changes: those can talk." if said else only)
-    if gone := len(review.gone):
-        have, its, it = ("has", "its", "it") if gone == 1 else ("have", "their", "them")
-        said.append(
-            f"{many(gone, 'pair')} {have} no plan any more: {its} engines cannot talk. This is safe once no engine "
-            f"uses {it} (kvplan fleet lists engines)."
-        )
-    if not said and review.new:
-        said.append("All plans are new: engines that run keep theirs.")
-    return " ".join(said)
-
-
-def _single(review: Review) -> bool:
-    """Whether one plan changes: then no sentence says of how many it is."""
-    return len(review.changed) == 1
-
-
-def _rollouts(review: Review) -> list[str]:
-    """What to roll out, for the pairs whose engines become others: as `kvplan diff --fleet` has it."""
-    counts = Counter(pair.rolls for pair in review.changed if pair.rolls)
-    said = []
-    if both := counts.pop(SIDES, 0):
-        of = "" if _single(review) else f" of {many(both, 'pair')}"
-        said.append(f"Roll out both sides{of} together: old and new engines refuse each other.")
-    said += [
-        f"Only {side} changes." if _single(review) else f"In {many(count, 'pair')} only {side} changes."
-        for (side,), count in sorted(counts.items())
-    ]
-    return said + _steps([side for side in SIDES if (side,) in counts]) if counts else said
-
-
-def _reloads(review: Review) -> list[str]:
-    """What to do for pairs whose sides stay, and for those with other options, by which engines choose among plans."""
-    options = sum("COMPILE_OPTION" in pair.rules for pair in review.changed)
-    said = []
-    if plain := sum(
-        pair.verdict is RolloutVerdict.RELOAD and "COMPILE_OPTION" not in pair.rules for pair in review.changed
-    ):
-        said.append(f"{_none_restarts(review, plain)} {RELOAD}")
-    if options:
-        of = "The plan has" if _single(review) else f"The plans of {many(options, 'pair')} have"
-        said.append(
-            f"{of} other compile options, by which engines choose: restart both sides with these as plan_options. "
-            "With different ones they refuse each other."
-        )
-    return said
-
-
-def _none_restarts(review: Review, count: int) -> str:
-    return "No engine restarts." if _single(review) else f"In {many(count, 'pair')} no engine restarts."
-
-
-def _steps(sides: Sequence[str]) -> list[str]:
-    """How to restart a side that changes alone, in all pairs that one of `sides`."""
-    restarted, other, old = "the side that changes", "the other side", "engines"
-    if len(sides) == 1:
-        (restarted,), (other,) = sides, {*SIDES} - {*sides}
-        old = f"{restarted} engines"
-    return [
-        "1. Put the plans of OLD and NEW into one index (kvplan push, or a deployment that has both pairs, each with a "
-        "name).",
-        f"2. Restart {restarted}; {other} keeps running.",
-        f"If the index has only the plans of NEW, old {old} cannot connect.",
-    ]
-
-
 def outcome(judgement: Judgement) -> str:
     """What fails, by category, or that nothing does: why the exit code is what it is."""
     if not judgement.rules:
         return "Nothing fails."
-    alike: dict[str, list[str]] = {}
+    alike: dict[str, list[PairReview]] = {}
     for pair, changes in judgement.pairs:
         if changes:
-            alike.setdefault(_gravest(changes), []).append(pair.title)
+            alike.setdefault(", ".join(categories(changes)), []).append(pair)
     pairs = sum(map(len, alike.values()))
-    said = "; ".join(f"{what} in {_named(titles)}" if len(alike) > 1 else what for what, titles in alike.items())
-    every = " Without --fail-on every change fails, but not a lower cost." if judgement.strict else ""
+    said = "; ".join(f"{what} in {named(some)}" if len(alike) > 1 else what for what, some in alike.items())
+    every = " Without --fail-on every change fails; only a lower cost does not." if judgement.strict else ""
     return f"Fails in {many(pairs, 'pair')}: {said}.{every}"
-
-
-def _gravest(changes: Sequence[Change]) -> str:
-    """The category that asks most of engines, which includes the milder ones; a cost is beside it."""
-    found = {RULES[change.rule].category for change in changes}
-    worst = max(found, key=list(Category).index)
-    return ", ".join(dict.fromkeys([worst, *({Category.COST} & found)]))
-
-
-def _named(titles: Sequence[str]) -> str:
-    return listed(titles, "and") if len(titles) <= FEW else many(len(titles), "pair")
 
 
 def how_to_accept(judgement: Judgement) -> list[str]:
@@ -235,18 +150,25 @@ def how_to_accept(judgement: Judgement) -> list[str]:
     for pair, failing in judgement.pairs:
         pairs.setdefault(tuple(dict.fromkeys(change.rule for change in failing)), []).append(pair.title)
     return [
-        f'- {{rule: [{", ".join(rules)}], pair: {_like(titles)}, reason: "{WHY}"}}'
+        f'- {{rule: [{", ".join(rules)}], pair: {name}, reason: "{WHY}"}}'
         for rules, titles in pairs.items()
-        if rules
+        for name in (_like(titles) if rules else ())
     ]
 
 
-def _like(titles: Sequence[str]) -> str:
-    """A name that all of these are like, as YAML. Two files that are compared have no names."""
-    folders = {str(PurePosixPath(title).parent) for title in titles}
-    if len(titles) == 1 and titles[0]:
-        return titles[0]
-    return f"{folders.pop()}/*" if len(folders) == 1 and folders != {"."} else '"*"'
+def _like(titles: Sequence[str]) -> list[str]:
+    """These names as YAML, many as those of a folder. Two files that are compared have no names."""
+    if titles == [""]:
+        return ['"*"']
+    if len(titles) <= FEW:
+        return list(dict.fromkeys(titles))
+    return list(
+        dict.fromkeys(
+            f"{folder}/*" if folder != "." else title
+            for title in titles
+            for folder in [str(PurePosixPath(title).parent)]
+        )
+    )
 
 
 def listed_plans(review: Review) -> list[tuple[str, str]]:
@@ -255,11 +177,19 @@ def listed_plans(review: Review) -> list[tuple[str, str]]:
     # Two files that are compared have no names.
     named = [(number, one) for number, one in enumerate(review.changed, 1) if one.title]
     for number, one in named:
-        path, former = PurePosixPath(one.title), PurePosixPath(one.pair.former)
-        was = former.name if former.parent == path.parent else str(former)
-        name = f"{path.name} (was {was})" if one.pair.former else path.name
-        folders.setdefault("" if str(path.parent) == "." else str(path.parent), []).append(f"{number} {name}".rstrip())
+        folder, _, name = one.title.rpartition("/")
+        folders.setdefault(folder, []).append(f"{number} {name}{_was(one)}".rstrip())
     return [(folder, ", ".join(names)) for folder, names in folders.items()]
+
+
+def full_title(pair: PairReview) -> str:
+    """A pair's name, with the one that it had."""
+    return pair.title + _was(pair)
+
+
+def _was(pair: PairReview) -> str:
+    here, there = pair.title.rpartition("/"), pair.pair.former.rpartition("/")
+    return f" (was {there[2] if here[0] == there[0] else pair.pair.former})" if pair.pair.former else ""
 
 
 def in_full(change: Change) -> str:

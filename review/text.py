@@ -12,7 +12,17 @@ from kvplan.review.judge import Judgement
 from kvplan.review.review import PairReview, Review
 from kvplan.review.rollout import FleetRollout
 from kvplan.review.rules import RULES
-from kvplan.review.summary import ToldChange, headline, how_to_accept, in_full, listed_plans, outcome, told, verdict
+from kvplan.review.summary import (
+    ToldChange,
+    full_title,
+    headline,
+    how_to_accept,
+    in_full,
+    listed_plans,
+    outcome,
+    told,
+)
+from kvplan.review.verdict import VerdictPart, verdict_parts
 
 WIDTH = 100
 NO_BREAK = "\xa0"
@@ -48,7 +58,7 @@ def _parts(review: Review, judgement: Judgement, verbose: bool, rollout: FleetRo
     fleet = _fleet(rollout) if rollout is not None else []
     if not review.pairs:
         return [_words(headline(review).capitalize()), *fleet]
-    parts = [_words(headline(review)), _words(verdict(review)), *_folded(review)]
+    parts = [_words(headline(review)), *map(_verdict, verdict_parts(review)), *_folded(review)]
     parts += [[_whole(pair.title), *_details(pair)] for pair in review.changed] if verbose else []
     return [*parts, *fleet, _exceptions(judgement), [*_words(outcome(judgement)), *_to_accept(judgement)]]
 
@@ -57,7 +67,12 @@ def _folded(review: Review) -> list[list[_Paragraph]]:
     blocks = [("PLANS that change", _plans(review))]
     blocks += [(heading, [line for one in changes for line in _told(one)]) for heading, changes in told(review)]
     blocks += [("NEW", _titles(review.new)), ("REMOVED", _titles(review.gone))]
+    blocks += [("RENAMED", _titles(review.renamed))]
     return [[_whole(heading), *lines] for heading, lines in blocks if lines]
+
+
+def _verdict(part: VerdictPart) -> list[_Paragraph]:
+    return [*_words(part.sentence), *(line for step in part.numbered for line in _words(step, "  ", "     "))]
 
 
 def _told(change: ToldChange) -> list[_Paragraph]:
@@ -98,7 +113,7 @@ def _details(pair: PairReview) -> list[_Paragraph]:
 
 
 def _titles(pairs: Iterable[PairReview]) -> list[_Paragraph]:
-    return [line for pair in pairs for line in _words(pair.title, "  ")]
+    return [line for pair in pairs for line in _words(full_title(pair), "  ")]
 
 
 def _exceptions(judgement: Judgement) -> list[_Paragraph]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from kvplan.dsl.schema.model import Model
 
 WORD, OPTION = "word", "option"
-# So many plans of a directory are named.
-FEW = 5
 # The side of an engine that is asked for nothing.
 ONE = "tp=1"
 CODE = re.compile(r"[A-Za-z]\d{3}")
@@ -114,8 +111,7 @@ def _described(what: str, layouts: tuple[Path, ...]) -> tuple[Library, str, str]
         if name in known.paths[file_type] and (not file or known.paths[file_type][name].samefile(what)):
             return known, file_type, name
     if what not in known.models and not known.family(what):
-        if Path(what).is_dir() and (names := plans.plan_paths(Path(what))):
-            raise _no_single_plan(what, names)
+        plans.check_one(what)
         if not is_path(what):
             if what.lower() in words():
                 return known, WORD, what.lower()
@@ -124,15 +120,6 @@ def _described(what: str, layouts: tuple[Path, ...]) -> tuple[Library, str, str]
             raise _unknown(known, what)
     known, name = library(what, layouts)
     return known, "model", name
-
-
-def _no_single_plan(folder: str, names: Sequence[str]) -> Exception:
-    """The error for a directory of plans where one plan must be named (S021)."""
-    from kvplan.compiler.errors import BadInput
-
-    some = ", ".join((Path(folder) / name).as_posix() for name in names[:FEW])
-    more = f" or one of {len(names) - FEW} more" if len(names) > FEW else ""
-    return BadInput("S021", f"{folder!r} is a directory of plans, and one is explained", f"name it: {some}{more}")
 
 
 def _unknown(known: Library, what: str) -> Exception:
@@ -200,11 +187,9 @@ def explain_side(found: Library, model: str, text: str) -> dict[str, Any]:
 
 def explain_plan(path: Path, worker: int) -> dict[str, Any]:
     """A plan as it lies on disk. What was proved, and notes, are what its header says, as when it was compiled."""
-    from kvplan.compiler.errors import BadInput
     from kvplan.compiler.explain.describe import describe_plan
 
-    if not path.is_file():
-        raise BadInput("S021", f"there is no plan {str(path)!r}", "give the path of a plan, or a model's name")
+    plans.check_one(str(path))
     [text] = plans.read(str(path)).values()
     plan, facts = plans.costed(text, str(path))
     return {"path": str(path), "written": True, **describe_plan(plan, facts, worker, drawing())}

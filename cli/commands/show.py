@@ -13,7 +13,6 @@ from kvplan.cli.page.assemble import page
 from kvplan.cli.progress import watched
 from kvplan.compiler.errors import BadInput
 from kvplan.deploy import plans
-from kvplan.dsl.named import library
 
 if TYPE_CHECKING:
     from kvplan.compiler.cost.cost import PlanCost
@@ -118,6 +117,7 @@ def _on_disk(what: str, like: str | None) -> tuple[str, Plan, PlanCost]:
 
 
 def _one_text(what: str, like: str | None) -> str:
+    plans.check_one(what)
     texts = plans.read(what, like)
     if len(texts) != 1:
         raise BadInput("S021", f"{what!r} has {len(texts)} plans, and one is shown", "give the path of one plan")
@@ -142,7 +142,8 @@ def _change(before: str, what: str, text: str, layouts: tuple[Path, ...]) -> Pla
     """The plan before as a picture, and what `kvplan diff` says of the change: verdict, causes, effects, costs."""
     from kvplan.compiler.explain.picture.describe_picture import picture
     from kvplan.review.sources import change_of
-    from kvplan.review.summary import told, verdict
+    from kvplan.review.summary import told
+    from kvplan.review.verdict import verdict
 
     path = what if what.endswith(plans.SUFFIX) else ""
     before, old = _former(before, path)
@@ -157,7 +158,7 @@ def _matrix(what: str, asked: AskedPairs) -> Plain:
     from kvplan.compiler.explain.matrix import matrix
     from kvplan.compiler.side.text import sides
 
-    found, name = library(what, asked.layouts)
+    found, name = asked.library(what)
     prefills, decodes = sides(asked.prefill or SIDES), sides(asked.decode or SIDES)
     cells = matrix(found, name, prefills, decodes, asked.options, watched)
     return {**answer(name, asked.options, cells), "title": found.model(name).title}

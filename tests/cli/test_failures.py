@@ -164,7 +164,10 @@ def test_a_file_that_is_no_model_says_what_it_is(tmp_path: Path, verb: str, kind
     [
         (["compile", "{at}/config.json", *SIDES], "`kvplan new` writes a model file"),
         (["compile", "{at}/plan.py", *SIDES], "a plan is compiled already"),
-        (["show", "{at}"], "name a file of it"),
+        *((words, "name it: {at}/plan.py") for words in (["explain", "{at}"], ["show", "{at}"])),
+        *((words, "name it: {at}/plan.py") for words in (["trace", "{at}"], ["simulate", "{at}"])),
+        *(([word, "{at}/no.py"], "give the path of a plan") for word in ("explain", "show", "trace", "simulate")),
+        (["simulate", "{at}/prod.yaml"], "give a model's name"),
         (["diff", "{at}/index.json", "{at}"], "give its directory"),
         (["explain", "vlllm"], "did you mean 'vllm'?"),
         (["explain", "PAGE_BYTS"], "did you mean 'PAGE_BYTES'?"),
@@ -174,9 +177,10 @@ def test_a_file_that_is_no_model_says_what_it_is(tmp_path: Path, verb: str, kind
 def test_what_something_else_is_for_is_said(tmp_path: Path, words: list[str], help: str) -> None:
     for name in ("config.json", "plan.py", "index.json"):
         (tmp_path / name).write_text("{}")
+    (tmp_path / "prod.yaml").write_text("kvplan: 1\ndeployment: prod\nplans: []\n")
     said = run(*(word.format(at=tmp_path) for word in words))
     assert (said.exit_code, said.stderr.count("error[")) == (2, 1), said.output
-    assert help in said.stderr
+    assert help.format(at=tmp_path) in said.stderr
 
 
 def test_a_file_of_another_type_is_one_error(tmp_path: Path) -> None:

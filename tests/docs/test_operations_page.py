@@ -1,4 +1,4 @@
-"""docs/operations.md: its defaults, codes, metrics, alerts, verdicts and links are those of the code."""
+"""docs/operations.md: its defaults, codes, metrics, alerts and links are those of the code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ from kvplan.integrations.shared.config import PORT
 from kvplan.integrations.vllm.measures import NAMES
 from kvplan.plan.planes import planes
 from kvplan.plan.types import FORMAT
-from kvplan.review.rules import RolloutVerdict
 from kvplan.runtime.control.messages import CLAIMS_PER_LEASE
 from kvplan.runtime.control.outbox import MOST_BYTES
 from kvplan.runtime.decode.worker import DecodeWorker
@@ -139,11 +138,6 @@ def test_alerts_ask_for_labels_that_there_are(alert: dict[str, str]) -> None:
     for name, label, values in SELECTOR.findall(alert["expr"]):
         assert label == METRICS[name].label
         assert set(values.split("|")) <= {*METRICS[name].values, "other"}
-
-
-def test_verdicts_are_those_of_diff() -> None:
-    told = [word for cells in rows(section("Rolling out")) for word in re.findall(r"`([\w-]+)`", cells[0])]
-    assert told == [str(verdict) for verdict in RolloutVerdict]
 
 
 class Announced:

@@ -16,7 +16,8 @@ from tests.paths import ROOT
 
 from kvplan.cli.main import main
 from kvplan.fleet.file import read_fleet
-from kvplan.review.rules import MEANINGS, TABLE
+from kvplan.review.rules import MEANINGS, TABLE, RolloutVerdict
+from kvplan.review.verdict import GUIDE
 from kvplan.runtime.plans.catalog import Catalog
 
 PAGE = ROOT / "docs" / "review.md"
@@ -106,6 +107,14 @@ def test_the_page_is_fresh(answers: tuple[str, str, str]) -> None:
         PAGE.write_text(fresh)
         pytest.fail("rewrote docs/review.md")
     assert fresh == page
+
+
+def test_every_verdict_has_its_steps() -> None:
+    """The section that a verdict names is there, with every verdict that asks for something."""
+    title = GUIDE.split('"')[1]
+    section = PAGE.read_text().partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    told = re.findall(r"^\| [^|]* \| `([\w-]+)` \|", section, re.M)
+    assert told == [str(verdict) for verdict in RolloutVerdict if verdict is not RolloutVerdict.SAME]
 
 
 def test_the_engines_of_the_page_can_be_read(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ def file(path: str, prefill: str, decode: str) -> PlanFile:
     """A plan under a path, as if it had been asked for with these sides."""
     found = plan()
     sides = replace(found.prefill, key=prefill), replace(found.decode, key=decode)
-    return PlanFile(path, f"{prefill} {decode}", replace(found, prefill=sides[0], decode=sides[1]))
+    digest = f"{prefill} {decode}"
+    return PlanFile(path, digest, replace(found, digest=digest, prefill=sides[0], decode=sides[1]))
 
 
 def names(*sides: list[tuple[str, str, str]]) -> list[tuple[str | None, str | None]]:
@@ -39,10 +40,28 @@ OTHER = ("m/p_x.py", "tp=16", "tp=16")
             [("m/p_a.py", "tp=1", "tp=2,block=32")],
             [("m/p_a_block32.py", "m/p_a.py"), ("m/p_a.py", None)],
         ),
-        # A name that somebody gave counts more than that.
+        # A plan that both have stays, whatever its name: engines find it by digest.
         (
             [("m/chat.py", "tp=1", "tp=2"), ("m/long.py", "tp=1", "tp=4")],
             [("m/chat.py", "tp=1", "tp=4"), ("m/long.py", "tp=1", "tp=2")],
+            [("m/long.py", "m/chat.py"), ("m/chat.py", "m/long.py")],
+        ),
+        # Of two files with one plan one goes: the plan stays.
+        (
+            [("m/a.py", "tp=1", "tp=2"), ("m/b.py", "tp=1", "tp=2")],
+            [("m/b.py", "tp=1", "tp=2")],
+            [("m/b.py", "m/b.py"), ("m/a.py", "m/b.py")],
+        ),
+        # A second file with a plan that is there is new.
+        (
+            [("m/b.py", "tp=1", "tp=2")],
+            [("m/a.py", "tp=1", "tp=2"), ("m/b.py", "tp=1", "tp=2")],
+            [("m/b.py", "m/b.py"), (None, "m/a.py")],
+        ),
+        # Beside that, a name that somebody gave counts more than what a plan is for.
+        (
+            [("m/chat.py", "tp=1", "tp=2"), ("m/long.py", "tp=1", "tp=4")],
+            [("m/chat.py", "tp=1", "tp=4,block=32"), ("m/long.py", "tp=1", "tp=2,block=32")],
             [("m/chat.py", "m/chat.py"), ("m/long.py", "m/long.py")],
         ),
         # The mesh of one side changes.
@@ -62,6 +81,6 @@ def test_pairs(
     assert found == sorted([*expected, ("m/p_x.py", "m/p_x.py")], key=lambda pair: pair[1] or pair[0] or "")
 
 
-def test_two_plans_alone_are_a_pair() -> None:
-    (pair,) = paired({"": file("", "tp=1", "tp=2")}, {"b.py": file("b.py", "tp=8", "tp=8")})
+def test_a_plan_that_is_named_is_compared_with_the_only_other() -> None:
+    (pair,) = paired({"": file("", "tp=1", "tp=2")}, {"b.py": PlanFile("b.py", "", None)})
     assert (pair.before, pair.after) != (None, None)

@@ -18,6 +18,7 @@ from click.testing import CliRunner, Result
 
 from kvplan.cli import codes
 from kvplan.cli.main import main
+from kvplan.review.reports import FORMATS
 from kvplan.review.rules import MEANINGS, RULES, VERDICTS
 from kvplan.review.text import WIDTH
 
@@ -144,9 +145,115 @@ def test_a_named_pair_stays_one_whatever_changes(repository: Path) -> None:
     edit("decode: [tp=2]", 'decode: ["tp=4,order=nhd"]', "deploy.yaml")
     said = run("diff", "git:HEAD:plans", "deploy.yaml", "--format", "json")
     answer = json.loads(said.stdout)
-    assert answer["summary"] == {"changed": 1, "new": 0, "gone": 0, "same": 1}
+    assert answer["summary"] == {"changed": 1, "new": 0, "gone": 0, "renamed": 0, "same": 1}
     assert answer["plans"][0]["name"] == "mini/chat"
     assert {"OPTION", "WORKERS", "AXIS_ORDER"} <= rules(said)
+
+
+ROLLED_OUT = ("prefill: [tp=2], decode: [tp=1]", 'name: chat, prefill: [tp=2], decode: ["tp=2,order=nhd"]')
+
+
+@pytest.fixture
+def rollout(repository: Path) -> tuple[str, str, str]:
+    """Plans of before, of now, and of both: the new pair has another name until the old one goes."""
+    kept, named = ROLLED_OUT
+    deployment(kept, named)
+    compiled("now")
+    deployment(kept, "name: chat, prefill: [tp=2], decode: [tp=2]", named.replace("chat", "chat-nhd"))
+    compiled("both")
+    return "plans", "now", "both"
+
+
+def test_a_rollout_by_two_changes_only_adds_and_then_only_removes(rollout: tuple[str, str, str]) -> None:
+    """No plan that both directories hold counts as changed or removed, whatever its file is called."""
+    before, now, both = rollout
+    said = run("diff", before, both)
+    assert said.stdout.startswith("1 plan is new; 2 stay as they are.\n\nPlans are only added: engines that run keep")
+    said = run("diff", both, now)
+    assert said.stdout.startswith("1 plan is removed, 1 is renamed; 1 stays as it is.\n\n1 pair has no plan any more")
+    assert ("RENAMED\n  mini/chat (was chat_nhd)" in said.stdout, "CAUSE" in said.stdout) == (True, False)
+
+
+def test_a_rename_is_no_change_and_has_no_cause(repository: Path) -> None:
+    """As after a push and a pull, which name plans by their content."""
+    shutil.copytree("plans", "pulled")
+    index = json.loads(Path("pulled/index.json").read_text())
+    for one in index["plans"]:
+        Path("pulled", one["path"]).rename(Path("pulled", f"{one['sha256']}.py"))
+        one["path"] = f"{one['sha256']}.py"
+    Path("pulled/index.json").write_text(json.dumps(index))
+    for words in (["plans", "pulled"], ["pulled", "plans"]):
+        said = run("diff", *words, "--fail-on", "BYTES", "--fail-on", "PLAN")
+        first = "2 plans are renamed.\n\nPlans are only renamed: engines find them by digest."
+        assert (said.exit_code, said.stdout.startswith(first), "CAUSE" in said.stdout) == (0, True, False)
+
+
+def test_a_copy_that_goes_leaves_its_plan(repository: Path) -> None:
+    same = "prefill: [tp=2], decode: [tp=2]"
+    deployment(f"name: chat, {same}", f"name: copy, {same}")
+    compiled()
+    deployment(f"name: chat, {same}")
+    said = run("diff", "plans", "deploy.yaml", "--fail-on", "BYTES")
+    assert (said.exit_code, "mini/chat (was copy)" in said.stdout) == (0, True)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_one_plan_is_not_compared_with_several(repository: Path, turned: bool) -> None:
+    """All others would count as removed, or as new."""
+    words = ["plans", "plans/mini/chat.py"]
+    said = run("diff", *(words[::-1] if turned else words))
+    assert (said.exit_code, "'plans' is a directory of plans, and plans/mini/chat.py is one plan" in said.stderr) == (
+        2,
+        True,
+    )
+    assert "name it: plans/mini/chat.py, plans/mini/p_tp2__d_tp1.py" in said.stderr
+
+
+def test_plans_of_two_models_are_not_a_rollout(repository: Path) -> None:
+    assert run("compile", "qwen3-0.6b", "--prefill", "tp=2", "--decode", "tp=2", "-o", "other").exit_code == 0
+    said = run("diff", "plans/mini/chat.py", "other/qwen3_0_6b/p_tp2__d_tp2.py")
+    assert "These are plans of two models, mini and qwen3-0.6b" in said.stdout
+    assert "Roll out" not in said.stdout
+
+
+def test_every_form_has_the_same_verdict_and_categories(repository: Path) -> None:
+    edit("decode: [tp=2]", 'decode: ["tp=4,order=nhd"]', "deploy.yaml")
+    said = {form: run("diff", "plans", "deploy.yaml", "--format", form).stdout for form in FORMATS}
+    answer = json.loads(said["json"])
+    [plan] = answer["plans"]
+    categories = ", ".join(plan["categories"])
+    assert categories == "BYTES, CONTRACT, PLAN, COST, TEXT"
+    assert answer["sentence"] == plan["sentence"]
+    case = ElementTree.fromstring(said["junit"]).find(".//failure")
+    assert case is not None
+    assert (case.get("message"), case.get("type")) == (plan["sentence"], categories)
+    assert answer["sentence"] in said["github"]
+    assert f"title={categories.replace(',', '%2C')}::" in said["github"]
+    for form in ("text", "markdown"):
+        assert f"Fails in 1 pair: {categories}." in said[form]
+        assert answer["sentence"] in " ".join(said[form].replace("**", "").split())
+    assert "restart decode with tp=4 order=LBNHC (nhd)" in answer["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("git:no-such:plans", "there is no git revision 'no-such' here"),
+        ("git:HEAD:nowhere", "git revision 'HEAD' has no plans at 'nowhere' of the current folder"),
+        ("git:HEAD:far/away/plans", "git revision 'HEAD' has no plans at 'far/away/plans' of the current folder"),
+        ("no-such", "there is no plan, directory or git revision 'no-such' here"),
+    ],
+)
+def test_an_error_says_what_is_not_there(repository: Path, word: str, said: str) -> None:
+    assert f"error[S021]: {said}" in run("diff", word, "plans").stderr
+
+
+def test_a_folder_that_is_gone_with_those_above_is_read_at_a_revision(repository: Path) -> None:
+    shutil.copytree("plans", "far/away/plans")
+    git("add", ".")
+    git("commit", "-qm", "away")
+    shutil.rmtree("far")
+    assert run("diff", "git:HEAD:far/away/plans", "plans").stdout == "No plan changes; 2 stay as they are.\n"
 
 
 def test_new_and_gone(repository: Path) -> None:
@@ -280,9 +387,9 @@ def test_an_answer_that_fails_says_why(repository: Path, form: str, words: list[
         assert "BYTES" in str([one.get("type") for one in ElementTree.fromstring(said.stdout).iter("failure")])
     else:
         assert re.search(r"Fails in 1 pair: .*BYTES", said.stdout)
-        assert ("Without --fail-on every change fails, but not a lower cost." in said.stdout) == (
-            "--fail-on" not in words
-        )
+        assert (
+            "Without --fail-on every change fails; only a lower cost does not." in " ".join(said.stdout.split())
+        ) == ("--fail-on" not in words)
 
 
 @pytest.mark.parametrize(("share", "code"), [("0%", 1), ("49", 1), ("100000%", 0)])
@@ -308,7 +415,7 @@ def test_pairs_that_fail_by_other_categories_are_named(repository: Path) -> None
         "deploy.yaml",
     )
     said = " ".join(run("diff", "plans", "deploy.yaml").stdout.split())
-    assert "Fails in 2 pairs: BYTES in mini/chat; BYTES, COST in mini/p_tp2__d_tp1." in said
+    assert "Fails in 2 pairs: BYTES, TEXT in mini/chat; BYTES, COST, TEXT in mini/p_tp2__d_tp1." in said
 
 
 def test_what_an_option_changes_follows(repository: Path) -> None:
@@ -330,8 +437,12 @@ def test_a_suggestion_is_a_word(repository: Path) -> None:
 def test_other_compile_options_ask_for_a_restart(repository: Path) -> None:
     """Engines choose among plans by them: a plan that only has others is not found without."""
     edit("prefill: [tp=2], decode: [tp=2]", "prefill: [tp=2], decode: [tp=2], options: {elect: spread}", "deploy.yaml")
-    said = " ".join(run("diff", "plans", "deploy.yaml").stdout.split())
-    assert "restart both sides with these as plan_options" in said
+    edit("decode: [tp=2]", "decode: [tp=4]", "deploy.yaml")
+    said = json.loads(run("diff", "plans", "deploy.yaml", "--format", "json").stdout)
+    assert said["sentence"].startswith("Roll out both sides together")
+    assert "Start prefill and decode with tp=4, both with plan_options elect=spread." in said["sentence"]
+    assert "keeps running" not in said["sentence"]
+    assert (said["plans"][0]["verdict"], said["plans"][0]["rolls"]) == ("together", ["prefill", "decode"])
 
 
 @pytest.mark.parametrize("words", [["--fail-on", "BITES"], ["--cost-growth", "much"], ["--cost-growth", "-1%"]])
@@ -370,11 +481,13 @@ def test_a_verdict_names_the_side_that_changes(repository: Path, prefill: str, d
     answer = json.loads(run("diff", "plans", "deploy.yaml", "--format", "json").stdout)
     assert [plan["rolls"] for plan in answer["plans"]] == [rolls]
     one, both = (
-        f"Only {rolls[0]} changes. 1. Put the plans of OLD and NEW into one index",
+        f"Only {rolls[0]} changes. 1. Put both plans into one index",
         "Roll out both sides together",
     )
     assert answer["sentence"].startswith(both if len(rolls) == 2 else one)
-    assert (f"2. Restart {rolls[0]};" in answer["sentence"]) == (len(rolls) == 1)
+    kept = {"prefill": "decode", "decode": "prefill"}[rolls[0]]
+    step = f"2. While {kept} keeps running, restart {rolls[0]} with tp=4."
+    assert (step in answer["sentence"]) == (len(rolls) == 1)
     assert answer["verdict"] == answer["plans"][0]["verdict"] == ("together" if len(rolls) == 2 else "one-side")
 
 
@@ -382,8 +495,10 @@ def test_pairs_of_which_other_sides_change_have_one_list_of_steps(repository: Pa
     edit("prefill: [tp=2], decode: [tp=2]", "prefill: [tp=4], decode: [tp=2]", "deploy.yaml")
     edit("decode: [tp=1]", "decode: ['tp=1,block=32']", "deploy.yaml")
     sentence = json.loads(run("diff", "plans", "deploy.yaml", "--format", "json").stdout)["sentence"]
-    assert sentence.startswith("In 1 pair only decode changes. In 1 pair only prefill changes. 1. ")
-    assert "2. Restart the side that changes; the other side keeps running." in sentence
+    assert sentence.startswith("Only prefill changes in mini/chat; only decode changes in mini/p_tp2__d_tp1. 1. ")
+    assert sentence.count("1. Put both plans") == 1
+    restart = "restart mini/chat prefill with tp=4; mini/p_tp2__d_tp1 decode with block=32"
+    assert f"2. While the other side keeps running, {restart}." in sentence
 
 
 def accept(*rows: str) -> None:
@@ -513,7 +628,7 @@ def test_every_answer_is_short_narrow_and_whole(repository: Path, change: str) -
         assert "->" not in text
     answer = json.loads(run("diff", "old", "new", "--format", "json").stdout)
     assert set(answer["fails"]) <= set(RULES)
-    assert len(answer["plans"]) == answer["summary"]["changed"] + answer["summary"]["new"] + answer["summary"]["gone"]
+    assert len(answer["plans"]) == sum(answer["summary"][kind] for kind in ("changed", "new", "gone", "renamed"))
 
 
 def test_annotations(repository: Path) -> None:

@@ -65,7 +65,7 @@ def test_the_order_in_text(plans: Path) -> None:
     assert max(map(len, said.stdout.splitlines())) <= WIDTH
     said = run("diff", plans / "old", plans / "decode", "--fleet", plans / "fleet.yaml")
     assert "  qwen3-0.6b: roll decode; prefill stays as it is.\n" in said.stdout
-    assert "Only decode changes. 1. Put the plans of OLD and NEW into one index" in said.stdout
+    assert "Only decode changes.\n  1. Put both plans into one index" in said.stdout
     assert "tp=2 → tp=1, 8 pairs: old and new can talk throughout\n" in said.stdout
 
 
@@ -79,6 +79,25 @@ def test_exit_codes_are_those_without_a_fleet(plans: Path) -> None:
         assert told.stdout.endswith(fails)
     assert "no engine has to be rolled" in told.stdout
     assert run("diff", plans / "old", plans / "both", "--fleet", plans / "none.yaml").exit_code == 2
+
+
+def test_other_compile_options_restart_engines_whose_sides_stay(plans: Path) -> None:
+    words = [
+        "compile",
+        "qwen3-0.6b",
+        "--prefill",
+        "tp=2",
+        "--decode",
+        "tp=1",
+        "--elect",
+        "spread",
+        "-o",
+        plans / "spread",
+    ]
+    assert run(*words).exit_code == 0
+    said = run("diff", plans / "old", plans / "spread", "--fleet", plans / "fleet.yaml").stdout
+    assert "  qwen3-0.6b: restart both sides of plan 1 with new plan_options." in said
+    assert "no engine has to be rolled" not in said
 
 
 def test_a_file_may_have_a_comma_in_its_name(plans: Path, tmp_path: Path) -> None:

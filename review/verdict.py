@@ -1,0 +1,154 @@
+"""The verdict of a review: what engines that run have to do, in sentences with numbered steps, for every report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from kvplan.compiler.words import many
+from kvplan.dsl.text.diagnostics import listed
+from kvplan.dsl.text.grouped import grouped
+from kvplan.review.changes import SIDES
+from kvplan.review.facts import DEFAULT
+from kvplan.review.review import PairReview, Review
+from kvplan.review.rules import RELOAD, RolloutVerdict
+
+# So many pairs are named, more are counted.
+FEW = 3
+INDEX = "Put both plans into one index: `kvplan push` OLD, then NEW"
+# No deployment has both if only a layout file has changed.
+BY_NAME = "; or keep the old pair and add the new one under another name"
+ALONE = ". NEW alone removes the old plan"
+BESIDE = (
+    "Start new engines beside the old ones, and let the router keep old with old and new with new; or stop both sides"
+)
+GUIDE = 'docs/review.md, "Roll out this change", has the ways, and what to do afterwards.'
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictPart:
+    """What some pairs ask of their engines, and how to do it."""
+
+    sentence: str
+    steps: tuple[str, ...] = ()
+
+    @property
+    def numbered(self) -> list[str]:
+        return [f"{number}. {step}." for number, step in enumerate(self.steps, 1)]
+
+
+def verdict(review: Review) -> str:
+    """The verdict in one line."""
+    return " ".join(text for part in verdict_parts(review) for text in (part.sentence, *part.numbered))
+
+
+def verdict_parts(review: Review) -> list[VerdictPart]:
+    """What has to be done with engines that run. Each pair is in one part; what is new asks nothing of them."""
+    two = [pair for pair in review.changed if _models(pair)]
+    pairs = [pair for pair in review.changed if pair not in two]
+    alone, both = ([pair for pair in pairs if len(pair.rolls) == count] for count in (1, 2))
+    kept, texts = (
+        [pair for pair in pairs if pair.verdict is kind] for kind in (RolloutVerdict.RELOAD, RolloutVerdict.TEXT)
+    )
+    found = [VerdictPart(_models(pair)) for pair in two]
+    found += [_one_side(review, alone)] if alone else []
+    found += [_together(review, both)] if both else []
+    found += [VerdictPart(f"No engine restarts{_of(review, kept, ' in ')}. {RELOAD}")] if kept else []
+    where = _of(review, texts, " in ") if len(texts) < len(review.changed) else ""
+    found += [VerdictPart(f"Only the text changes{where}: old and new engines can talk.")] if texts else []
+    found += [VerdictPart(_gone(len(review.gone)))] if review.gone else []
+    found += [] if found else _harmless(review)
+    return found + ([VerdictPart(GUIDE)] if any(part.steps for part in found) else [])
+
+
+def _models(pair: PairReview) -> str:
+    """That two plans are of different models, empty if they are not."""
+    old, new = pair.pair.plans
+    if old is None or new is None or old.model == new.model or old.model_digest == new.model_digest:
+        return ""
+    return (
+        f"These are plans of two models, {old.model} and {new.model}: engines of one never become those of the other."
+    )
+
+
+def _one_side(review: Review, pairs: Sequence[PairReview]) -> VerdictPart:
+    """Pairs of which one side changes, prefill in some and decode in others."""
+    by_side = {side: some for side in SIDES if (some := [pair for pair in pairs if pair.rolls == (side,)])}
+    said = [f"only {side} changes{_of(review, some, ' in ')}" for side, some in by_side.items()]
+    sides = [*by_side]
+    old = f"{sides[0]} " if len(sides) == 1 else ""
+    other = next(side for side in SIDES if side != sides[0]) if len(sides) == 1 else "the other side"
+    return VerdictPart(
+        f"{'; '.join(said)}.".capitalize(),
+        (
+            f"{_index(pairs)}, and old {old}engines cannot connect",
+            f"While {other} keeps running, restart {_restarts(pairs)}",
+        ),
+    )
+
+
+def _together(review: Review, pairs: Sequence[PairReview]) -> VerdictPart:
+    sentence = f"Roll out both sides{_of(review, pairs, ' of ')} together: old and new engines refuse each other."
+    return VerdictPart(sentence, (_index(pairs), f"{BESIDE}. Start {_restarts(pairs)}"))
+
+
+def _index(pairs: Sequence[PairReview]) -> str:
+    written = all({"OPTION", "COMPILE_OPTION"} & {*pair.rules} for pair in pairs)
+    return INDEX + (BY_NAME if written else "") + ALONE
+
+
+def _of(review: Review, pairs: Sequence[PairReview], word: str) -> str:
+    """Which pairs are meant: nothing if only one changes, their number if all do the same."""
+    if len(review.changed) == 1:
+        return ""
+    return word + (many(len(pairs), "pair") if len(pairs) == len(review.changed) else named(pairs))
+
+
+def named(pairs: Sequence[PairReview]) -> str:
+    """Some pairs by their names, or how many they are."""
+    return listed([pair.title for pair in pairs], "and") if len(pairs) <= FEW else many(len(pairs), "pair")
+
+
+def _restarts(pairs: Sequence[PairReview]) -> str:
+    """`decode with tp=1`, of pairs that differ `chat decode with tp=1; next prefill with tp=2`."""
+    alike = grouped((_settings(pair), pair) for pair in pairs)
+    if len(alike) == 1:
+        return next(iter(alike))
+    if len(alike) > FEW:
+        return "the sides that change, with the options below"
+    return "; ".join(f"{named(some)} {what}" for what, some in alike.items())
+
+
+def _settings(pair: PairReview) -> str:
+    """The sides of a pair that restart, each with the options that are new: `prefill with tp=4, decode`."""
+    sides = [_with(side, _options(pair, "OPTION", side)) for side in pair.rolls]
+    chosen = _options(pair, "COMPILE_OPTION", "")
+    return listed(sides, "and") + (f", both with plan_options {' '.join(chosen)}" if chosen else "")
+
+
+def _with(side: str, options: Sequence[str]) -> str:
+    return f"{side} with {' '.join(options)}" if options else side
+
+
+def _options(pair: PairReview, rule: str, side: str) -> list[str]:
+    every = (one for one in pair.changes if one.rule == rule and one.subject.side == side)
+    return [
+        f"{name} left out" if one.after in (None, DEFAULT) else f"{name}={one.after}"
+        for one in every
+        for name in [one.subject.name.removeprefix("--")]
+    ]
+
+
+def _gone(count: int) -> str:
+    have, its, it = ("has", "its", "it") if count == 1 else ("have", "their", "them")
+    return (
+        f"{many(count, 'pair')} {have} no plan any more: {its} engines cannot talk. This is safe once no engine "
+        f"uses {it} (kvplan fleet lists engines)."
+    )
+
+
+def _harmless(review: Review) -> Iterable[VerdictPart]:
+    """Where no plan changes or goes."""
+    if review.new:
+        return [VerdictPart("Plans are only added: engines that run keep theirs.")]
+    return [VerdictPart("Plans are only renamed: engines find them by digest.")] if review.renamed else []
