@@ -20,6 +20,7 @@ MEASUREMENTS = (
     "staging",
     "rounds",
     "many",
+    "busy",
     "idle",
     "checksum",
     "store",

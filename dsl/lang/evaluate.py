@@ -30,13 +30,18 @@ def evaluate(expr: Expr, env: Env) -> Result:
     not there, B007 an entry that is not.
     """
     try:
-        # A value that is none of ours is no result.
-        value = _value(expr.tree, env)
-        if isinstance(value, bool | int | str | SizeSet):
-            return value
-        raise foreign.mistyped(expr.tree, "a number or a word", value)
+        return evaluated(expr.tree, env)
     except DslError as error:
         raise _played(error, expr, env) from None
+
+
+def evaluated(node: Node, env: Env) -> Result:
+    """The value of a part of an expression; raises as `evaluate`, without the values in play."""
+    value = _value(node, env)
+    # A value that is none of ours is no result.
+    if isinstance(value, bool | int | str | SizeSet):
+        return value
+    raise foreign.mistyped(node, "a number or a word", value)
 
 
 def several(expr: Expr, env: Env) -> tuple[object, ...] | Mapping[str, object] | None:
