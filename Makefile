@@ -1,7 +1,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# What is imported is compiled then: pip would compile all of torch, a quarter of a minute.
+PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt
 SOAK_S ?= 600
 TEST_SETS := $(VENV)/.dev $(VENV)/.nixl $(if $(TORCH),$(VENV)/.torch)
 # A worker that dies ends the run: with another in its place, pytest-xdist waits for ever for what it was given.
