@@ -23,10 +23,10 @@ def command(names: Sequence[str], pairs: int, as_json: bool, form: str, output: 
     """Measure what kvplan promises about speed, as ratios.
 
     Each measurement alternates with what it is compared with, and has its spread. WHAT is any of hot, lists,
-    preparing, descriptors, predicting, homogeneous, hybrids, layers, staging, rounds, many, idle, checksum, store,
-    compiling, proof, curves; all of these by default. Only on request: peers, other connectors (`make bench-peers`);
-    gpu, in a GPU's memory; fleet, engines in an etcd; simulating, a fleet beside its simulation. A figure that misses
-    its target is marked; the exit code is 0 all the same, since machines differ.
+    preparing, descriptors, predicting, homogeneous, hybrids, layers, staging, rounds, many, busy, idle, checksum,
+    store, compiling, proof, curves; all of these by default. Only on request: peers, other connectors (`make
+    bench-peers`); gpu, in a GPU's memory; fleet, engines in an etcd; simulating, a fleet beside its simulation. A
+    figure that misses its target is marked; the exit code is 0 all the same, since machines differ.
     """
     # By name: commands know nothing of what stands above them.
     run, report = (importlib.import_module(f"kvplan.bench.{name}") for name in ("all", "report"))

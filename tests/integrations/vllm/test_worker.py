@@ -119,7 +119,7 @@ def test_who_does_not_know_the_prompt_loads_nothing(pair: Pair, caplog: pytest.L
     for prompt in ("", "another"):
         pair.load(replace(wanted, remote=replace(wanted.remote, prompt=prompt)))
         assert pair.loaded() == StepResults(received={"r-here"}, failed={"r-here"})
-    assert "is not held by prefill workers [0, 1]" in caplog.text
+    assert "is not held by prefill workers [" in caplog.text
     pair.load(replace(wanted, remote=replace(wanted.remote, prompt="digest")))
     assert pair.loaded() == StepResults(received={"r-here"})
     assert pair.sent() == [{"r"}, {"r"}]
