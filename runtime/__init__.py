@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kvplan.runtime.checksum.checksum import Sample
     from kvplan.runtime.control.identity import Identity, revision_of, scales
     from kvplan.runtime.control.keys import Keys, Plain
-    from kvplan.runtime.decode.engines import Peer
+    from kvplan.runtime.decode.prefill_engine import Peer
     from kvplan.runtime.decode.transfer import Transfer
     from kvplan.runtime.decode.worker import DecodeWorker
     from kvplan.runtime.memory.arrays import Memory
@@ -35,7 +35,7 @@ _HOME = {
     "runtime.checksum.checksum": ("Sample",),
     "runtime.control.identity": ("Identity", "revision_of", "scales"),
     "runtime.control.keys": ("Keys", "Plain"),
-    "runtime.decode.engines": ("Peer",),
+    "runtime.decode.prefill_engine": ("Peer",),
     "runtime.decode.transfer": ("Transfer",),
     "runtime.decode.worker": ("DecodeWorker",),
     "runtime.memory.arrays": ("Memory",),

@@ -145,8 +145,8 @@ class Endpoint:
         self.addresses = tuple[str, ...]()
         self.stage: Stage
         self.metadata = b""
-        # Peers that a half is done with, until no half needs the transport to know them.
-        self.left = set[str]()
+        # Peers that a half needs no more, until no other half does and the transport has forgotten them.
+        self.unneeded_peers = set[str]()
         self._stage_bytes = stage_bytes
         self.owner = Owner(name, Duties(self._step, self._look, self._say, self._after, self._ending))
 
@@ -257,15 +257,15 @@ class Endpoint:
             now=now,
             transport=self.transport.name,
             peers=frozenset(self.transport.peers),
-            met=frozenset(self.left.union(*(one.peers() for one in self.halves))),
+            met=frozenset(self.unneeded_peers.union(*(one.peers() for one in self.halves))),
             stage=self.stage.inspected(),
             connections=() if self.server is None else self.server.lines.connections(),
         )
 
     def _forget(self) -> None:
         """Have the transport forget the peers that were left, unless a half needs it to know them."""
-        for peer in sorted(self.left.difference(*(half.peers() for half in self.halves))):
-            self.left.discard(peer)
+        for peer in sorted(self.unneeded_peers.difference(*(half.peers() for half in self.halves))):
+            self.unneeded_peers.discard(peer)
             try:
                 self.transport.remove_peer(peer)
             except TransportError as error:
@@ -294,7 +294,7 @@ class Endpoint:
     def _say(self) -> None:
         for half in self.halves:
             half.say()
-        if self.left:
+        if self.unneeded_peers:
             self._forget()
 
     def _after(self) -> None:

@@ -97,9 +97,9 @@ class PrefillEngineState:
 class HoldState:
     """A request whose blocks a prefill worker keeps, by the number of its `pin`.
 
-    `phase` is kept, withdrawn (no claims are taken) or over (its blocks are still being written to somebody).
-    `promises` say until when the blocks are promised, by decode worker (number and run). Without a promise they are
-    kept until `until`. `writers` are writes that read the blocks.
+    `phase` is held, withdrawn (no claims are taken) or over (its blocks are still being written to somebody). They are
+    kept until `until` while it is held and no run of a decode engine has read all of it, and otherwise until the last
+    of the `promises` ends: number and run of a decode worker, and the end. `writers` are writes that read them.
     """
 
     request: str
@@ -123,19 +123,19 @@ class SourceState:
 
 @dataclass(frozen=True, slots=True)
 class WriteState:
-    """A request that prefill writes to a decode worker, named by its client. `phase` is writing, ended or buried.
+    """A request that prefill writes to a decode worker, named by its reader. `phase` is writing, ended or buried.
 
     One that has ended may still have writes in progress. A buried one has them to an engine that was dropped as dead.
     """
 
     request: str
-    client: str
+    reader: str
     phase: str
     under_way: bool
 
 
 @dataclass(frozen=True, slots=True)
-class ClientState:
+class ReaderState:
     """A connection of a decode worker to a prefill worker: who it is, and the requests that it claims.
 
     `peer` is its name in the transport, None if it reads by itself. It was last `heard` at that time.
@@ -199,7 +199,7 @@ class Inspection:
     ended: tuple[str, ...] = ()
     written: frozenset[tuple[int, int]] = frozenset()
     quarantined: frozenset[tuple[int, int]] = frozenset()
-    clients: tuple[ClientState, ...] = ()
+    readers: tuple[ReaderState, ...] = ()
     holds: tuple[HoldState, ...] = ()
     sources: tuple[SourceState, ...] = ()
     unannounced: tuple[str, ...] = ()

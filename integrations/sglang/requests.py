@@ -23,7 +23,7 @@ from kvplan.integrations.shared.names import AGAIN, REMADE, again, held_name, pr
 from kvplan.integrations.shared.note import read_note
 from kvplan.plan.errors import KvplanError
 from kvplan.plan.request import Request
-from kvplan.runtime.decode.engines import Peer
+from kvplan.runtime.decode.prefill_engine import Peer
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.decode.worker import DecodeWorker
 from kvplan.runtime.errors import CancelledTransferError, HandshakeError, LeaseError, WithdrawnError

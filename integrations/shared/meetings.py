@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 
 from kvplan.runtime.control.keys import Keys, Plain
-from kvplan.runtime.decode.engines import Peer
+from kvplan.runtime.decode.prefill_engine import Peer
 from kvplan.runtime.decode.worker import DecodeWorker
 from kvplan.runtime.errors import KeysError
 

@@ -21,7 +21,7 @@ from kvplan.integrations.vllm.tables import BlockTables, stored, table
 from kvplan.plan.errors import KvplanError
 from kvplan.plan.request import Request
 from kvplan.runtime.clock import now
-from kvplan.runtime.decode.engines import Peer
+from kvplan.runtime.decode.prefill_engine import Peer
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.decode.worker import DecodeWorker
 from kvplan.runtime.errors import LeaseError, WithdrawnError

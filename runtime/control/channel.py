@@ -131,7 +131,8 @@ class ControlServer:
 
     def filenos(self) -> list[int]:
         """Descriptors that may become readable when a message comes: hints, for any thread."""
-        return [*descriptors(self._socket), *(one for line in self.lines.idle() for one in line.filenos())]
+        idle = (line for line in self.lines.dialed.values() if not line.asked)
+        return [*descriptors(self._socket), *(one for line in idle for one in line.filenos())]
 
     def pending(self) -> bool:
         """Whether a message can be received, of which `filenos` may not tell any more."""

@@ -110,14 +110,14 @@ class Caller:
     keys: Keys | Plain
     server_key: bytes | None
     card_for: Callable[[Plan], WorkerCard | None]
-    left: Callable[[], float]
+    seconds_left: Callable[[], float]
     answers: tuple[str, ...] = ()
     borrow: Callable[[Callable[[LinePeer], bool]], BorrowedLine | None] = lambda wanted: None
 
     def patient(self, seconds: float) -> Caller:
         """This caller, who has no more than some seconds from now."""
         until = time.monotonic() + seconds
-        return replace(self, left=lambda: min(self.left(), until - time.monotonic()))
+        return replace(self, seconds_left=lambda: min(self.seconds_left(), until - time.monotonic()))
 
     def control(self, address: str) -> ControlClient:
         return ControlClient(address, self.keys, self.server_key)
@@ -153,7 +153,7 @@ def meet(caller: Caller, address: str) -> MetEngine:
     DigestError, PlanMissingError, PeerLostError, RegisterError, AddressError, and what the peer refuses with; then no
     line is open.
     """
-    if not math.isfinite(seconds := caller.left()):
+    if not math.isfinite(seconds := caller.seconds_left()):
         raise HandshakeError(f"a deadline in {seconds} s is none: give seconds")
     engine = _engine_card(caller, address)
     check_like(caller.identity, engine, f"prefill engine {engine.name!r}")
@@ -227,7 +227,7 @@ def _find_plan(caller: Caller, engine: EngineCard) -> Plan:
         try:
             return caller.plans.find(engine.model, engine.model_digest, *sides)
         except PlanPendingError:
-            if caller.left() < PAUSE:
+            if caller.seconds_left() < PAUSE:
                 raise
             time.sleep(PAUSE)
 
@@ -265,7 +265,7 @@ def _ask(caller: Caller, control: AskingLine, question: Callable[[], Hello], kin
         answer = _checked(_answer(caller, control), hello, kind, control.address)
         if not isinstance(answer, Refusal):
             return answer
-        if caller.left() < PAUSE:
+        if caller.seconds_left() < PAUSE:
             raise HandshakeError(f"{control.address}: {_printable(answer.message)}, no change before the deadline")
         time.sleep(PAUSE)
 
@@ -278,9 +278,9 @@ def _answer(caller: Caller, control: AskingLine) -> Any:
             return messages[0]
         if (broken := control.broken()) is not None:
             raise broken
-        if caller.left() <= 0:
+        if caller.seconds_left() <= 0:
             raise HandshakeError(f"{control.address} did not answer before the deadline: is it running, and polled?")
-        control.wait(max(0.0, min(SLICE, caller.left())))
+        control.wait(max(0.0, min(SLICE, caller.seconds_left())))
 
 
 def _checked(answer: Any, hello: Hello, kind: type[T], address: str) -> T | Refusal:

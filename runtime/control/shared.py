@@ -19,7 +19,7 @@ from kvplan.runtime.errors import PeerLostError
 from kvplan.runtime.inspection import ConnectionState
 
 # Seconds between two empty messages over a connection that a peer has made: they find out whether it still stands.
-PROBE = 0.25
+CONNECTION_PROBE_SECONDS = 0.25
 # Hands a sealed message to a connection that a peer has made.
 Speak = Callable[[bytes, bytes], LineState]
 
@@ -78,10 +78,6 @@ class SharedLines:
         peers = {**{key: line.peer for key, line in {**self.accepted, **self.dialed}.items()}, **self.met}
         return tuple(self._state(key, peer) for key, peer in peers.items())
 
-    def idle(self) -> list[PrefillLine]:
-        """The lines made from here that no engine of the decode half reads."""
-        return [line for line in self.dialed.values() if not line.asked]
-
     def hear_accepted(self, identity: bytes, frames: list[bytes]) -> None:
         """A message for the decode half. Late ones, for a line that it does not use any more, are nobody's."""
         line = self.accepted.get(identity)
@@ -124,7 +120,7 @@ class AcceptedLine(PrefillLine):
 
     def broken(self) -> KvplanError | None:
         """As the base says. ZeroMQ does not say which connection of a server has ended: it is tried, now and then."""
-        if self.error is None and time.monotonic() - self._probed > PROBE:
+        if self.error is None and time.monotonic() - self._probed > CONNECTION_PROBE_SECONDS:
             self._probed = time.monotonic()
             self.transmit(BACK)
         return self.error

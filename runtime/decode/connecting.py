@@ -14,14 +14,14 @@ from kvplan.runtime.control.handshake import BorrowedLine, Caller, MetEngine, me
 from kvplan.runtime.control.identity import Identity
 from kvplan.runtime.control.keys import Keys, server
 from kvplan.runtime.control.lines import LinePeer
-from kvplan.runtime.decode.engines import Peer
 from kvplan.runtime.decode.half import DecodeHalf
+from kvplan.runtime.decode.prefill_engine import Peer
 from kvplan.runtime.errors import HandshakeError
 from kvplan.runtime.memory.device import enter
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
 from kvplan.runtime.plans.catalog import PlanSource
-from kvplan.runtime.staging.asked import asked_reads, lending
+from kvplan.runtime.staging.requested_images import asked_reads, lending
 
 T = TypeVar("T")
 MODES = ("auto", "pull", "push")
@@ -93,7 +93,7 @@ class Connector:
             keys=self._endpoint.keys,
             server_key=key,
             card_for=lambda plan: self._owner.call(lambda: self._card(plan)) if push else None,
-            left=lambda: ends() - self._half.clock(),
+            seconds_left=lambda: ends() - self._half.clock(),
             answers=self._endpoint.addresses,
             borrow=partial(self._borrow, key),
         )

@@ -14,7 +14,7 @@ from kvplan.runtime.checksum.background import ChecksumThread, summed
 from kvplan.runtime.checksum.checksum import EVERY
 from kvplan.runtime.control import messages as wire
 from kvplan.runtime.control.messages import Sums
-from kvplan.runtime.decode.engines import PrefillConnection, PrefillEngine
+from kvplan.runtime.decode.prefill_engine import PrefillConnection, PrefillEngine
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.endpoint import Endpoint
 from kvplan.runtime.memory.register import Pool
@@ -25,8 +25,8 @@ from kvplan.runtime.protocol.effects import Output, Send
 from kvplan.runtime.protocol.load_table import accepted, write_request
 from kvplan.runtime.protocol.loads import KnownEngine, Load, LoadPart, PrefillPeer
 from kvplan.runtime.protocol.phases import Phase
-from kvplan.runtime.staging.asked import check_written
 from kvplan.runtime.staging.lending import Lender, LentPieces
+from kvplan.runtime.staging.requested_images import check_written
 from kvplan.runtime.transfer import executor
 from kvplan.runtime.transfer.executor import ExecutorContext, Slice
 from kvplan.runtime.transfer.gather import IndexScratch
@@ -38,7 +38,7 @@ P = ParamSpec("P")
 # Words about buffers of the stage here.
 BUFFERS = wire.AskBuffer, wire.ReturnBuffer
 # Seconds between two questions to the transport whether it has lost a peer.
-PROBE = 0.1
+WRITER_PROBE_SECONDS = 0.1
 
 
 class DecodeDriver:
@@ -102,8 +102,8 @@ class DecodeDriver:
             lost = self._losing.popleft()
             self._lost(lost.engine, lost.error)
 
-    def begin(self, load: Load, engine: PrefillEngine) -> None:
-        """Have a request moved here; what is wrong with it ends it."""
+    def start(self, load: Load, engine: PrefillEngine) -> None:
+        """Start a request from an engine. What is wrong with the request ends it."""
         try:
             engine.reach()
         except RequestError as error:
@@ -242,7 +242,7 @@ class DecodeDriver:
     def _probe(self, now: float) -> None:
         """Look, now and then, for writers that no message reaches, and that the transport has lost."""
         quarantine = self.core.loads.quarantine
-        if now < self._probed + PROBE:
+        if now < self._probed + WRITER_PROBE_SECONDS:
             return
         self._probed = now
         silent = (peer for peer in quarantine.writers() if self._connection(peer).control.broken() is not None)

@@ -14,7 +14,7 @@ from kvplan.runtime.checksum.checksum import Sample
 from kvplan.runtime.clock import seconds
 from kvplan.runtime.decode.driver import DecodeDriver
 from kvplan.runtime.decode.meetings import Meetings, WantedPeer
-from kvplan.runtime.decode.met import PrefillEngines
+from kvplan.runtime.decode.prefill_engines import PrefillEngines
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.endpoint import Endpoint, Half
 from kvplan.runtime.errors import DrainingError, RegisterError, TransferError, cause_text
@@ -72,8 +72,11 @@ class DecodeHalf(Half):
             transfer.deadline += seconds(timeout, BadRequestError)
             if wait is not None:
                 transfer.held_by = transfer.began + seconds(wait, BadRequestError)
-            if not transfer.ended:
-                self.meetings.ask(transfer, peer, self.engines, self.limits.requests)
+            if transfer.ended:
+                return
+            engine = self.meetings.engine_for(transfer, peer, self.engines, self.limits.requests)
+            if engine is not None:
+                self.driver.start(transfer, engine)
         except KvplanError as error:
             self.driver.fail(transfer, error)
         except Exception as error:

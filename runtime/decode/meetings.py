@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from kvplan.plan.errors import KvplanError, RequestError
 from kvplan.runtime.decode.driver import DecodeDriver
-from kvplan.runtime.decode.engines import Peer, PrefillEngine
-from kvplan.runtime.decode.met import PrefillEngines
+from kvplan.runtime.decode.prefill_engine import Peer, PrefillEngine
+from kvplan.runtime.decode.prefill_engines import PrefillEngines
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.errors import DeadlineError, HandshakeError, LimitedError, TransferError
 
@@ -97,19 +97,21 @@ class Meetings:
     def under_way(self) -> tuple[Future[Peer], ...]:
         return tuple(meeting.peer for meeting in self._under_way if not meeting.peer.done())
 
-    def ask(self, transfer: Transfer, peer: WantedPeer, engines: PrefillEngines, most: int) -> None:
-        """Begin a request, or keep it until its engine is met. Raises why that cannot be, or LimitedError.
+    def engine_for(
+        self, transfer: Transfer, peer: WantedPeer, engines: PrefillEngines, most: int
+    ) -> PrefillEngine | None:
+        """The engine of a request; None if it is not met yet: `step` begins the request when it is.
 
-        That is where `most` requests are in progress, or wait.
+        Raises why it cannot be met, and LimitedError if `most` requests are in progress or wait.
         """
         request = WaitingRequest(transfer, peer, self.under_way())
         running = len(engines.driver.core.loads.running) + len(self)
         if (engine := request.engine(engines)) is not None:
-            engines.driver.begin(transfer, engine)
-        elif running < most:
-            self._waiting.append(request)
-        else:
+            return engine
+        if running >= most:
             raise LimitedError(f"{running} requests are in progress or wait: wait for some")
+        self._waiting.append(request)
+        return None
 
     def step(self, engines: PrefillEngines, now: float) -> None:
         """Begin the requests whose engine is there, refuse those that it will not come for, or not in time."""
@@ -142,7 +144,7 @@ def _begun(request: WaitingRequest, engines: PrefillEngines, now: float) -> bool
             return False
         if engine is None:
             raise _late(transfer)
-        driver.begin(transfer, engine)
+        driver.start(transfer, engine)
     except KvplanError as error:
         driver.fail(transfer, error)
     except Exception as error:

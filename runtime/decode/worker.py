@@ -12,9 +12,9 @@ from kvplan.runtime.checksum.checksum import Sample
 from kvplan.runtime.control.identity import Identity, identified
 from kvplan.runtime.control.keys import Keys, Plain
 from kvplan.runtime.decode.connecting import Connector
-from kvplan.runtime.decode.engines import Peer
 from kvplan.runtime.decode.half import DecodeHalf
 from kvplan.runtime.decode.meetings import WantedPeer
+from kvplan.runtime.decode.prefill_engine import Peer
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.endpoint import Endpoint
 from kvplan.runtime.errors import HandleError, HandshakeError

@@ -30,8 +30,8 @@ from kvplan.runtime.protocol.leases import Released
 from kvplan.runtime.protocol.prefill import PrefillCore
 from kvplan.runtime.protocol.prefill_inbox import UNFORESEEN, unforeseen
 from kvplan.runtime.protocol.readers import Reader
-from kvplan.runtime.staging.asked import AskedImages
 from kvplan.runtime.staging.lending import Lender, LentPieces
+from kvplan.runtime.staging.requested_images import AskedImages
 from kvplan.runtime.transfer.executor import ExecutorContext
 from kvplan.runtime.transfer.mover import Mover, MoveResults
 
@@ -95,7 +95,7 @@ class PrefillDriver:
         self.core.at(now)
         reader = self.peers.get(identity)
         if isinstance(message, CardError):
-            logs.event(logs.DEBUG, "message malformed", client=identity.hex(), error=message)
+            logs.event(logs.DEBUG, "message malformed", reader=identity.hex(), error=message)
             self._counters.add("messages", kind=MessageKind.MALFORMED)
         elif isinstance(message, Hello):
             answer = self.peers.greet(identity, message)
@@ -119,7 +119,7 @@ class PrefillDriver:
         behind = {reader for identity in self._server.behind() if (reader := self.peers.get(identity)) is not None}
         borrowers = {reader for reader, pieces in self.packs.all.items() if pieces.lent}
         self.core.round(behind, borrowers, lends=not self._endpoint.stage.exhausted)
-        self.core.expire(heard)
+        self.core.leases.expire(heard)
         self._carry_out()
         self.packs.step()
         for (reader, request), error in self._comparisons.take_all():
@@ -132,7 +132,7 @@ class PrefillDriver:
         self._carry_out()
 
     def send(self, reader: Reader, message: msgspec.Struct) -> None:
-        """Have `say` say it. The core hears if that cannot be."""
+        """Queue a message, which `say` sends. Tell the core if it cannot be queued."""
         request = getattr(message, "request", None)
         unsaid = self._unsent and not self._unsent.isdisjoint({(reader, request), (reader, None)})
         if unsaid or self.peers.get(reader.identity) is not reader:
@@ -140,7 +140,7 @@ class PrefillDriver:
         try:
             sent = self._server.send(reader.identity, message)
         except CardError as error:
-            logs.event(logs.WARNING, "message too large", client=reader.key, error=error)
+            logs.event(logs.WARNING, "message too large", reader=reader.key, error=error)
             self._unsent.add((reader, request))
             self.core.readers.unsent(reader, message, error)
             return
@@ -150,7 +150,7 @@ class PrefillDriver:
             self.core.readers.unsent(reader, message, lost)
 
     def say(self) -> None:
-        """Say what was sent in this round, to each reader in one message."""
+        """Send what was queued in this round, to each reader in one message."""
         self._flush()
         self._carry_out()
 
@@ -192,8 +192,8 @@ class PrefillDriver:
     def _pack_failed(self, reader: Reader, request: str, cause: Exception) -> None:
         """What cannot be packed fails its request; its piece is given back by who asked for it."""
         error = cause if isinstance(cause, KvplanError) else TransferError(cause_text(cause))
-        logs.event(logs.WARNING, "pack failed", request=request, client=reader.key, error=error)
-        self.core.readers.refuse(reader, request, error)
+        logs.event(logs.WARNING, "pack failed", request=request, reader=reader.key, error=error)
+        self.core.state.fail(reader, request, error)
 
     def _compare(self, asked: effects.Compare) -> None:
         reader, done = asked.reader, asked.done
@@ -202,7 +202,7 @@ class PrefillDriver:
 
     def _write_failed(self, failed: effects.WriteFailed) -> None:
         key, error = failed.key, failed.error
-        logs.event(logs.WARNING, "push failed", request=key.request, client=key.reader.key, error=error)
+        logs.event(logs.WARNING, "push failed", request=key.request, reader=key.reader.key, error=error)
         if failed.ends:
             self._counters.add("failures", reason=error.code)
 
@@ -212,7 +212,7 @@ class PrefillDriver:
             kind = self._buffered(reader, message)
         except KvplanError as error:
             kind = MessageKind.UNEXPECTED
-            self.core.readers.refuse(reader, message.request, error)
+            self.core.state.fail(reader, message.request, error)
         except UNFORESEEN as error:
             self.core.readers.drop_malformed(reader, unforeseen(message, error))
             return
@@ -238,7 +238,7 @@ class PrefillDriver:
             self.packs.leave(reader, ended.request)
 
     def _drop(self, drop: effects.Drop) -> None:
-        logs.event(logs.INFO, "peer dropped", client=drop.reader.key, reason=drop.why)
+        logs.event(logs.INFO, "peer dropped", reader=drop.reader.key, reason=drop.why)
         self.packs.leave(drop.reader)
         self.peers.remove(drop.reader)
         self._server.forget(drop.reader.identity)

@@ -15,7 +15,7 @@ from kvplan.runtime.control.channel import ControlServer
 from kvplan.runtime.control.identity import Identity
 from kvplan.runtime.endpoint import Endpoint, Half
 from kvplan.runtime.errors import EXITS, WithdrawnError
-from kvplan.runtime.inspection import ClientState, Inspection, SourceState, WriteState
+from kvplan.runtime.inspection import Inspection, ReaderState, SourceState, WriteState
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops.metrics import Counters, MessageKind
 from kvplan.runtime.ops.tracing import RequestSpans
@@ -81,7 +81,7 @@ class PrefillHalf(Half):
 
     def tell_collected(self) -> None:
         """Callers know that these are released: their names may be held again."""
-        self.core.collected(taken(self._collected))
+        self.core.leases.past.collected(taken(self._collected))
 
     def accept(self, pool: Pool) -> None:
         pool.check(self.endpoint.worker, self._side.digest, self.name)
@@ -124,7 +124,7 @@ class PrefillHalf(Half):
         return self.slices.in_flight() > 0
 
     def look(self) -> tuple[list[int], float]:
-        """Less while anybody claims what is held."""
+        """Sleep shorter while a request is claimed."""
         if self._server.pending():
             return [], 0.0
         driver = self.driver
@@ -145,7 +145,7 @@ class PrefillHalf(Half):
         return self.driver.peers.linked() | self.driver.mover.busy()
 
     def in_use(self) -> str:
-        held = self.core.held()
+        held = self.core.leases.held()
         return f"{self.name} holds {held} requests: withdraw them, or wait" if held else ""
 
     def drop_all(self, why: str) -> None:
@@ -164,7 +164,7 @@ class PrefillHalf(Half):
             bytes_in_flight=self.slices.in_flight(),
             slices=self._context.inspected(),
             checksums=len(core.dones),
-            clients=tuple(map(_client, state.sessions.values())),
+            readers=tuple(map(_reader, state.sessions.values())),
             holds=state.leases.holds(),
             sources=tuple(map(_source, state.sources.values())),
             unannounced=tuple({**pending, **core.announcer.changed}),
@@ -210,11 +210,11 @@ def taken(found: deque[T]) -> Iterator[T]:
             yield found.popleft()
 
 
-def _client(session: Session) -> ClientState:
+def _reader(session: Session) -> ReaderState:
     reader, claimant = session.reader, session.reader.claimant
     peer = None if reader.target is None else reader.target.peer
     claims = tuple(session.claims)
-    return ClientState(
+    return ReaderState(
         reader.key, reader.name, claimant.run, claimant.worker, claimant.plan, peer, session.heard, claims
     )
 

@@ -23,11 +23,11 @@ from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.ops import logs
 from kvplan.runtime.plans.catalog import PlanSource
 from kvplan.runtime.protocol.effects import WriteKey
-from kvplan.runtime.protocol.pins import Claimant
+from kvplan.runtime.protocol.leases import Claimant
 from kvplan.runtime.protocol.reader_table import ReaderTable
 from kvplan.runtime.protocol.readers import Reader, WriteTarget
-from kvplan.runtime.staging.asked import asked_reads, lending
 from kvplan.runtime.staging.lent import PeerStage
+from kvplan.runtime.staging.requested_images import asked_reads, lending
 from kvplan.runtime.transfer.demand import DemandRules, Meter
 from kvplan.runtime.transfer.mover import MoveEnds
 from kvplan.runtime.transfer.prepare import PreparedLinks
@@ -166,7 +166,7 @@ class ReaderPeers:
             del self._all[reader.identity]
         if (links := self._links.pop(reader, None)) is not None:
             links.prepared.release()
-            self._endpoint.left.add(links.peer)
+            self._endpoint.unneeded_peers.add(links.peer)
 
     def reach(self, reader: Reader) -> None:
         """Meet a decode worker's memory again, if its connection in the transport broke.

@@ -32,10 +32,10 @@ LEASE = 30.0
 class PrefillWorker(OwnedWorker):
     """One prefill worker: its memory registered, its control server at `address`. Safe to use from threads.
 
-    `lease` is how many seconds a request is held for after it was held, and after each claim of a decode worker; what
-    a pause between two polls has beyond a second does not count. A thread of its own polls, unless `start` is false:
-    then the caller does, often, or nobody can read. What it packs for a plan, to write it or to have it read, goes
-    through `stage_bytes` of memory, taken when such a plan is met; with 0 all goes straight to its place.
+    `lease` is how many seconds a request is held for after `hold`, and after each claim of a decode worker. A pause
+    between two polls counts as one second at most; machine sleep counts in full. A thread of its own polls, unless
+    `start` is false: then the caller does, often, or nobody can read. What it packs for a plan, to write it or to have
+    it read, goes through `stage_bytes` of memory, taken when such a plan is met; with 0 all goes straight to its place.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class PrefillWorker(OwnedWorker):
             raise
         self.address = server.address
         half.gauges = [
-            self.counters.gauge("held_leases", half.core.held),
+            self.counters.gauge("held_leases", half.core.leases.held),
             self.counters.gauge("peers", lambda: len(half.driver.peers)),
             self.counters.gauge("unready_workers", lambda: bool(self.unready())),
             self.counters.gauge("in_flight_bytes", lambda: half.slices.in_flight()),
@@ -110,8 +110,8 @@ class PrefillWorker(OwnedWorker):
 
         With `tables`, this side's blocks by group, a decode worker that was told of other blocks is refused. A name
         that was held before is not held again without them: decode may still name its old blocks.
-        Call it on every worker before a decode worker is told of the request's blocks. Raises HandleError where it is
-        held already, DrainingError, LimitedError, BadRequestError.
+        Call it on every worker; a decode worker that asks earlier waits. Raises HandleError if it is held already,
+        DrainingError, LimitedError, BadRequestError.
         """
         began = tracing.start()
         asked = None if tokens is None else interval(tokens, f"request {request}")
@@ -205,7 +205,7 @@ class PrefillWorker(OwnedWorker):
         half.check_taking()
         half.tell_collected()
         if self._unread:
-            half.driver.command(half.core.pass_by, request)
+            half.driver.command(half.core.leases.pass_by, request)
         else:
             named, ready = self._named(tables), after is None
             half.driver.command(half.core.hold, request, tokens, named, ready=ready, note=attached, whole=whole)

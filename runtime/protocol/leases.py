@@ -14,15 +14,165 @@ import heapq
 import math
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum, auto
+from typing import NamedTuple
 
 from kvplan.runtime.control.messages import LEASES, Claimed, LossReason, Lost
 from kvplan.runtime.errors import HandleError, LeaseError, LimitedError
 from kvplan.runtime.inspection import HoldState
+from kvplan.runtime.machine import StateMachine
 from kvplan.runtime.ops.metrics import MessageKind
-from kvplan.runtime.protocol.pins import MOST_RUNS, NEVER, UNPROMISED, Claimant, PastPin, Pin, PinEvent, PinPhase
 
 REMEMBERED = 1 << 16
+# Runs, each by one plan, that read one request.
+MOST_RUNS = 8
+# Before all time: the end of a promise that is over, and when something was done that never was.
+NEVER = -math.inf
+
+
+class PinPhase(IntEnum):
+    """How far a pin is, from the hold to the release of its blocks."""
+
+    # Claims are taken.
+    HELD = auto()
+    # Given up: no claims are taken, and promises stay in force.
+    WITHDRAWN = auto()
+    # Lapsed, but this worker's own pushes still read the blocks.
+    OVER = auto()
+    RELEASED = auto()
+
+
+class PinEvent(Enum):
+    """What happens to a pin."""
+
+    WITHDRAWN = auto()
+    # All who read it have said so, or the last promise is over.
+    LAPSED = auto()
+    # No push of this worker reads the blocks any more.
+    FREED = auto()
+
+
+PIN = StateMachine(
+    "a pin",
+    {
+        (PinPhase.HELD, PinEvent.WITHDRAWN): PinPhase.WITHDRAWN,
+        (PinPhase.HELD, PinEvent.LAPSED): PinPhase.OVER,
+        (PinPhase.WITHDRAWN, PinEvent.LAPSED): PinPhase.OVER,
+        (PinPhase.OVER, PinEvent.FREED): PinPhase.RELEASED,
+    },
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Claimant:
+    """A decode worker that reads: which run of which engine, by which plan (its digest).
+
+    `connection` is the number of the one over which it speaks: a later one has a higher number.
+    """
+
+    run: str
+    plan: str
+    worker: int
+    connection: int = field(default=0, compare=False)
+
+    @property
+    def run_and_plan(self) -> tuple[str, str]:
+        return self.run, self.plan
+
+    def is_worker(self, other: Claimant) -> bool:
+        """Whether both are one decode worker, by whatever plans: what is written for either lands in its blocks."""
+        return (self.run, self.worker) == (other.run, other.worker)
+
+
+class Promise(NamedTuple):
+    """What one claim gives: the blocks are kept for its claimant until `end`, NEVER once that is done or has left.
+
+    It belongs to the numbered `connection` of the claim: no message over an earlier one ends it.
+    """
+
+    end: float
+    connection: int
+
+
+@dataclass(slots=True)
+class Pin:
+    """A request whose blocks are kept.
+
+    `lease_end` is a lease after the hold and after every promise. `done` are the claimants that said Done, `finished`
+    the runs of which all have. `reason` is why the pin is over, `next_look` when it may lapse. `writers` counts this
+    side's writes that read the blocks.
+    """
+
+    request: str
+    number: int
+    lease_end: float
+    phase: PinPhase = PinPhase.HELD
+    reason: LossReason = LossReason.EXPIRED
+    next_look: float = math.inf
+    writers: int = 0
+    promises: dict[Claimant, Promise] = field(default_factory=dict)
+    done: set[Claimant] = field(default_factory=set)
+    finished: set[tuple[str, str]] = field(default_factory=set)
+
+    def on(self, event: PinEvent) -> None:
+        self.phase = PIN.after(self.phase, event)
+
+    @property
+    def over(self) -> bool:
+        return self.phase >= PinPhase.OVER
+
+    def due(self) -> float:
+        """When it lapses: with its lease while it is held and unfinished, otherwise with the last promise."""
+        if not self.finished and self.phase is PinPhase.HELD:
+            return self.lease_end
+        return max((promise.end for promise in self.promises.values()), default=NEVER)
+
+    def promise(self, claimant: Claimant, end: float) -> None:
+        """Keep the blocks for a claimant until then."""
+        self.lease_end = end
+        self.promises[claimant] = Promise(end, claimant.connection)
+
+    def promised(self, claimant: Claimant) -> bool:
+        """Whether a claimant has had a promise, over this connection of it or an earlier one."""
+        promise = self.promises.get(claimant)
+        return promise is not None and promise.connection <= claimant.connection
+
+    def end_promise(self, claimant: Claimant) -> None:
+        self.promises[claimant] = Promise(NEVER, claimant.connection)
+
+    def lapse(self) -> None:
+        """No promise is left."""
+        withdrawn = LossReason.WITHDRAWN if self.phase is PinPhase.WITHDRAWN else LossReason.EXPIRED
+        self.reason = LossReason.FINISHED if self.finished else withdrawn
+        self.on(PinEvent.LAPSED)
+
+    def count_done(self, claimant: Claimant, contract: frozenset[int]) -> MessageKind:
+        """Count a Done: counted or duplicate. A claim after a Done is a new read, whose Done counts."""
+        again = claimant in self.done and self.promises[claimant].end == NEVER
+        self.end_promise(claimant)
+        self.done.add(claimant)
+        if contract <= {other.worker for other in self.done if other.run_and_plan == claimant.run_and_plan}:
+            self.finished.add(claimant.run_and_plan)
+        return MessageKind.DUPLICATE if again else MessageKind.COUNTED
+
+    def runs_in_the_way(self, claimant: Claimant, expired: float) -> list[str]:
+        """The runs that leave no room for one more; those whose promises `expired` make room."""
+        if len({other.run_and_plan for other in self.promises} | {claimant.run_and_plan}) <= MOST_RUNS:
+            return []
+        busy = {other.run_and_plan for other, (end, _) in self.promises.items() if end > expired} | self.finished
+        for other in [other for other in self.promises if other.run_and_plan not in busy]:
+            del self.promises[other]
+            self.done.discard(other)
+        return sorted({run for run, _ in busy}) if len(busy) >= MOST_RUNS else []
+
+
+class PastPin(NamedTuple):
+    """A pin that was released."""
+
+    number: int
+    reason: LossReason
+    finished: frozenset[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +229,14 @@ class PastPins:
 class Leases:
     """The pins of a prefill worker. Times are seconds of one clock. `past` are pins that were released.
 
-    Only `expire` ends leases by time, so that none ends while its renewal is unread. A clock that jumps forward ends
+    Only `expire` ends leases by time, so that none ends before its renewal is read. A clock that jumps forward ends
     leases early, and `done` says so.
     """
 
     def __init__(self, seconds: float, most: int = 4096, first: int = 0) -> None:
         """`first` is the first pin's number. Begin anywhere, so that no number is one of an earlier process.
 
-        Raises LimitedError where `seconds` is no length of a lease, or `most` requests are none.
+        Raises LimitedError if `seconds` is no length of a lease, or `most` is below 1.
         """
         low, high = LEASES
         if not low <= seconds <= high or most < 1:
@@ -100,7 +250,7 @@ class Leases:
     def pin(self, request: str, now: float) -> int:
         """Keep a request's blocks for a lease at least. Returns the pin's number, which no other pin has.
 
-        Raises HandleError where it is pinned, or was and that is not `collected` yet; LimitedError above `most`.
+        Raises HandleError if it is pinned, or was and that is not `collected` yet; LimitedError above `most`.
         """
         self._check_free(request)
         pin = self._pins[request] = Pin(request, self._number(), now + self._seconds)
@@ -109,14 +259,13 @@ class Leases:
         return pin.number
 
     def pass_by(self, request: str) -> None:
-        """Release a request at once, finished, that nobody will ever read. Raises as `pin` does."""
+        """Release at once, finished, a request that nobody will ever read. Raises as `pin` does."""
         self._check_free(request)
         self.past.add(request, PastPin(self._number(), LossReason.FINISHED, frozenset()))
 
     def claim(self, request: str, claimant: Claimant, contract: frozenset[int], now: float) -> Claimed | Lost:
         """Promise a claimant the blocks for a lease from now, or say why not."""
-        refused = self.refuses(request, claimant, contract)
-        if refused is not None:
+        if (refused := self.refuses(request, claimant, contract)) is not None:
             return refused
         pin = self._pins[request]
         pin.promise(claimant, now + self._seconds)
@@ -126,8 +275,7 @@ class Leases:
         """Why a claim is refused, None if it is not."""
         if claimant.worker not in contract:
             return Lost(request, LossReason.UNEXPECTED, _stranger(claimant, contract))
-        pin = self._pins.get(request)
-        if pin is None or pin.over:
+        if (pin := self._kept(request)) is None:
             return _lost(request, self._known(request))
         if pin.phase is PinPhase.WITHDRAWN:
             return Lost(request, LossReason.WITHDRAWN, f"the prefill engine has given up request {request}")
@@ -141,8 +289,8 @@ class Leases:
 
     def renew(self, request: str, number: int, claimant: Claimant, now: float) -> None:
         """Promise the blocks of this very pin for another lease, if it is held and promised to the claimant."""
-        pin = self._pins.get(request)
-        if pin and pin.number == number and pin.phase is PinPhase.HELD and pin.promised(claimant):
+        pin = self._kept(request, number)
+        if pin is not None and pin.phase is PinPhase.HELD and pin.promised(claimant):
             pin.promise(claimant, now + self._seconds)
 
     def done(self, request: str, number: int, claimant: Claimant, contract: frozenset[int]) -> tuple[MessageKind, str]:
@@ -163,9 +311,8 @@ class Leases:
 
         What that counts as: left, stale, late or unknown.
         """
-        pin = self._pins.get(request)
-        if pin is None or pin.over:
-            return MessageKind.LATE if pin or request in self.past else MessageKind.UNKNOWN
+        if (pin := self._kept(request)) is None:
+            return MessageKind.LATE if self._known(request) else MessageKind.UNKNOWN
         if not pin.promised(claimant):
             return MessageKind.STALE
         pin.end_promise(claimant)
@@ -174,13 +321,12 @@ class Leases:
 
     def begin_write(self, request: str) -> None:
         """A write of this side reads the blocks: keep them until as many `end_write`. Raises LeaseError."""
-        pin = self._pins.get(request)
-        if pin is None or pin.over:
+        if (pin := self._kept(request)) is None:
             raise LeaseError(f"request {request} cannot be written: {_lost(request, self._known(request)).text}")
         pin.writers += 1
 
     def end_write(self, request: str) -> None:
-        """Raises HandleError where the request is not being written."""
+        """Raises HandleError if the request is not being written."""
         pin = self._pins.get(request)
         if pin is None or not pin.writers:
             raise HandleError(f"request {request} is not being written: end once what was begun once")
@@ -189,19 +335,15 @@ class Leases:
 
     def lasts(self, request: str, number: int) -> bool:
         """Whether this pin of a request is not over, as of the last `expire`."""
-        pin = self._pins.get(request)
-        return pin is not None and pin.number == number and not pin.over
+        return self._kept(request, number) is not None
 
     def withdrawn(self, request: str, number: int) -> bool:
         """Whether this pin of a request was withdrawn, and is not over."""
-        pin = self._pins.get(request)
-        return pin is not None and pin.number == number and pin.phase is PinPhase.WITHDRAWN
+        pin = self._kept(request, number)
+        return pin is not None and pin.phase is PinPhase.WITHDRAWN
 
     def withdraw(self, request: str) -> None:
-        """Take no claims any more, and release once no claimant is promised anything. Once it is over, do nothing.
-
-        Raises HandleError where the request was never pinned.
-        """
+        """Take no more claims, and release with the last promise. Raises HandleError if it was never pinned."""
         pin = self._pins.get(request)
         if pin is None and request not in self.past:
             raise HandleError(f"request {request} cannot be withdrawn: {_lost(request, None).text}")
@@ -231,6 +373,11 @@ class Leases:
         self._next += 1
         return self._next - 1
 
+    def _kept(self, request: str, number: int | None = None) -> Pin | None:
+        """A request's pin that is not over; with a `number`, that one only."""
+        pin = self._pins.get(request)
+        return None if pin is None or pin.over or number not in (None, pin.number) else pin
+
     def _known(self, request: str) -> Pin | PastPin | None:
         return self._pins.get(request) or self.past.get(request)
 
@@ -238,13 +385,10 @@ class Leases:
         if request in self._pins or request in self.past.uncollected:
             raise HandleError(f"request {request} is held: hold it again when released() has reported it")
         if len(self._pins) + len(self.past.uncollected) >= self._most:
-            raise LimitedError(
-                f"{self._most} requests are held or not yet taken from released(), the most there may be"
-            )
+            raise LimitedError(f"{self._most} requests are held, or not yet taken from released(): no more may be")
 
     def _update(self, pin: Pin, heard: float = NEVER) -> None:
-        """Lapse a pin that nobody is promised by `heard`, or at all; release it if nothing here writes from it; else
-        set when to look at it next."""
+        """Lapse a pin that is due by `heard`, and release it if nothing here writes from it, or set its next look."""
         due = pin.due()
         if not pin.over and due <= heard:
             pin.lapse()
@@ -278,7 +422,8 @@ def _refused(
         again = claimant.run_and_plan in pin.finished
         return MessageKind.DUPLICATE if again else MessageKind.LATE, _lost(request, pin).text
     if not pin.promised(claimant):
-        return MessageKind.STALE, _unclaimed(request, claimant)
+        text = f"decode worker {claimant.worker} of run {claimant.run} has not claimed request {request}"
+        return MessageKind.STALE, f"{text} over this connection"
     return None
 
 
@@ -293,15 +438,9 @@ def _lost(request: str, pin: Pin | PastPin | None) -> Lost:
 
 
 def _state(pin: Pin) -> HoldState:
-    promises = tuple((one.worker, one.run, end) for one, (end, _) in pin.promises.items() if end > UNPROMISED)
+    promises = tuple((one.worker, one.run, end) for one, (end, _) in pin.promises.items() if end > NEVER)
     return HoldState(pin.request, pin.number, pin.phase.name.lower(), pin.lease_end, promises, pin.writers)
 
 
 def _stranger(claimant: Claimant, contract: frozenset[int]) -> str:
     return f"decode worker {claimant.worker} is no reader of this prefill worker by plan {claimant.plan}"
-
-
-def _unclaimed(request: str, claimant: Claimant) -> str:
-    return (
-        f"decode worker {claimant.worker} of run {claimant.run} has not claimed request {request} over this connection"
-    )

@@ -7,7 +7,7 @@ with `copy.deepcopy`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Set
 
 from kvplan.plan.block_tables import Tables
 from kvplan.plan.errors import KvplanError
@@ -28,13 +28,14 @@ from kvplan.runtime.transfer.chunks import Chunk
 class PrefillCore:
     """What prefill worker number `worker` knows. Claims are good for `lease` seconds, `most` requests may be held.
 
-    Tell it of events through its parts: `readers` of connections, `inbox` of messages, `writes` of pushed bytes,
-    `dones` of checksums that were compared. Call `at(now)` before any other method.
+    Tell it of events through its parts: `readers` of connections, `inbox` of messages, `leases` of time, `writes` of
+    pushed bytes, `dones` of checksums that were compared. Call `at(now)` before any other method.
     """
 
     def __init__(self, worker: int, lease: float, most: int = 4096, first_pin: int = 0) -> None:
         """Begin pins' numbers anywhere: at a random `first_pin`. Raises LimitedError."""
-        self.state = state = PrefillState(worker, lease, Leases(lease, most, first_pin))
+        self.leases = Leases(lease, most, first_pin)
+        self.state = state = PrefillState(worker, lease, self.leases)
         self.writes = RequestWrites(state)
         self.announcer, self.dones = Announcer(state, most), DoneAnswers(state, most)
         self.readers = ReaderTable(state, self.writes)
@@ -46,17 +47,13 @@ class PrefillCore:
         claimed = any(session.claims or session.unannounced for session in self.state.sessions.values())
         return claimed or any(True for _ in self.writes) or len(self.dones) > 0
 
-    def held(self) -> int:
-        """How many requests are held now. Any thread may ask."""
-        return self.state.leases.held()
-
     def at(self, now: float) -> None:
         """What happens next happens `now`, in seconds, or later: another thread's call may have said more already."""
         self.state.now = max(self.state.now, now)
 
     def take(self) -> list[Output]:
         """What is to be done because of all that happened, in order, each once."""
-        if self.state.leases.past.new:
+        if self.leases.past.new:
             self._report_released()
         return self.state.take()
 
@@ -76,20 +73,16 @@ class PrefillCore:
         HandleError, LimitedError.
         """
         state = self.state
-        again, at_once = request in state.leases.past, whole or tokens is None
+        again, at_once = request in self.leases.past, whole or tokens is None
         if again and at_once and tables is None:
             text = f"request {request} was held before, and decode may still name its old blocks"
             raise HandleError(f"{text}: give its tables, or another name")
-        pin = state.leases.pin(request, state.now)
+        pin = self.leases.pin(request, state.now)
         source = SourceRequest(request, pin, tokens, tables, again, note, ready=int(ready and at_once))
         if whole and tokens is not None:
             source.chunks.append(Chunk(tokens, True, None, tables or {}, only=source.names_all))
         state.sources[request] = source
         self.announcer.changed[request] = None
-
-    def pass_by(self, request: str) -> None:
-        """Release a request that nobody will ever read. Raises as `hold`."""
-        self.state.leases.pass_by(request)
 
     def offer(self, request: str, chunk: Chunk, note: bytes = b"") -> None:
         """A chunk of an opened request is there, or will be once it is computed. The last one may have a note.
@@ -102,12 +95,8 @@ class PrefillCore:
 
     def withdraw(self, request: str, error: KvplanError) -> None:
         """Give a request up, and tell its readers why. Raises HandleError where it was never held."""
-        self.state.leases.withdraw(request)
+        self.leases.withdraw(request)
         self.readers.end(request, error)
-
-    def collected(self, requests: Iterable[str]) -> None:
-        """The caller knows that these requests are released: their names may be held again."""
-        self.state.leases.past.collected(requests)
 
     def drop_engine(self, name: str, *, dead: bool) -> None:
         """Forget a decode engine. If it is `dead`, its processes have ended, and what is written to them pins nothing.
@@ -139,10 +128,6 @@ class PrefillCore:
         if source is not None and source.advance(count):
             self.announcer.changed[request] = None
 
-    def expire(self, heard: float) -> None:
-        """End the leases that are over by then: every renewal until then is read."""
-        self.state.leases.expire(heard)
-
     def round(self, behind: Set[Reader], borrowers: Set[Reader], *, lends: bool) -> None:
         """Move everything on. The lines of the readers that are `behind` take nothing for now.
 
@@ -157,7 +142,7 @@ class PrefillCore:
 
     def _report_released(self) -> None:
         """Say which pins are over, also to those who still claim one: before its name can be held again."""
-        while released := self.state.leases.past.take():
+        while released := self.leases.past.take():
             for one in released:
                 self.state.out.append(Free(one))
                 self.readers.end(

@@ -15,7 +15,7 @@ from kvplan.runtime.errors import LeaseError, StalePeerError, WithdrawnError
 from kvplan.runtime.ops.metrics import MessageKind
 from kvplan.runtime.protocol.announcing import Announcer
 from kvplan.runtime.protocol.effects import Buffer, Compare, ReaderLeft, Reply
-from kvplan.runtime.protocol.pins import NEVER
+from kvplan.runtime.protocol.leases import NEVER
 from kvplan.runtime.protocol.prefill_state import PrefillState
 from kvplan.runtime.protocol.reader_table import ReaderTable
 from kvplan.runtime.protocol.readers import Reader, Session
@@ -173,7 +173,7 @@ class PrefillInbox:
                 raise LeaseError(f"request {request} is wanted, and not held: claim it first")
             want(source)
         except KvplanError as error:
-            self._readers.refuse(session.reader, request, error)
+            self._state.fail(session.reader, request, error)
             return False
         return True
 

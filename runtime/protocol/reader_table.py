@@ -11,7 +11,7 @@ from kvplan.runtime.control import messages as wire
 from kvplan.runtime.errors import CardError
 from kvplan.runtime.ops.metrics import MessageKind
 from kvplan.runtime.protocol.effects import Drop, RequestEnded
-from kvplan.runtime.protocol.pins import NEVER
+from kvplan.runtime.protocol.leases import NEVER
 from kvplan.runtime.protocol.prefill_state import PrefillState
 from kvplan.runtime.protocol.readers import Reader, Session
 from kvplan.runtime.protocol.writes import RequestWrites
@@ -19,7 +19,7 @@ from kvplan.runtime.protocol.writes import RequestWrites
 # Leases for which a decode worker may be silent.
 SILENT = 3
 # Seconds of silence after which a reader that was lent a buffer is spoken to, and between two such words.
-PROBE = 1.0
+READER_PROBE_SECONDS = 1.0
 
 
 class ReaderTable:
@@ -63,13 +63,9 @@ class ReaderTable:
         if not isinstance(error, CardError):
             self.drop(reader, str(error))
         elif isinstance(message, wire.Offer | wire.AskBuffer):
-            self.refuse(reader, message.request, error)
+            self._state.fail(reader, message.request, error)
         else:
             self.drop(reader, "it asks for more than a message can hold")
-
-    def refuse(self, reader: Reader, request: str, error: KvplanError) -> None:
-        """What a reader wants of a request cannot be done."""
-        self._state.fail(reader, request, error)
 
     def end(self, request: str, error: KvplanError) -> None:
         """A request is not kept any more: who still needs it is told."""
@@ -86,11 +82,11 @@ class ReaderTable:
 
         Others wait for these buffers, and would until it had been silent for so long that it is given up.
         """
-        if self._state.now - self._probed < PROBE:
+        if self._state.now - self._probed < READER_PROBE_SECONDS:
             return
         self._probed = self._state.now
         for session in [self._state.sessions[reader] for reader in borrowers if reader in self._state.sessions]:
-            if self._state.now - session.heard >= PROBE:
+            if self._state.now - session.heard >= READER_PROBE_SECONDS:
                 self._state.answer(session)
 
     def drop_silent(self) -> None:

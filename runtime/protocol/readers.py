@@ -10,7 +10,7 @@ from kvplan.plan.types import Interval, Plan
 from kvplan.runtime.control.messages import LossReason, WireTables, unpack
 from kvplan.runtime.errors import CardError
 from kvplan.runtime.machine import Facts
-from kvplan.runtime.protocol.pins import Claimant
+from kvplan.runtime.protocol.leases import Claimant
 from kvplan.runtime.protocol.source import SourceRequest
 from kvplan.runtime.transfer.demand import DemandRules
 

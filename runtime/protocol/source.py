@@ -11,7 +11,7 @@ from kvplan.plan.errors import BadRequestError
 from kvplan.plan.request import Request
 from kvplan.plan.types import Blocks, Interval, Plan
 from kvplan.runtime.transfer.chunks import Chunk, check_opened, check_tiled
-from kvplan.runtime.transfer.told import contradicts, covers
+from kvplan.runtime.transfer.table_agreement import contradicts, covers
 
 
 @dataclass(slots=True)

@@ -58,8 +58,8 @@ WRITE = StateMachine(
 class RequestWrite:
     """One request on its way to one decode worker. `taken` chunks of the source are being moved, or were.
 
-    It is `begun` when anything of it may move, and `left` is the reader by which the decode worker gave it up: it is
-    notified when nothing of the write is in progress any more.
+    It is `begun` when anything of it may move, and `given_up_by` is the reader by which the decode worker gave it up,
+    which is notified when nothing of the write is in progress any more.
     """
 
     reader: Reader

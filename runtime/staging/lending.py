@@ -14,8 +14,8 @@ from typing import Generic, TypeVar
 import msgspec
 
 from kvplan.runtime.control.messages import AskBuffer, Lent, ReturnBuffer
-from kvplan.runtime.staging.asked import AskedImages
 from kvplan.runtime.staging.buffers import Stage
+from kvplan.runtime.staging.requested_images import AskedImages
 from kvplan.runtime.staging.staged import StagedMove, StagedPiece
 
 K = TypeVar("K", bound=Hashable)

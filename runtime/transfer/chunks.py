@@ -15,7 +15,7 @@ from kvplan.plan.match import MatchRule
 from kvplan.plan.request import Request
 from kvplan.plan.types import CONTEXT, Interval, Plan, Read, Runs
 from kvplan.runtime.transfer.demand import NOTHING, Demand, DemandRules
-from kvplan.runtime.transfer.told import check_told
+from kvplan.runtime.transfer.table_agreement import check_told
 
 MOST_LAYERS = 1 << 16
 

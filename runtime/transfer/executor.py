@@ -94,7 +94,7 @@ class Slice:
         return bool(self.handles) or (self.staged is not None and self.staged.copying)
 
     def settled(self) -> bool:
-        """Whether a slice that was left can touch nothing any more: done, or its connection is lost."""
+        """Whether a slice of a stopped executor can touch nothing any more: done, or its connection is lost."""
         peer = self.link.peer
         self.handles = [handle for handle in self.handles if not over(peer, handle)]
         if self.handles and not self.link.push and is_lost(self.executor.transport, peer):
@@ -197,8 +197,8 @@ class TransferExecutor:
     """Bytes of one request between here and one peer.
 
     A slice that cannot be moved is told to `fail`, whose owner calls `stop`. Nothing is posted once it is `stopped`;
-    slices that are in progress then are `left`. `complete` says that all that there is to move was added. `meter`
-    counts what is moved.
+    slices that may still be copied are then `in_progress`. `complete` says that all that there is to move was added.
+    `meter` counts what is moved.
     """
 
     def __init__(
@@ -211,7 +211,7 @@ class TransferExecutor:
     ) -> None:
         self.request, self.peer, self.meter = request, peer, meter or Meter()
         self.complete = self.stopped = False
-        self.left = list[Slice]()
+        self.in_progress = list[Slice]()
         self._context, self.fail = context, on_failure
         self._slices: dict[int, Slice] = {}
         # Which reads were staged then, and the slices.
@@ -235,7 +235,7 @@ class TransferExecutor:
     @property
     def under_way(self) -> bool:
         """Whether anything may still be moved, also after it was given up."""
-        return bool(self.left) or any(slice_.stage in BEGUN for slice_ in self._slices.values())
+        return bool(self.in_progress) or any(slice_.stage in BEGUN for slice_ in self._slices.values())
 
     def add(self, link: PreparedLink, runs: Mapping[str, Runs]) -> None:
         """Move these runs by pair, too. Raises LimitError."""
@@ -292,23 +292,23 @@ class TransferExecutor:
             self._try(slice_.staged.ready)
 
     def stop(self) -> list[Slice]:
-        """Give up: nothing more is posted. Returns the slices that are `left`, still in progress, until they settle."""
+        """Give up: nothing more is posted. Returns the slices that are then `in_progress`, until they settle."""
         self.stopped = True
         self._context.admission.drop_request(self.request, self.peer)
         stopped, self._slices, self._foreseen = list(self._slices.values()), {}, NOTHING_FORESEEN
         for slice_ in stopped:
             if slice_.staged is not None:
                 slice_.staged.leave()
-        self.left += [slice_ for slice_ in stopped if slice_.touching]
+        self.in_progress += [slice_ for slice_ in stopped if slice_.touching]
         for slice_ in stopped:
             if not slice_.touching:
                 self.close(slice_)
-        return self.left
+        return self.in_progress
 
     def reap(self) -> None:
-        """Close what was left and can touch nothing any more."""
-        for slice_ in [slice_ for slice_ in self.left if slice_.settled()]:
-            self.left.remove(slice_)
+        """Close what can touch nothing any more."""
+        for slice_ in [slice_ for slice_ in self.in_progress if slice_.settled()]:
+            self.in_progress.remove(slice_)
             self.close(slice_)
 
     @property

@@ -63,7 +63,7 @@ class Moving:
     buried: list[TransferHandle] = field(default_factory=list)
 
     def bury(self) -> None:
-        for slice_ in self.executor.left:
+        for slice_ in self.executor.in_progress:
             self.buried += [handle for handle in slice_.handles if handle is not None]
             slice_.handles = []
 
@@ -78,9 +78,9 @@ class Moving:
 
         A post that failed is over once its peer is lost, which nobody knows any more when that was met again.
         """
-        left = self.executor.left
-        failed = any(handle is None or handle.failed for slice_ in left for handle in slice_.handles)
-        return failed or (not left and is_lost(self.executor.transport, self.ends.peer))
+        slices = self.executor.in_progress
+        failed = any(handle is None or handle.failed for slice_ in slices for handle in slice_.handles)
+        return failed or (not slices and is_lost(self.executor.transport, self.ends.peer))
 
 
 class Mover(Generic[K]):
@@ -113,7 +113,7 @@ class Mover(Generic[K]):
 
     def left(self, key: K) -> int:
         """Slices of a transfer that was stopped that may still move."""
-        return len(self._all[key].executor.left) if key in self._all else 0
+        return len(self._all[key].executor.in_progress) if key in self._all else 0
 
     def busy(self) -> set[str]:
         """The peers that something is in progress with."""
@@ -201,7 +201,7 @@ class Mover(Generic[K]):
 
     def _reap(self, key: K, moving: Moving) -> None:
         moving.reap(self._push)
-        if moving.executor.left:
+        if moving.executor.in_progress:
             return
         if not moving.buried:
             del self._all[key]

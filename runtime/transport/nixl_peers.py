@@ -11,7 +11,7 @@ from kvplan.runtime.ops import logs
 from kvplan.runtime.transport.nixl_handles import AgentOwner, NixlList, NixlTransfer, errors
 
 # Seconds between two empty messages that ask whether a peer's connection still stands.
-PROBE = 0.2
+PEER_PROBE_SECONDS = 0.2
 # Peers that are forgotten and stay connected: NIXL leaves a connection open, on both sides, where it removes an agent
 # that lives, and makes another one when that is met again. One that has died has closed it.
 KEPT = 1024
@@ -128,7 +128,7 @@ class NixlPeers:
 
     def _due(self, peer: str) -> bool:
         time = self._clock()
-        if time - self._asked.get(peer, -PROBE) < PROBE:
+        if time - self._asked.get(peer, -PEER_PROBE_SECONDS) < PEER_PROBE_SECONDS:
             return False
         self._asked[peer] = time
         return True

@@ -7,7 +7,7 @@ import io
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ from tests.runtime.helpers.agents import has_nixl
 
 from kvplan import runtime
 from kvplan.cli.main import main
-from kvplan.runtime import errors
+from kvplan.runtime import errors, inspection
+from kvplan.runtime.control import messages
 
 DOCS = ROOT / "docs"
 TEXT = (DOCS / "runtime.md").read_text()
@@ -130,6 +131,28 @@ def test_what_the_page_names_is_there() -> None:
         calls = {name for line in text.splitlines() if line.startswith("* `") for name in re.findall(r"`(\w+)\(", line)}
         assert calls
         assert {name for name in calls if not hasattr(worker, name)} == set()
+
+
+@pytest.mark.parametrize("section", ["When a hold ends", "Inspection"])
+def test_names_in_tables_are_those_of_the_code(section: str) -> None:
+    text = TEXT[TEXT.index(f"\n## {section}\n") :].partition("\n## ")[2].partition("\n## ")[0]
+    named = {
+        name
+        for line in text.splitlines()
+        if line.startswith("|")
+        for name in re.findall(r"`([a-zA-Z_]+)(?:\(\))?`", line)
+    }
+    states = [one for one in vars(inspection).values() if isinstance(one, type) and is_dataclass(one)]
+    known = {field.name for one in (*states, runtime.Released) for field in fields(one)}
+    known |= {
+        *map(str, messages.LossReason),
+        *dir(runtime.PrefillWorker),
+        *dir(messages),
+        *runtime.__all__,
+        *dir(errors),
+    }
+    assert named - known == set()
+    assert len(named) > 10
 
 
 @pytest.mark.parametrize("page", ["runtime.md", "security.md", "hazards.md"])

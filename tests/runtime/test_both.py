@@ -21,7 +21,7 @@ from kvplan.runtime import DecodeWorker
 from kvplan.runtime.control.channel import ControlClient
 from kvplan.runtime.control.lines import PrefillLine
 from kvplan.runtime.control.messages import Bye
-from kvplan.runtime.decode.engines import PrefillEngine
+from kvplan.runtime.decode.prefill_engine import PrefillEngine
 from kvplan.runtime.errors import DrainingError, HandleError, HandshakeError, TransferError, TransportError
 from kvplan.runtime.inspection import ConnectionState
 

@@ -30,7 +30,7 @@ def test_a_request_that_is_being_written_is_seen_on_both_sides(net: Net) -> None
     made = pair(net, "push")
     writing(made)
     source, target = both(made)
-    (request,), (hold,), (write,), (client,) = target.requests, source.holds, source.writes, source.clients
+    (request,), (hold,), (write,), (reader,) = target.requests, source.holds, source.writes, source.readers
     (part,), (engine,), (readable,) = request.parts, target.engines, source.sources
     assert (source.name, target.name) == ("prefill worker 0", "decode worker 0")
     assert (request.request, request.engine, part.worker, part.phase, part.writes) == (
@@ -41,12 +41,12 @@ def test_a_request_that_is_being_written_is_seen_on_both_sides(net: Net) -> None
         True,
     )
     assert (hold.request, hold.pin, hold.phase, hold.writers) == ("r", part.pin, "held", 1)
-    assert hold.promises == ((0, client.run, hold.until),)
+    assert hold.promises == ((0, reader.run, hold.until),)
     assert hold.until - source.now == pytest.approx(6)
     assert request.deadline - target.now == pytest.approx(20)
-    assert (write.client, write.phase, write.under_way) == (client.key, "writing", True)
+    assert (write.reader, write.phase, write.under_way) == (reader.key, "writing", True)
     assert (readable.pin, readable.whole) == (hold.pin, True)
-    assert (client.claims, client.peer, client.plan) == (("r",), target.transport, engine.plan)
+    assert (reader.claims, reader.peer, reader.plan) == (("r",), target.transport, engine.plan)
     assert (engine.mode, engine.status) == ("push", "connected")
     assert engine.peers == {source.transport}
     assert source.bytes_in_flight > target.bytes_in_flight == 0

@@ -17,7 +17,7 @@ from kvplan.plan.errors import KvplanError
 from kvplan.plan.request import Request
 from kvplan.plan.types import Blocks
 from kvplan.runtime.checksum.checksum import Sample
-from kvplan.runtime.decode.engines import Peer
+from kvplan.runtime.decode.prefill_engine import Peer
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.decode.worker import DecodeWorker
 from kvplan.runtime.ops import logs

@@ -114,10 +114,10 @@ def test_one_who_never_reads_is_dropped_and_the_others_are_answered(
         deaf.rcvhwm, deaf.rcvbuf = 1, 4096
         deaf.connect(worker.address)
         deaf.send(seal(hello))
-        spin(worker, lambda: len(worker.inspect().clients) == 2)
+        spin(worker, lambda: len(worker.inspect().readers) == 2)
         before, large = resident(), seal(Claim(1, tuple(f"{number:060}" for number in range(3000))))
         patience, rounds = Patience(60), itertools.count()
-        while len(worker.inspect().clients) == 2:
+        while len(worker.inspect().readers) == 2:
             assert patience.lasts(), "it is still there"
             if sent(deaf, [], large) is LineState.FULL:
                 worker.run_once()

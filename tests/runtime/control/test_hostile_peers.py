@@ -179,7 +179,7 @@ def test_who_is_dropped_is_told_nothing_more(worker: Any, caller: Caller, monkey
     for name in names:
         worker.hold(name)
     worker.run_once()
-    assert (len(told), len(worker.inspect().clients)) == (1, 0)
+    assert (len(told), len(worker.inspect().readers)) == (1, 0)
 
 
 @pytest.mark.parametrize("first", EDGES[2:])
@@ -202,7 +202,7 @@ def test_a_number_that_nothing_foresaw_ends_its_sender_alone(
     caller.hello(name="evil", run="evil")
     monkeypatch.setattr(RequestWrites, "leave", unforeseen)
     sent(caller, wire.Leave("r"))
-    spin(worker, lambda: len(worker.inspect().clients) == 1)
+    spin(worker, lambda: len(worker.inspect().readers) == 1)
     answered(good)
     assert worker.released() == []
 

@@ -157,7 +157,7 @@ def test_an_engine_whose_key_goes_is_dropped_and_let_in_again(tmp_path: Path, mo
     source, target = made.prefill[0], made.decode[0]
     move(made, ask(made, (0, 12)))
     path.unlink()
-    come_true(lambda: not target.run_once() and not target.peers() and not len(source.inspect().clients))
+    come_true(lambda: not target.run_once() and not target.peers() and not len(source.inspect().readers))
     with pytest.raises(errors.KeysError, match="does not let ours in"):
         target.connect(source.address, 10, mode=mode)
     trust(tmp_path, "prefill", "decode")

@@ -89,7 +89,7 @@ def test_a_name_that_no_request_can_have_is_not_kept(worker: Any, caller: Caller
     caller.hello()
     caller.line.send(said)
     until(lambda: worker.counters.snapshot()["messages"].get("malformed"), worker.run_once)
-    assert [client.claims for client in worker.inspect().clients] == [()]
+    assert [client.claims for client in worker.inspect().readers] == [()]
 
 
 def test_a_guard_whose_thread_died_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

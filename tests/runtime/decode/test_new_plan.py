@@ -101,7 +101,7 @@ def test_what_is_under_way_ends_by_the_plan_that_it_began_with(mode: str) -> Non
     until(lambda: not worker.run_once() and not replanned(worker))
     clear(made)
     move(made, ask(made, (0, 12), name="after"))
-    assert [[client.plan for client in source.inspect().clients] for source in made.prefill] == [[new]] * 2
+    assert [[client.plan for client in source.inspect().readers] for source in made.prefill] == [[new]] * 2
 
 
 def test_both_sides_take_a_plan_from_a_changed_index(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -48,7 +48,7 @@ def test_blocks_are_not_free_before_they_are_computed(pair: World, streamed: boo
     for worker in pair.prefill:
         worker.hold("r", after=event)
     transfer = (pair.decode[0].open if streamed else pair.decode[0].submit)(HIT, 20)
-    until(lambda: transfer.poll() or all(worker.inspect().clients for worker in pair.prefill))
+    until(lambda: transfer.poll() or all(worker.inspect().readers for worker in pair.prefill))
     for _ in range(50):
         transfer.poll()
         pair.decode[0].rest(0.001)

@@ -22,9 +22,9 @@ from kvplan.runtime import errors
 from kvplan.runtime.protocol import effects
 from kvplan.runtime.protocol.decode import DecodeCore
 from kvplan.runtime.protocol.effects import Output, Send
+from kvplan.runtime.protocol.leases import Claimant
 from kvplan.runtime.protocol.load_table import write_request
 from kvplan.runtime.protocol.loads import KnownEngine, Load, PairRules, PrefillPeer
-from kvplan.runtime.protocol.pins import Claimant
 from kvplan.runtime.protocol.prefill import PrefillCore
 from kvplan.runtime.protocol.readers import Reader, WriteTarget
 from kvplan.runtime.transfer.chunks import Chunk
@@ -315,7 +315,7 @@ class World:
     def pass_time(self) -> None:
         """More than a lease goes by, without a word."""
         self.now += LEASE + 0.5
-        self.tell_prefill(self.prefill.expire, self.now)
+        self.tell_prefill(self.prefill.leases.expire, self.now)
         self.round()
         self.tick()
 
@@ -405,7 +405,7 @@ class World:
             else:
                 raise BrokenLawError("it goes on for ever")
             self.now += 2.0
-            self.tell_prefill(self.prefill.expire, self.now)
+            self.tell_prefill(self.prefill.leases.expire, self.now)
             self.round()
             self.tick()
         self.check_rest()
@@ -495,7 +495,7 @@ class World:
                     self.prefill.writes.settled(output.key, lost=False)
             case effects.Free():
                 self._release(output.released.request)
-                self.prefill.collected([output.released.request])
+                self.prefill.leases.past.collected([output.released.request])
 
     def _decode_says(self, send: Send, *, known: bool) -> None:
         if not self._said(self.line.up, send, known=known):

@@ -7,9 +7,9 @@ from tests.runtime.helpers.ends import Ends
 from tests.runtime.helpers.waiting import until
 
 from kvplan.runtime.control.messages import AskBuffer, Lent, ReturnBuffer
-from kvplan.runtime.staging.asked import AskedImages
 from kvplan.runtime.staging.lending import LentPieces
 from kvplan.runtime.staging.lent import PeerStage
+from kvplan.runtime.staging.requested_images import AskedImages
 
 
 class LendingPeer:

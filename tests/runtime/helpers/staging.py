@@ -19,8 +19,8 @@ from kvplan.runtime.control.messages import AskBuffer
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.inspection import PeerStageState, StageState
 from kvplan.runtime.staging import staged
-from kvplan.runtime.staging.asked import AskedImages
 from kvplan.runtime.staging.buffers import BUFFERS, SHARE, THREADS
+from kvplan.runtime.staging.requested_images import AskedImages
 from kvplan.runtime.staging.staged import StagedPiece
 from kvplan.runtime.staging.views import HostCopies
 

@@ -62,7 +62,7 @@ def test_connecting_again_and_again_leaves_nobody_behind() -> None:
     made = world(Shape(1), Shape(1))
     for _ in range(20):
         made.decode[0].connect(made.prefill[0].address, 10)
-    until(lambda: len(made.prefill[0].inspect().clients) == 1, made.prefill[0].run_once)
+    until(lambda: len(made.prefill[0].inspect().readers) == 1, made.prefill[0].run_once)
     assert made.decode[0].peers()
 
 

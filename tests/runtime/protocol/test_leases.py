@@ -16,8 +16,7 @@ from tests.runtime.helpers.snapshot import snapshot
 from kvplan.runtime.control.messages import Claimed, LossReason, Lost
 from kvplan.runtime.errors import HandleError, LeaseError, LimitedError
 from kvplan.runtime.protocol import leases as module
-from kvplan.runtime.protocol.leases import Leases, Released
-from kvplan.runtime.protocol.pins import MOST_RUNS, Claimant
+from kvplan.runtime.protocol.leases import MOST_RUNS, Claimant, Leases, Released
 
 LEASE = 30
 TWO = frozenset({0, 1})

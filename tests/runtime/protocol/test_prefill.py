@@ -17,8 +17,7 @@ from kvplan.runtime.control import messages as wire
 from kvplan.runtime.control.card import Refusal
 from kvplan.runtime.protocol import effects
 from kvplan.runtime.protocol.effects import Counted, Send
-from kvplan.runtime.protocol.leases import Released
-from kvplan.runtime.protocol.pins import MOST_RUNS
+from kvplan.runtime.protocol.leases import MOST_RUNS, Released
 from kvplan.runtime.transfer.chunks import Chunk
 
 A, B = reader(0), reader(1)
@@ -86,7 +85,7 @@ def test_a_claim_that_is_refused_promises_nothing_and_moves_no_lease(bench: Benc
     bench.hold(tables=HERE)
     for bench.now in (LEASE / 2, LEASE - 1):
         lost(bench.claim(A, told=THERE), wire.LossReason.UNLIKE)
-        (hold,) = bench.core.state.leases.holds()
+        (hold,) = bench.core.leases.holds()
         assert (hold.promises, hold.until) == ((), LEASE)
 
 
@@ -121,7 +120,7 @@ def test_a_name_is_not_held_again_for_other_blocks(bench: Bench) -> None:
     """A decode worker that comes late names the blocks of the hold before: it never reads those of the new one."""
     bench.hold()
     bench.withdraw()
-    bench.tell(bench.core.collected, ("r",))
+    bench.tell(bench.core.leases.past.collected, ("r",))
     with pytest.raises(errors.KvplanError, match="may still name its old blocks"):
         bench.tell(bench.core.hold, "r", None, None, ready=True)
     bench.hold(tables=blocks(6, 7, 8))
@@ -136,7 +135,7 @@ def test_chunks_that_leave_a_gap_are_not_read_whole(bench: Bench) -> None:
     bench.now = 5
     (answers,) = bench.hear(A, wire.Claim(1, ("r",), (), {"r": wire.pack(HERE)}, {"r": (0, END)}))
     assert "leaves gaps" in lost(answers.answers[0], wire.LossReason.UNTILED)
-    assert [hold.until for hold in bench.core.state.leases.holds()] == [LEASE]
+    assert [hold.until for hold in bench.core.leases.holds()] == [LEASE]
 
 
 def test_claims_of_a_connection_are_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +147,7 @@ def test_claims_of_a_connection_are_bounded(bench: Bench, monkeypatch: pytest.Mo
     (answers,) = few.hear(A, wire.Claim(1, ("a", "b", "c")))
     assert answers.answers[:2] == (wire.NotYet("a", held=False), wire.NotYet("b", held=False))
     lost(answers.answers[2], wire.LossReason.TOO_MANY)
-    assert [(hold.promises, hold.until) for hold in few.core.state.leases.holds()] == [((), LEASE)]
+    assert [(hold.promises, hold.until) for hold in few.core.leases.holds()] == [((), LEASE)]
 
 
 # Offers
@@ -208,7 +207,7 @@ def test_a_chunk_that_does_not_fit_is_rejected(bench: Bench, tokens: tuple[int, 
 def test_a_chunk_of_a_name_that_was_held_before_names_its_blocks(bench: Bench) -> None:
     bench.open()
     bench.withdraw()
-    bench.tell(bench.core.collected, ("r",))
+    bench.tell(bench.core.leases.past.collected, ("r",))
     bench.open()
     with pytest.raises(errors.KvplanError, match="give tables"):
         bench.offer((0, END), {}, last=True)
@@ -327,7 +326,7 @@ def test_a_goodbye_keeps_what_was_promised(bench: Bench) -> None:
     bench.withdraw()
     assert not bench.take(effects.Free)
     bench.now = LEASE
-    bench.tell(bench.core.expire, bench.now)
+    bench.tell(bench.core.leases.expire, bench.now)
     assert [one.released.why for one in bench.take(effects.Free)] == ["withdrawn"]
 
 
@@ -435,10 +434,10 @@ def test_a_lease_that_nobody_renews_runs_out(bench: Bench) -> None:
     bench.now = 9
     bench.claim(A)
     bench.now = 18
-    bench.tell(bench.core.expire, bench.now)
+    bench.tell(bench.core.leases.expire, bench.now)
     assert not bench.take(effects.Free)
     bench.now = 19
-    bench.tell(bench.core.expire, bench.now)
+    bench.tell(bench.core.leases.expire, bench.now)
     said: list[Any] = [one.message for one in bench.outputs if isinstance(one, Send)]
     assert [one.code for one in said] == [errors.LeaseError.code]
     assert [one.released.why for one in bench.take(effects.Free)] == ["expired"]
@@ -455,10 +454,10 @@ def test_a_hold_of_another_number_is_not_the_same(bench: Bench) -> None:
 
 
 def test_a_request_that_nobody_reads_is_free_at_once(bench: Bench) -> None:
-    bench.tell(bench.core.pass_by, "r")
+    bench.tell(bench.core.leases.pass_by, "r")
     assert [one.released for one in bench.take(effects.Free)] == [Released("r", "finished")]
     with pytest.raises(errors.HandleError):
-        bench.tell(bench.core.pass_by, "r")
+        bench.tell(bench.core.leases.pass_by, "r")
 
 
 # Notes
@@ -523,7 +522,7 @@ def test_what_waits_for_its_checksums_is_kept_unless_its_reader_is_gone(bench: B
         bench.tell(bench.core.readers.drop, A, "gone")
     for bench.now in range(1, 25):
         bench.round()
-        bench.tell(bench.core.expire, bench.now)
+        bench.tell(bench.core.leases.expire, bench.now)
     assert [one.released.why for one in bench.take(effects.Free)] == (["expired"] if dropped else [])
 
 
@@ -533,13 +532,13 @@ def test_a_comparison_that_outlives_its_hold_keeps_no_later_hold_of_the_name(ben
     bench.hear(A, wire.Done("r", pin, 1, **SUMS))
     bench.withdraw()
     bench.now = LEASE
-    bench.tell(bench.core.expire, bench.now)
-    bench.tell(bench.core.collected, ("r",))
+    bench.tell(bench.core.leases.expire, bench.now)
+    bench.tell(bench.core.leases.past.collected, ("r",))
     bench.hold(tables=HERE)
     bench.take(effects.Free)
     for bench.now in range(int(LEASE), int(2 * LEASE) + 1):
         bench.round()
-        bench.tell(bench.core.expire, bench.now)
+        bench.tell(bench.core.leases.expire, bench.now)
     assert [one.released.why for one in bench.take(effects.Free)] == ["expired"]
 
 

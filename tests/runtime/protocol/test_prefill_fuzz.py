@@ -78,7 +78,7 @@ class Fuzz:
 
     def tell(self, given: Call) -> None:
         """A step. What comes of it is looked at, and remembered by a driver that may lose messages."""
-        before = {hold.request: hold for hold in self.bench.core.state.leases.holds()}
+        before = {hold.request: hold for hold in self.bench.core.leases.holds()}
         if given.act in ("writes.moved", "writes.settled"):
             key = given.arguments[0]
             if not given.named.get("abandoned"):
@@ -143,7 +143,7 @@ class Fuzz:
             return
         assert [[answer.request for answer in one.answers] for one in answers] == [list(claim.requests)]
         for answer in answers[0].answers:
-            hold = {hold.request: hold for hold in self.bench.core.state.leases.holds()}.get(answer.request)
+            hold = {hold.request: hold for hold in self.bench.core.leases.holds()}.get(answer.request)
             if isinstance(answer, Claimed):
                 assert hold is not None
                 assert (hold.pin, hold.phase) == (answer.pin, "held")

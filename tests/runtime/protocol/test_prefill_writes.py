@@ -58,7 +58,7 @@ def test_what_is_held_is_moved_in_the_step_in_which_it_is_asked_for(bench: Bench
     bench.tell(bench.core.writes.moved, KEY, 64)
     assert bench.said(A) == [Written("r", pin, 64)]
     assert phases(bench) == []
-    assert bench.core.state.leases.holds()[0].writers == 0
+    assert bench.core.leases.holds()[0].writers == 0
 
 
 def test_chunks_are_moved_when_they_are_computed(bench: Bench) -> None:
@@ -96,7 +96,7 @@ def test_what_is_wanted_is_counted_by_what_becomes_of_it(bench: Bench) -> None:
 def test_nothing_is_written_on_when_the_lease_ran_out_meanwhile(bench: Bench) -> None:
     writing(bench)
     bench.now = LEASE
-    bench.tell(bench.core.expire, bench.now)
+    bench.tell(bench.core.leases.expire, bench.now)
     assert not [one for one in bench.outputs if isinstance(one, effects.Free)], "it is being written from"
     bench.round()
     assert [one.key for one in bench.outputs if isinstance(one, effects.Stop)] == [KEY]
@@ -109,7 +109,7 @@ def test_what_was_written_after_the_lease_ran_out_is_not_written(bench: Bench) -
     """Its last byte came in the step in which the lease ended."""
     writing(bench)
     bench.now = LEASE
-    bench.tell(bench.core.expire, bench.now)
+    bench.tell(bench.core.leases.expire, bench.now)
     bench.tell(bench.core.writes.moved, KEY, 64)
     assert {type(one) for one in bench.said(A)} == {Failed}
     assert phases(bench) == []
@@ -151,7 +151,7 @@ def test_what_does_not_fit_is_not_begun(bench: Bench, opened: Any, want: Any, te
     bench.want(A, **want)
     assert text in refused(bench)
     assert phases(bench) == []
-    assert bench.core.state.leases.holds()[0].writers == 0
+    assert bench.core.leases.holds()[0].writers == 0
 
 
 def test_a_chunk_of_other_blocks_fails_its_write(bench: Bench) -> None:
@@ -258,7 +258,7 @@ def test_a_dropped_engine_pins_what_is_written_to_it_unless_it_is_dead(bench: Be
     if dead:
         bench.tell(bench.core.writes.settled, KEY, lost=False, abandoned=True)
     bench.now = LEASE
-    bench.tell(bench.core.expire, bench.now)
+    bench.tell(bench.core.leases.expire, bench.now)
     assert len(bench.take(effects.Free)) == dead
     # Of what is buried nobody says that it has stopped: who waits for that asks again.
     bench.meet(AGAIN)

@@ -104,9 +104,9 @@ def empty(worker: PrefillWorker) -> None:
     seen = worker.inspect()
     assert (seen.holds, seen.uncollected) == ((), ())
     assert (seen.sources, seen.writes, seen.packs, seen.unannounced) == ((), (), 0, ())
-    assert not [client for client in seen.clients if client.claims]
+    assert not [client for client in seen.readers if client.claims]
     calm(seen)
-    assert seen.met == seen.peers == {client.peer for client in seen.clients if client.peer}
+    assert seen.met == seen.peers == {client.peer for client in seen.readers if client.peer}
 
 
 def calm(seen: Inspection) -> None:

@@ -177,7 +177,7 @@ def test_a_question_above_what_a_message_holds_fails_its_request_alone(
 
 
 def test_a_writer_has_a_bounded_number_of_pieces(made: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kvplan.runtime.staging.asked.MOST_ASKED", 1)
+    monkeypatch.setattr("kvplan.runtime.staging.requested_images.MOST_ASKED", 1)
     transfer = begun(made)
     run(made, lambda: transfer.ended)
     assert "2 pieces are asked for: give some back" in str(transfer.error)

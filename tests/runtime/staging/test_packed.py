@@ -105,7 +105,7 @@ def test_a_worker_without_memory_to_pack_into_refuses_who_needs_that_and_serves_
         patch.setattr(buffers, "HostCopies", full)
         with pytest.raises(RegisterError, match="smaller stage_bytes"):
             found.decode[0].connect(found.prefill[0].address, 5)
-    assert len(found.prefill[0].inspect().clients) == 1
+    assert len(found.prefill[0].inspect().readers) == 1
     assert found.decode[0].peers() == before
     move(found, ask(found, (0, TOKENS)))
 
@@ -213,7 +213,7 @@ def test_a_frozen_reader_leaves_half_of_the_buffers_to_others() -> None:
 
 
 def test_buffers_of_readers_that_died_without_a_word_go_to_those_who_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kvplan.runtime.protocol.reader_table.PROBE", 0.01)
+    monkeypatch.setattr("kvplan.runtime.protocol.reader_table.READER_PROBE_SECONDS", 0.01)
     lines = instances(monkeypatch, ControlClient)
     found = staging("packed", Shape(1), Shape(4), size=ROOM, lease=600)
     asked = ask(found, (0, TOKENS))

@@ -8,7 +8,7 @@ import pytest
 from kvplan.plan.block_tables import Ring, Slot, Table
 from kvplan.plan.types import Blocks
 from kvplan.runtime.errors import LeaseError
-from kvplan.runtime.transfer.told import check_told, contradicts, covers
+from kvplan.runtime.transfer.table_agreement import check_told, contradicts, covers
 
 
 def blocks(*ids: int, first: int = 0) -> Blocks:

@@ -8,7 +8,7 @@ from kvplan.runtime.control.channel import ControlClient
 from kvplan.runtime.control.handshake import MetEngine
 from kvplan.runtime.control.lines import LinePeer, PrefillLine
 from kvplan.runtime.decode.driver import DecodeDriver
-from kvplan.runtime.decode.engines import Peer, PrefillConnection, PrefillEngine
+from kvplan.runtime.decode.prefill_engine import Peer, PrefillConnection, PrefillEngine
 from kvplan.runtime.endpoint import Endpoint
 from kvplan.runtime.errors import HandshakeError
 from kvplan.runtime.ops import logs
@@ -35,7 +35,7 @@ class PrefillEngines:
         self.lines = tuple[PrefillLine, ...]()
         self.replanned: list[PrefillEngine] = []
         self.retired: list[PrefillEngine] = []
-        self._endpoint, self._left, self._clock = endpoint, endpoint.left, endpoint.clock
+        self._endpoint, self._unneeded, self._clock = endpoint, endpoint.unneeded_peers, endpoint.clock
         self._connections: dict[PrefillPeer, PrefillConnection] = {}
         # No engine is idle for long enough before.
         self._next_eviction = float("-inf")
@@ -151,7 +151,7 @@ class PrefillEngines:
         busy = self.driver.core.loads.quarantine.busy()
         for engine in [engine for engine in self.retired if not engine.peers & busy]:
             engine.close()
-            self._left |= engine.peers
+            self._unneeded |= engine.peers
             self.retired.remove(engine)
             for connection in engine.connections.values():
                 self._connections.pop(connection.known, None)
@@ -191,7 +191,7 @@ class PrefillEngines:
             engine.know()
         except BaseException:
             met.close()
-            self._left |= engine.peers
+            self._unneeded |= engine.peers
             self._retire(engine)
             # Its lines are given back, and may be somebody's by now.
             engine.connections.clear()

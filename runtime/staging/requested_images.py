@@ -1,4 +1,4 @@
-"""Asked images: for which reads a peer asks for buffers of the stage here, and what it asks for, checked."""
+"""Requested images: for which reads a peer asks for buffers of the stage here, and what it asks for, checked."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ from kvplan.runtime.errors import NotBegunError, TransferError
 from kvplan.runtime.inspection import PrefillEngineState
 from kvplan.runtime.memory import geometry as shape
 from kvplan.runtime.protocol.loads import KnownEngine, PairRules, PrefillPeer
-from kvplan.runtime.staging.asked import AskedImages
 from kvplan.runtime.staging.lent import PeerStage
+from kvplan.runtime.staging.requested_images import AskedImages
 from kvplan.runtime.transfer import slices
 from kvplan.runtime.transfer.demand import DemandRules
 from kvplan.runtime.transfer.prepare import PreparedLinks

@@ -1,4 +1,4 @@
-"""Told tables: the prefill blocks that a decode worker was told of, compared with those that a hold names itself.
+"""Table agreement: the prefill blocks that a decode worker was told of, compared with those that a hold names itself.
 
 A name may be held again, with other blocks: what was told of an earlier hold must neither be read nor be written.
 """
