@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from numbers import Real
 
 from kvplan.runtime.errors import KvplanError
@@ -32,29 +31,3 @@ def seconds(timeout: object, error: type[KvplanError]) -> float:
 def counted(began: float, before: float) -> float:
     """Seconds between the begins of two rounds of who polls, as far as they count."""
     return min(began - before, LONGEST_ROUND)
-
-
-class ListeningClock:
-    """The time of `clock` without that in which nobody listened: what peers said then could not be heard.
-
-    Time beyond `pause` seconds since the last `listen`, by `pulse`, does not count; time in which the machine sleeps
-    does. Not safe from threads.
-    """
-
-    def __init__(self, clock: Callable[[], float], pause: float, pulse: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._pause, self._pulse = clock, pause, pulse
-        self._unheard, self._listened = 0.0, pulse()
-
-    def __call__(self) -> float:
-        # The clock first: a thread that stands still in between has not listened either.
-        time = self._clock()
-        return time - self._unheard_by(self._pulse())
-
-    def listen(self) -> float:
-        """The time, now that somebody listens."""
-        time, pulse = self._clock(), self._pulse()
-        self._unheard, self._listened = self._unheard_by(pulse), pulse
-        return time - self._unheard
-
-    def _unheard_by(self, pulse: float) -> float:
-        return self._unheard + max(0.0, pulse - self._listened - self._pause)

@@ -122,7 +122,7 @@ class Turns:
 
     def __init__(self, name: str, say: Callable[[], None], thread: OwnThread) -> None:
         self._name, self._say, self._thread = name, say, thread
-        self.lock, self.asked = threading.Lock(), deque[Callable[[], object]]()
+        self.lock, self.commands = threading.Lock(), deque[Callable[[], object]]()
         # The ident of the thread whose turn it is, 0 for none.
         self._holder = 0
 
@@ -140,8 +140,8 @@ class Turns:
             raise HandleError(f"{self._name} was not free for {STUCK:g} s: a step of it hangs in another thread")
         self._holder = me
         try:
-            while self.asked:
-                self.asked.popleft()()
+            while self.commands:
+                self.commands.popleft()()
             return command()
         finally:
             try:
@@ -194,7 +194,7 @@ class Owner:
         self._check_here()
         if self.thread.elsewhere:
             future = Future[T]()
-            self.turns.asked.append(lambda: _answer(future, command))
+            self.turns.commands.append(lambda: _answer(future, command))
             self.sleep.wake()
             self._await(future)
             return future.result()
@@ -211,7 +211,7 @@ class Owner:
         A thread of the worker's own is given a moment for that: as the caller waits, that thread has Python's lock.
         """
         self._check_here()
-        self.turns.asked.append(command)
+        self.turns.commands.append(command)
         if self.thread.over:
             # Nobody has to come by any more.
             self.call(_nothing)
@@ -313,7 +313,7 @@ class Owner:
 
     def hand_over(self) -> None:
         """Have the owner begin the requests."""
-        if not self.turns.asked:
+        if not self.turns.commands:
             return
         elsewhere = self.thread.elsewhere
         # Requests from before.
@@ -346,7 +346,7 @@ class Owner:
 
     def _serve(self) -> None:
         """Carry out what other threads wait for."""
-        if self.turns.asked:
+        if self.turns.commands:
             self.turns.carry_out(_nothing)
             self._run_callbacks()
 

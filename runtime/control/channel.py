@@ -131,7 +131,7 @@ class ControlServer:
 
     def filenos(self) -> list[int]:
         """Descriptors that may become readable when a message comes: hints, for any thread."""
-        idle = (line for line in self.lines.dialed.values() if not line.asked)
+        idle = (line for line in self.lines.dialed.values() if not line.polled)
         return [*descriptors(self._socket), *(one for line in idle for one in line.filenos())]
 
     def pending(self) -> bool:

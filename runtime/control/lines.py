@@ -120,8 +120,8 @@ class PrefillLine(ABC):
             self._outbox.flush()
 
     @property
-    def asked(self) -> bool:
-        """Whether an engine of the decode half speaks and listens here, round by round."""
+    def polled(self) -> bool:
+        """Whether an engine of the decode half reads the line in each round."""
         return self.taken and self._gathers
 
     @property

@@ -98,7 +98,7 @@ class SharedLines:
     def hear(self, line: PrefillLine) -> None:
         """Take what came over a line that was made from here. An engine of the decode half that asks does the rest."""
         line.read()
-        if not line.asked:
+        if not line.polled:
             line.flush()
             if line.broken() is not None:
                 self.gone.add(line.name)

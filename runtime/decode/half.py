@@ -43,7 +43,7 @@ class DecodeHalf(Half):
         self.ended, self._telling = deque[Transfer](), threading.Lock()
         self._side, self._idle = side, idle
         # What callers have asked for: within how many seconds, of whom, and how long prefill may take to hold it.
-        self.asked = deque[tuple[Transfer, float, WantedPeer, float | None]]()
+        self.submitted = deque[tuple[Transfer, float, WantedPeer, float | None]]()
 
     @property
     def loads(self) -> LoadTable:
@@ -51,18 +51,18 @@ class DecodeHalf(Half):
 
     def running(self) -> int:
         """How many requests are in progress, wait for their engine, or are to be begun in the next turn."""
-        return len(self.loads.running) + len(self.meetings) + len(self.asked)
+        return len(self.loads.running) + len(self.meetings) + len(self.submitted)
 
     def fail(self, load: Load, error: KvplanError) -> None:
         """End a request, whatever moves."""
         self.driver.fail(load, error)
 
-    def begin_asked(self) -> None:
-        """Begin the next request that was asked for, or have it wait until its engine is met.
+    def start_submitted(self) -> None:
+        """Start the next submitted request, or have it wait until its engine is met.
 
         What is wrong with it ends it.
         """
-        transfer, timeout, peer, wait = self.asked.popleft()
+        transfer, timeout, peer, wait = self.submitted.popleft()
         try:
             self.check_taking()
             if not isinstance(transfer.sample, Sample | None):

@@ -236,8 +236,8 @@ class DecodeWorker(OwnedWorker):
         """Have a request begun in the owner's next turn."""
         half, now, began = self.half, self.half.clock(), tracing.start()
         transfer = Transfer(request, now, now, streamed, sample, worker=half, fail=half.fail)
-        half.asked.append((transfer, timeout, peer, wait))
-        self._owner.ask(half.begin_asked)
+        half.submitted.append((transfer, timeout, peer, wait))
+        self._owner.ask(half.start_submitted)
         if began is not None:
             transfer.on_end(lambda ended: _tell_span(ended, self.worker, began))
         return transfer

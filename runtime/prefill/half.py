@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import TypeVar
 
 from kvplan.plan.types import Side
-from kvplan.runtime.clock import ListeningClock
 from kvplan.runtime.control.channel import ControlServer
 from kvplan.runtime.control.identity import Identity
 from kvplan.runtime.endpoint import Endpoint, Half
@@ -22,6 +21,7 @@ from kvplan.runtime.ops.tracing import RequestSpans
 from kvplan.runtime.plans.catalog import PlanSource
 from kvplan.runtime.prefill.driver import PrefillDriver
 from kvplan.runtime.prefill.events import Completed, ask_events
+from kvplan.runtime.prefill.lease_clock import LeaseClock
 from kvplan.runtime.protocol.effects import WriteKey
 from kvplan.runtime.protocol.leases import Released
 from kvplan.runtime.protocol.prefill import PrefillCore
@@ -35,9 +35,6 @@ from kvplan.runtime.transfer.mover import Mover
 from kvplan.runtime.wakeup import BUSY, MOVING, QUIET
 
 T = TypeVar("T")
-# Seconds that a round may come after the one before. More is time in which this worker did not listen, as its thread
-# waited for a core or its process stood still: no lease runs out in it, as its renewals may have come.
-LISTENING = 1.0
 
 
 class PrefillHalf(Half):
@@ -62,12 +59,12 @@ class PrefillHalf(Half):
     ) -> None:
         super().__init__("prefill", endpoint)
         self.core = PrefillCore(endpoint.worker, lease, limits.requests, secrets.randbits(62))
-        self.lease_clock = ListeningClock(self.clock, LISTENING)
+        self.lease_clock = LeaseClock(self.clock, lease)
         # Until callers take them, and then until the core is told of that: from any thread.
         self.uncollected, self._collected = deque[Released](), deque[str]()
         self.spans = RequestSpans("kvplan hold", {"worker": endpoint.worker})
         self._server, self._identity, self._plans, self._side = server, identity, plans, side
-        self._lease, self._limits, self._counters = lease, limits, counters
+        self._limits, self._counters = limits, counters
 
     def withdraw(self, request: str) -> None:
         """Withdraw a request."""
@@ -101,7 +98,6 @@ class PrefillHalf(Half):
             identity=self._identity,
             plans=self._plans,
         )
-        self._all_heard = self.lease_clock()
 
     def poll(self) -> bool:
         self.endpoint.check_not_closed(self.name)
@@ -111,7 +107,8 @@ class PrefillHalf(Half):
                 self.driver.hear(identity, message, now)
             # Answers go before all else is looked after: who asked waits for nothing but them.
             self.say()
-        completed, heard = self._completed(), self._heard_until(now)
+        completed = self._completed()
+        heard = self.lease_clock.heard_until(now, unread=self._server.pending())
         if not self.endpoint.asleep:
             self._round(now, completed, heard)
         if self.overdue():
@@ -182,12 +179,6 @@ class PrefillHalf(Half):
             completed = ask_events(waiting)
         self.endpoint.check_not_closed(self.name)
         return completed
-
-    def _heard_until(self, now: float) -> float:
-        """Until when all is heard that may renew a lease. What is unread holds that up for one lease at most."""
-        if not self._server.pending():
-            self._all_heard = now
-        return max(self._all_heard, now - self._lease)
 
     def _round(self, now: float, completed: Completed, heard: float) -> None:
         """One round after all messages were heard."""

@@ -19,14 +19,13 @@ from kvplan.runtime.ops.tracing import SpanStart
 from kvplan.runtime.plans.catalog import FixedPlans, never_waiting, plans_of
 from kvplan.runtime.prefill.events import ComputeEvent, check_event, checked_note, chunk, interval
 from kvplan.runtime.prefill.half import PrefillHalf
+from kvplan.runtime.prefill.lease_clock import LEASE
 from kvplan.runtime.prefill.peers import expected
 from kvplan.runtime.protocol.leases import Released
 from kvplan.runtime.staging.buffers import STAGE_BYTES
 from kvplan.runtime.transfer.limits import Limits
 from kvplan.runtime.transport.base import Transport
 from kvplan.runtime.worker import OwnedWorker, owned
-
-LEASE = 30.0
 
 
 class PrefillWorker(OwnedWorker):

@@ -1,11 +1,10 @@
-"""Leases: how long a prefill worker keeps a request's blocks, until all who read them have said so or time is over.
+"""Leases: how long a prefill worker keeps a request's blocks: until all who read them have said so, or time is over.
 
 The protocol is that of C. Gray and D. Cheriton, "Leases: an efficient fault-tolerant mechanism for distributed file
-cache consistency" (SOSP 1989): a reader's claim is answered with a promise for a time, which it renews while it
-reads, and who falls silent loses it. Theirs is safe as long as clocks do not drift apart; ours also where they do: a
-request is kept by a pin with a number that no other pin has. A reader learns it before its first read and names it
-after its last one; if the pin with that number is still there, it was there all the time, whatever either side's clock
-did. So a lease decides when blocks that nobody claims are free, never whether what was read is right.
+cache consistency" (SOSP 1989): prefill answers a claim with a promise for a time, which the reader renews while it
+reads. Theirs is safe while clocks do not drift apart, ours also if they do. A pin keeps the request, with a number that
+no other pin has. A reader learns it before its first read and names it after its last one: if that pin is still there,
+it was there all the time. So a lease decides when unclaimed blocks are free, never whether what was read is right.
 """
 
 from __future__ import annotations
@@ -195,9 +194,6 @@ class PastPins:
         self.uncollected: dict[str, None] = {}
         self.new: list[Released] = []
 
-    def __contains__(self, request: object) -> bool:
-        return request in self._all
-
     def __len__(self) -> int:
         return len(self._all)
 
@@ -298,8 +294,7 @@ class Leases:
 
         If it has not, the claimant may have read other bytes.
         """
-        refused = _refused(request, self._known(request), number, claimant, contract)
-        if refused is not None:
+        if (refused := _refused(request, self._known(request), number, claimant, contract)) is not None:
             return refused
         pin = self._pins[request]
         kind = pin.count_done(claimant, contract)
@@ -345,7 +340,7 @@ class Leases:
     def withdraw(self, request: str) -> None:
         """Take no more claims, and release with the last promise. Raises HandleError if it was never pinned."""
         pin = self._pins.get(request)
-        if pin is None and request not in self.past:
+        if self._known(request) is None:
             raise HandleError(f"request {request} cannot be withdrawn: {_lost(request, None).text}")
         if pin is not None and pin.phase is PinPhase.HELD:
             pin.on(PinEvent.WITHDRAWN)

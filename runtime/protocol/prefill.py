@@ -73,7 +73,7 @@ class PrefillCore:
         HandleError, LimitedError.
         """
         state = self.state
-        again, at_once = request in self.leases.past, whole or tokens is None
+        again, at_once = self.leases.past.get(request) is not None, whole or tokens is None
         if again and at_once and tables is None:
             text = f"request {request} was held before, and decode may still name its old blocks"
             raise HandleError(f"{text}: give its tables, or another name")
@@ -145,7 +145,5 @@ class PrefillCore:
         while released := self.leases.past.take():
             for one in released:
                 self.state.out.append(Free(one))
-                self.readers.end(
-                    one.request,
-                    LeaseError(f"the hold of the request is over, {one.why}: have it held again, and ask again"),
-                )
+                text = f"the hold of the request is over, {one.why}: have it held again, and ask again"
+                self.readers.end(one.request, LeaseError(text))

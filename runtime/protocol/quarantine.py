@@ -94,7 +94,7 @@ class Quarantine:
         self.ledger, self._linger_s = ledger, linger_s
         # In order; a worker may ask for each of thousands whether it is among them.
         self._loads: dict[Load, None] = {}
-        self._swept = self._asked = float("-inf")
+        self._swept = self._left_at = float("-inf")
 
     def __iter__(self) -> Iterator[Load]:
         return iter(list(self._loads))
@@ -189,9 +189,9 @@ class Quarantine:
 
     def _reminders(self, now: float) -> Iterator[Send]:
         """Ask writers now and then whether they have stopped: one that was suspended, or forgot this worker, has."""
-        if now < self._asked + ASK:
+        if now < self._left_at + ASK:
             return
-        self._asked = now
+        self._left_at = now
         for load, part in self._writers():
             if part.linger_s is None and not part.leave_unsent:
                 yield Send(part.peer, Leave(load.request.id), droppable=True)

@@ -25,7 +25,7 @@ class NixlPeers:
         self.met = set[str]()
         self._names: dict[bytes, str] = {}
         self._lost: set[str] = set()
-        self._asked: dict[str, float] = {}
+        self._probed: dict[str, float] = {}
 
     def known(self) -> list[str]:
         """All that NIXL knows."""
@@ -57,7 +57,7 @@ class NixlPeers:
             if isinstance(given, NixlList) and given.peer == peer:
                 given.cut()
         self.met.discard(peer)
-        self._asked.pop(peer, None)
+        self._probed.pop(peer, None)
         self._names = dict(sorted(self._names.items(), key=lambda met: met[1] == peer))
         for gone in [peer] if peer in self._lost else self._kept()[:-KEPT]:
             self._disconnect(gone)
@@ -128,7 +128,7 @@ class NixlPeers:
 
     def _due(self, peer: str) -> bool:
         time = self._clock()
-        if time - self._asked.get(peer, -PEER_PROBE_SECONDS) < PEER_PROBE_SECONDS:
+        if time - self._probed.get(peer, -PEER_PROBE_SECONDS) < PEER_PROBE_SECONDS:
             return False
-        self._asked[peer] = time
+        self._probed[peer] = time
         return True

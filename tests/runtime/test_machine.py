@@ -90,7 +90,7 @@ def assigns(node: ast.AST) -> bool:
 def test_the_page_is_fresh() -> None:
     """`python -m tests.runtime.page` draws it again."""
     text = PAGE.read_text()
-    assert [name for _, name, _ in DRAWING.findall(text)] == ["transfer", "pin", "write", "errors"]
+    assert [name for _, name, _ in DRAWING.findall(text)] == ["transfer", "write", "pin", "errors"]
     assert fresh(text) == text
 
 

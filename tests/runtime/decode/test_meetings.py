@@ -133,7 +133,7 @@ def test_a_fault_ends_one_request_and_the_others_still_wait(apart: World, monkey
         monkeypatch.undo()
         raise ZeroDivisionError("by zero")
 
-    monkeypatch.setattr(DecodeDriver, "begin", broken)
+    monkeypatch.setattr(DecodeDriver, "start", broken)
     mine.set_result(peer)
     with pytest.raises(ZeroDivisionError):
         worker.run_once()

@@ -3,8 +3,10 @@
 A prefill worker holds requests, some of them by a name that was held before in other blocks. A decode worker asks for
 each when it is told of its blocks. Blocks have the number of their hold as their content, and are overwritten as soon
 as they are released.
+If a line breaks, decode asks once more for what it had failed, and prefill may hear the last words of that line late.
 The laws: a request that is done has the content of the hold that decode was told of; nothing is copied to blocks that
-belong to nobody, or to somebody else; nothing that is still being read is released; nothing raises.
+belong to nobody, or to somebody else; nothing that is still being read is released; what is claimed is kept unless time
+passes, prefill gives it up or ends; nothing raises.
 """
 
 from __future__ import annotations
@@ -104,6 +106,10 @@ class World:
     prefill: PrefillCore
     now: float = 0.0
     line: Line = field(default_factory=lambda: Line(0))
+    # What prefill may still hear over lines that broke, in order, and by whom it was said.
+    late: list[tuple[Reader, Any]] = field(default_factory=list)
+    # How often each kind of trouble could happen at the start.
+    most_each: int = 0
     engine: KnownEngine | None = None
     reader: Reader | None = None
     run: int = 0
@@ -120,6 +126,7 @@ class World:
     @classmethod
     def new(cls, fixed: Fixed, left: Mapping[str, int], most: int) -> World:
         world = cls(fixed, dict(left), most, _decode_core(fixed), _prefill_core())
+        world.most_each = max(left.values())
         world.meet()
         return world
 
@@ -150,6 +157,8 @@ class World:
             yield "prefill hears", self.prefill_hears
         if self.line.down and not self.line.broken:
             yield "decode hears", self.decode_hears
+        if self.late:
+            yield "prefill hears late", self.prefill_hears_late
         for number, copying in enumerate(self.reads):
             if copying.pieces:
                 yield f"read {number}", lambda number=number: self.read(number)  # type: ignore[misc]
@@ -183,6 +192,10 @@ class World:
     def _may(self, kind: str) -> bool:
         return self.most > 0 and self.left.get(kind, 0) > 0
 
+    @property
+    def _happened(self) -> set[str]:
+        return {kind for kind, left in self.left.items() if left < self.most_each}
+
     def _spend(self, kind: str, step: Callable[[], None]) -> None:
         self.left[kind] -= 1
         self.most -= 1
@@ -212,14 +225,22 @@ class World:
         self.round()
 
     def _next_ask(self) -> int | None:
-        """The hold that decode is told of next: in order, each when the one before of its name has ended."""
-        if self.engine is None or len(self.told) == len(self.holds):
+        """The hold that decode is told of next: in order, each when the one before of its name has ended.
+
+        What failed with a line is asked for once more.
+        """
+        hold = next((hold for hold in self.holds if self._is_wanted(hold)), None)
+        if self.engine is None or hold is None:
             return None
-        hold = self.holds[len(self.told)]
         names = [self.fixed.names[told] for told in self.told]
         before = [load for load, name in zip(self.loads, names, strict=True) if name == self.fixed.names[hold]]
         over = all(load.ended and not self.decode.loads.quarantine.keeps(load) for load in before)
         return hold if over else None
+
+    def _is_wanted(self, hold: int) -> bool:
+        loads = [load for load, told in zip(self.loads, self.told, strict=True) if told == hold]
+        lost = len(loads) == 1 and isinstance(loads[0].error, errors.TransferError) and "lose" in self._happened
+        return not loads or (lost and self.held.get(self.fixed.names[hold]) == hold)
 
     def ask(self, hold: int) -> None:
         """Decode asks for what a hold has, into blocks that it has for this hold alone."""
@@ -245,12 +266,17 @@ class World:
     # The wires
 
     def prefill_hears(self) -> None:
-        message = self.line.up.pop(0)
         assert self.reader is not None
-        if self.reader in self.prefill.state.sessions:
-            self.tell_prefill(self.prefill.inbox.hear, self.reader, message)
+        self._hear(self.reader, self.line.up.pop(0))
+
+    def prefill_hears_late(self) -> None:
+        self._hear(*self.late.pop(0))
+
+    def _hear(self, reader: Reader, message: Any) -> None:
+        if reader in self.prefill.state.sessions:
+            self.tell_prefill(self.prefill.inbox.hear, reader, message)
         else:
-            self.tell_prefill(self.prefill.inbox.stranger, self.reader.identity, message)
+            self.tell_prefill(self.prefill.inbox.stranger, reader.identity, message)
         self.round()
 
     def decode_hears(self) -> None:
@@ -320,7 +346,8 @@ class World:
         self.tick()
 
     def lose(self) -> None:
-        """The line breaks, and what was on its way is lost."""
+        """The line breaks. What was on its way to decode is lost, what was on its way to prefill may come late."""
+        self.late += [(self.reader, message) for message in self.line.up if self.reader is not None]
         self.line = Line(self.line.number, broken=True)
 
     def see(self) -> None:
@@ -363,6 +390,7 @@ class World:
         self.prefill, self.memory, self.held, self.offered = _prefill_core(self.prefill), {}, {}, {}
         # Nobody reads it any more, and it writes no more.
         self.writes.clear()
+        self.late.clear()
         for copying in list(self.reads):
             copying.pieces.clear()
             gone = errors.PeerLostError("prefill has ended")
@@ -481,7 +509,7 @@ class World:
             case Send():
                 if not self._said(self.line.down, output, known=output.peer is self.reader):
                     self.prefill.readers.unsent(output.peer, output.message, BROKEN)
-            case effects.Reply():
+            case effects.Reply() if self.reader is not None and output.identity == self.reader.identity:
                 self.line.down.append(output.message)
             case effects.Move():
                 copying = _of(self.writes, output.key)
@@ -520,6 +548,9 @@ class World:
         self.memory |= dict.fromkeys(blocks, GARBAGE)
 
     def _check_ended(self, load: Load) -> None:
+        kept = not {"time", "withdraw", "restart prefill"} & self._happened
+        if kept and isinstance(load.error, errors.LeaseError) and load.parts[0].pin is not None:
+            raise BrokenLawError(f"request {load.request.id} was claimed, and not kept: {load.error}")
         if load.error is not None:
             return
         hold = self.told[self.loads.index(load)]

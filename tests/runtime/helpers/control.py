@@ -125,7 +125,7 @@ def connect(address: str, **change: Any) -> MetEngine:
     digest = change.pop("model_digest", PLAN.model_digest)
     values = {"side": PLAN.decode, "worker": 0, "plans": FixedPlans((PLAN,)), "keys": Plain(), "server_key": None}
     deadline, clock = change.pop("deadline", now() + LONG), change.pop("clock", now)
-    values |= {"left": lambda: deadline - clock(), "card_for": lambda plan: None, **change}
+    values |= {"seconds_left": lambda: deadline - clock(), "card_for": lambda plan: None, **change}
     identity = replace(change.get("identity", Identity("decode-0", "run-d")), model_digest=digest)
     return meet(Caller(**{**values, "identity": identity}), address)
 

@@ -17,11 +17,10 @@ from tests.runtime.helpers.worlds import PREFILL, memory
 from kvplan.compiler.api import compile_pair
 from kvplan.dsl.library import load
 from kvplan.runtime import Blocks, InMemory, Plain, PrefillWorker, Slot, errors, views
-from kvplan.runtime.clock import ListeningClock
 from kvplan.runtime.control import messages as wire
 from kvplan.runtime.control.card import MAGIC, checksum, seal
 from kvplan.runtime.control.channel import ControlServer
-from kvplan.runtime.prefill.half import LISTENING
+from kvplan.runtime.prefill.lease_clock import LISTENING, LeaseClock
 from kvplan.runtime.transport.inmemory import Hub
 
 WIDE = plan(Shape(1), Shape(2))
@@ -50,7 +49,7 @@ def test_the_longest_note_arrives(worker: PrefillWorker, caller: Caller) -> None
 @pytest.fixture
 def pulse(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers listen by the clock that the test sets."""
-    monkeypatch.setattr("kvplan.runtime.prefill.half.ListeningClock", partial(ListeningClock, pulse=clock))
+    monkeypatch.setattr("kvplan.runtime.prefill.half.LeaseClock", partial(LeaseClock, pulse=clock))
 
 
 @pytest.mark.usefixtures("pulse")

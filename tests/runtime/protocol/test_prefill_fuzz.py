@@ -184,7 +184,7 @@ class Fuzz:
         return call("round", some, some, lends=self.dice.random() < 0.8)
 
     def expire(self) -> Call:
-        return call("expire", self.bench.now)
+        return call("leases.expire", self.bench.now)
 
     def name(self) -> str:
         return self.dice.choice(NAMES)
@@ -238,12 +238,12 @@ class Fuzz:
             [call("hold", name, tokens, self.dice.choice((None, self.tables())), ready=self.dice.random() < 0.7)] * 3
             + [call("offer", name, chunk)] * 3
             + [
-                call("pass_by", name),
+                call("leases.pass_by", name),
                 *[call("close")] * (self.dice.random() < 0.2),
                 call("withdraw", name, errors.WithdrawnError("given up")),
                 call("drop_engine", "decode", dead=self.dice.random() < 0.5),
-                call("collected", NAMES),
-                call("collected", NAMES),
+                call("leases.past.collected", NAMES),
+                call("leases.past.collected", NAMES),
             ]
         )
 
@@ -260,7 +260,7 @@ class Fuzz:
                 call("readers.introduce", who.identity, who.name, self.dice.choice("ab")),
                 call("readers.drop", who, "gone"),
                 call("readers.drop_malformed", who, "bad"),
-                call("readers.refuse", who, self.name(), errors.BadRequestError("no")),
+                call("state.fail", who, self.name(), errors.BadRequestError("no")),
                 call("readers.unsent", who, Offer("r", 1, 0, None, None, {}, last=True), errors.CardError("large")),
                 call("readers.unsent", who, wire.Stopped("r", lost=False), errors.PeerLostError("broken")),
             ]

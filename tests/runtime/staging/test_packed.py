@@ -34,13 +34,13 @@ from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, world
 
 from kvplan.runtime import Blocks, Counters, DecodeWorker, PrefillWorker, Slot
-from kvplan.runtime.clock import ListeningClock
 from kvplan.runtime.control.channel import ControlClient
 from kvplan.runtime.control.lines import PrefillLine
 from kvplan.runtime.control.messages import AskBuffer, ReturnBuffer
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.errors import LeaseError, RegisterError, TransferError
 from kvplan.runtime.plans.catalog import FixedPlans
+from kvplan.runtime.prefill.lease_clock import LeaseClock
 from kvplan.runtime.staging import buffers
 from kvplan.runtime.staging.buffers import BUFFERS, SHARE, THREADS
 from kvplan.runtime.staging.lent import MOST_ASKED, LentMove
@@ -223,7 +223,7 @@ def test_buffers_of_readers_that_died_without_a_word_go_to_those_who_wait(monkey
     for worker in found.decode[:2]:
         worker.submit(asked, 600)
     poll(found.decode[:2], lambda: lent(found) == [BUFFERS])
-    for line in [line for line in lines if line.asked][:2]:
+    for line in [line for line in lines if line.polled][:2]:
         line.close()
     found.hub.frozen.clear()
     late = found.decode[2].submit(asked, 15)
@@ -262,7 +262,7 @@ def test_a_lease_that_ran_out_makes_a_request_fail_whatever_was_read(
 ) -> None:
     """The blocks may have been used again while they were packed."""
     later = 0.0
-    monkeypatch.setattr(ListeningClock, "listen", lambda clock: clock() + later)
+    monkeypatch.setattr(LeaseClock, "listen", lambda clock: clock() + later)
     transfer = begun(made)
     run(made, lambda: stopped(made, gate))
     later = 1200.0

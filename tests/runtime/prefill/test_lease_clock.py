@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from kvplan.runtime.clock import ListeningClock
+from kvplan.runtime.prefill.lease_clock import LeaseClock
 
 
 class Machine:
@@ -22,7 +22,7 @@ class Machine:
 
 def test_time_in_which_nobody_listened_is_none() -> None:
     machine = Machine()
-    clock = ListeningClock(machine.clock, 1.0, machine.pulse)
+    clock = LeaseClock(machine.clock, 10.0, machine.pulse)
     times = [clock.listen()]
     for gap in (0.5, 30.0, 1.0, 0.0, 2.5):
         machine.time += gap
@@ -33,7 +33,18 @@ def test_time_in_which_nobody_listened_is_none() -> None:
 
 def test_a_machine_that_sleeps_lets_time_pass() -> None:
     machine = Machine()
-    clock = ListeningClock(machine.clock, 1.0, machine.pulse)
+    clock = LeaseClock(machine.clock, 10.0, machine.pulse)
     machine.time += 30
     machine.slept += 30
     assert clock() == clock.listen() == 1030
+
+
+def test_unread_messages_delay_the_end_of_a_lease_by_one_lease_at_most() -> None:
+    machine = Machine()
+    clock = LeaseClock(machine.clock, 10.0, machine.pulse)
+    heard = [clock.heard_until(clock.listen(), unread=False)]
+    for gap, unread in ((1.0, True), (8.0, True), (2.0, True), (1.0, False)):
+        machine.time += gap
+        machine.slept += gap
+        heard.append(clock.heard_until(clock.listen(), unread=unread))
+    assert heard == [1000, 1000, 1000, 1001, 1012]
