@@ -6,7 +6,7 @@ import pytest
 from tests.runtime.explore.__main__ import space
 from tests.runtime.explore.world import BrokenLawError
 
-from kvplan.runtime.protocol.leases import Leases
+from kvplan.runtime.protocol.leases import Leases, Pin
 from kvplan.runtime.protocol.load_table import LoadTable
 from kvplan.runtime.protocol.quarantine import Quarantine
 from kvplan.runtime.protocol.source import SourceRequest
@@ -46,6 +46,14 @@ def test_blocks_that_are_released_while_they_are_written_are_found(monkeypatch: 
         monkeypatch.setattr(Leases, count, lambda *_: None)
     with pytest.raises(BrokenLawError, match="is released while it is being written"):
         space(("a", "a"), True, False, 1)
+
+
+def test_a_promise_that_an_earlier_connection_ends_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Pin, "promised", lambda pin, claimant: claimant in pin.promises)
+    with pytest.raises(BrokenLawError, match="was claimed, and not kept") as broken:
+        space(("a",), False, False, 1)
+    assert "ask 0 → prefill hears" in broken.value.__notes__[0]
+    assert "prefill hears late" in broken.value.__notes__[0]
 
 
 def test_a_request_that_never_ends_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

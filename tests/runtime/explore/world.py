@@ -548,17 +548,18 @@ class World:
         self.memory |= dict.fromkeys(blocks, GARBAGE)
 
     def _check_ended(self, load: Load) -> None:
+        told = self.told[self.loads.index(load)]
         kept = not {"time", "withdraw", "restart prefill"} & self._happened
+        kept = kept and self.held.get(load.request.id, told) == told
         if kept and isinstance(load.error, errors.LeaseError) and load.parts[0].pin is not None:
             raise BrokenLawError(f"request {load.request.id} was claimed, and not kept: {load.error}")
         if load.error is not None:
             return
-        hold = self.told[self.loads.index(load)]
         have = [self.copied.get(block) for block in _blocks(load)]
         # Of a prompt that prefill computes decode knows the name alone: a later hold of it may be what it gets.
-        later = {other for other in self.holds if other > hold and self.fixed.chunked}
-        if not any(have == [one] * len(have) for one in {hold, *later}):
-            raise BrokenLawError(f"request {load.request.id} is done with the content of holds {have}, not {hold}")
+        later = {other for other in self.holds if other > told and self.fixed.chunked}
+        if not any(have == [one] * len(have) for one in {told, *later}):
+            raise BrokenLawError(f"request {load.request.id} is done with the content of holds {have}, not {told}")
 
 
 def _of(all_: list[Copying], whose: Any) -> Copying:
