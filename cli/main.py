@@ -144,5 +144,6 @@ def main(color: bool | None) -> None:
     A SIDE is written tp=4,order=nhd; tp=1/2/4 stands for three sides. `kvplan explain CODE` has the text of an error,
     https://github.com/kvplan/kvplan the documentation.
 
-    Exit codes: 0 done; 1 stale, different or wrong; 2 bad input; 3 refused; 70 a fault; 130 interrupted.
+    Exit codes: 0 done; 1 stale, different or wrong; 2 bad input; 3 refused; 4 in doubt (doctor); 70 a fault;
+    130 interrupted.
     """

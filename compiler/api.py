@@ -154,7 +154,7 @@ def _unprobed(side: BoundSide) -> tuple[str, ...]:
     caches = f"cache{'s' if len(side.unprobed) > 1 else ''} {listed(side.unprobed, 'and')}"
     return (
         f"the page layout of {caches} comes from {side.engine}'s engine file; not yet verified on a running engine: "
-        "kvplan from-cache verifies it",
+        "the --probe of kvplan from-cache verifies it",
     )
 
 

@@ -62,7 +62,7 @@ def steps(
 def _plans(answer: Plain, places: Mapping[str, EnginePlace], more: Sequence[str]) -> Iterator[Step]:
     here = next(iter(places.values())).label
     if command := answer["model"]["command"]:
-        look = ", and look at what is not sure in it" if answer["model"]["notes"] else ""
+        look = ", and look at its doubts and remarks" if answer["model"]["notes"] else ""
         yield Step(here, f"write the model's layout{look}", command)
     for prefill, decode in dict.fromkeys((way["prefill"], way["decode"]) for way in answer["ways"]):
         words = [answer["word"], "--prefill", prefill, "--decode", decode, *more, "-o", PLANS]
@@ -118,10 +118,11 @@ def _set(values: Mapping[str, str], between: str) -> Iterable[str]:
 
 
 def _router(answer: Plain, places: Mapping[str, EnginePlace]) -> Iterator[Step]:
-    """What sends requests: the engines' own router, or kvplan's if they differ; nothing if one has no connector."""
-    routers = {side["start"]["router"] if side["start"] else "" for side in answer["sides"].values()}
-    if not all(routers):
+    """What sends requests: the router of both engines, or else kvplan's; nothing if one has no connector."""
+    sides = answer["sides"].values()
+    if not all(side["start"] for side in sides):
         return
+    routers = {side["start"]["router"] or ROUTE for side in sides}
     prefill, decode = (places[name] for name in (answer["ways"][0]["from"], answer["ways"][0]["to"]))
     hosts = [shlex.quote(place.host or LOCAL) for place in (prefill, decode)]
     line = (ROUTE if len(routers) > 1 else next(iter(routers))).format(

@@ -15,7 +15,7 @@ from typing import TypeVar
 from kvplan.dsl.files.conditions import OptionWords
 from kvplan.dsl.files.config_classes import read_classes
 from kvplan.dsl.files.deployment import parse_deployment
-from kvplan.dsl.files.documents import FILE_TYPES, identify, misnamed, names_in, open_document
+from kvplan.dsl.files.documents import ARGUMENT, FILE_TYPES, identify, misnamed, names_in, open_document, unknown
 from kvplan.dsl.files.engine_kinds import check_kinds
 from kvplan.dsl.files.engines import parse_engine
 from kvplan.dsl.files.fleet import parse_fleet
@@ -105,9 +105,10 @@ class Library:
 
     def _find(self, files: LazyFiles[T], name: str) -> T:
         """What a file describes. Raises DslError: K006 where a file of another name describes it, K008 if none does."""
-        if name not in files and (error := self.misnamed(files.file_type, name)):
-            raise DslError(error)
-        return files.find(name)
+        if name not in files:
+            wanted = YamlScalar(name, inline(name, ARGUMENT))
+            raise DslError(self.misnamed(files.file_type, name) or unknown(files.file_type, wanted, files))
+        return files[name]
 
     def misnamed(self, file_type: str, name: str) -> Diagnostic | None:
         """The error of a file that says that it describes `name` and has another name (K006)."""
@@ -222,7 +223,7 @@ class Library:
         """What is not sure of the models of a file that has no errors (W…)."""
         models = self.models_of(path)
         engines = self._good_engines if models else []
-        told = [Diagnostic("W001", text, text.span) for model in models for text in model.doubts]
+        told = [Diagnostic("W001", text, _of_doubts(model)) for model in models for text in model.doubts]
         told += [bare for model in models if (bare := bare_warning(model))]
         told += [each for model in models for each in self.crowded(model)]
         return [*told, *(doubt for model in models for doubt in self.number_doubts(model, engines))]
@@ -334,6 +335,11 @@ class Library:
     def _root(self, file_type: str, name: str) -> YamlTable:
         root = open_document(self.paths[file_type][name]).root
         return variant(root, name) if file_type == "model" else root
+
+
+def _of_doubts(model: Model) -> SourceSpan:
+    """The key of the doubts: their texts are the messages."""
+    return next(key.span for key in model.given if key == "doubts" and isinstance(key, YamlScalar))
 
 
 def _config(sink: Sink, document: YamlDocument, name: str) -> ConfigRules:

@@ -10,8 +10,10 @@ from kvplan.dsl.schema.model import Cache, Model
 from kvplan.dsl.text.diagnostics import Diagnostic, layer_ranges, listed, ranges
 from kvplan.dsl.text.grouped import grouped
 
-DECLARE = "correct `layers` of a cache; if these layers have no cache of their own, list them in `no_cache`"
-
+DECLARE = (
+    "correct `layers` of a cache; layers that read another layer's cache belong in no_cache: {shared: …}, those that"
+    " keep nothing in no_cache: {mlp: …}"
+)
 APART = "correct `layers` of one of them"
 
 
@@ -53,14 +55,16 @@ def bare_warning(model: Model) -> Diagnostic | None:
 
 
 def crowded(model: Model, kinds: Mapping[str, Kind]) -> Iterator[Diagnostic]:
-    """The warnings (W005) about layers with more caches of the same tokens than one layer has, at the last of these."""
+    """The warnings (W005) about layers in more caches of the same tokens than one has, at `layers` of the last."""
     for length in dict.fromkeys(kinds[cache.kind].length for cache in model.caches.values()):
         caches = {n: c for n, c in model.caches.items() if kinds[c.kind].length == length and not c.when}
         most = {name: _most(model, kinds[cache.kind], cache) for name, cache in caches.items()}
         every = ((_together(caches, most, layer), layer) for layer in range(model.layers + model.drafts))
         for names, layers in grouped(every).items():
             if len(names) > max((most[name] for name in names), default=0):
-                yield Diagnostic("W005", _crowd(names, layers), model.caches[names[-1]].span, (), APART)
+                crowded = model.caches[names[-1]]
+                place = (crowded.written("layers") or crowded).span
+                yield Diagnostic("W005", _crowd(names, layers), place, (), APART)
 
 
 def _together(caches: Mapping[str, Cache], most: Mapping[str, int], layer: int) -> tuple[str, ...]:
@@ -75,4 +79,5 @@ def _most(model: Model, kind: Kind, cache: Cache) -> int:
 
 
 def _crowd(names: tuple[str, ...], layers: list[int]) -> str:
-    return f"{layer_ranges(layers)}: {listed(names, 'and')} keep keys and values of the same tokens in one layer"
+    verb = "is" if len(layers) == 1 else "are"
+    return f"{layer_ranges(layers)} {verb} listed in several caches of the same tokens: {listed(names, 'and')}"

@@ -40,7 +40,8 @@ def command(paths: tuple[Path, ...], layouts: tuple[Path, ...], form: str) -> No
     """Report every error in layout files.
 
     Doubtful numbers are reported as warnings, and so are layers that store nothing and that no_cache does not list;
-    warnings leave the exit code 0. For each model it shows which layers store what.
+    warnings leave the exit code 0. For each model it shows which layers store what. `kvplan doctor CONFIG.JSON --layout
+    FILE` compares a model file with its configuration.
 
     A FILE may be a directory, which stands for all layout files in it: YAML files with the key kvplan. Hidden files and
     other YAML files are skipped, and counted on stderr.

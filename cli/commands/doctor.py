@@ -31,6 +31,7 @@ from kvplan.dsl.library import Library, load
 from kvplan.dsl.named import library
 from kvplan.dsl.schema.engine import Engine, Serve
 from kvplan.dsl.schema.model import Model
+from kvplan.dsl.stored_layers import undeclared
 from kvplan.dsl.text.diagnostics import DslError, listed, ranges
 from kvplan.dsl.text.source import SourceSpan, shown
 
@@ -222,14 +223,14 @@ def _named(known: Library, name: str, config: Path, layout: str, layouts: Path |
     """
     model = known.model(name)
     told = FoundLayout(known, model, _file(known, name), layout)
-    slips = tuple(each.message for each in known.crowded(model))
+    slips = tuple(filter(None, (*(each.message for each in known.crowded(model)), undeclared(model))))
     try:
         new = made(known, config)
     except DslError as error:
         why = f"{shown(config)} was not compared with {name}: {error.diagnostics[0].message}"
         return replace(told, notes=(why,), doubts=(*slips, *model.doubts))
     unlike = [(each.sure, each.text(shown(config), name)) for each in new.unlike(known, name)]
-    notes = (*(text for sure, text in unlike if not sure), *(new.doubts if name not in new.same else ()))
+    notes = (*(text for sure, text in unlike if not sure), *new.doubts)
     contradictions = tuple(text for sure, text in unlike if sure)
     right = CORRECT.format(new.command(str(config), layouts)) if contradictions else COMPARE
     return replace(told, notes=notes, doubts=(*contradictions, *slips, *model.doubts), right=right)
@@ -373,7 +374,7 @@ def _model(model: Plain) -> list[str]:
     return [
         f"{model['name']}: {model['title']}",
         f"  layout: {model['file']}{also}" if model["file"] else f"  layout: {none}",
-        *(f"  noted: {note}" for note in model["notes"] if note not in model["doubts"]),
+        *(f"  remark: {note}" for note in model["notes"] if note not in model["doubts"]),
     ]
 
 

@@ -48,7 +48,7 @@ def command(what: str, asked: AskedPairs, worker: int | None, form: str) -> None
     where each piece lands on one decode worker. For an ENGINE: its options and what it derives. For a KIND: its
     parameters, and what it stores in which orders. Also takes a PLAN file, an error's CODE, a RULE,
     category or verdict of diff, a METRIC of the runtime (kvplan_…), or a WORD: of the glossary, an option of an
-    engine, or a value of one.
+    engine, a value of one, or a parameter of a kind.
     """
     said = _explain(what, asked, worker or 0)
     if worker is not None and "landing" not in said:
@@ -86,7 +86,7 @@ def _explain(what: str, asked: AskedPairs, worker: int) -> dict[str, Any]:
         from kvplan.cli.commands.explain_layouts import explain_engine, explain_kind, explain_option
 
         if file_type == OPTION:
-            asked.leave_out(f"{what} is an option, or a value of one")
+            asked.leave_out(f"{what} is an option, a value of one, or a parameter of a kind")
             return explain_option(found, what)
         asked.leave_out(f"{what} is no model")
         return dict((explain_engine if file_type == "engine" else explain_kind)(found, name))
@@ -100,9 +100,10 @@ def _explain(what: str, asked: AskedPairs, worker: int) -> dict[str, Any]:
 
 def _described(what: str, layouts: tuple[Path, ...]) -> tuple[Library, str, str]:
     """The layout files, with that of `what` if it is a path, and the type and name of what is meant: an engine, a
-    kind, a model, or if it is none of these a word of the glossary, or an option or a value of one. Raises DslError.
+    kind, a model, or if it is none of these a word of the glossary, or an option, a value of one, or a parameter of a
+    kind. Raises DslError.
     """
-    from kvplan.cli.commands.explain_layouts import options_named
+    from kvplan.cli.commands.explain_layouts import options_named, with_parameter
     from kvplan.dsl.library import load
 
     file = is_layout_file(what)
@@ -115,7 +116,7 @@ def _described(what: str, layouts: tuple[Path, ...]) -> tuple[Library, str, str]
         if not is_path(what):
             if what.lower() in words():
                 return known, WORD, what.lower()
-            if any(options_named(engine, what) for engine in known.engines.values()):
+            if any(options_named(engine, what) for engine in known.engines.values()) or with_parameter(known, what):
                 return known, OPTION, what
             raise _unknown(known, what)
     known, name = library(what, layouts)
@@ -124,7 +125,7 @@ def _described(what: str, layouts: tuple[Path, ...]) -> tuple[Library, str, str]
 
 def _unknown(known: Library, what: str) -> Exception:
     """A word that is nothing that can be explained (K008)."""
-    from kvplan.dsl.files.lazy import ELSEWHERE
+    from kvplan.dsl.files.documents import ELSEWHERE
     from kvplan.dsl.text.diagnostics import Diagnostic, DslError, nearest
     from kvplan.dsl.text.source import inline
 
@@ -133,7 +134,7 @@ def _unknown(known: Library, what: str) -> Exception:
             return DslError(error)
     near = nearest(what, (*known.models, *known.engines, *known.kinds, *RULES, *MEANINGS, *VERDICTS, *words()))
     help = near or f"{ELSEWHERE}; metrics begin with {METRIC}, words are in docs/glossary.md"
-    message = f"there is no model, engine, kind, option, rule or word '{what}'"
+    message = f"there is no model, engine, kind, option, parameter, rule or word '{what}'"
     return DslError(Diagnostic("K008", message, inline(what, "<argument>"), (), help))
 
 

@@ -53,13 +53,24 @@ def options_named(engine: Engine, word: str) -> list[Param]:
     return [option for option in engine.options.values() if word in (option.name, *option.values, *option.aliases)]
 
 
+def with_parameter(found: Library, word: str) -> list[Kind]:
+    """The kinds that have a parameter of that name."""
+    return [kind for kind in found.kinds.values() if word in kind.params]
+
+
 def explain_option(found: Library, word: str) -> dict[str, Any]:
-    """An option of engines, or a value of one, as the default engine has it, or the first one that does."""
+    """A parameter of kinds, as each of them has it; an option of engines, or a value of one, as the default engine has
+    it, or the first one that does.
+    """
     named: dict[str, list[Engine]] = {}
     for engine in sorted(found.engines.values(), key=lambda engine: engine.name != found.default_engine):
         for option in options_named(engine, word):
             named.setdefault(option.name, []).append(engine)
-    titles, lines = [], []
+    kinds = with_parameter(found, word)
+    titles = [f"a parameter of {listed([kind.name for kind in kinds], 'and')}"] if kinds else []
+    lines: list[str] = []
+    for kind in kinds:
+        lines += ["", *_param_lines(f"{word} of {kind.name}", _param(kind.params[word], kind.doc_ref), kind.doc_ref)]
     for name, engines in named.items():
         option, ref = engines[0].options[name], engines[0].doc_ref
         titles.append(

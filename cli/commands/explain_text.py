@@ -13,6 +13,7 @@ from kvplan.compiler.words import FIGURES, interval, many, part_name
 from kvplan.dsl.text.diagnostics import ranges
 
 Plain = Mapping[str, Any]
+NEXT = "The next token is the last one in a window, so a window of 4 moves 3 tokens."
 
 
 def text(said: Plain) -> str:
@@ -112,9 +113,10 @@ def side_lines(side: Plain) -> list[str]:
 
 
 def planes_line(names: Sequence[str]) -> str:
-    """`32 KV cache tensors, registered as attention.0, attention.1 … attention.31`."""
+    """`32 KV cache tensors, registered by layer: attention.0, attention.1 … attention.31`."""
+    names = sorted(names, key=lambda name: [int(word) for word in name.split(".") if word.isdecimal()])
     said = ", ".join(names) if len(names) <= 4 else f"{names[0]}, {names[1]} … {names[-1]}"
-    return f"{many(len(names), 'KV cache tensor')}, registered as {said}"
+    return f"{many(len(names), 'KV cache tensor')}, registered by layer: {said}"
 
 
 def _group(group: Plain, others: int) -> tuple[object, ...]:
@@ -151,7 +153,8 @@ def _moves(said: Plain) -> list[str]:
         for m in said["moves"]
         for by, way in [("", m), *((f", {way['strategy']}", way) for way in m.get("staged", ()))]
     ]
-    return [*table(head, rows), f"{FIGURES}.", *said["readings"]]
+    windows = any(pair["needs"]["keep"] is not None for pair in said["pairs"])
+    return [*table(head, rows), f"{FIGURES}.", *said["readings"], *([NEXT] if windows else [])]
 
 
 def _spans(move: Plain) -> str:

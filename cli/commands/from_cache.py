@@ -32,6 +32,8 @@ from kvplan.dsl.named import library
 from kvplan.dsl.text.source import SourceSpan
 from kvplan.plan.files.folder import write as write_files
 
+UNVERIFIED = "unverified: shapes and strides do not show how kernels fill a page: kvplan from-cache --probe does"
+
 
 @click.command("from-cache")
 @click.argument("dump", metavar="DUMP.json", type=click.File("r", encoding="utf-8", errors="replace"))
@@ -111,7 +113,7 @@ def _text(
     said += [line for d in found for line in _lines(d)]
     said += [f"not compared: {n.what} of {n.cache}, {many(len(n.layers), 'layer')}: {n.why}" for n in notes]
     if probed is None:
-        return "\n".join([*said, "unverified: shapes and strides do not show how kernels fill a page (--probe)"])
+        return "\n".join([*said, UNVERIFIED])
     return "\n".join([*said, *(probed or ["probed: every element was written where the layout has it"])])
 
 
@@ -127,13 +129,12 @@ def _write(dump: Dump, out: Path, layouts: Sequence[Path], form: str) -> None:
     known = load((), layouts)
     name = name_of(known, out)
     found = recognised(dump, known.engine(dump.engine), known.kinds)
-    text = model_text(
-        ModelHead(name, dump.model or name, {}), found, {kind: known.kinds[kind].params for kind in known.kinds}
-    )
+    head = ModelHead(name, dump.model or name, {}, writer="kvplan from-cache")
+    text = model_text(head, found, {kind: known.kinds[kind].params for kind in known.kinds})
     parsed(known, text, name, SourceSpan(str(out), 1, 1, 1))
     write_files(out.parent, {out.name: text}, [out.name])
     said = list(doubts(found))
     if form == "json":
         click.echo(json.dumps({"model": name, "written": str(out), "notes": said}, indent=2))
         return
-    say("\n".join([f"wrote {out}", *(f"  not sure: {line}" for line in said)]))
+    say("\n".join([f"wrote {out}", *(f"  in doubt: {line}" for line in said)]))

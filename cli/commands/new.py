@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -30,7 +31,7 @@ WRITE = "to write it with these doubts kept in the file: --accept-doubts; to ask
 @click.argument("config", metavar="CONFIG.JSON|CHECKPOINT", type=click.Path(path_type=Path, allow_dash=True))
 @click.option("-o", "--out", metavar="FILE", type=click.Path(path_type=Path), help="The file to write, NAME.yaml.")
 @click.option(
-    "--accept-doubts", is_flag=True, help="Write the layout even if it may be wrong; the file keeps the doubts."
+    "--accept-doubts", is_flag=True, help="Write the layout although it is in doubt; the file keeps the doubts."
 )
 @click.option("--transformers", is_flag=True, help="Ask the class of transformers for what the file leaves out.")
 @click.option("--copy", is_flag=True, help="Write it even if kvplan has a layout for this checkpoint.")
@@ -49,7 +50,7 @@ def command(
 
     CONFIG is the file, the checkpoint's folder, or - for stdin. If kvplan has a layout for the checkpoint, the command
     names the model and writes nothing, unless --copy is given. Without -o the text goes to stdout. Doubts and remarks
-    go to stderr, and the file keeps them. A layout that may be wrong is an error, unless --accept-doubts is given.
+    go to stderr, and the file keeps them. A layout in doubt is an error, unless --accept-doubts is given.
     """
     library = load((), layouts)
     found, place = _from_stdin() if config == DASH else read_config(config)
@@ -58,7 +59,7 @@ def command(
     wanted = copy or not new.known
     if wanted and new.doubts and not accept_doubts:
         place = SourceSpan(str(config), 1, 1, 1)
-        raise DslError(Diagnostic("F008", "nothing is written: the layout may be wrong", place, new.doubts, WRITE))
+        raise DslError(Diagnostic("F008", "nothing is written: the layout is in doubt", place, new.doubts, WRITE))
     written = out if wanted else None
     if written:
         write(written.parent, {written.name: new.text}, [written.name])
@@ -67,7 +68,7 @@ def command(
         return
     if wanted and not out:
         click.echo(new.text, nl=False)
-    told = _same(library, new) if wanted else _known(library, new, new.command(str(config), *layouts, out=out))
+    told = _same(library, new, layouts) if wanted else _known(library, new, config, out, layouts)
     say("\n".join([*told, *([f"wrote {written}"] if written else []), *_unsure(new), *_tested(new)]), err=True)
 
 
@@ -82,16 +83,17 @@ def _plain(new: NewModel, written: Path | None) -> dict[str, object]:
             "text": new.text}  # fmt: skip
 
 
-def _known(library: Library, new: NewModel, copy: str) -> list[str]:
+def _known(library: Library, new: NewModel, config: Path, out: Path | None, layouts: Sequence[Path]) -> list[str]:
     """Which model it is, that nothing was written, and what to do next."""
-    rows = [("compile it:", _compile(new.known)), ("write a copy:", copy)]
+    copy = new.command(str(config), *layouts, out=out)
+    rows = [("compile it:", _compile(library, new.known, layouts)), ("write a copy:", copy)]
     return [f"{_named(library, new)} Nothing is written.", *(f"  {line}" for line in columns(("", ""), rows)[1:])]
 
 
-def _same(library: Library, new: NewModel) -> list[str]:
-    if new.known:
-        return [_named(library, new)]
-    return [f"this stores the same as {listed(new.same, 'and')}: {_compile(new.same[0])}"] if new.same else []
+def _same(library: Library, new: NewModel, layouts: Sequence[Path]) -> list[str]:
+    if new.known or not new.same:
+        return [_named(library, new)] if new.known else []
+    return [f"this stores the same as {listed(new.same, 'and')}: {_compile(library, new.same[0], layouts)}"]
 
 
 def _named(library: Library, new: NewModel) -> str:
@@ -125,12 +127,14 @@ def _agreeing(rows: list[Architecture]) -> list[str]:
     return [head, *each] if rows else []
 
 
-def _compile(model: str) -> str:
-    return f"kvplan compile {model} --prefill SIDE --decode SIDE"
+def _compile(library: Library, model: str, layouts: Sequence[Path]) -> str:
+    own = () if library.shipped("model", model) else layouts
+    more = "".join(f" --layouts {shlex.quote(str(path))}" for path in own)
+    return f"kvplan compile {model} --prefill SIDE --decode SIDE{more}"
 
 
 def _unsure(new: NewModel) -> list[str]:
-    """The numbers that may be wrong, which somebody accepted, then what is noted besides."""
+    """The doubts, which somebody accepted, then remarks."""
     noted = [note for note in new.notes if note not in new.doubts]
-    parts = (("may be wrong:", new.doubts), ("noted:", noted))
+    parts = (("in doubt:", new.doubts), ("remarks:", noted))
     return [line for head, notes in parts if notes for line in (head, *(f"  {note}" for note in notes))]

@@ -10,7 +10,7 @@ from kvplan.dsl.configs.same_model import params_of
 from kvplan.dsl.rules.answers import Answer
 from kvplan.dsl.schema.kind import Kind
 from kvplan.dsl.schema.model import Cache, Model
-from kvplan.dsl.text.diagnostics import layer_ranges, listed
+from kvplan.dsl.text.diagnostics import layer_ranges, listed, ranges
 from kvplan.dsl.text.grouped import grouped
 
 UNSAID = Answer(None, absent=True)
@@ -45,6 +45,7 @@ def differences(kinds: Mapping[str, Kind], found: RecognisedModel, made: Model, 
     """
     answers = {name: getattr(found, name) for name in MODEL}
     yield from (_number(n, answers[n], _own(made, n), _own(layout, n)) for n in MODEL if _differ(made, layout, n))
+    yield from _shared(found, made.no_cache.shared, layout.no_cache.shared)
     compare = _Layers(kinds, found, made, layout)
     every = ((each, layer) for layer in range(min(made.layers, layout.layers)) for each in compare.at(layer))
     for each, layers in grouped(every).items():
@@ -63,6 +64,13 @@ def _differ(made: Model, layout: Model, name: str) -> bool:
 
 def _number(what: str, answer: Answer, configured: object, layout: object) -> Difference:
     return Difference(what, str(configured), str(layout), answer.sources, not answer.doubt)
+
+
+def _shared(found: RecognisedModel, configured: Sequence[int], layout: Sequence[int]) -> Iterator[Difference]:
+    """Which layers read another layer's cache, where a layout says others."""
+    if other := set(configured) ^ set(layout):
+        mine, theirs = (ranges(layers) or "no layers" for layers in (configured, layout))
+        yield Difference("no_cache.shared", mine, theirs, found.shared[1], not other & found.unjudged)
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,20 +97,22 @@ def described(
 ) -> NewModel:
     """The model that a configuration describes, which stands at `place`; the file says the `remark`, too.
 
-    An architecture without a layout that was found to be as an engine's own caches is in doubt, unless a model file is
-    for it: its keys may mean something else. So is a key that such an architecture may ignore. Raises DslError (F…).
+    An architecture without a layout that was found to be as an engine's own caches is in doubt, unless a shipped model
+    is for it: its keys may mean something else. So is a key that such an architecture may ignore. Raises DslError (F…).
     """
     reading, model = reading_of(library, config)
-    found = recognise(config, reading, library.kinds, place, model)
+    shipped = model if model and library.shipped("model", model) else ""
+    found = recognise(config, reading, library.kinds, place, shipped)
     found = replace(found, remarks=(*found.remarks, remark)) if remark else found
-    head = _head(library, found.facts, reading, config, out)
+    head = _head(library, found.facts, reading, config, out, place)
     stored = parsed(library, _text(library, head, found), head.name, place)
     same = sorted(twins(library, stored) if found.settled else (), key=lambda name: name != model)
     fits = fitting(library, config)
     known = next((name for name in same if name in fits), "")
     names = head.match.get(reading.match[0], ()) if reading.match else ()
     tested = of_words(names)
-    unproven = _unproven(tested, names, model, reading) or tuple(_unsure(library, config, found, tested, names, place))
+    unproven = _unproven(tested, names, shipped, reading)
+    unproven = unproven or tuple(_unsure(library, config, found, tested, names, place))
     # That no layout is for it is said by that doubt already.
     remarks = tuple(text for text in found.remarks if not unproven or text != UNKNOWN)
     found = replace(found, doubts=(*found.doubts, *unproven), remarks=remarks)
@@ -121,10 +123,10 @@ def described(
 
 
 def _unproven(
-    tested: Sequence[Architecture], names: Sequence[str], model: str, reading: ConfigRules
+    tested: Sequence[Architecture], names: Sequence[str], shipped: str, reading: ConfigRules
 ) -> tuple[str, ...]:
-    """The doubt of an architecture without a right layout, or without a name, unless a model file is for it."""
-    if model or any(row.right for row in tested) or not reading.match:
+    """The doubt of an architecture without a right layout, or without a name, unless a shipped model is for it."""
+    if shipped or any(row.right for row in tested) or not reading.match:
         return ()
     return (UNPROVEN.format(listed(names, "and")) if names else UNNAMED.format(reading.match[0]),)
 
@@ -174,7 +176,12 @@ def _unlike(library: Library, others: Sequence[str]) -> list[str]:
 
 
 def _head(
-    library: Library, facts: ForeignValues, reading: ConfigRules, config: Mapping[str, object], out: Path | None
+    library: Library,
+    facts: ForeignValues,
+    reading: ConfigRules,
+    config: Mapping[str, object],
+    out: Path | None,
+    place: SourceSpan,
 ) -> ModelHead:
     chain = nested(config, reading.inside)
     match = {key: next((words for m in chain if (words := spoken(m.get(key)))), ()) for key in reading.match}
@@ -183,4 +190,6 @@ def _head(
     model_type = facts.values.get("model_type")
     said = {"architecture": next(iter(match.get(reading.match[0], ())), "") if reading.match else ""}
     said |= {"model_type": model_type} if isinstance(model_type, str) else {}
-    return ModelHead(name, title or name, match, {key: word for key, word in said.items() if word})
+    writer = f"kvplan new from {Path(place.path).name}"
+    checkpoint = {key: word for key, word in said.items() if word}
+    return ModelHead(name, title or said["architecture"] or name, match, checkpoint, writer)

@@ -8,12 +8,13 @@ from kvplan.dsl.lang import dtypes
 from kvplan.dsl.lang.foreign import UnusableValue, described
 from kvplan.dsl.rules.answers import Answer, ForeignValues, shortened
 from kvplan.dsl.schema.model import MOST_LAYERS
-from kvplan.dsl.text.diagnostics import fault, listed
+from kvplan.dsl.text.diagnostics import fault, listed, nearest_or_all
 from kvplan.dsl.text.source import SourceSpan
 
 # Words that config files give a meaning to.
 COUNT, DTYPE, HEADS, RUNS = "layers", "dtype", "query_heads", "runs"
 MOST_RUNS = 100
+NO_DTYPE = "it does not say the model's element type"
 NO_LAYERS = "it does not say how many layers there are"
 ADD = (
     "to a copy of the configuration add num_hidden_layers, or the configuration of the model that writes text, as"
@@ -41,9 +42,10 @@ def dtype_of(facts: ForeignValues, place: SourceSpan) -> Answer:
     """The element type of the model, by its own name. Raises F005."""
     answer = _word(facts, DTYPE)
     dtype = dtypes.canonical(str(answer.value))
-    if dtype not in dtypes.SIZES:
-        help = f"set dtype in a copy of the configuration; known: {', '.join(dtypes.NAMES)}"
-        raise fault("F005", "it does not say the model's element type", place, _why(answer), help=help)
+    if dtype not in dtypes.OF_MODELS:
+        help = "set dtype in a copy of the configuration; " + nearest_or_all(str(answer.value), dtypes.OF_MODELS_NAMED)
+        message = NO_DTYPE if answer.value is None else f"{_why(answer)}, no element type of models"
+        raise fault("F005", message, place, answer.doubt if answer.value is None else "", help=help)
     return answer.giving(dtype)
 
 

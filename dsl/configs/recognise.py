@@ -29,7 +29,9 @@ UNKNOWN = "no layout that comes with kvplan is for it: kinds and layers are deri
 NEW = "write the model file by hand, docs/add-a-model.md, or give a kind rules for its keys, docs/new-model.md"
 FILL = "add them to a copy of the configuration, or ask its class: --transformers"
 # Words that a config file gives a meaning to, and that are asked for here.
-BARE, LAYER_IS = "bare", "layer_is"
+BARE, SHARES, LAYER_IS = "bare", "shared", "layer_is"
+# Layers, ascending, and the keys that say which they are.
+SaidLayers = tuple[tuple[int, ...], tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +52,9 @@ class RecognisedCache:
 class RecognisedModel:
     """What a configuration says. `layers`, `dtype` and `query_heads` are answers; remarks are for people.
 
-    `doubts` are those remarks for which a number may be another one, `no_cache` the layers of which it says that they
-    store nothing, `unjudged` those that may store something else. `counting` are the keys that were asked for and that
-    its class is not known to have.
+    `doubts` are those remarks for which a number may be another one, `mlp` the layers that keep nothing, `shared` those
+    that read another layer's cache, each with the keys that say so; `unjudged` may store something else. `counting` are
+    the keys that were asked for and that its class is not known to have.
     """
 
     facts: ForeignValues
@@ -62,7 +64,8 @@ class RecognisedModel:
     caches: tuple[RecognisedCache, ...]
     remarks: tuple[str, ...]
     doubts: tuple[str, ...] = ()
-    no_cache: tuple[int, ...] = ()
+    mlp: SaidLayers = ((), ())
+    shared: SaidLayers = ((), ())
     unjudged: frozenset[int] = frozenset()
     counting: Names = ()
 
@@ -76,7 +79,7 @@ class RecognisedModel:
     def stored(self) -> tuple[object, ...]:
         """What its layers store, whatever the numbers are from."""
         caches = ((c.kind, c.layers, tuple((n, a.value) for n, a in sorted(c.params.items()))) for c in self.caches)
-        return self.layers.value, *caches
+        return self.layers.value, self.shared[0], *caches
 
 
 def recognise(
@@ -111,7 +114,7 @@ def recognise(
         remarks_of([rule for rule in reading.remarks if rule.numbers is numbers], facts, layer_facts, layered_words)
         for numbers in (True, False)
     )
-    doubts = (*doubts, *unsure, *(f"`{key}` was not read: compare with an engine" for key in ignored))
+    doubts = (*doubts, *unsure, *(_unread(*one) for one in ignored.items()))
     remarks = (*(() if family else (UNKNOWN,)), *_by_default(layers, caches, reading.classes.release), *general)
     return RecognisedModel(
         facts=facts,
@@ -121,10 +124,17 @@ def recognise(
         caches=caches,
         remarks=tuple(dict.fromkeys(remarks)),
         doubts=tuple(dict.fromkeys(doubts)),
-        no_cache=_bare(layer_facts, caches),
+        mlp=_bare(layer_facts, caches, BARE),
+        shared=_bare(layer_facts, caches, SHARES),
         unjudged=open_layers.every,
         counting=names_of(chain, asked_keys(reading, rules) - {TYPE, *reading.match[:1]}, _read(whole.own, reading)),
     )
+
+
+def _unread(key: str, near: str) -> str:
+    """The doubt of a key that nobody read."""
+    meant = f", or correct it: `{near}` is missing" if near else ""
+    return f"`{key}` was not read: compare with an engine{meant}"
 
 
 def _read(own: Sequence[frozenset[str]], reading: ConfigRules) -> tuple[frozenset[str], ...]:
@@ -149,11 +159,11 @@ def _by_default(layers: Answer, caches: Sequence[RecognisedCache], release: str)
     return (f"{listed(keys, 'and')}: left out, and read as the class of {release} has it",) if keys else ()
 
 
-def _bare(layer_facts: Sequence[ForeignValues], caches: Iterable[RecognisedCache]) -> tuple[int, ...]:
-    """The layers without a cache of which the configuration says that they store nothing."""
+def _bare(layer_facts: Sequence[ForeignValues], caches: Iterable[RecognisedCache], word: str) -> SaidLayers:
+    """The layers without a cache of which the configuration says why: the `word` is true."""
     stored = {layer for cache in caches for layer in cache.layers}
-    bare = (layer for layer, facts in enumerate(layer_facts) if facts.values.get(BARE) is True)
-    return tuple(layer for layer in bare if layer not in stored)
+    bare = {n: facts for n, facts in enumerate(layer_facts) if facts.values.get(word) is True and n not in stored}
+    return tuple(bare), tuple(dict.fromkeys(key for facts in bare.values() for key in facts.origins.get(word, ())))
 
 
 def _looked_for(reading: ConfigRules, kinds: Mapping[str, Kind]) -> str:
@@ -171,10 +181,15 @@ def _caches(
     for layer, facts in runs:
         matches = list(_matches(facts, own, kinds, layer, remarks))
         found += [(layer, match) for match in matches]
-        if not matches and facts.values.get(BARE) is not True and not remarks.about(layer):
+        if not matches and not _says_why(facts) and not remarks.about(layer):
             remarks.add(layer, NOTHING + _by(facts))
     rules = {match.rule.span: match.rule for _, match in found}
     return caches_of(found), tuple(rules.values()), remarks
+
+
+def _says_why(facts: ForeignValues) -> bool:
+    """Whether a configuration says why a layer has no cache of its own."""
+    return any(facts.values.get(word) is True for word in (BARE, SHARES))
 
 
 def _by(facts: ForeignValues) -> str:

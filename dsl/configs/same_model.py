@@ -46,7 +46,8 @@ def _stored(kinds: Mapping[str, Kind], model: Model) -> tuple[object, ...]:
     own = [cache for cache in model.caches.values() if not cache.layers or cache.layers[0] < model.layers]
     # Engines may ask what the checkpoint calls itself; the file's own caches do not depend on it.
     words = {name: value for name, value in model.values.items() if name not in CHECKPOINT.known}
-    return model.layers, words, sorted((_cache(kinds[cache.kind], cache, model) for cache in own), key=repr)
+    caches = sorted((_cache(kinds[cache.kind], cache, model) for cache in own), key=repr)
+    return model.layers, model.no_cache.shared, words, caches
 
 
 def _cache(kind: Kind, cache: Cache, model: Model) -> tuple[object, ...]:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 # What a layer's words may ask for: its number, and which of the times that a model runs it is meant, from 0.
 LAYER, RUN = "layer", "run"
-# From which ratio on (difflib) two keys are one, misspelled.
-NEARLY = 0.92
+# From which ratio on (difflib) two keys are one, misspelled; and from which one may be meant by the other.
+NEARLY, MEANT = 0.92, 0.9
 Words = tuple[tuple[str, Expr], ...]
 
 
@@ -44,15 +44,17 @@ def unread(
     reading: ConfigRules,
     rules: Iterable[Rule],
     apart: Iterable[frozenset[str]],
-) -> tuple[str, ...]:
-    """The keys, entries as `key.entry`, that may be about caches and that nobody read.
+) -> dict[str, str]:
+    """The keys, entries as `key.entry`, that may be about caches and that nobody read, each with the missing key that
+    it is nearly spelled as.
 
     `rules` are those that were applied, whose caches the model has. `apart` are, for each mapping of the chain, keys
     that its class has for something else.
     """
     asked = _asked(reading, tuple(rules), frozenset(key for mapping in chain for key in mapping))
     own = ({key: value for key, value in m.items() if key not in keys} for m, keys in zip(chain, apart, strict=True))
-    return tuple(dict.fromkeys(path for mapping in own for path in _unread(mapping, reading, asked, True, "")))
+    paths = (path for mapping in own for path in _unread(mapping, reading, asked, True, ""))
+    return {path: "".join(get_close_matches(path.lower(), asked.missing, 1, MEANT)) for path in paths}
 
 
 def keys_read(library: Library) -> frozenset[str]:

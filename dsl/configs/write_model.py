@@ -14,23 +14,27 @@ from kvplan.dsl.schema.kind import Param
 
 WIDTH = 120
 PERIODS = range(2, 17)
+# Layers that are read more easily one by one than off an expression with an end.
+LISTED = 6
 PLAIN = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./ -]*")
 
 
 @dataclass(frozen=True, slots=True)
 class ModelHead:
     """What a file says first: its name, its title, keys of the configuration by which the model is known, what its
-    checkpoint calls itself."""
+    checkpoint calls itself, and what wrote it."""
 
     name: str
     title: str
     match: Mapping[str, tuple[str, ...]]
     checkpoint: Mapping[str, str] = field(default_factory=dict)
+    writer: str = ""
 
 
 def model_text(head: ModelHead, model: RecognisedModel, kinds: Mapping[str, Mapping[str, Param]]) -> str:
     """The text of a model file; `kinds` are the parameters of each kind."""
-    lines = ["kvplan: 1", f"model: {head.name}", f"title: {quoted(head.title)}", *_mapping("match", head.match)]
+    lines = [f"# Written by {head.writer}. Comments name the keys that numbers are from."] if head.writer else []
+    lines += ["kvplan: 1", f"model: {head.name}", f"title: {quoted(head.title)}", *_mapping("match", head.match)]
     lines += _mapping("checkpoint", {key: (word,) for key, word in head.checkpoint.items()})
     lines += _answered("dtype", model.dtype, model.facts) + _answered("query_heads", model.query_heads, model.facts)
     lines += [*_answered("layers", model.layers, model.facts), *_no_cache(model)]
@@ -113,11 +117,8 @@ def _note(name: str, text: str, indent: str) -> list[str]:
 
 
 def _cache(cache: RecognisedCache, model: RecognisedModel, params: Mapping[str, Param]) -> list[str]:
-    count = model.layers.value
-    assert isinstance(count, int)
-    sources = [source for source in cache.sources if source not in model.layers.sources]
-    layers = _layers("    layers", cache.layers, count)
-    lines = [f"  {cache.name}:", f"    kind: {cache.kind}", layers[0] + _from(sources), *layers[1:]]
+    lines = [f"  {cache.name}:", f"    kind: {cache.kind}"]
+    lines += _said_layers("    layers", cache.layers, cache.sources, model)
     for name, answer in told(cache):
         # Whether the value is the one that the kind has anyway, and sure.
         param = params[name]
@@ -130,16 +131,32 @@ def _cache(cache: RecognisedCache, model: RecognisedModel, params: Mapping[str, 
 
 
 def _no_cache(model: RecognisedModel) -> list[str]:
-    assert isinstance(model.layers.value, int)
-    return _layers("no_cache", model.no_cache, model.layers.value) if model.no_cache else []
+    reasons = {"mlp": model.mlp, "shared": model.shared}
+    lines = [line for name, said in reasons.items() if said[0] for line in _said_layers(f"  {name}", *said, model)]
+    return ["no_cache:", *lines] if lines else []
 
 
-def _layers(key: str, layers: tuple[int, ...], count: int) -> list[str]:
-    """`key` with the layers; the indent of `key` is that of the line."""
+def _said_layers(key: str, layers: tuple[int, ...], sources: Iterable[str], model: RecognisedModel) -> list[str]:
+    """`key` with the layers, and behind it the keys that say which they are."""
+    count = model.layers.value
+    assert isinstance(count, int)
+    first, *more = _layers(key, layers, count, _end(model))
+    return [first + _from(source for source in sources if source not in model.layers.sources), *more]
+
+
+def _end(model: RecognisedModel) -> int:
+    """The first of the last layers that have no cache of their own, or how many layers there are."""
+    return 1 + max(layer for cache in model.caches for layer in cache.layers)
+
+
+def _layers(key: str, layers: tuple[int, ...], count: int, end: int) -> list[str]:
+    """`key` with the layers, of which those from `end` on have no cache; the indent of `key` is that of the line."""
     if len(layers) == count:
         return [f"{key}: all"]
     if expression := periodic(layers, count):
         return [f"{key}: {expression}"]
+    if len(layers) > LISTED and layers[-1] < end < count and (expression := periodic(layers, end)):
+        return [f"{key}: {expression} and layer < {end}"]
     numbers = f"[{', '.join(map(str, layers))}]"
     if len(numbers) < WIDTH - 12:
         return [f"{key}: {numbers}"]

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from kvplan.dsl.files.lazy import ELSEWHERE
 from kvplan.dsl.schema.fields import guarded
 from kvplan.dsl.schema.model import FAMILY
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, close, listed, nearest
@@ -21,6 +20,9 @@ FILE_TYPES = ("fleet", "kind", "engine", "model", "deployment", "machine", "conf
 OWN_KEYS = {"plans": "deployment", "caches": "model", "candidates": "fleet"}
 VERSION = "1"
 T = TypeVar("T")
+# Where a word of the command line stands.
+ARGUMENT = "<argument>"
+ELSEWHERE = "`kvplan list` has all; files of your own are found with --layouts DIR"
 
 
 def open_document(path: Path) -> YamlDocument:
@@ -83,7 +85,7 @@ def misnamed(file_type: str, name: str, paths: Iterable[Path]) -> Diagnostic | N
 
 
 def unknown(file_type: str, name: YamlScalar, known: Iterable[str]) -> Diagnostic:
-    """A name in a file that no known file describes (K008)."""
+    """A name in a file, or on the command line, that no known file describes (K008)."""
     help = _beside(file_type, name) or nearest(name, known) or ELSEWHERE
     return Diagnostic("K008", f"unknown {file_type} '{name}'", name.span, (), help)
 
@@ -122,7 +124,8 @@ def _beside(file_type: str, name: YamlScalar) -> str:
             continue
         if file_type == "model" and name not in (models := names_in(file)):
             return f"{shown(file)} is a family: its models are {listed(models, 'and')}"
-        return f"{shown(file)} is not read: give --layouts {shown(root)}"
+        path = "its path, or " if file_type == "model" and name.span.path == ARGUMENT else ""
+        return f"{shown(file)} is not read: give {path}--layouts {shown(root)}"
     return ""
 
 

@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from kvplan.dsl.text.diagnostics import DslError, Sink, fault, nearest
-from kvplan.dsl.text.source import inline
+from kvplan.dsl.text.diagnostics import DslError, Sink
 
-ELSEWHERE = "`kvplan list` has all; files of your own are found with --layouts DIR"
 T = TypeVar("T")
 
 
@@ -52,10 +50,3 @@ class LazyFiles(LazyMap[T]):
     def __init__(self, file_type: str, paths: Mapping[str, Path], parse: Callable[[str], T]) -> None:
         super().__init__(paths, parse)
         self.file_type = file_type
-
-    def find(self, name: str) -> T:
-        """The value of `name`. Raises DslError (K008) with the nearest name."""
-        if name in self:
-            return self[name]
-        help = nearest(name, self) or ELSEWHERE
-        raise fault("K008", f"unknown {self.file_type} '{name}'", inline(name, "<argument>"), help=help)

@@ -17,7 +17,7 @@ from kvplan.dsl.rules.params import check_value, checked
 from kvplan.dsl.rules.rule import parse_own
 from kvplan.dsl.schema.fields import check_names, entries, guarded, shown
 from kvplan.dsl.schema.kind import Kind, Param
-from kvplan.dsl.schema.model import CACHE, CACHES, MODEL, Cache, Model
+from kvplan.dsl.schema.model import CACHE, CACHES, MODEL, NO_CACHE, Cache, Model, NoCache
 from kvplan.dsl.schema.names import WORDS
 from kvplan.dsl.schema.shapes import EXPRESSION, NameShape, WholeShape
 from kvplan.dsl.text.diagnostics import Sink, close, layer_ranges
@@ -26,6 +26,7 @@ from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlScalar, YamlTable
 
 ALL, DRAFTS = "all", "drafts"
 ASCENDING = "list layers in ascending order, each once"
+ONE_OF_TWO = "take them out of one of the two"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +72,7 @@ def parse_model(sink: Sink, root: YamlTable, name: str, known: ModelReferences) 
         with sink.about(f"cache '{cache}'", cache.span.path):
             if (read := _cache(sink, cache, tree, around, known)) is not None:
                 caches[cache] = read
-    no_cache = parse_layers(sink, keys.written("no_cache"), keys.layers, drafts)
-    _check_bare(sink, keys.written("no_cache"), no_cache, caches)
+    no_cache = _no_cache(sink, keys.no_cache, around, caches)
     config = parse_own(sink, keys.written("config"), lambda kind: kinds[kind].params if kind in kinds else None)
     return replace(
         keys,
@@ -104,12 +104,14 @@ def _cache(sink: Sink, name: YamlScalar, tree: Tree, around: ModelContext, known
     return replace(keys, name=name, kind=kind.name, layers=layers, params=good, needs=needs)
 
 
-def _check_bare(sink: Sink, tree: Tree | None, declared: tuple[int, ...], caches: Mapping[str, Cache]) -> None:
-    """Report layers that a file declares to store nothing, and that have a cache (K012)."""
-    for cache in caches.values():
-        if tree is not None and (both := [layer for layer in declared if layer in cache.layers]):
-            message = f"no_cache has {layer_ranges(both)}, which store{'s'[: len(both) == 1]} the cache '{cache.name}'"
-            sink.add("K012", message, tree.span, help="take them out of one of the two")
+def _no_cache(sink: Sink, keys: NoCache, around: ModelContext, caches: Mapping[str, Cache]) -> NoCache:
+    """The layers without a cache of their own. Reports those that have one, and those listed twice (K012)."""
+    mlp, shared = (parse_layers(sink, keys.written(name), around.layers, around.drafts) for name in NO_CACHE.known)
+    pairs = [(f"no_cache and cache '{cache.name}'", (*mlp, *shared), cache.layers) for cache in caches.values()]
+    for what, layers, others in (*pairs, ("mlp and shared of no_cache", mlp, shared)):
+        if both := [layer for layer in layers if layer in others]:
+            sink.add("K012", f"{what} both have {layer_ranges(both)}", keys.span, help=ONE_OF_TWO)
+    return replace(keys, mlp=mlp, shared=shared)
 
 
 def _kind(sink: Sink, name: YamlScalar, tree: Tree, around: ModelContext, known: ModelReferences) -> Kind | None:

@@ -19,6 +19,7 @@ from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink
 from kvplan.dsl.text.source import SourceSpan
 
 Env = Mapping[str, Value | SizeSet]
+CORRECT = "correct it, or compare with an engine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +76,7 @@ def doubts_of(kind: Kind, cache: Cache, values: Env, engines: Sequence[Engine]) 
     for doubt in kind.doubts:
         if (not doubt.of or doubt.of in cache.params) and holds(doubt.when, env):
             place = given.place((doubt.of,) if doubt.of else given.blamed(doubt.when, env))
-            yield Diagnostic(
-                "W002", filled(doubt.say, env), place, (), "compare with an engine", in_play(doubt.when, env)
-            )
+            yield Diagnostic("W002", filled(doubt.say, env), place, (), CORRECT, in_play(doubt.when, env))
     for name, rule in ((engine.name, rule) for engine in engines for rule in engine.expect):
         if kind.name in rule.kinds and holds(rule.that, env) is False:
             message, place = f"{name}: {filled(rule.say, env)}", given.place(given.blamed(rule.that, env))

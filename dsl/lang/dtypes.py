@@ -13,6 +13,9 @@ ALIASES = {
     "fp8_e4m3": "fp8", "uint8": "u8", "int8": "i8", "int32": "i32", "uint32": "u32", "int64": "i64",
 }  # fmt: skip
 NAMES = (*SIZES, *ALIASES)
+# Those that an engine computes a model in, or keeps its keys and values as.
+OF_MODELS = ("bf16", "f16", "f32", "fp8", "fp8_e5m2")
+OF_MODELS_NAMED = tuple(name for name in NAMES if ALIASES.get(name, name) in OF_MODELS)
 
 
 def canonical(dtype: str) -> str:

@@ -28,14 +28,14 @@ FOREIGN = {
     "has(x, …)": "whether all of them are there, and not null",
     "first(x, …)": "the first of them that is there",
     "agreed(x, …)": "the first of them that is there; a warning names those that say otherwise",
-    "at(x, i)": "entry i of a list, from 0; the entry of a mapping with the key i",
+    "at(x, i)": "entry i of a list or letter i of a word, from 0; the entry of a mapping with the key i",
     "number(x)": "x if it is a whole number; otherwise x counts as missing",
     "list(x)": "x if it is a list; otherwise x counts as missing",
     "letters(x)": "the letters of a word as a list; any other x as it is",
-    "len(x)": "how many entries a list or mapping has",
-    "count(x, y)": "how many entries of x are y",
+    "len(x)": "how many entries a list or mapping has, or letters a word",
+    "count(x, y)": "how many entries, or letters, of x are y",
     "place(x, y)": "the number of the first entry of x that is y, from 0",
-    "assumed(x)": "x, where nothing else is known; the file says that it is assumed",
+    "assumed(x)": "x, if nothing else has a value: a doubt says that it is assumed",
 }
 MANY = 64
 

@@ -254,7 +254,7 @@ class Serve(FormKeys):
     router: YamlScalar = key(
         TEXT,
         "a command that starts a router, in which `{port}`, `{prefill}`, `{prefill_port}`, `{decode}` and"
-        " `{decode_port}` are replaced",
+        " `{decode_port}` are replaced; `kvplan route` if not given",
     )
     settings: Named[Setting] = key(
         MapShape(SETTING), "mesh axis or option of a side → the engine's setting; others go to the connector"

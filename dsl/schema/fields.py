@@ -29,12 +29,12 @@ def shown(tree: Tree) -> str:
     return "a mapping" if isinstance(tree, YamlTable) else "a list"
 
 
-def entries(sink: Sink, tree: Tree | None, what: str) -> Named[Tree]:
-    """The entries of a mapping, without notes (keys that begin with '-')."""
+def entries(sink: Sink, tree: Tree | None, what: str, help: str = "") -> Named[Tree]:
+    """The entries of a mapping, without notes (keys that begin with '-'); `help` is for what is none (K003)."""
     if tree is None:
         return {}
     if not isinstance(tree, YamlTable):
-        sink.add("K003", f"{what} must be a mapping, not {shown(tree)}", tree.span)
+        sink.add("K003", f"{what} must be a mapping, not {shown(tree)}", tree.span, help=help)
         return {}
     return {entry.key: entry.value for entry in tree.entries if not entry.key.startswith("-")}
 
@@ -44,7 +44,7 @@ def fields(sink: Sink, tree: Tree, what: str, known: Iterable[str], required: It
     given: dict[str, Tree] = {}
     allowed = list(known)
     meant: set[str] = set()
-    written = entries(sink, tree, what)
+    written = entries(sink, tree, what, f"its keys are {listed(allowed, 'and')}")
     # A key that is there was not meant by another one.
     free = [name for name in allowed if name not in written]
     for key, value in written.items():

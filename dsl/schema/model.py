@@ -22,6 +22,7 @@ from kvplan.dsl.schema.forms import (
     key,
 )
 from kvplan.dsl.schema.kind import NEEDED, NeedsRule
+from kvplan.dsl.schema.names import SHARED
 from kvplan.dsl.schema.shapes import DTYPE, EXPRESSION, SENTENCE, TEXT, TRUTH, NameShape, WholeShape
 from kvplan.dsl.text.source import SourceSpan
 from kvplan.dsl.text.yaml_reader import Named, Tree, YamlScalar
@@ -78,6 +79,24 @@ CHECKPOINT = Form("checkpoint", Checkpoint)
 
 
 @dataclass(frozen=True, slots=True)
+class NoCache(FormKeys):
+    mlp: tuple[int, ...] = key(LaterShape(LAYERS), "layers that keep nothing, such as an MLP or experts", default=())
+    shared: tuple[int, ...] = key(
+        LaterShape(LAYERS),
+        "layers that read another layer's cache. Some engines allocate memory for these, too: their files refuse such"
+        " a model by the number of these layers, `shared_layers`",
+        default=(),
+    )
+
+    @property
+    def all(self) -> tuple[int, ...]:
+        return *self.mlp, *self.shared
+
+
+NO_CACHE = Form("no_cache", NoCache)
+
+
+@dataclass(frozen=True, slots=True)
 class ModelVariant(DocumentKeys):
     """A model: its `values` are the numbers and words that it gives to every expression, its `notes` what its file says
     beside numbers, (about what, text). Its `drafts` draft layers are numbered after the `layers`.
@@ -99,8 +118,7 @@ class ModelVariant(DocumentKeys):
     )
     doubts: tuple[YamlScalar, ...] = key(
         ListShape(SENTENCE, bare=True),
-        "what is not sure of its numbers, in sentences that `check`, `compile` and plans repeat until somebody takes"
-        " them out",
+        "what may be wrong, in sentences that `check`, `compile` and plans repeat until somebody removes them",
     )
     # None that can be read are 0: what caches say of layers is not accused then.
     layers: int = key(
@@ -111,11 +129,8 @@ class ModelVariant(DocumentKeys):
         "how many draft layers follow them, on the last stage of a pipeline",
         default=0,
     )
-    no_cache: tuple[int, ...] = key(
-        LaterShape(LAYERS),
-        "which layers store nothing, written as a cache's `layers`: an MLP, or attention that reads another layer's"
-        " cache; `check` warns of such layers that are not declared (W004)",
-        default=(),
+    no_cache: NoCache = key(
+        NO_CACHE, "layers without a cache of their own, and why; `check` warns of those that are not declared (W004)"
     )
     sides: Named[YamlScalar] = key(
         MapShape(TEXT, keys=NameShape("engine")),
@@ -147,7 +162,7 @@ class Model(ModelVariant):
     @property
     def words(self) -> dict[str, Value]:
         """What it gives to every expression: its numbers and words, of a checkpoint that says nothing empty ones."""
-        return {**dict.fromkeys(CHECKPOINT.known, ""), **self.values}
+        return {**dict.fromkeys(CHECKPOINT.known, ""), SHARED: len(self.no_cache.shared), **self.values}
 
     @property
     def bare(self) -> tuple[int, ...]:
@@ -158,7 +173,7 @@ class Model(ModelVariant):
     @property
     def undeclared(self) -> tuple[int, ...]:
         """The layers that store nothing although the file does not declare it."""
-        return tuple(layer for layer in self.bare if layer not in self.no_cache)
+        return tuple(layer for layer in self.bare if layer not in self.no_cache.all)
 
 
 MODEL = document("model", "a model", "which layers have which kind of cache, with which numbers", Model)

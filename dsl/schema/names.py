@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+# How many layers of a model read another layer's cache.
+SHARED = "shared_layers"
 # Words that a model gives to every expression.
-WORDS = ("dtype", "query_heads", "architecture", "model_type")
+WORDS = ("dtype", "query_heads", "architecture", "model_type", SHARED)
 # Beside a model's words and the sizes of the mesh, for defaults of options: what the engine's `kernels` come to.
 KERNELS = "kernels"
 # What expressions may ask of a side; of the cache that is paged; once pages are made equal; of the page of a stride.

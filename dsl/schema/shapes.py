@@ -15,7 +15,7 @@ from kvplan.dsl.lang.expr import parse_expr
 from kvplan.dsl.lang.functions import ARITY, EVERY
 from kvplan.dsl.lang.nodes import Expr
 from kvplan.dsl.schema.fields import guarded, shown
-from kvplan.dsl.text.diagnostics import Sink, nearest, nearest_or_all
+from kvplan.dsl.text.diagnostics import Sink, close, listed, nearest_or_all
 from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlScalar
 
 T = TypeVar("T")
@@ -158,15 +158,16 @@ class TruthShape:
 
 @dataclass(frozen=True, slots=True)
 class DtypeShape:
-    """An element type by any of its names, read as the one that counts; T002 for any other word."""
+    """An element type that a model may have, by any of its names, read as the one that counts; T002 for other words."""
 
-    values: tuple[str, ...] = dtypes.NAMES
+    values: tuple[str, ...] = dtypes.OF_MODELS_NAMED
 
     def read(self, sink: Sink, tree: Tree | None, what: str) -> str | None:
         scalar = SCALAR.read(sink, tree, what)
         if scalar is not None and scalar not in self.values:
-            help = nearest(scalar, self.values)
-            sink.add("T002", f"'{scalar}' is not an element type", scalar.span, help=help)
+            near = close(scalar, self.values) if scalar not in dtypes.NAMES else ()
+            help = f"did you mean '{near[0]}'?" if near else f"expected {listed(dtypes.OF_MODELS)}"
+            sink.add("T002", f"'{scalar}' is not an element type of models", scalar.span, help=help)
         return dtypes.canonical(str(scalar)) if scalar is not None else None
 
 

@@ -131,8 +131,8 @@ def test_help_says_what_a_side_is(verb: str) -> None:
 def test_explain_names_the_planes() -> None:
     model = run("explain", "llama-3.1-8b").stdout
     side = run("explain", "llama-3.1-8b", "--prefill", "tp=2").stdout
-    assert "32 KV cache tensors, registered as attention.0, attention.1 … attention.31" in model
-    assert "32 KV cache tensors, registered as attention.0, attention.1 … attention.31" in side
+    assert "32 KV cache tensors, registered by layer: attention.0, attention.1 … attention.31" in model
+    assert "32 KV cache tensors, registered by layer: attention.0, attention.1 … attention.31" in side
     said = json.loads(run("explain", "llama-3.1-8b", "--format", "json").stdout)
     assert said["planes"][0]["planes"] == [f"attention.{layer}" for layer in range(32)]
 
@@ -376,7 +376,7 @@ def test_check_of_a_deployment_says_what_is_wrong_with_its_models(tmp_path: Path
     pair = f"{{models: [qwen3-0.6b, {named}], prefill: tp=1, decode: tp=2}}"
     path.write_text(f"kvplan: 1\ndeployment: dep\nplans: [{pair}]\n")
     said = run("check", str(path), "--layouts", str(layouts))
-    assert (said.exit_code, said.output.count("'bf17' is not an element type")) == (2, 1), said.output
+    assert (said.exit_code, said.output.count("'bf17' is not an element type of models")) == (2, 1), said.output
 
 
 def test_ctrl_c_is_130_and_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from click.testing import CliRunner
 from kvplan.cli.main import main
 
 GAP = "[…]"
-FENCE = re.compile(r"^```(yaml|diff|console)(?: exit-code=(\d+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```(yaml|json|diff|console)(?: exit-code=(\d+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FOLDER = "mine"
 
 
@@ -57,6 +58,8 @@ def followed(page: str) -> Iterator[Step]:
     for block in blocks(page):
         if block.language == "yaml":
             path_of(block.text).write_text(block.text)
+        elif block.language == "json":
+            Path(f"{json.loads(block.text)['model_type']}.json").write_text(block.text)
         elif block.language == "diff":
             change(block.text)
         else:

@@ -161,6 +161,15 @@ def test_a_file_beside_the_one_that_names_it_is_pointed_at(write: Write, file: s
     assert check([path], [found.parent]) == []
 
 
+def test_a_model_in_the_current_folder_is_pointed_at(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(write("mine/ours.yaml", "kvplan: 1\nmodel: ours\nextends: llama-3.1-8b\n").parent)
+    with pytest.raises(DslError) as caught:
+        load().model("ours")
+    (error,) = caught.value.diagnostics
+    assert (error.code, error.help) == ("K008", "ours.yaml is not read: give its path, or --layouts .")
+    assert load((), [Path()]).model("ours").name == load([Path("ours.yaml")]).model("ours").name == "ours"
+
+
 def test_a_kind_beside_the_models_is_found_from_their_folder(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     write("mine/kinds/ours.yaml", "kvplan: 1\nkind: ours\nextends: gqa\n")
     text = "kvplan: 1\nmodel: new\nextends: llama-3.1-8b\ncaches: {attention: {kind: ours}}\n"

@@ -49,7 +49,7 @@ from kvplan.dsl.schema.forms import (
 )
 from kvplan.dsl.schema.kind import DOUBT, KIND, KIND_VARIANT, NEEDS, PARAM, RULE, TENSOR
 from kvplan.dsl.schema.machine import COPY_RATE, MACHINE, MEASUREMENT
-from kvplan.dsl.schema.model import CACHE, CHECKPOINT, MODEL, VARIANT
+from kvplan.dsl.schema.model import CACHE, CHECKPOINT, MODEL, NO_CACHE, VARIANT
 from kvplan.dsl.schema.names import ALIKE, MEASURED, PAGED, PLACED
 from kvplan.dsl.schema.shapes import (
     DtypeShape,
@@ -84,7 +84,7 @@ SECTIONS: Mapping[str, tuple[Form[Any], ...]] = {
     "which-tokens-are-needed": (NEEDS,),
     "doubts": (DOUBT,), "engines": (ENGINE,), "a-probe": (PROBED,), "serving": (SERVE,),
     "settings": (SETTING,), "choices": (CHOICE,), "requirements": (REQUIRE,),
-    "the-checkpoint": (CHECKPOINT,), "stored-instead": (INSTEAD,),
+    "the-checkpoint": (CHECKPOINT,), "layers-without-a-cache": (NO_CACHE,), "stored-instead": (INSTEAD,),
     "groups": (GROUPS,), "the-mesh": (MESH,), "dumps": (DUMP,), "deployments": (DEPLOYMENT,), "plans": (PLAN,),
     "fleets": (FLEET,), "engines-of-a-fleet": (ENGINES,), "a-prefill-engine": (PREFILL_ENGINE,),
     "a-decode-engine": (DECODE_ENGINE,), "rails": (RAILS,), "limits": (LIMITS,), "a-candidate": (CANDIDATE,),

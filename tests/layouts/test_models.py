@@ -103,6 +103,7 @@ def test_a_models_own_numbers(fact: Fact) -> None:
 def test_layers_without_caches_have_none(fact: Fact) -> None:
     bare = {layer for what, layers in fact["layers"].items() if what.endswith("_only") for layer in layers}
     shared = range(fact["num_hidden_layers"] - fact.get("kv_shared_layers", 0), fact["num_hidden_layers"])
+    assert (set(model(fact).no_cache.mlp), model(fact).no_cache.shared) == (bare, tuple(shared))
     assert not (bare | set(shared)) & {layer for one in own(fact) for layer in one.layers}
     assert set(fact["layers"]) - set(KINDS) <= {"mlp_only", "moe_only", "kv_shared (no cache of own)"}
 

@@ -22,9 +22,9 @@ Strategy: direct, every span is copied straight to its place in the decode pages
 Prefill: interleave=24 is given; the engine would derive 16.
 Both sides: draft is stored only when draft_tokens > 0, which is false here.
 Prefill: the page layout of cache attention comes from custom's engine file; not yet verified on a running engine:
-    kvplan from-cache verifies it.
-Decode: the page layout of cache attention comes from vllm's engine file; not yet verified on a running engine:
-    kvplan from-cache verifies it.
+    the --probe of kvplan from-cache verifies it.
+Decode: the page layout of cache attention comes from vllm's engine file; not yet verified on a running engine: the
+    --probe of kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 61
     layers x 1,152 B per token, coordinates (layer, token, dim, turn).
 """

@@ -30,7 +30,7 @@ Strategy: direct, every span is copied straight to its place in the decode pages
 Both sides: draft is stored only when draft_tokens > 0, which is false here.
 Both sides: draft-indexer is stored only when draft_tokens > 0, which is false here.
 Both sides: the page layout of caches attention and indexer comes from sglang's engine file; not yet verified on a
-    running engine: kvplan from-cache verifies it.
+    running engine: the --probe of kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 61
     layers x 1,152 B per token, coordinates (layer, token, dim, turn); indexer: 61 layers x 132 B per token,
     coordinates (layer, token, dim, tile).

@@ -62,7 +62,8 @@ few-compressor+indexer-compressor: only the last 7 tokens.
 many-compressor, window.0, window.1, each: only the last 127 tokens.
 Both sides: draft is stored only when draft_tokens > 0, which is false here.
 Both sides: the page layout of caches few, few-compressor, indexer, indexer-compressor, many, many-compressor and
-    window comes from vllm's engine file; not yet verified on a running engine: kvplan from-cache verifies it.
+    window comes from vllm's engine file; not yet verified on a running engine: the --probe of kvplan from-cache
+    verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. few: 21 layers
     x 583 B per row of 4 tokens, coordinates (layer, row, dim, turn, tile); few-compressor: 21 layers x 8,192 B per
     token, coordinates (layer, token, pool, dim); indexer: 21 layers x 132 B per row of 4 tokens, coordinates

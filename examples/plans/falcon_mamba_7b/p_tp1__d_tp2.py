@@ -21,8 +21,8 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 Layers: 64 (all store mamba).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
     needs are written, or a whole last page where a request allows it; a state is written whole.
-Both sides: the page layout of cache mamba comes from vllm's engine file; not yet verified on a running engine:
-    kvplan from-cache verifies it.
+Both sides: the page layout of cache mamba comes from vllm's engine file; not yet verified on a running engine: the
+    --probe of kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. mamba: 64
     layers x 311,296 B per state, coordinates (layer, channel, tap, st).
 """

@@ -32,7 +32,7 @@ Strategy: direct, every span is copied straight to its place in the decode pages
     needs are written, or a whole last page where a request allows it.
 sliding.0, sliding.1, sliding.2, sliding.3, sliding.4, each: only the last 1,023 tokens.
 Both sides: the page layout of caches full and sliding comes from vllm's engine file; not yet verified on a running
-    engine: kvplan from-cache verifies it.
+    engine: the --probe of kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. full: 5 layers
     x 4,096 B per token, coordinates (layer, head, token, dim); sliding: 25 layers x 8,192 B per token, coordinates
     (layer, head, token, dim).

@@ -34,7 +34,7 @@ Layers: 40 (4 store attention, 36 store mamba).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
     needs are written, or a whole last page where a request allows it; a state is written whole.
 Both sides: the page layout of caches attention and mamba comes from vllm's engine file; not yet verified on a
-    running engine: kvplan from-cache verifies it.
+    running engine: the --probe of kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 4
     layers x 4,096 B per token, coordinates (layer, head, token, dim); mamba: 36 layers x 2,147,840 B per state,
     coordinates (layer, head, hd, tap, group, st).

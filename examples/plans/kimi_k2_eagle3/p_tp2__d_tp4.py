@@ -24,7 +24,7 @@ Layers: 61 and 1 draft (1 stores draft, 61 store attention).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
     needs are written, or a whole last page where a request allows it.
 Both sides: the page layout of caches attention and draft comes from vllm's engine file; not yet verified on a
-    running engine: kvplan from-cache verifies it.
+    running engine: the --probe of kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 61
     layers x 1,152 B per token, coordinates (layer, token, dim, turn); draft: 1 layers x 32,768 B per token,
     coordinates (layer, head, token, dim).

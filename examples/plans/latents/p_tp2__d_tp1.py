@@ -31,7 +31,7 @@ Strategy: direct, every span is copied straight to its place in the decode pages
 compressed+indexer: a row per 4 tokens, moved whole with the last of them.
 window.0, window.1, each: only the last 127 tokens.
 Both sides: the page layout of caches compressed, indexer and window comes from vllm's engine file; not yet verified
-    on a running engine: kvplan from-cache verifies it.
+    on a running engine: the --probe of kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. compressed: 2
     layers x 583 B per row of 4 tokens, coordinates (layer, row, dim, turn, tile); indexer: 2 layers x 132 B per row
     of 4 tokens, coordinates (layer, row, dim, tile); window: 4 layers x 583 B per token, coordinates (layer, token,

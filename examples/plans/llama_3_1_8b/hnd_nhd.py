@@ -22,7 +22,7 @@ Strategy: auto on xeon-2-cores-shared-memory: with `unpack`, ranges of prefill p
     copies them into place; all other spans are copied straight to their place. Exactly the tokens that decode needs
     are written, or a whole last page where a request allows it.
 Both sides: the page layout of cache attention comes from vllm's engine file; not yet verified on a running engine:
-    kvplan from-cache verifies it.
+    the --probe of kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 32
     layers x 4,096 B per token, coordinates (layer, head, token, dim).
 """

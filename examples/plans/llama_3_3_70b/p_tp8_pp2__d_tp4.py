@@ -20,7 +20,7 @@ Layers: 80 (all store attention).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
     needs are written, or a whole last page where a request allows it.
 Both sides: the page layout of cache attention comes from vllm's engine file; not yet verified on a running engine:
-    kvplan from-cache verifies it.
+    the --probe of kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 80
     layers x 4,096 B per token, coordinates (layer, head, token, dim).
 """

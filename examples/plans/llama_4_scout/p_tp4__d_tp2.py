@@ -28,7 +28,7 @@ Strategy: direct, every span is copied straight to its place in the decode pages
     needs are written, or a whole last page where a request allows it.
 local.0, local.1, local.2, each: only those from the last multiple of 8,192 on.
 Both sides: the page layout of caches full and local comes from vllm's engine file; not yet verified on a running
-    engine: kvplan from-cache verifies it.
+    engine: the --probe of kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. full: 12
     layers x 4,096 B per token, coordinates (layer, head, token, dim); local: 36 layers x 4,096 B per token,
     coordinates (layer, head, token, dim).

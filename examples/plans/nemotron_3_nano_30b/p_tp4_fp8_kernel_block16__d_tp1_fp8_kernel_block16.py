@@ -41,7 +41,7 @@ Strategy: direct, every span is copied straight to its place in the decode pages
     needs are written, or a whole last page where a request allows it; a state is written whole.
 Prefill: kernel_block=16 is given; the engine would derive 2096.
 Both sides: the page layout of caches attention and mamba comes from vllm's engine file; not yet verified on a
-    running engine: kvplan from-cache verifies it.
+    running engine: the --probe of kvplan from-cache verifies it.
 Decode: kernel_block=16 is given; the engine would derive 4176.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 6
     layers x 512 B per token, coordinates (layer, head, token, dim); mamba: 23 layers x 2,134,016 B per state,

@@ -36,7 +36,7 @@ Strategy: direct, every span is copied straight to its place in the decode pages
     needs are written, or a whole last page where a request allows it; a state is written whole.
 Both sides: draft is stored only when draft_tokens > 0, which is false here.
 Both sides: the page layout of caches attention and delta comes from vllm's engine file; not yet verified on a
-    running engine: kvplan from-cache verifies it.
+    running engine: the --probe of kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 12
     layers x 2,048 B per token, coordinates (layer, head, token, dim); delta: 36 layers x 1,097,728 B per state,
     coordinates (layer, key_head, kd, tap, head, hd).

@@ -48,7 +48,7 @@ Strategy: direct, every span is copied straight to its place in the decode pages
 keys, tail, each: only those from the last multiple of 4 on.
 scores: only those from the last multiple of 2 on.
 Both sides: the page layout of caches attention, keys, scores and tail comes from custom's engine file; not yet
-    verified on a running engine: kvplan from-cache verifies it.
+    verified on a running engine: the --probe of kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 2
     layers x 2,048 B per token, coordinates (layer, head, token, dim); keys: 2 layers x 128 B per token, coordinates
     (layer, token, dim); scores: 2 layers x 512 B per token, coordinates (layer, token, dim); tail: 2 layers x 256 B

@@ -39,7 +39,7 @@ Strategy: direct, every span is copied straight to its place in the decode pages
     needs are written, or a whole last page where a request allows it; a state is written whole.
 conv.0>conv, conv.1>conv, conv.2>conv, each: only the last 3 tokens.
 Both sides: the page layout of caches attention, conv and ngrams comes from vllm's engine file; not yet verified on
-    a running engine: kvplan from-cache verifies it.
+    a running engine: the --probe of kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 4
     layers x 1,024 B per token, coordinates (layer, head, token, dim); conv: 3 layers x 2,048 B per token,
     coordinates (layer, head, token, dim); ngrams: 1 layers x 4,608 B per state, coordinates (layer, channel, tap).

@@ -28,7 +28,7 @@ Strategy: direct, every span is copied straight to its place in the decode pages
     needs are written, or a whole last page where a request allows it.
 cross: tokens are those of 'encoder'.
 Both sides: the page layout of caches attention and cross comes from vllm's engine file; not yet verified on a
-    running engine: kvplan from-cache verifies it.
+    running engine: the --probe of kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 32
     layers x 5,120 B per token, coordinates (layer, head, token, dim); cross: 32 layers x 5,120 B per token,
     coordinates (layer, head, token, dim).

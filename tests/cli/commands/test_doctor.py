@@ -72,7 +72,9 @@ def test_on_one_machine_two_lines_start_the_engines_on_devices_of_their_own() ->
     assert served(told) == [
         {"kv_connector": "KvplanConnector", "kv_role": role} for role in ("kv_producer", "kv_consumer")
     ]
-    assert router[-4:] == ["--decoder-hosts", "localhost", "--decoder-ports", "8200"]
+    assert router == shlex.split(
+        "kvplan route --port 8192 --prefill http://localhost:8100 --decode http://localhost:8200"
+    )
     assert [read_config(extra(side)).plans for side in told["sides"].values()] == [None, None]
 
 
@@ -441,7 +443,7 @@ def test_what_is_not_sure_is_said_of_a_model_with_a_file_too(
     path.write_text(json.dumps({**config, **changes}))
     [note] = [note for note in answer(path)["model"]["notes"] if doubt in note]
     said = run(path).stdout
-    assert [line for line in said.splitlines() if line in (f"  noted: {note}", f"  {note}")]
+    assert [line for line in said.splitlines() if line in (f"  remark: {note}", f"  {note}")]
     assert said.count(note) == 1
 
 

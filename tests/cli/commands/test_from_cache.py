@@ -366,7 +366,7 @@ def test_an_engine_without_rules_is_named(tmp_path: Path) -> None:
 
 def test_what_a_worker_cannot_know_is_said(tmp_path: Path) -> None:
     done = run(DUMPS / "llama-3.1-8b__tp16_bhlnc.json", "-o", tmp_path / "new.yaml")
-    assert "not sure: attention.heads: 16 is assumed" in done.output
+    assert "in doubt: attention.heads: 16 is assumed" in done.output
     assert "-heads-note: " in (tmp_path / "new.yaml").read_text()
 
 

@@ -176,13 +176,41 @@ def test_a_file_of_ones_own_is_named_with_its_path(tmp_path: Path) -> None:
     assert run("new", config, "-o", file, "--accept-doubts").exit_code == 0
     done = run("new", config, "--layouts", tmp_path / "layouts")
     assert done.stderr.startswith(f"This is mine; its layout is {file}. Nothing is written.\n")
+    command = f"kvplan compile mine --prefill SIDE --decode SIDE --layouts {tmp_path / 'layouts'}\n"
+    assert f"  compile it:    {command}" in done.stderr
+    config.write_text(json.dumps({**odd, "architectures": ["EvenForCausalLM"], "dtype": "float16"}))
+    done = run("new", config, "--layouts", tmp_path / "layouts", "--accept-doubts")
+    assert done.stderr.startswith(f"this stores the same as mine: {command}")
+
+
+@pytest.mark.parametrize("heads", [4, 8])
+def test_a_file_of_ones_own_removes_no_doubt(tmp_path: Path, heads: int) -> None:
+    """Whatever it says: only layouts that come with kvplan were compared with an engine."""
+    (tmp_path / "layouts").mkdir()
+    odd = {"architectures": ["OddForCausalLM"], "num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32}
+    (tmp_path / "config.json").write_text(json.dumps({**odd, "num_key_value_heads": 8, "dtype": "bfloat16"}))
+    (tmp_path / "layouts" / "mine.yaml").write_text(
+        "kvplan: 1\nmodel: mine\ntitle: Mine\nmatch: {architectures: OddForCausalLM}\ndtype: bf16\nquery_heads: 32\n"
+        f"layers: 32\ncaches: {{attention: {{kind: gqa, layers: all, heads: {heads}, dim: 128}}}}\n"
+    )
+    words = (tmp_path / "config.json", "--layouts", tmp_path / "layouts")
+    never = "OddForCausalLM was never compared with an engine"
+    done = run("new", *words, "-o", tmp_path / "new.yaml", "--copy")
+    assert (done.exit_code, never in done.output) == (2, True)
+    told = run("doctor", *words, "--no-machine")
+    in_doubt = f"THE LAYOUT IS IN DOUBT: the engine may store something else\n  {never}"
+    assert (told.exit_code, in_doubt in told.output) == (4, True)
+    named = run("doctor", words[0], "--layout", tmp_path / "layouts" / "mine.yaml", "--no-machine")
+    assert (named.exit_code, f"remark: {never}" in named.output) == (4 if heads == 4 else 0, True)
 
 
 def test_another_checkpoint_of_the_same_numbers_is_written() -> None:
     config = json.loads((FOLDER / "phi-4.json").read_text())
     text = json.dumps({**config, "architectures": ["OddForCausalLM"]})
     done = CliRunner().invoke(main, ["new", "-", "--accept-doubts"], input=text)
-    assert done.stdout.startswith("kvplan: 1\nmodel: ")
+    assert done.stdout.startswith(
+        "# Written by kvplan new from <stdin>. Comments name the keys that numbers are from.\nkvplan"
+    )
     assert done.stderr.startswith("this stores the same as phi-4: kvplan compile phi-4 --prefill SIDE --decode SIDE\n")
 
 
@@ -216,8 +244,9 @@ def test_an_architecture_of_ones_own(tmp_path: Path) -> None:
     heads = "query_heads: left out: looked for decoder_attention_heads, n_head, n_heads and num_attention_heads"
     untyped = "nothing says an element type: bfloat16 is taken, and float16 lies the same"
     *notes, unlike = answer["notes"]
-    assert notes == ["long.dim: 32 is assumed: nothing says it", heads, untyped, "reaches 10"]
-    assert answer["doubts"] == notes[:1]
+    unproven = "OddForCausalLM was never compared with an engine; its keys are assumed to mean what they mean elsewhere"
+    assert notes == ["long.dim: 32 is assumed: nothing says it", unproven, heads, untyped, "reaches 10"]
+    assert answer["doubts"] == notes[:2]
     assert unlike.startswith(f"odd, of {tmp_path}/layouts/odd.yaml, is for such a configuration and stores otherwise")
     assert "  short:\n    kind: gqa\n    layers: [0, 3]  # map\n    heads: 2  # kv\n    dim: 16\n" in answer["text"]
     assert "  long:\n    kind: gqa\n    layers: [1, 2]  # map\n" in answer["text"]
@@ -310,4 +339,4 @@ def outcome(config: Path) -> str:
         new = made(LIBRARY, config, None)
     except DslError as error:
         return error.diagnostics[0].code
-    return "held" if new.text.startswith(f"kvplan: 1\nmodel: {new.name}\n") else new.text
+    return "held" if f".\nkvplan: 1\nmodel: {new.name}\n" in new.text else new.text

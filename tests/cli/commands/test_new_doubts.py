@@ -165,7 +165,8 @@ def test_a_key_that_no_rule_reads_is_said_wherever_it_stands(tmp_path: Path, pat
     known = new(tmp_path, config).notes
     inner |= dict.fromkeys(ODD, 3)
     said = new(tmp_path, config).notes
-    assert sorted(set(said) - set(known)) == sorted(unread(*ODD))
+    added = (text.partition(", or correct it: ")[0] for text in set(said) - set(known))
+    assert sorted(added) == sorted(unread(*ODD))
     assert set(known) <= set(said)
 
 
@@ -379,10 +380,18 @@ def test_a_configuration_without_an_architecture_is_doubted_like_an_unknown_one(
     for config in (less(GEMMA, "architectures"), {**GEMMA, "architectures": ["AcmeForCausalLM"]}):
         code, text, said = run("new", "-", given=json.dumps(config))
         assert (code, text) == (2, "")
-        assert "error[F008]: nothing is written: the layout may be wrong" in said
+        assert "error[F008]: nothing is written: the layout is in doubt" in said
         assert "to write it with these doubts kept in the file: --accept-doubts" in said
 
 
-def test_the_title_is_the_models_name() -> None:
-    assert "\ntitle: gemma3-text\n" in run("new", "-", given=json.dumps(GEMMA))[1]
+@pytest.mark.parametrize(
+    ("key", "meant"), [("num_kv_headz", "num_kv_heads"), ("num_kv_shraed_layers", "num_kv_shared_layers")]
+)
+def test_a_misspelled_key_is_said_with_the_one_that_is_missing(tmp_path: Path, key: str, meant: str) -> None:
+    (said,) = new(tmp_path, {**PLAIN, key: 4}).notes
+    assert said == f"`{key}` was not read: compare with an engine, or correct it: `{meant}` is missing"
+
+
+def test_the_title_is_the_models_name_or_its_architecture() -> None:
+    assert "\ntitle: Gemma3ForCausalLM\n" in run("new", "-", given=json.dumps(GEMMA))[1]
     assert "\ntitle: acme-9b\n" in run("new", "-", given=json.dumps({**GEMMA, "_name_or_path": "acme/acme-9b"}))[1]
