@@ -17,8 +17,8 @@ from kvplan.plan.request import Request
 F = TypeVar("F", bound=Callable[..., Any])
 # More tokens than any context has.
 MOST_TOKENS = 1 << 24
-TOKENS_HELP = """The tokens needed, with block ids that --seed draws. By default from inside the first block over more
-than one, so far that windows and chunks of up to 512 tokens leave some out; around a multiple of a longer chunk."""
+TOKENS_HELP = """The tokens needed, with block ids that --seed draws. By default a range that begins and ends inside
+blocks, long enough for windows and chunks of up to 512 tokens."""
 
 
 @dataclass(frozen=True, slots=True)

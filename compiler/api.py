@@ -199,8 +199,8 @@ def faster(plans: Mapping[str, Compiled], library: Library) -> str:
         return ""
     said = [f"{name} {_factor(times[name][0])} to {_factor(times[name][-1])} times" for name in much[:FEW]]
     more = f" and {many(len(much) - FEW, 'other plan')}" if len(much) > FEW else ""
-    told = f"--strategy {AUTO} is predicted to be faster, by machine: {', '.join(said)}{more}"
-    return f"{told}; `kvplan advise` has the times"
+    told = f"--strategy {AUTO} is predicted to be faster: {', '.join(said)}{more}"
+    return f"{told}, depending on the machine; `kvplan advise` has the times"
 
 
 def _factor(times: float) -> str:

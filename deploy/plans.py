@@ -24,6 +24,7 @@ HELP = (
     "give a plan, a directory of plans, a deployment file, git:REVISION:PATH of one, or git:REVISION of the other one's"
     " path; paths are relative to the current folder"
 )
+AGAIN = "compile it again (`kvplan compile DEPLOYMENT -o DIRECTORY`)"
 # So many plans of a directory are named.
 FEW = 5
 # With these git calls a hook: they name one repository and take the current folder for the top of it.
@@ -160,10 +161,10 @@ def _listed(name: str, data: bytes | None, pin: str | None) -> str:
     Raises PlanIndexError if engines would refuse it.
     """
     if data is None:
-        raise PlanIndexError(f"{name} is missing, but {index.NAME} lists it: compile it again")
+        raise PlanIndexError(f"{name} is missing, but {index.NAME} lists it: {AGAIN}")
     if pin is not None and index.pinned(data) != pin:
         why = f"it was edited, or {index.NAME} is old"
-        raise PlanIndexError(f"{name}: its text differs from the sha256 in {index.NAME}: {why}; compile it again")
+        raise PlanIndexError(f"{name}: its text differs from the sha256 in {index.NAME}: {why}; {AGAIN}")
     return _text(data)
 
 

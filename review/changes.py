@@ -28,6 +28,7 @@ OF_A_CACHE = {
     "TENSOR",
     "HOLDS",
     "PAGE_BYTES",
+    "TOKEN_BYTES",
     "BLOCK_STRIDE",
     "PLANES",
 }

@@ -172,7 +172,7 @@ def _page(name: str, entry: Planes, part: str, tokens: int) -> Iterator[Fact]:
         exact = entry.page % tokens == 0
         each: Value = entry.page // tokens if exact else f"{entry.page / tokens:,.1f}"
         per = "per token on one worker" if entry.layers else "per token and layer on one worker"
-        yield Fact(Subject("PAGE_BYTES", name, entry.cache, part, per, "B"), each)
+        yield Fact(Subject("TOKEN_BYTES", name, entry.cache, part, per, "B"), each)
 
 
 def _reads(plan: Plan) -> Iterator[Fact]:

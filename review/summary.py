@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
-from pathlib import PurePosixPath
 
 from kvplan.compiler.words import many
 from kvplan.dsl.text.diagnostics import listed
@@ -162,13 +161,8 @@ def _like(titles: Sequence[str]) -> list[str]:
         return ['"*"']
     if len(titles) <= FEW:
         return list(dict.fromkeys(titles))
-    return list(
-        dict.fromkeys(
-            f"{folder}/*" if folder != "." else title
-            for title in titles
-            for folder in [str(PurePosixPath(title).parent)]
-        )
-    )
+    folders = {title: title.rpartition("/")[0] for title in titles}
+    return list(dict.fromkeys(f"{folder}/*" if folder else title for title, folder in folders.items()))
 
 
 def listed_plans(review: Review) -> list[tuple[str, str]]:

@@ -74,12 +74,12 @@ def _models(pair: PairReview) -> str:
 def _one_side(review: Review, pairs: Sequence[PairReview]) -> VerdictPart:
     """Pairs of which one side changes, prefill in some and decode in others."""
     by_side = {side: some for side in SIDES if (some := [pair for pair in pairs if pair.rolls == (side,)])}
-    said = [f"only {side} changes{_of(review, some, ' in ')}" for side, some in by_side.items()]
+    said = "; only ".join(f"{side} changes{_of(review, some, ' in ')}" for side, some in by_side.items())
     sides = [*by_side]
     old = f"{sides[0]} " if len(sides) == 1 else ""
     other = next(side for side in SIDES if side != sides[0]) if len(sides) == 1 else "the other side"
     return VerdictPart(
-        f"{'; '.join(said)}.".capitalize(),
+        f"Only {said}.",
         (
             f"{_index(pairs)}, and old {old}engines cannot connect",
             f"While {other} keeps running, restart {_restarts(pairs)}",

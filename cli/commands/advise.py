@@ -24,12 +24,13 @@ from kvplan.dsl.schema.machine import MachineProfile
 
 LEGEND = (
     "time is that of the slowest decode worker; descriptors and bytes are those of all workers;",
-    f"with --strategy {AUTO} decode unpacks if it reads whole pages; otherwise prefill packs",
+    f"with --strategy {AUTO} decode unpacks if it reads whole pages; otherwise prefill packs;",
+    "`options:` are those of the pair in a deployment",
 )
 UNNAMED = (
     "No --machine is given: here are the times on each machine that kvplan has a profile of, with the best change, the",
-    "best two, and so on. Your machine is none of these: `kvplan calibrate -o profiles/NAME.yaml` measures it, and",
-    "`--machine NAME --layouts profiles` predicts by it, with all settings that are as fast.",
+    "best two, and so on. `--machine NAME` has all settings that are as fast. If yours is none of these, measure it:",
+    "`kvplan calibrate -o profiles/NAME.yaml`, then `--machine NAME --layouts profiles`.",
 )
 
 
@@ -104,7 +105,7 @@ def text(
 
 
 def _row(each: AdvisedPair, now: AdvisedPair, profile: MachineProfile) -> tuple[object, ...]:
-    auto = f"kvplan compile --strategy {AUTO} --machine {profile.name}"
+    auto = f"options: {{strategy: {AUTO}, machine: {profile.name}}}"
     strategy = [] if each.strategy == DIRECT else [f"with --strategy {AUTO}" if each.changes else auto]
     change = "; ".join([*map(_told, each.changes), *strategy]) or "as it is"
     time, faster = f"{each.us / 1000:9,.2f} ms", f"{now.us / each.us:12,.1f}"

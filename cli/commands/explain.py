@@ -81,7 +81,10 @@ def _explain(what: str, asked: AskedPairs, worker: int) -> dict[str, Any]:
     found, file_type, name = _described(what, asked.layouts)
     if file_type == WORD:
         asked.leave_out(f"{what} is a word")
-        return {"code": name, "title": words()[name]}
+        from kvplan.cli.commands.explain_layouts import explain_option, options_named
+
+        options = explain_option(found, name) if any(options_named(one, name) for one in found.engines.values()) else {}
+        return {"code": name, "title": words()[name], **{key: options[key] for key in options if key == "text"}}
     if file_type != "model":
         from kvplan.cli.commands.explain_layouts import explain_engine, explain_kind, explain_option
 

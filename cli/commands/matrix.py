@@ -24,6 +24,7 @@ from kvplan.cli.terminal import console, say, width
 from kvplan.compiler.api import settled
 from kvplan.compiler.cost.cost import TOKENS
 from kvplan.compiler.explain.matrix import MatrixCell, PairCost, RefusalReason, matrix
+from kvplan.compiler.options import DIRECT
 from kvplan.compiler.side.text import sides
 from kvplan.dsl.named import library
 
@@ -33,6 +34,7 @@ LEGEND = (
     "descriptors: what NIXL posts in the worst case (no adjacent blocks); bytes: what is written;",
     "shortest: the shortest span, contiguous on both sides, before adjoining spans become one descriptor",
 )
+STAGED = "a read through a stage posts ranges of pages, fewer and longer than its spans, which are then copied"
 
 
 @click.command("matrix")
@@ -56,10 +58,11 @@ def command(model: str, asked: AskedPairs, form: str) -> None:
     """
     found, name = library(model, asked.layouts)
     cells = matrix(found, name, sides(asked.prefill), sides(asked.decode), asked.options, watched)
+    staged = settled(asked.options)["strategy"] != DIRECT
     if form == "json":
         click.echo(json.dumps(answer(name, asked.options, cells), indent=2))
     else:
-        click.echo(_csv(name, cells), nl=False) if form == "csv" else say(text(name, cells))
+        click.echo(_csv(name, cells), nl=False) if form == "csv" else say(text(name, cells, staged))
     sys.exit(WRONG if any(reason.fault for reason in refusals(cells)) else 0)
 
 
@@ -102,7 +105,7 @@ def _csv(model: str, cells: tuple[MatrixCell, ...]) -> str:
     return out.getvalue()
 
 
-def text(model: str, cells: tuple[MatrixCell, ...]) -> str:
+def text(model: str, cells: tuple[MatrixCell, ...], staged: bool = False) -> str:
     """Title, what all sides share, the table, what its numbers are, and every reason for a refusal once."""
     texts = tuple(dict.fromkeys(cell.prefill for cell in cells)), tuple(dict.fromkeys(cell.decode for cell in cells))
     named, notes = zip(*(_named(*side) for side in zip(("prefill", "decode"), texts, strict=True)), strict=True)
@@ -110,7 +113,7 @@ def text(model: str, cells: tuple[MatrixCell, ...]) -> str:
     labels = _labels(cells)
     lines = [title, *(note for note in notes if note), "", *_table(cells, labels, *named)]
     moved = any(isinstance(cell.outcome, PairCost) for cell in cells)
-    lines += ["", *LEGEND] if moved else []
+    lines += ["", *LEGEND, *([STAGED] if staged else [])] if moved else []
     return "\n".join([*lines, *_refusals(labels)])
 
 

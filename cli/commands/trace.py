@@ -13,6 +13,7 @@ from kvplan.cli.options import AskedPairs, format_option, layouts_option, pair_o
 from kvplan.cli.requests import AskedRequest, request_options
 from kvplan.cli.terminal import say
 from kvplan.compiler.check.trace import trace
+from kvplan.plan.types import Interval
 
 
 @click.command("trace")
@@ -28,13 +29,16 @@ def command(what: str, asked: AskedPairs, wanted: AskedRequest, form: str) -> No
     are not merged yet.
     """
     compiled = asked.compiled(what)
-    answer = trace(compiled.plan, compiled.prefill, compiled.decode, wanted.of(compiled.prefill, compiled.decode))
-    click.echo(json.dumps(answer)) if form == "json" else say(_text(answer))
+    request = wanted.of(compiled.prefill, compiled.decode)
+    answer = trace(compiled.plan, compiled.prefill, compiled.decode, request)
+    click.echo(json.dumps(answer)) if form == "json" else say(_text(answer, request.tokens))
 
 
-def _text(answer: Mapping[str, Any]) -> str:
+def _text(answer: Mapping[str, Any], tokens: Interval) -> str:
     copies = answer["copies"]
-    lines = [f"{_place(copy['from'])} -> {_place(copy['to'])}: {copy['bytes']:,} B" for copy in copies]
+    first, end = tokens
+    lines = [f"tokens {first}:{end}, prefill -> decode, offsets in bytes"]
+    lines += [f"{_place(copy['from'])} -> {_place(copy['to'])}: {copy['bytes']:,} B" for copy in copies]
     total = sum(copy["bytes"] for copy in copies)
     return "\n".join([*lines, f"{len(copies):,} copies, {total:,} B"])
 

@@ -32,7 +32,7 @@ FURTHER = "    "
 
 def docstring(plan: Plan, facts: PlanCost, command: str) -> str:
     """The docstring with its quotes."""
-    blocks = ["\n".join(_wrapped(title(plan))), "\n".join([_emitted(plan, command), *_command(command)])]
+    blocks = ["\n".join(_wrapped(title(plan))), "\n".join([*_wrapped(_emitted(plan, command)), *_command(command)])]
     return _quoted("\n\n".join([*blocks, *("\n".join(lines) for lines in summary(plan, facts))]))
 
 
@@ -219,7 +219,8 @@ def _wrapped(text: str, first: str = "", rest: str = "", width: int = WIDTH) -> 
 
 def _emitted(plan: Plan, command: str) -> str:
     where = ", in the folder of its layout files" if command.endswith(HERE) else ""
-    return f"Emitted by kvplan from {plan.model}, do not edit. To make it again{where}:"
+    again = f"To make it again, compile its deployment, or this pair alone, named by its sides{where}:"
+    return f"Emitted by kvplan from {plan.model}, do not edit. {again}"
 
 
 def _command(command: str) -> list[str]:

@@ -227,6 +227,16 @@ def test_trace_answers_json_alone(tmp_path: Path) -> None:
     assert len(answer["decode"]["workers"]) == 2
 
 
+def test_a_trace_says_its_tokens_and_which_side_is_left() -> None:
+    first = run("trace", *PAIR, "--tokens", "5:60").stdout.partition("\n")[0]
+    assert first == "tokens 5:60, prefill -> decode, offsets in bytes"
+
+
+def test_a_word_that_is_an_option_too_has_its_values() -> None:
+    said = run("explain", "order").stdout
+    assert ("vLLM's KV cache layout" in said, "nhd for LBNHC" in said) == (True, True)
+
+
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "1", '{"tokens": [0, 5]}', '{"tokens": [5, 0], "prefill": {}, "decode": {}}']
 )

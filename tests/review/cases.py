@@ -16,7 +16,9 @@ from kvplan.review.pairing import PlanFile
 Files = Mapping[str, PlanFile]
 # Rules that no plan can break alone.
 WITH: Mapping[str, set[str]] = {
-    "KERNEL_BLOCKS": {"PAGE_BYTES", "SPANS"},
+    "KERNEL_BLOCKS": {"TOKEN_BYTES", "SPANS"},
+    "PAGE_BYTES": {"TOKEN_BYTES"},
+    "TOKEN_BYTES": {"PAGE_BYTES"},
     "WAITS": {"TOLD"},
     "DESCRIPTORS": {"SPANS_CUT"},
     "MOVED_BYTES": {"SPANS_CUT"},
@@ -150,6 +152,7 @@ def cases() -> dict[str, tuple[Files, Files]]:
         "TURNS": group(shards=2, chunk=16),
         "RING": group(ring=64),
         "PAGE_BYTES": planes(lambda entry: replace(entry, page=entry.page + 512)),
+        "TOKEN_BYTES": planes(lambda entry: replace(entry, page=entry.page + 512)),
         "BLOCK_STRIDE": planes(lambda entry: replace(entry, stride=entry.stride + 512)),
         "AXIS_ORDER": view(lambda one: replace(one, axes=one.axes[::-1])),
         "PLACE": view(lambda one: replace(one, offset=one.offset + 256)),

@@ -1,6 +1,7 @@
 """DeepSeek-V3: prefill engine=ascend,tp=8 -> decode tp=8.
 
-Emitted by kvplan from deepseek-v3, do not edit. To make it again:
+Emitted by kvplan from deepseek-v3, do not edit. To make it again, compile its deployment, or this pair alone, named
+by its sides:
     kvplan compile deepseek-v3 --prefill engine=ascend,tp=8 --decode tp=8 --strategy auto
 
 A page of cache attention on worker 0:
@@ -80,8 +81,8 @@ ATTENTION = Table(token=(
 PAIRS = (Pair("attention"),)
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
-# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
-# block that kernels index.
+# (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
+# kernel block; a page holds one.
 def prefill() -> Side:
     return Side(key="engine=ascend,tp=8", digest="f57e0df635026c03566862c280bf02f2", groups=(
         Group("attention", "tokens", tokens=128, kernel=128),

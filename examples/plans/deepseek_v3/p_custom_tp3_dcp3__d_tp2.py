@@ -1,6 +1,7 @@
 """DeepSeek-V3: prefill engine=custom,tp=3,dcp=3,interleave=24 -> decode tp=2,block=32.
 
-Emitted by kvplan from deepseek-v3, do not edit. To make it again:
+Emitted by kvplan from deepseek-v3, do not edit. To make it again, compile its deployment, or this pair alone, named
+by its sides:
     kvplan compile deepseek-v3 --prefill engine=custom,tp=3,dcp=3,interleave=24 --decode tp=2,block=32
 
 A page of cache attention on worker 0:
@@ -60,8 +61,8 @@ READS_0_1 = (
 PAIRS = (Pair("attention"),)
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
-# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
-# block that kernels index.
+# (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
+# kernel block; a page holds one.
 def prefill() -> Side:
     return Side(
         key="engine=custom,tp=3,dcp=3,interleave=24", digest="0ea956825846e39113657bbb80ca0e2e",

@@ -1,6 +1,7 @@
 """DeepSeek-V3: prefill tp=4,kv_dtype=fp8_ds_mla -> decode tp=2,kv_dtype=fp8_ds_mla.
 
-Emitted by kvplan from deepseek-v3, do not edit. To make it again:
+Emitted by kvplan from deepseek-v3, do not edit. To make it again, compile its deployment, or this pair alone, named
+by its sides:
     kvplan compile deepseek-v3 --prefill tp=4,kv_dtype=fp8_ds_mla --decode tp=2,kv_dtype=fp8_ds_mla
 
 A page of cache attention on worker 0:
@@ -57,8 +58,8 @@ ATTENTION = Table(
 PAIRS = (Pair("attention", page=16),)
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
-# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
-# block that kernels index.
+# (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
+# kernel block; a page holds one.
 def prefill() -> Side:
     return Side(
         key="tp=4,kv_dtype=fp8_ds_mla", digest="1ddff2d17b27dc41578eb85e6f268589",

@@ -1,6 +1,7 @@
 """DeepSeek-V3: prefill tp=8 -> decode tp=1.
 
-Emitted by kvplan from deepseek-v3, do not edit. To make it again:
+Emitted by kvplan from deepseek-v3, do not edit. To make it again, compile its deployment, or this pair alone, named
+by its sides:
     kvplan compile deepseek-v3 --prefill tp=8 --decode tp=1
 
 A page of cache attention on worker 0:
@@ -54,8 +55,8 @@ ATTENTION = Table(
 PAIRS = (Pair("attention", page=16),)
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
-# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
-# block that kernels index.
+# (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
+# kernel block; a page holds one.
 def prefill() -> Side:
     return Side(key="tp=8", digest="8e5bcedf2e7580003925304d7e7738af", groups=(
         Group("attention", "tokens", tokens=16, kernel=16),

@@ -1,6 +1,7 @@
 r"""DeepSeek-V3.2: prefill engine=sglang,tp=8,block=64 -> decode engine=sglang,tp=8,block=64,hisparse=true.
 
-Emitted by kvplan from deepseek-v3.2, do not edit. To make it again:
+Emitted by kvplan from deepseek-v3.2, do not edit. To make it again, compile its deployment, or this pair alone,
+named by its sides:
     kvplan compile deepseek-v3.2 \
         --prefill engine=sglang,tp=8,block=64 \
         --decode engine=sglang,tp=8,block=64,hisparse=true
@@ -98,8 +99,8 @@ INDEXER = Table(page=(Nest(("k", "scale"), bytes=8448, loops=EACH_61_LAYERS),), 
 PAIRS = (Pair("attention", page=64), Pair("indexer", page=64))
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
-# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
-# block that kernels index.
+# (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
+# kernel block; a page holds one.
 def prefill() -> Side:
     return Side(key="engine=sglang,tp=8,block=64", digest="416936eab7759f120016269265ce3d1a", groups=(
         Group("attention", "tokens", tokens=64, kernel=64),

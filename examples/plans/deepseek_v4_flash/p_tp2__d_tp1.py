@@ -1,6 +1,7 @@
 """DeepSeek-V4-Flash: prefill tp=2,order=BLHNC -> decode tp=1,order=BLNHC.
 
-Emitted by kvplan from deepseek-v4-flash, do not edit. To make it again:
+Emitted by kvplan from deepseek-v4-flash, do not edit. To make it again, compile its deployment, or this pair alone,
+named by its sides:
     kvplan compile deepseek-v4-flash --prefill tp=2,order=BLHNC --decode tp=1,order=BLNHC
 
 A page of cache few on worker 0:
@@ -161,8 +162,8 @@ PAIRS = (
 )
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
-# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
-# block that kernels index.
+# (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
+# kernel block; a page holds one.
 def prefill() -> Side:
     return Side(key="tp=2,order=BLHNC", digest="f6528db69a16bc4ac68bb37404734987", groups=(
         Group("few+indexer+many", "tokens", tokens=256, kernel=256),

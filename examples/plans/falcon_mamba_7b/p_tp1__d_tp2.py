@@ -1,6 +1,7 @@
 """Falcon Mamba 7B: prefill tp=1 -> decode tp=2.
 
-Emitted by kvplan from falcon-mamba-7b, do not edit. To make it again:
+Emitted by kvplan from falcon-mamba-7b, do not edit. To make it again, compile its deployment, or this pair alone,
+named by its sides:
     kvplan compile falcon-mamba-7b --prefill tp=1 --decode tp=2
 
 A page of cache mamba on worker 0:
@@ -59,8 +60,8 @@ MAMBA_UPPER = Table(page=(
 PAIRS = (Pair("mamba"),)
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
-# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
-# block that kernels index.
+# (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
+# kernel block; a page holds one.
 def prefill() -> Side:
     return Side(
         key="tp=1", digest="d9cf6bd4f0fa7f5c957486a9d12884b2",

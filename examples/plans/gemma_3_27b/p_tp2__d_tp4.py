@@ -1,6 +1,7 @@
 """Gemma 3 27B: prefill tp=2 -> decode tp=4.
 
-Emitted by kvplan from gemma-3-27b, do not edit. To make it again:
+Emitted by kvplan from gemma-3-27b, do not edit. To make it again, compile its deployment, or this pair alone, named
+by its sides:
     kvplan compile gemma-3-27b --prefill tp=2 --decode tp=4
 
 A page of cache full on worker 0:
@@ -136,8 +137,8 @@ PAIRS = (
 )
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
-# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
-# block that kernels index.
+# (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
+# kernel block; a page holds one.
 def prefill() -> Side:
     return Side(key="tp=2", digest="90ec7552288e9d91b9021d9587631448", groups=(
         *(Group(name, "tokens", tokens=16, kernel=16)

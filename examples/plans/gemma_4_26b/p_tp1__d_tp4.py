@@ -1,6 +1,7 @@
 """Gemma 4 26B-A4B: prefill tp=1 -> decode tp=4.
 
-Emitted by kvplan from gemma-4-26b, do not edit. To make it again:
+Emitted by kvplan from gemma-4-26b, do not edit. To make it again, compile its deployment, or this pair alone, named
+by its sides:
     kvplan compile gemma-4-26b --prefill tp=1 --decode tp=4
 
 A page of cache full on worker 0:
@@ -106,8 +107,8 @@ PAIRS = (
 )
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
-# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
-# block that kernels index.
+# (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
+# kernel block; a page holds one.
 def prefill() -> Side:
     return Side(key="tp=1", digest="f8a95e427da330fe52c1a1fe4d3bf358", groups=(
         Group("full", "tokens", tokens=32, kernel=32),

@@ -1,6 +1,7 @@
 """IBM Granite 4.0 H Small: prefill tp=1 -> decode tp=2.
 
-Emitted by kvplan from granite-4.0-h-small, do not edit. To make it again:
+Emitted by kvplan from granite-4.0-h-small, do not edit. To make it again, compile its deployment, or this pair
+alone, named by its sides:
     kvplan compile granite-4.0-h-small --prefill tp=1 --decode tp=2
 
 A page of cache attention on worker 0:
@@ -107,8 +108,8 @@ PAIRS = (
 )
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
-# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
-# block that kernels index.
+# (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
+# kernel block; a page holds one.
 def prefill() -> Side:
     return Side(key="tp=1", digest="601d69cad3af53221d48744acd87f457", groups=(
         Group("attention", "tokens", tokens=528, kernel=528),

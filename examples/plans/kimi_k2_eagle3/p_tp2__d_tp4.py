@@ -1,6 +1,7 @@
 """Kimi K2 with an EAGLE-3 draft: prefill tp=2,draft_tokens=3 -> decode tp=4,draft_tokens=3.
 
-Emitted by kvplan from kimi-k2-eagle3, do not edit. To make it again:
+Emitted by kvplan from kimi-k2-eagle3, do not edit. To make it again, compile its deployment, or this pair alone,
+named by its sides:
     kvplan compile kimi-k2-eagle3 --prefill tp=2,draft_tokens=3 --decode tp=4,draft_tokens=3
 
 A page of cache attention on worker 0:
@@ -81,8 +82,8 @@ DRAFT = Table(
 PAIRS = (Pair("attention+draft", page=16),)
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
-# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
-# block that kernels index.
+# (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
+# kernel block; a page holds one.
 def prefill() -> Side:
     return Side(key="tp=2,draft_tokens=3", digest="940d3b4b2e098eb36b0e88912a2d3569", groups=(
         Group("attention+draft", "tokens", tokens=16, kernel=16),

@@ -1,6 +1,7 @@
 """Kimi Linear 48B-A3B: prefill tp=2 -> decode tp=1.
 
-Emitted by kvplan from kimi-linear-48b, do not edit. To make it again:
+Emitted by kvplan from kimi-linear-48b, do not edit. To make it again, compile its deployment, or this pair alone,
+named by its sides:
     kvplan compile kimi-linear-48b --prefill tp=2 --decode tp=1
 
 A page of cache attention on worker 0:
@@ -110,8 +111,8 @@ DELTA_OF_6_LAYERS_UPPER = Table(page=(
 PAIRS = (*(Pair(name) for name in ("attention", "delta.0", "delta.1", "delta.2")),)
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
-# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
-# block that kernels index.
+# (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
+# kernel block; a page holds one.
 def prefill() -> Side:
     return Side(key="tp=2", digest="b6cda493b68ce32577a9bbd9f20854af", groups=(
         Group("attention", "tokens", tokens=1024, kernel=1024),

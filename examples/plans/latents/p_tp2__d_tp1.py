@@ -1,6 +1,7 @@
 """Windows of latents beside compressed ones: prefill tp=2,order=BLHNC -> decode tp=1,order=BLNHC.
 
-Emitted by kvplan from latents, do not edit. To make it again, in the folder of its layout files:
+Emitted by kvplan from latents, do not edit. To make it again, compile its deployment, or this pair alone, named by
+its sides, in the folder of its layout files:
     kvplan compile latents --prefill tp=2,order=BLHNC --decode tp=1,order=BLNHC --layouts .
 
 A page of cache compressed on worker 0:
@@ -87,8 +88,8 @@ PAIRS = (Pair("compressed+indexer", page=64, rows=4),
          Pair("window.1", page=32, needs=Needs(keep=127)))
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
-# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
-# block that kernels index.
+# (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
+# kernel block; a page holds one.
 def prefill() -> Side:
     return Side(key="tp=2,order=BLHNC", digest="780d7133092637cd57ce2cea87097681", groups=(
         Group("compressed+indexer", "tokens", tokens=256, kernel=256),

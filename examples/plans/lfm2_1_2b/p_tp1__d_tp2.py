@@ -1,6 +1,7 @@
 """LFM2 1.2B: prefill tp=1 -> decode tp=2.
 
-Emitted by kvplan from lfm2-1.2b, do not edit. To make it again:
+Emitted by kvplan from lfm2-1.2b, do not edit. To make it again, compile its deployment, or this pair alone, named
+by its sides:
     kvplan compile lfm2-1.2b --prefill tp=1 --decode tp=2
 
 A page of cache attention on worker 0:
@@ -86,8 +87,8 @@ CONV = Table(page=(Nest(("x",), bytes=4096, loops=EACH_5_LAYERS),))
 PAIRS = (Pair("attention", page=16), Pair("conv.0"), Pair("conv.1"))
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
-# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
-# block that kernels index.
+# (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
+# kernel block; a page holds one.
 def prefill() -> Side:
     return Side(
         key="tp=1", digest="6dae7d9485b4d04818da18acb3300813",

@@ -1,6 +1,7 @@
 """Llama 3.1 8B: prefill engine=ascend,tp=2,order=nz -> decode tp=2.
 
-Emitted by kvplan from llama-3.1-8b, do not edit. To make it again:
+Emitted by kvplan from llama-3.1-8b, do not edit. To make it again, compile its deployment, or this pair alone,
+named by its sides:
     kvplan compile llama-3.1-8b --prefill engine=ascend,tp=2,order=nz --decode tp=2
 
 A page of cache attention on worker 0:
@@ -62,8 +63,8 @@ ATTENTION = Table(token=(
 PAIRS = (Pair("attention"),)
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
-# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
-# block that kernels index.
+# (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
+# kernel block; a page holds one.
 def prefill() -> Side:
     return Side(key="engine=ascend,tp=2,order=nz", digest="68387caf3601de6f815e3c9e067c776e", groups=(
         Group("attention", "tokens", tokens=128, kernel=128),

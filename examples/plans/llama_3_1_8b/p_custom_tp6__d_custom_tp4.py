@@ -1,6 +1,7 @@
 r"""Llama 3.1 8B: prefill engine=custom,tp=6 -> decode engine=custom,tp=4,order=shuffled,copies=round_robin.
 
-Emitted by kvplan from llama-3.1-8b, do not edit. To make it again:
+Emitted by kvplan from llama-3.1-8b, do not edit. To make it again, compile its deployment, or this pair alone,
+named by its sides:
     kvplan compile llama-3.1-8b \
         --prefill engine=custom,tp=6 \
         --decode engine=custom,tp=4,order=shuffled,copies=round_robin
@@ -113,8 +114,8 @@ ATTENTION_2_HEADS = Table(page=(
 PAIRS = (Pair("attention", page=16),)
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
-# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
-# block that kernels index.
+# (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
+# kernel block; a page holds one.
 def prefill() -> Side:
     return Side(key="engine=custom,tp=6", digest="b77dd87ef114e3ee5498d6bf3798fa55", groups=(
         Group("attention", "tokens", tokens=16, kernel=16),

@@ -1,6 +1,7 @@
 """Llama 3.1 8B: prefill tp=2,block=32 -> decode tp=2.
 
-Emitted by kvplan from llama-3.1-8b, do not edit. To make it again:
+Emitted by kvplan from llama-3.1-8b, do not edit. To make it again, compile its deployment, or this pair alone,
+named by its sides:
     kvplan compile llama-3.1-8b --prefill tp=2,block=32 --decode tp=2
 
 A page of cache attention on worker 0:
@@ -54,8 +55,8 @@ ATTENTION = Table(token=(Nest(("k", "v"), bytes=512, loops=EACH_32_LAYERS_4_HEAD
 PAIRS = (Pair("attention"),)
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
-# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
-# block that kernels index.
+# (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
+# kernel block; a page holds one.
 def prefill() -> Side:
     return Side(key="tp=2,block=32", digest="6f1bf84cdffd39daf27356046ef06730", groups=(
         Group("attention", "tokens", tokens=32, kernel=32),

@@ -1,6 +1,7 @@
 """Llama 3.1 8B: prefill tp=4 -> decode tp=2,order=LBNHC.
 
-Emitted by kvplan from llama-3.1-8b, do not edit. To make it again:
+Emitted by kvplan from llama-3.1-8b, do not edit. To make it again, compile its deployment, or this pair alone,
+named by its sides:
     kvplan compile llama-3.1-8b --prefill tp=4 --decode tp=2,order=LBNHC
 
 A page of cache attention on worker 0:
@@ -64,8 +65,8 @@ ATTENTION = Table(
 PAIRS = (Pair("attention", page=16),)
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
-# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
-# block that kernels index.
+# (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
+# kernel block; a page holds one.
 def prefill() -> Side:
     return Side(key="tp=4", digest="9aba382b15c7256f50f705fa85af2109", groups=(
         Group("attention", "tokens", tokens=16, kernel=16),

@@ -1,6 +1,7 @@
 """Llama 3.1 8B: prefill engine=vllm-legacy,tp=4 -> decode tp=2.
 
-Emitted by kvplan from llama-3.1-8b, do not edit. To make it again:
+Emitted by kvplan from llama-3.1-8b, do not edit. To make it again, compile its deployment, or this pair alone,
+named by its sides:
     kvplan compile llama-3.1-8b --prefill engine=vllm-legacy,tp=4 --decode tp=2
 
 A page of cache attention on worker 0:
@@ -70,8 +71,8 @@ ATTENTION = Table(page=(
 PAIRS = (Pair("attention", page=16),)
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
-# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
-# block that kernels index.
+# (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
+# kernel block; a page holds one.
 def prefill() -> Side:
     return Side(key="engine=vllm-legacy,tp=4", digest="2cb771a741fb7c91251928ae6aa34230", groups=(
         Group("attention", "tokens", tokens=16, kernel=16),

@@ -1,6 +1,7 @@
 """Llama 3.3 70B: prefill tp=8,pp=2 -> decode tp=4.
 
-Emitted by kvplan from llama-3.3-70b, do not edit. To make it again:
+Emitted by kvplan from llama-3.3-70b, do not edit. To make it again, compile its deployment, or this pair alone,
+named by its sides:
     kvplan compile llama-3.3-70b --prefill tp=8,pp=2 --decode tp=4
 
 A page of cache attention on worker 0:
@@ -87,8 +88,8 @@ ATTENTION = Table(
 PAIRS = (Pair("attention", page=16),)
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
-# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
-# block that kernels index.
+# (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
+# kernel block; a page holds one.
 def prefill() -> Side:
     return Side(key="tp=8,pp=2", digest="e3cb45b6b0d2628e0043e7cbb208d587", groups=(
         Group("attention", "tokens", tokens=16, kernel=16),

@@ -1,6 +1,7 @@
 """Llama 4 Scout 17B-16E: prefill tp=4,block=32 -> decode tp=2.
 
-Emitted by kvplan from llama-4-scout, do not edit. To make it again:
+Emitted by kvplan from llama-4-scout, do not edit. To make it again, compile its deployment, or this pair alone,
+named by its sides:
     kvplan compile llama-4-scout --prefill tp=4,block=32 --decode tp=2
 
 A page of cache full on worker 0:
@@ -89,8 +90,8 @@ FULL_AND_LOCAL = Table(token=(Nest(("k", "v"), bytes=512, loops=EACH_12_LAYERS_2
 PAIRS = (Pair("full"), *(Pair(name, needs=Needs(chunk=8192)) for name in ("local.0", "local.1", "local.2")))
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
-# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
-# block that kernels index.
+# (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
+# kernel block; a page holds one.
 def prefill() -> Side:
     return Side(key="tp=4,block=32", digest="2377d01dae403e1f26701c60f86c5755", groups=(
         *(Group(name, "tokens", tokens=32, kernel=32) for name in ("full", "local.0", "local.1", "local.2")),

@@ -1,6 +1,7 @@
 """MiniMax-Text-01: prefill tp=4 -> decode tp=2.
 
-Emitted by kvplan from minimax-text-01, do not edit. To make it again:
+Emitted by kvplan from minimax-text-01, do not edit. To make it again, compile its deployment, or this pair alone,
+named by its sides:
     kvplan compile minimax-text-01 --prefill tp=4 --decode tp=2
 
 A page of cache attention on worker 0:
@@ -98,8 +99,8 @@ PAIRS = (
 )
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
-# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
-# block that kernels index.
+# (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
+# kernel block; a page holds one.
 def prefill() -> Side:
     return Side(key="tp=4", digest="e067bc757697341e093fb7b3b48cd698", groups=(
         Group("attention", "tokens", tokens=512, kernel=512),

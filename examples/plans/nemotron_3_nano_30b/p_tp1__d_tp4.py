@@ -1,6 +1,7 @@
 """NVIDIA Nemotron 3 Nano 30B-A3B: prefill tp=1 -> decode tp=4.
 
-Emitted by kvplan from nemotron-3-nano-30b, do not edit. To make it again:
+Emitted by kvplan from nemotron-3-nano-30b, do not edit. To make it again, compile its deployment, or this pair
+alone, named by its sides:
     kvplan compile nemotron-3-nano-30b --prefill tp=1 --decode tp=4
 
 A page of cache attention on worker 0:
@@ -157,8 +158,8 @@ MAMBA_OF_5_LAYERS_PART_4_OF_4 = Table(page=(
 PAIRS = (*(Pair(name) for name in ("attention", "mamba.0", "mamba.1", "mamba.2", "mamba.3")),)
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
-# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
-# block that kernels index.
+# (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
+# kernel block; a page holds one.
 def prefill() -> Side:
     return Side(key="tp=1", digest="ca190fba630f6ba9b557ad9a4d2df765", groups=(
         Group("attention", "tokens", tokens=2096, kernel=2096),

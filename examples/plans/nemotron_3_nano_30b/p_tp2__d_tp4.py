@@ -1,6 +1,7 @@
 """NVIDIA Nemotron 3 Nano 30B-A3B: prefill tp=2,groups=by_cache -> decode tp=4.
 
-Emitted by kvplan from nemotron-3-nano-30b, do not edit. To make it again:
+Emitted by kvplan from nemotron-3-nano-30b, do not edit. To make it again, compile its deployment, or this pair
+alone, named by its sides:
     kvplan compile nemotron-3-nano-30b --prefill tp=2,groups=by_cache --decode tp=4
 
 A page of cache attention on worker 0:
@@ -142,8 +143,8 @@ PAIRS = (Pair("attention"),
          Pair("mamba>mamba.3", prefill="mamba", decode="mamba.3"))
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
-# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
-# block that kernels index.
+# (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
+# kernel block; a page holds one.
 def prefill() -> Side:
     return Side(key="tp=2,groups=by_cache", digest="5086e2746ccce882ebe839a31865620e", groups=(
         Group("attention", "tokens", tokens=2096, kernel=2096),

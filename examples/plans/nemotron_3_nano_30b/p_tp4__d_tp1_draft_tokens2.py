@@ -1,6 +1,7 @@
 """NVIDIA Nemotron 3 Nano 30B-A3B: prefill tp=4 -> decode tp=1,draft_tokens=2.
 
-Emitted by kvplan from nemotron-3-nano-30b, do not edit. To make it again:
+Emitted by kvplan from nemotron-3-nano-30b, do not edit. To make it again, compile its deployment, or this pair
+alone, named by its sides:
     kvplan compile nemotron-3-nano-30b --prefill tp=4 --decode tp=1,draft_tokens=2
 
 A page of cache attention on worker 0:
@@ -161,8 +162,8 @@ MAMBA_OF_5_LAYERS_PART_4_OF_4 = Table(page=(
 PAIRS = (*(Pair(name) for name in ("attention", "mamba.0", "mamba.1", "mamba.2", "mamba.3")),)
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
-# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
-# block that kernels index.
+# (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
+# kernel block; a page holds one.
 def prefill() -> Side:
     return Side(key="tp=4", digest="f7dd6bf31728630b30834a0d8810c534", groups=(
         Group("attention", "tokens", tokens=1056, kernel=1056),

@@ -1,7 +1,8 @@
 r"""NVIDIA Nemotron 3 Nano 30B-A3B: prefill tp=4,kv_dtype=fp8,kernel_block=16 -> decode
 tp=1,kv_dtype=fp8,kernel_block=16.
 
-Emitted by kvplan from nemotron-3-nano-30b, do not edit. To make it again:
+Emitted by kvplan from nemotron-3-nano-30b, do not edit. To make it again, compile its deployment, or this pair
+alone, named by its sides:
     kvplan compile nemotron-3-nano-30b \
         --prefill tp=4,kv_dtype=fp8,kernel_block=16 \
         --decode tp=1,kv_dtype=fp8,kernel_block=16
@@ -156,8 +157,8 @@ MAMBA_OF_5_LAYERS_PART_4_OF_4 = Table(page=(
 PAIRS = (Pair("attention", page=16), *(Pair(name) for name in ("mamba.0", "mamba.1", "mamba.2", "mamba.3")))
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
-# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
-# block that kernels index.
+# (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
+# kernel block; a page holds one.
 def prefill() -> Side:
     return Side(key="tp=4,kv_dtype=fp8,kernel_block=16", digest="05a29667935768acaf7574fdca65be03", groups=(
         Group("attention", "tokens", tokens=2096, kernel=16, ratio=131),

@@ -1,6 +1,7 @@
 """Qwen3 0.6B: prefill tp=1,block=48 -> decode tp=2,order=LBNHC,block=32.
 
-Emitted by kvplan from qwen3-0.6b, do not edit. To make it again:
+Emitted by kvplan from qwen3-0.6b, do not edit. To make it again, compile its deployment, or this pair alone, named
+by its sides:
     kvplan compile qwen3-0.6b --prefill tp=1,block=48 --decode tp=2,order=LBNHC,block=32
 
 A page of cache attention on worker 0:
@@ -54,8 +55,8 @@ ATTENTION = Table(token=(Nest(("k", "v"), bytes=512, loops=EACH_28_LAYERS_4_HEAD
 PAIRS = (Pair("attention"),)
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
-# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
-# block that kernels index.
+# (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
+# kernel block; a page holds one.
 def prefill() -> Side:
     return Side(
         key="tp=1,block=48", digest="f82a84e762f6896d1e5d5b8ad2fa0cf1",

@@ -1,6 +1,7 @@
 """Qwen3-Next 80B-A3B: prefill tp=2 -> decode tp=1,conv=SD.
 
-Emitted by kvplan from qwen3-next-80b, do not edit. To make it again:
+Emitted by kvplan from qwen3-next-80b, do not edit. To make it again, compile its deployment, or this pair alone,
+named by its sides:
     kvplan compile qwen3-next-80b --prefill tp=2 --decode tp=1,conv=SD
 
 A page of cache attention on worker 0:
@@ -108,8 +109,8 @@ DELTA_UPPER = Table(page=(
 PAIRS = (Pair("attention", page=544), *(Pair(name) for name in ("delta.0", "delta.1", "delta.2")))
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
-# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
-# block that kernels index.
+# (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
+# kernel block; a page holds one.
 def prefill() -> Side:
     return Side(key="tp=2", digest="23678a3c506f901f32fc563b727f1d06", groups=(
         Group("attention", "tokens", tokens=544, kernel=544),

@@ -1,6 +1,7 @@
 """Items of Qwen3-VL 2B: prefill engine=encoder-pool,tp=1 -> decode engine=encoder-pool,tp=2.
 
-Emitted by kvplan from qwen3-vl-2b-encoder, do not edit. To make it again:
+Emitted by kvplan from qwen3-vl-2b-encoder, do not edit. To make it again, compile its deployment, or this pair
+alone, named by its sides:
     kvplan compile qwen3-vl-2b-encoder --prefill engine=encoder-pool,tp=1 --decode engine=encoder-pool,tp=2
 
 A page of cache items on worker 0:
@@ -47,8 +48,8 @@ ITEMS = Table(page=(Nest(("row",), bytes=1_048_576),), token=(Nest(("row",), byt
 PAIRS = (Pair("items", page=64),)
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
-# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
-# block that kernels index.
+# (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
+# kernel block; a page holds one.
 def prefill() -> Side:
     return Side(
         key="engine=encoder-pool,tp=1", digest="0ed4f1985149b81364d14351c551c7c2",

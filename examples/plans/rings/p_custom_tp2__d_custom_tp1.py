@@ -1,6 +1,7 @@
 """Rings beside full attention: prefill engine=custom,tp=2 -> decode engine=custom,tp=1,order=BLHNC,draft_tokens=3.
 
-Emitted by kvplan from rings, do not edit. To make it again, in the folder of its layout files:
+Emitted by kvplan from rings, do not edit. To make it again, compile its deployment, or this pair alone, named by
+its sides, in the folder of its layout files:
     kvplan compile rings --prefill engine=custom,tp=2 --decode engine=custom,tp=1,order=BLHNC,draft_tokens=3 --layouts .
 
 A page of cache attention on worker 0:
@@ -109,8 +110,8 @@ PAIRS = (Pair("attention", page=16),
          Pair("tail", needs=Needs(chunk=4)))
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
-# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
-# block that kernels index.
+# (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
+# kernel block; a page holds one.
 def prefill() -> Side:
     return Side(key="engine=custom,tp=2", digest="ee5c1d94b0420bdadddc04cf8cb56f2d", groups=(
         Group("attention", "tokens", tokens=16, kernel=16),

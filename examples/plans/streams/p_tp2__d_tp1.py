@@ -1,6 +1,7 @@
 """Convolutions on streams: prefill tp=2 -> decode tp=1,order=BLHNC.
 
-Emitted by kvplan from streams, do not edit. To make it again, in the folder of its layout files:
+Emitted by kvplan from streams, do not edit. To make it again, compile its deployment, or this pair alone, named by
+its sides, in the folder of its layout files:
     kvplan compile streams --prefill tp=2 --decode tp=1,order=BLHNC --layouts .
 
 A page of cache attention on worker 0:
@@ -125,8 +126,8 @@ PAIRS = (
 )
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
-# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
-# block that kernels index.
+# (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
+# kernel block; a page holds one.
 def prefill() -> Side:
     return Side(key="tp=2", digest="4190410831aa1b7fbeeb2342b0d30a7c", groups=(
         *(Group(name, "tokens", tokens=32, kernel=32)

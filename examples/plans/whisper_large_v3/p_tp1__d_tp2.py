@@ -1,6 +1,7 @@
 """Whisper large v3: prefill tp=1 -> decode tp=2.
 
-Emitted by kvplan from whisper-large-v3, do not edit. To make it again:
+Emitted by kvplan from whisper-large-v3, do not edit. To make it again, compile its deployment, or this pair alone,
+named by its sides:
     kvplan compile whisper-large-v3 --prefill tp=1 --decode tp=2
 
 A page of cache attention on worker 0:
@@ -74,8 +75,8 @@ ATTENTION_AND_CROSS = Table(
 PAIRS = (Pair("attention", page=16), Pair("cross", page=16))
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
-# (`holds`). A Group stores "tokens", or a "state"; its `tokens` are those of a block, `kernel` those of a page, the
-# block that kernels index.
+# (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
+# kernel block; a page holds one.
 def prefill() -> Side:
     return Side(key="tp=1", digest="15566b843d999f215fe2a28b7b87b640", groups=(
         Group("attention", "tokens", tokens=16, kernel=16),

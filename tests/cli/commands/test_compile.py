@@ -162,7 +162,7 @@ def test_a_faster_strategy_is_a_hint_by_every_machine(tmp_path: Path) -> None:
     pair = (OTHER, "--prefill", "tp=4", "--decode", "tp=2,order=nhd", "-o", str(tmp_path))
     [hint] = json.loads(run("compile", *pair, "--format", "json").stdout)["hints"]
     found = re.fullmatch(
-        r"--strategy auto is predicted to be faster, by machine: llama_3_1_8b/p_tp4__d_tp2_lbnhc.py "
+        r"--strategy auto is predicted to be faster: llama_3_1_8b/p_tp4__d_tp2_lbnhc.py "
         r"([\d.]+) to ([\d.]+) times; `kvplan advise` has the times",
         hint,
     )

@@ -216,6 +216,16 @@ def test_plans_of_two_models_are_not_a_rollout(repository: Path) -> None:
     assert "Roll out" not in said.stdout
 
 
+def test_a_verdict_leaves_names_as_they_are(repository: Path) -> None:
+    edit("prefill: [tp=2], decode: [tp=2]", "prefill: [tp=4], decode: [tp=2]", "deploy.yaml")
+    edit("decode: [tp=1]", "decode: ['tp=1,block=32']", "deploy.yaml")
+    compiled("now")
+    for folder in ("plans", "now"):
+        Path(folder, "index.json").unlink()
+        Path(folder, "mini").rename(Path(folder, "Mini"))
+    assert "Only prefill changes in Mini/chat; only decode changes in Mini/" in run("diff", "plans", "now").stdout
+
+
 def test_every_form_has_the_same_verdict_and_categories(repository: Path) -> None:
     edit("decode: [tp=2]", 'decode: ["tp=4,order=nhd"]', "deploy.yaml")
     said = {form: run("diff", "plans", "deploy.yaml", "--format", form).stdout for form in FORMATS}
@@ -339,6 +349,8 @@ def test_a_deployment_without_plans_has_an_index(repository: Path) -> None:
     Path("plans/index.json").write_text('{"format": 1, "plans": []}')
     said = run("diff", "git:HEAD", "plans")
     assert (said.exit_code, said.stdout.partition("\n")[0]) == (1, "2 plans are removed.")
+    said = run("diff", "git:HEAD", "plans", "--fail-on", "BYTES")
+    assert re.findall(r"pair: (\S+),", said.stdout) == ["mini/chat", "mini/p_tp2__d_tp1"], "no line accepts others, too"
 
 
 def test_text_alone(repository: Path) -> None:

@@ -9,7 +9,7 @@ import json
 import pytest
 from click.testing import CliRunner, Result
 
-from kvplan.cli.commands.matrix import LEGEND, size, text
+from kvplan.cli.commands.matrix import LEGEND, STAGED, size, text
 from kvplan.cli.main import main
 from kvplan.cli.terminal import PAGE
 from kvplan.compiler.explain.matrix import MatrixCell, RefusalReason
@@ -32,6 +32,12 @@ def test_five_by_five_fits_and_every_row_has_its_three_numbers() -> None:
     for word, cells in {"descriptors": 5, "bytes": 10, "shortest": 10}.items():
         assert [len(line.split(word)[1].split()) for line in table if word in line] == [cells] * 5
     assert "tp=16             descriptors   16,384   16,384   16,384   16,384   32,768" in lines
+
+
+def test_descriptors_of_a_stage_are_explained() -> None:
+    """They are longer than the shortest span beside them."""
+    sides = "--prefill", "tp=2", "--decode", "tp=4,order=nhd"
+    assert [STAGED in run(*sides, *more).stdout for more in ((), ("--strategy", "auto"))] == [False, True]
 
 
 def test_a_wide_table_falls_to_one_line_a_pair() -> None:
