@@ -11,7 +11,7 @@ from kvplan.review.judge import Judgement
 from kvplan.review.review import Review
 from kvplan.review.rollout import FleetRollout
 from kvplan.review.rules import RULES, Category
-from kvplan.review.summary import cost_hint, full_title, headline, how_to_accept, listed_plans, outcome, sections
+from kvplan.review.summary import cost_hint, headline, how_to_accept, listed_plans, outcome, sections
 from kvplan.review.verdict import VerdictPart, verdict_parts
 
 
@@ -72,7 +72,9 @@ def _plans(review: Review) -> str:
 def _lists(review: Review) -> list[str]:
     groups = (("New", review.new), ("Removed", review.gone), ("Renamed", review.renamed))
     return [
-        "\n".join([f"{word}:", "", *(f"- {_code(full_title(one))}" for one in some)]) for word, some in groups if some
+        "\n".join([f"{word}:", "", *(f"- {_code(one.pair.full_title)}" for one in some)])
+        for word, some in groups
+        if some
     ]
 
 

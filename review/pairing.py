@@ -43,11 +43,13 @@ class FilePair:
         return self.before.plan if self.before else None, self.after.plan if self.after else None
 
     @property
-    def former(self) -> str:
-        """What the pair was called, empty where it has kept its name."""
-        if self.before is None or self.after is None or self.before.title == self.after.title:
-            return ""
-        return self.before.title
+    def full_title(self) -> str:
+        """`m/new (was old)`: what the pair is called, and was called. A file that somebody names has no name."""
+        former = self.before.title if self.before and self.after and self.after.title else ""
+        if former in ("", self.title):
+            return self.title
+        folder, _, name = former.rpartition("/")
+        return f"{self.title} (was {name if folder == self.title.rpartition('/')[0] else former})"
 
 
 def paired(before: Mapping[str, PlanFile], after: Mapping[str, PlanFile]) -> list[FilePair]:

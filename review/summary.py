@@ -171,19 +171,10 @@ def listed_plans(review: Review) -> list[tuple[str, str]]:
     # Two files that are compared have no names.
     named = [(number, one) for number, one in enumerate(review.changed, 1) if one.title]
     for number, one in named:
-        folder, _, name = one.title.rpartition("/")
-        folders.setdefault(folder, []).append(f"{number} {name}{_was(one)}".rstrip())
+        folder = one.title.rpartition("/")[0]
+        name = one.pair.full_title.removeprefix(f"{folder}/")
+        folders.setdefault(folder, []).append(f"{number} {name}".rstrip())
     return [(folder, ", ".join(names)) for folder, names in folders.items()]
-
-
-def full_title(pair: PairReview) -> str:
-    """A pair's name, with the one that it had."""
-    return pair.title + _was(pair)
-
-
-def _was(pair: PairReview) -> str:
-    here, there = pair.title.rpartition("/"), pair.pair.former.rpartition("/")
-    return f" (was {there[2] if here[0] == there[0] else pair.pair.former})" if pair.pair.former else ""
 
 
 def in_full(change: Change) -> str:

@@ -14,7 +14,6 @@ from kvplan.review.rollout import FleetRollout
 from kvplan.review.rules import RULES
 from kvplan.review.summary import (
     ToldChange,
-    full_title,
     headline,
     how_to_accept,
     in_full,
@@ -113,7 +112,7 @@ def _details(pair: PairReview) -> list[_Paragraph]:
 
 
 def _titles(pairs: Iterable[PairReview]) -> list[_Paragraph]:
-    return [line for pair in pairs for line in _words(full_title(pair), "  ")]
+    return [line for pair in pairs for line in _words(pair.pair.full_title, "  ")]
 
 
 def _exceptions(judgement: Judgement) -> list[_Paragraph]:

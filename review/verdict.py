@@ -81,7 +81,7 @@ def _one_side(review: Review, pairs: Sequence[PairReview]) -> VerdictPart:
     return VerdictPart(
         f"Only {said}.",
         (
-            f"{_index(pairs)}, and old {old}engines cannot connect",
+            f"{_index(pairs)}: old {old}engines cannot connect then",
             f"While {other} keeps running, restart {_restarts(pairs)}",
         ),
     )
@@ -106,7 +106,7 @@ def _of(review: Review, pairs: Sequence[PairReview], word: str) -> str:
 
 def named(pairs: Sequence[PairReview]) -> str:
     """Some pairs by their names, or how many they are."""
-    return listed([pair.title for pair in pairs], "and") if len(pairs) <= FEW else many(len(pairs), "pair")
+    return listed([pair.pair.full_title for pair in pairs], "and") if len(pairs) <= FEW else many(len(pairs), "pair")
 
 
 def _restarts(pairs: Sequence[PairReview]) -> str:

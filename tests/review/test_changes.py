@@ -46,7 +46,10 @@ def test_the_same_plan_does_not_differ() -> None:
             "tp=2,block=32",
             {"OPTION", "BLOCK_TOKENS", "PAGE_BYTES", "BLOCK_STRIDE", "STEPS", "PAGE_COPIES", "SPANS", "DESCRIPTORS"},
         ),
-        ("tp=4", {"OPTION", "WORKERS", "HOLDS", "PAGE_BYTES", "BLOCK_STRIDE", "READERS", "READS", "SPANS"}),
+        (
+            "tp=4",
+            {"OPTION", "WORKERS", "HOLDS", "PAGE_BYTES", "TOKEN_BYTES", "BLOCK_STRIDE", "READERS", "READS", "SPANS"},
+        ),
     ],
 )
 def test_what_changes_is_named(new: str, changed: set[str]) -> None:
@@ -149,7 +152,10 @@ def test_a_page_that_changes_on_one_side_is_told_where_its_cache_is_new_on_the_o
         for worker in old.decode.workers
     )
     new = replace(old, digest="other", decode=replace(old.decode, digest="other", workers=larger))
-    told = [(change.subject.side, change.subject.word) for change in of("PAGE_BYTES", changes(before, new))]
+    found = changes(before, new)
+    told = [
+        (change.subject.side, change.subject.word) for change in (*of("PAGE_BYTES", found), *of("TOKEN_BYTES", found))
+    ]
     assert told == [("decode", ""), ("decode", "per token and layer on one worker")]
 
 
