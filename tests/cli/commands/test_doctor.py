@@ -83,6 +83,8 @@ def test_on_two_machines_every_printed_command_works(
     direction: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    # A router serves until it is stopped.
+    monkeypatch.setattr("kvplan.integrations.router.app.run", lambda *_: None)
     config = json.loads((CONFIGS / "llama-3.1-8b.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 7}))
     told = answer(tmp_path / "config.json", "--tp", "2", "--peer-tp", "1", "--direction", direction, *APART)
