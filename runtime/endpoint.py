@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class Half(ABC):
-    """What a worker does in one role, over an endpoint that the other role's half may share. Its owner calls it."""
+    """One role of a worker, over an endpoint that the other role's half may share. The worker's owner calls it."""
 
     def __init__(self, role: str, endpoint: Endpoint) -> None:
         self.name, self.endpoint, self.clock = f"{role} worker {endpoint.worker}", endpoint, endpoint.clock
@@ -89,7 +89,7 @@ class Half(ABC):
 
     @abstractmethod
     def inspected(self) -> Inspection:
-        """What this half has now."""
+        """The state of this half."""
 
     def ending(self) -> None:
         """The program ends: threads that this half began are to end before."""
@@ -186,7 +186,7 @@ class Endpoint:
         return PreparedLinks(lambda layers: link(plan, replace(ends, layers=layers), transport))
 
     def drain(self, timeout: float) -> None:
-        """Have every half take nothing new. Once more only moves the deadline. Raises BadRequestError."""
+        """Take nothing new in any half. A second call only moves the deadline. Raises BadRequestError."""
         self.drain_end = self.clock() + seconds(timeout, BadRequestError)
         self.drains = True
 
@@ -251,7 +251,7 @@ class Endpoint:
             raise HandleError(f"{name} is suspended: resume it")
 
     def inspected(self, half: Half, now: float) -> Inspection:
-        """What a worker has now, for its `half` to add its own."""
+        """The state of the endpoint, to which its `half` adds its own."""
         return Inspection(
             name=half.name,
             now=now,
@@ -263,7 +263,7 @@ class Endpoint:
         )
 
     def _forget(self) -> None:
-        """Have the transport forget the peers that were left, unless a half needs it to know them."""
+        """Let the transport forget the unneeded peers that no half needs."""
         for peer in sorted(self.unneeded_peers.difference(*(half.peers() for half in self.halves))):
             self.unneeded_peers.discard(peer)
             try:

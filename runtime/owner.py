@@ -163,7 +163,7 @@ class Turns:
 
 
 class Owner:
-    """Who does the `duties` of the worker called `name`.
+    """The owner of the worker called `name`: it does the `duties`.
 
     It is `over` when the program ends and in a forked child: then nothing is done, and nothing has to be closed. Its
     `thread` may do it all. It may `sleep` between two rounds.
@@ -312,7 +312,7 @@ class Owner:
             raise HandleError(f"{self.name} does nothing any more: the program ends, or is a fork of the one it is of")
 
     def hand_over(self) -> None:
-        """Have the owner begin the requests."""
+        """Let the owner begin the requests."""
         if not self.turns.commands:
             return
         elsewhere = self.thread.elsewhere

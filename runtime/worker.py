@@ -1,4 +1,4 @@
-"""What callers see of a worker in either role: it is driven, drained, suspended, closed, and asked how it is."""
+"""Worker: what callers do with a worker in either role: drive, drain, suspend, close, inspect it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ W = TypeVar("W", bound="OwnedWorker")
 
 
 def owned(method: Callable[Concatenate[W, P], T]) -> Callable[Concatenate[W, P], T]:
-    """Have a worker's owner carry out this method for any caller."""
+    """Let the worker's owner carry out this method, for any caller."""
 
     def carried_out(worker: W, /, *arguments: P.args, **named: P.kwargs) -> T:
         return worker._owner.call(lambda: method(worker, *arguments, **named))
@@ -104,7 +104,7 @@ class OwnedWorker:
         return self.unhealthy() + self._reasons(states)
 
     def _reasons(self, states: Mapping[str, bool]) -> tuple[str, ...]:
-        """Those states that hold, each behind the name of this worker."""
+        """The reasons that hold, each behind the name of this worker."""
         return tuple(f"{self._role.name} {state}" for state, holds in states.items() if holds)
 
     @owned

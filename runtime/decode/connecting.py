@@ -108,7 +108,7 @@ class Connector:
         return None if line is None else BorrowedLine(line, self._carried_out, self._owner.pause)
 
     def _carried_out(self, command: Callable[[], T]) -> T:
-        """What a command returns, also from within one of the owner's own steps."""
+        """Carry a command out, also from within one of the owner's own steps, and return its result."""
         return command() if self._owner.turns.mine else self._owner.call(command)
 
     def _helping(self, met: MetEngine) -> list[int]:

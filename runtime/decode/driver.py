@@ -116,7 +116,7 @@ class DecodeDriver:
         self.command(self.core.loads.fail, load, error)
 
     def command(self, act: Callable[P, None], *arguments: P.args, **named: P.kwargs) -> None:
-        """Have the core act upon what its worker decides."""
+        """Tell the core a command of its worker, and carry out its outputs."""
         act(*arguments, **named)
         self.carry_out()
 
@@ -138,7 +138,7 @@ class DecodeDriver:
         self.carry_out()
 
     def follow(self) -> None:
-        """What came of everything that moves."""
+        """Tell the core how far everything is that moves."""
         self.reads.step()
         if self.lent.all:
             self.lent.step()
@@ -147,7 +147,7 @@ class DecodeDriver:
         self.carry_out()
 
     def tick(self, now: float) -> None:
-        """What it is time for, now that all is said."""
+        """Do what is due, when every message was heard."""
         if self.reads.foreseen:
             self.reads.prepare()
         if self.core.loads.quarantine:

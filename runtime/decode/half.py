@@ -1,4 +1,4 @@
-"""Decode half: what a worker's owner does of its decode role in each step, and what is left of it at the end."""
+"""Decode half: the steps of a worker's decode role, and its end. The worker's owner calls it."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ class DecodeHalf(Half):
         )
 
     def _round(self, now: float) -> None:
-        """What was said, what is posted and what it is time for, for everybody once."""
+        """One round: send, hear every engine, follow what moves, and do what is due."""
         # Claims go before all else: who asked waits for the answer.
         self.say()
         if stray := self.endpoint.progress(self.name):

@@ -64,7 +64,7 @@ class Meeting:
 
 
 class Meetings:
-    """What is being met, and which requests wait. Its worker's owner alone calls it."""
+    """The engines that are being met, and the requests that wait. Its worker's owner alone calls it."""
 
     def __init__(self) -> None:
         self._under_way: list[Meeting] = []
@@ -75,7 +75,7 @@ class Meetings:
         return len(self._waiting)
 
     def begin(self, what: Hashable, now: float, ends: float, meet: Meet) -> Future[Peer]:
-        """Have `meet` called on a thread; where `what` is being met already, that meeting, which then lasts as long.
+        """Call `meet` on a thread, or join the meeting of the same `what`, which then lasts as long.
 
         Raises LimitedError.
         """

@@ -217,7 +217,7 @@ class DecodeWorker(OwnedWorker):
         return transfer.ended and not self.half.loads.quarantine.keeps(transfer)
 
     def start(self) -> None:
-        """Have a thread of its own do its work until `close`. Raises HandleError if one does, or after `close`."""
+        """Start a thread that does its work until `close`. Raises HandleError if one does, or after `close`."""
         self.half.check_open()
         if self._owner.driven:
             raise HandleError(f"{self.half.name} was started before, or has a loop that drives it: start it once")
@@ -233,7 +233,7 @@ class DecodeWorker(OwnedWorker):
         *,
         streamed: bool,
     ) -> Transfer:
-        """Have a request begun in the owner's next turn."""
+        """Queue a request, which begins in the owner's next turn."""
         half, now, began = self.half, self.half.clock(), tracing.start()
         transfer = Transfer(request, now, now, streamed, sample, worker=half, fail=half.fail)
         half.submitted.append((transfer, timeout, peer, wait))

@@ -83,7 +83,7 @@ class PrefillDriver:
         }
 
     def command(self, act: Callable[P, None], *arguments: P.args, **named: P.kwargs) -> None:
-        """Have the core act upon a caller's command. Raises what it raises against that."""
+        """Tell the core a caller's command. Raises what the core raises."""
         self.core.at(self._clock())
         try:
             act(*arguments, **named)
@@ -183,14 +183,14 @@ class PrefillDriver:
         return None
 
     def _pieces(self, reader: Reader) -> LentPieces:
-        """Those of a reader, with the images of all reads that are packed for it, as its own links have them."""
+        """A reader's pieces, with the images of all reads that are packed for it, as its own links have them."""
         pool, stage, decode_worker = self._endpoint.pool, self._endpoint.stage, reader.claimant.worker
         images = AskedImages(reader.plan, pool, stage, decode_worker, push=False)
         say, failed = partial(self.send, reader), partial(self._pack_failed, reader)
         return LentPieces(stage, images, reader.key, packed=True, say=say, failed=failed)
 
     def _pack_failed(self, reader: Reader, request: str, cause: Exception) -> None:
-        """What cannot be packed fails its request; its piece is given back by who asked for it."""
+        """Fail a request that cannot be packed. The reader gives its piece back."""
         error = cause if isinstance(cause, KvplanError) else TransferError(cause_text(cause))
         logs.event(logs.WARNING, "pack failed", request=request, reader=reader.key, error=error)
         self.core.state.fail(reader, request, error)

@@ -56,7 +56,7 @@ Completed = list[tuple[WatchedRequest, int | BaseException]]
 
 
 def ask_events(watched: Iterable[WatchedRequest]) -> Completed:
-    """What the events of these requests say."""
+    """Ask the events of these requests."""
     return [(one, one.completed()) for one in watched]
 
 
@@ -74,7 +74,7 @@ class WatchedRequests:
         self._all.pop(request, None)
 
     def pending(self) -> list[WatchedRequest]:
-        """Those of which an event has not completed."""
+        """The requests whose event has not completed."""
         return [one for one in self._all.values() if one.pending]
 
     def tell(self, core: PrefillCore, completed: Completed) -> None:

@@ -1,4 +1,4 @@
-"""Prefill half: what a worker's owner does of its prefill role in each step, and what is left of it at the end."""
+"""Prefill half: the steps of a worker's prefill role, and its end. The worker's owner calls it."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ class PrefillHalf(Half):
         )
 
     def _completed(self) -> Completed:
-        """What the events of requests say: the caller's code, outside of this turn."""
+        """Ask the events of requests outside of this turn: they are the caller's code."""
         waiting = [] if self.endpoint.asleep else self.driver.watched.pending()
         if not waiting:
             return []

@@ -89,7 +89,7 @@ class ReaderPeers:
         return self._links[reader].stage if reader in self._links else None
 
     def stages(self) -> tuple[PeerStageState, ...]:
-        """What the stages of all readers lend that are written to."""
+        """The stages of all readers that are written to."""
         return tuple(links.stage.inspected(links.peer) for links in self._links.values())
 
     def greet(self, identity: bytes, hello: Hello) -> msgspec.Struct:
@@ -181,7 +181,7 @@ class ReaderPeers:
         return {links.peer for links in self._links.values()}
 
     def _send_at_once(self, reader: Reader, message: msgspec.Struct) -> None:
-        """What was written can be copied there while the next piece is written."""
+        """Send now: the reader copies this piece while the next one is written."""
         self._send(reader, message)
         self._flush()
 

@@ -18,7 +18,7 @@ ROUND_BYTES, MESSAGE = 256 << 10, 256
 
 
 class Announcer:
-    """Who is told what. `changed` are the requests of which more is known than their readers were told, in order."""
+    """Answers claims and announces chunks. `changed` are the requests with news for their readers, in order."""
 
     def __init__(self, state: PrefillState, most_claims: int) -> None:
         self._state, self._most = state, max(MOST_CLAIMS, most_claims)
@@ -39,7 +39,7 @@ class Announcer:
                 self._tell_all(session, unannounced, 0 if session.reader in behind else ROUND_BYTES)
 
     def _answer(self, session: Session, request: str, streamed: bool, said: wire.Claim) -> wire.ClaimAnswer:
-        """What becomes of a claim. One of a request that was never held is remembered: it may be held yet.
+        """The answer to a claim. A claim of a request that was never held is remembered: it may be held yet.
 
         One that is refused promises nothing, and moves no lease.
         """
@@ -135,7 +135,7 @@ class Announcer:
 
 
 def _offers(source: SourceRequest, announced: int) -> Iterator[wire.Offer]:
-    """What of a request has not been announced yet."""
+    """The offers of a request that were not announced yet."""
     name, pin, only = source.request, source.pin, source.names_all
     if source.tokens is None:
         if source.whole and not announced:

@@ -47,7 +47,7 @@ class DecodeCore:
         self._next_timeout = math.inf
 
     def take(self) -> list[Output]:
-        """What is to be done because of all that happened, in order, each once."""
+        """Return the outputs of all that happened, in order, each once."""
         return self.loads.take()
 
     def meet(self, engine: KnownEngine, *, follow: bool) -> None:
@@ -64,7 +64,7 @@ class DecodeCore:
                 self.loads.fail(load, TransferError(f"request {load.request.id}: {why}"))
 
     def begin(self, load: Load, engine: KnownEngine) -> None:
-        """Have a request moved here from an engine. What is wrong with it ends it."""
+        """Begin to load a request from an engine. An error of the request ends it."""
         if not self.loads.begin(load, engine):
             return
         # A worker that stores nothing waits for nobody.
@@ -125,7 +125,7 @@ class DecodeCore:
             self.loads.or_fail(part, self.loads.tell_sums, load, part, sums)
 
     def tick(self, now: float) -> None:
-        """What it is time for: deadlines and heartbeats."""
+        """Do what is due: deadlines and heartbeats."""
         if now >= self._next_timeout:
             self._time_out(now)
         for engine in [engine for engine in self.engines if now >= engine.due and engine.heartbeat_due(now)]:

@@ -156,7 +156,7 @@ class DecodeInbox:
 
 
 def _not_to_done(load: Load, part: LoadPart, attempt: int) -> MessageKind | None:
-    """What a message is counted as that answers another Done than this attempt's last one; None where it does not."""
+    """The kind of an answer to another Done than this attempt's last one; None for an answer to that one."""
     if load.attempt != attempt:
         return MessageKind.STALE
     return None if TRANSFER.takes(part.phase, Event.CONFIRMED) else refused(part.phase, Event.CONFIRMED)

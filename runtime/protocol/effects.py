@@ -27,7 +27,7 @@ class Output(msgspec.Struct, frozen=True, eq=False):
 
 
 class Counted(Output, frozen=True, eq=False):
-    """What messages were taken for, and how many of each kind there were."""
+    """Count the messages of each kind."""
 
     kinds: Mapping[MessageKind, int]
 
@@ -74,7 +74,7 @@ class Buffer(Output, frozen=True, eq=False):
 
 @dataclass(slots=True, eq=False)
 class Outputs:
-    """What a core's state has collected: what is to be done, and what messages were taken for."""
+    """The outputs that a core has collected, and the count of its messages by kind."""
 
     out: list[Output] = field(default_factory=list, init=False)
     heard: dict[MessageKind, int] = field(default_factory=dict, init=False)
@@ -84,7 +84,7 @@ class Outputs:
         self.heard[kind] = self.heard.get(kind, 0) + 1
 
     def take(self) -> list[Output]:
-        """What is to be done, each once."""
+        """Return the outputs, each once."""
         out, self.out = self.out, []
         if self.heard:
             out.append(Counted(self.heard))

@@ -43,7 +43,7 @@ class PinPhase(IntEnum):
 
 
 class PinEvent(Enum):
-    """What happens to a pin."""
+    """An event of a pin."""
 
     WITHDRAWN = auto()
     # All who read it have said so, or the last promise is over.
@@ -85,7 +85,7 @@ class Claimant:
 
 
 class Promise(NamedTuple):
-    """What one claim gives: the blocks are kept for its claimant until `end`, NEVER once that is done or has left.
+    """One claim's promise: the blocks are kept for its claimant until `end`, NEVER once that is done or has left.
 
     It belongs to the numbered `connection` of the claim: no message over an earlier one ends it.
     """

@@ -241,7 +241,7 @@ def accepted(
 
 
 def write_request(request: Request, lends: bool = True) -> wire.WriteRequest:
-    """What asks a prefill worker to write a request."""
+    """The message that asks a prefill worker to write a request."""
     tables = wire.pack(request.prefill), wire.pack(request.decode)
     return wire.WriteRequest(request.id, request.tokens, dict(request.lengths), *tables, lends, request.whole_last_page)
 

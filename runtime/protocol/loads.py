@@ -30,7 +30,7 @@ FIRST_LEASE = 6.0
 
 
 class TransferState(TextEnum):
-    """What a transfer is: running, or ended in one of four ways."""
+    """The state of a transfer: running, or ended in one of four ways."""
 
     RUNNING = "running"
     DONE = "done"
@@ -64,7 +64,7 @@ class PrefillPeer(Facts):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairRules(Facts):
-    """What a plan decides for one decode worker: how requests are checked, and what they demand.
+    """The rules of a plan for one decode worker: how requests are checked, and what they demand.
 
     `pools` are logical prefill blocks by group that every prefill worker has.
     """
@@ -234,7 +234,7 @@ class Load:
 
     @property
     def note(self) -> builtins.bytes:
-        """What the prefill engine attached to the request, once it has arrived: by its first worker that did."""
+        """The note of the prefill engine, once the request has arrived: that of its first worker with one."""
         return next((part.note for part in self.parts if part.note), b"")
 
     @property

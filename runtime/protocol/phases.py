@@ -66,6 +66,6 @@ TRANSFER = StateMachine(
 
 
 def refused(phase: Phase, event: Event) -> MessageKind:
-    """What a message is counted as that has no place in its transfer's phase: it came too early, or once more."""
+    """The kind of a message that has no place in its transfer's phase: it came too early, or once more."""
     early = all(phase < taking for taking, other in TRANSFER.table if other is event)
     return MessageKind.STALE if early else MessageKind.DUPLICATE

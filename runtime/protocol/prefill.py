@@ -26,7 +26,7 @@ from kvplan.runtime.transfer.chunks import Chunk
 
 
 class PrefillCore:
-    """What prefill worker number `worker` knows. Claims are good for `lease` seconds, `most` requests may be held.
+    """The protocol of prefill worker number `worker`. A promise lasts `lease` seconds, `most` requests may be held.
 
     Tell it of events through its parts: `readers` of connections, `inbox` of messages, `leases` of time, `writes` of
     pushed bytes, `dones` of checksums that were compared. Call `at(now)` before any other method.
@@ -48,11 +48,11 @@ class PrefillCore:
         return claimed or any(True for _ in self.writes) or len(self.dones) > 0
 
     def at(self, now: float) -> None:
-        """What happens next happens `now`, in seconds, or later: another thread's call may have said more already."""
+        """Set the time of the next events, in seconds. It never goes back: another call may have set a later one."""
         self.state.now = max(self.state.now, now)
 
     def take(self) -> list[Output]:
-        """What is to be done because of all that happened, in order, each once."""
+        """Return the outputs of all that happened, in order, each once."""
         if self.leases.past.new:
             self._report_released()
         return self.state.take()

@@ -27,7 +27,7 @@ UNFORESEEN = (ArithmeticError, LookupError, TypeError, ValueError)
 
 
 class DoneAnswers:
-    """Who answers Done: at once, or once the checksums that came with it are compared, of `most` requests at a time."""
+    """Answers Done: at once, or when its checksums are compared, of `most` requests at a time."""
 
     def __init__(self, state: PrefillState, most: int) -> None:
         self._state, self._most, self._renewed = state, most, NEVER
@@ -137,7 +137,7 @@ class PrefillInbox:
             self._state.out.append(Reply(identity, stopped))
 
     def _act(self, session: Session, message: Any, error: KvplanError | None) -> MessageKind | None:
-        """What a message was; None if that is known once it was passed on."""
+        """The kind of a message; None if that is known only when it was passed on."""
         match message:
             case wire.Claim():
                 self._announcer.claim(session, message)
@@ -166,7 +166,7 @@ class PrefillInbox:
         return MessageKind.WANTED if self._claimed(session, asked.request, want) else MessageKind.UNEXPECTED
 
     def _claimed(self, session: Session, request: str, want: Callable[[SourceRequest], None]) -> bool:
-        """Have what is wanted of a request begun, or tell why it is not: only what is held and claimed moves."""
+        """Begin what a reader wants of a request, or tell it why not: only what is held and claimed moves."""
         source = self._state.sources.get(request)
         try:
             if source is None or request not in session.claims:
@@ -191,5 +191,5 @@ class PrefillInbox:
 
 
 def unforeseen(message: Any, error: Exception) -> str:
-    """What is wrong with a message that raised an error which nothing foresaw."""
+    """The reason to drop a reader whose message raised an unforeseen error."""
     return f"a {type(message).__name__} cannot be acted upon: {type(error).__name__}: {error}"

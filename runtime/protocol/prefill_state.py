@@ -1,4 +1,4 @@
-"""What the parts of the prefill core share: pins, sources, readers, and what is to be done."""
+"""The state that the parts of the prefill core share: pins, sources, readers, and outputs."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class ReaderClaim:
 
 @dataclass(slots=True)
 class Session:
-    """What is known of a reader. `heard` is when it last spoke, in seconds, `heartbeat` its last claim.
+    """The state of a reader. `heard` is when it last spoke, in seconds, `heartbeat` its last claim.
 
     `unannounced` are the requests that it was not told everything of, as its line took no more.
     """

@@ -23,7 +23,7 @@ MOST_CUT_OFF = 1 << 16
 
 
 class WritePhase(IntEnum):
-    """What a write is: in progress; ended, with posts that may still write; or settled, when nothing does."""
+    """How far a write is: in progress; ended, with posts that may still write; or settled, when nothing does."""
 
     WRITING = auto()
     ENDED = auto()
@@ -33,7 +33,7 @@ class WritePhase(IntEnum):
 
 
 class WriteEvent(Enum):
-    """What happens to a write."""
+    """An event of a write."""
 
     WRITTEN = auto()
     # It failed, its decode worker gave it up or is lost, or the pin is over.
@@ -123,7 +123,7 @@ class RequestWrites:
             self._stop(write)
 
     def stopped(self, request: str) -> Stopped | None:
-        """What to tell who is not known: nothing of the request is written to anybody; None while something is."""
+        """The answer to an unknown peer: nothing of the request is written to anybody. None while something is."""
         return None if self._of(request) else Stopped(request, lost=True)
 
     def drop(self, reader: Reader) -> None:
@@ -196,7 +196,7 @@ class RequestWrites:
         return lasts
 
     def _take(self, write: RequestWrite) -> None:
-        """Have what is computed moved."""
+        """Move what is computed."""
         try:
             for move in next_moves(write, self._state.worker):
                 if move.runs or move.last:
@@ -259,7 +259,7 @@ def wanted(target: WriteTarget, asked: WriteRequest, source: SourceRequest) -> R
 
 
 def next_moves(write: RequestWrite, worker: int) -> Iterator[Move]:
-    """What of a write is computed, and was not handed over yet. Raises what says that a chunk does not fit."""
+    """The computed parts of a write that were not handed over yet. Raises if a chunk does not fit."""
     if write.source.tokens is None:
         if write.source.whole and not write.taken:
             write.taken = 1
