@@ -58,10 +58,7 @@ class DecodeHalf(Half):
         self.driver.fail(load, error)
 
     def start_submitted(self) -> None:
-        """Start the next submitted request, or have it wait until its engine is met.
-
-        What is wrong with it ends it.
-        """
+        """Start the next submitted request, or let it wait for its engine. An error of the request ends it."""
         transfer, timeout, peer, wait = self.submitted.popleft()
         try:
             self.check_taking()

@@ -34,10 +34,7 @@ class LeaseClock:
         return time - self._unheard
 
     def heard_until(self, now: float, *, unread: bool) -> float:
-        """Until when all is heard that may renew a lease, if messages from before `now` are `unread` or not.
-
-        They delay the end of a lease by one lease at most: so floods keep nothing.
-        """
+        """Until when all renewals are heard. Messages that are `unread` delay a lease's end by one lease at most."""
         if not unread:
             self._all_heard = now
         return max(self._all_heard, now - self._lease)

@@ -39,10 +39,7 @@ class Announcer:
                 self._tell_all(session, unannounced, 0 if session.reader in behind else ROUND_BYTES)
 
     def _answer(self, session: Session, request: str, streamed: bool, said: wire.Claim) -> wire.ClaimAnswer:
-        """The answer to a claim. A claim of a request that was never held is remembered: it may be held yet.
-
-        One that is refused promises nothing, and moves no lease.
-        """
+        """The answer to a claim. A refused claim promises nothing; a claim that comes before the hold is remembered."""
         reader, source = session.reader, self._state.sources.get(request)
         lost = self._state.leases.refuses(request, reader.claimant, reader.contract)
         if lost is not None and lost.reason is not wire.LossReason.UNKNOWN:

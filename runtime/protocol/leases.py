@@ -302,10 +302,7 @@ class Leases:
         return kind, ""
 
     def leave(self, request: str, claimant: Claimant) -> MessageKind:
-        """A claimant gives the request up: what it may still read, it trusts no more.
-
-        What that counts as: left, stale, late or unknown.
-        """
+        """A claimant gives the request up. Returns what that counts as: left, stale, late or unknown."""
         if (pin := self._kept(request)) is None:
             return MessageKind.LATE if self._known(request) else MessageKind.UNKNOWN
         if not pin.promised(claimant):
