@@ -10,6 +10,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from subprocess import CalledProcessError
 
+from kvplan.compiler.errors import BadInput
 from kvplan.deploy import jobs, plans
 from kvplan.deploy.plan_index import entry_of
 from kvplan.dsl.files.folders import SUFFIXES, folder_files, is_hidden, is_layout_text
@@ -63,8 +64,12 @@ def compared(old: str, new: str, layouts: Sequence[Path], indexed: bool = False,
 def _check_counts(old: str, new: str, texts: Sequence[Mapping[str, str]]) -> None:
     """Raises BadInput (S021) if one plan would be compared with several: all others would count as removed."""
     for name, one, other, several in ((old, texts[0], new, texts[1]), (new, texts[1], old, texts[0])):
-        if [*one] == [""] and len(several) > 1:
-            raise plans.several(other, [*several], f"{name} is one plan")
+        if [*one] != [""] or len(several) < 2:
+            continue
+        if is_layout_file(other):
+            message = f"{other} has {len(several)} plans, and {name} is one plan"
+            raise BadInput("S021", message, "compile it, and name one of its plans")
+        raise plans.several(other, [*several], f"{name} is one plan")
 
 
 def change_of(old: tuple[str, str], new: tuple[str, str], layouts: Sequence[Path]) -> Review:

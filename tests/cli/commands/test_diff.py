@@ -207,6 +207,8 @@ def test_one_plan_is_not_compared_with_several(repository: Path, turned: bool) -
         True,
     )
     assert "name it: plans/mini/chat.py, plans/mini/p_tp2__d_tp1.py" in said.stderr
+    said = run("diff", "deploy.yaml", "plans/mini/chat.py")
+    assert "deploy.yaml has 2 plans, and plans/mini/chat.py is one plan" in said.stderr
 
 
 def test_plans_of_two_models_are_not_a_rollout(repository: Path) -> None:
