@@ -27,7 +27,7 @@ ABOUT_NAMES = {"given": "an option or a parameter", "rank": "a mesh axis"}
 FOREIGN = {
     "has(x, …)": "whether all of them are there, and not null",
     "first(x, …)": "the first of them that is there",
-    "agreed(x, …)": "the first of them that is there; a warning names those that say otherwise",
+    "agreed(x, …)": "the first of them that is there; a doubt names those that say otherwise",
     "at(x, i)": "entry i of a list or letter i of a word, from 0; the entry of a mapping with the key i",
     "number(x)": "x if it is a whole number; otherwise x counts as missing",
     "list(x)": "x if it is a list; otherwise x counts as missing",
