@@ -21,7 +21,7 @@ from kvplan.runtime.memory.device import enter
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
 from kvplan.runtime.plans.catalog import PlanSource
-from kvplan.runtime.staging.requested_images import asked_reads, lending
+from kvplan.runtime.staging.requested_images import lending, requested_reads
 
 T = TypeVar("T")
 MODES = ("auto", "pull", "push")
@@ -132,4 +132,4 @@ class Connector:
         endpoint = self._endpoint
         facts = endpoint.generation, endpoint.pool.geometry, endpoint.metadata
         card = describe(endpoint.worker, plan, self._identity.run, *facts)
-        return lending(card, endpoint.stage, endpoint.transport, asked_reads(plan, endpoint.worker, push=True))
+        return lending(card, endpoint.stage, endpoint.transport, requested_reads(plan, endpoint.worker, push=True))

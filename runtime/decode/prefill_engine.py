@@ -17,7 +17,7 @@ from kvplan.runtime.inspection import PrefillEngineState
 from kvplan.runtime.memory import geometry as shape
 from kvplan.runtime.protocol.loads import KnownEngine, PairRules, PrefillPeer
 from kvplan.runtime.staging.lent import PeerStage
-from kvplan.runtime.staging.requested_images import AskedImages
+from kvplan.runtime.staging.requested_images import RequestedImages
 from kvplan.runtime.transfer import slices
 from kvplan.runtime.transfer.demand import DemandRules
 from kvplan.runtime.transfer.prepare import PreparedLinks
@@ -46,7 +46,7 @@ class PrefillConnection:
     known: PrefillPeer
     links: PreparedLinks
     stage: PeerStage
-    images: AskedImages
+    images: RequestedImages
 
 
 class PrefillEngine:
@@ -76,7 +76,7 @@ class PrefillEngine:
         reads = any(read.worker == card.worker for read in self.plan.reads[local.worker])
         shard = self.plan.prefill.workers[card.worker].shard
         # Images of what it writes through the stage here, as its own links have them.
-        images = AskedImages(self.plan, local, endpoint.stage, card.worker, push=True)
+        images = RequestedImages(self.plan, local, endpoint.stage, card.worker, push=True)
         # Bytes may be counted by any thread, also after the engine was lost: by the prepared link. A writer says them.
         size = partial(slices.size, links.of(None)) if reads and not self.push else lambda _: 0
         known = PrefillPeer(card.worker, peer, shard, reads, blocks, size)

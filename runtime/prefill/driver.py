@@ -31,7 +31,7 @@ from kvplan.runtime.protocol.prefill import PrefillCore
 from kvplan.runtime.protocol.prefill_inbox import UNFORESEEN, unforeseen
 from kvplan.runtime.protocol.readers import Reader
 from kvplan.runtime.staging.lending import Lender, LentPieces
-from kvplan.runtime.staging.requested_images import AskedImages
+from kvplan.runtime.staging.requested_images import RequestedImages
 from kvplan.runtime.transfer.executor import ExecutorContext
 from kvplan.runtime.transfer.mover import Mover, MoveResults
 
@@ -185,7 +185,7 @@ class PrefillDriver:
     def _pieces(self, reader: Reader) -> LentPieces:
         """A reader's pieces, with the images of all reads that are packed for it, as its own links have them."""
         pool, stage, decode_worker = self._endpoint.pool, self._endpoint.stage, reader.claimant.worker
-        images = AskedImages(reader.plan, pool, stage, decode_worker, push=False)
+        images = RequestedImages(reader.plan, pool, stage, decode_worker, push=False)
         say, failed = partial(self.send, reader), partial(self._pack_failed, reader)
         return LentPieces(stage, images, reader.key, packed=True, say=say, failed=failed)
 

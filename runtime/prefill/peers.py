@@ -27,7 +27,7 @@ from kvplan.runtime.protocol.leases import Claimant
 from kvplan.runtime.protocol.reader_table import ReaderTable
 from kvplan.runtime.protocol.readers import Reader, WriteTarget
 from kvplan.runtime.staging.lent import PeerStage
-from kvplan.runtime.staging.requested_images import asked_reads, lending
+from kvplan.runtime.staging.requested_images import lending, requested_reads
 from kvplan.runtime.transfer.demand import DemandRules, Meter
 from kvplan.runtime.transfer.mover import MoveEnds
 from kvplan.runtime.transfer.prepare import PreparedLinks
@@ -141,7 +141,7 @@ class ReaderPeers:
         Raises what opening the stage raises, TransportError, RegisterError.
         """
         endpoint = self._endpoint
-        reads = asked_reads(reader.plan, reader.claimant.worker, push=False, prefill_worker=endpoint.worker)
+        reads = requested_reads(reader.plan, reader.claimant.worker, push=False, prefill_worker=endpoint.worker)
         return lending(card, endpoint.stage, endpoint.transport, reads)
 
     def _add(self, identity: bytes, hello: Hello, plan: Plan) -> Reader:

@@ -15,7 +15,7 @@ import msgspec
 
 from kvplan.runtime.control.messages import AskBuffer, Lent, ReturnBuffer
 from kvplan.runtime.staging.buffers import Stage
-from kvplan.runtime.staging.requested_images import AskedImages
+from kvplan.runtime.staging.requested_images import RequestedImages
 from kvplan.runtime.staging.staged import StagedMove, StagedPiece
 
 K = TypeVar("K", bound=Hashable)
@@ -51,7 +51,7 @@ class LentPieces:
     def __init__(
         self,
         stage: Stage,
-        images: AskedImages,
+        images: RequestedImages,
         peer: str,
         *,
         packed: bool,

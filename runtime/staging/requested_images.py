@@ -25,7 +25,7 @@ from kvplan.runtime.transport.base import Transport
 Images = dict[tuple[int, int], ImagePart]
 
 
-def asked_reads(plan: Plan, decode_worker: int, *, push: bool, prefill_worker: int | None = None) -> list[int]:
+def requested_reads(plan: Plan, decode_worker: int, *, push: bool, prefill_worker: int | None = None) -> list[int]:
     """The reads of a decode worker, by number, for which who posts asks the other side for buffers.
 
     Those from one prefill worker, or all.
@@ -45,7 +45,7 @@ def lending(card: WorkerCard, stage: Stage, transport: Transport, reads: Sequenc
     return with_stage(card, transport.metadata(), stage.buffer_bytes)
 
 
-class AskedImages:
+class RequestedImages:
     """The images of a decode worker's reads from a prefill worker for which buffers are asked, as who asks has them.
 
     They are kept by the layers that move together. `pool` and `stage` are the memory here; worker `asker` of the other
@@ -56,7 +56,7 @@ class AskedImages:
         prefill_worker, decode_worker = (asker, pool.worker) if push else (pool.worker, asker)
         self._plan, self._decode_worker = plan, decode_worker
         self._ends = StagedEnds(not push, None, pool.geometry, stage.buffer_bytes)
-        self._reads = asked_reads(plan, decode_worker, push=push, prefill_worker=prefill_worker)
+        self._reads = requested_reads(plan, decode_worker, push=push, prefill_worker=prefill_worker)
         self._images: dict[Layers | None, Images] = {}
 
     def piece(self, asked: AskBuffer, before: Collection[int]) -> StagedPiece:

@@ -9,7 +9,7 @@ from tests.runtime.helpers.waiting import until
 from kvplan.runtime.control.messages import AskBuffer, Lent, ReturnBuffer
 from kvplan.runtime.staging.lending import LentPieces
 from kvplan.runtime.staging.lent import PeerStage
-from kvplan.runtime.staging.requested_images import AskedImages
+from kvplan.runtime.staging.requested_images import RequestedImages
 
 
 class LendingPeer:
@@ -23,7 +23,7 @@ class LendingPeer:
         self._own = world.stage(lender, not push, size)
         if self._own.buffer_bytes:
             self._own.open()
-        images = AskedImages(world.plan, world.pools[push][lender], self._own, asker, push=push)
+        images = RequestedImages(world.plan, world.pools[push][lender], self._own, asker, push=push)
         self._pieces = LentPieces(self._own, images, "p", packed=not push, say=self.say, failed=_failed)
         self.stage, self._said = PeerStage(self.say, self.send, self._own.buffer_bytes), list[Lent]()
 

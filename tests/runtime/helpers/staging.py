@@ -20,7 +20,7 @@ from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.inspection import PeerStageState, StageState
 from kvplan.runtime.staging import staged
 from kvplan.runtime.staging.buffers import BUFFERS, SHARE, THREADS
-from kvplan.runtime.staging.requested_images import AskedImages
+from kvplan.runtime.staging.requested_images import RequestedImages
 from kvplan.runtime.staging.staged import StagedPiece
 from kvplan.runtime.staging.views import HostCopies
 
@@ -114,13 +114,13 @@ def copying(made: World) -> list[PrefillWorker] | list[DecodeWorker]:
 
 def asked_layers(patch: pytest.MonkeyPatch) -> set[tuple[int, ...] | None]:
     """The layers of every piece that peers ask for from now on."""
-    found, real = set[tuple[int, ...] | None](), AskedImages.piece
+    found, real = set[tuple[int, ...] | None](), RequestedImages.piece
 
-    def piece(images: AskedImages, asked: AskBuffer, before: Collection[int]) -> StagedPiece:
+    def piece(images: RequestedImages, asked: AskBuffer, before: Collection[int]) -> StagedPiece:
         found.add(asked.layers)
         return real(images, asked, before)
 
-    patch.setattr(AskedImages, "piece", piece)
+    patch.setattr(RequestedImages, "piece", piece)
     return found
 
 
