@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from textwrap import wrap
 
 from kvplan.compiler.cost.cost import TOKENS, Moves, PlanCost, StagedMoves, plan_cost
 from kvplan.compiler.drawing.bars import bar, legend, levels
+from kvplan.compiler.drawing.pieces import DrawnRows, Piece
 from kvplan.compiler.drawing.tensors import page_of, page_pieces, tokens_per_row
 from kvplan.compiler.emit.pylit import WIDTH
 from kvplan.compiler.words import FIGURES, many, part_name, readings
@@ -130,12 +132,21 @@ def _pages_of(
         body = page_pieces(page_of(worker, entry, group_named(side, entry.group)))
         words = [legend(piece) for piece in body]
         drawn = bar(levels("", body, entry.page)[0], max(1, BAR * entry.page // longest))
-        lines += _page(name, side, entry, drawn, width)
+        lines += _page(name, side, entry, drawn, _numbered(body, drawn), width)
         lines += (
             [] if words == shown else [line for text in words for line in _wrapped(text, " " * 13, " " * 15, width)]
         )
         shown = words
     return lines, shown
+
+
+def _numbered(body: Sequence[Piece], drawn: str) -> str:
+    """`, by token` if a bar has room for the numbers of its pieces alone."""
+    rows = [piece for piece in body if isinstance(piece, DrawnRows)]
+    if len(body) == len(rows) == 1 and rows[0].loop.count == 1:
+        return _numbered(rows[0].body, drawn)
+    names = [row.loop.name for row in rows]
+    return f", by {names[0]}" if names and re.search(r"\|\s*\d+\s*\|", drawn) else ""
 
 
 def _entries(side: Side, cache: str) -> list[tuple[Worker, Planes]]:
@@ -147,9 +158,9 @@ def _entries(side: Side, cache: str) -> list[tuple[Worker, Planes]]:
     return []
 
 
-def _page(name: str, side: Side, entry: Planes, drawn: str, width: int) -> list[str]:
+def _page(name: str, side: Side, entry: Planes, drawn: str, numbered: str, width: int) -> list[str]:
     part = f" {part_name(entry.part, (view.tensor for view in entry.views))}".rstrip()
-    tail = f", blocks {entry.stride:,} B apart" if entry.stride != entry.page else ""
+    tail = f"{numbered}, blocks {entry.stride:,} B apart" if entry.stride != entry.page else numbered
     every = (e for worker in side.workers for e in worker.planes)
     others = sorted({e.page for e in every if (e.cache, e.part) == (entry.cache, entry.part)} - {entry.page})
     tail += f"; {', '.join(f'{page:,}' for page in others)} B on other workers" if others else ""

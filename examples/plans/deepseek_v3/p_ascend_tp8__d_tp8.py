@@ -11,7 +11,7 @@ A page of cache attention on worker 0:
     prefill rope |  rope |                                                              16,384 B
              128 tokens; a KV cache tensor for each of 61 layers
              rope 16,384 B (128 token x 64 turn x bf16)
-    decode   |0|1|2| … |                                                            18,432 B
+    decode   |0|1|2| … |                                                            18,432 B, by token
              16 tokens; a KV cache tensor for each of 61 layers
              16 tokens, 1,152 B each: latent 1,024 B (512 dim x bf16) | rope 128 B (64 turn x bf16)
 

@@ -5,7 +5,7 @@ by its sides:
     kvplan compile deepseek-v3 --prefill engine=custom,tp=3,dcp=3,interleave=24 --decode tp=2,block=32
 
 A page of cache attention on worker 0:
-    prefill  |  0  |  1  |  2  |  …  |  15 |                                        18,432 B
+    prefill  |  0  |  1  |  2  |  …  |  15 |                                        18,432 B, by token
              16 tokens; 3 shards take turns of 24; a KV cache tensor for each of 61 layers
              16 tokens, 1,152 B each: latent 1,024 B (512 dim x bf16) | rope 128 B (64 turn x bf16)
     decode   |  token 0  |  token 1   |  token 2   |     …      |  token 31  |      36,864 B

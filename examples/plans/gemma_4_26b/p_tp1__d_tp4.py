@@ -9,7 +9,7 @@ A page of cache full on worker 0:
              32 tokens; a KV cache tensor for each of 5 layers
              2 heads, 65,536 B each: [32 tokens, 2,048 B each: k 1,024 B (512 dim x bf16) | v 1,024 B (512 dim x
                bf16)]
-    decode   |0 |1 |2 |… |15|                                                       32,768 B
+    decode   |0 |1 |2 |… |15|                                                       32,768 B, by token
              16 tokens; a KV cache tensor for each of 5 layers
              1 head, 32,768 B each: [16 tokens, 2,048 B each: k 1,024 B (512 dim x bf16) | v 1,024 B (512 dim x
                bf16)]

@@ -12,7 +12,7 @@ A page of cache draft on worker 0:
     prefill  |   head 0  |   head 1   |   head 2   |     …      |  head 31   |     262,144 B
              16 tokens; a KV cache tensor for each of 1 layer
              32 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
-    decode   |  0  |  1  |  2  |  …  |  15 |                                       131,072 B
+    decode   |  0  |  1  |  2  |  …  |  15 |                                       131,072 B, by head
              16 tokens; a KV cache tensor for each of 1 layer
              16 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
 

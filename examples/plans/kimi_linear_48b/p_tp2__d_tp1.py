@@ -5,7 +5,7 @@ named by its sides:
     kvplan compile kimi-linear-48b --prefill tp=2 --decode tp=1
 
 A page of cache attention on worker 0:
-    prefill  |  0  |  1   |  2   |  …   | 1023 |                                 1,179,648 B
+    prefill  |  0  |  1   |  2   |  …   | 1023 |                                 1,179,648 B, by token
              1,024 tokens; a KV cache tensor for each of 7 layers
              1,024 tokens, 1,152 B each: latent 1,024 B (512 dim x bf16) | rope 128 B (64 turn x bf16)
     decode   |  token 0  |  token 1   |  token 2   |     …      | token 1919 |   2,211,840 B

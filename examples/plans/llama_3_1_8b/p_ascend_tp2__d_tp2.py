@@ -11,7 +11,7 @@ A page of cache attention on worker 0:
     prefill v |                               v                               |     131,072 B
              128 tokens; a KV cache tensor for each of 32 layers
              v 131,072 B (4 head x 8 dim/16 x 128 token x 16 dim x bf16)
-    decode   | 0 | 1 | 2 | 3 |                                                      32,768 B
+    decode   | 0 | 1 | 2 | 3 |                                                      32,768 B, by head
              16 tokens; a KV cache tensor for each of 32 layers
              4 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
 

@@ -7,7 +7,8 @@ named by its sides:
         --decode engine=custom,tp=4,order=shuffled,copies=round_robin
 
 A page of cache attention on worker 0:
-    prefill  |  0  |  1  |  2  |  …  |  15 |                                         8,192 B; 16,384 B on other workers
+    prefill  |  0  |  1  |  2  |  …  |  15 |
+             8,192 B, by token; 16,384 B on other workers
              16 tokens; a KV cache tensor for each of 32 layers
              1 head, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
     decode   |               k               |               v               |      16,384 B

@@ -8,7 +8,7 @@ A page of cache attention on worker 0:
     prefill  |             head 0            |             head 1            |      16,384 B
              16 tokens; a KV cache tensor for each of 32 layers
              2 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
-    decode   |  0  |  1  |  2  |  …  |  15 |                                         8,192 B
+    decode   |  0  |  1  |  2  |  …  |  15 |                                         8,192 B, by token
              16 tokens; a KV cache tensor for each of 32 layers
              1 head, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
 

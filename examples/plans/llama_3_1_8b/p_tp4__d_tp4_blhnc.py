@@ -5,7 +5,7 @@ named by its sides:
     kvplan compile llama-3.1-8b --prefill tp=4 --decode tp=4,order=BLHNC
 
 A page of cache attention on worker 0:
-    prefill  |0|1|                                                                  16,384 B
+    prefill  |0|1|                                                                  16,384 B, by head
              16 tokens; a KV cache tensor for each of 32 layers
              2 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
     decode   |  layer 0  |  layer 1   |  layer 2   |     …      |  layer 31  |     524,288 B

@@ -5,7 +5,7 @@ named by its sides:
     kvplan compile llama-3.3-70b --prefill tp=8,pp=2 --decode tp=4
 
 A page of cache attention on worker 0:
-    prefill  |  0  |  1  |  2  |  …  |  15 |                                         8,192 B
+    prefill  |  0  |  1  |  2  |  …  |  15 |                                         8,192 B, by token
              16 tokens; a KV cache tensor for each of 40 layers
              1 head, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
     decode   |             head 0            |             head 1            |      16,384 B

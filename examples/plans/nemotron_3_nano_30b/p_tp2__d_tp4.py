@@ -9,7 +9,7 @@ A page of cache attention on worker 0:
              2,096 tokens; a KV cache tensor for each of 6 layers
              1 head, 1,073,152 B each: [2,096 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x
                bf16)]
-    decode   |  0  |  1  |  2  |  …  | 1055|                                       540,672 B
+    decode   |  0  |  1  |  2  |  …  | 1055|                                       540,672 B, by token
              1,056 tokens; a KV cache tensor for each of 6 layers
              1 head, 540,672 B each: [1,056 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
 A page of cache mamba on worker 0:

@@ -5,7 +5,7 @@ alone, named by its sides:
     kvplan compile nemotron-3-nano-30b --prefill tp=4 --decode tp=1,draft_tokens=2
 
 A page of cache attention on worker 0:
-    prefill  |0 |1 |2 |  …  |                                                      540,672 B
+    prefill  |0 |1 |2 |  …  |                                                      540,672 B, by token
              1,056 tokens; a KV cache tensor for each of 6 layers
              1 head, 540,672 B each: [1,056 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
     decode   |             head 0            |             head 1            |   2,162,688 B

@@ -8,7 +8,7 @@ alone, named by its sides:
         --decode tp=1,kv_dtype=fp8,kernel_block=16
 
 A page of cache attention on worker 0:
-    prefill  |  0  |  1  |  2  |  …  |  15 |                                         4,096 B
+    prefill  |  0  |  1  |  2  |  …  |  15 |                                         4,096 B, by token
              16 tokens, 131 of them make a logical block of 2,096; a KV cache tensor for each of 6 layers
              1 head, 4,096 B each: [16 tokens, 256 B each: k 128 B (128 dim x fp8) | v 128 B (128 dim x fp8)]
     decode   |             head 0            |             head 1            |       8,192 B

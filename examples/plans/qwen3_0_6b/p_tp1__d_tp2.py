@@ -8,7 +8,7 @@ A page of cache attention on worker 0:
     prefill  | head 0| head 1| head 2| head 3| head 4| head 5| head 6| head 7|     196,608 B
              48 tokens; a KV cache tensor for each of 28 layers
              8 heads, 24,576 B each: [48 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
-    decode   | 0 | 1 | 2 | … | 31|                                                  65,536 B
+    decode   | 0 | 1 | 2 | … | 31|                                                  65,536 B, by token
              32 tokens; a KV cache tensor for each of 28 layers
              32 tokens, 2,048 B each: [4 heads, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
 

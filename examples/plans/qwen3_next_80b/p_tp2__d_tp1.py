@@ -5,7 +5,7 @@ named by its sides:
     kvplan compile qwen3-next-80b --prefill tp=2 --decode tp=1,conv=SD
 
 A page of cache attention on worker 0:
-    prefill  |  0  |  1  |  2  |  …  | 543 |                                       557,056 B
+    prefill  |  0  |  1  |  2  |  …  | 543 |                                       557,056 B, by token
              544 tokens; a KV cache tensor for each of 12 layers
              1 head, 557,056 B each: [544 tokens, 1,024 B each: k 512 B (256 dim x bf16) | v 512 B (256 dim x bf16)]
     decode   |             head 0            |             head 1            |   1,114,112 B
@@ -19,7 +19,8 @@ A page of cache delta on worker 0:
              k 6,144 B (8 key_head x 128 kd x 3 tap x bf16)
              v 12,288 B (16 head x 128 hd x 3 tap x bf16)
              ssm 524,288 B (16 head x 128 hd x 128 kd x bf16)
-    decode   |0|1|2|                           ssm                           |   1,097,728 B, blocks 1,114,112 B apart
+    decode   |0|1|2|                           ssm                           |
+             1,097,728 B, by tap, blocks 1,114,112 B apart
              one slot; a KV cache tensor for each of 12 layers of delta.0, one of 3 groups of delta
              3 taps, 16,384 B each: q 4,096 B (16 key_head x 128 kd x bf16) | k 4,096 B (16 key_head x 128 kd x
                bf16) | v 8,192 B (32 head x 128 hd x bf16)

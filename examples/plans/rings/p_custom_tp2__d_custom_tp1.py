@@ -5,7 +5,7 @@ its sides, in the folder of its layout files:
     kvplan compile rings --prefill engine=custom,tp=2 --decode engine=custom,tp=1,order=BLHNC,draft_tokens=3 --layouts .
 
 A page of cache attention on worker 0:
-    prefill  | 0 | 1 | 2 | 3 |                                                      16,384 B
+    prefill  | 0 | 1 | 2 | 3 |                                                      16,384 B, by head
              16 tokens; a KV cache tensor for each of 2 layers
              4 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x bf16) | v 128 B (64 dim x bf16)]
     decode   |            layer 0            |            layer 2            |      65,536 B
@@ -20,7 +20,7 @@ A page of cache keys on worker 0:
              8 tokens; a ring of 8 tokens; one KV cache tensor
              k 2,048 B (2 layer x 8 token x 64 dim x bf16)
 A page of cache scores on worker 0:
-    prefill  | 0 | 1 | 2 | 3 | 4 | 5 | 6 | 7 |                                       4,096 B
+    prefill  | 0 | 1 | 2 | 3 | 4 | 5 | 6 | 7 |                                       4,096 B, by token
              8 tokens; a ring of 8 tokens; a KV cache tensor for each of 2 layers
              8 tokens, 512 B each: kv 256 B (64 dim x f32) | score 256 B (64 dim x f32)
     decode   |            layer 1            |            layer 3            |       8,192 B

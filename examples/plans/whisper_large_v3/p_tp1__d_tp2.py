@@ -8,14 +8,14 @@ A page of cache attention on worker 0:
     prefill  |   head 0  |   head 1   |   head 2   |     …      |  head 19   |      81,920 B
              16 tokens; a KV cache tensor for each of 32 layers
              20 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x f16) | v 128 B (64 dim x f16)]
-    decode   |  0  |  1  |  2  |  …  |  9  |                                        40,960 B
+    decode   |  0  |  1  |  2  |  …  |  9  |                                        40,960 B, by head
              16 tokens; a KV cache tensor for each of 32 layers
              10 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x f16) | v 128 B (64 dim x f16)]
 A page of cache cross on worker 0:
     prefill  |   head 0  |   head 1   |   head 2   |     …      |  head 19   |      81,920 B
              16 tokens; a KV cache tensor for each of 32 layers
              20 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x f16) | v 128 B (64 dim x f16)]
-    decode   |  0  |  1  |  2  |  …  |  9  |                                        40,960 B
+    decode   |  0  |  1  |  2  |  …  |  9  |                                        40,960 B, by head
              16 tokens; a KV cache tensor for each of 32 layers
              10 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x f16) | v 128 B (64 dim x f16)]
 

@@ -326,3 +326,11 @@ def test_a_word_of_several_fields_is_explained(word):
         line for line in compile_pair(load(), "llama-3.1-8b", "tp=4", "tp=2").text.splitlines() if line[:1] == "#"
     ]
     assert f"`{word}`" in "".join(comments)
+
+
+def test_numbers_that_stand_alone_in_a_page_have_their_axis() -> None:
+    """A short page has no room for the word beside each number."""
+    text = compile_pair(load(), "llama-3.1-8b", "tp=1", "tp=2,order=nhd").text
+    lines = [line.strip() for line in text.splitlines() if line.strip().startswith(("prefill  |", "decode   |"))]
+    assert [line.split()[0] for line in lines if line.endswith(", by token")] == ["decode"]
+    assert "| head 0" in " ".join(lines[0].split())

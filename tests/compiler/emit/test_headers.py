@@ -160,7 +160,9 @@ def group(side: Side, name: str) -> Group:
 
 
 def check_sizes(said: str, side: Side, entry: Planes) -> None:
-    page, on, others = taken(r"([\d,]+) B(?:, blocks ([\d,]+) B apart)?(?:; (.+) B on other workers)?", said)
+    page, on, others = taken(
+        r"([\d,]+) B(?:, by \w+)?(?:, blocks ([\d,]+) B apart)?(?:; (.+) B on other workers)?", said
+    )
     alike = {e.page for w in side.workers for e in w.planes if (e.cache, e.part) == (entry.cache, entry.part)}
     assert number(page) == entry.page
     assert number(on or page) == entry.stride
