@@ -11,11 +11,34 @@ from collections.abc import Sequence
 import numpy as np
 
 from kvplan.plan import expand
-from kvplan.plan.types import Group, Nest, Pair, Runs, Table
+from kvplan.plan.spans import group_named, pair_named
+from kvplan.plan.types import Group, Nest, Pair, Plan, Read, Runs, Table
 
 # As many bytes as a wire copies while a descriptor is posted: a microsecond of 16 GB/s. Faster wires, and CUDA's copies
 # of 6 us each, make more of them worth it.
 DESCRIPTOR_BYTES = 16 << 10
+
+
+def whole_from_by(plan: Plan, worker: int) -> dict[tuple[str, int], int]:
+    """From how many rows on a decode worker copies a last page whole, by (pair, prefill shard); 0 for never."""
+    found = reads_by(plan, worker)
+    return {key: _whole_from(plan, pair_named(plan, key[0]), reads) for key, reads in found.items()}
+
+
+def reads_by(plan: Plan, worker: int) -> dict[tuple[str, int], list[Read]]:
+    """The reads of a decode worker by (pair, prefill shard)."""
+    found = dict[tuple[str, int], list[Read]]()
+    for read in plan.reads[worker]:
+        found.setdefault((read.pair, plan.prefill.workers[read.worker].shard), []).append(read)
+    return dict(sorted(found.items()))
+
+
+def _whole_from(plan: Plan, pair: Pair, reads: Sequence[Read]) -> int:
+    """Never where prefill's blocks may hold other things, which decode does not have: bytes of another element type."""
+    prefill, paired = group_named(plan.prefill, pair.prefill), {pair.prefill for pair in plan.pairs}
+    if any(other.name not in paired and other.overlays(prefill) for other in plan.prefill.groups):
+        return 0
+    return whole_from(pair, (prefill, group_named(plan.decode, pair.decode)), [read.table for read in reads])
 
 
 def whole_from(pair: Pair, groups: tuple[Group, Group], tables: Sequence[Table]) -> int:
@@ -35,7 +58,8 @@ def whole_from(pair: Pair, groups: tuple[Group, Group], tables: Sequence[Table])
         saved = sum(_spans(nest, rows) for nest in token) - expand.size(tuple(page))
         return saved > 0 and saved * DESCRIPTOR_BYTES * pair.page >= size * (pair.page - rows)
 
-    return next((rows for rows in range(1, pair.page) if pays(rows)), 0)
+    # The more rows are needed, the more it pays: if not with all but one, never.
+    return next((rows for rows in range(1, pair.page) if pays(rows)), 0) if pays(pair.page - 1) else 0
 
 
 def _spans(nest: Nest, rows: int) -> int:

@@ -265,7 +265,11 @@ def _lengths(sizes: Ints) -> str:
 
 def _contract(plan: Plan) -> Iterator[Fact]:
     for number, told in enumerate(plan.notify):
-        yield Fact(Subject("TOLD", "decode", "only tells prefill workers"), ranges(told) or "none", number)
+        yield Fact(
+            Subject("TOLD", "decode", "notifies prefill workers from which it reads nothing"),
+            f"[{ranges(told)}]",
+            number,
+        )
     for number, count in enumerate(expected(plan)):
         yield Fact(Subject("WAITS", "prefill", "waits for", unit="notifications"), count, number)
 

@@ -45,7 +45,7 @@ VERDICTS = {
     "refuse each other: both restart",
 }
 MEANINGS = {
-    Category.TEXT: "names, comments and options as they are written: these alone change nothing for engines",
+    Category.TEXT: "names, comments and options as they are written; what an option causes has rules of its own",
     Category.COST: "more or fewer descriptors or bytes; fails if they grow by more than `--cost-growth`",
     Category.PLAN: "the same bytes by other reads: no engine's memory changes, and both sides need the same plan",
     Category.CONTRACT: "other workers wait for each other: both sides need the same plan",

@@ -119,8 +119,9 @@ def cost_hint(review: Review) -> str:
     old, plan = review.changed[max(grown)[1]].pair.plans if grown else (None, None)
     if plan is None:
         return ""
-    former = f"; {_advise(old)} predicts that of OLD" if old else ""
-    return f"{_advise(plan)} predicts the time, and which settings lower it{former}"
+    before, after = _advise(old) if old else "", _advise(plan)
+    former = f". The time of OLD: {before}" if before not in ("", after) else ""
+    return f"The time of NEW, and which settings lower it: {after}{former}"
 
 
 def _advise(plan: Plan) -> str:

@@ -15,10 +15,10 @@ from kvplan.review.rules import RELOAD, RolloutVerdict
 
 # So many pairs are named, more are counted.
 FEW = 3
-INDEX = "Put both plans into one index: `kvplan push` OLD, then NEW"
+INDEX = "Put both plans into one index: `kvplan push` the plans of OLD, then those of NEW"
 # No deployment has both if only a layout file has changed.
-BY_NAME = "; or keep the old pair and add the new one under another name"
-ALONE = ". NEW alone removes the old plan"
+BY_NAME = "; or keep the old pair in the deployment and add the new one under another name"
+ALONE = ". With the plans of NEW alone the old plan is not there"
 BESIDE = (
     "Start new engines beside the old ones, and let the router keep old with old and new with new; or stop both sides"
 )

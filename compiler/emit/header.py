@@ -15,11 +15,13 @@ from kvplan.compiler.emit.pylit import WIDTH
 from kvplan.compiler.words import FIGURES, many, part_name, readings
 from kvplan.dsl.text.diagnostics import ranges
 from kvplan.dsl.text.grouped import grouped
+from kvplan.plan.last_page import whole_from_by
 from kvplan.plan.spans import group_named
 from kvplan.plan.types import Plan, Planes, Side, Worker
 
 BAR = 64  # columns of the longest page
-BEYOND = "Exactly the tokens that decode needs are written, or a whole last page where a request allows it"
+BEYOND = "Exactly the tokens that decode needs are written"
+LAST_PAGE = ", or a whole last page where a request allows it"
 OF_STATES = "; a state is written whole"
 MOVED = f"What moves for {TOKENS:,} tokens, per decode worker. {FIGURES}:"
 # What a command ends with that needs layout files which do not come with kvplan.
@@ -54,8 +56,17 @@ def fields(plan: Plan, facts: PlanCost) -> list[str]:
     given = [f"{note[:1].upper()}{note[1:]}." for note in notes_once(facts.notes)]
     absent = [f"Not moved: {', '.join(plan.skipped)}, because one side lacks it."] if plan.skipped else []
     layers = [f"Layers: {facts.layers}."] if facts.layers else []
-    beyond = BEYOND + (OF_STATES if any(group.store == "state" for group in plan.decode.groups) else "")
+    beyond = (
+        BEYOND
+        + (LAST_PAGE if _completes(plan) else "")
+        + (OF_STATES if any(group.store == "state" for group in plan.decode.groups) else "")
+    )
     return [*layers, f"Strategy: {facts.strategy}. {beyond}.", *readings(plan), *given, *absent, facts.proved]
+
+
+def _completes(plan: Plan) -> bool:
+    """Whether a last page may be copied whole."""
+    return any(least for worker in range(len(plan.reads)) for least in whole_from_by(plan, worker).values())
 
 
 def written_facts(plan: Plan, header: str) -> PlanCost:

@@ -13,11 +13,11 @@ import numpy as np
 from kvplan.plan import request as requests
 from kvplan.plan.block_tables import AnyBlock
 from kvplan.plan.blocks import distinct
-from kvplan.plan.last_page import whole_from
+from kvplan.plan.last_page import reads_by, whole_from_by
 from kvplan.plan.match import rule_of
 from kvplan.plan.request import Request
-from kvplan.plan.spans import group_named, pair_named
-from kvplan.plan.types import Interval, Ints, Pair, Plan, Read, Runs
+from kvplan.plan.spans import pair_named
+from kvplan.plan.types import Interval, Ints, Plan, Runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +43,9 @@ class DemandRules:
 
     def __init__(self, plan: Plan, worker: int) -> None:
         self._plan, self._shard = plan, plan.decode.workers[worker].shard
-        found = dict[tuple[str, int], list[Read]]()
-        for read in plan.reads[worker]:
-            found.setdefault((read.pair, plan.prefill.workers[read.worker].shard), []).append(read)
-        self.reads = dict(sorted(found.items()))
+        self.reads = reads_by(plan, worker)
         self.rules = {key: rule_of(plan, pair_named(plan, key[0])) for key in self.reads}
-        self._whole_from = {
-            key: _whole_from(plan, pair_named(plan, key[0]), reads) for key, reads in self.reads.items()
-        }
+        self._whole_from = whole_from_by(plan, worker)
         self._written = WrittenBlocks(plan)
 
     def demand(self, request: Request) -> Demand:
@@ -76,14 +71,6 @@ class DemandRules:
         Raises BadRequestError for decode tables that are too short.
         """
         return self.demand(replace(request, prefill={pair.prefill: AnyBlock() for pair in self._plan.pairs}))
-
-
-def _whole_from(plan: Plan, pair: Pair, reads: Sequence[Read]) -> int:
-    """Never where prefill's blocks may hold other things, which decode does not have: bytes of another element type."""
-    prefill, paired = group_named(plan.prefill, pair.prefill), {pair.prefill for pair in plan.pairs}
-    if any(other.name not in paired and other.overlays(prefill) for other in plan.prefill.groups):
-        return 0
-    return whole_from(pair, (prefill, group_named(plan.decode, pair.decode)), [read.table for read in reads])
 
 
 def demand(plan: Plan, worker: int, request: Request) -> Demand:

@@ -25,7 +25,7 @@ Layers: 61 (all store attention).
 Strategy: auto on xeon-2-cores-shared-memory: with `unpack`, ranges of prefill pages are moved whole and decode
     copies them into place; with `pack`, prefill first copies into the order of decode pages; if a table has both,
     pull uses `unpack` and push uses `pack`; all other spans are copied straight to their place. Exactly the tokens
-    that decode needs are written, or a whole last page where a request allows it.
+    that decode needs are written.
 Both sides: draft is stored only when draft_tokens > 0, which is false here.
 Prefill: the page layout of cache attention comes from ascend's engine file; not yet verified on a running engine:
     the --probe of kvplan from-cache verifies it.

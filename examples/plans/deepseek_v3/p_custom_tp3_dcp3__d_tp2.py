@@ -19,7 +19,7 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 
 Layers: 61 (all store attention).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-    needs are written, or a whole last page where a request allows it.
+    needs are written.
 Prefill: interleave=24 is given; the engine would derive 16.
 Both sides: draft is stored only when draft_tokens > 0, which is false here.
 Prefill: the page layout of cache attention comes from custom's engine file; not yet verified on a running engine:

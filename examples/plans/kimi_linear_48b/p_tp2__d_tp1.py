@@ -35,7 +35,7 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 
 Layers: 27 (7 store attention, 20 store delta).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-    needs are written, or a whole last page where a request allows it; a state is written whole.
+    needs are written; a state is written whole.
 Both sides: the page layout of caches attention and delta comes from vllm's engine file; not yet verified on a
     running engine: the --probe of kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 7

@@ -21,7 +21,7 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 Layers: 32 (all store attention).
 Strategy: auto on xeon-2-cores-shared-memory: with `unpack`, ranges of prefill pages are moved whole and decode
     copies them into place; all other spans are copied straight to their place. Exactly the tokens that decode needs
-    are written, or a whole last page where a request allows it.
+    are written.
 Both sides: the page layout of cache attention comes from vllm's engine file; not yet verified on a running engine:
     the --probe of kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 32

@@ -22,7 +22,7 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 
 Layers: 32 (all store attention).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-    needs are written, or a whole last page where a request allows it.
+    needs are written.
 Prefill: the page layout of cache attention comes from ascend's engine file; not yet verified on a running engine:
     the --probe of kvplan from-cache verifies it.
 Decode: the page layout of cache attention comes from vllm's engine file; not yet verified on a running engine: the

@@ -26,7 +26,7 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 
 Layers: 48 (12 store full, 36 store local).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-    needs are written, or a whole last page where a request allows it.
+    needs are written.
 local.0, local.1, local.2, each: only those from the last multiple of 8,192 on.
 Both sides: the page layout of caches full and local comes from vllm's engine file; not yet verified on a running
     engine: the --probe of kvplan from-cache verifies it.

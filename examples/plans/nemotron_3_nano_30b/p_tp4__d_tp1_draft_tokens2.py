@@ -37,7 +37,7 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 
 Layers: 52 (6 store attention, 23 store mamba, 23 store nothing).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-    needs are written, or a whole last page where a request allows it; a state is written whole.
+    needs are written; a state is written whole.
 Both sides: the page layout of caches attention and mamba comes from vllm's engine file; not yet verified on a
     running engine: the --probe of kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 6

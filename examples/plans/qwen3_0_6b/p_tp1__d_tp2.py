@@ -19,7 +19,7 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 
 Layers: 28 (all store attention).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-    needs are written, or a whole last page where a request allows it.
+    needs are written.
 Both sides: the page layout of cache attention comes from vllm's engine file; not yet verified on a running engine:
     the --probe of kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 28

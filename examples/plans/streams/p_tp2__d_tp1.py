@@ -37,7 +37,7 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 
 Layers: 4 (all store attention, 3 store conv, 1 stores ngrams).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
-    needs are written, or a whole last page where a request allows it; a state is written whole.
+    needs are written; a state is written whole.
 conv.0>conv, conv.1>conv, conv.2>conv, each: only the last 3 tokens.
 Both sides: the page layout of caches attention, conv and ngrams comes from vllm's engine file; not yet verified on
     a running engine: the --probe of kvplan from-cache verifies it.

@@ -479,8 +479,11 @@ def test_pages_that_match_no_more_are_the_cause_of_a_cost(repository: Path) -> N
     said = run("diff", "plans", "deploy.yaml")
     assert "PAGE_COPIES     attention pages are copied: page by page → by runs of tokens" in said.stdout
     joined = " ".join(said.stdout.split())
-    assert "kvplan advise mini --prefill tp=2 --decode tp=1,block=4192 predicts the time" in joined
-    assert "kvplan advise mini --prefill tp=2 --decode tp=1 predicts that of OLD" in joined
+    assert (
+        "The time of NEW, and which settings lower it: kvplan advise mini --prefill tp=2 --decode tp=1,block=4192."
+        in joined
+    )
+    assert "The time of OLD: kvplan advise mini --prefill tp=2 --decode tp=1 " in joined
     assert re.search(r"runs of tokens, because a page has [\d,]+ tokens on prefill, 4,192 on decode", joined)
     assert "kvplan advise" in run("diff", "plans", "deploy.yaml", "--format", "markdown").stdout
     assert "kvplan advise" not in run("diff", "plans", "git:HEAD").stdout

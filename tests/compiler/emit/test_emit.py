@@ -93,6 +93,15 @@ def test_the_header_says_what_it_is():
         assert words in header
 
 
+@pytest.mark.parametrize(
+    ("decode", "whole"), [("tp=2", True), ("tp=2,block=32", False), ("tp=2,order=nhd", False), ("tp=8", False)]
+)
+def test_a_last_page_is_named_only_where_a_request_may_have_it_whole(decode: str, whole: bool):
+    """Pages of one size whose heads come before tokens on both sides are one descriptor, a part of one is many."""
+    text = compile_pair(load(), "llama-3.1-8b", "tp=2", decode).text
+    assert ("a whole last page where a request allows it" in " ".join(text.split())) is whole
+
+
 def test_odd_text_does_not_end_the_docstring():
     plan = digest.sealed(replace(plans.plan(), title='A """ \\ title'))
     assert parse(text_of(plan), "x.py").title == 'A """ \\ title'
