@@ -44,11 +44,11 @@ def _whole_from(plan: Plan, pair: Pair, reads: Sequence[Read]) -> int:
 def whole_from(pair: Pair, groups: tuple[Group, Group], tables: Sequence[Table]) -> int:
     """The fewest rows of a page from which it costs less to copy it whole by these tables of the pair; 0 for never.
 
-    Never if the two sides' pages differ, if other tokens lie behind the last one (rings, context parallelism), or if
-    the tables stage their bytes.
+    Never if the two sides' pages differ or have one row, if other tokens lie behind the last one (rings, context
+    parallelism), or if the tables stage their bytes.
     """
     staged = any(table.unpack or table.pack for table in tables)
-    if not pair.page or staged or any(group.ring or group.shards > 1 for group in groups):
+    if pair.page < 2 or staged or any(group.ring or group.shards > 1 for group in groups):
         return 0
     page = [nest for table in tables for nest in table.page]
     token = [nest for table in tables for nest in table.token]

@@ -48,7 +48,10 @@ COMPARE = "compare it with your engine (kvplan from-cache DUMP.json), then name 
 LIMITED = (
     "choose another setting, direction or engine for this side; `kvplan explain I012` says where all limits are listed"
 )
-CORRECT = "correct the layout, or CONFIG.JSON if that is wrong; `{}` writes what CONFIG.JSON says"
+CORRECT = (
+    "correct the layout, or CONFIG.JSON if that is wrong; `{}` writes what CONFIG.JSON says. If both are right, the "
+    "layout explains the keys under `config` (docs/new-model.md)"
+)
 
 
 @dataclass(frozen=True, slots=True)

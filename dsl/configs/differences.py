@@ -34,8 +34,8 @@ class Difference:
 
     def text(self, config: str, layout: str) -> str:
         """`layer 3: window of sliding: 512 in config.json (sliding_window), 256 in mine`."""
-        keys = f" ({listed(self.keys, 'and')})" if self.keys else ""
-        return f"{self.what}: {self.configured} in {config}{keys}, {self.layout} in {layout}"
+        source = f"in {config} ({listed(self.keys, 'and')})" if self.keys else f"as {config} is read"
+        return f"{self.what}: {self.configured} {source}, {self.layout} in {layout}"
 
 
 def differences(kinds: Mapping[str, Kind], found: RecognisedModel, made: Model, layout: Model) -> Iterator[Difference]:

@@ -529,8 +529,8 @@ def test_a_layout_that_contradicts_the_configuration_is_in_doubt(
     said = run("gemma-3-27b.json", "--layout", own(tmp_path, **changes))
     assert said.exit_code == 4
     doubts = said.stdout.partition("THE LAYOUT IS IN DOUBT")[2].partition("TO DO")[0].splitlines()
-    keys = f" ({key})" if key else ""
-    assert [line for line in doubts if f": {configured} in " in line and f"{keys}, {stored} in mine" in line]
+    begins, ends = ("in", f"({key})") if key else ("as", "is read")
+    assert [line for line in doubts if f": {configured} {begins} " in line and f" {ends}, {stored} in mine" in line]
     assert "kvplan new " in doubts[-2]
 
 
@@ -540,7 +540,7 @@ def test_a_number_that_the_configuration_does_not_surely_say_is_noted(tmp_path: 
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config))
     told = answer(path, "--layout", own(tmp_path))["model"]
-    unsure = [note for note in told["notes"] if note.startswith("layer 0: caches of kind gqa: 0 in ")]
+    unsure = [note for note in told["notes"] if note.startswith("layer 0: caches of kind gqa: 0 as ")]
     assert len(unsure) == 1
     assert not [doubt for doubt in told["doubts"] if doubt.startswith("layer 0:")]
 

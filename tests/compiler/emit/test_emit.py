@@ -94,11 +94,18 @@ def test_the_header_says_what_it_is():
 
 
 @pytest.mark.parametrize(
-    ("decode", "whole"), [("tp=2", True), ("tp=2,block=32", False), ("tp=2,order=nhd", False), ("tp=8", False)]
+    ("prefill", "decode", "whole"),
+    [
+        ("tp=2", "tp=2", True),
+        ("tp=2", "tp=2,block=32", False),
+        ("tp=2", "tp=2,order=nhd", False),
+        ("tp=2", "tp=8", False),
+        ("engine=sglang,tp=2", "engine=sglang,tp=2", False),  # pages of one token
+    ],
 )
-def test_a_last_page_is_named_only_where_a_request_may_have_it_whole(decode: str, whole: bool):
+def test_a_last_page_is_named_only_where_a_request_may_have_it_whole(prefill: str, decode: str, whole: bool):
     """Pages of one size whose heads come before tokens on both sides are one descriptor, a part of one is many."""
-    text = compile_pair(load(), "llama-3.1-8b", "tp=2", decode).text
+    text = compile_pair(load(), "llama-3.1-8b", prefill, decode).text
     assert ("a whole last page where a request allows it" in " ".join(text.split())) is whole
 
 
