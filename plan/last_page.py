@@ -66,7 +66,8 @@ def _spans(nest: Nest, rows: int) -> int:
     """How many spans the first rows of a page are."""
     if not expand.is_joined(nest):
         return expand.size((nest,)) * rows
-    tile = min((hop[0] for hop in nest.hops), default=rows)
+    # A damaged plan's may be 0: it has a header before the proof refuses it.
+    tile = max(1, min((hop[0] for hop in nest.hops), default=rows))
     return expand.size((nest,)) * -(-rows // tile)
 
 
