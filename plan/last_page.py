@@ -6,7 +6,7 @@ heads come before tokens: with 8 heads, and K and V in one row, one token takes 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -19,9 +19,8 @@ from kvplan.plan.types import Group, Nest, Pair, Plan, Read, Runs, Table
 DESCRIPTOR_BYTES = 16 << 10
 
 
-def whole_from_by(plan: Plan, worker: int) -> dict[tuple[str, int], int]:
-    """From how many rows on a decode worker copies a last page whole, by (pair, prefill shard); 0 for never."""
-    found = reads_by(plan, worker)
+def whole_from_by(plan: Plan, found: Mapping[tuple[str, int], Sequence[Read]]) -> dict[tuple[str, int], int]:
+    """From how many rows on a last page is copied whole, for each (pair, prefill shard) of `reads_by`; 0 for never."""
     return {key: _whole_from(plan, pair_named(plan, key[0]), reads) for key, reads in found.items()}
 
 

@@ -72,7 +72,7 @@ def _models(pair: PairReview) -> str:
 
 
 def _one_side(review: Review, pairs: Sequence[PairReview]) -> VerdictPart:
-    """Pairs of which one side changes, prefill in some and decode in others."""
+    """The part of pairs in which one side changes: prefill in some, decode in others."""
     by_side = {side: some for side in SIDES if (some := [pair for pair in pairs if pair.rolls == (side,)])}
     said = "; only ".join(f"{side} changes{_of(review, some, ' in ')}" for side, some in by_side.items())
     sides = [*by_side]

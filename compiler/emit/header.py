@@ -15,7 +15,7 @@ from kvplan.compiler.emit.pylit import WIDTH
 from kvplan.compiler.words import FIGURES, many, part_name, readings
 from kvplan.dsl.text.diagnostics import ranges
 from kvplan.dsl.text.grouped import grouped
-from kvplan.plan.last_page import whole_from_by
+from kvplan.plan.last_page import reads_by, whole_from_by
 from kvplan.plan.spans import group_named
 from kvplan.plan.types import Plan, Planes, Side, Worker
 
@@ -56,17 +56,22 @@ def fields(plan: Plan, facts: PlanCost) -> list[str]:
     given = [f"{note[:1].upper()}{note[1:]}." for note in notes_once(facts.notes)]
     absent = [f"Not moved: {', '.join(plan.skipped)}, because one side lacks it."] if plan.skipped else []
     layers = [f"Layers: {facts.layers}."] if facts.layers else []
-    beyond = (
-        BEYOND
-        + (LAST_PAGE if _completes(plan) else "")
-        + (OF_STATES if any(group.store == "state" for group in plan.decode.groups) else "")
-    )
-    return [*layers, f"Strategy: {facts.strategy}. {beyond}.", *readings(plan), *given, *absent, facts.proved]
+    last = LAST_PAGE if _completes(plan) else ""
+    states = OF_STATES if any(group.store == "state" for group in plan.decode.groups) else ""
+    return [
+        *layers,
+        f"Strategy: {facts.strategy}. {BEYOND}{last}{states}.",
+        *readings(plan),
+        *given,
+        *absent,
+        facts.proved,
+    ]
 
 
 def _completes(plan: Plan) -> bool:
     """Whether a last page may be copied whole."""
-    return any(least for worker in range(len(plan.reads)) for least in whole_from_by(plan, worker).values())
+    workers = (reads_by(plan, worker) for worker in range(len(plan.reads)))
+    return any(any(whole_from_by(plan, found).values()) for found in workers)
 
 
 def written_facts(plan: Plan, header: str) -> PlanCost:

@@ -160,7 +160,7 @@ def _by_default(layers: Answer, caches: Sequence[RecognisedCache], release: str)
 
 
 def _bare(layer_facts: Sequence[ForeignValues], caches: Iterable[RecognisedCache], word: str) -> SaidLayers:
-    """The layers without a cache of which the configuration says why: the `word` is true."""
+    """Layers that store nothing and whose `word` is true, and the keys that say so."""
     stored = {layer for cache in caches for layer in cache.layers}
     bare = {n: facts for n, facts in enumerate(layer_facts) if facts.values.get(word) is True and n not in stored}
     return tuple(bare), tuple(dict.fromkeys(key for facts in bare.values() for key in facts.origins.get(word, ())))

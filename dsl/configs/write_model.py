@@ -150,7 +150,7 @@ def _end(model: RecognisedModel) -> int:
 
 
 def _layers(key: str, layers: tuple[int, ...], count: int, end: int) -> list[str]:
-    """`key` with the layers, of which those from `end` on have no cache; the indent of `key` is that of the line."""
+    """The lines `key: LAYERS` of a cache. Layers from `end` on have no cache; `key` has the indent of its line."""
     if len(layers) == count:
         return [f"{key}: all"]
     if expression := periodic(layers, count):

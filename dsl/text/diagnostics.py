@@ -79,11 +79,11 @@ class Sink:
 
 def ordered(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
     """By path, line, column and code, each once."""
+    every = list(diagnostics)
+    if len(every) < 2:
+        return every  # `new` meets thousands of single errors: hashing each takes long
     # What is not plain YAML is one mistake, whatever else its place could be accused of.
-    unique = list(diagnostics)
-    if len(unique) < 2:
-        return unique
-    unique = list(dict.fromkeys(unique))
+    unique = dict.fromkeys(every)
     spoilt = {_place(d) for d in unique if d.code.startswith("Y")}
     told = [d for d in unique if d.code.startswith("Y") or _place(d) not in spoilt]
     return sorted(told, key=lambda d: (*_place(d), d.code))

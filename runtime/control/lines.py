@@ -89,7 +89,7 @@ class PrefillLine(ABC):
         """Whether the connection has something to read, for either half, or has changed."""
 
     def pending(self) -> bool:
-        """Whether there is something to receive, or to look at, of which `filenos` may not tell any more."""
+        """Whether a message or a change of the connection waits, even if `filenos` signals it no more."""
         return len(self.unread) > 0 or self.arriving()
 
     def wait(self, seconds: float) -> None:

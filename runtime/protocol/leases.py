@@ -65,7 +65,7 @@ PIN = StateMachine(
 
 @dataclass(frozen=True, slots=True)
 class Claimant:
-    """A decode worker that reads: which run of which engine, by which plan (its digest).
+    """A decode worker that claims requests: its engine's run, and the digest of the plan by which it reads.
 
     `connection` is the number of the one over which it speaks: a later one has a higher number.
     """
@@ -98,9 +98,9 @@ class Promise(NamedTuple):
 class Pin:
     """A request whose blocks are kept.
 
-    `lease_end` is a lease after the hold and after every promise. `done` are the claimants that said Done, `finished`
-    the runs of which all have. `reason` is why the pin is over, `next_look` when it may lapse. `writers` counts this
-    side's writes that read the blocks.
+    `lease_end` is a lease after the hold and after every promise. `done` are the claimants that said Done. `finished`
+    are the runs whose claimants all said it. `reason` is why the pin is over. `next_look` is the time of the next check
+    whether it lapses. `writers` counts this side's writes that read the blocks.
     """
 
     request: str

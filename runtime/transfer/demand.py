@@ -45,7 +45,7 @@ class DemandRules:
         self._plan, self._shard = plan, plan.decode.workers[worker].shard
         self.reads = reads_by(plan, worker)
         self.rules = {key: rule_of(plan, pair_named(plan, key[0])) for key in self.reads}
-        self._whole_from = whole_from_by(plan, worker)
+        self._whole_from = whole_from_by(plan, self.reads)
         self._written = WrittenBlocks(plan)
 
     def demand(self, request: Request) -> Demand:

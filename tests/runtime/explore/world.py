@@ -225,9 +225,10 @@ class World:
         self.round()
 
     def _next_ask(self) -> int | None:
-        """The hold that decode is told of next: in order, each when the one before of its name has ended.
+        """The number of the hold that decode asks for next.
 
-        What failed with a line is asked for once more.
+        Decode asks for holds in order. It asks for a reused name once the earlier hold has ended, and once more for
+        what failed because its line broke.
         """
         hold = next((hold for hold in self.holds if self._is_wanted(hold)), None)
         if self.engine is None or hold is None:
