@@ -398,10 +398,9 @@ def _put(found: NamedFiles, path: Path) -> None:
     for name in names:
         other = known.get(name)
         if other is not None and other.resolve() != path.resolve() and other.read_bytes() != path.read_bytes():
-            note = f"the other one is in {shown(other)}"
             at = place(open_document(path).root, name) if described == "model" else _name_span(path, described)
-            message = f"{described} '{name}' is given twice"
-            raise fault("K007", message, at, note, help="choose another name")
+            message = f"two files describe {described} '{name}': this one and {shown(other)}"
+            raise fault("K007", message, at, help=f"give the {described} another name here, or leave one file out")
     known.update({name: path for name in names if name not in known})
 
 

@@ -68,8 +68,8 @@ def _name(sink: Sink, document: YamlDocument, said: YamlEntry) -> str:
         sink.add("K003", f"{file_type} must be a name", name.span)
         return stem
     if name != stem:
-        help = f"name the file {name}.yaml, or the {file_type} '{stem}'"
-        message = f"{file_type} '{name}' must be in a file of that name, not in '{document.path.name}'"
+        help = f"rename the file to {name}.yaml, or write {file_type}: {stem}"
+        message = f"{file_type} '{name}' must be in a file called {name}.yaml, not {document.path.name}"
         sink.add("K006", message, name.span, help=help)
     return name
 

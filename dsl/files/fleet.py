@@ -26,13 +26,13 @@ def parse_fleet(
 
 
 def _check_names(sink: Sink, candidates: Collection[FleetCandidate]) -> None:
-    """Report a name that cannot be (K009), or is given twice (K007)."""
+    """Report a name that cannot be (K009), or that two candidates have (K007)."""
     seen: set[str] = set()
     for name in (name for each in candidates if (name := each.word("name")) is not None):
         if not LABEL.fullmatch(name):
             sink.add("K009", f"'{name}' cannot be the name of a candidate", name.span, help=LETTERS[LABEL])
         if name in seen:
-            sink.add("K007", f"candidate '{name}' is given twice", name.span, help="choose another name")
+            sink.add("K007", f"two candidates are called '{name}'", name.span, help="choose another name")
         seen.add(name)
 
 

@@ -83,7 +83,7 @@ def _worked_out(expr: Expr, facts: ForeignValues) -> Answer:
             return _refused(error, expr, facts, False)
     try:
         answer = _answer(expr, facts, {**facts.values, ASSUMING: True})
-        doubt = f"{answer.value} is assumed: nothing says it"
+        doubt = f"{answer.value} is assumed: {_lacking(expr, facts)}"
         return replace(answer, doubt="; ".join(dict.fromkeys([doubt, *answer.doubt.split("; ")])).rstrip("; "))
     except DslError as error:
         return _none(expr, facts) if absent(error) else _refused(error, expr, facts, True)
@@ -126,6 +126,12 @@ def _origins(names: Iterable[str], facts: ForeignValues) -> tuple[str, ...]:
 def _none(expr: Expr, facts: ForeignValues) -> Answer:
     asked = _asked(expr, facts)
     return Answer(None, f"nothing says it; looked for {listed(asked, 'and')}", asked, absent=True)
+
+
+def _lacking(expr: Expr, facts: ForeignValues) -> str:
+    """The names that would have said what is assumed, in words."""
+    names = [name for name in _asked(expr, facts) if name not in facts]
+    return f"nothing gives {listed(names)}" if names else "nothing says it"
 
 
 def _asked(expr: Expr, facts: ForeignValues) -> tuple[str, ...]:

@@ -346,7 +346,7 @@ def test_a_file_is_no_metric_whatever_it_is_called(name: str) -> None:
 def test_a_model_in_a_file_of_another_name_is_no_unknown_word(tmp_path: Path) -> None:
     (tmp_path / "two.yaml").write_text("kvplan: 1\nmodel: three\ntitle: T\ndtype: bf16\nlayers: 1\ncaches: {}\n")
     done = CliRunner().invoke(main, ["explain", "three", "--layouts", str(tmp_path)])
-    assert (done.exit_code, "error[K006]: model 'three' must be in a file of that name" in done.stderr) == (2, True)
+    assert (done.exit_code, "error[K006]: model 'three' must be in a file called three.yaml" in done.stderr) == (2, True)
 
 
 def test_an_engine_says_whether_shares_may_be_unequal() -> None:

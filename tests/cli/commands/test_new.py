@@ -137,9 +137,9 @@ def test_doubts_are_on_stderr_and_in_the_file(tmp_path: Path) -> None:
     assert done.stdout == ""
     assert "wrote" in done.stderr
     assert "mamba.conv: 4 is assumed" in done.stderr
-    assert "-conv-note: '4 is assumed: nothing says it'" in (tmp_path / "mine.yaml").read_text()
+    assert "-conv-note: '4 is assumed: nothing gives conv_kernel or mamba_d_conv'" in (tmp_path / "mine.yaml").read_text()
     notes = load([tmp_path / "mine.yaml"]).model("mine").notes
-    assert ("mamba.conv", "4 is assumed: nothing says it") in notes
+    assert ("mamba.conv", "4 is assumed: nothing gives conv_kernel or mamba_d_conv") in notes
 
 
 @pytest.mark.parametrize("out", [[], ["-o", "mine.yaml"]])
@@ -245,7 +245,7 @@ def test_an_architecture_of_ones_own(tmp_path: Path) -> None:
     untyped = "nothing says an element type: bfloat16 is taken, and float16 lies the same"
     *notes, unlike = answer["notes"]
     unproven = "OddForCausalLM was never compared with an engine; its keys are assumed to mean what they mean elsewhere"
-    assert notes == ["long.dim: 32 is assumed: nothing says it", unproven, heads, untyped, "reaches 10"]
+    assert notes == ["long.dim: 32 is assumed: nothing gives size", unproven, heads, untyped, "reaches 10"]
     assert answer["doubts"] == notes[:2]
     assert unlike.startswith(f"odd, of {tmp_path}/layouts/odd.yaml, is for such a configuration and stores otherwise")
     assert "  short:\n    kind: gqa\n    layers: [0, 3]  # map\n    heads: 2  # kv\n    dim: 16\n" in answer["text"]

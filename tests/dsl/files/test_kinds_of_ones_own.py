@@ -94,7 +94,7 @@ def test_a_kind_in_a_file_of_another_name_is_named(tmp_path: Path) -> None:
     (tmp_path / "own.yaml").rename(tmp_path / "other.yaml")
     with pytest.raises(DslError) as caught:
         load((), [tmp_path]).model("mine")
-    help = f"{tmp_path / 'other.yaml'} describes it: name the file own.yaml, or the kind 'other'"
+    help = f"{tmp_path / 'other.yaml'} describes it: rename the file to own.yaml, or write kind: other"
     assert {(error.code, error.help) for error in caught.value.diagnostics} == {("K008", help)}
 
 

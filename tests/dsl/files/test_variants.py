@@ -92,8 +92,13 @@ def test_a_draft_that_one_side_lacks_is_skipped_or_refused(family: Path) -> None
 def test_two_families_cannot_share_a_name(family: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.yaml"
     other.write_text(FAMILY.replace("model: fam", "model: other").replace("Small", "Smaller"))
-    with pytest.raises(DslError, match="K007"):
+    with pytest.raises(DslError, match="K007") as caught:
         load([family, other])
+    said = caught.value.diagnostics[0]
+    assert (said.message, said.help) == (
+        f"two files describe model 'fam-small': this one and {family}",
+        "give the model another name here, or leave one file out",
+    )
 
 
 def test_a_variant_cannot_have_a_shipped_models_name(family: Path) -> None:
