@@ -9,12 +9,10 @@ from pathlib import Path
 
 from kvplan.compiler.api import Compiled, unusual
 from kvplan.deploy import files
+from kvplan.deploy.plans import is_marked
 from kvplan.plan.files import folder
 from kvplan.plan.files.index import NAME, IndexEntry, contents, entry, parse, pinned, render
 from kvplan.plan.types import Plan
-
-# A line of every plan's header.
-MARKER = b"Emitted by kvplan from "
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,4 +91,4 @@ def _is_ours(path: Path, pin: str | None) -> bool:
     if path.is_symlink() or not path.is_file():
         return False
     data = path.read_bytes()
-    return pinned(data) == pin or any(line.startswith(MARKER) for line in data.splitlines())
+    return pinned(data) == pin or is_marked(data)

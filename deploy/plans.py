@@ -18,6 +18,8 @@ from kvplan.plan.files.loader import parse
 from kvplan.plan.types import Plan
 
 GIT = "git:"
+# A line of every plan's header.
+MARKER = b"Emitted by kvplan from "
 SUFFIX = ".py"
 SUFFIXES = (SUFFIX, index.NAME)
 HELP = (
@@ -81,8 +83,14 @@ def folder_of(plan: Path) -> Path:
 
 
 def plan_paths(folder: Path) -> list[str]:
-    """Files under a directory that may be plans, relative to it. Raises OSError if a directory cannot be read."""
-    return [name for name in _names(folder) if _may_be_plan(name)]
+    """The plans under a directory, relative to it, by their headers: other Python files are none. Raises OSError if a
+    directory or a file cannot be read."""
+    return [name for name in _names(folder) if _may_be_plan(name) and is_marked((folder / name).read_bytes())]
+
+
+def is_marked(data: bytes) -> bool:
+    """Whether a file has the header of a plan."""
+    return any(line.startswith(MARKER) for line in data.splitlines())
 
 
 def _may_be_plan(name: str) -> bool:

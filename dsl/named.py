@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kvplan.dsl.files import deployment
+from kvplan.dsl.files.folders import folder_files
 from kvplan.dsl.library import Library, load
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError
 from kvplan.dsl.text.source import inline
@@ -46,7 +47,7 @@ def libraries(models: Sequence[str], layouts: Sequence[Path] = ()) -> tuple[Libr
     found = load(paths, layouts)
     names = [name for model in models for name in names_of(found, model)]
     for name in names:
-        if name not in found.models and Path(name).exists():
+        if name not in found.models and _is_meant(Path(name)):
             _file(name)
     others = {path.stem for path in paths} - set(found.models)
     return found, [name for name in names if name not in others]
@@ -67,6 +68,11 @@ def is_path(word: str) -> bool:
 def is_layout_file(word: str) -> bool:
     """Whether a word on the command line names a file that is there and may be a layout file."""
     return is_path(word) and Path(word).is_file() and Path(word).suffix not in INSTEAD
+
+
+def _is_meant(path: Path) -> bool:
+    """Whether a name that no layout file has is meant as a path: of a file, or of a folder with layout files."""
+    return path.is_file() or (path.is_dir() and bool(folder_files(path).layouts))
 
 
 def _file(word: str) -> Path:

@@ -1,4 +1,4 @@
-"""kvplan explain: a model, a pair, an engine, a kind, a plan, a code, a word of `diff`, a metric, a glossary word.
+"""kvplan explain: a model, a pair, an engine, a kind, a plan, a code, a word of `diff`, a metric, a word.
 
 A code must be explained at once: what needs the compiler imports it where it does.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kvplan.dsl.library import Library
     from kvplan.dsl.schema.model import Model
 
-WORD, OPTION = "word", "option"
+WORD = "word"
 # The side of an engine that is asked for nothing.
 ONE = "tp=1"
 CODE = re.compile(r"[A-Za-z]\d{3}")
@@ -47,8 +47,8 @@ def command(what: str, asked: AskedPairs, worker: int | None, form: str) -> None
     For a MODEL alone it shows the caches; with one side also its groups and pages; with both sides what moves, and
     where each piece lands on one decode worker. For an ENGINE: its options and what it derives. For a KIND: its
     parameters, and what it stores in which orders. Also takes a PLAN file, an error's CODE, a RULE,
-    category or verdict of diff, a METRIC of the runtime (kvplan_…), or a WORD: of the glossary, an option of an
-    engine, a value of one, or a parameter of a kind.
+    category or verdict of diff, a METRIC of the runtime (kvplan_…), or a WORD: of the glossary, a key of layout
+    files, a parameter of a kind, an option of an engine, or a value of one.
     """
     said = _explain(what, asked, worker or 0)
     if worker is not None and "landing" not in said:
@@ -68,7 +68,11 @@ def _explain(what: str, asked: AskedPairs, worker: int) -> dict[str, Any]:
         return explain_category(Category(what))
     if what in VERDICTS:
         asked.leave_out(f"{what} is a verdict")
-        return {"code": what, "title": f"{VERDICTS[RolloutVerdict(what)]}.", "text": "A verdict of kvplan diff."}
+        from kvplan.cli.commands.explain_word import also
+        from kvplan.dsl.library import load
+
+        title, more = f"{VERDICTS[RolloutVerdict(what)]}.", also(load((), asked.layouts), what)
+        return {"code": what, "title": title, "text": f"A verdict of kvplan diff.\n\n{more}".strip()}
     if CODE.fullmatch(what):
         asked.leave_out(f"{what} is a code")
         return explain_code(what.upper())
@@ -80,19 +84,17 @@ def _explain(what: str, asked: AskedPairs, worker: int) -> dict[str, Any]:
         return explain_plan(Path(what), worker)
     found, file_type, name = _described(what, asked.layouts)
     if file_type == WORD:
+        from kvplan.cli.commands.explain_word import explain_word
+
         asked.leave_out(f"{what} is a word")
-        from kvplan.cli.commands.explain_layouts import explain_option, options_named
-
-        options = explain_option(found, name) if any(options_named(one, name) for one in found.engines.values()) else {}
-        return {"code": name, "title": words()[name], **{key: options[key] for key in options if key == "text"}}
+        return explain_word(found, name)
     if file_type != "model":
-        from kvplan.cli.commands.explain_layouts import explain_engine, explain_kind, explain_option
+        from kvplan.cli.commands.explain_layouts import explain_engine, explain_kind
+        from kvplan.cli.commands.explain_word import also
 
-        if file_type == OPTION:
-            asked.leave_out(f"{what} is an option, a value of one, or a parameter of a kind")
-            return explain_option(found, what)
         asked.leave_out(f"{what} is no model")
-        return dict((explain_engine if file_type == "engine" else explain_kind)(found, name))
+        said = (explain_engine if file_type == "engine" else explain_kind)(found, name)
+        return {**said, "also": also(found, name)}
     if asked.prefill and asked.decode:
         return explain_pair(found, name, asked, worker)
     side = asked.prefill or asked.decode
@@ -103,10 +105,9 @@ def _explain(what: str, asked: AskedPairs, worker: int) -> dict[str, Any]:
 
 def _described(what: str, layouts: tuple[Path, ...]) -> tuple[Library, str, str]:
     """The layout files, with that of `what` if it is a path, and the type and name of what is meant: an engine, a
-    kind, a model, or if it is none of these a word of the glossary, or an option, a value of one, or a parameter of a
-    kind. Raises DslError.
+    kind, a model, or if it is none of these a word. Raises DslError.
     """
-    from kvplan.cli.commands.explain_layouts import options_named, with_parameter
+    from kvplan.cli.commands.explain_word import explain_word
     from kvplan.dsl.library import load
 
     file = is_layout_file(what)
@@ -117,10 +118,8 @@ def _described(what: str, layouts: tuple[Path, ...]) -> tuple[Library, str, str]
     if what not in known.models and not known.family(what):
         plans.check_one(what)
         if not is_path(what):
-            if what.lower() in words():
-                return known, WORD, what.lower()
-            if any(options_named(engine, what) for engine in known.engines.values()) or with_parameter(known, what):
-                return known, OPTION, what
+            if explain_word(known, what):
+                return known, WORD, what
             raise _unknown(known, what)
     known, name = library(what, layouts)
     return known, "model", name
@@ -128,6 +127,7 @@ def _described(what: str, layouts: tuple[Path, ...]) -> tuple[Library, str, str]
 
 def _unknown(known: Library, what: str) -> Exception:
     """A word that is nothing that can be explained (K008)."""
+    from kvplan.cli.commands.explain_word import names_in_files
     from kvplan.dsl.files.documents import ELSEWHERE
     from kvplan.dsl.text.diagnostics import Diagnostic, DslError, nearest
     from kvplan.dsl.text.source import inline
@@ -135,9 +135,12 @@ def _unknown(known: Library, what: str) -> Exception:
     for file_type in ("model", "engine", "kind"):
         if error := known.misnamed(file_type, what):
             return DslError(error)
-    near = nearest(what, (*known.models, *known.engines, *known.kinds, *RULES, *MEANINGS, *VERDICTS, *words()))
+    near = nearest(
+        what,
+        (*known.models, *known.engines, *known.kinds, *RULES, *MEANINGS, *VERDICTS, *words(), *names_in_files(known)),
+    )
     help = near or f"{ELSEWHERE}; metrics begin with {METRIC}, words are in docs/glossary.md"
-    message = f"there is no model, engine, kind, option, parameter, rule or word '{what}'"
+    message = f"there is no model, engine, kind, key, option, parameter, rule or word '{what}'"
     return DslError(Diagnostic("K008", message, inline(what, "<argument>"), (), help))
 
 

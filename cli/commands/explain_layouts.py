@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from kvplan.cli.terminal import table, width
-from kvplan.dsl.text.diagnostics import listed
 
 if TYPE_CHECKING:
     from kvplan.dsl.lang.nodes import Expr, Storage
@@ -33,7 +32,7 @@ def explain_engine(found: Library, name: str) -> Plain:
         "versions": engine.versions,
         "probed": _probed(engine.probed),
         "default": engine.name == found.default_engine,
-        "options": {option.name: _param(option, engine.doc_ref) for option in engine.options.values()},
+        "options": {option.name: plain_param(option, engine.doc_ref) for option in engine.options.values()},
         "derived": {derived: _derived(engine, derived) for derived in engine.derive},
         "stores": dict(engine.storage),
         "requires": [{"kinds": list(rule.kinds), "that": _flat(rule.that), "say": rule.say} for rule in engine.require],
@@ -48,38 +47,6 @@ def explain_engine(found: Library, name: str) -> Plain:
     }
 
 
-def options_named(engine: Engine, word: str) -> list[Param]:
-    """The options of an engine that have a name, or a value of one."""
-    return [option for option in engine.options.values() if word in (option.name, *option.values, *option.aliases)]
-
-
-def with_parameter(found: Library, word: str) -> list[Kind]:
-    """The kinds that have a parameter of that name."""
-    return [kind for kind in found.kinds.values() if word in kind.params]
-
-
-def explain_option(found: Library, word: str) -> dict[str, Any]:
-    """A parameter of kinds, as each of them has it; an option of engines, or a value of one, as the default engine has
-    it, or the first one that does.
-    """
-    named: dict[str, list[Engine]] = {}
-    for engine in sorted(found.engines.values(), key=lambda engine: engine.name != found.default_engine):
-        for option in options_named(engine, word):
-            named.setdefault(option.name, []).append(engine)
-    kinds = with_parameter(found, word)
-    titles = [f"a parameter of {listed([kind.name for kind in kinds], 'and')}"] if kinds else []
-    lines: list[str] = []
-    for kind in kinds:
-        lines += ["", *_param_lines(f"{word} of {kind.name}", _param(kind.params[word], kind.doc_ref), kind.doc_ref)]
-    for name, engines in named.items():
-        option, ref = engines[0].options[name], engines[0].doc_ref
-        titles.append(
-            f"{'an' if name == word else f'a value of {name}, an'} option of {listed([e.name for e in engines], 'and')}"
-        )
-        lines += ["", *_param_lines(name, _param(option, ref), ref)]
-    return {"code": word, "title": "; ".join(titles), "text": "\n".join(lines)}
-
-
 def _probed(probed: Probed) -> Plain | None:
     said = {"kinds": list(probed.kinds), "version": probed.version, "date": probed.date, "how": probed.how}
     return said if probed.kinds else None
@@ -92,7 +59,7 @@ def explain_kind(found: Library, name: str) -> Plain:
         "kind": kind.name,
         **_head(kind),
         "store": kind.store,
-        "parameters": {param.name: _param(param, kind.doc_ref) for param in kind.params.values()},
+        "parameters": {param.name: plain_param(param, kind.doc_ref) for param in kind.params.values()},
         "tensors": _tensors(kind.tensors),
         "storage": _storage(kind.storage),
         "records": {
@@ -112,7 +79,8 @@ def _head(of: Engine | Kind) -> Plain:
     return {"title": of.title, "doc": of.doc, "doc-ref": of.doc_ref, "legend": dict(of.legend)}
 
 
-def _param(param: Param, doc_ref: str) -> Plain:
+def plain_param(param: Param, doc_ref: str) -> Plain:
+    """A parameter or an option as plain values."""
     return {
         "type": param.type,
         "default": _flat(param.default) if param.default else None,
@@ -161,13 +129,13 @@ def engine_text(said: Plain) -> str:
     lines = [f"{said['engine']}: {said['title']}{f' ({what})' if what else ''}", *_about(said)]
     lines += ["", *_probed_lines(said["probed"]), "", "options"]
     for name, option in said["options"].items():
-        lines += ["", *_param_lines(name, option, said["doc-ref"])]
+        lines += ["", *param_lines(name, option, said["doc-ref"])]
     lines += ["", "derived values, which a side may give instead unless they are fixed"]
     for name, derived in said["derived"].items():
         fixed = f"fixed: {derived['fixed']}" if derived["fixed"] else ""
         head = ", ".join(filter(None, (name, derived["unit"], fixed)))
-        lines += ["", *_wrapped(head, 2, 6), *_wrapped(derived["doc"], 6)]
-        lines += [line for text in _values(derived) for line in _wrapped(text, 6, 10)]
+        lines += ["", *wrapped(head, 2, 6), *wrapped(derived["doc"], 6)]
+        lines += [line for text in _values(derived) for line in wrapped(text, 6, 10)]
         lines += _read(derived, said["doc-ref"])
     mesh = [*said["mesh"]["workers"], *(f"{axis} = {text}" for axis, text in said["mesh"]["derived"].items())]
     mesh += [SHARES[said["shares"]]]
@@ -187,7 +155,7 @@ def _probed_lines(probed: Plain | None) -> list[str]:
         return ["page layouts come from this file; not yet verified on a running engine (docs/from-cache.md)"]
     kinds = ", ".join(probed["kinds"])
     head = f"page layouts verified on a running engine, {probed['version']}, {probed['date']}: {kinds}"
-    return [head, *_wrapped(probed["how"], 2)]
+    return [head, *wrapped(probed["how"], 2)]
 
 
 def _values(derived: Plain) -> list[str]:
@@ -200,10 +168,10 @@ def _values(derived: Plain) -> list[str]:
 def kind_text(said: Plain) -> str:
     lines = [f"{said['kind']}: {said['title']}", *_about(said), "", "parameters"]
     for name, param in said["parameters"].items():
-        lines += ["", *_param_lines(name, param, said["doc-ref"])]
+        lines += ["", *param_lines(name, param, said["doc-ref"])]
     lines += ["", f"stored {STORES[said['store']]}", "", *_record_lines(said)]
     for name, record in said["records"].items():
-        lines += ["", *_wrapped(f"stored as {name}, where {record['when']}", 0, 4), *_wrapped(record["doc"], 2)]
+        lines += ["", *wrapped(f"stored as {name}, where {record['when']}", 0, 4), *wrapped(record["doc"], 2)]
         lines += ["", *_record_lines(record)]
     return "\n".join(lines)
 
@@ -227,23 +195,25 @@ def _tensor_cells(tensor: Plain) -> tuple[str, ...]:
 def _about(said: Plain) -> list[str]:
     legend = table(("", ""), [(f"  {letters}", text) for letters, text in said["legend"].items()])[1:]
     reference = [f"  {said['doc-ref']}"] if said["doc-ref"] else []
-    return [*_wrapped(said["doc"], 2), *reference, *(["", "legend", *legend] if legend else [])]
+    return [*wrapped(said["doc"], 2), *reference, *(["", "legend", *legend] if legend else [])]
 
 
-def _param_lines(name: str, param: Plain, general: str) -> list[str]:
+def param_lines(name: str, param: Plain, general: str) -> list[str]:
+    """The lines that explain a parameter or an option; `general` is where the rest of its file was read."""
     default = "required" if param["default"] is None else f"by default {param['default']}"
     aliases = [f"{alias} for {word}" for alias, word in param["aliases"].items()]
     values = "; ".join(filter(None, (", ".join(param["values"]), ", ".join(aliases))))
-    head = _wrapped(f"{name}, {TYPES[param['type']]}, {default}", 2, 6)
-    return [*head, *_wrapped(values, 6), *_wrapped(param["doc"], 6), *_read(param, general)]
+    head = wrapped(f"{name}, {TYPES[param['type']]}, {default}", 2, 6)
+    return [*head, *wrapped(values, 6), *wrapped(param["doc"], 6), *_read(param, general)]
 
 
 def _read(said: Plain, general: str) -> list[str]:
     """Where it was read, if that is somewhere else than the rest."""
-    return _wrapped(f"read in {said['doc-ref']}", 6) if said["doc-ref"] not in ("", general) else []
+    return wrapped(f"read in {said['doc-ref']}", 6) if said["doc-ref"] not in ("", general) else []
 
 
-def _wrapped(text: str, indent: int, more: int | None = None) -> list[str]:
+def wrapped(text: str, indent: int, more: int | None = None) -> list[str]:
+    """A text in lines that fit, the first with `indent` spaces before it, the others with `more`."""
     inner = " " * (indent if more is None else more)
     lead = " " * indent
     return textwrap.wrap(text, width() - 4, initial_indent=lead, subsequent_indent=inner, break_on_hyphens=False)

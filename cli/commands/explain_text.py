@@ -22,9 +22,9 @@ def text(said: Plain) -> str:
         texts = (textwrap.dedent(said[name]).strip() for name in ("text", "more") if name in said)
         return "\n\n".join((f"{said['code']}: {said['title']}", *texts))
     if "requires" in said:
-        return engine_text(said)
+        return "\n\n".join(filter(None, (engine_text(said), said["also"])))
     if "parameters" in said:
-        return kind_text(said)
+        return "\n\n".join(filter(None, (kind_text(said), said["also"])))
     if "moves" in said:
         return _pair(said)
     return _model(said) if "caches" in said else _one_side(said)

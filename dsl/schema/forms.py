@@ -246,6 +246,22 @@ class DocumentKeys(FormKeys):
     doc_ref: str = key(TEXT, "where the numbers or the rules come from", name="doc-ref")
 
 
+def forms_in(*shapes: Shape[Any]) -> list[Form[Any]]:
+    """The forms that shapes are made of, and those of their keys, each once."""
+    found: dict[int, Form[Any]] = {}
+    open_shapes: list[Shape[Any]] = [*reversed(shapes)]
+    while open_shapes:
+        shape = open_shapes.pop()
+        if isinstance(shape, Form) and id(shape) not in found:
+            found[id(shape)] = shape
+            open_shapes += [key.shape for key in reversed(shape.keys)]
+        elif isinstance(shape, EitherShape):
+            open_shapes += reversed(shape.shapes)
+        elif isinstance(shape, ListShape | MapShape | LaterShape | MaybeShape):
+            open_shapes.append(shape.of)
+    return [*found.values()]
+
+
 def document(file_type: str, what: str, doc: str, of: type[K]) -> Form[K]:
     """The form of a file: its version and name, then its own keys."""
     version = FormKey("kvplan", WordShape(("1",)), "the version of the format, 1; the first key")

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from kvplan.cli.codes import words
+from kvplan.cli.commands.explain_word import explain_word, names_in_files
 from kvplan.cli.main import main
 from kvplan.compiler.explain.describe_model import describe_model
+from kvplan.dsl.json_schema import FILES
 from kvplan.dsl.library import load
+from kvplan.dsl.schema.forms import forms_in
+from kvplan.review.rules import MEANINGS, RULES, VERDICTS
 from kvplan.runtime.ops.metrics import Counters
 from kvplan.runtime.ops.prometheus import SORTS, PrometheusCollector
 
@@ -298,6 +304,37 @@ def test_a_word_of_the_glossary(word: str) -> None:
     assert len(said.output.splitlines()) == 1
 
 
+LIBRARY = load()
+NAMED = names_in_files(LIBRARY)
+OTHERWISE = {*words(), *LIBRARY.models, *LIBRARY.engines, *LIBRARY.kinds, *RULES, *MEANINGS, *VERDICTS}
+MEANING = re.compile(r"(?:^|[:;] |Also )(?:a parameter of|an option of|a key of) ", re.MULTILINE)
+
+
+@pytest.mark.parametrize("word", sorted(NAMED & OTHERWISE))
+def test_a_name_in_layout_files_is_not_hidden_by_another_meaning(word: str) -> None:
+    assert MEANING.search(run(word).output)
+
+
+def test_every_name_in_layout_files_is_explained() -> None:
+    every = {form.what: form.keys for form in forms_in(*FILES.values())}
+    assert {"no_cache", "a cache", "mesh"} <= every.keys()
+    assert {key.name for keys in every.values() for key in keys} <= NAMED
+    assert [word for word in NAMED if not explain_word(LIBRARY, word)] == []
+
+
+def test_a_folder_without_plans_hides_no_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "fleet").mkdir()
+    (tmp_path / "fleet" / "notes.py").write_text("# Emitted by kvplan from nothing")
+    monkeypatch.chdir(tmp_path)
+    assert run("fleet").output.startswith("fleet: the running engines")
+
+
+def test_a_key_is_explained_with_the_keys_in_it() -> None:
+    said = run("no_cache").output
+    assert "no_cache: a key of a model and a variant" in said
+    assert "mlp: layers that keep nothing" in said
+
+
 def test_allocations_are_named_after_their_tensors() -> None:
     """A number would read as that of a group of layers."""
     said = run("llama-3.1-8b", "--prefill", "tp=1", "--decode", "engine=sglang,tp=1").output
@@ -346,7 +383,10 @@ def test_a_file_is_no_metric_whatever_it_is_called(name: str) -> None:
 def test_a_model_in_a_file_of_another_name_is_no_unknown_word(tmp_path: Path) -> None:
     (tmp_path / "two.yaml").write_text("kvplan: 1\nmodel: three\ntitle: T\ndtype: bf16\nlayers: 1\ncaches: {}\n")
     done = CliRunner().invoke(main, ["explain", "three", "--layouts", str(tmp_path)])
-    assert (done.exit_code, "error[K006]: model 'three' must be in a file called three.yaml" in done.stderr) == (2, True)
+    assert (done.exit_code, "error[K006]: model 'three' must be in a file called three.yaml" in done.stderr) == (
+        2,
+        True,
+    )
 
 
 def test_an_engine_says_whether_shares_may_be_unequal() -> None:
@@ -360,7 +400,7 @@ def test_an_engine_says_whether_shares_may_be_unequal() -> None:
         ("nhd", "a value of order, an option of vllm, "),
         ("LBHNC", "a value of order, an option of vllm "),
         ("kv_dtype", "an option of vllm, "),
-        ("retain", "a parameter of gqa retain of gqa, a whole number, by default 0 tokens before the window"),
+        ("retain", "a parameter of gqa; a key of needs"),
         ("heads", "a parameter of conv-tokens, cross-attention, "),
         ("table", "what a read copies: "),
     ],

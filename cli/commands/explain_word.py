@@ -1,0 +1,98 @@
+"""What `explain` says of a word: the glossary's line, and each parameter, option, value and key of that name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from kvplan.cli.codes import words
+from kvplan.cli.commands.explain_layouts import param_lines, plain_param, wrapped
+from kvplan.dsl.json_schema import FILES
+from kvplan.dsl.schema.forms import FormKey, forms_in
+from kvplan.dsl.text.diagnostics import listed
+from kvplan.dsl.text.grouped import grouped
+
+if TYPE_CHECKING:
+    from kvplan.dsl.library import Library
+    from kvplan.dsl.schema.engine import Engine
+    from kvplan.dsl.schema.kind import Param
+
+# What a name is, in a few words, and the lines that explain it.
+_Meaning = tuple[str, list[str]]
+
+
+def explain_word(found: Library, word: str) -> dict[str, Any]:
+    """All that a word means, first in the glossary. Empty if it means nothing."""
+    in_glossary = next((known for known in words() if known.casefold() == word.casefold()), "")
+    if in_glossary:
+        more = also(found, word)
+        return {"code": in_glossary, "title": words()[in_glossary], **({"text": more} if more else {})}
+    title, text = _in_files(found, word)
+    return {"code": word, "title": title, "text": text} if title else {}
+
+
+def also(found: Library, word: str) -> str:
+    """What a word means in layout files, beside another meaning; empty if nothing."""
+    title, text = _in_files(found, word)
+    return f"Also {title}.\n{text}" if title else ""
+
+
+def _in_files(found: Library, word: str) -> tuple[str, str]:
+    """What a name is in layout files, in a few words and in lines."""
+    meanings = list(_meanings(found, word))
+    lines = [line for _, of in meanings for line in ("", *of)]
+    return "; ".join(title for title, _ in meanings), "\n".join(lines)
+
+
+def names_in_files(found: Library) -> set[str]:
+    """The names of all parameters of kinds and options of engines, and all keys of layout files."""
+    params = {name for kind in found.kinds.values() for name in kind.params}
+    options = {name for engine in found.engines.values() for name in engine.options}
+    return {*params, *options, *(key.name for form in forms_in(*FILES.values()) for key in form.keys)}
+
+
+def _meanings(found: Library, word: str) -> Iterator[_Meaning]:
+    kinds = [kind for kind in found.kinds.values() if word in kind.params]
+    if kinds:
+        params = [(f"{word} of {kind.name}", plain_param(kind.params[word], kind.doc_ref), kind) for kind in kinds]
+        lines = [line for name, param, kind in params for line in ("", *param_lines(name, param, kind.doc_ref))]
+        yield f"a parameter of {listed([kind.name for kind in kinds], 'and')}", lines[1:]
+    yield from _options(found, word)
+    yield from _keys(word)
+
+
+def _options(found: Library, word: str) -> Iterator[_Meaning]:
+    """Options of engines of that name, or with such a value: as the default engine has it, or the first that does."""
+    named: dict[str, list[Engine]] = {}
+    for engine in sorted(found.engines.values(), key=lambda engine: engine.name != found.default_engine):
+        for option in _options_named(engine, word):
+            named.setdefault(option.name, []).append(engine)
+    for name, engines in named.items():
+        option, ref = engines[0].options[name], engines[0].doc_ref
+        what = "an" if name == word else f"a value of {name}, an"
+        title = f"{what} option of {listed([engine.name for engine in engines], 'and')}"
+        yield title, param_lines(name, plain_param(option, ref), ref)
+
+
+def _options_named(engine: Engine, word: str) -> list[Param]:
+    """The options of an engine that have a name, or a value of one."""
+    return [option for option in engine.options.values() if word in (option.name, *option.values, *option.aliases)]
+
+
+def _keys(word: str) -> Iterator[_Meaning]:
+    """Keys of layout files: equal ones of several forms as one."""
+    owned = ((key, form.what) for form in forms_in(*FILES.values()) for key in form.keys if key.name == word)
+    for same in grouped(((key.doc, key.required), (key, owner)) for key, owner in owned).values():
+        owner = listed([owner for _, owner in same], "and")
+        yield f"a key of {owner}", _key_lines(same[0][0], f"{word} of {owner}")
+
+
+def _key_lines(key: FormKey, name: str) -> list[str]:
+    """What a key is for, and the keys of the mapping that it holds."""
+    inner = next((form for form in forms_in(key.shape) if form.what not in _FILE_NAMES), None)
+    more = [line for each in (inner.keys if inner else ()) for line in wrapped(f"{each.name}: {each.doc}", 6, 8)]
+    head = f"{name}, {'required' if key.required else 'optional'}"
+    return [*wrapped(head, 2, 6), *wrapped(key.doc, 6), *(["      its keys:", *more] if more else [])]
+
+
+_FILE_NAMES = {form.what for form in FILES.values()}
