@@ -8,8 +8,8 @@ from numbers import Real
 from kvplan.runtime.errors import KvplanError
 
 LONGEST_TIMEOUT = 1e9
-# Seconds of a round that count: who polls has paused where it takes longer.
-LONGEST_ROUND = 0.1
+# Seconds of a step that count: who polls has paused where it takes longer.
+LONGEST_STEP = 0.1
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -29,5 +29,5 @@ def seconds(timeout: object, error: type[KvplanError]) -> float:
 
 
 def counted(began: float, before: float) -> float:
-    """Seconds between the begins of two rounds of who polls, as far as they count."""
-    return min(began - before, LONGEST_ROUND)
+    """Seconds between the begins of two steps of who polls, as far as they count."""
+    return min(began - before, LONGEST_STEP)

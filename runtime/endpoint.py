@@ -52,7 +52,7 @@ class Half(ABC):
         """The memory is registered: nobody is met, and nothing is in progress."""
 
     @abstractmethod
-    def poll(self) -> bool:
+    def step(self) -> bool:
         """One step. Whether there was anything to do, or is anything in progress."""
 
     @abstractmethod
@@ -282,7 +282,7 @@ class Endpoint:
     def _step(self) -> bool:
         """One step of every half. Whether bytes move."""
         enter(self.pool.geometry)
-        self.under_way = any(_each([half.poll for half in self.halves]))
+        self.under_way = any(_each([half.step for half in self.halves]))
         return self.under_way and any(half.moving() for half in self.halves)
 
     def _look(self) -> tuple[list[int], float]:

@@ -43,7 +43,7 @@ def _nothing() -> None:
 class Duties:
     """What a worker has its owner do.
 
-    `step` is a round of work, and says whether bytes move. `look` says which descriptors to wait for until the next
+    `step` carries one out, and says whether bytes move. `look` says which descriptors to wait for until the next
     one, and for how many seconds at most. `say`, at the end of each turn, says what is to be said to peers. `after`
     it comes what belongs to the caller, which may call any worker. `ending`, when the program ends, ends the threads
     that the worker began.
@@ -59,7 +59,7 @@ class Duties:
 class OwnThread:
     """The thread that a worker has of its own, once it is begun, until it is told that it is `over`.
 
-    Its last round `began` then. While it is `away`, it runs the caller's code: who waits for it may do its work.
+    Its last step `began` then. While it is `away`, it runs the caller's code: who waits for it may do its work.
     """
 
     def __init__(self) -> None:
@@ -166,7 +166,7 @@ class Owner:
     """The owner of the worker called `name`: it does the `duties`.
 
     It is `over` when the program ends and in a forked child: then nothing is done, and nothing has to be closed. Its
-    `thread` may do it all. It may `sleep` between two rounds.
+    `thread` may do it all. It may `sleep` between two steps.
     """
 
     def __init__(self, name: str, duties: Duties) -> None:
@@ -278,7 +278,7 @@ class Owner:
             enter()
             pause = SHORTEST
             while not self.thread.over:
-                pause = self._round(pause)
+                pause = self._step_and_pause(pause)
 
         self.thread.begin(f"kvplan-{self.name.replace(' worker ', '-')}", run)
 
@@ -362,7 +362,7 @@ class Owner:
         finally:
             self.thread.away = False
 
-    def _round(self, pause: float) -> float:
+    def _step_and_pause(self, pause: float) -> float:
         """A step and a pause; the next pause. A failure ends neither the thread nor the answers to other peers.
 
         Nor does what ends programs, a SystemExit of somebody's callback: this is not their thread.

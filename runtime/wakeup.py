@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from kvplan.runtime.errors import HandleError
 from kvplan.runtime.ops import logs
 
-# Seconds between two rounds that find nothing to do, while bytes move.
+# Seconds between two steps that find nothing to do, while bytes move.
 SHORTEST, LONGEST = 20e-6, 1e-3
 # Seconds until a worker is polled at the latest: while bytes move, while anything is in progress, and while nothing is.
 MOVING, BUSY, QUIET = 50e-6, 1e-3, 0.25
@@ -174,7 +174,7 @@ class WakeupDescriptor:
 
 
 class Sleep:
-    """Where the worker called `name` sleeps between its rounds, and what wakes it.
+    """Where the worker called `name` sleeps between its steps, and what wakes it.
 
     What it waits for is what `look` says, asked in a `turn` of its owner's alone.
     """
@@ -190,7 +190,7 @@ class Sleep:
         return self._descriptor is not None
 
     def begin(self) -> None:
-        """A round begins: it sees all that it was woken for."""
+        """A step begins: it sees all that it was woken for."""
         self._bell.drain()
 
     def rest(self, seconds: float) -> None:
@@ -210,7 +210,7 @@ class Sleep:
             descriptor.stir()
 
     def polled(self) -> None:
-        """A round is over."""
+        """A step is over."""
         if (descriptor := self._descriptor) is not None:
             descriptor.polled()
 

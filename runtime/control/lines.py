@@ -121,7 +121,7 @@ class PrefillLine(ABC):
 
     @property
     def polled(self) -> bool:
-        """Whether an engine of the decode half reads the line in each round."""
+        """Whether an engine of the decode half reads the line in each step."""
         return self.taken and self._gathers
 
     @property

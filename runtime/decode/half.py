@@ -13,8 +13,8 @@ from kvplan.runtime import owner
 from kvplan.runtime.checksum.checksum import Sample
 from kvplan.runtime.clock import seconds
 from kvplan.runtime.decode.driver import DecodeDriver
+from kvplan.runtime.decode.engine_table import EngineTable
 from kvplan.runtime.decode.meetings import Meetings, WantedPeer
-from kvplan.runtime.decode.prefill_engines import PrefillEngines
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.endpoint import Endpoint, Half
 from kvplan.runtime.errors import DrainingError, RegisterError, TransferError, cause_text
@@ -34,7 +34,7 @@ class DecodeHalf(Half):
     Engines that nothing was asked of for `idle` seconds are dropped. `ended` are requests whose callers were not told.
     """
 
-    engines: PrefillEngines
+    engines: EngineTable
     driver: DecodeDriver
 
     def __init__(self, endpoint: Endpoint, side: str, limits: Limits, counters: Counters, idle: float) -> None:
@@ -86,14 +86,14 @@ class DecodeHalf(Half):
             raise RegisterError("the memory of a decode worker is read-only: pass writable arrays")
 
     def begin(self) -> None:
-        self.engines = PrefillEngines(self.endpoint)
+        self.engines = EngineTable(self.endpoint)
         shared = self.limits, self.counters, self.engines.connection, self.ended
         self.driver = self.engines.driver = DecodeDriver(self.endpoint, *shared, self.engines.forgotten)
 
-    def poll(self) -> bool:
+    def step(self) -> bool:
         if self.endpoint.closed or self.endpoint.asleep:
             return False
-        self._round(self.clock())
+        self._advance(self.clock())
         return self.running() > 0
 
     def moving(self) -> bool:
@@ -176,8 +176,8 @@ class DecodeHalf(Half):
             quarantined=frozenset((arena, block) for arena, some in blocks for block in some),
         )
 
-    def _round(self, now: float) -> None:
-        """One round: send, hear every engine, follow what moves, and do what is due."""
+    def _advance(self, now: float) -> None:
+        """One step: send, hear every engine, follow what moves, and do what is due."""
         # Claims go before all else: who asked waits for the answer.
         self.say()
         if stray := self.endpoint.progress(self.name):

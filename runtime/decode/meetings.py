@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from kvplan.plan.errors import KvplanError, RequestError
 from kvplan.runtime.decode.driver import DecodeDriver
+from kvplan.runtime.decode.engine_table import EngineTable
 from kvplan.runtime.decode.prefill_engine import Peer, PrefillEngine
-from kvplan.runtime.decode.prefill_engines import PrefillEngines
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.errors import DeadlineError, HandshakeError, LimitedError, TransferError
 
@@ -33,7 +33,7 @@ class WaitingRequest:
     peer: WantedPeer
     meetings: tuple[Future[Peer], ...]
 
-    def engine(self, engines: PrefillEngines) -> PrefillEngine | None:
+    def engine(self, engines: EngineTable) -> PrefillEngine | None:
         """Its engine, None while that may still be met. Raises why it cannot be."""
         if isinstance(self.peer, Future):
             return engines.named(_result(self.peer).name) if self.peer.done() else None
@@ -97,9 +97,7 @@ class Meetings:
     def under_way(self) -> tuple[Future[Peer], ...]:
         return tuple(meeting.peer for meeting in self._under_way if not meeting.peer.done())
 
-    def engine_for(
-        self, transfer: Transfer, peer: WantedPeer, engines: PrefillEngines, most: int
-    ) -> PrefillEngine | None:
+    def engine_for(self, transfer: Transfer, peer: WantedPeer, engines: EngineTable, most: int) -> PrefillEngine | None:
         """The engine of a request; None if it is not met yet: `step` begins the request when it is.
 
         Raises why it cannot be met, and LimitedError if `most` requests are in progress or wait.
@@ -113,7 +111,7 @@ class Meetings:
         self._waiting.append(request)
         return None
 
-    def step(self, engines: PrefillEngines, now: float) -> None:
+    def step(self, engines: EngineTable, now: float) -> None:
         """Begin the requests whose engine is there, refuse those that it will not come for, or not in time."""
         # One at a time: a fault of kvplan's own ends one request here, and the others still wait.
         for request in tuple(self._waiting):
@@ -135,7 +133,7 @@ class Meetings:
         return [thread for thread in threads if thread is not threading.current_thread()]
 
 
-def _begun(request: WaitingRequest, engines: PrefillEngines, now: float) -> bool:
+def _begun(request: WaitingRequest, engines: EngineTable, now: float) -> bool:
     """Whether a request waits no more: it was begun, or refused."""
     transfer, driver = request.transfer, engines.driver
     try:

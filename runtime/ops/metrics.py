@@ -86,7 +86,7 @@ COUNTERS = (
     ),
     Metric(
         "ended_leases",
-        "Leases that ended: all was read, nobody claimed the request for a lease, or prefill gave it up.",
+        "Leases that ended: all was read, time was over, or prefill gave the request up.",
         "end",
         ("expired", "finished", "withdrawn"),
     ),

@@ -110,7 +110,7 @@ class PrefillDriver:
         self._carry_out()
 
     def step(self, now: float, completed: Completed, heard: float) -> None:
-        """One round: announce what is there, write, answer those whose checksums were compared.
+        """One step: announce what is there, write, answer those whose checksums were compared.
 
         Leases end that are over by `heard`, until when all that peers said is read.
         """
@@ -118,7 +118,7 @@ class PrefillDriver:
         self.watched.tell(self.core, completed)
         behind = {reader for identity in self._server.behind() if (reader := self.peers.get(identity)) is not None}
         borrowers = {reader for reader, pieces in self.packs.all.items() if pieces.lent}
-        self.core.round(behind, borrowers, lends=not self._endpoint.stage.exhausted)
+        self.core.step(behind, borrowers, lends=not self._endpoint.stage.exhausted)
         self.core.leases.expire(heard)
         self._carry_out()
         self.packs.step()
@@ -150,7 +150,7 @@ class PrefillDriver:
             self.core.readers.unsent(reader, message, lost)
 
     def say(self) -> None:
-        """Send what was queued in this round, to each reader in one message."""
+        """Send what was queued in this step, to each reader in one message."""
         self._flush()
         self._carry_out()
 

@@ -99,7 +99,7 @@ class PrefillHalf(Half):
             plans=self._plans,
         )
 
-    def poll(self) -> bool:
+    def step(self) -> bool:
         self.endpoint.check_not_closed(self.name)
         now = self.lease_clock.listen()
         if messages := self._server.receive():
@@ -110,7 +110,7 @@ class PrefillHalf(Half):
         completed = self._completed()
         heard = self.lease_clock.heard_until(now, unread=self._server.pending())
         if not self.endpoint.asleep:
-            self._round(now, completed, heard)
+            self._advance(now, completed, heard)
         if self.overdue():
             for request in list(self.core.state.sources):
                 self.withdraw(request)
@@ -180,8 +180,8 @@ class PrefillHalf(Half):
         self.endpoint.check_not_closed(self.name)
         return completed
 
-    def _round(self, now: float, completed: Completed, heard: float) -> None:
-        """One round after all messages were heard."""
+    def _advance(self, now: float, completed: Completed, heard: float) -> None:
+        """One step after all messages were heard."""
         if stray := self.endpoint.progress(self.name):
             self._counters.add("messages", stray, kind=MessageKind.STRAY)
         self._context.begin()
@@ -190,7 +190,7 @@ class PrefillHalf(Half):
     def _free(self, released: Released) -> None:
         """The blocks of a request are free."""
         self._counters.add("ended_leases", end=released.why)
-        self.spans.end(released.request, released.why, "nobody claimed it" if released.why == "expired" else "")
+        self.spans.end(released.request, released.why, "not all have read it" if released.why == "expired" else "")
         self.uncollected.append(released)
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 LEASE = 30.0
-# Seconds that a round may come after the one before. More is time in which this worker did not listen, as its thread
+# Seconds that a step may come after the one before. More is time in which this worker did not listen, as its thread
 # waited for a core or its process stood still: no lease runs out in it, as its renewals may have come.
 LISTENING = 1.0
 

@@ -53,7 +53,7 @@ class PushLinks:
 class ReaderPeers:
     """All readers by ZeroMQ identity, who are greeted as `identity`, by what `plans` returns now.
 
-    `send` tells one of them something, which `flush` says before the round ends. `carry_out` does what the core's
+    `send` tells one of them something, which `flush` says before the step ends. `carry_out` does what the core's
     `readers` want done when one is met. The endpoint has the transport forget those that are removed.
     """
 

@@ -159,9 +159,12 @@ class PrefillWorker(OwnedWorker):
 
     @owned
     def decline(self, request: str) -> None:
-        """A request that is not held never will be: who asks for it is told that it was given up. Raises as `hold`."""
+        """A request that is not held never will be: who asks for it is told that it was given up.
+
+        A worker that drains does this, too. Raises HandleError if it is held already, LimitedError, BadRequestError.
+        """
         # No poll lies between, in which a decode worker could be told that it is there.
-        self._hold(request, (0, 0), None, None, None)
+        self._hold(request, (0, 0), None, None, None, new=False)
         self.half.withdraw(request)
 
     @owned
@@ -196,12 +199,13 @@ class PrefillWorker(OwnedWorker):
         note: bytes = b"",
         *,
         whole: bool = False,
+        new: bool = True,
     ) -> None:
         check_id(request)
         attached = checked_note(request, note)
         check_event(request, after)
         half = self.half
-        half.check_taking()
+        (half.check_taking if new else half.check_open)()
         half.tell_collected()
         if self._unread:
             half.driver.command(half.core.leases.pass_by, request)

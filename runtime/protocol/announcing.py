@@ -12,8 +12,8 @@ from kvplan.runtime.transfer.chunks import Chunk
 
 # Requests that one connection may claim, at least.
 MOST_CLAIMS = 1 << 14
-# Bytes that one reader is told of in a round, and those that each message counts for beside its tables. Whether the
-# line takes more is known in the next round.
+# Bytes that one reader is told of in a step, and those that each message counts for beside its tables. Whether the
+# line takes more is known in the next step.
 ROUND_BYTES, MESSAGE = 256 << 10, 256
 
 
@@ -55,22 +55,22 @@ class Announcer:
         self.changed[request] = None
         if not claim.early and (unfit := self._unfit(session, claim, source)) is not None:
             return unfit
-        answer = self._promise(session, request)
+        answer = self._promise(session, request, claim)
         if claim.early or not (streamed or source.whole):
             return wire.NotYet(request)
         claim.announced = claim.announced or 0
         return answer
 
-    def _promise(self, session: Session, request: str) -> wire.Claimed | wire.Lost:
-        reader, state = session.reader, self._state
-        return state.leases.claim(request, reader.claimant, reader.contract, state.now)
+    def _promise(self, session: Session, request: str, claim: ReaderClaim) -> wire.Claimed | wire.Lost:
+        reader = session.reader
+        return self._state.leases.claim(request, reader.claimant, reader.contract, claim.heard)
 
     def _noted(self, session: Session, request: str, streamed: bool, said: wire.Claim) -> ReaderClaim | None:
         """Note that a request is needed, with the blocks and tokens that it names now; None where too many are."""
         if request not in session.claims and len(session.claims) >= self._most:
             return None
         claim = session.claims.setdefault(request, ReaderClaim(streamed))
-        claim.streamed = streamed
+        claim.streamed, claim.heard = streamed, self._state.now
         if (tables := said.tables.get(request)) is not None:
             claim.name(tables, said.tokens.get(request))
         return claim
@@ -94,8 +94,8 @@ class Announcer:
             self._state.answer(session, unfit)
             return 0
         if claim.announced is None and (claim.streamed or source.whole):
-            # What was claimed before it was held is claimed now.
-            answer = self._promise(session, source.request)
+            # What was claimed before it was held is promised now, as of that claim: decode was not heard again.
+            answer = self._promise(session, source.request, claim)
             self._state.answer(session, answer)
             if isinstance(answer, wire.Lost):
                 session.forget(source.request)

@@ -133,7 +133,7 @@ class DecodeCore:
                 self._renew(engine, peer)
 
     def sweep(self, now: float) -> None:
-        """Free the blocks that nothing writes any more. Once a round, after all else."""
+        """Free the blocks that nothing writes any more. Once a step, after all else."""
         self.loads.out += self.loads.quarantine.sweep(now)
 
     def until_heartbeat(self, now: float, most: float) -> float:

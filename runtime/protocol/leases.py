@@ -26,8 +26,8 @@ from kvplan.runtime.ops.metrics import MessageKind
 REMEMBERED = 1 << 16
 # Runs, each by one plan, that read one request.
 MOST_RUNS = 8
-# Before all time: the end of a promise that is over, and when something was done that never was.
-NEVER = -math.inf
+# Before all time: the end of a promise that its claimant has ended, and when something was done that never was.
+LONG_AGO = -math.inf
 
 
 class PinPhase(IntEnum):
@@ -85,7 +85,7 @@ class Claimant:
 
 
 class Promise(NamedTuple):
-    """One claim's promise: the blocks are kept for its claimant until `end`, NEVER once that is done or has left.
+    """One claim's promise: the blocks are kept for its claimant until `end`, LONG_AGO once that is done or has left.
 
     It belongs to the numbered `connection` of the claim: no message over an earlier one ends it.
     """
@@ -98,7 +98,7 @@ class Promise(NamedTuple):
 class Pin:
     """A request whose blocks are kept.
 
-    `lease_end` is a lease after the hold and after every promise. `done` are the claimants that said Done. `finished`
+    `lease_end` is a lease after the hold and after every claim. `done` are the claimants that said Done. `finished`
     are the runs whose claimants all said it. `reason` is why the pin is over. `next_look` is the time of the next check
     whether it lapses. `writers` counts this side's writes that read the blocks.
     """
@@ -125,11 +125,11 @@ class Pin:
         """When it lapses: with its lease while it is held and unfinished, otherwise with the last promise."""
         if not self.finished and self.phase is PinPhase.HELD:
             return self.lease_end
-        return max((promise.end for promise in self.promises.values()), default=NEVER)
+        return max((promise.end for promise in self.promises.values()), default=LONG_AGO)
 
     def promise(self, claimant: Claimant, end: float) -> None:
         """Keep the blocks for a claimant until then."""
-        self.lease_end = end
+        self.lease_end = max(self.lease_end, end)
         self.promises[claimant] = Promise(end, claimant.connection)
 
     def promised(self, claimant: Claimant) -> bool:
@@ -138,7 +138,7 @@ class Pin:
         return promise is not None and promise.connection <= claimant.connection
 
     def end_promise(self, claimant: Claimant) -> None:
-        self.promises[claimant] = Promise(NEVER, claimant.connection)
+        self.promises[claimant] = Promise(LONG_AGO, claimant.connection)
 
     def lapse(self) -> None:
         """No promise is left."""
@@ -148,7 +148,7 @@ class Pin:
 
     def count_done(self, claimant: Claimant, contract: frozenset[int]) -> MessageKind:
         """Count a Done: counted or duplicate. A claim after a Done is a new read, whose Done counts."""
-        again = claimant in self.done and self.promises[claimant].end == NEVER
+        again = claimant in self.done and self.promises[claimant].end == LONG_AGO
         self.end_promise(claimant)
         self.done.add(claimant)
         if contract <= {other.worker for other in self.done if other.run_and_plan == claimant.run_and_plan}:
@@ -156,14 +156,20 @@ class Pin:
         return MessageKind.DUPLICATE if again else MessageKind.COUNTED
 
     def runs_in_the_way(self, claimant: Claimant, expired: float) -> list[str]:
-        """The runs that leave no room for one more; those whose promises `expired` make room."""
+        """The runs that leave no room for the claimant's."""
+        others = self._busy(expired) - {claimant.run_and_plan}
+        return sorted({run for run, _ in others}) if len(others) >= MOST_RUNS else []
+
+    def make_room(self, claimant: Claimant, expired: float) -> None:
+        """Forget runs that have read nothing and were promised nothing which ends later, if there are too many."""
         if len({other.run_and_plan for other in self.promises} | {claimant.run_and_plan}) <= MOST_RUNS:
-            return []
-        busy = {other.run_and_plan for other, (end, _) in self.promises.items() if end > expired} | self.finished
-        for other in [other for other in self.promises if other.run_and_plan not in busy]:
-            del self.promises[other]
-            self.done.discard(other)
-        return sorted({run for run, _ in busy}) if len(busy) >= MOST_RUNS else []
+            return
+        busy = self._busy(expired)
+        self.promises = {other: promise for other, promise in self.promises.items() if other.run_and_plan in busy}
+
+    def _busy(self, expired: float) -> set[tuple[str, str]]:
+        promised = {other for other, promise in self.promises.items() if promise.end > expired}
+        return {other.run_and_plan for other in promised | self.done}
 
 
 class PastPin(NamedTuple):
@@ -239,7 +245,7 @@ class Leases:
             text = f"a lease of {seconds:g} s for {most} requests"
             raise LimitedError(f"{text}: give {low:g} to {high:,.0f} seconds and a number from 1")
         self._seconds, self._most, self._next = seconds, most, first
-        self.past, self._pins, self._expired_until = PastPins(), dict[str, Pin](), NEVER
+        self.past, self._pins, self._expired_until = PastPins(), dict[str, Pin](), LONG_AGO
         # When to look at which pin again, a heap. A time that its pin does not name is outdated.
         self._timers: list[tuple[float, str]] = []
 
@@ -259,12 +265,13 @@ class Leases:
         self._check_free(request)
         self.past.add(request, PastPin(self._number(), LossReason.FINISHED, frozenset()))
 
-    def claim(self, request: str, claimant: Claimant, contract: frozenset[int], now: float) -> Claimed | Lost:
-        """Promise a claimant the blocks for a lease from now, or say why not."""
+    def claim(self, request: str, claimant: Claimant, contract: frozenset[int], heard: float) -> Claimed | Lost:
+        """Promise a claimant the blocks for a lease from its claim, which was `heard` then, or say why not."""
         if (refused := self.refuses(request, claimant, contract)) is not None:
             return refused
         pin = self._pins[request]
-        pin.promise(claimant, now + self._seconds)
+        pin.make_room(claimant, self._expired_until)
+        pin.promise(claimant, heard + self._seconds)
         return Claimed(request, pin.number)
 
     def refuses(self, request: str, claimant: Claimant, contract: frozenset[int]) -> Lost | None:
@@ -379,7 +386,7 @@ class Leases:
         if len(self._pins) + len(self.past.uncollected) >= self._most:
             raise LimitedError(f"{self._most} requests are held, or not yet taken from released(): no more may be")
 
-    def _update(self, pin: Pin, heard: float = NEVER) -> None:
+    def _update(self, pin: Pin, heard: float = LONG_AGO) -> None:
         """Lapse a pin that is due by `heard`, and release it if nothing here writes from it, or set its next look."""
         due = pin.due()
         if not pin.over and due <= heard:
@@ -430,7 +437,7 @@ def _lost(request: str, pin: Pin | PastPin | None) -> Lost:
 
 
 def _state(pin: Pin) -> HoldState:
-    promises = tuple((one.worker, one.run, end) for one, (end, _) in pin.promises.items() if end > NEVER)
+    promises = tuple((one.worker, one.run, end) for one, (end, _) in pin.promises.items() if end > LONG_AGO)
     return HoldState(pin.request, pin.number, pin.phase.name.lower(), pin.lease_end, promises, pin.writers)
 
 

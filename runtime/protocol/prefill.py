@@ -14,9 +14,10 @@ from kvplan.plan.errors import KvplanError
 from kvplan.plan.types import Interval
 from kvplan.runtime.errors import HandleError, HandshakeError, LeaseError
 from kvplan.runtime.protocol.announcing import Announcer
+from kvplan.runtime.protocol.dones import DoneAnswers
 from kvplan.runtime.protocol.effects import Free, Output
 from kvplan.runtime.protocol.leases import Leases
-from kvplan.runtime.protocol.prefill_inbox import DoneAnswers, PrefillInbox
+from kvplan.runtime.protocol.prefill_inbox import PrefillInbox
 from kvplan.runtime.protocol.prefill_state import PrefillState
 from kvplan.runtime.protocol.reader_table import ReaderTable
 from kvplan.runtime.protocol.readers import Reader
@@ -128,7 +129,7 @@ class PrefillCore:
         if source is not None and source.advance(count):
             self.announcer.changed[request] = None
 
-    def round(self, behind: Set[Reader], borrowers: Set[Reader], *, lends: bool) -> None:
+    def step(self, behind: Set[Reader], borrowers: Set[Reader], *, lends: bool) -> None:
         """Move everything on. The lines of the readers that are `behind` take nothing for now.
 
         `borrowers` have a buffer of the stage here. It `lends` if buffers that are asked for now are lent in turn.

@@ -1,21 +1,18 @@
-"""Prefill inbox: what becomes of the messages of decode workers.
-
-A Done is confirmed at once, or when the checksums that came with it are compared.
-"""
+"""Prefill inbox: what becomes of the messages of decode workers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from kvplan.plan.errors import BadRequestError, KvplanError
+from kvplan.plan.errors import KvplanError
 from kvplan.runtime.control import messages as wire
 from kvplan.runtime.control.card import Refusal
-from kvplan.runtime.errors import LeaseError, StalePeerError, WithdrawnError
+from kvplan.runtime.errors import LeaseError, StalePeerError
 from kvplan.runtime.ops.metrics import MessageKind
 from kvplan.runtime.protocol.announcing import Announcer
-from kvplan.runtime.protocol.effects import Buffer, Compare, ReaderLeft, Reply
-from kvplan.runtime.protocol.leases import NEVER
+from kvplan.runtime.protocol.dones import DoneAnswers
+from kvplan.runtime.protocol.effects import Buffer, ReaderLeft, Reply
 from kvplan.runtime.protocol.prefill_state import PrefillState
 from kvplan.runtime.protocol.reader_table import ReaderTable
 from kvplan.runtime.protocol.readers import Reader, Session
@@ -24,70 +21,6 @@ from kvplan.runtime.protocol.writes import RequestWrites
 
 # What numbers of a message may raise that no check foresaw.
 UNFORESEEN = (ArithmeticError, LookupError, TypeError, ValueError)
-
-
-class DoneAnswers:
-    """Answers Done: at once, or when its checksums are compared, of `most` requests at a time."""
-
-    def __init__(self, state: PrefillState, most: int) -> None:
-        self._state, self._most, self._renewed = state, most, NEVER
-        self._all: dict[tuple[Reader, str], wire.Done] = {}
-
-    def __len__(self) -> int:
-        return len(self._all)
-
-    def done(self, session: Session, done: wire.Done) -> MessageKind:
-        """Confirm a Done at once, or have its checksums compared."""
-        key, source = (session.reader, done.request), self._state.sources.get(done.request)
-        if not done.sums and done.sample is None:
-            return self._answer(session.reader, done, None)
-        if key in self._all or len(self._all) >= self._most:
-            text = "too many checksums are being compared: ask again"
-            return self._answer(session.reader, done, BadRequestError(text))
-        self._all[key] = done
-        self._state.out.append(Compare(session.reader, done, {} if source is None else source.named_tables()))
-        return MessageKind.DONE
-
-    def compared(self, reader: Reader, request: str, error: KvplanError | None) -> None:
-        """Answer the Done whose checksums were compared: `error` is None if they are identical."""
-        if (done := self._all.pop((reader, request), None)) is not None:
-            self._answer(reader, done, error)
-
-    def leave(self, reader: Reader, request: str) -> None:
-        """A reader gives a request up."""
-        self._all.pop((reader, request), None)
-
-    def clear(self) -> None:
-        """Nothing is compared any more."""
-        self._all.clear()
-
-    def renew(self) -> None:
-        """Renew the promises of requests whose checksums wait: decode claims nothing once it has said Done."""
-        state = self._state
-        if state.now - self._renewed < state.lease / wire.CLAIMS_PER_LEASE:
-            return
-        self._renewed = state.now
-        for (reader, request), done in self._all.items():
-            if reader in state.sessions:
-                state.leases.renew(request, done.pin, reader.claimant, state.now)
-
-    def _answer(self, reader: Reader, done: wire.Done, error: KvplanError | None) -> MessageKind:
-        state = self._state
-        if error is not None:
-            state.fail(reader, done.request, error, done.attempt)
-            return MessageKind.UNLIKE
-        if (session := state.sessions.get(reader)) is not None:
-            session.forget(done.request)
-        if state.leases.withdrawn(done.request, done.pin):
-            error = WithdrawnError(f"request {done.request} was given up while it was read")
-            state.fail(reader, done.request, error, done.attempt)
-            return state.leases.leave(done.request, reader.claimant)
-        kind, problem = state.leases.done(done.request, done.pin, reader.claimant, reader.contract)
-        if problem:
-            state.fail(reader, done.request, LeaseError(problem), done.attempt)
-        else:
-            state.send(reader, wire.Confirmed(done.request, done.attempt, state.sources[done.request].note))
-        return kind
 
 
 class PrefillInbox:
@@ -151,7 +84,7 @@ class PrefillInbox:
             case wire.Bye():
                 self._readers.drop(session.reader, "it said goodbye")
                 return MessageKind.LEFT
-            case wire.AskBuffer() if not self._claimed(session, message.request, lambda _: None):
+            case wire.AskBuffer() if not self._begun(session, message.request, lambda _: None):
                 return MessageKind.UNEXPECTED
             case _:
                 self._state.out.append(Buffer(session.reader, message))
@@ -163,9 +96,9 @@ class PrefillInbox:
                 raise error
             self._writes.want(session.reader, asked, source)
 
-        return MessageKind.WANTED if self._claimed(session, asked.request, want) else MessageKind.UNEXPECTED
+        return MessageKind.WANTED if self._begun(session, asked.request, want) else MessageKind.UNEXPECTED
 
-    def _claimed(self, session: Session, request: str, want: Callable[[SourceRequest], None]) -> bool:
+    def _begun(self, session: Session, request: str, want: Callable[[SourceRequest], None]) -> bool:
         """Begin what a reader wants of a request, or tell it why not: only what is held and claimed moves."""
         source = self._state.sources.get(request)
         try:

@@ -9,7 +9,7 @@ import msgspec
 from kvplan.plan.errors import KvplanError
 from kvplan.runtime.control.messages import ClaimAnswer, ClaimAnswers, Failed
 from kvplan.runtime.protocol.effects import Outputs, Send
-from kvplan.runtime.protocol.leases import NEVER, Leases
+from kvplan.runtime.protocol.leases import LONG_AGO, Leases
 from kvplan.runtime.protocol.readers import Reader, Session
 from kvplan.runtime.protocol.source import SourceRequest
 
@@ -24,7 +24,7 @@ class PrefillState(Outputs):
     worker: int
     lease: float
     leases: Leases
-    now: float = NEVER
+    now: float = LONG_AGO
     lends: bool = True
     sources: dict[str, SourceRequest] = field(default_factory=dict)
     sessions: dict[Reader, Session] = field(default_factory=dict)

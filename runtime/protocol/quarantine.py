@@ -160,7 +160,7 @@ class Quarantine:
         return {part.peer.name for part in parts if part.writes or not part.settled}
 
     def sweep(self, now: float) -> list[Send]:
-        """Free the blocks that nothing writes any more; what is to be said. It is called once a round."""
+        """Free the blocks that nothing writes any more; what is to be said. It is called once a step."""
         if not self._loads:
             self._swept = now
             return []
@@ -202,7 +202,7 @@ class Quarantine:
             part.linger_s, part.leave_unsent = self._linger_s, False
 
     def _outlast(self, now: float) -> None:
-        """Count what lingers down, by rounds: what sockets have lands while this side polls."""
+        """Count what lingers down, by steps: what sockets have lands while this side polls."""
         passed, self._swept = counted(now, self._swept), now
         for _, part in self._writers():
             if part.linger_s is not None:

@@ -11,7 +11,7 @@ from kvplan.runtime.control import messages as wire
 from kvplan.runtime.errors import CardError
 from kvplan.runtime.ops.metrics import MessageKind
 from kvplan.runtime.protocol.effects import Drop, RequestEnded
-from kvplan.runtime.protocol.leases import NEVER
+from kvplan.runtime.protocol.leases import LONG_AGO
 from kvplan.runtime.protocol.prefill_state import PrefillState
 from kvplan.runtime.protocol.readers import Reader, Session
 from kvplan.runtime.protocol.writes import RequestWrites
@@ -26,7 +26,7 @@ class ReaderTable:
     """The sessions of all readers."""
 
     def __init__(self, state: PrefillState, writes: RequestWrites) -> None:
-        self._state, self._writes, self._probed = state, writes, NEVER
+        self._state, self._writes, self._probed = state, writes, LONG_AGO
 
     def introduce(self, identity: bytes, name: str, run: str) -> None:
         """A decode worker of engine `name` says hello through a connection, and may be met.

@@ -53,6 +53,7 @@ class Reader(Facts):
 class ReaderClaim:
     """A request that a decode worker needs: in chunks where it is `streamed`, otherwise as a whole.
 
+    It was claimed last when that was `heard`, in seconds.
     `announced` is how many chunks were offered, None until it was told that the request is kept. `tables` are the
     prefill blocks that it was claimed with, until they are compared, and `tokens` those that it reads, if any; `fits`
     is the pin that both were compared with. One that is `early` was claimed before the request was held. Early claims
@@ -60,6 +61,7 @@ class ReaderClaim:
     """
 
     streamed: bool
+    heard: float = 0.0
     early: bool = False
     announced: int | None = None
     fits: int | None = None

@@ -57,7 +57,7 @@ class Stage:
             buffers.open()
 
     def begin(self) -> None:
-        """A round of who polls begins."""
+        """A step of who polls begins."""
         for buffers in self._buffers.values():
             buffers.begin()
 
@@ -114,7 +114,7 @@ class StageBuffers:
         self._queue: dict[object, str] = {}
         self._peers: dict[int, str] = {}
         self._kept, self._lent = Counter[str](), 0
-        # By peer for how many seconds it has been stuck, as rounds have seen it; when the last one began.
+        # By peer for how many seconds it has been stuck, as steps have seen it; when the last one began.
         self._stuck, self._began = dict[str, float](), now()
         self._maker: CopyMaker | None = None
         self._threads: ThreadPoolExecutor | None = None
@@ -151,7 +151,7 @@ class StageBuffers:
         return self._kept[peer] == SHARE or self.exhausted
 
     def begin(self) -> None:
-        """A round of who polls begins: within one no more are lent than there are buffers, which bounds its time.
+        """A step of who polls begins: within one no more are lent than there are buffers, which bounds its time.
 
         Rounds count how long a peer is stuck, and no pause between two of them: it may be so no more.
         """

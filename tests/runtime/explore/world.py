@@ -457,7 +457,7 @@ class World:
 
     def round(self) -> None:
         """What prefill's driver does in each round."""
-        self.tell_prefill(self.prefill.round, frozenset(), frozenset(), lends=True)
+        self.tell_prefill(self.prefill.step, frozenset(), frozenset(), lends=True)
 
     def tick(self) -> None:
         """What decode's driver does in each round."""

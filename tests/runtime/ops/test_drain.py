@@ -61,6 +61,18 @@ def test_prefill_drains(pair: World) -> None:
     assert {(one.request, one.why) for one in source.released()} == {("before", "finished"), ("fed", "withdrawn")}
 
 
+def test_who_asks_a_worker_that_drains_for_what_it_never_held_is_told(pair: World) -> None:
+    """An engine that takes nothing new says so of a prompt that was given up: nobody waits for it until a deadline."""
+    source = pair.prefill[0]
+    asked = pair.decode[0].submit(ask(pair, (0, 12), name="never"), 50)
+    until(lambda: all(part.not_held for part in asked.parts), lambda: polled(pair))
+    source.drain(60)
+    source.decline("never")
+    until(lambda: asked.ended, lambda: polled(pair))
+    assert asked.state == "failed"
+    assert source.drained()
+
+
 def test_all_that_was_said_over_a_line_that_is_gone_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """However little of it is taken at a time."""
     made = world(Shape(1), Shape(1))

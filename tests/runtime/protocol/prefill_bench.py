@@ -97,8 +97,8 @@ class Bench:
     def withdraw(self, request: str = "r") -> list[Output]:
         return self.tell(self.core.withdraw, request, WithdrawnError("given up"))
 
-    def round(self, *behind: Reader, lends: bool = True) -> list[Output]:
-        return self.tell(self.core.round, frozenset(behind), frozenset(), lends=lends)
+    def step(self, *behind: Reader, lends: bool = True) -> list[Output]:
+        return self.tell(self.core.step, frozenset(behind), frozenset(), lends=lends)
 
     def want(self, who: Reader, *, tokens: tuple[int, int] = (0, END), told: Tables = HERE) -> list[Output]:
         """A reader wants request r written."""

@@ -136,6 +136,19 @@ def test_a_run_that_has_finished_makes_no_room() -> None:
     assert reason(leases.claim("r", Claimant("more", "plan", 0), one, 2)) is LossReason.CROWDED
 
 
+def test_a_run_that_has_read_a_part_keeps_its_room() -> None:
+    """What it has said to be done stays said, though it has no promise for a while."""
+    leases, number = claimed(*(Claimant(f"run{n}", "plan", 0) for n in range(MOST_RUNS)))
+    assert leases.done("r", number, Claimant("run0", "plan", 0), TWO) == ("counted", "")
+    leases.claim("r", Claimant("run1", "plan", 0), TWO, LEASE / 2)
+    leases.expire(LEASE)
+    assert leases.claim("r", Claimant("more", "plan", 0), TWO, LEASE) == Claimed("r", number)
+    assert leases.claim("r", Claimant("run0", "plan", 1), TWO, LEASE) == Claimed("r", number)
+    assert leases.done("r", number, Claimant("run0", "plan", 1), TWO) == ("counted", "")
+    leases.expire(3 * LEASE)
+    assert freed(leases) == [Released("r", "finished")]
+
+
 def test_an_earlier_connection_ends_no_promise_that_was_made_over_a_later_one() -> None:
     leases, number = claimed(A0, A1)
     assert leases.claim("r", LATER_A0, TWO, 1) == Claimed("r", number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -59,7 +60,7 @@ def test_who_claimed_before_the_hold_names_its_blocks_once_it_is_held(bench: Ben
     bench.claim(A, told=HERE)
     pin = bench.hold(tables=HERE)
     bench.outputs.clear()
-    bench.round()
+    bench.step()
     assert bench.said(A) == [wire.ClaimAnswers(1, LEASE, (wire.NotYet("r"),))]
     assert bench.claim(A) == wire.NotYet("r")
     assert bench.claim(A, told=HERE) == wire.Claimed("r", pin)
@@ -74,7 +75,7 @@ def test_who_claimed_before_the_hold_is_refused_like_anybody_else(bench: Bench) 
     bench.offer((0, END), last=True)
     bench.tell(bench.core.computed, "r", 1)
     bench.outputs.clear()
-    bench.round()
+    bench.step()
     answers = [one.message.answers[0] for one in bench.take(Send) if isinstance(one.message, wire.ClaimAnswers)]
     assert [type(answer) for answer in answers] == [wire.Claimed] * MOST_RUNS + [wire.Lost]
     lost(answers[-1], wire.LossReason.CROWDED)
@@ -92,13 +93,28 @@ def test_a_claim_that_is_refused_promises_nothing_and_moves_no_lease(bench: Benc
 def test_a_request_is_claimed_once_it_is_computed(bench: Bench) -> None:
     pin = bench.hold(ready=False)
     assert bench.claim(A) == wire.NotYet("r")
-    bench.round()
+    bench.step()
     bench.tell(bench.core.computed, "r", 1)
     bench.outputs.clear()
-    bench.round()
+    bench.step()
     assert bench.said(A) == [wire.ClaimAnswers(1, LEASE, (wire.Claimed("r", pin),))]
-    bench.round()
+    bench.step()
     assert bench.said(A) == []
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_a_promise_lasts_from_the_claim_and_not_from_when_it_is_answered(bench: Bench, early: bool) -> None:
+    """Decode was not heard again when the request became whole: nobody knows that it still wants it."""
+    acts: list[Callable[[], object]] = [lambda: bench.hold(ready=False), lambda: bench.claim(A, streamed=early)]
+    for bench.now, act in enumerate(reversed(acts) if early else acts):
+        act()
+    bench.now = LEASE - 1
+    bench.tell(bench.core.computed, "r", 1)
+    bench.outputs.clear()
+    bench.step()
+    assert isinstance(bench.said(A)[0].answers[0], wire.Claimed)
+    (hold,) = bench.core.leases.holds()
+    assert (hold.promises, hold.until) == (((0, "run", LEASE + (not early)),), LEASE + 1)
 
 
 def test_blocks_that_decode_names_are_those_that_are_held(bench: Bench) -> None:
@@ -161,7 +177,7 @@ def test_chunks_are_offered_in_order_as_they_are_computed(bench: Bench) -> None:
     for computed, want in ((0, []), (1, [(0, (0, 4), False)]), (2, [(1, (4, END), True)])):
         bench.tell(bench.core.computed, "r", computed)
         bench.outputs.clear()
-        bench.round()
+        bench.step()
         assert [(one.number, one.tokens, one.last) for one in bench.said(A)] == want
 
 
@@ -169,7 +185,7 @@ def test_a_whole_request_is_one_offer_to_who_streams(bench: Bench) -> None:
     pin = bench.hold(tables=HERE)
     bench.claim(A, streamed=True)
     bench.outputs.clear()
-    bench.round()
+    bench.step()
     assert bench.said(A) == [wire.Offer("r", pin, 0, None, None, wire.pack(HERE), True, True)]
 
 
@@ -180,7 +196,7 @@ def test_a_whole_request_is_offered_once_and_when_it_is_computed(bench: Bench) -
         bench.tell(bench.core.computed, "r", computed)
         bench.outputs.clear()
         bench.claim(A, streamed=True)
-        bench.round()
+        bench.step()
         assert sum(isinstance(one, wire.Offer) for one in bench.said(A)) == offers
 
 
@@ -191,7 +207,7 @@ def test_a_request_that_is_fed_is_read_whole_when_all_of_it_is_there(bench: Benc
     assert answers.answers == (wire.NotYet("r"),)
     bench.tell(bench.core.computed, "r", 1)
     bench.outputs.clear()
-    bench.round()
+    bench.step()
     assert [one.answers for one in bench.said(A)] == [(wire.Claimed("r", pin),)]
 
 
@@ -220,9 +236,9 @@ def test_who_takes_nothing_is_told_when_it_does(bench: Bench) -> None:
         bench.claim(A, name)
         bench.hold(name, None)
     bench.outputs.clear()
-    bench.round(A)
+    bench.step(A)
     assert bench.said(A) == []
-    bench.round()
+    bench.step()
     assert [said.answers[0].request for said in bench.said(A)] == names
 
 
@@ -235,7 +251,7 @@ def test_a_round_tells_a_reader_as_much_as_a_line_may_take_and_the_next_one_the_
     numbers: list[int] = []
     while bench.core.announcer.changed or bench.core.state.sessions[A].unannounced:
         bench.outputs.clear()
-        bench.round()
+        bench.step()
         said = [one.number for one in bench.said(A)]
         assert 0 < len(said) <= 1024
         numbers += said
@@ -260,10 +276,10 @@ def test_who_says_hello_again_through_a_connection_begins_again(bench: Bench) ->
 def test_a_silent_reader_is_forgotten(bench: Bench) -> None:
     bench.now = 3 * LEASE
     bench.hear(B, wire.Claim(1, ()))
-    bench.round()
+    bench.step()
     assert not bench.take(effects.Drop)
     bench.now += 1
-    bench.round()
+    bench.step()
     (drop,) = bench.take(effects.Drop)
     assert (drop.reader, drop.why) == (A, "it was silent for 31 s")
     assert bench.hear(A, wire.Claim(1, ())) == []
@@ -275,7 +291,7 @@ def test_a_silent_reader_that_was_lent_a_buffer_is_spoken_to(bench: Bench) -> No
     bench.outputs.clear()
     for now, said in ((5.5, 0), (6.0, 0), (6.5, 1), (7.0, 0), (7.5, 1)):
         bench.now = now
-        bench.tell(bench.core.round, frozenset(), frozenset({A}), lends=False)
+        bench.tell(bench.core.step, frozenset(), frozenset({A}), lends=False)
         words = bench.said(A)
         assert len(words) == said
         assert all(not word.lends for word in words)
@@ -521,9 +537,20 @@ def test_what_waits_for_its_checksums_is_kept_unless_its_reader_is_gone(bench: B
     if dropped:
         bench.tell(bench.core.readers.drop, A, "gone")
     for bench.now in range(1, 25):
-        bench.round()
+        bench.step()
         bench.tell(bench.core.leases.expire, bench.now)
     assert [one.released.why for one in bench.take(effects.Free)] == (["expired"] if dropped else [])
+
+
+def test_a_done_with_checksums_renews_its_promise_at_once(bench: Bench) -> None:
+    pin = bench.hold()
+    bench.claim(A)
+    bench.now = LEASE - 1
+    bench.hear(A, wire.Done("r", pin, 1, **SUMS))
+    bench.tell(bench.core.leases.expire, LEASE)
+    bench.outputs.clear()
+    bench.tell(bench.core.dones.compared, A, "r", None)
+    assert bench.said(A) == [wire.Confirmed("r", 1)]
 
 
 def test_a_comparison_that_outlives_its_hold_keeps_no_later_hold_of_the_name(bench: Bench) -> None:
@@ -537,7 +564,7 @@ def test_a_comparison_that_outlives_its_hold_keeps_no_later_hold_of_the_name(ben
     bench.hold(tables=HERE)
     bench.take(effects.Free)
     for bench.now in range(int(LEASE), int(2 * LEASE) + 1):
-        bench.round()
+        bench.step()
         bench.tell(bench.core.leases.expire, bench.now)
     assert [one.released.why for one in bench.take(effects.Free)] == ["expired"]
 

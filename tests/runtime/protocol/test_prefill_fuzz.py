@@ -173,15 +173,15 @@ class Fuzz:
         if source.tokens and not source.whole:
             first = source.chunks[-1].tokens[1] if source.chunks else source.tokens[0]
             offer = call("offer", request, Chunk((first, min(first + 4, END)), first + 4 >= END, None, HERE))
-            return self.dice.choice((offer, call("computed", request, len(source.chunks)), self.round()))
+            return self.dice.choice((offer, call("computed", request, len(source.chunks)), self.step()))
         want = WriteRequest(request, source.tokens or (0, END), {}, pack(HERE), pack(THERE))
         return self.dice.choice(
-            (call("inbox.hear", who, want), call("inbox.hear", who, Done(request, source.pin, 1)), self.round())
+            (call("inbox.hear", who, want), call("inbox.hear", who, Done(request, source.pin, 1)), self.step())
         )
 
-    def round(self) -> Call:
+    def step(self) -> Call:
         some = frozenset(one for one in self.readers if self.dice.random() < 0.2)
-        return call("round", some, some, lends=self.dice.random() < 0.8)
+        return call("step", some, some, lends=self.dice.random() < 0.8)
 
     def expire(self) -> Call:
         return call("leases.expire", self.bench.now)
@@ -250,7 +250,7 @@ class Fuzz:
     def fact(self) -> Call:
         who = self.who()
         return self.dice.choice(
-            [self.round()] * 4
+            [self.step()] * 4
             + [call("computed", self.name(), self.dice.choice((0, 1, 2, 99)))] * 3
             + [self.met()] * 8
             + [self.expire()] * 3

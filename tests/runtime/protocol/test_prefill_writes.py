@@ -70,7 +70,7 @@ def test_chunks_are_moved_when_they_are_computed(bench: Bench) -> None:
     assert bench.take(effects.Move) == []
     for computed, want in ((1, [False]), (1, []), (2, [True])):
         bench.tell(bench.core.computed, "r", computed)
-        bench.round()
+        bench.step()
         assert [move.last for move in bench.take(effects.Move)] == want
 
 
@@ -80,7 +80,7 @@ def test_a_whole_request_is_moved_once_and_when_it_is_computed(bench: Bench) -> 
     bench.want(A)
     for computed, moves in ((0, 0), (1, 1), (1, 0)):
         bench.tell(bench.core.computed, "r", computed)
-        bench.round()
+        bench.step()
         assert len(bench.take(effects.Move)) == moves
 
 
@@ -98,7 +98,7 @@ def test_nothing_is_written_on_when_the_lease_ran_out_meanwhile(bench: Bench) ->
     bench.now = LEASE
     bench.tell(bench.core.leases.expire, bench.now)
     assert not [one for one in bench.outputs if isinstance(one, effects.Free)], "it is being written from"
-    bench.round()
+    bench.step()
     assert [one.key for one in bench.outputs if isinstance(one, effects.Stop)] == [KEY]
     assert "its lease ran out while pin" in bench.said(A)[-1].message
     bench.tell(bench.core.writes.settled, KEY, lost=False)
@@ -161,7 +161,7 @@ def test_a_chunk_of_other_blocks_fails_its_write(bench: Bench) -> None:
     bench.want(A)
     bench.outputs.clear()
     bench.tell(bench.core.computed, "r", 1)
-    bench.round()
+    bench.step()
     assert [one.error.code for one in bench.outputs if isinstance(one, effects.WriteFailed)] == [errors.LeaseError.code]
     assert "the hold has other blocks of group 'kv'" in refused(bench)
     assert phases(bench) == [], "nothing of it was begun"

@@ -8,7 +8,7 @@ from tests.runtime.protocol.cores import PIN, Rig, ask, engine
 
 from kvplan.plan.types import Group, Side
 from kvplan.runtime import errors
-from kvplan.runtime.clock import LONGEST_ROUND
+from kvplan.runtime.clock import LONGEST_STEP
 from kvplan.runtime.control import messages as wire
 from kvplan.runtime.control.messages import Leave
 from kvplan.runtime.errors import QuarantinedError
@@ -92,7 +92,7 @@ def test_writers_are_asked_now_and_then_whether_they_have_stopped() -> None:
 
 @pytest.mark.parametrize("how", ["gone", "dead", "stopped", "broken"])
 def test_what_was_sent_by_a_connection_that_broke_lingers_for_as_long_as_rounds_have_seen(how: str) -> None:
-    rig = Rig(push=True, linger_s=3 * LONGEST_ROUND)
+    rig = Rig(push=True, linger_s=3 * LONGEST_STEP)
     given_up(rig)
     rig.tick()
     if how == "gone":
@@ -102,7 +102,7 @@ def test_what_was_sent_by_a_connection_that_broke_lingers_for_as_long_as_rounds_
     else:
         assert rig.hear(wire.Stopped("r", lost=how == "stopped"), broken=how == "broken") == "stopped"
     # A pause of who polls lets nothing land.
-    for seconds in (100, LONGEST_ROUND / 2):
+    for seconds in (100, LONGEST_STEP / 2):
         rig.tick(seconds)
         assert kept(rig)
     rig.tick(100)

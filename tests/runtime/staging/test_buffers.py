@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvplan.runtime.clock import LONGEST_ROUND
+from kvplan.runtime.clock import LONGEST_STEP
 from kvplan.runtime.errors import LimitedError, RegisterError
 from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.staging import buffers, views
@@ -302,7 +302,7 @@ def test_a_peer_is_stuck_for_as_long_as_rounds_have_seen_it(monkeypatch: pytest.
     assert after(5.0) == 0.0
     for buffer in lent:
         stage.keep(buffer)  # type: ignore[arg-type]
-    assert LONGEST_ROUND == 0.1
+    assert LONGEST_STEP == 0.1
     assert [round(after(seconds), 3) for seconds in (5.0, 0.02, 0.03, 60.0)] == [0.0, 0.02, 0.05, 0.15]
     stage.give_back(lent[0], kept=True)  # type: ignore[arg-type]
     assert after(0.01) == 0.0

@@ -210,6 +210,7 @@ def test_a_reader_that_lends_nothing_and_says_that_it_is_done_keeps_no_blocks(
     for part, pieces in itertools.product(transfer.parts, asking):
         pieces.say(Done("quiet", part.pin or 0, transfer.attempt))
     assert made.released() == {("quiet", "finished")}
+    run(made, lambda: transfer.ended)
     assert isinstance(transfer.error, LeaseError)
     run(made, lambda: made.decode[0].settled(transfer) and unused(made))
     assert untouched(made)

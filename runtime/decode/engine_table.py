@@ -15,7 +15,7 @@ from kvplan.runtime.ops import logs
 from kvplan.runtime.protocol.loads import KnownEngine, PrefillPeer
 
 
-class PrefillEngines:
+class EngineTable:
     """The engines of one registration of the memory. Its worker's owner alone calls it.
 
     They are `live`, by name; `replanned`, whose requests end by the plan before; or `retired`: dropped, and something
