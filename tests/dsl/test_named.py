@@ -26,6 +26,10 @@ def test_a_folder_counts_only_if_it_has_layout_files(
         (tmp_path / "phi4" / name).write_text(text)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DslError) as caught:
-        found, name = library("phi4")
-        found.model(name)
+        _model("phi4")
     assert [(said.code, said.help) for said in caught.value.diagnostics] == [(code, help)]
+
+
+def _model(text: str) -> object:
+    found, name = library(text)
+    return found.model(name)
