@@ -102,12 +102,12 @@ def _stored(name: str, side: Side) -> Iterator[Fact]:
     for cache, numbers in layers.items():
         yield Fact(Subject("CACHE", name, cache), "stored")
         yield Fact(Subject("LAYERS", name, cache), f"{many(len(numbers), 'layer')} ({ranges(numbers)})")
-        yield Fact(Subject("MEMORY", name, cache), memories[cache])
+        yield Fact(Subject("MEMORY", name, cache, word="memory"), memories[cache])
     for (cache, tensor), (dtype, extents) in tensors.items():
         yield Fact(Subject("TENSOR", name, cache, tensor), "stored")
         yield Fact(Subject("DTYPE", name, cache, tensor), dtype)
         for axis, extent in extents.items():
-            yield Fact(Subject("EXTENT", name, cache, tensor, axis), whole.get((cache, axis), extent))
+            yield Fact(Subject("EXTENT", name, cache, tensor, f"axis {axis}"), whole.get((cache, axis), extent))
 
 
 def _layers(entry: Planes) -> set[int]:
@@ -136,12 +136,12 @@ def _group(name: str, side: Side, group: Group) -> Iterator[Fact]:
 
 def _blocks(name: str, cache: str, group: Group) -> Iterator[Fact]:
     """The blocks of a cache, which keeps its name where groups form otherwise."""
-    yield Fact(Subject("BLOCK_TOKENS", name, cache, unit="tokens"), group.tokens)
+    yield Fact(Subject("BLOCK_TOKENS", name, cache, word="block", unit="tokens"), group.tokens)
     kernel = "one" if group.ratio == 1 else f"{group.ratio} of {group.kernel:,} tokens"
-    yield Fact(Subject("KERNEL_BLOCKS", name, cache), kernel)
+    yield Fact(Subject("KERNEL_BLOCKS", name, cache, word="kernel blocks of a block"), kernel)
     turns = "no turns" if group.shards == 1 else f"{group.shards} workers, {many(group.chunk, 'token')} each"
     yield Fact(Subject("TURNS", name, cache), turns)
-    yield Fact(Subject("RING", name, cache, unit="tokens"), group.ring or "none")
+    yield Fact(Subject("RING", name, cache, word="ring", unit="tokens"), group.ring or "none")
 
 
 def _worker(name: str, side: Side, worker: Worker) -> Iterator[Fact]:
@@ -156,18 +156,18 @@ def _worker(name: str, side: Side, worker: Worker) -> Iterator[Fact]:
             Subject("PLANES", name, entry.cache, part, f"in {entry.group}"), f"from {entry.first}: {loops}{inside}"
         )
         yield from _page(name, entry, part, group_named(side, entry.group).kernel)
-        yield Fact(Subject("BLOCK_STRIDE", name, entry.cache, part, unit="B"), entry.stride)
+        yield Fact(Subject("BLOCK_STRIDE", name, entry.cache, part, "from block to block", "B"), entry.stride)
         for view in entry.views:
-            yield Fact(Subject("PLACE", name, entry.cache, view.tensor, unit="B"), view.offset)
+            yield Fact(Subject("PLACE", name, entry.cache, view.tensor, "begins at byte"), view.offset)
             order = " ".join(axis for axis, _, _ in view.axes)
-            yield Fact(Subject("AXIS_ORDER", name, entry.cache, view.tensor), order)
+            yield Fact(Subject("AXIS_ORDER", name, entry.cache, view.tensor, "axes"), order)
             for axis, _, step in view.axes:
-                yield Fact(Subject("STEPS", name, entry.cache, view.tensor, axis, "B"), step)
+                yield Fact(Subject("STEPS", name, entry.cache, view.tensor, f"from {axis} to {axis}", "B"), step)
 
 
 def _page(name: str, entry: Planes, part: str, tokens: int) -> Iterator[Fact]:
     """The bytes of a page, and of each of its tokens: a larger block changes the first only."""
-    yield Fact(Subject("PAGE_BYTES", name, entry.cache, part, unit="B"), entry.page)
+    yield Fact(Subject("PAGE_BYTES", name, entry.cache, part, "page", "B"), entry.page)
     if tokens:
         exact = entry.page % tokens == 0
         each: Value = entry.page // tokens if exact else f"{entry.page / tokens:,.1f}"
@@ -280,7 +280,7 @@ def _cost(plan: Plan) -> Iterator[Fact]:
     ends = ends_of(plan)
     states = {pair.name for pair in plan.pairs if group_named(plan.decode, pair.decode).store == "state"}
     for worker, read in ((worker, read) for worker, reads in enumerate(plan.reads) for read in reads):
-        key = read.cache, "a request" if read.pair in states else f"per {TOKENS:,} tokens"
+        key = read.cache, "per pair and request" if read.pair in states else f"per pair and {TOKENS:,} tokens"
         (descriptors, size), more = totals.get(key, (0, 0)), pulled(read.table, ends(worker, read))
         totals[key] = descriptors + more[0], size + more[1]
     for (name, per), (descriptors, size) in totals.items():

@@ -23,7 +23,7 @@ def markdown(review: Review, judgement: Judgement, rollout: FleetRollout | None 
     parts += [*map(_verdict, verdict_parts(review)), _plans(review), _layouts(review)]
     parts += [_table((*found.causes, *found.effects, *found.costs), len(review.changed))]
     if found.left_out:
-        parts.append(f"As a consequence also {listed([_code(rule) for rule in found.left_out], 'and')}.")
+        parts.append(f"As a consequence also {listed([_also(rule) for rule in found.left_out], 'and')}.")
     parts.append(cost_hint(review))
     parts += [*_lists(review), fleet, _exceptions(judgement), outcome(judgement)]
     parts += [_to_accept(judgement)]
@@ -49,6 +49,10 @@ def _table(changes: Sequence[FoldedChange], count: int) -> str:
         f"| {_kind(one)} | {_code(one.rule)} | {_cell(one.text())} | {places(one.where, count)} |" for one in changes
     ]
     return "\n".join(["| | rule | what changes | where |", "|---|---|---|---|", *rows])
+
+
+def _also(rule: str) -> str:
+    return f"{_code(rule)} ({RULES[rule].detail})"
 
 
 def _kind(change: FoldedChange) -> str:

@@ -44,45 +44,89 @@ VERDICTS = {
     RolloutVerdict.TOGETHER: "the engines of both sides change, or their plan_options, and old and new ones "
     "refuse each other: both restart",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class CategoryMeaning:
+    """What changes, in a few words; what that means to engines; and what to do about it."""
+
+    brief: str
+    more: str
+    advice: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.brief}; {self.more}"
+
+
 MEANINGS = {
-    Category.TEXT: "names, comments and options as they are written; what an option causes has rules of its own",
-    Category.COST: "more or fewer descriptors or bytes; fails if they grow by more than `--cost-growth`",
-    Category.PLAN: "the same bytes by other reads: no engine's memory changes, and both sides need the same plan",
-    Category.CONTRACT: "other workers wait for each other: both sides need the same plan",
-    Category.BYTES: "where bytes lie changes: the changed side needs the new plan, and an engine without it is refused",
+    Category.TEXT: CategoryMeaning(
+        "names, comments or options",
+        "what an option causes has rules of its own",
+        "Nothing. Old and new engines can talk.",
+    ),
+    Category.COST: CategoryMeaning(
+        "more or fewer descriptors or bytes",
+        "it fails if they grow by more than `--cost-growth`",
+        "Compare the times of old and new with `kvplan advise`; accept the growth, or allow it with --cost-growth.",
+    ),
+    Category.PLAN: CategoryMeaning(
+        "a new plan, or the same bytes by other reads",
+        "no engine's memory changes, and both sides need the same plan",
+        RELOAD,
+    ),
+    Category.CONTRACT: CategoryMeaning("other workers wait for each other", "both sides need the same plan", RELOAD),
+    Category.BYTES: CategoryMeaning(
+        "bytes lie elsewhere, or a plan is removed",
+        "the changed side needs the new plan, and an engine without it is refused",
+        "Follow the verdict of `kvplan diff`: put both plans into one index, then restart what it names.",
+    ),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class DiffRule:
-    """One kind of change. `detail`: it nearly always follows from a change under another rule.
+    """One kind of change. `advice` says what to do about it if that is not what its category asks for.
 
     `cause`: somebody wrote it into a layout, a side or a command; what is no cause follows.
+    `detail`: what changes in a few words, of a rule that nearly always follows from a change under another one.
     """
 
     id: str
     category: Category
     sentence: str
     cause: bool = False
-    detail: bool = False
+    detail: str = ""
+    advice: str = ""
+
+    @property
+    def todo(self) -> str:
+        return self.advice or MEANINGS[self.category].advice
 
 
 TEXT, PLAN, BYTES, CONTRACT, COST = Category.TEXT, Category.PLAN, Category.BYTES, Category.CONTRACT, Category.COST
 # An id is never changed, and never used again for anything else.
 TABLE = (
-    DiffRule("FILE_TEXT", TEXT, "A plan's text changes, and its digest does not."),
-    DiffRule("FILE_NAME", TEXT, "A plan lies in another file.", detail=True),
+    DiffRule("FILE_TEXT", TEXT, "A plan's text changes, and its digest does not.",
+             advice="Nothing, unless somebody edited the plan: `compile --check` tells."),
+    DiffRule("FILE_NAME", TEXT, "A plan lies in another file.", detail="the file's name"),
     DiffRule("TITLE", TEXT, "The model has another title."),
     DiffRule("MODEL_NAME", TEXT, "The model has another name.", cause=True),
-    DiffRule("OPTION", TEXT, "An option of a side has another value; other rules tell what follows.", cause=True),
-    DiffRule("PAIR_NEW", PLAN, "A pair that had no plan has one."),
-    DiffRule("COMPILE_OPTION", PLAN, "Another --elect, --strategy or --machine: both sides restart.", cause=True),
-    DiffRule("READERS", PLAN, "A decode worker reads from other prefill workers.", detail=True),
-    DiffRule("READS", PLAN, "A decode worker reads other layers, heads or groups from a prefill worker.", detail=True),
+    DiffRule("OPTION", TEXT, "An option of a side has another value; other rules tell what follows.", cause=True,
+             advice="Check that the author means it. The verdict of `kvplan diff` says which engines restart with it."),
+    DiffRule("PAIR_NEW", PLAN, "A pair that had no plan has one.",
+             advice="Nothing. Engines that run keep their plans."),
+    DiffRule("COMPILE_OPTION", PLAN, "Another --elect, --strategy or --machine: both sides restart.", cause=True,
+             advice="Restart both sides with equal plan_options, as the verdict of `kvplan diff` says."),
+    DiffRule("READERS", PLAN, "A decode worker reads from other prefill workers.", detail="which workers are read"),
+    DiffRule("READS", PLAN, "A decode worker reads other layers, heads or groups from a prefill worker.",
+             detail="what each reads"),
     DiffRule("SPANS_CUT", PLAN, "The same bytes of unchanged pages are read in other spans."),
     DiffRule("STAGES", PLAN, "A read uses a stage or no longer does, or stages other ranges of pages."),
-    DiffRule("PAIR_GONE", BYTES, "A pair has no plan any more: its engines cannot talk."),
-    DiffRule("FORMAT", BYTES, "A plan has another format, which kvplan of one side cannot read."),
+    DiffRule("PAIR_GONE", BYTES, "A pair has no plan any more: its engines cannot talk.",
+             advice="Accept it once no engine uses the pair: `kvplan fleet` lists engines."),
+    DiffRule("FORMAT", BYTES, "A plan has another format, which kvplan of one side cannot read.",
+             advice="Compile plans with the release of kvplan that the engines run."),
     DiffRule("WORKERS", BYTES, "A side has another number of workers.", cause=True),
     DiffRule("CACHE", BYTES, "A cache is new or removed.", cause=True),
     DiffRule("SKIPPED", BYTES, "An optional cache begins or ceases to be moved.", cause=True),
@@ -90,7 +134,7 @@ TABLE = (
     DiffRule("TENSOR", BYTES, "A tensor of a cache is new or removed.", cause=True),
     DiffRule("DTYPE", BYTES, "A tensor has elements of another type.", cause=True),
     DiffRule("EXTENT", BYTES, "A tensor has more or fewer items on an axis.", cause=True),
-    DiffRule("HOLDS", BYTES, "A worker holds other items of a split axis.", detail=True),
+    DiffRule("HOLDS", BYTES, "A worker holds other items of a split axis.", detail="which items a worker holds"),
     DiffRule("GROUP", BYTES, "Layers share other block tables: a group is new or removed."),
     DiffRule("GROUP_KIND", BYTES, "A group stores something else, or has another length, table or overlay."),
     DiffRule("BLOCK_TOKENS", BYTES, "A block holds more or fewer tokens."),
@@ -99,21 +143,24 @@ TABLE = (
     DiffRule("RING", BYTES, "A ring keeps more or fewer tokens."),
     DiffRule("PAGE_BYTES", BYTES, "A page has more or fewer bytes."),
     DiffRule("TOKEN_BYTES", BYTES, "A token in a page has more or fewer bytes."),
-    DiffRule("BLOCK_STRIDE", BYTES, "The distance between two blocks in memory changes.", detail=True),
+    DiffRule("BLOCK_STRIDE", BYTES, "The distance between two blocks in memory changes.",
+             detail="the distance between blocks"),
     DiffRule("AXIS_ORDER", BYTES, "The axes of a tensor are nested in another order."),
-    DiffRule("PLACE", BYTES, "A tensor begins at another byte of its page.", detail=True),
-    DiffRule("STEPS", BYTES, "The distance between two items of a tensor changes.", detail=True),
-    DiffRule("PLANES", BYTES, "A worker has other planes, or numbers them differently.", detail=True),
+    DiffRule("PLACE", BYTES, "A tensor begins at another byte of its page.", detail="where a tensor begins"),
+    DiffRule("STEPS", BYTES, "The distance between two items of a tensor changes.",
+             detail="the distance between items"),
+    DiffRule("PLANES", BYTES, "A worker has other planes, or numbers them differently.",
+             detail="the numbers of KV cache tensors"),
     DiffRule("MEMORY", BYTES, "A cache lies in another memory, of the host or of a device.", cause=True),
-    DiffRule("GROUP_PAIRS", BYTES, "Other groups of the two sides are matched.", detail=True),
+    DiffRule("GROUP_PAIRS", BYTES, "Other groups of the two sides are matched.", detail="which groups meet"),
     DiffRule("PAGE_COPIES", BYTES, "Pages are copied whole, or by runs of tokens if the sides' pages differ."),
     DiffRule("NEEDS", BYTES, "Other tokens of a request are moved.", cause=True),
-    DiffRule("SPANS", BYTES, "Spans lie at other places, because a page changes.", detail=True),
+    DiffRule("SPANS", BYTES, "Spans lie at other places, because a page changes.", detail="where spans lie"),
     DiffRule("DIGEST", BYTES, "A plan has another digest, and no other rule tells why."),
     DiffRule("TOLD", CONTRACT, "A decode worker notifies other prefill workers from which it reads nothing."),
     DiffRule("WAITS", CONTRACT, "A prefill worker waits for more or fewer notifications."),
-    DiffRule("DESCRIPTORS", COST, "The number of descriptors for 1,024 tokens, or for one state, changes."),
-    DiffRule("MOVED_BYTES", COST, "The number of bytes that move for 1,024 tokens, or for one state, changes."),
+    DiffRule("DESCRIPTORS", COST, "The number of descriptors of a pair for 1,024 tokens, or for one state, changes."),
+    DiffRule("MOVED_BYTES", COST, "The number of bytes that a pair moves for 1,024 tokens, or for one state, changes."),
 )  # fmt: skip
 RULES = {rule.id: rule for rule in TABLE}
 # The order of changes in a review.

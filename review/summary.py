@@ -7,15 +7,17 @@ from dataclasses import dataclass, replace
 
 from kvplan.compiler.words import many
 from kvplan.dsl.text.diagnostics import listed
+from kvplan.dsl.text.grouped import grouped
 from kvplan.plan.types import Plan
 from kvplan.review.changes import Change
 from kvplan.review.fold import FoldedChange, Where, alone, folded, places
 from kvplan.review.judge import WHY, Judgement, categories
 from kvplan.review.review import PairReview, Review
-from kvplan.review.rules import RULES, Category, RolloutVerdict
+from kvplan.review.rules import MEANINGS, RULES, Category, RolloutVerdict
 from kvplan.review.verdict import FEW, named
 
-COST = "COST, of all decode workers together"
+COST = "COST of a pair, summed over its decode workers"
+EXPLAIN = "`kvplan explain RULE` says what a rule means and what to do."
 # A cause that no rule tells, by whether only texts change.
 UNTOLD = {
     False: "no option and no number of a layout: an engine's file, or kvplan itself",
@@ -54,8 +56,9 @@ def told(review: Review) -> list[tuple[str, list[ToldChange]]]:
         causes = [ToldChange("", UNTOLD[all(pair.verdict is RolloutVerdict.TEXT for pair in review.changed)])]
     effects = _told(found.effects, count)
     if found.left_out:
+        named = [f"{rule} ({RULES[rule].detail})" for rule in found.left_out]
         effects.append(
-            ToldChange("", f"as a consequence also {listed(found.left_out, 'and')}: kvplan diff --verbose shows them")
+            ToldChange("", f"as a consequence also {listed(named, 'and')}: kvplan diff --verbose shows them")
         )
     costs = _told(found.costs, count) + [ToldChange("", hint) for hint in [cost_hint(review)] if hint]
     return [("CAUSE", causes), ("WHAT FOLLOWS", effects), (COST, costs)]
@@ -129,17 +132,21 @@ def _advise(plan: Plan) -> str:
 
 
 def outcome(judgement: Judgement) -> str:
-    """What fails, by category, or that nothing does: why the exit code is what it is."""
+    """What fails, each category with its meaning, or that nothing does: why the exit code is what it is."""
     if not judgement.rules:
         return "Nothing fails."
-    alike: dict[str, list[PairReview]] = {}
-    for pair, changes in judgement.pairs:
-        if changes:
-            alike.setdefault(", ".join(categories(changes)), []).append(pair)
-    pairs = sum(map(len, alike.values()))
-    said = "; ".join(f"{what} in {named(some)}" if len(alike) > 1 else what for what, some in alike.items())
+    by_category = grouped((one, pair) for pair, changes in judgement.pairs for one in categories(changes))
+    count = sum(bool(changes) for _, changes in judgement.pairs)
+    failing = [(one, by_category[one]) for one in reversed(Category) if one in by_category]
+    said = "; ".join(_failing(one, some, len(some) == count) for one, some in failing)
     every = " Without --fail-on every change fails; only a lower cost does not." if judgement.strict else ""
-    return f"Fails in {many(pairs, 'pair')}: {said}.{every}"
+    return f"Fails in {many(count, 'pair')}: {said}.{every} {EXPLAIN}"
+
+
+def _failing(category: Category, pairs: Sequence[PairReview], every: bool) -> str:
+    """`COST (more or fewer descriptors or bytes) in chat`; no pairs if `every` one that fails has it."""
+    where = "" if every else f" in {named(pairs)}"
+    return f"{category} ({MEANINGS[category].brief}){where}"
 
 
 def how_to_accept(judgement: Judgement) -> list[str]:

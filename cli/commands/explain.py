@@ -203,21 +203,23 @@ def explain_plan(path: Path, worker: int) -> dict[str, Any]:
 
 
 def explain_rule(id: str) -> dict[str, Any]:
-    """A rule of `kvplan diff`: its sentence, and what its category means."""
+    """A rule of `kvplan diff`: its sentence, what its category means, and what to do."""
     rule = RULES[id]
-    text = f"{rule.category}: {MEANINGS[rule.category]}."
+    text = f"Category {rule.category}: {MEANINGS[rule.category].text}."
     if rule.detail:
         text += "\n\nIt nearly always follows from another change; a review names it beside that one."
+    text += f"\n\nWhat to do: {rule.todo}"
     return {"code": id, "title": rule.sentence, "text": text}
 
 
 def explain_category(category: Category) -> dict[str, Any]:
-    """A category of rules of `kvplan diff`: what it means, and its rules."""
+    """A category of rules of `kvplan diff`: what it means, what to do, and its rules."""
+    meaning = MEANINGS[category]
     rules = [f"{one.id}: {one.sentence}" for one in RULES.values() if one.category is category]
     return {
         "code": category,
-        "title": f"{MEANINGS[category]}.",
-        "text": "\n".join(["Its rules in kvplan diff:", *rules]),
+        "title": f"{meaning.text}.",
+        "text": "\n".join([f"What to do: {meaning.advice}", "", "Its rules in kvplan diff:", *rules]),
     }
 
 

@@ -41,7 +41,7 @@ def rules() -> str:
     for category, meaning in MEANINGS.items():
         every = [one for one in TABLE if one.category is category]
         rows = [f"| `{one.id}`{STAR if one.detail else ''} | {one.sentence} |" for one in every]
-        lines += [f"**{category}**: {meaning}.", "", "| rule | |", "|---|---|", *rows, ""]
+        lines += [f"**{category}**: {meaning.text}.", "", "| rule | |", "|---|---|", *rows, ""]
     return "\n".join([*lines, ""])
 
 

@@ -107,7 +107,7 @@ def test_workers_that_change_alike_are_one_change() -> None:
 
 def test_costs_are_of_all_workers_together() -> None:
     (cost,) = of("DESCRIPTORS", changes(plan("tp=4", "tp=2"), plan("tp=4", "tp=2,order=nhd")))
-    assert (cost.before, cost.after, cost.subject.word) == (2 * 4096, 2 * 131_072, "per 1,024 tokens")
+    assert (cost.before, cost.after, cost.subject.word) == (2 * 4096, 2 * 131_072, "per pair and 1,024 tokens")
 
 
 def test_groups_of_one_cache_are_told_once() -> None:
@@ -156,7 +156,7 @@ def test_a_page_that_changes_on_one_side_is_told_where_its_cache_is_new_on_the_o
     told = [
         (change.subject.side, change.subject.word) for change in (*of("PAGE_BYTES", found), *of("TOKEN_BYTES", found))
     ]
-    assert told == [("decode", ""), ("decode", "per token and layer on one worker")]
+    assert told == [("decode", "page"), ("decode", "per token and layer on one worker")]
 
 
 def test_what_prefill_keeps_beyond_what_is_read_is_told() -> None:
