@@ -11,6 +11,8 @@ from pathlib import Path
 from kvplan.compiler.cost.cost import PlanCost
 from kvplan.compiler.emit.header import written_facts
 from kvplan.compiler.errors import BadInput
+from kvplan.compiler.side.text import close
+from kvplan.deploy.nearest import meant, nearest_path
 from kvplan.dsl.text.source import shown
 from kvplan.plan.errors import PlanFormatError, PlanIndexError
 from kvplan.plan.files import index
@@ -26,7 +28,6 @@ HELP = (
     "give a plan, a directory of plans, a deployment file, git:REVISION:PATH of one, or git:REVISION of the other one's"
     " path; paths are relative to the current folder"
 )
-AGAIN = "compile it again (`kvplan compile DEPLOYMENT -o DIRECTORY`)"
 # So many plans of a directory are named.
 FEW = 5
 # With these git calls a hook: they name one repository and take the current folder for the top of it.
@@ -58,7 +59,8 @@ def read(text: str, like: str | None = None) -> Mapping[str, str]:
 def check_one(text: str) -> None:
     """Raises BadInput (S021) for the path of a plan that is not there, and for a directory of plans."""
     if text.endswith(SUFFIX) and ":" not in text and not Path(text).is_file():
-        raise BadInput("S021", f"there is no plan {text!r}", "give the path of a plan, or a model's name")
+        help = nearest_path(text) or "give the path of a plan, or a model's name"
+        raise BadInput("S021", f"there is no plan {text!r}", help)
     if Path(text).is_dir() and (names := plan_paths(Path(text))):
         raise several(text, names, "one plan is needed")
 
@@ -169,10 +171,10 @@ def _listed(name: str, data: bytes | None, pin: str | None) -> str:
     Raises PlanIndexError if engines would refuse it.
     """
     if data is None:
-        raise PlanIndexError(f"{name} is missing, but {index.NAME} lists it: {AGAIN}")
+        raise PlanIndexError(f"{name} is missing, but {index.NAME} lists it: {index.AGAIN}")
     if pin is not None and index.pinned(data) != pin:
         why = f"it was edited, or {index.NAME} is old"
-        raise PlanIndexError(f"{name}: its text differs from the sha256 in {index.NAME}: {why}; {AGAIN}")
+        raise PlanIndexError(f"{name}: its text differs from the sha256 in {index.NAME}: {why}; {index.AGAIN}")
     return _text(data)
 
 
@@ -195,15 +197,40 @@ def _revision(text: str, like: str | None) -> Mapping[str, str]:
     try:
         found = listed(revision, path, SUFFIXES)
     except (subprocess.CalledProcessError, FileNotFoundError):
-        what = "git revision" if colon or text.startswith(GIT) else "plan, directory or git revision"
-        raise BadInput("S021", f"there is no {what} {revision!r} here", HELP) from None
+        only = bool(colon) or text.startswith(GIT)
+        what = "git revision" if only else "plan, directory or git revision"
+        help = ("" if only else nearest_path(text)) or _nearest_revision(text, revision) or HELP
+        raise BadInput("S021", f"there is no {what} {revision!r} here", help) from None
     if not found:
-        raise BadInput("S021", f"git revision {revision!r} has no plans at {path!r} of the current folder", HELP)
+        message = f"git revision {revision!r} has no plans at {path!r} of the current folder"
+        raise BadInput("S021", message, _nearest_at(revision, path) or HELP)
     if "" in found:
         pin = _pin_of(Path(path), lambda file: _at(revision, file))
         return {"": _listed(text, found[""].encode(), pin)}
     pins = _index_of(Path(path), lambda file: _at(revision, file))
     return _of_directory({name: text.encode() for name, text in found.items()}, f"{revision}:{path}", pins)
+
+
+def _nearest_revision(text: str, revision: str) -> str:
+    """`did you mean 'git:main'?`, of the branches and tags here; empty if none is near."""
+    names = _git_lines("for-each-ref", "--format=%(refname:short)")
+    near = close(revision, [*names, "HEAD", GIT.rstrip(":")])
+    return meant(text.replace(revision, near, 1)) if near else ""
+
+
+def _nearest_at(revision: str, path: str) -> str:
+    """`did you mean 'git:HEAD:plans'?`, of what lies beside `path` at a revision; empty if nothing is near."""
+    beside = _git_lines("ls-tree", "--name-only", revision, "--", f"{Path(path).parent}/")
+    near = close(Path(path).name, [Path(one).name for one in beside])
+    return meant(f"{GIT}{revision}:{Path(path).with_name(near)}") if near else ""
+
+
+def _git_lines(*words: str) -> list[str]:
+    """What git prints here, by lines; none if it fails."""
+    try:
+        return git(Path(), *words).splitlines()
+    except (subprocess.CalledProcessError, OSError):
+        return []
 
 
 def _at(revision: str, file: Path) -> bytes | None:

@@ -22,6 +22,7 @@ from kvplan.remote.urls import without_credentials
 SIGNED = "index.signed.json"
 # What was pulled last into a plans directory, beside its index.
 RECORD = "pulled.json"
+ELSEWHERE = "give another directory (`kvplan pull URL -o DIRECTORY`)"
 # Seconds for a whole pull or push.
 PATIENCE = 60.0
 # An envelope has the index as text in text, where a quote takes up to four bytes.
@@ -119,7 +120,7 @@ def _checked(source: Path) -> Iterator[tuple[IndexEntry, bytes]]:
         data = index.contents(source, one.path)
         name = str(source / one.path)
         if data is None or index.entry(one.path, data[1], loaded(data[1], name), one.unusual) != one:
-            raise PlanIndexError(f"{name} is not as its index says: compile it again")
+            raise PlanIndexError(f"{name} is not as its index says: {index.AGAIN}")
         yield one, data[1]
 
 
@@ -197,15 +198,15 @@ def _last(target: Path, url: str) -> int:
     found = index.contents(target, RECORD)
     if found is None:
         if index.contents(target, index.NAME) is not None:
-            raise PlanIndexError(f"{target} has plans that were compiled there: give another directory")
+            raise PlanIndexError(f"{target} has plans that were compiled there: {ELSEWHERE}")
         return 0
     try:
         record: dict[str, Any] = json.loads(found[1])
         before, last = without_credentials(str(record["url"])), int(record["serial"])
     except (ValueError, KeyError, TypeError) as error:
-        raise PlanIndexError(f"{target / RECORD} cannot be read: give an empty directory") from error
+        raise PlanIndexError(f"{target / RECORD} cannot be read: {ELSEWHERE}") from error
     if before != url:
-        raise PlanIndexError(f"{target} has the plans of {before}: give another directory for those of {url}")
+        raise PlanIndexError(f"{target} has the plans of {before}: {ELSEWHERE}")
     return last
 
 

@@ -193,7 +193,8 @@ class Catalog:
         if len(digests) > 1:
             of = ", ".join(f"{digest} of {name}" for digest, name in sorted(digests.items()))
             raise PlanIndexError(
-                f"{self.folder} has several {role} sides {key}: {of}; name the model, remove old plans"
+                f"{self.folder} has several {role} sides {key}: {of}; name the model, or remove old plans "
+                "(`kvplan compile DEPLOYMENT -o DIRECTORY --prune`)"
             )
         plan = self._first(lambda one: one in alike)
         return None if plan is None else _side(plan, role)
@@ -210,8 +211,8 @@ class Catalog:
             return None
         name, pin = str(self.folder / one.path), index.pinned(found[1])
         if pin != one.sha256:
-            text = f"{name} has sha256 {pin}, its index pins {one.sha256}: find out who altered it, or compile it again"
-            raise PlanIndexError(text)
+            text = f"{name} has sha256 {pin}, its index pins {one.sha256}: find out who altered it"
+            raise PlanIndexError(f"{text}, then {index.AGAIN}")
         plan = self._plans.get(pin) or loaded(found[1], name)
         _check(one, index.entry(one.path, found[1], plan, one.unusual), name)
         if self.jit is not None and pin not in self._plans:
@@ -330,4 +331,4 @@ def _check(pinned: IndexEntry, found: IndexEntry, name: str) -> None:
     for field in fields(IndexEntry):
         said, is_ = getattr(pinned, field.name), getattr(found, field.name)
         if said != is_:
-            raise PlanIndexError(f"{name} has {field.name} {is_!r}, its index says {said!r}: compile it again")
+            raise PlanIndexError(f"{name} has {field.name} {is_!r}, its index says {said!r}: {index.AGAIN}")

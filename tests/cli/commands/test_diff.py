@@ -262,6 +262,26 @@ def test_an_error_says_what_is_not_there(repository: Path, word: str, said: str)
     assert f"error[S021]: {said}" in run("diff", word, "plans").stderr
 
 
+@pytest.mark.parametrize(
+    ("word", "near"),
+    [
+        ("plan", "plans"),
+        ("plans/mini/cha.py", "plans/mini/chat.py"),
+        ("plan/mini/chat.py", "plans/mini/chat.py"),
+        ("deploi.yaml", "deploy.yaml"),
+        ("stabel", "stable"),
+        ("git:stabel:plans", "git:stable:plans"),
+        ("git:HEAD:plan", "git:HEAD:plans"),
+        ("git:HEAD:plans/mimi", "git:HEAD:plans/mini"),
+        ("gti:HEAD", "git:HEAD"),
+    ],
+)
+def test_an_error_names_the_nearest_plan_folder_or_revision(repository: Path, word: str, near: str) -> None:
+    git("tag", "stable")
+    said = run("diff", word, "plans")
+    assert (said.exit_code, f"did you mean '{near}'?" in said.stderr) == (2, True), said.stderr
+
+
 def test_a_folder_that_is_gone_with_those_above_is_read_at_a_revision(repository: Path) -> None:
     shutil.copytree("plans", "far/away/plans")
     git("add", ".")
