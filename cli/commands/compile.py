@@ -91,6 +91,11 @@ class CompileReport:
     hints: Sequence[str]
 
     @property
+    def is_elsewhere(self) -> bool:
+        """Whether the directory has none of the plans that were asked for: its path may be wrong."""
+        return self.check and all(self.states[path] == "missing" for path in self.outcome.plans)
+
+    @property
     def doubts(self) -> list[str]:
         return [*self.outcome.doubts, *self.limits]
 
@@ -152,10 +157,8 @@ def _say(form: str, report: CompileReport) -> None:
             click.echo(f"wrote {out / path}")
     for path in report.removed:
         click.echo(f"removed {out / path}")
-    for path in (path for path in report.left.plans if path not in report.removed):
-        say(f"{out / path}: nothing asks for this plan any more; --prune removes it", err=True)
-    for path in report.left.strays:
-        say(f"{out / path}: kvplan did not write this file; move it elsewhere", err=True)
+    for line in _left(report):
+        say(line, err=True)
     for job, error in report.outcome.refused:
         say(failure.refusal(job, error, next(iter(job.places), None)), err=True)
     for doubt in report.doubts:
@@ -164,7 +167,26 @@ def _say(form: str, report: CompileReport) -> None:
         say(f"hint: {hint}", err=True)
     say(_summary(report), err=True)
     if report.check and report.changed:
-        say("to bring them up to date: the same command without --check, then commit what it writes", err=True)
+        say(_to_do(report), err=True)
+
+
+def _left(report: CompileReport) -> list[str]:
+    """What lies there and is not asked for. Nobody is told to remove it from a directory that may be the wrong one."""
+    if report.is_elsewhere:
+        return []
+    plans = (path for path in report.left.plans if path not in report.removed)
+    return [
+        *(f"{report.out / path}: nothing asks for this plan any more; --prune removes it" for path in plans),
+        *(f"{report.out / path}: kvplan did not write this file; move it elsewhere" for path in report.left.strays),
+    ]
+
+
+def _to_do(report: CompileReport) -> str:
+    write = "the same command without --check, then commit what it writes"
+    if not report.is_elsewhere:
+        return f"to bring them up to date: {write}"
+    what = "has none of these plans" if report.out.is_dir() else "is no directory"
+    return f"{report.out} {what}: check the path after -o first. If it is right: {write}"
 
 
 def _summary(report: CompileReport) -> str:

@@ -157,6 +157,20 @@ def test_a_check_shows_plans_before_their_index(tmp_path: Path) -> None:
     assert 0 < shown.index("+Emitted") < shown.index(f"+++ {out / 'index.json'}")
 
 
+@pytest.mark.parametrize(("folder", "why"), [("other", "has none of these plans"), ("nowhere", "is no directory")])
+def test_a_check_of_another_directory_says_to_check_its_path(tmp_path: Path, folder: str, why: str) -> None:
+    """Nobody is told to remove or to move what lies there."""
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "own.py").write_text("x = 1\n")
+    out = tmp_path / folder
+    said = run("compile", deployment(tmp_path, SMALL), "-o", str(out), "--check")
+    told = " ".join(said.stderr.split())
+    assert (said.exit_code, f"{out} {why}: check the path after -o first." in told) == (1, True)
+    assert "to bring them up to date" not in told
+    assert "move it" not in told
+    assert "--prune" not in told
+
+
 @pytest.mark.full
 def test_a_faster_strategy_is_a_hint_by_every_machine(tmp_path: Path) -> None:
     """A machine that nobody named decides nothing: one of them alone may gain little where another gains much."""
@@ -164,7 +178,7 @@ def test_a_faster_strategy_is_a_hint_by_every_machine(tmp_path: Path) -> None:
     [hint] = json.loads(run("compile", *pair, "--format", "json").stdout)["hints"]
     found = re.fullmatch(
         r"--strategy auto is predicted to be faster: llama_3_1_8b/p_tp4__d_tp2_lbnhc.py "
-        r"([\d.]+) to ([\d.]+) times; `kvplan advise` has the times",
+        r"([\d.]+) to ([\d.]+) times, depending on the machine; `kvplan advise` has the times",
         hint,
     )
     assert found
