@@ -38,6 +38,7 @@ class SettingChange:
     """An option of a side, prefill or decode, that is set otherwise. `now` and `then` are the engine's own words.
 
     `setting` is the flag or the variable of the environment that tells it, the option itself where there is none.
+    `written` is the word of the side for `now`, if it is another one; otherwise empty.
     """
 
     side: str
@@ -45,6 +46,7 @@ class SettingChange:
     setting: str
     now: str
     then: str
+    written: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,9 @@ def _possible(library: Library, model: Model, role: str, text: str) -> tuple[lis
         changed = {name: value for name, value in values if dict(now)[name] != value}
         then = _text({**given, **changed})
         try:
-            sides.append(PossibleSide(then, bind(library, model, then), values, _changes(role, engine, now, changed)))
+            sides.append(
+                PossibleSide(then, bind(library, model, then), values, _changes(role, engine, given, now, changed))
+            )
         except Refused:
             refused += 1
     return sides, refused
@@ -156,16 +160,21 @@ def _text(given: Mapping[str, str]) -> str:
     return ",".join(f"{name}={value}" for name, value in given.items())
 
 
-def _changes(role: str, engine: Engine, now: Values, changed: Mapping[str, str]) -> tuple[SettingChange, ...]:
+def _changes(
+    role: str, engine: Engine, given: Mapping[str, str], now: Values, changed: Mapping[str, str]
+) -> tuple[SettingChange, ...]:
     return tuple(
-        _change(role, name, engine.choices[name], value, changed[name]) for name, value in now if name in changed
+        _change(role, name, engine.choices[name], value, changed[name], given.get(name, ""))
+        for name, value in now
+        if name in changed
     )
 
 
-def _change(role: str, option: str, choice: LayoutChoice, now: str, then: str) -> SettingChange:
+def _change(role: str, option: str, choice: LayoutChoice, now: str, then: str, said: str) -> SettingChange:
     setting = choice.setting
-    words = (setting.words.get(value, value) for value in (now, then))
-    return SettingChange(role, option, setting.flag or setting.variable or option, *words)
+    before, after = (setting.words.get(value, value) for value in (now, then))
+    written = said if said != before else ""
+    return SettingChange(role, option, setting.flag or setting.variable or option, before, after, written)
 
 
 def _pairs(prefills: Sequence[PossibleSide], decodes: Sequence[PossibleSide]) -> list[Sides]:

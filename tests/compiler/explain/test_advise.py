@@ -91,13 +91,13 @@ def test_either_side_by_itself_and_both_alike_are_compared(advice: Advice) -> No
     assert len(sides) == 4 + 3 + 2
 
 
-def test_changes_are_told_in_the_engines_words(advice: Advice) -> None:
-    every = {(c.side, c.option, c.setting, c.now, c.then) for each in advice.others for c in each.changes}
+def test_changes_are_told_in_the_engines_words_and_in_those_of_the_side(advice: Advice) -> None:
+    every = {(c.side, c.option, c.setting, c.now, c.then, c.written) for each in advice.others for c in each.changes}
     assert every == {
-        ("prefill", "order", "ORDER", "heads", "tokens"),
-        ("prefill", "block", "--block", "16", "64"),
-        ("decode", "order", "ORDER", "tokens", "heads"),
-        ("decode", "block", "--block", "16", "64"),
+        ("prefill", "order", "ORDER", "heads", "tokens", ""),
+        ("prefill", "block", "--block", "16", "64", ""),
+        ("decode", "order", "ORDER", "tokens", "heads", "LBNHC"),
+        ("decode", "block", "--block", "16", "64", ""),
     }
 
 
