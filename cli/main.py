@@ -145,5 +145,5 @@ def main(color: bool | None) -> None:
     https://github.com/kvplan/kvplan the documentation.
 
     Exit codes: 0 done; 1 stale, different or wrong; 2 bad input; 3 refused; 4 in doubt (doctor); 70 a fault;
-    130 interrupted.
+    130 interrupted; 141 nobody read the output to its end.
     """

@@ -18,7 +18,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 # More tokens than any context has.
 MOST_TOKENS = 1 << 24
 TOKENS_HELP = """The tokens needed, with block ids that --seed draws. By default a range that begins and ends inside
-blocks, long enough for windows and chunks of up to 512 tokens."""
+blocks: long enough that windows and chunks of up to 512 tokens leave some of it out, and across the end of a longer
+chunk. A longer window covers all of it: simulate then names a range that is long enough."""
 
 
 @dataclass(frozen=True, slots=True)
