@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from kvplan.dsl.configs.families import spoken
 from kvplan.dsl.configs.recognise import RecognisedModel
 from kvplan.dsl.configs.same_model import params_of
 from kvplan.dsl.rules.answers import Answer
@@ -45,6 +46,7 @@ def differences(kinds: Mapping[str, Kind], found: RecognisedModel, made: Model, 
     """
     answers = {name: getattr(found, name) for name in MODEL}
     yield from (_number(n, answers[n], _own(made, n), _own(layout, n)) for n in MODEL if _differ(made, layout, n))
+    yield from _matched(found, layout)
     yield from _shared(found, made.no_cache.shared, layout.no_cache.shared)
     compare = _Layers(kinds, found, made, layout)
     every = ((each, layer) for layer in range(min(made.layers, layout.layers)) for each in compare.at(layer))
@@ -64,6 +66,16 @@ def _differ(made: Model, layout: Model, name: str) -> bool:
 
 def _number(what: str, answer: Answer, configured: object, layout: object) -> Difference:
     return Difference(what, str(configured), str(layout), answer.sources, not answer.doubt)
+
+
+def _matched(found: RecognisedModel, layout: Model) -> Iterator[Difference]:
+    """What a layout's `match` says otherwise. A word may differ: fine-tuned models have architectures of their own."""
+    for key, wanted in layout.match.items():
+        value = found.facts.values.get(key)
+        said = spoken(value)
+        if said and not {*said} & {*wanted}:
+            sure = isinstance(value, int)
+            yield Difference(f"{key} of match", listed(said, "and"), listed(wanted), (key,), sure)
 
 
 def _shared(found: RecognisedModel, configured: Sequence[int], layout: Sequence[int]) -> Iterator[Difference]:

@@ -19,6 +19,7 @@ from kvplan.compiler.api import compile_pair
 from kvplan.dsl.configs import new_model
 from kvplan.dsl.configs.architectures import Architecture
 from kvplan.dsl.library import load
+from kvplan.dsl.text.source import shown
 from kvplan.integrations.sglang.setup import PLACE, given_config
 from kvplan.integrations.shared.config import read_config
 from kvplan.runtime.control.keys import Keys
@@ -425,6 +426,21 @@ def test_ones_own_file_that_stores_otherwise_is_named(tmp_path: Path) -> None:
     assert [note for note in notes if note.startswith(f"ours, of {own}, ")]
     own.write_text(own.read_text().replace("dim: 64", "dim: 128"))
     assert answer(path, "--layouts", str(own.parent))["model"]["file"] == str(own)
+
+
+def test_what_match_of_a_layout_says_otherwise_is_told(tmp_path: Path) -> None:
+    """The caches are right, but this file would not be found for the checkpoint."""
+    own = tmp_path / "ours.yaml"
+    own.write_text(
+        "kvplan: 1\nmodel: ours\nextends: llama-3.1-8b\n"
+        "match: {architectures: OursForCausalLM, num_hidden_layers: 31}\n"
+    )
+    path = tmp_path / "config.json"
+    path.write_text((CONFIGS / "llama-3.1-8b.json").read_text())
+    model, named = answer(path, "--layout", str(own))["model"], shown(path)
+    assert f"num_hidden_layers of match: 32 in {named} (num_hidden_layers), 31 in ours" in str(model["doubts"])
+    said = f"architectures of match: LlamaForCausalLM in {named} (architectures), OursForCausalLM in ours"
+    assert said in str(model["notes"])
 
 
 @pytest.mark.parametrize(
