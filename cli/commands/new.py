@@ -24,7 +24,7 @@ from kvplan.dsl.text.source import SourceSpan
 from kvplan.plan.files.folder import write
 
 DASH, STDIN = Path("-"), "<stdin>"
-WRITE = "to write it with these doubts kept in the file: --accept-doubts; to ask the model's class: --transformers"
+WRITE = "to write it with its doubts: --accept-doubts; to add the defaults of the model's class: --transformers"
 
 
 @click.command("new")
@@ -33,7 +33,11 @@ WRITE = "to write it with these doubts kept in the file: --accept-doubts; to ask
 @click.option(
     "--accept-doubts", is_flag=True, help="Write the layout although it is in doubt; the file keeps the doubts."
 )
-@click.option("--transformers", is_flag=True, help="Ask the class of transformers for what the file leaves out.")
+@click.option(
+    "--transformers",
+    is_flag=True,
+    help="Load it with the installed transformers library, which adds defaults and computed values.",
+)
 @click.option("--copy", is_flag=True, help="Write it even if kvplan has a layout for this checkpoint.")
 @layouts_option
 @format_option("text", "json")

@@ -15,6 +15,7 @@ from kvplan.dsl.configs.foreign_keys import contradicted, foreign
 from kvplan.dsl.configs.naming import free_name, last, name_of
 from kvplan.dsl.configs.recognise import UNKNOWN, RecognisedModel, recognise
 from kvplan.dsl.configs.same_model import parsed, twins
+from kvplan.dsl.configs.unread_keys import keys_read, unheard
 from kvplan.dsl.configs.write_model import ModelHead, doubts, grave, model_text
 from kvplan.dsl.lang.foreign_json import parse_foreign
 from kvplan.dsl.rules.answers import ForeignValues
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 CONFIG = "config.json"
 UNPROVEN = "{} was never compared with an engine; its keys are assumed to mean what they mean elsewhere"
 UNNAMED = "`{}` is missing: nothing can be compared, and its keys are assumed to mean what they mean elsewhere"
+UNHEARD = "nothing is known about {}: look in the model's own code whether caches depend on it"
 
 FOREIGN = (
     "`{}` changes the layout, and did so in no configuration of {} that was compared with an engine, which may ignore"
@@ -112,7 +114,11 @@ def described(
     names = head.match.get(reading.match[0], ()) if reading.match else ()
     tested = of_words(names)
     unproven = _unproven(tested, names, shipped, reading)
-    unproven = unproven or tuple(_unsure(library, config, found, tested, names, place))
+    unproven = (
+        (*unproven, *_unheard(library, config, found, reading))
+        if unproven
+        else tuple(_unsure(library, config, found, tested, names, place))
+    )
     # That no layout is for it is said by that doubt already.
     remarks = tuple(text for text in found.remarks if not unproven or text != UNKNOWN)
     found = replace(found, doubts=(*found.doubts, *unproven), remarks=remarks)
@@ -129,6 +135,16 @@ def _unproven(
     if shipped or any(row.right for row in tested) or not reading.match:
         return ()
     return (UNPROVEN.format(listed(names, "and")) if names else UNNAMED.format(reading.match[0]),)
+
+
+def _unheard(
+    library: Library, config: Mapping[str, object], found: RecognisedModel, reading: ConfigRules
+) -> tuple[str, ...]:
+    """The doubt about keys that a class which nobody knows may read in its own way."""
+    if found.facts.values["class_known"]:
+        return ()
+    keys = unheard(nested(config, reading.inside), reading, keys_read(library, reading))
+    return (UNHEARD.format(listed([f"`{key}`" for key in keys], "and")),) if keys else ()
 
 
 def _unsure(

@@ -57,11 +57,22 @@ def unread(
     return {path: "".join(get_close_matches(path.lower(), asked.missing, 1, MEANT)) for path in paths}
 
 
-def keys_read(library: Library) -> frozenset[str]:
-    """The keys that some rule for caches reads, whatever the model is."""
-    reading = library.readings[min(library.readings)]
+def unheard(chain: tuple[Mapping[str, object], ...], reading: ConfigRules, read: frozenset[str]) -> tuple[str, ...]:
+    """The keys that are not `read` for any model and that no list names: only the model's code says what they mean."""
+    known = (*reading.aside, *reading.common)
+    given = dict.fromkeys(key for mapping in chain for key, value in mapping.items() if says(value))
+    return tuple(
+        key
+        for key in given
+        if key not in read and key not in reading.inside and not suspect(key, reading) and not like(key.lower(), known)
+    )
+
+
+def keys_read(library: Library, own: ConfigRules | None = None) -> frozenset[str]:
+    """The keys that some rule for caches reads, whatever the model is; by a model's `own` reading if it is given."""
+    reading = own or library.readings[min(library.readings)]
     table, _ = _resolved(reading.words)
-    rules = [rule for kind in library.kinds.values() for rule in kind.match]
+    rules = [*reading.caches, *(rule for kind in library.kinds.values() for rule in kind.match)]
     names = {*reading.always, *table, *(name for rule in rules for name in (*_names(rule), *rule.covers))}
     return frozenset(key for name in names for key in table.get(name, {name})) - {LAYER, RUN}
 

@@ -108,6 +108,11 @@ class ConfigRules(DocumentKeys):
     aside: tuple[str, ...] = key(
         PATTERNS, "keys that look so and change no byte of a cache; `*` hides no key of a family that a rule reads"
     )
+    common: tuple[str, ...] = key(
+        PATTERNS,
+        "keys of many models that no cache depends on; if a model's class is unknown and nobody compared it, any other"
+        " key that no rule reads is a doubt",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from tests.paths import FIXTURES
 from tests.shares import later
 
 from kvplan.cli.main import main
-from kvplan.dsl.configs.new_model import FOREIGN, UNPROVEN, NewModel, made
+from kvplan.dsl.configs.new_model import FOREIGN, UNHEARD, UNPROVEN, NewModel, made
 from kvplan.dsl.configs.recognise import UNKNOWN
 from kvplan.dsl.configs.same_model import parsed
 from kvplan.dsl.library import load
@@ -144,6 +144,18 @@ def test_an_architecture_that_was_never_compared_is_in_doubt(
         f"doubts:  # take out what you have compared with an engine\n  - '{uncompared(name)}'"
         in answer.text.replace("''", "'")
     )
+
+
+def test_a_key_that_no_known_model_has_is_a_doubt_if_the_class_is_unknown(tmp_path: Path) -> None:
+    """Only the model's own code says what it means; a known class does not read it."""
+    odd = {**PLAIN, "first_dense_only": 2, "zork": {"a": 1}, "tie_word_embeddings": True, "vocab_size": 9, "off": False}
+    assert new(tmp_path, odd).doubts == ()
+    nested = {"text_config": {**odd, "head_dim": 128, "architectures": None}}
+    for config in (odd, nested):
+        answer = new(tmp_path, {**config, "architectures": ["UnheardForCausalLM"], "model_type": "unheard"})
+        assert answer.doubts[-1] == UNHEARD.format("`first_dense_only` and `zork`")
+    known = {**odd, "architectures": ["UnheardForCausalLM"], "model_type": "llama"}
+    assert new(tmp_path, known).doubts == (uncompared("UnheardForCausalLM"),)
 
 
 def test_layers_that_compress() -> None:
@@ -381,7 +393,7 @@ def test_a_configuration_without_an_architecture_is_doubted_like_an_unknown_one(
         code, text, said = run("new", "-", given=json.dumps(config))
         assert (code, text) == (2, "")
         assert "error[F008]: nothing is written: the layout is in doubt" in said
-        assert "to write it with these doubts kept in the file: --accept-doubts" in said
+        assert "to write it with its doubts: --accept-doubts" in said
 
 
 @pytest.mark.parametrize(
