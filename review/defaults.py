@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +10,6 @@ from kvplan.compiler.bind.options import option_values
 from kvplan.compiler.errors import BadInput, Refused
 from kvplan.compiler.side.text import parse_side
 from kvplan.dsl.library import Library, load
-from kvplan.dsl.schema.engine import Engine
 from kvplan.dsl.text.diagnostics import DslError, as_written
 from kvplan.plan.types import Plan
 from kvplan.review.changes import Change
@@ -54,10 +53,5 @@ def _known(library: Library, plan: Plan, change: Change, value: Value) -> Value:
     except (BadInput, Refused, DslError):
         return value
     said = as_written(own[name]) if value == DEFAULT and own.get(name) is not None else value
-    words = [word for word, meant in _aliases(engine, name) if meant == said][:1]
-    words += ["default"] if said != value else []
+    words = [*filter(None, [engine.alias(name, said)]), *(["default"] if said != value else [])]
     return f"{said} ({', '.join(words)})" if words else said
-
-
-def _aliases(engine: Engine, option: str) -> Iterable[tuple[str, str]]:
-    return engine.options[option].aliases.items() if option in engine.options else ()

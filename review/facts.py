@@ -231,7 +231,7 @@ def _tables(read: Read, rule: MatchRule) -> Iterator[tuple[str, str]]:
         if nests:
             rows = expand_tokens(nests)
             copied = _of_a_page(rows) if nests is table.page else _of_a_run(nests, rule)
-            first = f"first at prefill {rows[0, P_OFFSET]:,}, decode {rows[0, D_OFFSET]:,}"
+            first = f"first at byte {rows[0, P_OFFSET]:,} of prefill, {rows[0, D_OFFSET]:,} of decode"
             hops = sorted({nest.hops for nest in nests} - {()})
             tag = sha256(rows.tobytes() + str((hops, read.first)).encode()).hexdigest()[:8]
             yield name, f"{copied}, {first} ({tag})"
@@ -271,7 +271,7 @@ def _contract(plan: Plan) -> Iterator[Fact]:
             number,
         )
     for number, count in enumerate(expected(plan)):
-        yield Fact(Subject("WAITS", "prefill", "waits for", unit="notifications"), count, number)
+        yield Fact(Subject("WAITS", "prefill", "a worker waits for", unit="notifications"), count, number)
 
 
 def _cost(plan: Plan) -> Iterator[Fact]:

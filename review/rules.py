@@ -30,11 +30,12 @@ class RolloutVerdict(StrEnum):
 
 
 # How engines come to take a new plan while their sides stay.
-RELOAD = (
-    "Connected engines keep the old plan, and those that connect take the new one. Replace the old plan in the index "
-    "(kvplan compile, or push --prune): if it has both, engines take the one with the lower digest, which may be the "
-    "old one. Until both sides see the new index, new connections fail with R004: retry."
+REPLACE = (
+    "Replace the old plan in the index (kvplan compile, or push --prune): if it has both, engines take the one with "
+    "the lower digest, which may be the old one. Until both sides see the new index, new connections fail with R004: "
+    "retry."
 )
+RELOAD = f"Connected engines keep the old plan, and those that connect take the new one. {REPLACE}"
 VERDICTS = {
     RolloutVerdict.SAME: "no plan changes: nothing is to be done",
     RolloutVerdict.TEXT: "only texts of plans change: old and new engines can talk",
@@ -71,11 +72,11 @@ MEANINGS = {
         "Compare the times of old and new with `kvplan advise`; accept the growth, or allow it with --cost-growth.",
     ),
     Category.PLAN: CategoryMeaning(
-        "a new plan, or the same bytes by other reads",
+        "a new plan, other compile options, or other reads of the same bytes",
         "no engine's memory changes, and both sides need the same plan",
-        RELOAD,
+        REPLACE,
     ),
-    Category.CONTRACT: CategoryMeaning("other workers wait for each other", "both sides need the same plan", RELOAD),
+    Category.CONTRACT: CategoryMeaning("other workers wait for each other", "both sides need the same plan", REPLACE),
     Category.BYTES: CategoryMeaning(
         "bytes lie elsewhere, or a plan is removed",
         "the changed side needs the new plan, and an engine without it is refused",

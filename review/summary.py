@@ -139,7 +139,7 @@ def outcome(judgement: Judgement) -> str:
     count = sum(bool(changes) for _, changes in judgement.pairs)
     failing = [(one, by_category[one]) for one in reversed(Category) if one in by_category]
     said = "; ".join(_failing(one, some, len(some) == count) for one, some in failing)
-    every = " Without --fail-on every change fails; only a lower cost does not." if judgement.strict else ""
+    every = " Without --fail-on every change but a lower cost fails." if judgement.strict else ""
     return f"Fails in {many(count, 'pair')}: {said}.{every} {EXPLAIN}"
 
 

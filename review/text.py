@@ -58,7 +58,9 @@ def _parts(review: Review, judgement: Judgement, verbose: bool, rollout: FleetRo
     if not review.pairs:
         return [_words(headline(review).capitalize()), *fleet]
     parts = [_words(headline(review)), *map(_verdict, verdict_parts(review)), *_folded(review)]
-    parts += [[_whole(pair.title), *_details(pair)] for pair in review.changed] if verbose else []
+    parts += (
+        [[*([_whole(pair.title)] if pair.title else []), *_details(pair)] for pair in review.changed] if verbose else []
+    )
     return [*parts, *fleet, _exceptions(judgement), [*_words(outcome(judgement)), *_to_accept(judgement)]]
 
 

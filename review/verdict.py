@@ -18,11 +18,10 @@ FEW = 3
 INDEX = "Put both plans into one index: `kvplan push` the plans of OLD, then those of NEW"
 # No deployment has both if only a layout file has changed.
 BY_NAME = "; or keep the old pair in the deployment and add the new one under another name"
-ALONE = ". With the plans of NEW alone the old plan is not there"
 BESIDE = (
     "Start new engines beside the old ones, and let the router keep old with old and new with new; or stop both sides"
 )
-GUIDE = 'docs/review.md, "Roll out this change", has the ways, and what to do afterwards.'
+GUIDE = 'How to do this, and what to do afterwards: docs/review.md, "Roll out this change".'
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +80,7 @@ def _one_side(review: Review, pairs: Sequence[PairReview]) -> VerdictPart:
     return VerdictPart(
         f"Only {said}.",
         (
-            f"{_index(pairs)}: old {old}engines cannot connect then",
+            _index(pairs, old),
             f"While {other} keeps running, restart {_restarts(pairs)}",
         ),
     )
@@ -92,9 +91,11 @@ def _together(review: Review, pairs: Sequence[PairReview]) -> VerdictPart:
     return VerdictPart(sentence, (_index(pairs), f"{BESIDE}. Start {_restarts(pairs)}"))
 
 
-def _index(pairs: Sequence[PairReview]) -> str:
+def _index(pairs: Sequence[PairReview], old: str = "") -> str:
+    """The step that puts both plans into one index; `old` is the side of the engines that need the old one."""
     written = all({"OPTION", "COMPILE_OPTION"} & {*pair.rules} for pair in pairs)
-    return INDEX + (BY_NAME if written else "") + ALONE
+    alone = f"If the index has only the plans of NEW, old {old}engines cannot connect"
+    return f"{INDEX}{BY_NAME if written else ''}. {alone}"
 
 
 def _of(review: Review, pairs: Sequence[PairReview], word: str) -> str:

@@ -115,8 +115,8 @@ def _row(each: AdvisedPair, now: AdvisedPair, profile: MachineProfile) -> tuple[
 def _told(change: SettingChange) -> str:
     """`decode: --block-size 64 (now 16)`: a flag has a space before its value, a variable an equals sign.
 
-    Beside the engine's word for what is now is the side's own: `(now LBNHC, your nhd)`.
+    Beside the engine's word for what is now is that of the side: `(now LBNHC, nhd)`.
     """
     equals = " " if change.setting.startswith("-") else "="
-    now = f"{change.now}, your {change.written}" if change.written else change.now
+    now = f"{change.now}, {change.alias}" if change.alias else change.now
     return f"{change.side}: {change.setting}{equals}{change.then} (now {now})"

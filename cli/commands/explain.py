@@ -135,10 +135,11 @@ def _unknown(known: Library, what: str) -> Exception:
     for file_type in ("model", "engine", "kind"):
         if error := known.misnamed(file_type, what):
             return DslError(error)
-    near = nearest(
-        what,
-        (*known.models, *known.engines, *known.kinds, *RULES, *MEANINGS, *VERDICTS, *words(), *names_in_files(known)),
-    )
+    every = (*known.models, *known.engines, *known.kinds, *RULES, *MEANINGS, *VERDICTS, *words())
+    # Rules in small letters are as near as any word.
+    shouted = what.upper()
+    asked = shouted if shouted in RULES or shouted in MEANINGS else what
+    near = nearest(asked, (*every, *names_in_files(known)))
     help = near or f"{ELSEWHERE}; metrics begin with {METRIC}, words are in docs/glossary.md"
     message = f"there is no model, engine, kind, key, option, parameter, rule or word '{what}'"
     return DslError(Diagnostic("K008", message, inline(what, "<argument>"), (), help))

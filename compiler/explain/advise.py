@@ -38,7 +38,7 @@ class SettingChange:
     """An option of a side, prefill or decode, that is set otherwise. `now` and `then` are the engine's own words.
 
     `setting` is the flag or the variable of the environment that tells it, the option itself where there is none.
-    `written` is the word of the side for `now`, if it is another one; otherwise empty.
+    `alias` is another word for `now`: that of the side, or else of the engine's file; empty if there is none.
     """
 
     side: str
@@ -46,7 +46,7 @@ class SettingChange:
     setting: str
     now: str
     then: str
-    written: str
+    alias: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,17 +164,19 @@ def _changes(
     role: str, engine: Engine, given: Mapping[str, str], now: Values, changed: Mapping[str, str]
 ) -> tuple[SettingChange, ...]:
     return tuple(
-        _change(role, name, engine.choices[name], value, changed[name], given.get(name, ""))
+        _change(
+            role, name, engine.choices[name], value, changed[name], (given.get(name, ""), engine.alias(name, value))
+        )
         for name, value in now
         if name in changed
     )
 
 
-def _change(role: str, option: str, choice: LayoutChoice, now: str, then: str, said: str) -> SettingChange:
+def _change(role: str, option: str, choice: LayoutChoice, now: str, then: str, aliases: Sequence[str]) -> SettingChange:
     setting = choice.setting
     before, after = (setting.words.get(value, value) for value in (now, then))
-    written = said if said != before else ""
-    return SettingChange(role, option, setting.flag or setting.variable or option, before, after, written)
+    alias = next((word for word in aliases if word not in ("", before)), "")
+    return SettingChange(role, option, setting.flag or setting.variable or option, before, after, alias)
 
 
 def _pairs(prefills: Sequence[PossibleSide], decodes: Sequence[PossibleSide]) -> list[Sides]:

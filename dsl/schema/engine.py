@@ -388,6 +388,11 @@ class Engine(DocumentKeys):
         "in force and the mesh",
     )
 
+    def alias(self, option: str, value: object) -> str:
+        """The first other word for a value of an option, `nhd`; empty if there is none."""
+        aliases = self.options[option].aliases if option in self.options else {}
+        return next((word for word, meant in aliases.items() if meant == value), "")
+
 
 ENGINE = document(
     "engine",

@@ -171,12 +171,14 @@ def test_a_file_that_is_no_model_says_what_it_is(tmp_path: Path, verb: str, kind
         (["diff", "{at}/index.json", "{at}"], "give its directory"),
         (["explain", "vlllm"], "did you mean 'vllm'?"),
         (["explain", "PAGE_BYTS"], "did you mean 'PAGE_BYTES'?"),
+        (["explain", "bytes"], "did you mean 'BYTES'?"),
         (["explain", "C999"], "those with C are C101 to C"),
     ],
 )
 def test_what_something_else_is_for_is_said(tmp_path: Path, words: list[str], help: str) -> None:
-    for name in ("config.json", "plan.py", "index.json"):
+    for name in ("config.json", "index.json"):
         (tmp_path / name).write_text("{}")
+    (tmp_path / "plan.py").write_text("Emitted by kvplan from a-model\n")
     (tmp_path / "prod.yaml").write_text("kvplan: 1\ndeployment: prod\nplans: []\n")
     said = run(*(word.format(at=tmp_path) for word in words))
     assert (said.exit_code, said.stderr.count("error[")) == (2, 1), said.output

@@ -69,7 +69,7 @@ def test_a_single_moved_span_is_seen() -> None:
     new = replace(old, digest="other", reads=(old.reads[0], (replace(read, table=table), *old.reads[1][1:])))
     (change,) = changes(old, new)
     assert (change.rule, change.subject.side, change.workers) == ("SPANS_CUT", "decode", "1")
-    assert "decode 2" in str(change.after)
+    assert "2 of decode" in str(change.after)
 
 
 @pytest.mark.parametrize(

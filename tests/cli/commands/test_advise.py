@@ -30,7 +30,7 @@ def test_text_has_the_pair_as_it_is_and_the_setting_to_change() -> None:
     assert lines[3].startswith("Intel Xeon (Sapphire Rapids), 2 cores of a virtual machine; NIXL 1.5.1, UCX 1.23")
     rows = [re.split(r"  +", line.strip()) for line in lines if " ms " in line]
     assert rows[0][1:2] + rows[0][4:] == ["1.0", "direct", "as it is"]
-    assert ["direct", "decode: VLLM_KV_CACHE_LAYOUT=LBHNC (now LBNHC, your nhd)"] in [row[4:] for row in rows]
+    assert ["direct", "decode: VLLM_KV_CACHE_LAYOUT=LBHNC (now LBNHC, nhd)"] in [row[4:] for row in rows]
 
 
 @pytest.mark.full

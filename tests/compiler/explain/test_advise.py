@@ -92,7 +92,7 @@ def test_either_side_by_itself_and_both_alike_are_compared(advice: Advice) -> No
 
 
 def test_changes_are_told_in_the_engines_words_and_in_those_of_the_side(advice: Advice) -> None:
-    every = {(c.side, c.option, c.setting, c.now, c.then, c.written) for each in advice.others for c in each.changes}
+    every = {(c.side, c.option, c.setting, c.now, c.then, c.alias) for each in advice.others for c in each.changes}
     assert every == {
         ("prefill", "order", "ORDER", "heads", "tokens", ""),
         ("prefill", "block", "--block", "16", "64", ""),
