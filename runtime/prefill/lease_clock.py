@@ -1,4 +1,4 @@
-"""The clock of leases: it stands still while nobody listens, and says until when all renewals were heard."""
+"""Lease clock: a clock that stops while this worker does not read messages, so that no lease ends unheard."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import time
 from collections.abc import Callable
 
 LEASE = 30.0
-# Seconds that a step may come after the one before. More is time in which this worker did not listen, as its thread
-# waited for a core or its process stood still: no lease runs out in it, as its renewals may have come.
+# Seconds that may pass between two steps. Beyond that this worker did not listen, because its thread waited for a core
+# or its process stood still. No lease ends in that time, because its renewals may have come unread.
 LISTENING = 1.0
 
 
 class LeaseClock:
-    """The time of `clock` without that in which nobody listened: what peers said then could not be heard.
+    """The time of `clock` without the time in which this worker did not listen and could not hear renewals.
 
-    Time beyond LISTENING seconds since the last `listen`, by `pulse`, does not count; time in which the machine sleeps
-    does. A `lease` has so many seconds. Not safe from threads.
+    Time beyond LISTENING seconds since the last `listen`, by `pulse`, does not count; machine sleep does. `lease` is in
+    seconds. Not safe to use from several threads.
     """
 
     def __init__(self, clock: Callable[[], float], lease: float, pulse: Callable[[], float] = time.monotonic) -> None:
@@ -23,18 +23,18 @@ class LeaseClock:
         self._unheard, self._listened, self._all_heard = 0.0, pulse(), clock()
 
     def __call__(self) -> float:
-        # The clock first: a thread that stands still in between has not listened either.
+        # Read the clock first: if the thread stops in between, that is time without listening, too.
         time = self._clock()
         return time - self._unheard_by(self._pulse())
 
     def listen(self) -> float:
-        """The time, now that somebody listens."""
+        """Note that this worker listens now, and return the time."""
         time, pulse = self._clock(), self._pulse()
         self._unheard, self._listened = self._unheard_by(pulse), pulse
         return time - self._unheard
 
     def heard_until(self, now: float, *, unread: bool) -> float:
-        """Until when all renewals are heard. Messages that are `unread` delay a lease's end by one lease at most."""
+        """Return until when all renewals are heard. `unread` messages delay a lease's end by one lease at most."""
         if not unread:
             self._all_heard = now
         return max(self._all_heard, now - self._lease)

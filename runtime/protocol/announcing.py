@@ -1,4 +1,7 @@
-"""Announcements: how claims are answered, and who is told how much of a request is there."""
+"""Announcer: answers claims, and notifies readers of how much of a request is computed.
+
+A claim of a held request is promised its blocks for one lease from when the claim was heard (leases.py).
+"""
 
 from __future__ import annotations
 
@@ -12,26 +15,26 @@ from kvplan.runtime.transfer.chunks import Chunk
 
 # Requests that one connection may claim, at least.
 MOST_CLAIMS = 1 << 14
-# Bytes that one reader is told of in a step, and those that each message counts for beside its tables. Whether the
-# line takes more is known in the next step.
+# Bytes of messages that one reader is sent in a step, and the bytes that a message counts as besides its tables. Only
+# the next step knows whether the line accepts more.
 ROUND_BYTES, MESSAGE = 256 << 10, 256
 
 
 class Announcer:
-    """Answers claims and announces chunks. `changed` are the requests with news for their readers, in order."""
+    """The part of the core that answers claims and announces chunks. `changed` are the requests with news, in order."""
 
     def __init__(self, state: PrefillState, most_claims: int) -> None:
         self._state, self._most = state, max(MOST_CLAIMS, most_claims)
         self.changed: dict[str, None] = {}
 
     def claim(self, session: Session, claim: wire.Claim) -> None:
-        """Answer a claim, for each of its requests."""
+        """Answer a claim for each of its requests."""
         session.heartbeat, streamed = claim.heartbeat, set(claim.streamed)
         answers = [self._answer(session, request, request in streamed, claim) for request in claim.requests]
         self._state.answer(session, *answers)
 
     def announce(self, behind: Set[Reader]) -> None:
-        """Tell those who claim a request how much of it is there, unless their line takes nothing for now."""
+        """Notify readers of how much of their requests is computed. Those that are `behind` are notified later."""
         changed, self.changed = self.changed, {}
         for session in self._state.sessions.values():
             if changed or session.unannounced:
@@ -39,7 +42,7 @@ class Announcer:
                 self._tell_all(session, unannounced, 0 if session.reader in behind else ROUND_BYTES)
 
     def _answer(self, session: Session, request: str, streamed: bool, said: wire.Claim) -> wire.ClaimAnswer:
-        """The answer to a claim. A refused claim promises nothing; a claim that comes before the hold is remembered."""
+        """Return the answer to a claim. A refused claim gets no promise; one before the hold is kept for it."""
         reader, source = session.reader, self._state.sources.get(request)
         lost = self._state.leases.refuses(request, reader.claimant, reader.contract)
         if lost is not None and lost.reason is not wire.LossReason.UNKNOWN:
@@ -66,7 +69,7 @@ class Announcer:
         return self._state.leases.claim(request, reader.claimant, reader.contract, claim.heard)
 
     def _noted(self, session: Session, request: str, streamed: bool, said: wire.Claim) -> ReaderClaim | None:
-        """Note that a request is needed, with the blocks and tokens that it names now; None where too many are."""
+        """Note a reader's claim, with the blocks and tokens that it names. Returns None if it has too many claims."""
         if request not in session.claims and len(session.claims) >= self._most:
             return None
         claim = session.claims.setdefault(request, ReaderClaim(streamed))
@@ -86,7 +89,7 @@ class Announcer:
                 session.unannounced[request] = None
 
     def _tell(self, session: Session, claim: ReaderClaim, source: SourceRequest, room: int) -> int:
-        """Tell what is new of a request. Returns the bytes of the offers."""
+        """Notify a reader of what is new of a request. Returns the bytes of the offers."""
         if claim.early:
             self._state.answer(session, wire.NotYet(source.request))
             return 0
@@ -94,7 +97,7 @@ class Announcer:
             self._state.answer(session, unfit)
             return 0
         if claim.announced is None and (claim.streamed or source.whole):
-            # What was claimed before it was held is promised now, as of that claim: decode was not heard again.
+            # A claim that came before the hold is promised now, for one lease from when that claim was heard.
             answer = self._promise(session, source.request, claim)
             self._state.answer(session, answer)
             if isinstance(answer, wire.Lost):
@@ -105,7 +108,7 @@ class Announcer:
         return self._offer(session, claim, source, room) if streams else 0
 
     def _offer(self, session: Session, claim: ReaderClaim, source: SourceRequest, room: int) -> int:
-        """Offer as much as there is room for now; the others when there is."""
+        """Offer the chunks that fit `room` bytes, and leave the others to a later step. Returns the bytes offered."""
         said = 0
         for offer in _offers(source, claim.announced or 0):
             if said >= room:
@@ -117,22 +120,22 @@ class Announcer:
         return said
 
     def _unfit(self, session: Session, claim: ReaderClaim, source: SourceRequest) -> wire.Lost | None:
-        """The refusal of a claim to read a request whole that has other blocks than decode was told of, or gaps."""
-        # Blocks of a fed request are known when it is whole; one that is read in chunks is looked at chunk by chunk.
+        """Return the refusal of a claim to a whole request, if its blocks differ from decode's or tokens lack."""
+        # A fed request has all its blocks only once it is whole. One that is read in chunks is checked by chunk.
         if claim.streamed or not (source.tokens is None or source.whole):
             return None
         misfit = claim.misfit(source, session.reader.plan, self._state.worker)
         return None if misfit is None else self._refused(session, wire.Lost(source.request, *misfit))
 
     def _refused(self, session: Session, lost: wire.Lost) -> wire.Lost:
-        """A claim is refused: who made it is promised nothing."""
+        """Forget a refused claim and end its promise. Returns the refusal."""
         session.forget(lost.request)
         self._state.leases.leave(lost.request, session.reader.claimant)
         return lost
 
 
 def _offers(source: SourceRequest, announced: int) -> Iterator[wire.Offer]:
-    """The offers of a request that were not announced yet."""
+    """Yield the offers of a request after the first `announced`."""
     name, pin, only = source.request, source.pin, source.names_all
     if source.tokens is None:
         if source.whole and not announced:

@@ -1,8 +1,8 @@
-"""Decode core: what a decode worker makes of requests, messages and time, as plain state.
+"""Decode core: the protocol of a decode worker as plain state.
 
-Its methods say what happened, and `take` returns what is to be done because of that (effects.py). No sockets,
-transport, threads or clocks are in it, so that it can be copied, replayed and explored. It owns the phases of all
-requests: nothing else changes them. Times are seconds by the worker's clock.
+Callers report events through its methods; `take` returns what the worker has to do (effects.py). It has no sockets,
+transport, threads or clocks, so that it can be copied, replayed and explored. It owns the phases of all requests:
+nothing else changes them. Times are seconds by the worker's clock.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kvplan.runtime.protocol.load_table import LoadTable
 from kvplan.runtime.protocol.loads import KnownEngine, Load, LoadPart, PrefillPeer
 from kvplan.runtime.protocol.phases import Event, Phase
 
-# What is waited for, of a prefill worker in each phase, as it follows that worker's name.
+# Texts that follow a prefill worker's name, by phase: why a request still waits for this worker.
 WAITS_FOR = {
     Phase.CLAIMING: "has not confirmed that it holds all of it",
     Phase.MOVING: "has bytes that are still on their way",
@@ -36,14 +36,14 @@ WAITS_FOR = {
 class DecodeCore:
     """The protocol of decode worker number `worker` of `side`, whose pools have these `blocks` by group.
 
-    At most `most` requests are in progress. Bytes of a connection that broke may land for `linger_s` seconds.
+    At most `most` requests are in progress. Bytes of a broken connection may land for `linger_s` seconds.
     """
 
     def __init__(self, side: Side, worker: int, blocks: Mapping[str, int], most: int, linger_s: float) -> None:
         self.loads = LoadTable(side, worker, blocks, most, linger_s)
         self.engines: dict[KnownEngine, None] = {}
         self._inbox = DecodeInbox(self.loads)
-        # No request ends by time before this.
+        # The earliest time at which a request may end by time.
         self._next_timeout = math.inf
 
     def take(self) -> list[Output]:
@@ -51,13 +51,13 @@ class DecodeCore:
         return self.loads.take()
 
     def meet(self, engine: KnownEngine, *, follow: bool) -> None:
-        """A prefill engine is connected. With `follow`, it takes the place of one of the same workers that is lost."""
+        """Add a prefill engine that is connected. With `follow`, it replaces a lost engine of the same workers."""
         self.engines[engine] = None
         if follow:
             self.loads.quarantine.follow(engine)
 
     def drop(self, engine: KnownEngine, why: str) -> None:
-        """An engine is dropped: its requests fail, except those that all of its workers have confirmed."""
+        """Drop an engine: its requests fail, except those that all of its workers have confirmed."""
         self.engines.pop(engine, None)
         for load in list(self.loads.running.values()):
             if load.engine is engine and load.phase is not Phase.CONFIRMED:
@@ -67,37 +67,37 @@ class DecodeCore:
         """Begin to load a request from an engine. An error of the request ends it."""
         if not self.loads.begin(load, engine):
             return
-        # A worker that stores nothing waits for nobody.
+        # If no prefill worker has a part in it, it ends at once.
         self.loads.advance(load)
         self._next_timeout = min(self._next_timeout, load.deadline, load.held_by)
 
     def fail_all(self, reason: Callable[[str], RequestError]) -> None:
-        """Fail everything. `reason` makes the error for a request's name."""
+        """Fail all requests. `reason` returns the error for a text that names one."""
         for load in list(self.loads.running.values()):
             self.loads.fail(load, reason(f"request {load.request.id}"))
 
     def hear(self, engine: KnownEngine, peer: PrefillPeer, message: Any, now: float, *, broken: bool = False) -> None:
-        """Act upon a message of a prefill worker. It may be the last one of a line that is `broken`."""
+        """Act on a message of a prefill worker, maybe over a line that is `broken`."""
         for load in self._inbox.hear(engine, peer, message, now, broken):
             self._check_held(load, now)
             self.loads.advance(load)
 
     def unsent(self, peer: PrefillPeer, message: msgspec.Struct, error: KvplanError) -> None:
-        """A message that was to be sent was not, and why."""
+        """Handle a message that could not be sent, and why: repeat a Leave later, fail the request of any other."""
         if isinstance(message, Leave):
             self.loads.quarantine.leave_unsent(peer, message)
             return
         for name in message.requests if isinstance(message, Claim) else (getattr(message, "request", ""),):
             load = self.loads.running.get(name)
             part = None if load is None else next((part for part in load.parts if part.peer is peer), None)
-            # Of claims that were only renewed nothing is known but that the line is full.
+            # An unsent renewal means only that the line is full now: it fails nothing.
             if part is not None and (not isinstance(message, Claim) or part.heartbeat == message.heartbeat):
                 self.loads.broken(part, error)
 
     def arrived(self, part: LoadPart) -> None:
-        """The wire has copied all that a part reads; a copy from the stage may still be in progress.
+        """Note that the transport has read all of a part; copies from the stage may still be in progress.
 
-        What its worker writes is there when that says so.
+        A part that its worker writes arrives by that worker's message instead.
         """
         if part.phase is Phase.MOVING and not part.writes:
             part.on(Event.ARRIVED)
@@ -105,27 +105,27 @@ class DecodeCore:
             self.loads.advance(load)
 
     def placed(self, part: LoadPart) -> None:
-        """All that was handed over of a part is in its place."""
+        """Note that all bytes that were handed over of a part are in their places."""
         part.placed = True
         self.arrived(part)
 
     def returned(self, part: LoadPart, number: int) -> None:
-        """A writer returned a buffer that it had filled."""
+        """Note that a writer has filled and returned a buffer."""
         part.pieces.discard(number)
 
     def settled(self, part: LoadPart) -> None:
-        """Nothing that was handed over of a part that was stopped can be written any more."""
+        """Note that nothing that was handed over of a stopped part can be written any more."""
         part.settled = True
 
     def summed(self, part: LoadPart, sums: Sums | Exception) -> None:
-        """The checksums of a part are computed, or cannot be."""
+        """Take the checksums of a part, or the error that prevented them."""
         if isinstance(sums, Exception):
             self.loads.broken(part, sums)
         elif (load := self.loads.of(part)) is not None:
             self.loads.or_fail(part, self.loads.tell_sums, load, part, sums)
 
     def tick(self, now: float) -> None:
-        """Do what is due: deadlines and heartbeats."""
+        """Do what is due now: end requests by deadline, and renew claims."""
         if now >= self._next_timeout:
             self._time_out(now)
         for engine in [engine for engine in self.engines if now >= engine.due and engine.heartbeat_due(now)]:
@@ -133,15 +133,15 @@ class DecodeCore:
                 self._renew(engine, peer)
 
     def sweep(self, now: float) -> None:
-        """Free the blocks that nothing writes any more. Once a step, after all else."""
+        """Free the blocks that nothing writes any more. Call it at the end of each step."""
         self.loads.out += self.loads.quarantine.sweep(now)
 
     def until_heartbeat(self, now: float, most: float) -> float:
-        """Seconds until claims have to be renewed, and at most `most`."""
+        """Return the seconds until claims have to be renewed, at most `most`."""
         return min([most, *(engine.until_heartbeat(now) for engine in self.engines)])
 
     def _time_out(self, now: float) -> None:
-        """End the requests whose time is over. A deadline may be reached, and must not be passed."""
+        """Fail the requests whose deadlines have passed. At the deadline itself a request still runs."""
         for load in list(self.loads.running.values()):
             if now > load.deadline:
                 self.loads.fail(load, _late(load))
@@ -150,14 +150,14 @@ class DecodeCore:
         self._next_timeout = min((time for time in times if time >= now), default=math.inf)
 
     def _check_held(self, load: Load, now: float) -> None:
-        """A request that prefill has to hold by now, and does not, fails."""
+        """Fail a request that prefill had to hold by now and does not hold."""
         if now < load.held_by:
             return
         if not_held := [part.worker for part in load.parts if part.phase is Phase.CLAIMING and part.not_held]:
             self.loads.fail(load, _not_held(load, not_held))
 
     def _renew(self, engine: KnownEngine, peer: PrefillPeer) -> None:
-        """Claim all that is still needed, in as many messages as that takes; nothing while earlier claims wait."""
+        """Claim again all requests that still need a worker, MOST_NAMED per message; skipped while the line is full."""
         requests, streamed = self.loads.claims(engine, peer)
         for first in range(0, max(len(requests), 1), MOST_NAMED):
             named = requests[first : first + MOST_NAMED]

@@ -1,4 +1,4 @@
-"""Decode inbox: what a decode core makes of the messages of prefill workers. Nothing that they say can raise."""
+"""Decode inbox: acts on the messages of prefill workers. No message of theirs makes it raise."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from kvplan.runtime.protocol.load_table import LoadTable
 from kvplan.runtime.protocol.loads import KnownEngine, Load, LoadPart, PrefillPeer
 from kvplan.runtime.protocol.phases import TRANSFER, Event, Phase, refused
 
-# What a prefill worker may end a request with, beside TransferError.
+# Errors that a prefill worker may end a request with, by code. Any other code becomes TransferError.
 ENDS: dict[str, type[RequestError]] = {
     error.code: error for error in (BadRequestError, LeaseError, ChecksumError, WithdrawnError)
 }
-# What a request ends with that prefill does not keep, where that is no LeaseError.
+# Errors of requests that prefill does not keep, by reason. Any other reason becomes LeaseError.
 LOST: dict[wire.LossReason, type[RequestError]] = {
     wire.LossReason.WITHDRAWN: WithdrawnError,
     wire.LossReason.UNTILED: BadRequestError,
@@ -34,10 +34,10 @@ LOST: dict[wire.LossReason, type[RequestError]] = {
 
 
 class DecodeInbox:
-    """Messages of prefill workers, acted upon and counted.
+    """The part of the core that acts on messages of prefill workers, and counts them by kind.
 
-    A message about a running load is an event of it; one that has no place in its phase is counted as too early, or as
-    said before.
+    A message about a running load is an event of it. If the load's phase does not take the event, the message is
+    counted as stale (too early) or duplicate.
     """
 
     def __init__(self, loads: LoadTable) -> None:
@@ -52,7 +52,7 @@ class DecodeInbox:
         }
 
     def hear(self, engine: KnownEngine, peer: PrefillPeer, message: Any, now: float, broken: bool) -> Iterable[Load]:
-        """Act upon one message, and count what it was taken for. The loads that it was about."""
+        """Act on one message, and count its kind. Returns the loads that it was about."""
         if isinstance(message, wire.ClaimAnswers):
             engine.learn_lease(message.lease, now)
             return self._answers(engine, peer, message)
@@ -73,7 +73,7 @@ class DecodeInbox:
         about = list[Load]()
         for answer in message.answers:
             found = self._loads.find(engine, peer, answer.request)
-            # Answers to claims that were said before this load's are to an earlier one.
+            # Answers to claims before this load's first one are about an earlier load.
             if found is not None and message.heartbeat >= found[1].heartbeat:
                 self._answer(*found, answer)
                 about.append(found[0])
@@ -90,7 +90,7 @@ class DecodeInbox:
             self._loads.fail(load, kind(_said(load, part, "does not keep it", answer.text)))
 
     def _not_yet(self, load: Load, part: LoadPart, held: bool) -> None:
-        """A prefill worker waits for the request. One that holds it now, and did not before, is told its blocks."""
+        """Note whether a worker holds a request yet. If it began to hold it, claim it again with its blocks."""
         if part.phase is not Phase.CLAIMING:
             return
         came, part.not_held = part.not_held and held, not held
@@ -141,7 +141,7 @@ class DecodeInbox:
             return MessageKind.DUPLICATE
         if failed.attempt is not None and (kind := _not_to_done(load, part, failed.attempt)) is not None:
             return kind
-        # What was said before this load was claimed is about an earlier one.
+        # A failure that was sent before this load was claimed is about an earlier load.
         if failed.heartbeat < part.heartbeat:
             return MessageKind.STALE
         self._loads.fail(load, ENDS.get(failed.code, TransferError)(_said(load, part, "says", failed.message)))
@@ -156,7 +156,7 @@ class DecodeInbox:
 
 
 def _not_to_done(load: Load, part: LoadPart, attempt: int) -> MessageKind | None:
-    """The kind of an answer to another Done than this attempt's last one; None for an answer to that one."""
+    """Return the kind of an answer that is not to this attempt's Done; None if it is."""
     if load.attempt != attempt:
         return MessageKind.STALE
     return None if TRANSFER.takes(part.phase, Event.CONFIRMED) else refused(part.phase, Event.CONFIRMED)

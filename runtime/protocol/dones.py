@@ -1,4 +1,7 @@
-"""Done: confirmed at once, or when the checksums that came with it are compared."""
+"""Done answers: confirm that a reader has read all, at once or when the checksums in its Done are compared.
+
+An accepted Done ends the reader's promise (leases.py). Until its checksums are compared, the promise is renewed here.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from kvplan.runtime.protocol.readers import Reader, Session
 
 
 class DoneAnswers:
-    """Answers Done: at once, or when its checksums are compared, of `most` requests at a time."""
+    """The Dones of readers whose checksums are being compared, at most `most`, and the answers to all Dones."""
 
     def __init__(self, state: PrefillState, most: int) -> None:
         self._state, self._most, self._renewed = state, most, LONG_AGO
@@ -23,7 +26,7 @@ class DoneAnswers:
         return len(self._all)
 
     def done(self, session: Session, done: wire.Done) -> MessageKind:
-        """Confirm a Done at once, or have its checksums compared."""
+        """Answer a Done at once, or have its checksums compared first. Returns the kind that it is counted as."""
         key, source = (session.reader, done.request), self._state.sources.get(done.request)
         if not done.sums and done.sample is None:
             return self._answer(session.reader, done, None)
@@ -41,15 +44,15 @@ class DoneAnswers:
             self._answer(reader, done, error)
 
     def leave(self, reader: Reader, request: str) -> None:
-        """A reader gives a request up."""
+        """Forget the Done of a reader that gives the request up."""
         self._all.pop((reader, request), None)
 
     def clear(self) -> None:
-        """Nothing is compared any more."""
+        """Forget all Dones: no comparison will end."""
         self._all.clear()
 
     def renew(self) -> None:
-        """Renew the promises of requests whose checksums wait: decode claims nothing once it has said Done."""
+        """Renew the promises of readers whose checksums are being compared: they stop claiming once they say Done."""
         state = self._state
         if state.now - self._renewed < state.lease / wire.CLAIMS_PER_LEASE:
             return

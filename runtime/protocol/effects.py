@@ -1,4 +1,4 @@
-"""Effects: what a protocol core wants done. Its driver takes them after each call, and carries them out in order."""
+"""Effects: outputs of a protocol core. Its driver takes them after each call, and carries them out in order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kvplan.runtime.protocol.readers import Reader
 
 
 class Output(msgspec.Struct, frozen=True, eq=False):
-    """Something that a worker has to do for its core."""
+    """An action that a worker has to carry out for its core."""
 
 
 # Both roles
@@ -33,7 +33,7 @@ class Counted(Output, frozen=True, eq=False):
 
 
 class Send(Output, frozen=True, eq=False):
-    """Say a message to a peer. One that is `droppable` is left out while earlier ones wait for room in the line."""
+    """Send a message to a peer. A `droppable` one is left out while earlier ones wait for room in the line."""
 
     peer: Any
     message: msgspec.Struct
@@ -41,9 +41,9 @@ class Send(Output, frozen=True, eq=False):
 
 
 class Move(Output, frozen=True, eq=False):
-    """Move these runs by pair, in all layers or some. After the `last` ones no more come.
+    """Move these runs by pair, in all layers or some. No more come after the `last` ones.
 
-    The `key` is a LoadPart of what decode reads, or the WriteKey of what prefill writes.
+    The `key` is a LoadPart if decode reads, a WriteKey if prefill writes.
     """
 
     key: Any
@@ -53,9 +53,9 @@ class Move(Output, frozen=True, eq=False):
 
 
 class Stop(Output, frozen=True, eq=False):
-    """Post nothing more of what has this `key`. It is `settled` when nothing of it touches blocks here any more.
+    """Post nothing more of this `key`. Report it to `settled` when nothing of it touches blocks here any more.
 
-    If the peer's processes are `dead`, what is in progress to them is not waited for.
+    If the peer's processes are `dead`, do not wait for posts that are in progress to them.
     """
 
     key: Any
@@ -63,9 +63,9 @@ class Stop(Output, frozen=True, eq=False):
 
 
 class Buffer(Output, frozen=True, eq=False):
-    """A peer asks for a buffer of the stage here, returns one, or lends one of its own.
+    """Handle a peer's message that asks for a buffer of the stage here, returns one, or lends one of its own.
 
-    The `key` is the LoadPart of which a writer moves a piece, or the Reader that reads or lends.
+    The `key` is the LoadPart whose piece a writer moves, or the Reader that reads or lends.
     """
 
     key: Any
@@ -80,7 +80,7 @@ class Outputs:
     heard: dict[MessageKind, int] = field(default_factory=dict, init=False)
 
     def count(self, kind: MessageKind) -> None:
-        """A message was taken for that."""
+        """Count a message of this kind."""
         self.heard[kind] = self.heard.get(kind, 0) + 1
 
     def take(self) -> list[Output]:
@@ -96,7 +96,7 @@ class Outputs:
 
 
 class Foresee(Output, frozen=True, eq=False):
-    """A part will probably move these runs in one piece: prepare that while nobody has anything else to do."""
+    """Prepare these runs while idle: a part will probably move them in one piece."""
 
     part: LoadPart
     runs: Mapping[str, Runs]
@@ -110,20 +110,20 @@ class AskWrite(Output, frozen=True, eq=False):
 
 
 class Sum(Output, frozen=True, eq=False):
-    """Compute the checksums of what came from a prefill worker."""
+    """Compute the checksums of the bytes that came from a prefill worker."""
 
     load: Load
     part: LoadPart
 
 
 class Ended(Output, frozen=True, eq=False):
-    """A request has ended."""
+    """Notify the caller that a request has ended."""
 
     load: Load
 
 
 class EngineLost(Output, frozen=True, eq=False):
-    """An engine cannot be used any more."""
+    """Drop an engine that cannot be used any more."""
 
     engine: KnownEngine
     error: KvplanError
@@ -133,21 +133,21 @@ class EngineLost(Output, frozen=True, eq=False):
 
 
 class WriteKey(NamedTuple):
-    """Which write is meant: of a request, through one connection."""
+    """The key of a write: a request, and the reader that it is written to."""
 
     reader: Reader
     request: str
 
 
 class Reply(Output, frozen=True, eq=False):
-    """Say a message through a connection that has not said hello."""
+    """Send a message through a connection that has not said hello."""
 
     identity: bytes
     message: msgspec.Struct
 
 
 class WriteFailed(Output, frozen=True, eq=False):
-    """Something of a write cannot be written. It fails with that if it `ends` now."""
+    """Report that part of a write failed. The write fails by this error if it `ends` now."""
 
     key: WriteKey
     error: KvplanError
@@ -155,14 +155,14 @@ class WriteFailed(Output, frozen=True, eq=False):
 
 
 class ReaderLeft(Output, frozen=True, eq=False):
-    """A reader gives a request up: nothing more of it is packed or compared for it."""
+    """Pack and compare nothing more of a request for a reader that gave it up."""
 
     reader: Reader
     request: str
 
 
 class Compare(Output, frozen=True, eq=False):
-    """Compare the checksums of a Done with those of the blocks here. `named` tables count before its own."""
+    """Compare the checksums of a Done with those of the blocks here. `named` tables take precedence over the Done's."""
 
     reader: Reader
     done: Done
@@ -170,19 +170,19 @@ class Compare(Output, frozen=True, eq=False):
 
 
 class RequestEnded(Output, frozen=True, eq=False):
-    """A request can be read no more."""
+    """Stop all work for a request that can no longer be read."""
 
     request: str
 
 
 class Free(Output, frozen=True, eq=False):
-    """A request's blocks may be freed."""
+    """Notify the caller that a request's blocks may be freed."""
 
     released: Released
 
 
 class Drop(Output, frozen=True, eq=False):
-    """A reader is forgotten."""
+    """Forget a reader, and its connection."""
 
     reader: Reader
     why: str

@@ -1,10 +1,14 @@
-"""Leases: how long a prefill worker keeps a request's blocks: until all who read them have said so, or time is over.
+"""Leases: until when a prefill worker keeps a request's blocks. That worker alone decides.
+
+A hold makes a pin, which lasts one lease. Every claim of a reader makes it last one lease from that claim, which is
+promised to the reader. A reader's Done or Leave ends its promise. `Pin.due` says when the pin lapses, and only
+`Leases.expire` lets it lapse by time. Its blocks are released once this worker's own pushes do not read them either.
 
 The protocol is that of C. Gray and D. Cheriton, "Leases: an efficient fault-tolerant mechanism for distributed file
-cache consistency" (SOSP 1989): prefill answers a claim with a promise for a time, which the reader renews while it
-reads. Theirs is safe while clocks do not drift apart, ours also if they do. A pin keeps the request, with a number that
-no other pin has. A reader learns it before its first read and names it after its last one: if that pin is still there,
-it was there all the time. So a lease decides when unclaimed blocks are free, never whether what was read is right.
+cache consistency" (SOSP 1989). Theirs is safe while clocks do not drift apart, ours also if they do: each pin has a
+number that no other pin has. A reader learns it before its first read and names it after its last one: if that pin is
+still there, it was there all the time. So a lease decides when unclaimed blocks are free, never whether what was read
+is right.
 """
 
 from __future__ import annotations
@@ -23,19 +27,20 @@ from kvplan.runtime.inspection import HoldState
 from kvplan.runtime.machine import StateMachine
 from kvplan.runtime.ops.metrics import MessageKind
 
+# Released pins that are remembered.
 REMEMBERED = 1 << 16
-# Runs, each by one plan, that read one request.
+# Engine runs, each with one plan, that may read one request.
 MOST_RUNS = 8
-# Before all time: the end of a promise that its claimant has ended, and when something was done that never was.
+# Before all time: the end of a promise that its claimant ended, and the time of something that never happened.
 LONG_AGO = -math.inf
 
 
 class PinPhase(IntEnum):
-    """How far a pin is, from the hold to the release of its blocks."""
+    """The phases of a pin, from the hold to the release of its blocks."""
 
-    # Claims are taken.
+    # Claims are accepted.
     HELD = auto()
-    # Given up: no claims are taken, and promises stay in force.
+    # The engine gave the request up: claims are refused, and promises stay in force.
     WITHDRAWN = auto()
     # Lapsed, but this worker's own pushes still read the blocks.
     OVER = auto()
@@ -46,7 +51,7 @@ class PinEvent(Enum):
     """An event of a pin."""
 
     WITHDRAWN = auto()
-    # All who read it have said so, or the last promise is over.
+    # All readers have said Done, or the lease or the last promise has ended.
     LAPSED = auto()
     # No push of this worker reads the blocks any more.
     FREED = auto()
@@ -67,7 +72,7 @@ PIN = StateMachine(
 class Claimant:
     """A decode worker that claims requests: its engine's run, and the digest of the plan by which it reads.
 
-    `connection` is the number of the one over which it speaks: a later one has a higher number.
+    `connection` is the number of its connection: a later connection has a higher number.
     """
 
     run: str
@@ -80,14 +85,14 @@ class Claimant:
         return self.run, self.plan
 
     def is_worker(self, other: Claimant) -> bool:
-        """Whether both are one decode worker, by whatever plans: what is written for either lands in its blocks."""
+        """Whether both are one decode worker, whatever their plans: writes for either land in the same blocks."""
         return (self.run, self.worker) == (other.run, other.worker)
 
 
 class Promise(NamedTuple):
-    """One claim's promise: the blocks are kept for its claimant until `end`, LONG_AGO once that is done or has left.
+    """A promise to keep the blocks for a claimant until `end`, which is LONG_AGO once it has said Done or Leave.
 
-    It belongs to the numbered `connection` of the claim: no message over an earlier one ends it.
+    `connection` is that of the claim: no message over an earlier connection ends the promise.
     """
 
     end: float
@@ -98,9 +103,9 @@ class Promise(NamedTuple):
 class Pin:
     """A request whose blocks are kept.
 
-    `lease_end` is a lease after the hold and after every claim. `done` are the claimants that said Done. `finished`
-    are the runs whose claimants all said it. `reason` is why the pin is over. `next_look` is the time of the next check
-    whether it lapses. `writers` counts this side's writes that read the blocks.
+    `lease_end` is one lease after the hold or the last claim. `done` are the claimants that said Done. `finished` are
+    the runs whose claimants all said Done. `reason` is why the pin is over. `next_look` is the time of the next check
+    whether it lapses. `writers` counts this worker's pushes that read the blocks.
     """
 
     request: str
@@ -122,18 +127,18 @@ class Pin:
         return self.phase >= PinPhase.OVER
 
     def due(self) -> float:
-        """When it lapses: with its lease while it is held and unfinished, otherwise with the last promise."""
+        """Return when it lapses: at `lease_end`, or if it is withdrawn or a run has finished, with its last promise."""
         if not self.finished and self.phase is PinPhase.HELD:
             return self.lease_end
         return max((promise.end for promise in self.promises.values()), default=LONG_AGO)
 
     def promise(self, claimant: Claimant, end: float) -> None:
-        """Keep the blocks for a claimant until then."""
+        """Promise a claimant the blocks until `end`."""
         self.lease_end = max(self.lease_end, end)
         self.promises[claimant] = Promise(end, claimant.connection)
 
     def promised(self, claimant: Claimant) -> bool:
-        """Whether a claimant has had a promise, over this connection of it or an earlier one."""
+        """Whether a claimant was ever promised the blocks, over this connection or an earlier one."""
         promise = self.promises.get(claimant)
         return promise is not None and promise.connection <= claimant.connection
 
@@ -141,13 +146,13 @@ class Pin:
         self.promises[claimant] = Promise(LONG_AGO, claimant.connection)
 
     def lapse(self) -> None:
-        """No promise is left."""
+        """End the pin, and note why."""
         withdrawn = LossReason.WITHDRAWN if self.phase is PinPhase.WITHDRAWN else LossReason.EXPIRED
         self.reason = LossReason.FINISHED if self.finished else withdrawn
         self.on(PinEvent.LAPSED)
 
     def count_done(self, claimant: Claimant, contract: frozenset[int]) -> MessageKind:
-        """Count a Done: counted or duplicate. A claim after a Done is a new read, whose Done counts."""
+        """Count a Done, and return counted or duplicate. A claim after a Done begins a new read, whose Done counts."""
         again = claimant in self.done and self.promises[claimant].end == LONG_AGO
         self.end_promise(claimant)
         self.done.add(claimant)
@@ -156,12 +161,12 @@ class Pin:
         return MessageKind.DUPLICATE if again else MessageKind.COUNTED
 
     def runs_in_the_way(self, claimant: Claimant, expired: float) -> list[str]:
-        """The runs that leave no room for the claimant's."""
+        """Return the runs that leave no room for the claimant's: they have read, or have promises after `expired`."""
         others = self._busy(expired) - {claimant.run_and_plan}
         return sorted({run for run, _ in others}) if len(others) >= MOST_RUNS else []
 
     def make_room(self, claimant: Claimant, expired: float) -> None:
-        """Forget runs that have read nothing and were promised nothing which ends later, if there are too many."""
+        """If too many runs have claimed, forget those with no Done and no promise that ends after `expired`."""
         if len({other.run_and_plan for other in self.promises} | {claimant.run_and_plan}) <= MOST_RUNS:
             return
         busy = self._busy(expired)
@@ -189,10 +194,10 @@ class Released:
 
 
 class PastPins:
-    """The pins that were released, the last 65,536 by request.
+    """The last 65,536 pins that were released, by request.
 
-    `uncollected` are those that no caller was told of yet: their names cannot be held again. `new` were released since
-    `take` was called last.
+    `uncollected` are requests whose release no caller knows of yet: they cannot be held again. `new` are the requests
+    that were released since the last `take`.
     """
 
     def __init__(self) -> None:
@@ -214,16 +219,16 @@ class PastPins:
         self.new.append(Released(request, past.reason))
 
     def forget(self, request: str) -> None:
-        """It is pinned again."""
+        """Forget a request that is pinned again."""
         self._all.pop(request, None)
 
     def take(self) -> list[Released]:
-        """The requests that were released since the last call."""
+        """Return the requests that were released since the last call."""
         new, self.new = self.new, []
         return new
 
     def collected(self, requests: Iterable[str]) -> None:
-        """Callers know that these are released: their names may be held again."""
+        """Allow these requests to be held again: callers know that they are released."""
         for request in requests:
             self.uncollected.pop(request, None)
 
@@ -231,14 +236,15 @@ class PastPins:
 class Leases:
     """The pins of a prefill worker. Times are seconds of one clock. `past` are pins that were released.
 
-    Only `expire` ends leases by time, so that none ends before its renewal is read. A clock that jumps forward ends
-    leases early, and `done` says so.
+    Only `expire` ends leases by time, so that none ends before its renewal is read. If the clock jumps forward, leases
+    end early, and `done` returns that the pin has not lasted.
     """
 
     def __init__(self, seconds: float, most: int = 4096, first: int = 0) -> None:
-        """`first` is the first pin's number. Begin anywhere, so that no number is one of an earlier process.
+        """Keep at most `most` requests, for leases of `seconds`. The first pin has number `first`.
 
-        Raises LimitedError if `seconds` is no length of a lease, or `most` is below 1.
+        Choose `first` at random, so that no earlier process used these numbers. Raises LimitedError if `seconds` is
+        outside of LEASES, or `most` is below 1.
         """
         low, high = LEASES
         if not low <= seconds <= high or most < 1:
@@ -246,13 +252,13 @@ class Leases:
             raise LimitedError(f"{text}: give {low:g} to {high:,.0f} seconds and a number from 1")
         self._seconds, self._most, self._next = seconds, most, first
         self.past, self._pins, self._expired_until = PastPins(), dict[str, Pin](), LONG_AGO
-        # When to look at which pin again, a heap. A time that its pin does not name is outdated.
+        # A heap of (time, request) to check. An entry is outdated if its time is not the pin's `next_look`.
         self._timers: list[tuple[float, str]] = []
 
     def pin(self, request: str, now: float) -> int:
-        """Keep a request's blocks for a lease at least. Returns the pin's number, which no other pin has.
+        """Keep a request's blocks for at least one lease. Returns the pin's number, which no other pin has.
 
-        Raises HandleError if it is pinned, or was and that is not `collected` yet; LimitedError above `most`.
+        Raises HandleError if the request is pinned, or its release is not `collected` yet; LimitedError above `most`.
         """
         self._check_free(request)
         pin = self._pins[request] = Pin(request, self._number(), now + self._seconds)
@@ -261,12 +267,12 @@ class Leases:
         return pin.number
 
     def pass_by(self, request: str) -> None:
-        """Release at once, finished, a request that nobody will ever read. Raises as `pin` does."""
+        """Release a request at once, as finished, because it has no readers. Raises what `pin` raises."""
         self._check_free(request)
         self.past.add(request, PastPin(self._number(), LossReason.FINISHED, frozenset()))
 
     def claim(self, request: str, claimant: Claimant, contract: frozenset[int], heard: float) -> Claimed | Lost:
-        """Promise a claimant the blocks for a lease from its claim, which was `heard` then, or say why not."""
+        """Promise a claimant the blocks for one lease from when its claim was `heard`, or return why not."""
         if (refused := self.refuses(request, claimant, contract)) is not None:
             return refused
         pin = self._pins[request]
@@ -275,7 +281,7 @@ class Leases:
         return Claimed(request, pin.number)
 
     def refuses(self, request: str, claimant: Claimant, contract: frozenset[int]) -> Lost | None:
-        """Why a claim is refused, None if it is not."""
+        """Return why a claim is refused, or None."""
         if claimant.worker not in contract:
             return Lost(request, LossReason.UNEXPECTED, _stranger(claimant, contract))
         if (pin := self._kept(request)) is None:
@@ -291,15 +297,15 @@ class Leases:
         return None
 
     def renew(self, request: str, number: int, claimant: Claimant, now: float) -> None:
-        """Promise the blocks of this very pin for another lease, if it is held and promised to the claimant."""
+        """Promise the blocks for one lease from `now`, if this pin is held and was promised to the claimant."""
         pin = self._kept(request, number)
         if pin is not None and pin.phase is PinPhase.HELD and pin.promised(claimant):
             pin.promise(claimant, now + self._seconds)
 
     def done(self, request: str, number: int, claimant: Claimant, contract: frozenset[int]) -> tuple[MessageKind, str]:
-        """A claimant reads no more: what that counts as, and why the pin has not lasted, empty if it has.
+        """End a claimant's promise: it has read all. Returns the kind of its Done, and why the pin has not lasted.
 
-        If it has not, the claimant may have read other bytes.
+        That is empty if the pin has lasted. If not, the claimant may have read other bytes.
         """
         if (refused := _refused(request, self._known(request), number, claimant, contract)) is not None:
             return refused
@@ -309,7 +315,7 @@ class Leases:
         return kind, ""
 
     def leave(self, request: str, claimant: Claimant) -> MessageKind:
-        """A claimant gives the request up. Returns what that counts as: left, stale, late or unknown."""
+        """End the promise of a claimant that gives the request up. Returns left, stale, late or unknown."""
         if (pin := self._kept(request)) is None:
             return MessageKind.LATE if self._known(request) else MessageKind.UNKNOWN
         if not pin.promised(claimant):
@@ -319,13 +325,16 @@ class Leases:
         return MessageKind.LEFT
 
     def begin_write(self, request: str) -> None:
-        """A write of this side reads the blocks: keep them until as many `end_write`. Raises LeaseError."""
+        """Keep the blocks until the matching `end_write`, because a push reads them.
+
+        Raises LeaseError if the request is not kept.
+        """
         if (pin := self._kept(request)) is None:
             raise LeaseError(f"request {request} cannot be written: {_lost(request, self._known(request)).text}")
         pin.writers += 1
 
     def end_write(self, request: str) -> None:
-        """Raises HandleError if the request is not being written."""
+        """Note that a push reads the blocks no more. Raises HandleError if the request is not being written."""
         pin = self._pins.get(request)
         if pin is None or not pin.writers:
             raise HandleError(f"request {request} is not being written: end once what was begun once")
@@ -337,12 +346,12 @@ class Leases:
         return self._kept(request, number) is not None
 
     def withdrawn(self, request: str, number: int) -> bool:
-        """Whether this pin of a request was withdrawn, and is not over."""
+        """Whether this pin of a request was withdrawn and is not over."""
         pin = self._kept(request, number)
         return pin is not None and pin.phase is PinPhase.WITHDRAWN
 
     def withdraw(self, request: str) -> None:
-        """Take no more claims, and release with the last promise. Raises HandleError if it was never pinned."""
+        """Refuse further claims, and release when the last promise ends. Raises HandleError if it was never pinned."""
         pin = self._pins.get(request)
         if self._known(request) is None:
             raise HandleError(f"request {request} cannot be withdrawn: {_lost(request, None).text}")
@@ -351,7 +360,7 @@ class Leases:
             self._update(pin)
 
     def expire(self, heard: float) -> None:
-        """End the leases that are due by `heard`: every message that came until then was read."""
+        """End the leases that are due by `heard`. The caller has read every message that came until then."""
         self._expired_until = max(self._expired_until, heard)
         while self._timers and self._timers[0][0] <= heard:
             time, request = heapq.heappop(self._timers)
@@ -361,11 +370,11 @@ class Leases:
                 self._update(pin, heard)
 
     def holds(self) -> tuple[HoldState, ...]:
-        """All pins, as they are now."""
+        """Return the states of all pins."""
         return tuple(map(_state, self._pins.values()))
 
     def held(self) -> int:
-        """How many requests are pinned now. Any thread may ask."""
+        """Return how many requests are pinned. Safe to call from any thread."""
         return len(self._pins)
 
     def _number(self) -> int:
@@ -373,7 +382,7 @@ class Leases:
         return self._next - 1
 
     def _kept(self, request: str, number: int | None = None) -> Pin | None:
-        """A request's pin that is not over; with a `number`, that one only."""
+        """Return the request's pin, if it is not over and, with a `number`, has this number."""
         pin = self._pins.get(request)
         return None if pin is None or pin.over or number not in (None, pin.number) else pin
 
@@ -387,7 +396,7 @@ class Leases:
             raise LimitedError(f"{self._most} requests are held, or not yet taken from released(): no more may be")
 
     def _update(self, pin: Pin, heard: float = LONG_AGO) -> None:
-        """Lapse a pin that is due by `heard`, and release it if nothing here writes from it, or set its next look."""
+        """Let a pin lapse that is due by `heard`; release it if no push reads it; set when to check it next."""
         due = pin.due()
         if not pin.over and due <= heard:
             pin.lapse()
@@ -409,7 +418,7 @@ class Leases:
 def _refused(
     request: str, pin: Pin | PastPin | None, number: int, claimant: Claimant, contract: frozenset[int]
 ) -> tuple[MessageKind, str] | None:
-    """The kind and the text of a Done that cannot be trusted."""
+    """Return the kind of a Done that is refused, and why; None if it is accepted."""
     if claimant.worker not in contract:
         return MessageKind.UNEXPECTED, _stranger(claimant, contract)
     if pin is None:
@@ -427,7 +436,7 @@ def _refused(
 
 
 def _lost(request: str, pin: Pin | PastPin | None) -> Lost:
-    """Why a request is not kept."""
+    """Return the message that a request is not kept, and why."""
     if pin is None:
         text = f"request {request} is not held here, nor among the last {REMEMBERED} that were"
         advice = "call hold or open on every prefill worker first"

@@ -1,4 +1,4 @@
-"""Load table: the requests of a decode worker that are in progress, and what happens to each until its end."""
+"""Load table: the requests of a decode worker that are in progress, and their steps from the claim to the end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kvplan.runtime.transfer.demand import Demand
 
 
 class LoadTable(Outputs):
-    """All requests of one decode worker by name. `out` is what is to be done because of them."""
+    """All requests of one decode worker by name. `out` are the outputs for its worker to carry out."""
 
     def __init__(self, side: Side, worker: int, blocks: Mapping[str, int], most: int, linger_s: float) -> None:
         super().__init__()
@@ -33,12 +33,12 @@ class LoadTable(Outputs):
         self._attempts = 0
 
     def of(self, part: LoadPart) -> Load | None:
-        """The running load of a part."""
+        """Return the running load of a part, or None."""
         load = self.running.get(part.request)
         return load if load is not None and part in load.parts else None
 
     def find(self, engine: KnownEngine, peer: PrefillPeer, request: str) -> tuple[Load, LoadPart] | None:
-        """The running load of a request from this engine, and this worker's part in it."""
+        """Return the running load of a request from this engine, and this worker's part in it; None if none runs."""
         load = self.running.get(request)
         if load is None or load.engine is not engine:
             return None
@@ -61,9 +61,9 @@ class LoadTable(Outputs):
         return not load.ended
 
     def claims(self, engine: KnownEngine, peer: PrefillPeer) -> tuple[tuple[str, ...], frozenset[str]]:
-        """Requests that a worker must go on keeping, and those of them that need not be whole.
+        """Return the requests that a worker must still keep, and those of them that are read in chunks.
 
-        Not those that it was told are over: a claim after that is taken for a new read.
+        Requests that it was sent Done for are left out: a claim after Done begins a new read.
         """
         loads = [load for load in self.running.values() if load.engine is engine]
         needing = [(load, part) for load in loads if (part := _part(load, peer)).phase < Phase.TOLD]
@@ -71,19 +71,19 @@ class LoadTable(Outputs):
         return tuple(load.request.id for load, _ in needing), streamed
 
     def claim(self, load: Load, part: LoadPart) -> None:
-        """Ask a worker to keep a request, and name its blocks."""
+        """Ask a worker to keep a request, and name its blocks unless it is read in chunks."""
         name, number = load.request.id, load.engine.next_heartbeat()
         part.heartbeat = number
         if load.in_chunks(part):
             self.out.append(Send(part.peer, wire.Claim(number, (name,), (name,))))
             return
-        # For a request that reads nothing it does not matter what was offered.
+        # A request that reads nothing fits whatever tokens were opened.
         tokens = {name: load.request.tokens} if load.moves(part) else {}
         tables = {name: wire.pack(load.request.prefill)}
         self.out.append(Send(part.peer, wire.Claim(number, (name,), (), tables, tokens)))
 
     def claimed(self, load: Load, part: LoadPart, pin: int) -> None:
-        """A prefill worker says that it keeps the request, by this pin."""
+        """Note that a worker keeps the request by this pin, and begin to move it."""
         if part.phase is not Phase.CLAIMING:
             if part.pin != pin and part.phase is not Phase.CONFIRMED:
                 text = f"prefill worker {part.worker} released pin {part.pin} of it and holds it again as {pin}"
@@ -100,7 +100,7 @@ class LoadTable(Outputs):
             self._move(part, effects.Move(part, None, load.runs(part), last=True))
 
     def offered(self, load: Load, part: LoadPart, offer: wire.Offer) -> None:
-        """The next chunk of a request is there to be read: read what the request takes of it."""
+        """Read the part of the next chunk that the request needs."""
         part.on(Event.OFFERED)
         part.offers += 1
         pair, request, peer = load.engine.pair, load.request, part.peer
@@ -114,10 +114,10 @@ class LoadTable(Outputs):
         self._move(part, effects.Move(part, chunk.layers, wanted, chunk.last))
 
     def advance(self, load: Load) -> None:
-        """Send `Done` to all workers once every part was read, and end the request once all have confirmed.
+        """Send `Done` to all workers once every part has arrived, and end the request once all have confirmed.
 
-        Not before: a worker that is told frees its blocks, and a request that fails is asked again. What a stage still
-        has is copied to its place meanwhile.
+        No worker is sent it before: a worker frees its blocks then, and a failed request could not be read again.
+        Copies from the stage go on meanwhile.
         """
         if load.ended:
             return
@@ -131,7 +131,7 @@ class LoadTable(Outputs):
             self._end(load, TransferState.DONE)
 
     def tell_sums(self, load: Load, part: LoadPart, sums: wire.Sums) -> None:
-        """Tell a worker that nothing more is needed, with the checksums of what came from it."""
+        """Send a worker Done, with the checksums of the bytes that came from it."""
         assert part.pin is not None
         assert load.sample is not None
         sample = load.sample.every, load.sample.seed
@@ -141,7 +141,7 @@ class LoadTable(Outputs):
         part.on(Event.TOLD)
 
     def broken(self, part: LoadPart, cause: Exception) -> None:
-        """Something went wrong between here and one prefill worker."""
+        """Fail the load of a part because of an error with its prefill worker."""
         if (load := self.of(part)) is None:
             return
         if isinstance(cause, RequestError):
@@ -152,9 +152,9 @@ class LoadTable(Outputs):
         self.fail(load, error)
 
     def fail(self, load: Load, error: KvplanError) -> None:
-        """End a load with `error`; its blocks are free only when nothing can write them any more.
+        """End a load with `error`. Its blocks go into quarantine until nothing can write them any more.
 
-        One that has ended stays as it is: its blocks may be untrusted. Of one that was not begun nothing has moved.
+        A load that has ended stays as it is. A load that was not begun has moved nothing, and needs no quarantine.
         """
         if load.ended:
             return
@@ -164,7 +164,7 @@ class LoadTable(Outputs):
         self._end(load, TransferState.after(error))
 
     def _abort(self, load: Load, error: KvplanError) -> None:
-        """Tell all workers that a load is given up, and wait for what may still be written."""
+        """Notify all workers that a load is given up, stop its reads, and put its blocks into quarantine."""
         if isinstance(error, RequestError):
             error.untrusted = {group: tuple(ids.tolist()) for group, ids in load.written.items()}
         for part in load.parts:
@@ -175,14 +175,14 @@ class LoadTable(Outputs):
         self.quarantine.add(load)
 
     def or_fail(self, part: LoadPart, step: Callable[..., None], *arguments: Any) -> None:
-        """Take a step of a load with one prefill worker; what goes wrong ends the load."""
+        """Call `step` of a load with one prefill worker; an error ends the load."""
         try:
             step(*arguments)
         except Exception as error:
             self.broken(part, error)
 
     def _take(self, load: Load, engine: KnownEngine) -> None:
-        """Take the blocks of a load. Raises what is wrong with it, and then nothing is taken."""
+        """Check a load, take its blocks and make its parts. If it raises, nothing is taken."""
         request, demand = accepted(engine, load.request, self._blocks, streamed=load.streamed)
         self._check_room(request.id)
         self.ledger.take(demand.written)
@@ -206,7 +206,7 @@ class LoadTable(Outputs):
         self.out.append(move)
 
     def _tell(self, load: Load, part: LoadPart) -> None:
-        """Tell a worker that nothing more is needed; with checksums, once these are computed."""
+        """Send a worker Done; if it needs checksums, have these computed first."""
         assert part.pin is not None
         if load.sample is None or not load.moves(part):
             self.out.append(Send(part.peer, wire.Done(load.request.id, part.pin, load.attempt)))
@@ -225,7 +225,7 @@ class LoadTable(Outputs):
 def accepted(
     engine: KnownEngine, request: Request, blocks: Mapping[str, int], *, streamed: bool
 ) -> tuple[Request, Demand]:
-    """The request, checked and copied, and what it demands; of a streamed one, as far as decode's tables tell.
+    """Return the request, checked and copied, and its demand; if streamed, the demand that decode's tables foresee.
 
     `blocks` are decode's pools by group. Raises BadRequestError.
     """
@@ -241,7 +241,7 @@ def accepted(
 
 
 def write_request(request: Request, lends: bool = True) -> wire.WriteRequest:
-    """The message that asks a prefill worker to write a request."""
+    """Return the message that asks a prefill worker to write a request."""
     tables = wire.pack(request.prefill), wire.pack(request.decode)
     return wire.WriteRequest(request.id, request.tokens, dict(request.lengths), *tables, lends, request.whole_last_page)
 
@@ -254,7 +254,7 @@ def _part(load: Load, peer: PrefillPeer) -> LoadPart:
 
 
 def _expects(engine: KnownEngine, peer: PrefillPeer, demand: Demand) -> Callable[[], int]:
-    """What counts the bytes that come from a prefill worker; 0 if it writes them, until it says how many they were."""
+    """Return a function that counts a prefill worker's bytes; 0 if it writes, until it says how many they were."""
     return int if engine.push or not peer.reads else partial(_size, peer, demand)
 
 

@@ -1,4 +1,4 @@
-"""Loads: requests on their way into a decode worker, and the prefill engines that they come from, as plain data."""
+"""Loads: requests that a decode worker loads, and the prefill engines that they come from, as plain data."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PHASE: Callable[[LoadPart], Phase] = attrgetter("phase")
 # Logical decode block ids by group.
 WrittenBlocks = Mapping[str, Ints]
-# Seconds that a lease is taken for until a peer says how long its leases are.
+# Seconds that a lease is assumed to last until a peer says how long its leases are.
 FIRST_LEASE = 6.0
 
 
@@ -40,7 +40,7 @@ class TransferState(TextEnum):
 
     @classmethod
     def after(cls, error: KvplanError) -> TransferState:
-        """How a request ends that has this error."""
+        """Return the state of a request that ends with this error."""
         if isinstance(error, CancelledTransferError):
             return cls.CANCELLED
         return cls.EXPIRED if isinstance(error, DeadlineError) else cls.FAILED
@@ -50,8 +50,7 @@ class TransferState(TextEnum):
 class PrefillPeer(Facts):
     """One prefill worker. `name` is its name in the transport, `blocks` are its pools by group.
 
-    `shard` is the shard of the tokens that it has. `reads` says that bytes come from it, and `size` how many bytes runs
-    by pair are.
+    `shard` is its shard of the tokens. `reads` says that bytes come from it. `size` returns the bytes of runs by pair.
     """
 
     worker: int
@@ -64,9 +63,9 @@ class PrefillPeer(Facts):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairRules(Facts):
-    """The rules of a plan for one decode worker: how requests are checked, and what they demand.
+    """The rules of a plan for one decode worker: how to check requests, and to derive what they demand.
 
-    `pools` are logical prefill blocks by group that every prefill worker has.
+    `pools` are the logical blocks by group that every prefill worker has.
     """
 
     plan: Plan
@@ -77,10 +76,10 @@ class PairRules(Facts):
 
 @dataclass(slots=True, eq=False)
 class KnownEngine:
-    """A prefill engine that was met. `push` says that it writes; otherwise this side reads.
+    """A connected prefill engine. `push` says that it writes; otherwise this side reads.
 
-    `heartbeats` counts the claims that were sent to it; the next ones are due at `due`, by the worker's clock. It was
-    last `used` when a request was asked of it.
+    `heartbeats` counts the claims that were sent to it; the next ones are due at `due`, by the worker's clock. `used`
+    is when the last request from it began.
     """
 
     name: str
@@ -93,23 +92,23 @@ class KnownEngine:
     lease: float = FIRST_LEASE
 
     def next_heartbeat(self) -> int:
-        """The number of the next claim."""
+        """Return the number of the next claim."""
         self.heartbeats += 1
         return self.heartbeats
 
     def until_heartbeat(self, now: float) -> float:
-        """Seconds until it is time to renew the claims."""
+        """Return the seconds until the claims have to be renewed."""
         return max(0.0, self.due - now)
 
     def heartbeat_due(self, now: float) -> bool:
-        """Whether it is time to renew the claims; once for each time that comes."""
+        """Return whether it is time to renew the claims. True once per interval, and sets the next time."""
         if now < self.due:
             return False
         self.due = now + self.lease / CLAIMS_PER_LEASE
         return True
 
     def learn_lease(self, lease: float, now: float) -> None:
-        """How long the peer's leases are, in seconds: claims must come more often."""
+        """Take the length of the peer's leases, in seconds, so that claims come more often than that."""
         low, high = LEASES
         if low <= lease <= high and lease != self.lease:
             self.lease, self.due = lease, min(self.due, now + lease / CLAIMS_PER_LEASE)
@@ -119,16 +118,16 @@ class KnownEngine:
 class LoadPart:
     """The part of one prefill worker in the load of `request`: its phase, and what may still be written.
 
-    `expects` computes how many bytes come from it, as the plan has them. `pin` is the number that the worker gave, and
-    `heartbeat` that of the claim that named its blocks: answers to earlier ones are not to this load. `not_held` says
-    that the worker answered that it does not hold the request yet. `cover` and `offers` are the chunks that have come
-    and their number, `written` the bytes that the worker says it wrote. `writes` says that it was asked to write and
-    has not stopped. `begun` says that something was handed over to be moved, and `placed` that all of that is in its
-    place. `pieces` are the buffers that the writer asked for and has not filled, by number. `summing` says that its
-    checksums were asked for. `note` is what the worker attached.
+    `expects` returns the bytes that come from it by the plan. `pin` is the worker's number of its pin. `heartbeat` is
+    the number of the claim that named its blocks: answers to earlier claims are about an earlier load. `not_held` says
+    that the worker answered that it does not hold the request yet. `cover` has the tokens of the chunks that have come,
+    `offers` their number. `written` are the bytes that the worker says it wrote. `writes` says that it was asked to
+    write and has not stopped. `begun` says that runs were handed over to be moved, `placed` that all of them are in
+    their places. `pieces` are the numbers of buffers that the writer asked for and has not filled. `summing` says that
+    its checksums were asked for. `note` is the worker's note.
 
-    After a failure: `leave_unsent` says that its Leave is still to be sent, and `settled` that what was handed over can
-    be written no more. `linger_s` are the seconds for which what was sent may still land, None while more may be sent.
+    After a failure: `leave_unsent` says that its Leave must be sent again, `settled` that no read can write any more.
+    `linger_s` are the seconds for which sent bytes may still land, None while more may be sent.
     """
 
     request: str
@@ -154,17 +153,17 @@ class LoadPart:
     _expected: int | None = field(init=False, default=None)
 
     def on(self, event: Event) -> None:
-        """The next phase. Raises PhaseError."""
+        """Enter the phase after an event. Raises PhaseError."""
         self.phase = TRANSFER.after(self.phase, event)
 
     def stopped(self) -> None:
-        """The worker does not write any more, by its own word or because it is lost."""
+        """Note that the worker writes no more, because it said so or is lost."""
         self.on(Event.STOPPED)
         self.writes = self.leave_unsent = False
         self.linger_s = None
 
     def wrote(self, size: int) -> None:
-        """The worker says that it has written all, of so many bytes."""
+        """Note that the worker says it has written all, and how many bytes."""
         self._expected = self.written = max(0, size)
 
     @property
@@ -173,14 +172,14 @@ class LoadPart:
 
     @property
     def expected(self) -> int:
-        """Bytes that come from the worker. They are counted when somebody first asks: few do."""
+        """Bytes that come from the worker. They are counted on first use, because few callers need them."""
         if self._expected is None:
             self._expected = self.expects()
         return self._expected
 
     @property
     def arrived(self) -> int:
-        """Bytes that are there."""
+        """Bytes that have arrived from the worker."""
         return self.written or self.meter.moved
 
     @property
@@ -192,11 +191,11 @@ class LoadPart:
 
 @dataclass(slots=True, eq=False)
 class Load:
-    """One request and how far it is. `state` is running, done, failed, cancelled or expired; `error` then says why.
+    """One request and its progress. `state` is running, done, failed, cancelled or expired; `error` says why it failed.
 
-    `deadline` is by the worker's clock, and so is `held_by`, until when prefill has to hold it. `written` are the
-    decode blocks that it writes, by group. `attempt`, `engine` and `parts`, one for each prefill worker that the plan
-    names, are there once it is begun.
+    `deadline` and `held_by`, until when prefill has to hold the request, are by the worker's clock. `written` are the
+    decode blocks that it writes, by group. `attempt`, `engine` and `parts` are set when it begins; `parts` has one part
+    for each prefill worker that the plan names.
     """
 
     request: Request
@@ -219,22 +218,22 @@ class Load:
 
     @property
     def phase(self) -> Phase:
-        """How far it is with the prefill worker that it is least far with."""
+        """The phase of the prefill worker that is least far."""
         return min(map(PHASE, self.parts), default=Phase.CONFIRMED)
 
     @property
     def placed(self) -> bool:
-        """Whether all that was read is in its place."""
+        """Whether all bytes are in their places."""
         return all(part.placed for part in self.parts)
 
     @property
     def untrusted(self) -> dict[str, tuple[int, ...]]:
-        """Decode block ids by group that may hold anything, after any end but done."""
+        """Decode block ids by group that may hold anything, because the request failed."""
         return dict(self.error.untrusted) if isinstance(self.error, RequestError) else {}
 
     @property
     def note(self) -> builtins.bytes:
-        """The note of the prefill engine, once the request has arrived: that of its first worker with one."""
+        """The note of the first prefill worker that attached one, once the request has arrived."""
         return next((part.note for part in self.parts if part.note), b"")
 
     @property
@@ -244,12 +243,12 @@ class Load:
 
     @property
     def total(self) -> int:
-        """Bytes that the request comes to on this worker."""
+        """Bytes that the request has on this worker."""
         return sum(part.expected for part in self.parts)
 
     @property
     def progress(self) -> float:
-        """From 0 to 1, which only a request that is done reaches: by bytes, each prefill worker counting equally."""
+        """Progress from 0 to 1 by bytes, each prefill worker counting equally. Only a request that is done has 1."""
         if self.state is TransferState.DONE:
             return 1.0
         shares = [part.progress for part in self.parts]
@@ -262,22 +261,22 @@ class Load:
 
     @property
     def posted(self) -> int | None:
-        """Descriptors that the transport counted, None where it does not count."""
+        """Descriptors that the transport counted, None if it does not count them."""
         counts = [part.meter.posted for part in self.parts]
         return None if None in counts else sum(count for count in counts if count is not None)
 
     def moves(self, part: LoadPart) -> bool:
-        """Whether anything comes from a prefill worker."""
+        """Return whether any bytes of the request come from a prefill worker."""
         return part.peer.reads and bool(self.demand.runs)
 
     def in_chunks(self, part: LoadPart) -> bool:
-        """Whether this part is taken chunk by chunk.
+        """Return whether this part is taken chunk by chunk.
 
-        A worker that nothing comes from is asked for the whole request: it frees its blocks when it is told that they
-        are not needed, which must not be before they are computed.
+        A worker that sends no bytes is asked for the whole request: it frees its blocks on Done, which must not come
+        before they are computed.
         """
         return self.moves(part) and (self.streamed or self.engine.push)
 
     def runs(self, part: LoadPart) -> dict[str, Runs]:
-        """All that it takes from a prefill worker, by pair."""
+        """Return all runs that it takes from a prefill worker, by pair."""
         return self.demand.of(part.peer.shard)

@@ -1,8 +1,8 @@
-"""State machine of a decode transfer: what happens between it and one prefill worker, from the claim to the end.
+"""State machine of a decode transfer with one prefill worker, from the claim to the end.
 
 A transfer has one phase for each prefill worker that the plan names. It is done when all of them are CONFIRMED and all
-that was read is in its place. It fails as a whole: then each is LEAVING until nothing of it can be written any more,
-which ends the quarantine of its blocks. docs/runtime.md has the drawing of TRANSFER.
+bytes are in their places. It fails as a whole: then each phase is LEAVING until nothing from that worker can be written
+any more; when all have LEFT, its blocks leave quarantine. docs/runtime.md has the drawing of TRANSFER.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from kvplan.runtime.ops.metrics import MessageKind
 
 
 class Phase(IntEnum):
-    """How far a transfer is with one prefill worker. Those before LEAVING follow each other."""
+    """How far a transfer is with one prefill worker. The phases before LEAVING follow each other."""
 
-    # Until the worker says that it keeps the request, and by which pin.
+    # The worker has not answered yet that it keeps the request, and by which pin.
     CLAIMING = auto()
-    # Bytes move, or chunks are waited for.
+    # Bytes move, or the worker has not offered the next chunk yet.
     MOVING = auto()
-    # Every byte from it was read: what goes by way of a stage may still be copied to its place.
+    # Every byte from it has come; copies from the stage to their places may still be in progress.
     ARRIVED = auto()
-    # Done was sent to it: without checksums to all workers in one step.
+    # Done was sent to it. Without checksums, all workers are sent Done in one step.
     TOLD = auto()
-    # Its pin lasted until then.
+    # It answered that its pin lasted until Done.
     CONFIRMED = auto()
     # The transfer has failed, and something of it may still be written.
     LEAVING = auto()
@@ -32,7 +32,7 @@ class Phase(IntEnum):
 
 
 class Event(IntEnum):
-    """What happens between a transfer and one prefill worker: its words, and what is done here."""
+    """An event between a transfer and one prefill worker: a message of the worker, or an action of this side."""
 
     # Messages.
     CLAIMED = auto()
@@ -40,7 +40,7 @@ class Event(IntEnum):
     WRITTEN = auto()
     CONFIRMED = auto()
     STOPPED = auto()
-    # Nothing is to be moved from it, or all that is was read.
+    # All that comes from it was read, or nothing comes from it.
     ARRIVED = auto()
     TOLD = auto()
     FAILED = auto()
@@ -66,6 +66,6 @@ TRANSFER = StateMachine(
 
 
 def refused(phase: Phase, event: Event) -> MessageKind:
-    """The kind of a message that has no place in its transfer's phase: it came too early, or once more."""
+    """Return the kind of a message that its transfer's phase does not take: stale if too early, else duplicate."""
     early = all(phase < taking for taking, other in TRANSFER.table if other is event)
     return MessageKind.STALE if early else MessageKind.DUPLICATE

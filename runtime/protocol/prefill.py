@@ -1,8 +1,8 @@
-"""The prefill core: all that a prefill worker knows of requests and of who reads them, and what it does about it.
+"""Prefill core: the protocol of a prefill worker as plain state: its requests, their readers, and what it answers.
 
-It has no socket, transport, thread, clock or callback. Its methods, and those of its parts, say what happened; `take`
-returns what is to be done because of that (effects.py). So simulation, models and fuzzers drive what ships. Copy it
-with `copy.deepcopy`.
+It has no socket, transport, thread, clock or callback. Callers report events through its methods and those of its
+parts; `take` returns what the worker has to do (effects.py). So simulations, models and fuzzers drive the code that
+ships. Copy it with `copy.deepcopy`.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from kvplan.runtime.transfer.chunks import Chunk
 class PrefillCore:
     """The protocol of prefill worker number `worker`. A promise lasts `lease` seconds, `most` requests may be held.
 
-    Tell it of events through its parts: `readers` of connections, `inbox` of messages, `leases` of time, `writes` of
-    pushed bytes, `dones` of checksums that were compared. Call `at(now)` before any other method.
+    Report events to its parts: connections to `readers`, messages to `inbox`, time to `leases`, pushed bytes to
+    `writes`, compared checksums to `dones`. Call `at(now)` before any other method.
     """
 
     def __init__(self, worker: int, lease: float, most: int = 4096, first_pin: int = 0) -> None:
-        """Begin pins' numbers anywhere: at a random `first_pin`. Raises LimitedError."""
+        """Number pins from `first_pin`, which should be random (see `Leases`). Raises LimitedError."""
         self.leases = Leases(lease, most, first_pin)
         self.state = state = PrefillState(worker, lease, self.leases)
         self.writes = RequestWrites(state)
@@ -49,7 +49,7 @@ class PrefillCore:
         return claimed or any(True for _ in self.writes) or len(self.dones) > 0
 
     def at(self, now: float) -> None:
-        """Set the time of the next events, in seconds. It never goes back: another call may have set a later one."""
+        """Set the time of the next events, in seconds. A time before the current one is ignored."""
         self.state.now = max(self.state.now, now)
 
     def take(self) -> list[Output]:
@@ -68,10 +68,10 @@ class PrefillCore:
         note: bytes = b"",
         whole: bool = False,
     ) -> None:
-        """Keep a request. With `tokens` it is offered in chunks, otherwise whole: `ready` now, or once it is computed.
+        """Keep a request. With `tokens` it is offered in chunks, otherwise whole: now if `ready`, or once computed.
 
-        One that is `whole` and has `tokens` is one chunk. Its readers are given the `note` when it has arrived. Raises
-        HandleError, LimitedError.
+        A request that is `whole` and has `tokens` is one chunk. Readers get the `note` when the request has arrived.
+        Raises HandleError, LimitedError.
         """
         state = self.state
         again, at_once = self.leases.past.get(request) is not None, whole or tokens is None
@@ -86,7 +86,7 @@ class PrefillCore:
         self.announcer.changed[request] = None
 
     def offer(self, request: str, chunk: Chunk, note: bytes = b"") -> None:
-        """A chunk of an opened request is there, or will be once it is computed. The last one may have a note.
+        """Add a chunk to an opened request; `computed` says when it may be read. The last chunk may have a note.
 
         Raises HandleError, BadRequestError.
         """
@@ -95,14 +95,14 @@ class PrefillCore:
         source.offer(chunk, note)
 
     def withdraw(self, request: str, error: KvplanError) -> None:
-        """Give a request up, and tell its readers why. Raises HandleError where it was never held."""
+        """Give a request up, and notify its readers why. Raises HandleError if it was never held."""
         self.leases.withdraw(request)
         self.readers.end(request, error)
 
     def drop_engine(self, name: str, *, dead: bool) -> None:
-        """Forget a decode engine. If it is `dead`, its processes have ended, and what is written to them pins nothing.
+        """Forget a decode engine. If it is `dead`, its processes have ended, and writes to it keep no blocks.
 
-        Raises HandshakeError where there is nothing of it to forget.
+        Raises HandshakeError if the engine has no reader and no write to forget.
         """
         readers = [reader for reader in self.state.sessions if reader.name == name]
         of_engine = [write for write in self.writes if write.reader.name == name]
@@ -114,25 +114,25 @@ class PrefillCore:
             raise HandshakeError(f"decode engine {name!r} is not connected")
 
     def close(self) -> None:
-        """Forget all readers, and what is being compared."""
+        """Forget all readers, buried writes and comparisons."""
         for reader in list(self.state.sessions):
             self.readers.drop(reader, "this worker ends")
-        # Nothing moves these any more.
+        # Nothing would report these as settled any more.
         for write in [write for write in self.writes if write.phase is WritePhase.BURIED]:
             self.writes.settled(write.key, lost=True)
         self.dones.clear()
         self.announcer.changed.clear()
 
     def computed(self, request: str, count: int) -> None:
-        """So many chunks of a request are computed, or 1 for one that is held as a whole."""
+        """Note that the first `count` chunks of a request are computed; 1 for a request that is held as a whole."""
         source = self.state.sources.get(request)
         if source is not None and source.advance(count):
             self.announcer.changed[request] = None
 
     def step(self, behind: Set[Reader], borrowers: Set[Reader], *, lends: bool) -> None:
-        """Move everything on. The lines of the readers that are `behind` take nothing for now.
+        """Do what is due in one step. The lines of the readers that are `behind` accept nothing for now.
 
-        `borrowers` have a buffer of the stage here. It `lends` if buffers that are asked for now are lent in turn.
+        `borrowers` have a buffer of this worker's stage. `lends` says whether buffers asked for now are lent in turn.
         """
         self.state.lends = lends
         self.announcer.announce(behind)
@@ -142,7 +142,7 @@ class PrefillCore:
         self.readers.drop_silent()
 
     def _report_released(self) -> None:
-        """Say which pins are over, also to those who still claim one: before its name can be held again."""
+        """Report the released pins, also to readers that still claim one, before its request can be held again."""
         while released := self.leases.past.take():
             for one in released:
                 self.state.out.append(Free(one))

@@ -1,4 +1,7 @@
-"""Prefill inbox: what becomes of the messages of decode workers."""
+"""Prefill inbox: acts on the messages of decode workers.
+
+Three of them change leases (leases.py): Claim renews the sender's promise, Done and Leave end it. Bye does not.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +22,12 @@ from kvplan.runtime.protocol.readers import Reader, Session
 from kvplan.runtime.protocol.source import SourceRequest
 from kvplan.runtime.protocol.writes import RequestWrites
 
-# What numbers of a message may raise that no check foresaw.
+# Errors that bad numbers in a message may raise if no check caught them.
 UNFORESEEN = (ArithmeticError, LookupError, TypeError, ValueError)
 
 
 class PrefillInbox:
-    """Acts upon messages. Nothing that a peer says can raise."""
+    """The part of the core that acts on messages. No message of a peer makes it raise."""
 
     def __init__(
         self,
@@ -38,9 +41,9 @@ class PrefillInbox:
         self._announcer, self._writes, self._dones = announcer, writes, dones
 
     def hear(self, reader: Reader, message: Any, error: KvplanError | None = None) -> None:
-        """Act upon a message of a reader. Numbers that nothing foresaw end its connection, and nobody else's.
+        """Act on a message of a reader. A message that raises an unforeseen error ends only its reader's connection.
 
-        `error` says why its memory cannot be reached, where it wants to be written to.
+        `error` says why this worker cannot reach the reader's memory, if the reader asks for a write.
         """
         if (session := self._state.sessions.get(reader)) is None:
             return
@@ -54,7 +57,7 @@ class PrefillInbox:
             self._state.count(kind)
 
     def stranger(self, identity: bytes, message: Any) -> None:
-        """Ask one who has not said hello, or was dropped, to do so."""
+        """Ask a sender that has not said hello, or was dropped, to say hello."""
         if isinstance(message, wire.Bye):
             return
         if isinstance(message, wire.Leave):
@@ -64,13 +67,13 @@ class PrefillInbox:
         self._state.count(MessageKind.STRANGER)
 
     def _answer_stranger(self, identity: bytes, request: str) -> None:
-        """For any peer: a request that nobody writes or may want written is not written to it."""
+        """Answer that nothing of a request is written, if no write of it is left and no reader claims it."""
         stopped = self._writes.stopped(request)
         if stopped is not None and not any(request in one.claims for one in self._state.sessions.values()):
             self._state.out.append(Reply(identity, stopped))
 
     def _act(self, session: Session, message: Any, error: KvplanError | None) -> MessageKind | None:
-        """The kind of a message; None if that is known only when it was passed on."""
+        """Act on a message, and return its kind; None if its receiver counts it."""
         match message:
             case wire.Claim():
                 self._announcer.claim(session, message)
@@ -99,7 +102,7 @@ class PrefillInbox:
         return MessageKind.WANTED if self._begun(session, asked.request, want) else MessageKind.UNEXPECTED
 
     def _begun(self, session: Session, request: str, want: Callable[[SourceRequest], None]) -> bool:
-        """Begin what a reader wants of a request, or tell it why not: only what is held and claimed moves."""
+        """Call `want` if the reader claims a request that is held. Returns False, and notifies the reader, if not."""
         source = self._state.sources.get(request)
         try:
             if source is None or request not in session.claims:
@@ -118,11 +121,11 @@ class PrefillInbox:
         self._dones.leave(reader, request)
         for other in self._readers.others(reader) if leave.alone else ():
             self._readers.drop(other, "it speaks through another connection now")
-        # Also who pulls now: it may have been written to by the connection before.
+        # A reader that pulls now may have been written to over an earlier connection.
         self._writes.leave(reader, request)
         return kind
 
 
 def unforeseen(message: Any, error: Exception) -> str:
-    """The reason to drop a reader whose message raised an unforeseen error."""
+    """Return the reason to drop a reader whose message raised an unforeseen error."""
     return f"a {type(message).__name__} cannot be acted upon: {type(error).__name__}: {error}"

@@ -16,9 +16,9 @@ from kvplan.runtime.protocol.source import SourceRequest
 
 @dataclass(slots=True)
 class PrefillState(Outputs):
-    """Prefill worker number `worker`. It `lends` if buffers that are asked for now are lent in their turn.
+    """The state of prefill worker number `worker`. `lends` says whether buffers asked for now are lent in their turn.
 
-    A claim is good for `lease` seconds. It is `now`, in seconds.
+    A claim is good for `lease` seconds. `now` is the time in seconds.
     """
 
     worker: int
@@ -30,15 +30,15 @@ class PrefillState(Outputs):
     sessions: dict[Reader, Session] = field(default_factory=dict)
 
     def send(self, reader: Reader, message: msgspec.Struct) -> None:
-        """Say a message to a reader, unless it was dropped."""
+        """Send a message to a reader, unless it was dropped."""
         if reader in self.sessions:
             self.out.append(Send(reader, message))
 
     def fail(self, reader: Reader, request: str, error: KvplanError, attempt: int | None = None) -> None:
-        """Tell a reader that a request, or its Done of an `attempt`, has failed, unless the reader was dropped."""
+        """Notify a reader, unless it was dropped, that a request or its Done of an `attempt` has failed."""
         if (session := self.sessions.get(reader)) is not None:
             self.send(reader, Failed(request, error.code, str(error), session.heartbeat, attempt))
 
     def answer(self, session: Session, *answers: ClaimAnswer) -> None:
-        """Say what becomes of claims."""
+        """Send a reader the answers to its claims."""
         self.send(session.reader, ClaimAnswers(session.heartbeat, self.lease, answers, self.lends))

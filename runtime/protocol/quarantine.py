@@ -1,14 +1,14 @@
-"""Quarantine: decode blocks that are being written, or may still be, are handed to nobody else.
+"""Quarantine: keeps decode blocks from other requests while they are being written, or may still be.
 
-A block of a failed request is free again when nothing can write it any more, and not before: each read of it is done,
-or its connection lost, each prefill worker that was asked to write it has said that it stopped, or is lost, and no
-copy from a stage is being made. That is epoch-based reclamation's rule (K. Fraser, Practical lock-freedom, 2004): what
-others may still reach is retired at once, and used again only after a proof that none of them can reach it. Time is a
-proof of one thing only: nobody says when the last byte of a broken connection has landed. It lingers for as long as the
+A block of a failed request is free again only when nothing can write it any more: each read of it is done or its
+connection lost, each prefill worker that was asked to write it has said that it stopped or is lost, and no copy from a
+stage is in progress. That is the rule of epoch-based reclamation (K. Fraser, Practical lock-freedom, 2004): retire at
+once what others may still reach, and use it again only after a proof that none of them can. Time is the proof in one
+case only: no message says when the last byte of a broken connection has landed. Such bytes linger for as long as the
 transport says, while this side polls.
 
-A connection of the transport that broke does not tell that its peer is lost: it may go on to write by others. It is
-lost if it cannot be spoken to, either.
+A broken connection of the transport does not prove that its peer is lost: the peer may write through another one. It
+is lost if control messages do not reach it, either.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kvplan.runtime.protocol.loads import KnownEngine, Load, LoadPart, PrefillPe
 from kvplan.runtime.protocol.phases import Event, Phase
 
 FREE, BUSY, QUARANTINED = 0, 1, 2
-# Seconds between two questions to a prefill worker whether it has stopped.
+# Seconds between two requests to a prefill worker to confirm that it has stopped.
 ASK = 1.0
 
 
@@ -42,14 +42,14 @@ class BlockLedger:
         self._state: dict[int, npt.NDArray[np.uint8]] = {a: np.zeros(count, np.uint8) for a, count in sizes.items()}
 
     def check(self, written: WrittenBlocks) -> None:
-        """Raises QuarantinedError where a block is not free."""
+        """Check that all blocks are free. Raises QuarantinedError."""
         for group, ids in written.items():
             state = self._state[self._arena[group]][ids]
             if state.any():
                 raise QuarantinedError(f"decode block {ids[state.argmax()]} of group {group!r} {_why(state.max())}")
 
     def take(self, written: WrittenBlocks) -> None:
-        """Mark blocks as being written. Raises QuarantinedError, and marks none, where one is not free."""
+        """Mark blocks as being written. Raises QuarantinedError, and marks none, if one is not free."""
         self.check(written)
         self._set(written, BUSY)
 
@@ -60,17 +60,17 @@ class BlockLedger:
         self._set(written, QUARANTINED)
 
     def quarantined(self) -> dict[int, tuple[int, ...]]:
-        """Block ids in quarantine, by arena."""
+        """Return the block ids in quarantine, by arena."""
         by_arena = {arena: np.flatnonzero(state == QUARANTINED) for arena, state in self._state.items()}
         return {arena: tuple(ids.tolist()) for arena, ids in by_arena.items() if ids.size}
 
     def written(self) -> frozenset[tuple[int, int]]:
-        """The blocks (arena, number) of requests that are in progress."""
+        """Return the blocks (arena, number) of requests that are in progress."""
         found = ((arena, np.flatnonzero(state == BUSY)) for arena, state in self._state.items())
         return frozenset((arena, block) for arena, ids in found for block in ids.tolist())
 
     def count(self, arena: int) -> int:
-        """How many blocks of an arena are in quarantine."""
+        """Return how many blocks of an arena are in quarantine."""
         return int((self._state[arena] == QUARANTINED).sum())
 
     def _set(self, written: WrittenBlocks, state: int) -> None:
@@ -85,14 +85,14 @@ def _why(state: int) -> str:
 
 
 class Quarantine:
-    """Failed requests of one decode worker, until nothing of them can be written any more.
+    """The failed requests of one decode worker whose blocks may still be written.
 
-    Bytes of a connection that broke may land for `linger_s` seconds.
+    Bytes of a broken connection may land for `linger_s` seconds.
     """
 
     def __init__(self, ledger: BlockLedger, linger_s: float) -> None:
         self.ledger, self._linger_s = ledger, linger_s
-        # In order; a worker may ask for each of thousands whether it is among them.
+        # A dict, because it keeps the order and `keeps` may be called for thousands of loads.
         self._loads: dict[Load, None] = {}
         self._swept = self._left_at = float("-inf")
 
@@ -108,15 +108,18 @@ class Quarantine:
         self._loads[load] = None
 
     def keeps(self, load: Load) -> bool:
-        """Whether anything of a failed request may still be written."""
+        """Return whether anything of a failed request may still be written."""
         return load in self._loads
 
     def writes(self, request: str) -> bool:
-        """Whether a worker that was asked to write a request of this id has not said that it stopped."""
+        """Return whether a worker that was asked to write a request of this id may still write it."""
         return any(load.request.id == request for load, _ in self._writers())
 
     def stopped(self, request: str, peer: PrefillPeer, lost: bool) -> bool:
-        """A worker writes a request no more; False if nobody waits for that. If it was `lost`, bytes may linger."""
+        """Note that a worker stopped writing a request. If its connection was `lost`, bytes may linger.
+
+        Returns False if no failed load waits for that.
+        """
         same = [part for load, part in self._writers() if load.request.id == request]
         stopped = [part for part in same if part.peer is peer]
         for part in stopped:
@@ -127,13 +130,13 @@ class Quarantine:
         return bool(stopped)
 
     def leave_unsent(self, peer: PrefillPeer, message: Leave) -> None:
-        """A worker could not be told that a request was given up."""
+        """Note that a Leave could not be sent to a worker: it is sent again in `sweep`."""
         for load, part in self._writers():
             if part.peer is peer and load.request.id == message.request:
                 part.leave_unsent = True
 
     def follow(self, engine: KnownEngine) -> None:
-        """These workers are spoken to again: what they may still write for others of before is given up once more."""
+        """Send a Leave again to the workers of an engine that is connected again, for all that they may still write."""
         peers = {(peer.worker, peer.name): peer for peer in engine.peers}
         for _, part in self._writers():
             new = peers.get((part.peer.worker, part.peer.name))
@@ -141,26 +144,26 @@ class Quarantine:
                 part.peer, part.leave_unsent, part.linger_s = new, True, None
 
     def gone(self, peers: Collection[PrefillPeer]) -> None:
-        """These workers cannot write any more: what they wrote, they have written, or it lingers."""
+        """Note that these workers are lost and send nothing more: bytes that they sent may linger."""
         for _, part in self._writers():
             if part.peer in peers:
                 self._linger(part)
 
     def bury(self, names: Collection[str]) -> None:
-        """As `gone`, for all that have these names in the transport: their processes have ended."""
+        """Do what `gone` does for the peers of these names in the transport: their processes have ended."""
         self.gone({part.peer for _, part in self._writers() if part.peer.name in names})
 
     def writers(self) -> frozenset[PrefillPeer]:
-        """The workers that may still write and are not known to be lost."""
+        """Return the workers that may still write and are not known to be lost."""
         return frozenset(part.peer for _, part in self._writers() if part.linger_s is None)
 
     def busy(self) -> set[str]:
-        """The peers that something is still in progress from, by the transport's names."""
+        """Return the transport's names of the peers that transfers are still in progress from."""
         parts = (part for load in self._loads for part in load.parts)
         return {part.peer.name for part in parts if part.writes or not part.settled}
 
     def sweep(self, now: float) -> list[Send]:
-        """Free the blocks that nothing writes any more; what is to be said. It is called once a step."""
+        """Free the blocks that nothing writes any more. Called once a step. Returns the messages to send."""
         if not self._loads:
             self._swept = now
             return []
@@ -175,20 +178,20 @@ class Quarantine:
         return said
 
     def abandon(self) -> None:
-        """After the transport is closed: nothing is in progress any more."""
+        """Free all blocks. Call it after the transport is closed, when nothing is in progress any more."""
         for load in self._loads:
             self.ledger.free(load.written)
         self._loads = {}
 
     def _unsent_leaves(self) -> Iterator[Send]:
-        """Say again what could not be said."""
+        """Send again each Leave that could not be sent."""
         for load, part in self._writers():
             if part.leave_unsent:
                 part.leave_unsent = False
                 yield Send(part.peer, Leave(load.request.id, alone=True))
 
     def _reminders(self, now: float) -> Iterator[Send]:
-        """Ask writers now and then whether they have stopped: one that was suspended, or forgot this worker, has."""
+        """Send writers a Leave every ASK seconds, so that one that was suspended or forgot this worker answers."""
         if now < self._left_at + ASK:
             return
         self._left_at = now
@@ -197,12 +200,12 @@ class Quarantine:
                 yield Send(part.peer, Leave(load.request.id), droppable=True)
 
     def _linger(self, part: LoadPart) -> None:
-        """Nothing is sent any more for a part, and what was sent may still land."""
+        """Begin to count down: nothing more is sent for a part, but what was sent may still land."""
         if part.linger_s is None:
             part.linger_s, part.leave_unsent = self._linger_s, False
 
     def _outlast(self, now: float) -> None:
-        """Count what lingers down, by steps: what sockets have lands while this side polls."""
+        """Count lingering parts down, by time in which this side polled: only then do bytes in sockets land."""
         passed, self._swept = counted(now, self._swept), now
         for _, part in self._writers():
             if part.linger_s is not None:
@@ -211,5 +214,5 @@ class Quarantine:
                     part.stopped()
 
     def _writers(self) -> list[tuple[Load, LoadPart]]:
-        """The parts whose prefill workers may still write."""
+        """Return the parts whose prefill workers may still write, and their loads."""
         return [(load, part) for load in self._loads for part in load.parts if part.writes]

@@ -1,4 +1,4 @@
-"""Reader table: who is met, replaced, spoken to, silent or dropped, and who hears that a request is over."""
+"""Reader table: meets, replaces, probes and drops readers, and notifies them when a request ends."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from kvplan.runtime.protocol.writes import RequestWrites
 
 # Leases for which a decode worker may be silent.
 SILENT = 3
-# Seconds of silence after which a reader that was lent a buffer is spoken to, and between two such words.
+# Seconds of silence after which a reader that was lent a buffer is probed, and between two probes.
 READER_PROBE_SECONDS = 1.0
 
 
 class ReaderTable:
-    """The sessions of all readers."""
+    """The part of the core that adds sessions of readers and drops them."""
 
     def __init__(self, state: PrefillState, writes: RequestWrites) -> None:
         self._state, self._writes, self._probed = state, writes, LONG_AGO
 
     def introduce(self, identity: bytes, name: str, run: str) -> None:
-        """A decode worker of engine `name` says hello through a connection, and may be met.
+        """Make room for a decode worker of engine `name` that says hello through a connection.
 
-        Those whose place it takes are dropped: earlier runs of its engine, and its own connection.
+        Drops the readers that it replaces: those of other runs of its engine, and one over the same connection.
         """
         for reader in list(self._state.sessions):
             if reader.name == name and reader.claimant.run != run:
@@ -40,11 +40,11 @@ class ReaderTable:
                 self.drop(reader, "it says hello again")
 
     def meet(self, reader: Reader) -> None:
-        """A reader was shown this worker's card."""
+        """Begin the session of a reader that was sent this worker's card."""
         self._state.sessions[reader] = Session(reader, self._state.now)
 
     def others(self, reader: Reader) -> list[Reader]:
-        """Other connections of the same decode worker."""
+        """Return the other connections of the same decode worker."""
         return [o for o in self._state.sessions if o.claimant.is_worker(reader.claimant) and o is not reader]
 
     def drop(self, reader: Reader, why: str) -> None:
@@ -59,7 +59,7 @@ class ReaderTable:
         self.drop(reader, why)
 
     def unsent(self, reader: Reader, message: msgspec.Struct, error: KvplanError) -> None:
-        """A message could not be sent: its reader is dropped. What no message can hold ends its request."""
+        """Drop the reader of a message that could not be sent; if one was too large, end only its request."""
         if not isinstance(error, CardError):
             self.drop(reader, str(error))
         elif isinstance(message, wire.Offer | wire.AskBuffer):
@@ -68,7 +68,7 @@ class ReaderTable:
             self.drop(reader, "it asks for more than a message can hold")
 
     def end(self, request: str, error: KvplanError) -> None:
-        """A request is not kept any more: who still needs it is told."""
+        """Forget a request that is no longer kept, and notify the readers that still claim it."""
         self._state.sources.pop(request, None)
         self._writes.end(request, error)
         self._state.out.append(RequestEnded(request))
@@ -78,9 +78,9 @@ class ReaderTable:
                 self._state.fail(session.reader, request, error)
 
     def probe(self, borrowers: Iterable[Reader]) -> None:
-        """Speak to silent readers that were lent buffers: a connection that is lost is found by speaking through it.
+        """Send a message to silent readers that were lent buffers, because only sending finds a lost connection.
 
-        Others wait for these buffers, and would until it had been silent for so long that it is given up.
+        Others wait for these buffers. Without the probe they would wait until the silent reader is dropped.
         """
         if self._state.now - self._probed < READER_PROBE_SECONDS:
             return

@@ -1,4 +1,4 @@
-"""Readers: connections of decode workers, what each claims, and what it was told of that."""
+"""Readers: connections of decode workers, the requests that each claims, and how much it was notified of."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from kvplan.runtime.transfer.demand import DemandRules
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WriteTarget(Facts):
-    """A decode worker that is written to: its name in the transport, and by what its requests are checked and matched.
+    """A decode worker that is written to: its name in the transport, and the rules and demands of its requests.
 
-    `prefill_blocks` and `decode_blocks` are logical blocks by group, here and there.
+    `prefill_blocks` and `decode_blocks` are numbers of logical blocks by group.
     """
 
     peer: str
@@ -33,7 +33,7 @@ class WriteTarget(Facts):
 class Reader(Facts):
     """One connection of a decode worker. It is written to if it has a `target`, and reads by itself otherwise.
 
-    `contract` are the decode workers that tell this worker when they are done with a request.
+    `contract` are the decode workers that have to say Done to this worker for each request.
     """
 
     identity: bytes
@@ -51,13 +51,12 @@ class Reader(Facts):
 
 @dataclass(slots=True)
 class ReaderClaim:
-    """A request that a decode worker needs: in chunks where it is `streamed`, otherwise as a whole.
+    """A request that a decode worker claims: in chunks if `streamed`, otherwise as a whole.
 
-    It was claimed last when that was `heard`, in seconds.
-    `announced` is how many chunks were offered, None until it was told that the request is kept. `tables` are the
-    prefill blocks that it was claimed with, until they are compared, and `tokens` those that it reads, if any; `fits`
-    is the pin that both were compared with. One that is `early` was claimed before the request was held. Early claims
-    are not bounded elsewhere, so only their names are kept.
+    `heard` is when the last claim came, in seconds. `announced` is how many chunks were offered, None until the reader
+    knows that the request is kept. `tables` are the prefill blocks that the claim names, until they are compared.
+    `tokens` are those that the reader needs, if any; `fits` is the pin that both were compared with. An `early` claim
+    came before the hold. Early claims are not bounded elsewhere, so only their names are kept.
     """
 
     streamed: bool
@@ -69,15 +68,15 @@ class ReaderClaim:
     tokens: Interval | None = None
 
     def name(self, tables: WireTables, tokens: Interval | None) -> None:
-        """It is claimed with its blocks, maybe again."""
+        """Take the blocks and tokens that a claim names, to compare them."""
         self.tables, self.tokens, self.fits, self.early = tables, tokens, None, False
 
     def wait(self) -> None:
-        """The request is not held: its blocks are to be named when it is."""
+        """Forget the blocks of a claim that came before the hold: the reader names them again after it."""
         self.tables, self.tokens, self.early = None, None, not self.streamed
 
     def misfit(self, source: SourceRequest, plan: Plan, worker: int) -> tuple[LossReason, str] | None:
-        """Why a source that is whole is not what decode was told of, or not all that it asks for; None if it is."""
+        """Return why a whole source has other blocks than decode knows, or lacks tokens; None if it fits."""
         if self.tables is None and self.fits == source.pin:
             return None
         if why := self._unlike(source):
@@ -88,7 +87,7 @@ class ReaderClaim:
         return None
 
     def _unlike(self, source: SourceRequest) -> str:
-        """Why the blocks that decode was told of are not those held; empty where they are, or only decode knows."""
+        """Return why decode's blocks are not those held; empty if they are, or only decode names blocks."""
         if self.tables is None:
             return "it was claimed for another hold" if source.names_all else ""
         try:
@@ -99,9 +98,9 @@ class ReaderClaim:
 
 @dataclass(slots=True)
 class Session:
-    """The state of a reader. `heard` is when it last spoke, in seconds, `heartbeat` its last claim.
+    """The state of a reader. `heard` is when its last message came, in seconds, `heartbeat` its last claim's number.
 
-    `unannounced` are the requests that it was not told everything of, as its line took no more.
+    `unannounced` are the requests with news that its line had no room for yet.
     """
 
     reader: Reader

@@ -1,4 +1,4 @@
-"""Source: what of a pinned request is computed, as a whole or in chunks."""
+"""Source: how much of a pinned request is computed, as a whole or in chunks."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from kvplan.runtime.transfer.table_agreement import contradicts, covers
 
 @dataclass(slots=True)
 class SourceRequest:
-    """One pinned request. `tokens` is None where it is held as a whole; otherwise chunks are offered.
+    """One pinned request. `tokens` is None if it is held as a whole; otherwise chunks are offered.
 
-    The first `ready` of the `chunks` are computed: they are announced in order. A whole request counts as one. `tables`
-    are its blocks, None where only decode knows them. With `again` the name was pinned before, and maybe with other
-    blocks. `note` is what the engine attached for those who read the request.
+    The first `ready` of the `chunks` are computed: they are announced in order. A whole request counts as one chunk.
+    `tables` are its blocks, None if only decode knows them. `again` says that the name was pinned before, maybe with
+    other blocks. `note` is what the engine attached for readers.
     """
 
     request: str
@@ -34,18 +34,18 @@ class SourceRequest:
 
     @property
     def whole(self) -> bool:
-        """Whether all of it is there."""
+        """Whether all of it is computed."""
         if self.tokens is None:
             return self.ready > 0
         return bool(self.chunks) and self.chunks[-1].last and self.ready == len(self.chunks)
 
     @property
     def names_all(self) -> bool:
-        """Whether every block that is read has to be one that this hold names itself."""
+        """Whether readers may read only blocks that this hold names."""
         return self.tables is not None or self.again
 
     def differs(self, told: Tables) -> str:
-        """How blocks that decode was told of differ from those of the whole request; empty where they do not."""
+        """Return how the blocks that decode knows differ from those of the whole request; empty if they agree."""
         held = self.named_tables()
         unlike = [group for group, table in told.items() if not self._agrees(held.get(group), table)]
         return f"pin {self.pin} has other blocks of group {unlike[0]!r} than decode knows" if unlike else ""
@@ -56,7 +56,7 @@ class SourceRequest:
         return held is None or not contradicts(told, held)
 
     def untiled(self, plan: Plan, worker: int, asked: Interval) -> str:
-        """Why the chunks of one that is whole are not all of the tokens that are asked for; empty where they are."""
+        """Return why the chunks of a whole request do not cover the tokens `asked` for; empty if they do."""
         if self.tokens is None:
             return ""
         request = Request(self.request, asked, {}, {})
@@ -68,7 +68,7 @@ class SourceRequest:
         return ""
 
     def named_tables(self) -> Tables:
-        """Its own tables, those that its chunks named put together."""
+        """Return the tables of the hold and of all its chunks, joined."""
         tables: dict[str, Table] = dict(self.tables or {})
         for chunk in self.chunks:
             for group, table in chunk.tables.items():
@@ -78,10 +78,10 @@ class SourceRequest:
         return tables
 
     def offer(self, chunk: Chunk, note: bytes) -> None:
-        """Add a chunk, and to the last one a note. Raises BadRequestError.
+        """Add a chunk, and to the last one a note.
 
-        It raises that if the chunk is outside of what was opened or comes after the last one, or if a note comes
-        before the last one: a reader is told once.
+        Raises BadRequestError if the chunk is outside of the opened tokens or comes after the last one, or if a note
+        comes before the last one: readers get one note.
         """
         name = f"request {self.request}"
         if self.tokens is None:
@@ -98,14 +98,14 @@ class SourceRequest:
         self.chunks.append(replace(chunk, only=self.names_all))
 
     def advance(self, computed: int) -> bool:
-        """So many chunks are computed, or 1 for a whole request; whether that is more than before."""
+        """Note how many chunks are `computed`, 1 for a whole request. Returns whether that is more than before."""
         before, most = self.ready, 1 if self.tokens is None else len(self.chunks)
         self.ready = max(before, min(computed, most))
         return self.ready > before
 
 
 def _joined(one: Blocks, other: Blocks) -> Blocks:
-    """Two tables of a group as one; where both have a block, the later one's."""
+    """Return two tables of a group as one; if both have a block, that of `other`."""
     first = min(one.first, other.first)
     ids = np.full(max(one.first + one.ids.size, other.first + other.ids.size) - first, -1, np.int64)
     for table in (one, other):

@@ -1,4 +1,4 @@
-"""Writes: what decode workers want written, as far as it is there. Its bytes are moved elsewhere."""
+"""Writes: the requests that decode workers want written, handed over as they are computed; drivers move the bytes."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from kvplan.runtime.protocol.source import SourceRequest
 from kvplan.runtime.transfer import chunks
 from kvplan.runtime.transfer.chunks import Chunk, ChunkCover
 
-# Requests that are remembered of which a write ended with its connection.
+# Requests that are remembered because a write of them ended with a lost connection.
 MOST_CUT_OFF = 1 << 16
 
 
 class WritePhase(IntEnum):
-    """How far a write is: in progress; ended, with posts that may still write; or settled, when nothing does."""
+    """The phases of a write: in progress; ended, with posts that may still write; or settled, when none does."""
 
     WRITING = auto()
     ENDED = auto()
-    # Its decode engine is dead: posts may still write to it, and need no blocks here.
+    # Its decode engine is dead: posts to it may still be in progress, but keep no blocks here.
     BURIED = auto()
     SETTLED = auto()
 
@@ -56,10 +56,10 @@ WRITE = StateMachine(
 
 @dataclass(slots=True, eq=False)
 class RequestWrite:
-    """One request on its way to one decode worker. `taken` chunks of the source are being moved, or were.
+    """One request on its way to one decode worker. The first `taken` chunks of the source were handed over.
 
-    It is `begun` when anything of it may move, and `given_up_by` is the reader by which the decode worker gave it up,
-    which is notified when nothing of the write is in progress any more.
+    `begun` says that bytes of it may move. `given_up_by` is the reader over which the decode worker gave it up; it is
+    notified when nothing of the write is in progress any more.
     """
 
     reader: Reader
@@ -85,19 +85,19 @@ class RequestWrite:
 
 
 class RequestWrites:
-    """All writes of one prefill worker. What is being written is not released, though its lease may end."""
+    """All writes of one prefill worker. A request that is being written is not released, even if its lease ends."""
 
     def __init__(self, state: PrefillState) -> None:
         self._state = state
         self._all: dict[WriteKey, RequestWrite] = {}
-        # Requests of which a write ended with its connection, the last ones.
+        # The last requests of which a write ended with a lost connection.
         self._cut_off: dict[str, None] = {}
 
     def __iter__(self) -> Iterator[RequestWrite]:
         return iter(list(self._all.values()))
 
     def want(self, reader: Reader, asked: WriteRequest, source: SourceRequest) -> None:
-        """Begin to write a request. Raises BadRequestError where it does not fit, or is wanted already, LeaseError."""
+        """Begin to write a request. Raises BadRequestError if it does not fit or is being written, LeaseError."""
         if (target := reader.target) is None:
             raise BadRequestError(f"request {asked.request}: this pair pulls: connect with mode push")
         if WriteKey(reader, asked.request) in self._all:
@@ -110,11 +110,11 @@ class RequestWrites:
         self._take(write)
 
     def leave(self, reader: Reader, request: str) -> None:
-        """The decode worker gives a request up: it is told once nothing of it is written to anybody."""
+        """Stop the writes of a request to a decode worker that gave it up. It is notified once they are settled."""
         all_of = self._of(request)
         given_up = [write for write in all_of if write.reader.claimant.is_worker(reader.claimant)]
         buried = [write for write in all_of if write.phase is WritePhase.BURIED]
-        # Nobody says that a buried write has stopped: a worker that waits for that asks again.
+        # A buried write never reports that it stopped; a worker that waits for that sends its Leave again.
         if not given_up and not buried:
             self._state.send(reader, Stopped(request, request in self._cut_off))
         for write in given_up:
@@ -123,55 +123,55 @@ class RequestWrites:
             self._stop(write)
 
     def stopped(self, request: str) -> Stopped | None:
-        """The answer to an unknown peer: nothing of the request is written to anybody. None while something is."""
+        """Return the answer to an unknown peer that nothing of a request is being written; None while a write is."""
         return None if self._of(request) else Stopped(request, lost=True)
 
     def drop(self, reader: Reader) -> None:
-        """A decode worker is lost: nothing more is posted to it."""
+        """Stop all writes to a reader that was dropped."""
         for write in [write for write in self if write.reader is reader]:
             self._stop(write)
 
     def end(self, request: str, error: KvplanError) -> None:
-        """A request is not there any more: those that want it are told."""
+        """Fail all writes of a request that is no longer held, and notify their readers."""
         for write in [write for write in self._of(request) if write.writing]:
             self._fail(write, error)
 
     def bury(self, engine: str) -> None:
-        """The processes of an engine have ended: what is in progress to them pins nothing."""
+        """Stop all writes to an engine whose processes have ended: posts in progress to them keep no blocks."""
         for write in [write for write in self if write.reader.name == engine]:
             self._stop(write)
             if write.phase is WritePhase.ENDED:
                 self._state.out.append(Stop(write.key, dead=True))
 
     def advance(self) -> None:
-        """Hand over what is computed. What is not promised any more is not written on.
+        """Hand over the chunks that are computed, and fail writes whose pins are over.
 
-        A reader that lends no buffer would keep the blocks otherwise.
+        Otherwise a reader that lends no buffer would keep the blocks forever.
         """
         for write in [write for write in self if write.writing]:
             if self._lasts(write):
                 self._take(write)
 
     def moved(self, key: WriteKey, size: int) -> None:
-        """All of a write is written: `size` bytes."""
+        """Note that a write has written all of its `size` bytes, and notify its reader."""
         write = self._all.get(key)
         if write is None or not write.begun:
             return
         if write.writing and self._lasts(write):
             write.on(WriteEvent.WRITTEN)
             self._state.send(write.reader, Written(write.request.id, write.source.pin, size))
-        # One that was given up meanwhile is settled all the same.
+        # A write that was given up meanwhile is settled, too.
         self._forget(write)
 
     def broken(self, key: WriteKey, cause: Exception) -> None:
-        """Something of a write cannot be written. Nothing more of it is posted."""
+        """Fail a write of which something cannot be written. Nothing more of it is posted."""
         if (write := self._all.get(key)) is not None:
             self._break(write, cause)
 
     def settled(self, key: WriteKey, lost: bool, abandoned: bool = False) -> None:
-        """Nothing of a write that was stopped reads blocks here any more. It is `abandoned` where its peer is dead.
+        """Note that nothing of a stopped write reads blocks here any more. It is `abandoned` if its peer is dead.
 
-        `lost` says that its connection broke, so that what was sent may still land.
+        `lost` says that its connection broke, so that bytes that were sent may still land.
         """
         write = self._all.get(key)
         if write is None or write.writing:
@@ -188,7 +188,7 @@ class RequestWrites:
         return [write for key, write in self._all.items() if key.request == request]
 
     def _lasts(self, write: RequestWrite) -> bool:
-        """Whether the pin of a write lasts; one that does not ends the write."""
+        """Return whether the pin of a write lasts. If not, the write fails."""
         name, pin = write.request.id, write.source.pin
         lasts = self._state.leases.lasts(name, pin)
         if not lasts:
@@ -196,7 +196,7 @@ class RequestWrites:
         return lasts
 
     def _take(self, write: RequestWrite) -> None:
-        """Move what is computed."""
+        """Hand over the chunks that are computed and were not handed over yet."""
         try:
             for move in next_moves(write, self._state.worker):
                 if move.runs or move.last:
@@ -218,7 +218,7 @@ class RequestWrites:
             self._fail(write, error)
 
     def _remember(self, request: str) -> None:
-        """A write of a request ended with its connection: what was sent may still land."""
+        """Remember that a write of a request ended with a lost connection: bytes that were sent may still land."""
         self._cut_off[request] = None
         if len(self._cut_off) > MOST_CUT_OFF:
             del self._cut_off[next(iter(self._cut_off))]
@@ -233,22 +233,22 @@ class RequestWrites:
             self._forget(write)
 
     def _forget(self, write: RequestWrite) -> None:
-        """Nothing is written any more: forget a write, and say so to the decode worker that left it."""
+        """Forget a write that is settled, and notify the decode worker if it gave the write up."""
         name, pins = write.request.id, write.phase is not WritePhase.BURIED
         write.on(WriteEvent.SETTLED)
         del self._all[write.key]
         if pins:
             self._state.leases.end_write(name)
-        # More of what was given up with it may still be written, through another connection.
+        # Another write that was given up with this one may still be in progress, over another connection.
         reader = write.given_up_by
         if reader is not None and not any(other.given_up_by is reader for other in self._of(name)):
             self._state.send(reader, Stopped(name, name in self._cut_off))
 
 
 def wanted(target: WriteTarget, asked: WriteRequest, source: SourceRequest) -> Request:
-    """The request that is to be written. Raises BadRequestError, CardError or LeaseError where it does not fit."""
+    """Return the request to write. Raises BadRequestError, CardError or LeaseError if it does not fit."""
     opened, told = source.tokens, unpack(asked.prefill)
-    # What is fed is compared chunk by chunk.
+    # The blocks of a fed request are compared chunk by chunk.
     if opened is None and (why := source.differs(told)):
         raise LeaseError(f"request {asked.request}: {why}")
     tables = told if source.tables is None else source.tables
@@ -259,7 +259,7 @@ def wanted(target: WriteTarget, asked: WriteRequest, source: SourceRequest) -> R
 
 
 def next_moves(write: RequestWrite, worker: int) -> Iterator[Move]:
-    """The computed parts of a write that were not handed over yet. Raises if a chunk does not fit."""
+    """Yield the computed parts of a write that were not handed over yet. Raises if a chunk does not fit."""
     if write.source.tokens is None:
         if write.source.whole and not write.taken:
             write.taken = 1
