@@ -1,4 +1,4 @@
-"""The decode worker: meets prefill engines, has requests moved, ends each in one outcome.
+"""The decode worker: connects to prefill engines, has requests moved here, and ends each with one outcome.
 
 Start with `worker.py`.
 """

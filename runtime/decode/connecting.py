@@ -1,4 +1,4 @@
-"""Connecting: how a decode worker meets a prefill engine, at once, beside its steps, or from an event loop."""
+"""Connecting: connects a decode worker to a prefill engine, on the caller's thread or on another one."""
 
 from __future__ import annotations
 
@@ -28,14 +28,17 @@ MODES = ("auto", "pull", "push")
 
 
 class Connector:
-    """Meets engines for a decode half, as `identity`, by what `plans` returns now. Any thread may call it."""
+    """The part of a decode half that connects to engines, as `identity`. Any thread may call it.
+
+    Each handshake uses the plans that `plans` returns then.
+    """
 
     def __init__(self, half: DecodeHalf, identity: Identity, plans: Callable[[], PlanSource]) -> None:
         self._half, self._endpoint, self._owner = half, half.endpoint, half.endpoint.owner
         self._identity, self._plans = identity, plans
 
     def connect(self, address: str, timeout: float, key: bytes | None, mode: str) -> Peer:
-        """Meet the engine that answers at `address`, on this thread. Raises as `DecodeWorker.connect`."""
+        """Connect to the engine at `address` on this thread. Raises what `DecodeWorker.connect` raises."""
         deadline = self._deadline(timeout, mode)
         self._half.check_taking()
         return self._connect(address, lambda: deadline, key, mode)
@@ -43,7 +46,7 @@ class Connector:
     def connect_soon(
         self, address: str, timeout: float, key: bytes | None, mode: str, name: str | None
     ) -> Future[Peer]:
-        """Meet an engine on a thread of its own. Raises as `DecodeWorker.connect_soon`."""
+        """Connect to an engine on another thread. Raises what `DecodeWorker.connect_soon` raises."""
         deadline, who = self._deadline(timeout, mode), (address, key, mode, name)
         if not (isinstance(address, str) and isinstance(key, bytes | None) and isinstance(name, str | None)):
             raise HandshakeError(f"{who!a:.99}: an address and a name are text, a key is bytes")
@@ -99,7 +102,7 @@ class Connector:
         )
 
     def _borrow(self, key: bytes | None, wanted: Callable[[LinePeer], bool]) -> BorrowedLine | None:
-        """A line that is in use the other way, to a peer that has the expected public key. Raises KeysError."""
+        """Return a line that a wanted peer with the expected key opened to this worker, or None. Raises KeysError."""
         listener, keys = self._endpoint.server, self._endpoint.keys
         if listener is None:
             return None
@@ -108,11 +111,11 @@ class Connector:
         return None if line is None else BorrowedLine(line, self._carried_out, self._owner.pause)
 
     def _carried_out(self, command: Callable[[], T]) -> T:
-        """Carry a command out, also from within one of the owner's own steps, and return its result."""
+        """Run a command in a turn of the owner, this one if it is the caller's. Returns its result."""
         return command() if self._owner.turns.mine else self._owner.call(command)
 
     def _helping(self, met: MetEngine) -> list[int]:
-        """The prefill workers that would be read with their own help: no fabric is theirs and this worker's."""
+        """Return the prefill workers without a common fabric: they would have to help when they are read."""
         read = {read.worker for read in met.plan.reads[self._endpoint.worker]}
         cards = (card for card, _ in met.workers if card.worker in read)
         return [card.worker for card in cards if self._endpoint.transport.fabrics.isdisjoint(card.fabrics)]
@@ -124,7 +127,7 @@ class Connector:
         return self._half.engines.adopt(met, push)
 
     def _card(self, plan: Plan) -> WorkerCard:
-        """The card for who writes here, by which it reaches the stage where the plan has it written through that.
+        """Return the card for prefill workers that write here; it names the stage if the plan has them pack.
 
         Raises what opening the stage raises, TransportError, RegisterError; HandleError.
         """

@@ -1,4 +1,4 @@
-"""Driver of a decode core: it carries out what the core returns, and feeds back what came of that."""
+"""Decode driver: carries out the outputs of the decode core, and reports the results to it."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ from kvplan.runtime.transfer.mover import MoveEnds, Mover, MoveResults
 from kvplan.runtime.transport.base import is_lost
 
 P = ParamSpec("P")
-# Words about buffers of the stage here.
+# Messages about buffers of the stage here.
 BUFFERS = wire.AskBuffer, wire.ReturnBuffer
-# Seconds between two questions to the transport whether it has lost a peer.
+# Seconds between two checks whether the transport has lost a peer.
 WRITER_PROBE_SECONDS = 0.1
 
 
 class DecodeDriver:
-    """The core of one decode worker, with what it speaks and moves bytes by. Its worker's owner alone calls it.
+    """The core and the I/O of one decode worker. Only its worker's owner calls it.
 
-    `lost` is told of engines that cannot be used any more. Requests that end are added to `ended`.
+    `lost` is called with engines that cannot be used any more. Requests that end are added to `ended`.
     """
 
     def __init__(
@@ -71,9 +71,9 @@ class DecodeDriver:
         def over(part: LoadPart, left: bool) -> None:
             (core.settled if left else core.placed)(part)
 
-        # What prefill workers write into the stage here, by part, until it is copied to its place.
+        # Pieces that prefill workers write into the stage here, by part, until they are copied to their places.
         self.lent = Lender[LoadPart](self._pieces, lambda part: part.writes, over)
-        # Checksums that are being computed, or wait for that. They are to be closed when everything was stopped.
+        # Checksums that are being computed, or wait. Close this after everything else was stopped.
         self.sums = ChecksumThread[LoadPart, Sums | Exception]()
         self._transport, self._counters, self._connection = transport, counters, connection
         self._clock, self._lost, self._blocks = endpoint.clock, lost, pool.blocks
@@ -93,17 +93,17 @@ class DecodeDriver:
         }
 
     def carry_out(self) -> None:
-        """Do what the core wants done, and what comes of that, until nothing more does."""
+        """Carry out the core's outputs, and those that result, until none are left."""
         while outputs := self.core.take():
             for output in outputs:
                 self._acts[type(output)](output)
-        # Only now: what the core wanted done before is done.
+        # Only now, because the other outputs were made before the engine was lost.
         while self._losing:
             lost = self._losing.popleft()
             self._lost(lost.engine, lost.error)
 
     def start(self, load: Load, engine: PrefillEngine) -> None:
-        """Start a request from an engine. What is wrong with the request ends it."""
+        """Start a request from an engine. An error of the request ends it."""
         try:
             engine.reach()
         except RequestError as error:
@@ -112,16 +112,16 @@ class DecodeDriver:
             self.command(self.core.begin, load, engine.known)
 
     def fail(self, load: Load, error: KvplanError) -> None:
-        """End a request, whatever moves, or before it was begun."""
+        """End a request with an error, whether or not it has begun."""
         self.command(self.core.loads.fail, load, error)
 
     def command(self, act: Callable[P, None], *arguments: P.args, **named: P.kwargs) -> None:
-        """Tell the core a command of its worker, and carry out its outputs."""
+        """Give the core a command, and carry out its outputs."""
         act(*arguments, **named)
         self.carry_out()
 
     def hear(self, engine: PrefillEngine, connection: PrefillConnection, messages: Iterable[Any]) -> None:
-        """Act upon messages of a prefill worker."""
+        """Act on messages of a prefill worker."""
         broken, now = connection.control.error is not None, self._clock()
         for message in messages:
             kind = type(message)
@@ -133,12 +133,12 @@ class DecodeDriver:
                 connection.stage.lends = message.lends
             self.core.hear(engine.known, connection.known, message, now, broken=broken)
             if kind in BUFFERS:
-                # What becomes of a buffer is known before the next word about its request.
+                # The core must know the result for a buffer before the next message about its request.
                 self.carry_out()
         self.carry_out()
 
     def follow(self) -> None:
-        """Tell the core how far everything is that moves."""
+        """Advance reads, lent buffers and checksums, and report their results to the core."""
         self.reads.step()
         if self.lent.all:
             self.lent.step()
@@ -147,7 +147,7 @@ class DecodeDriver:
         self.carry_out()
 
     def tick(self, now: float) -> None:
-        """Do what is due, when every message was heard."""
+        """Do what is due, after all messages were read."""
         if self.reads.foreseen:
             self.reads.prepare()
         if self.core.loads.quarantine:
@@ -156,7 +156,7 @@ class DecodeDriver:
         self.command(self.core.sweep, now)
 
     def predict(self, request: Request, engine: PrefillEngine) -> dict[int, int]:
-        """Descriptors that would be posted, by prefill worker. Raises what is wrong with the request."""
+        """Return how many descriptors would be posted, by prefill worker. Raises BadRequestError."""
         _, demand = accepted(engine.known, request, self._blocks, streamed=False)
         posted = dict[int, int]()
         for worker, connection in sorted(engine.connections.items()):
@@ -166,15 +166,15 @@ class DecodeDriver:
 
     @property
     def quarantined_bytes(self) -> int:
-        """Bytes of the blocks that may still be written: of each arena, as its largest group has them."""
+        """Bytes of the blocks that may still be written, counted by the largest group of each arena."""
         return sum(size * self.core.loads.ledger.count(arena) for arena, size in self._block_bytes.items())
 
     @property
     def moving(self) -> bool:
-        """Whether bytes may be on their way here."""
+        """Whether bytes may be moving to this worker."""
         if self.reads.touching or any(not pieces.left for pieces in self.lent.all.values()):
             return True
-        # Only of engines that push anything is written: most decode workers need not look at every request.
+        # Only engines that push write here: without one, do not look at every request.
         if not any(engine.push for engine in self.core.engines):
             return False
         parts = (part for load in self.core.loads.running.values() for part in load.parts)
@@ -200,7 +200,7 @@ class DecodeDriver:
             self.reads.stop(stop.key)
 
     def _buffer(self, buffer: effects.Buffer) -> None:
-        """A writer asks for a buffer for a piece, or returns one."""
+        """Handle a writer's message that asks for a buffer for a piece, or returns one."""
         part, message = buffer.key, buffer.message
         if isinstance(message, wire.ReturnBuffer) and self.lent.give_back(part, message):
             self.core.returned(part, message.number)
@@ -218,7 +218,7 @@ class DecodeDriver:
         return LentPieces(stage, connection.images, peer, packed=False, say=say, failed=failed)
 
     def _not_lent(self, part: LoadPart, error: Exception) -> None:
-        """Lend nothing more for a part, at once."""
+        """Stop lending for a part, and fail its load."""
         if (pieces := self.lent.all.get(part)) is not None:
             pieces.leave()
         self.core.loads.broken(part, error)
@@ -240,7 +240,7 @@ class DecodeDriver:
         self.ended.append(load)
 
     def _probe(self, now: float) -> None:
-        """Look, now and then, for writers that no message reaches, and that the transport has lost."""
+        """Find writers that no message reaches and that the transport has lost, every WRITER_PROBE_SECONDS."""
         quarantine = self.core.loads.quarantine
         if now < self._probed + WRITER_PROBE_SECONDS:
             return
@@ -256,7 +256,7 @@ def _sums(pool: Pool, asked: effects.Sum) -> Sums | Exception:
 
 
 def block_bytes(pool: Pool) -> dict[int, int]:
-    """Bytes of one logical block (or slot) by arena, that of its largest group."""
+    """Return the bytes of one logical block (or slot) by arena, in its largest group."""
     groups = {group.name: group for group in pool.side.groups}
     sizes: dict[str, int] = {}
     for plane in names.planes(pool.side.workers[pool.worker]):

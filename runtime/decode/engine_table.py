@@ -1,4 +1,4 @@
-"""Prefill engines of a decode worker: how each is met, heard, replaced and dropped."""
+"""Engine table: adds, hears, replaces and drops the prefill engines of a decode worker."""
 
 from __future__ import annotations
 
@@ -16,45 +16,45 @@ from kvplan.runtime.protocol.loads import KnownEngine, PrefillPeer
 
 
 class EngineTable:
-    """The engines of one registration of the memory. Its worker's owner alone calls it.
+    """The engines of one registration of the memory. Only its worker's owner calls it.
 
-    They are `live`, by name; `replanned`, whose requests end by the plan before; or `retired`: dropped, and something
-    may still be in progress from them. When one is closed, the endpoint has the transport forget its peers. What they
-    say, and what is to be done when one is dropped, is the `driver`'s.
+    `live` engines are found by name. `replanned` ones have requests that end by an earlier plan. `retired` ones were
+    dropped while transfers from them may be in progress. When one is closed, the endpoint has the transport forget its
+    peers. The `driver` handles their messages, and the requests of dropped ones.
     """
 
     driver: DecodeDriver
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.live: dict[str, PrefillEngine] = {}
-        # Those that are live, by name, for any thread.
+        # The live engines sorted by name, for any thread.
         self.known = tuple[PrefillEngine, ...]()
-        # All of them, those that are dropped with others first: what they have said counts before that.
+        # All engines. Replanned ones come first, so that their last messages are handled before they are dropped.
         self.every = tuple[PrefillEngine, ...]()
-        # How the workers of engines that are served are spoken to.
+        # The lines to the workers of the served engines.
         self.lines = tuple[PrefillLine, ...]()
         self.replanned: list[PrefillEngine] = []
         self.retired: list[PrefillEngine] = []
         self._endpoint, self._unneeded, self._clock = endpoint, endpoint.unneeded_peers, endpoint.clock
         self._connections: dict[PrefillPeer, PrefillConnection] = {}
-        # No engine is idle for long enough before.
+        # The earliest time at which an engine may have been idle for long enough.
         self._next_eviction = float("-inf")
 
     def served(self) -> list[PrefillEngine]:
-        """The engines that requests may be in progress from."""
+        """Return the engines that requests may be in progress from."""
         return [*self.live.values(), *self.replanned]
 
     def of(self, engine: PrefillEngine) -> list[PrefillEngine]:
-        """An engine, and where it is live those of its name that another plan replaced."""
+        """Return an engine and, if it is live, the replanned ones of its name."""
         named = [other for other in self.replanned if other.name == engine.name]
         return [engine, *named] if self.live.get(engine.name) is engine else [engine]
 
     def connection(self, peer: PrefillPeer) -> PrefillConnection:
-        """How a worker is spoken to, until nothing is in progress from its engine any more."""
+        """Return the connection to a worker. It exists until nothing is in progress from its engine any more."""
         return self._connections[peer]
 
     def named(self, name: str | None) -> PrefillEngine:
-        """A live engine; without a name, the only one. Raises HandshakeError."""
+        """Return a live engine; without a name, the only one. Raises HandshakeError."""
         if name is None and len(self.live) == 1:
             return next(iter(self.live.values()))
         if name in self.live:
@@ -65,12 +65,12 @@ class EngineTable:
         raise HandshakeError(f"{text} connected (there are: {', '.join(sorted(self.live)) or 'none'}): call connect")
 
     def unchanged(self, met: MetEngine) -> PrefillEngine | None:
-        """The engine that was met, if it is still connected, in either mode."""
+        """Return the connected engine that is the same as the one that was met, in either mode, or None."""
         known = self.live.get(met.engine.name)
         return known if known is not None and known.same(met, known.push) else None
 
     def adopt(self, met: MetEngine, push: bool) -> Peer:
-        """An engine that was met: a new one, the one before where nothing has changed, or its successor."""
+        """Add an engine that was met, and return it. It replaces the one of its name, unless nothing has changed."""
         before = self.live.get(met.engine.name)
         if before is not None and before.same(met, push):
             met.close()
@@ -86,9 +86,9 @@ class EngineTable:
         return engine.as_peer()
 
     def listen(self) -> None:
-        """Hear every engine. One that cannot be spoken to any more is dropped."""
+        """Read the messages of every engine. Drop engines whose lines are broken."""
         for engine in self.every:
-            # Asked first: a worker that ended has reported finished requests before.
+            # Check this first: a worker that ended has sent its last messages before its line broke.
             error = engine.broken()
             for connection in engine.connections.values():
                 while messages := connection.control.receive():
@@ -99,11 +99,11 @@ class EngineTable:
                 self._lost(engine, error)
 
     def forgotten(self, known: KnownEngine, error: KvplanError) -> None:
-        """An engine does not know this worker any more."""
+        """Drop an engine that does not know this worker any more."""
         self._lost(next(engine for engine in self.every if engine.known is known), error)
 
     def evict(self, now: float, idle: float) -> None:
-        """Drop the engines that nothing was asked of for `idle` seconds, or will be, as they have another plan now."""
+        """Drop the engines without a request for `idle` seconds, and the replanned ones whose requests have ended."""
         if now <= self._next_eviction and not self.replanned:
             return
         self._next_eviction = idle + min((engine.known.used for engine in self.live.values()), default=now)
@@ -117,9 +117,9 @@ class EngineTable:
                 self.drop(engine, "the engine was idle")
 
     def drop_named(self, name: str, dead: bool) -> None:
-        """Forget an engine by name. If it is `dead`, what it was asked to write is not waited for, also before.
+        """Forget an engine by name. If it is `dead`, its writes are not waited for, even if it was dropped before.
 
-        Raises HandshakeError where there is no such engine.
+        Raises HandshakeError if no such engine is known.
         """
         dropped = [engine for engine in self.retired if engine.name == name and dead]
         if not dropped or name in self.live:
@@ -131,7 +131,7 @@ class EngineTable:
         self.reap()
 
     def drop(self, engine: PrefillEngine, why: str) -> None:
-        """Forget an engine: its requests fail but those that it confirmed, and its transfers are waited for."""
+        """Forget an engine: its requests fail except those that it confirmed, and its transfers are waited for."""
         for dropped in self.of(engine):
             self.driver.command(self.driver.core.drop, dropped.known, why)
             self._retire(dropped)
@@ -139,7 +139,7 @@ class EngineTable:
             self.driver.core.loads.quarantine.follow(successor.known)
 
     def reap(self) -> None:
-        """Free what nothing writes any more, and forget the engines that nothing is in progress from."""
+        """Free the blocks that nothing writes any more, and close the engines that nothing is in progress from."""
         self.driver.follow()
         self.driver.command(self.driver.core.sweep, self._clock())
         self.sweep()
@@ -158,13 +158,13 @@ class EngineTable:
         self._publish()
 
     def _lost(self, engine: PrefillEngine, error: KvplanError) -> None:
-        """An engine cannot be spoken to any more, or does not know this worker."""
+        """Drop an engine whose line is broken, or that does not know this worker."""
         if any(engine is other for other in self.served()):
             logs.event(logs.WARNING, "peer lost", engine=engine.name, run=engine.card.run, error=error)
             self.drop(engine, str(error))
 
     def _added(self, met: MetEngine, push: bool) -> PrefillEngine:
-        """An engine whose lines its own decode half may use, too."""
+        """Add an engine, and share its lines with its own decode half, if this worker has a server."""
         engine, server = self._add(met, push), self._endpoint.server
         for card, line in met.workers if server is not None else ():
             if server is not None and isinstance(line, ControlClient):
@@ -173,7 +173,7 @@ class EngineTable:
         return engine
 
     def _replan(self, before: PrefillEngine, met: MetEngine) -> PrefillEngine:
-        """The same engine by another plan: what is asked for from now on moves by it, the rest as it began."""
+        """Add the same engine with another plan: new requests use it, those in progress keep the plan before."""
         plans = {"plan_before": before.plan.digest, "plan": met.plan.digest}
         logs.event(logs.INFO, "plan replaced", engine=before.name, run=before.card.run, **plans)
         self.replanned.append(self.live.pop(before.name))
@@ -183,7 +183,7 @@ class EngineTable:
         return engine
 
     def _add(self, met: MetEngine, push: bool) -> PrefillEngine:
-        """An engine that was met, which has none of its name before it. Raises what adding a worker raises."""
+        """Add an engine whose name no live engine has. Raises what adding a worker raises."""
         engine = PrefillEngine(met, push, self._endpoint, self._clock())
         try:
             for card, control in met.workers:
@@ -193,7 +193,7 @@ class EngineTable:
             met.close()
             self._unneeded |= engine.peers
             self._retire(engine)
-            # Its lines are given back, and may be somebody's by now.
+            # Its lines were given back, and others may use them by now.
             engine.connections.clear()
             self._publish()
             raise
@@ -205,7 +205,7 @@ class EngineTable:
         return engine
 
     def _retire(self, engine: PrefillEngine) -> None:
-        """Forget an engine as far as possible: its lists are given back, its transfers are waited for."""
+        """Make an engine retired: release its prepared lists, and wait for its transfers."""
         if self.live.get(engine.name) is engine:
             del self.live[engine.name]
         self.replanned = [other for other in self.replanned if other is not engine]
@@ -214,7 +214,7 @@ class EngineTable:
         self._publish()
 
     def _publish(self) -> None:
-        """Which engines there are has changed."""
+        """Update the tuples that other threads read, after the engines changed."""
         self.known = tuple(engine for _, engine in sorted(self.live.items()))
         self.every = *self.replanned, *self.live.values(), *self.retired
         served = (connection for engine in self.served() for connection in engine.connections.values())

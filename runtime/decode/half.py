@@ -1,4 +1,4 @@
-"""Decode half: the steps of a worker's decode role, and its end. The worker's owner calls it."""
+"""Decode half: the steps of a worker's decode role. The worker's owner calls it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from kvplan.runtime.wakeup import BUSY, MOVING, QUIET
 class DecodeHalf(Half):
     """The decode role over an endpoint, whose pool is of the side with digest `side`.
 
-    Engines that nothing was asked of for `idle` seconds are dropped. `ended` are requests whose callers were not told.
+    Engines without a request for `idle` seconds are dropped. `ended` are requests whose callers are not notified yet.
     """
 
     engines: EngineTable
@@ -42,7 +42,7 @@ class DecodeHalf(Half):
         self.limits, self.counters, self.meetings = limits, counters, Meetings()
         self.ended, self._telling = deque[Transfer](), threading.Lock()
         self._side, self._idle = side, idle
-        # What callers have asked for: within how many seconds, of whom, and how long prefill may take to hold it.
+        # Submitted requests: transfer, timeout, engine, and the seconds that prefill may take to hold it.
         self.submitted = deque[tuple[Transfer, float, WantedPeer, float | None]]()
 
     @property
@@ -50,11 +50,11 @@ class DecodeHalf(Half):
         return self.driver.core.loads
 
     def running(self) -> int:
-        """How many requests are in progress, wait for their engine, or are to be begun in the next turn."""
+        """Return how many requests are in progress, wait for their engine, or begin in the next turn."""
         return len(self.loads.running) + len(self.meetings) + len(self.submitted)
 
     def fail(self, load: Load, error: KvplanError) -> None:
-        """End a request, whatever moves."""
+        """End a request with an error."""
         self.driver.fail(load, error)
 
     def start_submitted(self) -> None:
@@ -107,7 +107,7 @@ class DecodeHalf(Half):
             return [], 0.0
         busy = self.running() or self.loads.quarantine
         most = BUSY if busy else self.driver.core.until_heartbeat(self.clock(), QUIET)
-        # What is written here over TCP goes on in this worker's own polls.
+        # Writes to this worker over TCP make progress only while it polls.
         wait = MOVING if self.moving() else most
         return [one for line in lines for one in line.filenos()], wait
 
@@ -117,7 +117,7 @@ class DecodeHalf(Half):
                 connection.control.flush()
 
     def after(self) -> None:
-        """Callbacks, not within each other: what ends by what one of them asks for is told of when it is over."""
+        """Notify callers of ended requests, one after another: one that ends in a callback is notified after it."""
         while self.ended and self._telling.acquire(blocking=False):
             try:
                 with suppress(IndexError):
@@ -177,8 +177,8 @@ class DecodeHalf(Half):
         )
 
     def _advance(self, now: float) -> None:
-        """One step: send, hear every engine, follow what moves, and do what is due."""
-        # Claims go before all else: who asked waits for the answer.
+        """Do one step: send, read messages, advance transfers, and do what is due."""
+        # Send claims before all other work, because their requests wait for the answers.
         self.say()
         if stray := self.endpoint.progress(self.name):
             self.counters.add("messages", stray, kind=MessageKind.STRAY)

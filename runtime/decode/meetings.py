@@ -1,4 +1,4 @@
-"""Meetings: prefill engines that are being met, each on a thread of its own, and the requests that wait for them."""
+"""Meetings: prefill engines that are being connected, each on its own thread, and the requests that wait for them."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from kvplan.runtime.decode.prefill_engine import Peer, PrefillEngine
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.errors import DeadlineError, HandshakeError, LimitedError, TransferError
 
-# A prefill engine's name, the meeting that will tell it, or None for the only one.
+# A prefill engine's name, the meeting that connects it, or None for the only engine.
 WantedPeer = str | Future[Peer] | None
-# Meets an engine until a time, which is lengthened as others wait for it, too.
+# A function that connects an engine until a time, which it asks for again because other callers may extend it.
 Meet = Callable[[Callable[[], float]], Peer]
-# A request can name any engine: how many connect at once, each on a thread.
+# Meetings at once, each on a thread: requests may name any number of engines.
 MEETINGS = 64
-# The end of a meeting that is given up, whatever the clock says.
+# The end of a meeting that is given up: before any time of a clock.
 GIVEN_UP = -1e9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WaitingRequest:
-    """A request, which engine it wants, and the `meetings` that were in progress when it was asked for."""
+    """A request, the engine that it wants, and the `meetings` that were in progress when it was submitted."""
 
     transfer: Transfer
     peer: WantedPeer
     meetings: tuple[Future[Peer], ...]
 
     def engine(self, engines: EngineTable) -> PrefillEngine | None:
-        """Its engine, None while that may still be met. Raises why it cannot be."""
+        """Return its engine, None while that may still be met. Raises the error of the meeting."""
         if isinstance(self.peer, Future):
             return engines.named(_result(self.peer).name) if self.peer.done() else None
         if self.peer in engines.live or (self.peer is None and engines.live):
@@ -47,7 +47,7 @@ class WaitingRequest:
 
 
 class Meeting:
-    """A prefill engine, by what it is met as, that is being met until `ends`, and the thread that does."""
+    """A prefill engine that is being connected until `ends`, the thread that does it, and its key `what`."""
 
     def __init__(self, what: Hashable, ends: float, meet: Meet) -> None:
         self.what, self.ends, self.peer = what, ends, Future[Peer]()
@@ -64,23 +64,23 @@ class Meeting:
 
 
 class Meetings:
-    """The engines that are being met, and the requests that wait. Its worker's owner alone calls it."""
+    """The engines that are being met, and the requests that wait. Only its worker's owner calls it."""
 
     def __init__(self) -> None:
         self._under_way: list[Meeting] = []
         self._waiting = deque[WaitingRequest]()
 
     def __len__(self) -> int:
-        """How many requests wait."""
+        """Return how many requests wait."""
         return len(self._waiting)
 
     def begin(self, what: Hashable, now: float, ends: float, meet: Meet) -> Future[Peer]:
-        """Call `meet` on a thread, or join the meeting of the same `what`, which then lasts as long.
+        """Call `meet` on a thread, or join the meeting of the same `what`, which then lasts until `ends` at least.
 
         Raises LimitedError.
         """
         self._under_way = [meeting for meeting in self._under_way if not meeting.peer.done()]
-        # One whose time is over is about to say so.
+        # A meeting whose time is over is about to fail: do not join it.
         joined = (meeting for meeting in self._under_way if meeting.what == what and meeting.ends > now)
         meeting = next(joined, None) or self._started(what, ends, meet)
         meeting.ends = max(meeting.ends, ends)
@@ -98,9 +98,9 @@ class Meetings:
         return tuple(meeting.peer for meeting in self._under_way if not meeting.peer.done())
 
     def engine_for(self, transfer: Transfer, peer: WantedPeer, engines: EngineTable, most: int) -> PrefillEngine | None:
-        """The engine of a request; None if it is not met yet: `step` begins the request when it is.
+        """Return the engine of a request; None if it is not met yet: `step` begins the request when it is.
 
-        Raises why it cannot be met, and LimitedError if `most` requests are in progress or wait.
+        Raises the error of its meeting, and LimitedError if `most` requests are in progress or wait.
         """
         request = WaitingRequest(transfer, peer, self.under_way())
         running = len(engines.driver.core.loads.running) + len(self)
@@ -112,21 +112,21 @@ class Meetings:
         return None
 
     def step(self, engines: EngineTable, now: float) -> None:
-        """Begin the requests whose engine is there, refuse those that it will not come for, or not in time."""
-        # One at a time: a fault of kvplan's own ends one request here, and the others still wait.
+        """Begin the requests whose engine is met; fail those whose meeting failed or whose deadline has passed."""
+        # Remove one at a time: if a fault of kvplan's own ends one request here, the others still wait.
         for request in tuple(self._waiting):
             over = request.transfer.ended or request.transfer.attempt > 0
             if over or _begun(request, engines, now):
                 self._waiting.remove(request)
 
     def refuse(self, driver: DecodeDriver, reason: Callable[[str], RequestError]) -> None:
-        """Fail all that waits. `reason` makes the error for a request's name."""
+        """Fail all requests that wait. `reason` returns the error for a text that names one."""
         waiting, self._waiting = self._waiting, deque()
         for transfer in (request.transfer for request in waiting if not request.transfer.ended):
             driver.fail(transfer, reason(f"request {transfer.request.id}"))
 
     def close(self) -> list[threading.Thread]:
-        """Give all meetings up; the threads are to be joined outside of a turn."""
+        """Give all meetings up, and return their threads, to be joined outside of a turn."""
         for meeting in self._under_way:
             meeting.ends = GIVEN_UP
         threads = [meeting.thread for meeting in self._under_way]
@@ -134,7 +134,7 @@ class Meetings:
 
 
 def _begun(request: WaitingRequest, engines: EngineTable, now: float) -> bool:
-    """Whether a request waits no more: it was begun, or refused."""
+    """Begin or fail a request, and return True; return False if it still waits for its engine."""
     transfer, driver = request.transfer, engines.driver
     try:
         engine = request.engine(engines)
@@ -152,7 +152,7 @@ def _begun(request: WaitingRequest, engines: EngineTable, now: float) -> bool:
 
 
 def _result(meeting: Future[Peer]) -> Peer:
-    """The peer that was met. Raises why it was not, KvplanError, also of a future that is a caller's own."""
+    """Return the peer that was met. Raises KvplanError if it was not, or if the future is not of `connect_soon`."""
     if meeting.cancelled():
         raise HandshakeError("meeting a prefill engine was cancelled: submit with what `connect_soon` returns")
     error = meeting.exception()

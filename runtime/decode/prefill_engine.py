@@ -1,4 +1,4 @@
-"""A prefill engine that a decode worker has met: its workers, how they are spoken to, what is prepared for each."""
+"""A prefill engine that a decode worker is connected to: a line and prepared links for each of its workers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from kvplan.runtime.transport.base import reach
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A prefill engine that is connected: its name, this run of it, the plan for the pair, who moves: pull or push."""
+    """A connected prefill engine: its name, its run, the plan for the pair, and the mode, pull or push."""
 
     name: str
     run: str
@@ -36,9 +36,9 @@ class Peer:
 
 @dataclass(slots=True, eq=False)
 class PrefillConnection:
-    """One prefill worker, as the protocol has it `known`.
+    """The connection to one prefill worker, which the protocol has as `known`.
 
-    `stage` is where it packs, if it does. `images` are of what it writes by way of the stage here.
+    `stage` is the worker's stage, if it packs. `images` are the pages that it writes through the stage here.
     """
 
     card: WorkerCard
@@ -50,9 +50,9 @@ class PrefillConnection:
 
 
 class PrefillEngine:
-    """A met engine. `push` says that it writes; otherwise this side reads. It is `known` once all workers are met.
+    """A connected engine. `push` says that it writes; otherwise this side reads. `known` is set by `know`.
 
-    Not safe from threads.
+    Not safe to use from several threads.
     """
 
     known: KnownEngine
@@ -65,7 +65,7 @@ class PrefillEngine:
         self._endpoint, self._met = endpoint, now
 
     def add(self, card: WorkerCard, control: PrefillLine) -> None:
-        """Meet one worker, whose card was checked: tell the transport, prepare. Raises what any of these raises."""
+        """Add one worker, whose card was checked, to the transport, and prepare its links. Raises what these raise."""
         endpoint, remote = self._endpoint, geometry(card)
         local = endpoint.pool
         peer = endpoint.transport.add_peer(card.metadata)
@@ -75,15 +75,16 @@ class PrefillEngine:
         blocks = shape.logical_blocks(remote, self.plan.prefill, card.worker)
         reads = any(read.worker == card.worker for read in self.plan.reads[local.worker])
         shard = self.plan.prefill.workers[card.worker].shard
-        # Images of what it writes through the stage here, as its own links have them.
+        # Images of the pages that it writes through the stage here, the same as in its own links.
         images = RequestedImages(self.plan, local, endpoint.stage, card.worker, push=True)
-        # Bytes may be counted by any thread, also after the engine was lost: by the prepared link. A writer says them.
+        # Any thread may count bytes, even after the engine is lost, so the prepared link counts them. A writer says
+        # how many it wrote.
         size = partial(slices.size, links.of(None)) if reads and not self.push else lambda _: 0
         known = PrefillPeer(card.worker, peer, shard, reads, blocks, size)
         self.connections[card.worker] = PrefillConnection(card, control, known, links, stage, images)
 
     def know(self) -> None:
-        """All workers are met: this is what the protocol knows of them."""
+        """Set `known`, the facts that the protocol uses, after all workers were added."""
         plan, peers = self.plan, tuple(connection.known for connection in self.connections.values())
         groups = {group for peer in peers for group in peer.blocks}
         pools = {group: min(peer.blocks[group] for peer in peers if group in peer.blocks) for group in groups}
@@ -100,20 +101,20 @@ class PrefillEngine:
         return {connection.known.name for connection in self.connections.values()}
 
     def replanned(self, met: MetEngine, push: bool) -> bool:
-        """Whether `met` is what is connected, by another plan for the pair."""
+        """Return whether `met` is this engine, unchanged but with another plan for the pair."""
         known = {worker: _registration(connection.card) for worker, connection in self.connections.items()}
         alike = all(known.get(card.worker, _registration(card)) == _registration(card) for card, _ in met.workers)
         alike = alike and met.engine.run == self.card.run
         return alike and self.broken() is None and push == self.push and met.plan.digest != self.plan.digest
 
     def same(self, met: MetEngine, push: bool) -> bool:
-        """Whether `met` is what is connected already: the same run, registration, plan and direction."""
+        """Return whether `met` is this engine, with the same run, registrations, plan and mode."""
         known = [_registration(connection.card) for connection in self.connections.values()]
         shown = [_registration(card) for card, _ in met.workers]
         return self.broken() is None and push == self.push and met.plan.digest == self.plan.digest and known == shown
 
     def reach(self) -> None:
-        """Meet workers again whose connection in the transport broke. Raises TransferError where that has to wait."""
+        """Reconnect workers whose connection in the transport broke. Raises TransferError if that has to wait."""
         for connection in self.connections.values():
             try:
                 reach(self._endpoint.transport, connection.known.name, connection.card.metadata)
@@ -126,7 +127,7 @@ class PrefillEngine:
         return "push" if self.push else "pull"
 
     def as_peer(self) -> Peer:
-        """This engine as callers see it."""
+        """Return this engine as callers see it."""
         return Peer(self.name, self.card.run, self.plan, self.mode)
 
     def inspected(self, status: str) -> PrefillEngineState:
@@ -134,23 +135,23 @@ class PrefillEngine:
         return PrefillEngineState(self.name, run, plan, self.mode, status, frozenset(self.peers))
 
     def broken(self) -> KvplanError | None:
-        """Why a worker of this engine can no longer be spoken to."""
+        """Return the error of the first worker whose line is broken, or None."""
         for connection in self.connections.values():
             if (error := connection.control.broken()) is not None:
                 return error
         return None
 
     def release(self) -> None:
-        """Give the prepared lists back."""
+        """Release the prepared lists."""
         for connection in self.connections.values():
             connection.links.release()
 
     def close(self) -> None:
-        """Stop speaking to this engine."""
+        """Leave the lines to this engine."""
         for connection in self.connections.values():
             connection.control.leave()
 
 
 def _registration(card: WorkerCard) -> tuple[object, ...]:
-    """Which registration of which worker's memory a card is of, and over what that is read."""
+    """Return the facts that identify a registration of a worker's memory, and the fabrics that read it."""
     return card.worker, card.run, card.generation, card.fabrics

@@ -1,4 +1,4 @@
-"""Transfer: one request on its way, as its caller sees it: polled, waited for, awaited, called back, or as an event."""
+"""Transfer: the caller's handle of one request: poll it, wait for it, await it, or be called back."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def _running() -> Future[None]:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Transfer(Load):
-    """A request on its way, as its caller has it: the load that the protocol knows, and how to wait for its end.
+    """A request that is being moved, as its caller has it: the protocol's load, and ways to wait for its end.
 
-    `future` is done after the step in which it ended. `fail`, in a turn of the worker's owner, ends it.
+    `future` is done after the step in which it ended. `fail`, called in a turn of the worker's owner, ends it.
     """
 
     worker: Half = field(repr=False)
@@ -34,22 +34,22 @@ class Transfer(Load):
     future: Future[None] = field(default_factory=_running, repr=False)
 
     def query(self) -> bool:
-        """Whether everything has arrived; the face of an event, as `offer` takes one. Raises the error."""
+        """Return whether everything has arrived, so that `offer` takes a transfer as its event. Raises its error."""
         try:
             self.poll()
         except EXITS as error:
-            # Of somebody's callback: who asks for an event is not to fail for it.
+            # Another caller's callback raised it: the poll of this event must not fail because of that.
             self.worker.exits.append(error)
         return self.ended and self._result() is self
 
     def poll(self) -> bool:
-        """Whether this transfer has ended. If nobody else does, carry out one step of its worker first."""
+        """Return whether this transfer has ended. If nothing drives its worker, carry out one step first."""
         if not (self.ended or self.worker.owner.driven):
             self.worker.owner.run_once()
         return self.ended
 
     def wait(self) -> Transfer:
-        """Block until the end, which the deadline bounds. Raises the transfer's error."""
+        """Block until the transfer ends, at its deadline at the latest. Raises its error."""
         self.worker.owner.wait(self.future, lambda: self.ended)
         return self._result()
 
@@ -70,7 +70,7 @@ class Transfer(Load):
     def on_end(self, callback: Callable[[Transfer], None]) -> None:
         """Call `callback` with this transfer when it has ended, in the thread that carried out its last step.
 
-        At once if it has ended.
+        If it has ended already, the callback is called at once.
         """
         if self.future.done():
             callback(self)

@@ -1,4 +1,4 @@
-"""Decode worker: it meets prefill engines, has what requests need moved here, and ends each in one outcome."""
+"""Decode worker: connects to prefill engines, has requests moved here, and ends each with one outcome."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from kvplan.runtime.transport.base import Transport
 from kvplan.runtime.worker import OwnedWorker, owned
 
 IDLE = 600.0
-# Seconds after which a meeting that is over has said why.
+# Seconds within which a meeting that has timed out reports why.
 LAST_WORDS = 0.5
 
 
 class DecodeWorker(OwnedWorker):
     """One decode worker. `pool` comes from `views`; the transport is this worker's own. Safe to use from threads.
 
-    Call `start` to have a thread of its own do its work. Otherwise call `run_once` when `fileno` is readable, or let
-    `wait` of a transfer do it. Engines that nothing was asked of for `idle` seconds are dropped. What a plan stages
-    goes through `stage_bytes` of memory, taken when such a plan is met; with 0 all goes straight to its place.
+    Call `start` to have its own thread do its work. Otherwise call `run_once` when `fileno` is readable, or let `wait`
+    of a transfer do it. Engines without a request for `idle` seconds are dropped. Pages that a plan stages go through
+    `stage_bytes` of memory, allocated when such a plan is first used; with 0 everything moves directly.
     """
 
     def __init__(
@@ -57,13 +57,12 @@ class DecodeWorker(OwnedWorker):
         clock: Callable[[], float] = clocks.now,
         endpoint: Endpoint | None = None,
     ) -> None:
-        """A worker of its own; over an `endpoint` that exists it is made by `beside`."""
+        """Make a worker with its own endpoint. Only `beside` passes an `endpoint`."""
         if endpoint is None:
             endpoint = Endpoint(f"decode worker {worker}", worker, pool, transport, keys, stage_bytes, clock)
         self.plans, self.keys = never_waiting(plans_of(plans)), keys
         self.identity = identified(identity, self.plans, "decode", pool.side.digest)
         self.counters, self.limits = counters or Counters(), limits or Limits()
-        # What its owner carries out.
         half = self.half = DecodeHalf(endpoint, pool.side.digest, self.limits, self.counters, idle)
         super().__init__(half)
         self._connector = Connector(half, self.identity, lambda: self.plans)
@@ -85,11 +84,11 @@ class DecodeWorker(OwnedWorker):
         counters: Counters | None = None,
         idle: float = IDLE,
     ) -> DecodeWorker:
-        """The decode half of an engine's worker that prefills, too: one memory, transport, stage, server and owner.
+        """Return a decode worker that shares memory, transport, stage, server and owner with `prefill`.
 
-        Identity and plans are those of `prefill` where they are left out. It is started, drained, suspended, resumed
-        and closed with `prefill`, through either. A connection that a peer made to `prefill` is used for both ways.
-        Raises RegisterError if the memory is read-only, DigestError, HandleError.
+        Identity and plans default to those of `prefill`. It is started, drained, suspended, resumed and closed with
+        `prefill`, through either. A connection that a peer made to `prefill` is used both ways. Raises RegisterError if
+        the memory is read-only, DigestError, HandleError.
         """
         endpoint = prefill.endpoint
         return cls(
@@ -107,38 +106,38 @@ class DecodeWorker(OwnedWorker):
         )
 
     def connect(self, address: str, timeout: float, key: bytes | None = None, mode: str = "auto") -> Peer:
-        """Meet the prefill engine that answers at `address` within `timeout` seconds, and prepare what moves.
+        """Connect to the prefill engine that answers at `address` within `timeout` seconds, and prepare its links.
 
-        `key` is the engine's public key, which may be left out where the keys name one peer only. With mode `pull` this
-        side reads, with `push` the prefill side writes; `auto` pulls where every worker's memory is read without its
-        help, and pushes otherwise, over TCP: there a reader's death would end the process it reads. An engine that was
-        met before and has not changed stays as it is; a restarted one replaces its predecessor. Raises HandshakeError,
-        CardError, DigestError, KeysError, PlanIndexError, RegisterError, AddressError, DrainingError or TransportError;
-        then nothing new is connected.
+        `key` is the engine's public key, which is optional if the keys name only one peer. With mode `pull` this side
+        reads, with `push` the prefill side writes. `auto` pulls if every worker's memory is read without its help.
+        Otherwise, over TCP, it pushes: there the death of a reader would end the process that it reads. An engine that
+        is connected and has not changed stays as it is; a restarted one replaces its predecessor. If it raises, nothing
+        new is connected: HandshakeError, CardError, DigestError, KeysError, PlanIndexError, RegisterError,
+        AddressError, DrainingError or TransportError.
         """
         return self._connector.connect(address, timeout, key, mode)
 
     def connect_soon(
         self, address: str, timeout: float, key: bytes | None = None, mode: str = "auto", name: str | None = None
     ) -> Future[Peer]:
-        """`connect` on a thread of its own; several engines may be met at once, each address once.
+        """Call `connect` on another thread. Several engines may be met at once, each address once.
 
-        With a `name` the engine that answers has to have it, or is not connected. One that is being met already is met
-        for as long as the last one says who waits for it.
+        With a `name`, an engine that answers by another name is not connected. A call for an engine that is being met
+        joins that meeting, which lasts until the latest of their timeouts.
 
-        The future has the peer, or the error that `connect` would raise. Requests that are asked for meanwhile wait
-        for it: those that name the future as their `peer`, or the engine, or, while none is connected, nobody.
-        Raises HandshakeError or DrainingError, and LimitedError where too many are being met.
+        The future has the peer, or the error that `connect` would raise. Requests that are submitted meanwhile wait
+        for it if their `peer` is the future, or the engine's name, or None while no engine is connected.
+        Raises HandshakeError or DrainingError, and LimitedError if too many are being met.
         """
         return self._connector.connect_soon(address, timeout, key, mode, name)
 
     async def meet(self, address: str, timeout: float, key: bytes | None = None, mode: str = "auto") -> Peer:
-        """`connect`, without blocking the event loop. Raises what it raises, and LimitedError."""
+        """Connect without blocking the event loop. Raises what `connect` raises, and LimitedError."""
         import asyncio
 
         meeting = asyncio.wrap_future(self.connect_soon(address, timeout, key, mode))
         try:
-            # A little later it says itself why it ends.
+            # Wait a little longer, because the meeting itself reports why it ends.
             return await asyncio.wait_for(meeting, timeout + LAST_WORDS)
         except TimeoutError:
             raise HandshakeError(f"{address} was not met within {timeout:g} s; it may still be, for others") from None
@@ -151,13 +150,13 @@ class DecodeWorker(OwnedWorker):
         checksum: Sample | None = None,
         wait: float | None = None,
     ) -> Transfer:
-        """Have a request moved here, to end within `timeout` seconds; prefill holds it already, or will as a whole.
+        """Have a request moved here within `timeout` seconds. Prefill holds it as a whole, now or later.
 
-        `peer` is the prefill engine's name, or what `connect_soon` returned, which may be left out where one is
-        connected or being met: a request waits until that is done, and fails with its error. With `checksum` both
-        sides compare digests before the request is done. `wait` is how many seconds prefill may take to hold it, None
-        for as long as there is time. It is asked for in the worker's next step. Never raises for what the request
-        holds: the transfer has failed after that step, with a typed error, and nothing has moved.
+        `peer` is the prefill engine's name, or the future of `connect_soon`. It is optional if only one engine is
+        connected or being met. A request waits until its engine is met, and fails with the meeting's error. With
+        `checksum` both sides compare digests before the request is done. `wait` is how many seconds prefill may take to
+        hold it, None for as long as `timeout`. The worker's next step claims the request. An invalid request raises
+        nothing here: its transfer fails in that step, with a typed error, and nothing has moved.
         """
         return self._begin(request, timeout, peer, checksum, wait, streamed=False)
 
@@ -169,55 +168,55 @@ class DecodeWorker(OwnedWorker):
         checksum: Sample | None = None,
         wait: float | None = None,
     ) -> Transfer:
-        """`submit` for a request that prefill has not finished: chunks of it move as prefill offers them.
+        """Submit a request that prefill has not finished: its chunks move as prefill offers them.
 
-        Its prefill tables may be empty: offers bring them.
+        Its prefill tables may be empty, because offers bring them. The parameters are those of `submit`.
         """
         return self._begin(request, timeout, peer, checksum, wait, streamed=True)
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Ask for all that this thread submits or opens within at once: one message to each prefill worker.
+        """Claim all requests that this thread submits or opens in the block at once, by one message per prefill worker.
 
-        A worker with a thread of its own is told when the block ends, or when this thread waits for any of it. Any
-        other asks for all that was submitted before a step in that step, with this or without.
+        A worker with its own thread begins when the block ends, or when this thread waits for one of them. Without one,
+        each step claims all requests that were submitted before it, with or without `together`.
         """
         with self._owner.together():
             yield
 
     @owned
     def predict(self, request: Request, peer: str | None = None) -> dict[int, int]:
-        """Descriptors that would be posted, by prefill worker. Raises the error that `submit` would give."""
+        """Return how many descriptors would be posted, by prefill worker. Raises the error that `submit` would give."""
         self.half.check_open()
         return self.half.driver.predict(request, self.half.engines.named(peer))
 
     def running(self) -> int:
-        """How many transfers are in progress."""
+        """Return how many transfers are in progress."""
         return self.half.running()
 
     @owned
     def drop(self, peer: str, *, dead: bool = False) -> None:
         """Forget a prefill engine: transfers from it fail. Blocks that it may still write stay in quarantine.
 
-        With `dead` the caller vouches that its processes have ended: what they were asked to write is not waited for,
-        also where it was lost or dropped before. Raises HandshakeError where there is no such engine.
+        With `dead` the caller vouches that its processes have ended: its writes are not waited for, even if the engine
+        was lost or dropped before. Raises HandshakeError if no such engine is known.
         """
         self.half.engines.drop_named(peer, dead)
 
     def peers(self) -> tuple[Peer, ...]:
-        """The prefill engines that are connected."""
+        """Return the prefill engines that are connected."""
         return tuple(engine.as_peer() for engine in self.half.engines.known)
 
     def quarantined(self) -> dict[int, tuple[int, ...]]:
-        """Decode block ids that may still be written, by arena."""
+        """Return the decode block ids that may still be written, by arena."""
         return self.half.loads.ledger.quarantined()
 
     def settled(self, transfer: Transfer) -> bool:
-        """Whether a transfer has ended and nothing of it can be written any more: its blocks may be used."""
+        """Return whether a transfer has ended and nothing of it can be written any more: its blocks may be used."""
         return transfer.ended and not self.half.loads.quarantine.keeps(transfer)
 
     def start(self) -> None:
-        """Start a thread that does its work until `close`. Raises HandleError if one does, or after `close`."""
+        """Start a thread that does all work until `close`. Raises HandleError if one runs, or after `close`."""
         self.half.check_open()
         if self._owner.driven:
             raise HandleError(f"{self.half.name} was started before, or has a loop that drives it: start it once")
@@ -233,7 +232,7 @@ class DecodeWorker(OwnedWorker):
         *,
         streamed: bool,
     ) -> Transfer:
-        """Queue a request, which begins in the owner's next turn."""
+        """Queue a request, and return its transfer. It begins in the owner's next turn."""
         half, now, began = self.half, self.half.clock(), tracing.start()
         transfer = Transfer(request, now, now, streamed, sample, worker=half, fail=half.fail)
         half.submitted.append((transfer, timeout, peer, wait))
@@ -244,7 +243,7 @@ class DecodeWorker(OwnedWorker):
 
 
 def _tell_span(transfer: Transfer, worker: int, began: tracing.SpanStart) -> None:
-    """Make the span of a transfer that has ended. Not within a turn."""
+    """Report the span of a transfer that has ended. Not to be called within a turn."""
     error = transfer.error
     attributes: dict[str, str | int] = {"worker": worker, "request": str(getattr(transfer.request, "id", ""))}
     if transfer.parts:

@@ -1,4 +1,4 @@
-"""The prefill worker: holds requests under leases, offers what is computed, writes where it is asked to.
+"""The prefill worker: holds requests under leases, offers computed chunks, and writes them if decode asks for that.
 
 Start with `worker.py`.
 """

@@ -1,6 +1,6 @@
-"""Prefill driver: carries out what the prefill core decides, and tells it what came of that.
+"""Prefill driver: carries out the outputs of the prefill core, and reports the results to it.
 
-It has the sockets, the transport, the stage and the threads, and knows no phase of anything.
+It has the sockets, the transport, the stage and the threads, and keeps no protocol state.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ P = ParamSpec("P")
 
 
 class PrefillDriver:
-    """The I/O of one prefill worker, with one registration of its memory. Its worker's owner alone calls it.
+    """The I/O of one prefill worker, with one registration of its memory. Only its worker's owner calls it.
 
-    `free` takes what is released. Peers are greeted as `identity`, by what `plans` returns now.
+    `free` is called with each released request. Greetings name `identity`, and use the plans that `plans` returns then.
     """
 
     def __init__(
@@ -58,14 +58,14 @@ class PrefillDriver:
     ) -> None:
         self.core, self._endpoint = core, endpoint
         self.peers = ReaderPeers(endpoint, identity, plans, core.readers, self.send, self._flush, self._carry_out)
-        # What decode workers have packed here to read it. Nothing of a connection that is lost is ever confirmed.
+        # Pieces that are packed here for decode workers to read. A lost connection never confirms its pieces.
         self.packs = Lender[Reader](self._pieces)
         results: MoveResults[WriteKey] = MoveResults(core.writes.broken, core.writes.moved, core.writes.settled)
         self.mover = Mover[WriteKey](context, counters, self.peers.ends, results, push=True)
         self.watched = WatchedRequests()
         self._server, self._counters, self._clock = server, counters, clock
         self._comparisons = ChecksumThread[tuple[Reader, str], KvplanError | None]()
-        # What could not be said, until what the core makes of that is carried out.
+        # Failed sends (reader, request), or (reader, None) for a broken line, until the core has handled them.
         self._unsent = set[tuple[Reader, str | None]]()
         self._acts: dict[type[Output], Callable[[Any], object]] = {
             effects.Counted: lambda output: counters.add_messages(output.kinds),
@@ -83,7 +83,7 @@ class PrefillDriver:
         }
 
     def command(self, act: Callable[P, None], *arguments: P.args, **named: P.kwargs) -> None:
-        """Tell the core a caller's command. Raises what the core raises."""
+        """Give the core a caller's command, and carry out its outputs. Raises what the core raises."""
         self.core.at(self._clock())
         try:
             act(*arguments, **named)
@@ -91,7 +91,7 @@ class PrefillDriver:
             self._carry_out()
 
     def hear(self, identity: bytes, message: Any, now: float) -> None:
-        """Act upon one message; who says hello is greeted. Nothing that it says can raise."""
+        """Act on one message; greet a peer that says hello. No message makes it raise."""
         self.core.at(now)
         reader = self.peers.get(identity)
         if isinstance(message, CardError):
@@ -110,9 +110,9 @@ class PrefillDriver:
         self._carry_out()
 
     def step(self, now: float, completed: Completed, heard: float) -> None:
-        """One step: announce what is there, write, answer those whose checksums were compared.
+        """Do one step: announce and write computed chunks, end leases, answer readers whose checksums were compared.
 
-        Leases end that are over by `heard`, until when all that peers said is read.
+        Leases end that are due by `heard`: all messages that came until then have been read.
         """
         self.core.at(now)
         self.watched.tell(self.core, completed)
@@ -127,12 +127,12 @@ class PrefillDriver:
         self.follow()
 
     def follow(self) -> None:
-        """Follow what is being written."""
+        """Advance the writes that are in progress."""
         self.mover.step()
         self._carry_out()
 
     def send(self, reader: Reader, message: msgspec.Struct) -> None:
-        """Queue a message, which `say` sends. Tell the core if it cannot be queued."""
+        """Queue a message, which `say` sends. Notify the core if it cannot be queued."""
         request = getattr(message, "request", None)
         unsaid = self._unsent and not self._unsent.isdisjoint({(reader, request), (reader, None)})
         if unsaid or self.peers.get(reader.identity) is not reader:
@@ -150,18 +150,18 @@ class PrefillDriver:
             self.core.readers.unsent(reader, message, lost)
 
     def say(self) -> None:
-        """Send what was queued in this step, to each reader in one message."""
+        """Send the messages that were queued in this step, to each reader in one message."""
         self._flush()
         self._carry_out()
 
     def close(self) -> None:
-        """Forget everybody; comparisons end."""
+        """Forget all readers, and end comparisons."""
         self.core.close()
         self._carry_out()
         self._comparisons.close()
 
     def _carry_out(self) -> None:
-        """Do what the core wants done, and what comes of that, until nothing more does."""
+        """Carry out the core's outputs, and those that result, until none are left."""
         while outputs := self.core.take():
             self._unsent.clear()
             for output in outputs:
@@ -173,7 +173,7 @@ class PrefillDriver:
                 self.core.readers.drop(reader, "its line is broken")
 
     def _reach(self, reader: Reader, message: wire.WriteRequest) -> KvplanError | None:
-        """Why a reader that wants to be written to cannot be reached, if its connection has broken."""
+        """Reconnect to a reader that wants to be written to, if its connection broke. Returns why that failed."""
         if (stage := self.peers.stage(reader)) is not None:
             stage.lends = message.lends
         try:
@@ -183,14 +183,14 @@ class PrefillDriver:
         return None
 
     def _pieces(self, reader: Reader) -> LentPieces:
-        """A reader's pieces, with the images of all reads that are packed for it, as its own links have them."""
+        """Return the pieces of a reader, with the images of all reads that are packed for it."""
         pool, stage, decode_worker = self._endpoint.pool, self._endpoint.stage, reader.claimant.worker
         images = RequestedImages(reader.plan, pool, stage, decode_worker, push=False)
         say, failed = partial(self.send, reader), partial(self._pack_failed, reader)
         return LentPieces(stage, images, reader.key, packed=True, say=say, failed=failed)
 
     def _pack_failed(self, reader: Reader, request: str, cause: Exception) -> None:
-        """Fail a request that cannot be packed. The reader gives its piece back."""
+        """Fail a request that cannot be packed. Its reader then returns the piece."""
         error = cause if isinstance(cause, KvplanError) else TransferError(cause_text(cause))
         logs.event(logs.WARNING, "pack failed", request=request, reader=reader.key, error=error)
         self.core.state.fail(reader, request, error)

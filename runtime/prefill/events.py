@@ -1,4 +1,4 @@
-"""Compute events: what is asked until it says that a request, or a chunk of one, is computed."""
+"""Compute events: objects that this worker polls to learn when a request, or a chunk of one, is computed."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class ComputeEvent(Protocol):
 
 @dataclass(slots=True, eq=False)
 class WatchedRequest:
-    """The events of a request's chunks, or the one of a whole request, in order. The first `passed` have completed.
+    """The events of a request's chunks in order, one for a whole request. The first `passed` have completed.
 
-    None stands for a chunk that waits for nothing.
+    None stands for a chunk that is computed already.
     """
 
     request: str
@@ -38,9 +38,9 @@ class WatchedRequest:
         return self.passed < len(self.events)
 
     def completed(self) -> int | BaseException:
-        """How many have completed, or what one raised. Later ones count when the earlier ones have.
+        """Return how many events have completed, in order, or what one raised.
 
-        Events are the caller's code: not within a turn. Chunks that are offered meanwhile count next time.
+        Events are the caller's code: do not call this within a turn. Chunks that are offered meanwhile count next time.
         """
         count = self.passed
         try:
@@ -51,36 +51,36 @@ class WatchedRequest:
         return count
 
 
-# Requests, and how many of their events have completed, or how one failed.
+# Requests, and how many of their events have completed, or what one raised.
 Completed = list[tuple[WatchedRequest, int | BaseException]]
 
 
 def ask_events(watched: Iterable[WatchedRequest]) -> Completed:
-    """Ask the events of these requests."""
+    """Return these requests, each with how many of its events have completed, or what one raised."""
     return [(one, one.completed()) for one in watched]
 
 
 class WatchedRequests:
-    """The requests whose events are to be asked, in the order in which that began."""
+    """The requests whose events are polled, in the order in which they were added."""
 
     def __init__(self) -> None:
         self._all: dict[str, WatchedRequest] = {}
 
     def add(self, request: str, event: ComputeEvent | None) -> None:
-        """Watch one event more of a request."""
+        """Watch one more event of a request."""
         self._all.setdefault(request, WatchedRequest(request)).events.append(event)
 
     def end(self, request: str) -> None:
         self._all.pop(request, None)
 
     def pending(self) -> list[WatchedRequest]:
-        """The requests whose event has not completed."""
+        """Return the requests with events that have not completed."""
         return [one for one in self._all.values() if one.pending]
 
     def tell(self, core: PrefillCore, completed: Completed) -> None:
-        """Tell a core what events have said of requests that are still there; one whose event failed is withdrawn."""
+        """Report completed events of requests to a core. A request whose event failed is withdrawn."""
         for one, what in completed:
-            # One that ended meanwhile may be held again.
+            # A request that ended meanwhile may have been held again, with other events.
             if self._all.get(one.request) is not one:
                 continue
             if not isinstance(what, BaseException):
@@ -97,13 +97,13 @@ def _past(event: ComputeEvent | None) -> bool:
 
 
 def check_event(request: str, after: object) -> None:
-    """Raises BadRequestError where `after` cannot be asked whether it has completed."""
+    """Check that `after` is None or an event with a `query`. Raises BadRequestError."""
     if after is not None and not callable(getattr(after, "query", None)):
         raise BadRequestError(f"request {request}: an event has a query(), as CUDA events have; given is {after!r}")
 
 
 def checked_note(request: str, note: object) -> bytes:
-    """A note as it is sent. Raises BadRequestError if it is no bytes, or longer than LONGEST_NOTE."""
+    """Return the note. Raises BadRequestError if it is not bytes, or is longer than LONGEST_NOTE."""
     if not isinstance(note, bytes):
         raise BadRequestError(f"request {request}: a note is bytes, not {type(note).__name__}")
     if len(note) > LONGEST_NOTE:
@@ -112,7 +112,7 @@ def checked_note(request: str, note: object) -> bytes:
 
 
 def interval(tokens: object, what: str) -> tuple[int, int]:
-    """`tokens` as two ints, first <= end. Raises BadRequestError that begins with `what`."""
+    """Return `tokens` as two ints, first <= end. Raises BadRequestError with a text that begins with `what`."""
     try:
         return checked_range(tokens)
     except BadRequestError as error:
@@ -120,7 +120,7 @@ def interval(tokens: object, what: str) -> tuple[int, int]:
 
 
 def chunk(request: str, tokens: object, tables: Tables, layers: Iterable[int] | None, last: object) -> Chunk:
-    """A chunk that a caller offers. Raises BadRequestError where its numbers are none."""
+    """Return the chunk that a caller offers. Raises BadRequestError if its tokens or layers are invalid."""
     what = f"request {request}"
     numbers = None if layers is None else frozenset(whole(layer, what) for layer in layers)
     return Chunk(interval(tokens, what), bool(last), numbers, tables)

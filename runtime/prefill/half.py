@@ -1,4 +1,4 @@
-"""Prefill half: the steps of a worker's prefill role, and its end. The worker's owner calls it."""
+"""Prefill half: the steps of a worker's prefill role. The worker's owner calls it."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ T = TypeVar("T")
 
 
 class PrefillHalf(Half):
-    """The prefill role of `identity` over an endpoint, whose pool is of `side`, and whose `server` peers ask.
+    """The prefill role of `identity` over an endpoint, whose pool is of `side`. Peers send messages to `server`.
 
-    Plans are those that `plans` returns now. Requests are held for `lease` seconds.
+    Each greeting uses the plans that `plans` returns then. Requests are held for `lease` seconds.
     """
 
     driver: PrefillDriver
@@ -60,7 +60,7 @@ class PrefillHalf(Half):
         super().__init__("prefill", endpoint)
         self.core = PrefillCore(endpoint.worker, lease, limits.requests, secrets.randbits(62))
         self.lease_clock = LeaseClock(self.clock, lease)
-        # Until callers take them, and then until the core is told of that: from any thread.
+        # Released requests until callers take them, and then until the core knows that: used by any thread.
         self.uncollected, self._collected = deque[Released](), deque[str]()
         self.spans = RequestSpans("kvplan hold", {"worker": endpoint.worker})
         self._server, self._identity, self._plans, self._side = server, identity, plans, side
@@ -71,13 +71,13 @@ class PrefillHalf(Half):
         self.driver.command(self.core.withdraw, request, WithdrawnError("the prefill engine gave the request up"))
 
     def released(self) -> list[Released]:
-        """The requests whose blocks are free, each once, however many threads ask."""
+        """Return the requests whose blocks are free, each once, however many threads ask."""
         found = list(taken(self.uncollected))
         self._collected.extend(one.request for one in found)
         return found
 
     def tell_collected(self) -> None:
-        """Callers know that these are released: their names may be held again."""
+        """Notify the core of the releases that callers took: their requests may be held again."""
         self.core.leases.past.collected(taken(self._collected))
 
     def accept(self, pool: Pool) -> None:
@@ -105,7 +105,7 @@ class PrefillHalf(Half):
         if messages := self._server.receive():
             for identity, message in messages:
                 self.driver.hear(identity, message, now)
-            # Answers go before all else is looked after: who asked waits for nothing but them.
+            # Send answers before all other work, because the peers that asked wait only for them.
             self.say()
         completed = self._completed()
         heard = self.lease_clock.heard_until(now, unread=self._server.pending())
@@ -121,7 +121,7 @@ class PrefillHalf(Half):
         return self.slices.in_flight() > 0
 
     def look(self) -> tuple[list[int], float]:
-        """Sleep shorter while a request is claimed."""
+        """Return what to wait on, and for how long: shorter while a request is claimed."""
         if self._server.pending():
             return [], 0.0
         driver = self.driver
@@ -171,7 +171,7 @@ class PrefillHalf(Half):
         )
 
     def _completed(self) -> Completed:
-        """Ask the events of requests outside of this turn: they are the caller's code."""
+        """Poll the events of requests outside of this turn, because they are the caller's code."""
         waiting = [] if self.endpoint.asleep else self.driver.watched.pending()
         if not waiting:
             return []
@@ -181,21 +181,21 @@ class PrefillHalf(Half):
         return completed
 
     def _advance(self, now: float, completed: Completed, heard: float) -> None:
-        """One step after all messages were heard."""
+        """Do one step, after all messages were read."""
         if stray := self.endpoint.progress(self.name):
             self._counters.add("messages", stray, kind=MessageKind.STRAY)
         self._context.begin()
         self.driver.step(now, completed, heard)
 
     def _free(self, released: Released) -> None:
-        """The blocks of a request are free."""
+        """Record that the blocks of a request are free."""
         self._counters.add("ended_leases", end=released.why)
         self.spans.end(released.request, released.why, "not all have read it" if released.why == "expired" else "")
         self.uncollected.append(released)
 
 
 def taken(found: deque[T]) -> Iterator[T]:
-    """Takes what is there, each once, however many threads take."""
+    """Yield the items that are there, each once, however many threads take."""
     with suppress(IndexError):
         while True:
             yield found.popleft()

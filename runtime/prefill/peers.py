@@ -1,4 +1,4 @@
-"""Peers: the decode workers that a prefill worker has met, how they are spoken to, and the ways to their memory."""
+"""Reader peers: connections to decode workers, and the links to the memory of those that are written to."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ MOST = 4096
 
 @dataclass(frozen=True, slots=True)
 class PushLinks:
-    """The ways to the memory of a decode worker that is written to. Its `stage` lends buffers.
+    """The links to the memory of a decode worker that is written to. Its `stage` lends buffers.
 
-    The transport knows it as `peer`, and has met it by its `metadata`.
+    `peer` is its name in the transport, which was given its `metadata`.
     """
 
     peer: str
@@ -51,10 +51,10 @@ class PushLinks:
 
 
 class ReaderPeers:
-    """All readers by ZeroMQ identity, who are greeted as `identity`, by what `plans` returns now.
+    """All readers by ZeroMQ identity. Greetings name `identity`, and use the plans that `plans` returns then.
 
-    `send` tells one of them something, which `flush` says before the step ends. `carry_out` does what the core's
-    `readers` want done when one is met. The endpoint has the transport forget those that are removed.
+    `send` queues a message to a reader, `flush` sends it before the step ends. `carry_out` carries out the outputs of
+    the core's `readers` when one is met. The endpoint has the transport forget removed readers.
     """
 
     def __init__(
@@ -80,20 +80,20 @@ class ReaderPeers:
         return self._all.get(identity)
 
     def ends(self, key: WriteKey) -> MoveEnds:
-        """The ways to a reader that is written to. Raises KeyError for any other."""
+        """Return the ends of a write: its reader's links. Raises KeyError for a reader that is not written to."""
         links = self._links[key.reader]
         return MoveEnds(key.request, key.reader.key, links.peer, links.prepared, Meter())
 
     def stage(self, reader: Reader) -> PeerStage | None:
-        """The stage of a reader that is written to."""
+        """Return the stage of a reader that is written to, None for any other."""
         return self._links[reader].stage if reader in self._links else None
 
     def stages(self) -> tuple[PeerStageState, ...]:
-        """The stages of all readers that are written to."""
+        """Return the states of the stages of all readers that are written to."""
         return tuple(links.stage.inspected(links.peer) for links in self._links.values())
 
     def greet(self, identity: bytes, hello: Hello) -> msgspec.Struct:
-        """The card that a decode worker asked for, or why there is none. Raises nothing."""
+        """Return the card that a decode worker asked for, or a refusal. Raises nothing."""
         name = f"prefill worker {self._endpoint.worker}"
         if self._endpoint.asleep:
             return Refusal(HandshakeError.code, f"{name} is suspended", True, hello.nonce)
@@ -136,7 +136,7 @@ class ReaderPeers:
             return Refusal(error.code, str(error), False, hello.nonce)
 
     def _serving(self, reader: Reader, card: WorkerCard) -> WorkerCard:
-        """The card for a decode worker, by which it reaches the stage where its plan has this worker pack.
+        """Return the card for a decode worker that reads; it names the stage if the plan has this worker pack.
 
         Raises what opening the stage raises, TransportError, RegisterError.
         """
@@ -145,7 +145,7 @@ class ReaderPeers:
         return lending(card, endpoint.stage, endpoint.transport, reads)
 
     def _add(self, identity: bytes, hello: Hello, plan: Plan) -> Reader:
-        """Take a connection whose hello was answered with a card. Raises TransportError for one that cannot be met."""
+        """Add the reader of a connection whose hello is accepted. Raises TransportError if its memory is refused."""
         claimant = Claimant(hello.run, plan.digest, hello.worker, next(self._connections))
         contract = expected(plan, self._endpoint.worker)
         if hello.card is None:
@@ -169,19 +169,19 @@ class ReaderPeers:
             self._endpoint.unneeded_peers.add(links.peer)
 
     def reach(self, reader: Reader) -> None:
-        """Meet a decode worker's memory again, if its connection in the transport broke.
+        """Reconnect to a decode worker's memory, if its connection in the transport broke.
 
-        Raises NotBegunError while writes by the connection before have not ended.
+        Raises NotBegunError while writes over the broken connection have not ended.
         """
         if (links := self._links.get(reader)) is not None:
             reach(self._endpoint.transport, links.peer, links.metadata)
 
     def linked(self) -> set[str]:
-        """The transport's names of those that are written to."""
+        """Return the transport's names of the readers that are written to."""
         return {links.peer for links in self._links.values()}
 
     def _send_at_once(self, reader: Reader, message: msgspec.Struct) -> None:
-        """Send now: the reader copies this piece while the next one is written."""
+        """Send a message now, so that the reader copies this piece while the next one is written."""
         self._send(reader, message)
         self._flush()
 
@@ -199,5 +199,5 @@ class ReaderPeers:
 
 
 def expected(plan: Plan, worker: int) -> frozenset[int]:
-    """The decode workers that tell prefill worker `worker` when they are done with a request."""
+    """Return the decode workers that say Done to prefill worker `worker` for each request."""
     return frozenset(number for number in range(len(plan.decode.workers)) if worker in contacts(plan, number))

@@ -1,4 +1,4 @@
-"""Prefill worker: it holds requests for decode workers, offers what is computed, frees what nobody needs any more."""
+"""Prefill worker: holds requests for decode workers, offers computed chunks, and frees blocks after their last use."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from kvplan.runtime.worker import OwnedWorker, owned
 
 
 class PrefillWorker(OwnedWorker):
-    """One prefill worker: its memory registered, its control server at `address`. Safe to use from threads.
+    """One prefill worker, with its memory registered and its control server at `address`. Safe to use from threads.
 
     `lease` is how many seconds a request is held for after `hold`, and after each claim of a decode worker. A pause
-    between two polls counts as one second at most; machine sleep counts in full. A thread of its own polls, unless
-    `start` is false: then the caller does, often, or nobody can read. What it packs for a plan, to write it or to have
-    it read, goes through `stage_bytes` of memory, taken when such a plan is met; with 0 all goes straight to its place.
+    between two polls counts as one second at most; machine sleep counts in full. The worker's own thread polls. If
+    `start` is false, the caller has to poll often, or no decode worker can read. Pages that a plan packs go through
+    `stage_bytes` of memory, allocated when such a plan is first used; with 0 everything moves directly.
     """
 
     def __init__(
@@ -59,12 +59,11 @@ class PrefillWorker(OwnedWorker):
         self.identity = identified(identity, self.plans, "prefill", pool.side.digest)
         self.counters, self.limits = counters or Counters(), limits or Limits()
         given = self.plans.plans if isinstance(self.plans, FixedPlans) else ()
-        # No plan has a decode worker that would ever tell this worker that it is done.
+        # No given plan has a decode worker that would ever say Done to this worker.
         self._unread = bool(given) and not any(expected(plan, worker) for plan in given)
         self._side, server = pool.side, endpoint.listen(bind)
         try:
             facts = self.identity, lambda: self.plans, pool.side, lease, self.limits, self.counters
-            # What its owner carries out.
             half = self.half = PrefillHalf(endpoint, server, *facts)
             super().__init__(half)
         except Exception:
@@ -82,9 +81,9 @@ class PrefillWorker(OwnedWorker):
 
     @owned
     def announce(self, addresses: Iterable[str]) -> None:
-        """Say where all workers of this engine answer, in the plan's order; before that, peers are told to wait.
+        """Set the addresses of all workers of this engine, in the plan's order. Peers that come before have to wait.
 
-        Raises HandshakeError where they are not one text for each worker of this side.
+        Raises HandshakeError if they are not one text for each worker of this side.
         """
         given, count = [addresses] if isinstance(addresses, str) else list(addresses), len(self._side.workers)
         if len(given) != count or not all(isinstance(address, str) for address in given):
@@ -102,13 +101,13 @@ class PrefillWorker(OwnedWorker):
         after: ComputeEvent | None = None,
         note: bytes = b"",
     ) -> None:
-        """Keep a whole request's blocks until it is `released`. It is read once `after`, an event, has completed.
+        """Keep a whole request's blocks until it is `released`. It may be read once `after`, an event, has completed.
 
         With `tokens` it has tokens [first, end): decode may ask for fewer, and is refused more. A reader gets the
-        `note` once all has arrived, at most LONGEST_NOTE bytes.
+        `note`, at most LONGEST_NOTE bytes, once all has arrived.
 
-        With `tables`, this side's blocks by group, a decode worker that was told of other blocks is refused. A name
-        that was held before is not held again without them: decode may still name its old blocks.
+        With `tables`, this side's blocks by group, a decode worker that names other blocks is refused. A request that
+        was held before needs them, because decode may still name its old blocks.
         Call it on every worker; a decode worker that asks earlier waits. Raises HandleError if it is held already,
         DrainingError, LimitedError, BadRequestError.
         """
@@ -117,7 +116,7 @@ class PrefillWorker(OwnedWorker):
         self._owner.call(lambda: self._hold(request, asked, after, tables, began, note, whole=True))
 
     def open(self, request: str, tokens: tuple[int, int]) -> None:
-        """Keep a request of tokens [first, end) until it is `released`; what is computed of it is offered in chunks.
+        """Keep a request of tokens [first, end) until it is `released`. Call `offer` for each chunk of it.
 
         Decode may ask for fewer of these tokens, and is refused others.
         """
@@ -136,12 +135,11 @@ class PrefillWorker(OwnedWorker):
         last: bool = False,
         note: bytes = b"",
     ) -> None:
-        """Tokens [first, end) of an opened request are computed, once `after` has completed, in all layers or some.
+        """Offer tokens [first, end) of an opened request, in all layers or some, once `after` has completed.
 
         `tables` name this side's blocks by group. States, rings and caches of another length move with the chunk of
-        their layers that ends where the request does, `last` or not: they have to be there after its event, too. The
-        last chunk may have a `note` for who reads the request. Raises BadRequestError, HandleError for a request that
-        is not open.
+        their layers that ends where the request does, `last` or not: they have to be computed after its event, too.
+        The last chunk may have a `note` for readers. Raises BadRequestError; HandleError if the request is not open.
         """
         check_event(request, after)
         self.half.check_open()
@@ -159,20 +157,20 @@ class PrefillWorker(OwnedWorker):
 
     @owned
     def decline(self, request: str) -> None:
-        """A request that is not held never will be: who asks for it is told that it was given up.
+        """Refuse a request that is not held and never will be: decode workers that ask for it get WithdrawnError.
 
         A worker that drains does this, too. Raises HandleError if it is held already, LimitedError, BadRequestError.
         """
-        # No poll lies between, in which a decode worker could be told that it is there.
+        # No poll comes between the two, so no decode worker can see the hold.
         self._hold(request, (0, 0), None, None, None, new=False)
         self.half.withdraw(request)
 
     @owned
     def drop(self, engine: str, *, dead: bool = False) -> None:
-        """Forget a decode engine. What is being written to it pins its blocks until the transport is done with it.
+        """Forget a decode engine. Writes to it keep their blocks until the transport is done with them.
 
-        With `dead` the caller vouches that its processes have ended: writes to it pin nothing, and leases run on.
-        Raises HandshakeError for an engine that is not connected, and that nothing is written to.
+        With `dead` the caller vouches that its processes have ended: writes to it keep no blocks, and leases run on.
+        Raises HandshakeError if the engine is not connected and has no write.
         """
         self.half.check_open()
         try:
@@ -181,12 +179,12 @@ class PrefillWorker(OwnedWorker):
             self.half.driver.follow()
 
     def unready(self) -> tuple[str, ...]:
-        """Why no requests should come here for now, empty where they may. Never waits."""
+        """Return why no requests should come here for now; empty if they may. Never waits."""
         unmet = {"has not been told where its engine's workers answer": not self._endpoint.addresses}
         return super().unready() + self._reasons(unmet)
 
     def released(self) -> list[Released]:
-        """The requests whose blocks are free now, each once: finished, expired or withdrawn."""
+        """Return the requests whose blocks are free now, each once: finished, expired or withdrawn."""
         return self.half.released()
 
     def _hold(
@@ -217,5 +215,5 @@ class PrefillWorker(OwnedWorker):
             half.driver.watched.add(request, after)
 
     def _named(self, tables: Tables | None) -> Tables | None:
-        """The caller's tables, checked and copied."""
+        """Return the caller's tables, checked and copied; None for none."""
         return None if tables is None else own(self._side, tables, self._endpoint.pool.blocks)
