@@ -1,4 +1,4 @@
-"""Bytes that go by way of a stage: images of pages in a buffer, the copies between it and the pool, who may use it.
+"""The stage: buffers with images of pages, the copies between them and the pool, and lending them to peers.
 
 Start with `staged.py`.
 """

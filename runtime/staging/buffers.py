@@ -1,5 +1,4 @@
-"""Stage of one worker: buffers in each memory of its pool, which slices borrow in the order in which they came, and
-threads that copy."""
+"""Stage of one worker: buffers in each memory of its pool, which slices borrow in turn, and threads that copy."""
 
 from __future__ import annotations
 
@@ -20,16 +19,16 @@ from kvplan.runtime.memory.geometry import Geometry, Memory
 from kvplan.runtime.staging.views import CopyMaker, DeviceCopies, HostCopies
 from kvplan.runtime.transport.base import Transport
 
-# Each slice takes a quarter of a millisecond of Python beside its bytes: with half as much, a request of 64 MiB takes a
-# tenth more time.
+# Each slice takes a quarter of a millisecond of Python besides its bytes. With half of this, a request of 64 MiB takes
+# a tenth more time.
 STAGE_BYTES = 128 << 20
-# While one is copied, the wire fills the next ones: two would do where both always took equally long.
+# The wire fills the next buffers while one is copied. Two would do if copy and wire always took the same time.
 BUFFERS = 8
-# Buffers of one peer at most.
+# Most buffers of one peer.
 SHARE = BUFFERS // 2
 ALIGNED = 64
-# A core copies strided bytes at half of what the wire brings to two thirds: two keep up with it. The thread that polls
-# needs a core, too: on two of them three threads would wait for each other.
+# A core copies strided bytes at a half to two thirds of the wire's rate, so two threads keep up. The thread that polls
+# needs a core, too: with two cores, three threads would wait for each other.
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 THREADS = 2 if CORES > 2 else 1
 
@@ -48,16 +47,16 @@ class Stage:
         self._buffers = {one: StageBuffers(self.buffer_bytes, one, transport, pool, copied) for one in every}
 
     def of(self, memory: Memory) -> StageBuffers:
-        """The buffers in one memory of the pool."""
+        """Return the buffers in one memory of the pool."""
         return self._buffers[memory]
 
     def open(self) -> None:
-        """Take and register what there is of it. Raises what the transport raises, RegisterError."""
+        """Allocate and register all buffers. Raises what the transport raises, RegisterError."""
         for buffers in self._buffers.values():
             buffers.open()
 
     def begin(self) -> None:
-        """A step of who polls begins."""
+        """Begin a step of the worker."""
         for buffers in self._buffers.values():
             buffers.begin()
 
@@ -67,16 +66,16 @@ class Stage:
         return any(buffers.exhausted for buffers in self._buffers.values())
 
     def stuck(self, peer: str) -> bool:
-        """Whether every buffer of some memory that a peer may have belongs to slices that were given up."""
+        """Return whether slices that were given up have every buffer of some memory that a peer may have."""
         return any(buffers.stuck(peer) for buffers in self._buffers.values())
 
     @property
     def wanted(self) -> bool:
-        """Whether somebody waits for a buffer, and one is free that it may have."""
+        """Whether a slice waits for a buffer, and one is free that it may have."""
         return any(buffers.wanted for buffers in self._buffers.values())
 
     def inspected(self) -> StageState:
-        """Who has which buffer now, and who waits."""
+        """Return the state of all buffers: which peer has each, and which peers wait."""
         every = [buffers.inspected() for buffers in self._buffers.values()]
         if len(every) == 1:
             return every[0]
@@ -92,7 +91,7 @@ class Stage:
         )
 
     def close(self) -> None:
-        """End, when what is being copied is. The transport has given the registration back, or is closed."""
+        """Wait for copies that run, and free the memory. Call it after it is deregistered or the transport closed."""
         for buffers in self._buffers.values():
             buffers.close()
 
@@ -100,8 +99,8 @@ class Stage:
 class StageBuffers:
     """The buffers of a stage in one `memory`, each of `buffer_bytes`.
 
-    Memory is taken and registered when the first plan that stages is prepared. `copied` is called, from a thread,
-    when a copy has ended.
+    Memory is allocated and registered when the first plan that stages is prepared. `copied` is called when a copy has
+    ended, from any thread.
     """
 
     def __init__(
@@ -109,20 +108,20 @@ class StageBuffers:
     ) -> None:
         self.buffer_bytes, (self.mem_type, self.device) = buffer_bytes, memory
         self._transport, self._pool, self._copied = transport, pool, copied
-        # The last one that came back is the first to be lent: its memory is in the processor's caches.
+        # The buffer that came back last is lent first, because its memory is in the processor's caches.
         self._free: list[int] = []
         self._queue: dict[object, str] = {}
         self._peers: dict[int, str] = {}
         self._kept, self._lent = Counter[str](), 0
-        # By peer for how many seconds it has been stuck, as steps have seen it; when the last one began.
+        # Seconds for which each peer has been stuck, counted by steps; and when the last step began.
         self._stuck, self._began = dict[str, float](), now()
         self._maker: CopyMaker | None = None
         self._threads: ThreadPoolExecutor | None = None
-        # Those that threads make, or have to.
+        # Copies that threads are making, or will make.
         self._copies = set[Future[None]]()
 
     def open(self) -> None:
-        """Take the memory and register it; once more does nothing. Raises what the transport raises, RegisterError."""
+        """Allocate and register the memory, unless that was done. Raises what the transport raises, RegisterError."""
         if self._maker is not None:
             return
         enter(self._pool)
@@ -136,7 +135,7 @@ class StageBuffers:
     def _taken(self, size: int) -> CopyMaker:
         try:
             return HostCopies(self._pool, size) if self.mem_type == "DRAM" else DeviceCopies(self.device, size)
-        # Of torch, a device without room is a RuntimeError.
+        # torch raises RuntimeError if a device has no room.
         except (MemoryError, RuntimeError) as error:
             text = f"no {size} bytes of memory for the stage: {cause_text(error)}"
             raise RegisterError(f"{text}: give this worker a smaller stage_bytes, 0 for none") from error
@@ -147,13 +146,14 @@ class StageBuffers:
         return self._kept.total() == BUFFERS
 
     def stuck(self, peer: str) -> bool:
-        """Whether every buffer that a peer may have belongs to slices that were given up: go without."""
+        """Return whether slices that were given up have every buffer that a peer may have. Then it does not stage."""
         return self._kept[peer] == SHARE or self.exhausted
 
     def begin(self) -> None:
-        """A step of who polls begins: within one no more are lent than there are buffers, which bounds its time.
+        """Begin a step of the worker. A step lends each buffer at most once, which bounds its time.
 
-        Rounds count how long a peer is stuck, and no pause between two of them: it may be so no more.
+        The time for which a peer is stuck is counted by steps. A pause between two steps does not count, because
+        buffers may have come back in it.
         """
         self._lent = 0
         if not (self._kept or self._stuck):
@@ -165,15 +165,14 @@ class StageBuffers:
         self._began = began
 
     def stuck_for(self, peer: str) -> float:
-        """Seconds for which a peer has been stuck."""
+        """Return the seconds for which a peer has been stuck."""
         return self._stuck.get(peer, 0.0)
 
     def borrow(self, who: object, peer: str) -> int | None:
-        """The address of a buffer for what moves to or from `peer`, its own until `give_back`.
+        """Return the address of a buffer for moves to or from `peer`, which `who` has until `give_back`.
 
-        None while there is none: ask again, or `withdraw`.
-
-        The longest waiter is first; no peer has more than half of them, so that a frozen one does not stop all others.
+        Returns None while none is free: ask again, or `withdraw`. The longest waiter is first. No peer has more than
+        half of the buffers, so that a frozen one does not stop all others.
         """
         self._queue.setdefault(who, peer)
         if not self._free or self._lent == BUFFERS or self._next() is not who:
@@ -185,12 +184,12 @@ class StageBuffers:
         return buffer
 
     def _next(self) -> object:
-        """Who waits for longest, of those whose peers have not got their share."""
+        """Return the longest waiter whose peer has less than its share."""
         held = Counter(self._peers.values())
         return next((who for who, peer in self._queue.items() if held[peer] < SHARE), None)
 
     def inspected(self) -> StageState:
-        """Who has which buffer now, and who waits."""
+        """Return the state of these buffers: which peer has each, and which peers wait."""
         return StageState(
             buffer_bytes=self.buffer_bytes,
             open=self._maker is not None,
@@ -202,15 +201,15 @@ class StageBuffers:
         )
 
     def withdraw(self, who: object) -> None:
-        """A waiter for a buffer waits no longer."""
+        """Remove a waiter from the queue."""
         self._queue.pop(who, None)
 
     def keep(self, buffer: int) -> None:
-        """The borrower of a buffer was given up; the buffer may still be written or read for a long time."""
+        """Note that a buffer's borrower was given up, and that it may still be written or read for a long time."""
         self._kept[self._peers[buffer]] += 1
 
     def give_back(self, buffer: int, kept: bool) -> None:
-        """Nothing reads or writes a buffer any more, which was to `keep` or not."""
+        """Take back a buffer that nothing reads or writes any more. `kept` says whether `keep` was called for it."""
         self._free.append(buffer)
         peer = self._peers.pop(buffer)
         self._kept[peer] -= kept
@@ -220,7 +219,8 @@ class StageBuffers:
     def copy(self, make: Callable[[CopyMaker], None], at_once: bool) -> Future[None]:
         """Have copies made by a thread, or `at_once` within this call.
 
-        A device's are waited for behind all else that it has to do, which nobody who holds a lock is to: by a thread.
+        A thread always makes a device's copies, because they wait for all earlier work of the device, and the caller
+        may hold a lock.
         """
         assert self._maker is not None
         assert self._threads is not None
@@ -237,18 +237,18 @@ class StageBuffers:
 
     @property
     def wanted(self) -> bool:
-        """Whether somebody waits for a buffer, and one is free that it may have."""
+        """Whether a slice waits for a buffer, and one is free that it may have."""
         return bool(self._free) and self._next() is not None
 
     def close(self) -> None:
-        """End, when what is being copied is. The transport has given the registration back, or is closed."""
+        """Wait for copies that run, and free the memory. Call it after it is deregistered or the transport closed."""
         if self._threads is not None:
             self._threads.shutdown(wait=True, cancel_futures=True)
         self._threads, self._maker, self._free = None, None, []
 
 
 def copy_threads(pool: Geometry) -> ThreadPoolExecutor:
-    """Threads that are all begun, so that no copy is refused. Raises RegisterError where they cannot be."""
+    """Return a pool whose threads have all begun, so that no copy is refused. Raises RegisterError if they cannot."""
     threads, together = ThreadPoolExecutor(THREADS, "kvplan-stage", enter, (pool,)), Barrier(THREADS)
     try:
         for begun in [threads.submit(together.wait) for _ in range(THREADS)]:
@@ -264,7 +264,7 @@ def _make(make: Callable[[CopyMaker], None], maker: CopyMaker) -> None:
     try:
         make(maker)
     finally:
-        # What was begun may touch the buffer until then, whatever was not.
+        # Even after an error, copies that began may touch the buffer until they finish.
         maker.finish()
 
 

@@ -1,7 +1,7 @@
-"""Strided copies between a stage and the pages of a pool, made once from a table's nests. Units are bytes.
+"""Strided copies between a stage and the pages of a pool, computed once from a table's nests. Units are bytes.
 
-A stage has the image of the peer's pages (plan/stage.py); the pool is this process's. One copy is as many equal spans
-as its planes, blocks and loops say, and numpy or torch makes it in one call (views.py). Nothing here moves a byte.
+A stage has images of the peer's pages (plan/stage.py); the pool is this process's. One copy has equal spans in planes,
+blocks and loops, and numpy or torch makes it in one call (views.py). Nothing here moves a byte.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from kvplan.plan.types import Ints, Loop, Nest
 from kvplan.runtime.errors import AddressError
 from kvplan.runtime.memory.geometry import Geometry
 
-# Where a span has fewer bytes than this, items of 16 bytes are copied faster than rows of 8: a row costs some
-# nanoseconds.
+# Spans of fewer bytes than this are copied faster as items of 16 bytes than as rows of 8: a row costs some nanoseconds.
 SHORT = 64
-# A loop, or the tokens of a run: how often, and bytes further in the stage and in the pool.
+# A loop, or the tokens of a run: count, step in the stage, step in the pool.
 Repeat = tuple[int, int, int]
 Hops = tuple[Repeat, ...]
 T = TypeVar("T")
@@ -32,7 +31,7 @@ Steps = TypeVar("Steps", bound=tuple[int, ...])
 
 @dataclass(frozen=True, slots=True)
 class NestPlanes:
-    """A nest by planes: the first span of each pair of planes as a row of plan/expand.py, and what repeats there."""
+    """A nest by planes: the first span of each pair of planes as a row of plan/expand.py, with its loops and hops."""
 
     firsts: Ints
     loops: tuple[Loop, ...] = ()
@@ -43,9 +42,9 @@ class NestPlanes:
 class StridedCopy:
     """Spans of `bytes` bytes that lie in the same way in some planes and in any block.
 
-    Of N blocks in the stage, the n-th has its span of plane p at (`row` + p * `row_step`) * N + n * `row_bytes` +
-    `inside`; block b of the pool has it at `address` + p * `address_step` + b * `stride`. `page` are the pool's bytes
-    before and behind `address` that are the page's. `token` is a row of tokens further, until `at` has placed it.
+    If the stage has N blocks, the span of plane p in the n-th one is at (`row` + p * `row_step`) * N + n * `row_bytes`
+    + `inside`. In block b of the pool it is at `address` + p * `address_step` + b * `stride`. `page` are the bytes of
+    the page before and after `address`. `token` are the steps to the next row of tokens, until `at` has placed them.
     """
 
     planes: int
@@ -66,12 +65,12 @@ class StridedCopy:
 
     @property
     def moved(self) -> int:
-        """Bytes in one block, of one row of tokens where it is of a table of tokens."""
+        """Bytes that it copies in one block; for a table of tokens, in one row of tokens."""
         return self.planes * self.bytes * math.prod(count for count, _, _ in self.loops)
 
     @cached_property
     def width(self) -> int:
-        """Bytes of the widest item that every address of it is a multiple of."""
+        """Bytes of the widest item that divides all its addresses and steps."""
         steps = [step for _, *both in self.loops for step in both]
         numbers = (self.row, self.row_step, self.row_bytes, self.inside, self.address, self.address_step, self.stride)
         common = math.gcd(self.bytes, *numbers, *steps)
@@ -79,7 +78,7 @@ class StridedCopy:
 
     @property
     def images(self) -> Ints:
-        """What it copies of a block's image, as rows (where an image row begins, first byte in it, bytes)."""
+        """The spans that it copies of a block's image, as rows (start of the image row, first byte in it, bytes)."""
         inside = np.array([self.inside])
         size, loops = run_on(self.bytes, [(count, step) for count, step, _ in self.loops])
         for count, step in loops:
@@ -90,9 +89,9 @@ class StridedCopy:
         return found.reshape(-1, 3)
 
     def at(self, stage_token: int, pool_token: int, count: int) -> StridedCopy:
-        """The copy of `count` rows of tokens that lie in one tile of either side, from these on.
+        """Return the copy of `count` rows of tokens from these on, which lie in one tile on both sides.
 
-        Raises AddressError where that leaves the page, or its image.
+        Raises AddressError if it leaves the page or its image.
         """
         hops = [(stage_token // size * stage, pool_token // size * pool) for size, stage, pool in self.hops]
         inside = stage_token * self.token[0] + sum(stage for stage, _ in hops)
@@ -108,7 +107,7 @@ class StridedCopy:
         ).joined()
 
     def joined(self) -> StridedCopy:
-        """The same bytes, spans that run on into each other on both sides as one. Raises AddressError as `at`."""
+        """Return the same copy with spans joined that are adjacent on both sides. Raises AddressError as `at` does."""
         size, loops = run_on(self.bytes, self.loops)
         made = replace(self, bytes=size, loops=tuple(loops))
         made._check()
@@ -121,15 +120,15 @@ class StridedCopy:
             raise AddressError("a copy of the plan leaves its page: compile the plan again")
 
     def _reach(self, side: int) -> tuple[int, int]:
-        """First byte and end of a block's spans in the stage (1) or the pool (2), counted from the first span."""
+        """Return first byte and end of a block's spans in the stage (1) or the pool (2), from the first span on."""
         steps = [(loop[0] - 1) * loop[side] for loop in self.loops]
         return sum(min(0, step) for step in steps), sum(max(0, step) for step in steps) + self.bytes
 
 
 def run_on(size: int, loops: Iterable[Steps]) -> tuple[int, list[Steps]]:
-    """Spans of `size` bytes as those that they make where they run on into each other, and the loops that are left.
+    """Join spans of `size` bytes that are adjacent on all sides. Returns the size of the joined spans and their loops.
 
-    A loop is how often, and bytes further, on each side that counts.
+    A loop is its count, and its step in bytes on each side.
     """
     left = [loop for loop in loops if loop[0] > 1]
     while follows := [loop for loop in left if set(loop[1:]) == {size}]:
@@ -139,16 +138,16 @@ def run_on(size: int, loops: Iterable[Steps]) -> tuple[int, list[Steps]]:
 
 
 def by_planes(nest: Nest) -> NestPlanes:
-    """A nest with the planes of its loops spelled."""
+    """Return a nest by planes: the loops over planes are expanded, those within a plane are kept."""
     across = tuple(loop for loop in nest.loops if loop.prefill[0] or loop.decode[0])
     within = tuple(loop for loop in nest.loops if not (loop.prefill[0] or loop.decode[0]))
     return NestPlanes(rows.expand_tokens((replace(nest, loops=across),)), within, nest.hops)
 
 
 def copies(nests: Sequence[NestPlanes], staged: int, image: StageImage, pool: Geometry) -> tuple[StridedCopy, ...]:
-    """The copies of nests whose side `staged`, 0 for prefill and 1 for decode, is imaged.
+    """Return the copies of nests; the pages of side `staged`, 0 for prefill and 1 for decode, are imaged.
 
-    Raises AddressError for a nest that lies in none of the image's rows, or leaves a page.
+    Raises AddressError for a nest that lies in no row of the image, or leaves a page.
     """
     return tuple(copy for nest in nests for copy in _copies(nest, staged, image, pool))
 
@@ -164,7 +163,7 @@ def _copies(nest: NestPlanes, staged: int, image: StageImage, pool: Geometry) ->
 def _single(
     first: list[int], staged: int, image: StageImage, pool: Geometry, loops: tuple[Repeat, ...], hops: Hops
 ) -> StridedCopy:
-    """The copy between one pair of planes."""
+    """Return the copy between one pair of planes."""
     (imaged, offset), (plane, at) = _ordered(*_places(first), staged)
     row = image.row(imaged, offset)
     if row < 0 or not 0 <= plane < len(pool.base):
@@ -185,12 +184,12 @@ def _places(first: list[int]) -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 def _ordered(prefill: T, decode: T, staged: int) -> tuple[T, T]:
-    """What is the stage's first, then what is the pool's."""
+    """Return the two values in the order (stage, pool)."""
     return (decode, prefill) if staged else (prefill, decode)
 
 
 def _equidistant(every: list[StridedCopy]) -> Iterator[StridedCopy]:
-    """Copies of single planes as few copies of several: those of one region that lie equally far apart."""
+    """Yield copies of single planes merged into copies of several, if they lie at equal distances in one region."""
     at = 0
     while at < len(every):
         first, count = every[at], 1
@@ -203,9 +202,9 @@ def _equidistant(every: list[StridedCopy]) -> Iterator[StridedCopy]:
 
 
 def _steps(one: StridedCopy, other: StridedCopy) -> tuple[int, int] | None:
-    """How far the same copy lies in another plane, in the stage and in the pool; None where it is another copy.
+    """Return the steps in stage and pool to the same copy in another plane; None if the copies cannot be merged.
 
-    One that lies before it is one: torch has no strides that run backwards.
+    A copy at a lower address cannot be merged, because torch has no negative strides.
     """
     alike = replace(one, row=other.row, address=other.address) == other and one.address <= other.address
     return (other.row - one.row, other.address - one.address) if alike else None

@@ -1,6 +1,6 @@
-"""Images of reads: which rows of which pages a read has the image of, in parts that each fit a buffer.
+"""Images of reads: the rows of pages that a read has in a stage, in parts that each fit a buffer.
 
-Both ends of a link make them in the same way, from the plan and from how large a buffer is.
+Both ends of a link make the same images, from the plan and the size of a buffer.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ NOWHERE = np.empty((0, 3), np.int64)
 def image_parts(
     plan: Plan, decode_worker: int, number: int, layers: Layers | None, ends: StagedEnds
 ) -> tuple[ImagePart, ...]:
-    """The image of read `number` of a decode worker, of `layers` only where they are given; none where it has none.
+    """Return the image of a decode worker's read `number`, of all layers or some; empty if the read is not staged.
 
-    Raises BadRequestError where one page holds some of `layers` and other layers, too; AddressError.
+    Raises BadRequestError if a page holds some of `layers` and also other layers; AddressError.
     """
     read = plan.reads[decode_worker][number]
     pair, table = spans.pair_named(plan, read.pair), read.placed
@@ -50,11 +50,11 @@ def parts(
     ends: StagedEnds,
     page_rows: int,
 ) -> tuple[ImagePart, ...]:
-    """The image of what `nests` of a read's two tables move, in parts that each fit a buffer.
+    """Return the image of what `nests` of a read's two tables move, in parts that each fit a buffer.
 
-    There are none where one row of it does not, where it is packed and the nests, as some layers are moved by
-    themselves, do not fill it, or where the pool's planes lie in several memories: a buffer lies in one. Raises
-    AddressError where anything leaves its page or its range.
+    It is empty if one row does not fit a buffer; if a packed image is not filled, because only some layers move; or if
+    the pool's planes lie in several memories, because a buffer lies in one. Raises AddressError if anything leaves its
+    page or its range.
     """
     table, side = numbered[1].placed, DECODE if ends.packed else PREFILL
     whole = image(table.pack if ends.packed else table.unpack)
@@ -64,7 +64,7 @@ def parts(
     if not len(used) or whole.bytes[used].max() > ends.most or len(memories) > 1:
         return ()
     (memory,) = memories
-    # The same for all parts of one memory: spans of a stage join where they lie side by side.
+    # Use one region for all parts of a memory, so that adjacent spans of a stage can be joined.
     region = ends.pool.memories.index(memory)
     cuts = list(pairwise(edges(whole.bytes[used], ends.most)))
     rows = [_image(whole, used[low:high]) for low, high in cuts]
@@ -82,7 +82,7 @@ def parts(
 
 
 def _pooled(nest: NestPlanes, side: int, pool: Geometry) -> Ints:
-    """The regions of the pool's planes of a nest. Raises AddressError for a plane that the pool does not have."""
+    """Return the regions of a nest's planes in the pool. Raises AddressError for a plane that the pool lacks."""
     planes = nest.firsts[:, expand.P_PLANE if side else expand.D_PLANE]
     if ((planes < 0) | (planes >= len(pool.region))).any():
         raise AddressError("a nest lies in a plane that there is not: compile the plan again")
@@ -97,7 +97,7 @@ def _of_layers(plan: Plan, decode_worker: int, read: Read, nest: NestPlanes, lay
 
 
 def _image(whole: StageImage, used: Ints) -> StageImage:
-    """Some rows of an image, one behind the other."""
+    """Return some rows of an image, one behind the other."""
     size = whole.bytes[used]
     return StageImage(whole.plane[used], whole.offset[used], size, np.cumsum(size) - size, int(size.sum()))
 
@@ -110,12 +110,12 @@ def _program(
 
 
 def _among(nest: NestPlanes, side: int, whole: StageImage, used: Ints) -> NestPlanes:
-    """A nest in the planes that have one of some rows of the image."""
+    """Return a nest with only the planes that lie in some rows of the image."""
     return replace(nest, firsts=nest.firsts[np.isin(_rows(nest, side, whole), used)])
 
 
 def _rows(nest: NestPlanes, side: int, whole: StageImage) -> Ints:
-    """The image row of a nest's first span in every plane. Raises AddressError where one has none."""
+    """Return the image row of a nest's first span in every plane. Raises AddressError if a span lies in none."""
     plane, offset = (nest.firsts[:, [2 * side + column]] for column in range(2))
     inside = (plane == whole.plane) & (offset >= whole.offset) & (offset < whole.offset + whole.bytes)
     if not inside.any(axis=1).all():
@@ -125,9 +125,9 @@ def _rows(nest: NestPlanes, side: int, whole: StageImage) -> Ints:
 
 
 def _imaged(rows: StageImage, geometry: Geometry | None) -> Ints:
-    """By image row, where it lies in block 0 of the memory that is imaged, how far apart blocks are, and the region.
+    """Return by image row its address in block 0 of the imaged memory, the stride of blocks, and the region.
 
-    Nowhere, where that memory is not known.
+    The table is empty if that memory is not known. Raises AddressError if a row leaves its page.
     """
     if geometry is None:
         return NOWHERE

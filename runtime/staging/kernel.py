@@ -1,8 +1,8 @@
 """The copies of a stage in a device's memory as one Triton kernel, for blocks in no order.
 
-torch copies those twice, by way of memory of its own (`between` in views.py); the kernel reads each byte once and
-writes it where it goes. On an H200, 64 MiB of pages with tokens first took 0.8 of the time to come by way of a stage
-as pages with heads first (docs/performance.md). Blocks that follow each other torch copies as fast.
+torch copies such blocks twice, through a temporary tensor (`between` in views.py); the kernel reads and writes each
+byte once. On an H200, 64 MiB of pages with tokens first took 0.8 of the time to come through a stage as pages with
+heads first (docs/performance.md). torch copies blocks that follow each other as fast.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import triton.language as tl
 
 from kvplan.plan.types import Ints
 
-# Items of a row that one program copies, and items of all its rows.
+# Most items of a row that one program copies, and items of all its rows.
 MOST_COLUMNS, TILE = 1024, 4096
-# Loops of a copy beside its planes and blocks. No plan of `layouts/` has more, since those that run on are joined.
+# Most loops of a copy besides planes and blocks. No plan of `layouts/` has more, because adjacent spans are joined.
 LOOPS = 3
 
 
@@ -45,7 +45,7 @@ def copy_rows(  # type: ignore[no-untyped-def]
 
 
 def takes(source: Any) -> bool:
-    """Whether the kernel has loops for a tensor of (plane, block, loops, item)."""
+    """Return whether the kernel has enough loops for a tensor of (plane, block, loops, item)."""
     return bool(source.dim() <= LOOPS + 3)
 
 
@@ -67,7 +67,7 @@ def copy(source: Any, target: Any, chosen: Ints, place: Ints) -> None:
 
 
 def tried(where: str) -> bool:
-    """Whether the kernel copies right on the device `where`. Raises what Triton raises, as without a compiler of C."""
+    """Return whether the kernel copies correctly on the device `where`. Raises what Triton raises, as without a cc."""
     source = torch.arange(4, dtype=torch.int64, device=where).reshape(1, 4, 1)
     target = torch.zeros_like(source)
     copy(source, target, np.array([3, 1]), np.array([0, 2]))
@@ -75,6 +75,6 @@ def tried(where: str) -> bool:
 
 
 def _steps(tensor: Any, missing: int) -> list[int]:
-    """Items from a plane, a block and an index of each loop to the next; those of `missing` loops first."""
+    """Return the strides in items of planes, blocks and loops, with 0 for the `missing` loops, which come first."""
     plane, block, *loops = tensor.stride()[:-1]
     return [plane, block, *[0] * missing, *loops]

@@ -1,8 +1,8 @@
 """Lending: buffers of the stage here that a peer moves bytes through, piece by piece.
 
-A reader has each piece packed before it is told where it lies, in the order of its own pages. A writer fills a buffer
-with its pages as they lie, and what it returned full is copied to its place. A buffer that was lent is the peer's until
-it gives it back, or can touch nothing any more.
+For a reader, each piece is packed in the order of the reader's pages before the reader gets its address. A writer fills
+a buffer with its pages as they lie; a buffer that it returns full is copied to its place. A lent buffer is the peer's
+until the peer returns it, or can touch nothing any more.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(slots=True, eq=False)
 class LentPiece:
-    """A piece of a request. Its buffer is `lent` once the peer was told where it is, and `filled` once that wrote it.
+    """A piece of a request. Its buffer is `lent` once the peer knows its address, and `filled` once the peer wrote it.
 
-    Nobody wants it any more once it is `left`, and nobody moves it once it is `over`.
+    `left` says that it was given up, `over` that the peer moves it no more.
     """
 
     request: str
@@ -36,16 +36,16 @@ class LentPiece:
     over: bool = False
 
     def leave(self) -> None:
-        """No copy begins any more. A buffer that was lent is the peer's until it is given back."""
+        """Give the piece up: no copy begins any more. A lent buffer is the peer's until it is returned."""
         self.move.leave()
         self.left = True
 
 
 class LentPieces:
-    """The pieces for which one peer asked, by number. It writes them, or reads them where they are `packed`.
+    """The pieces that one peer asked for, by number. It reads them if they are `packed`, and writes them otherwise.
 
-    `say` tells it something. What cannot be lent or copied is told to `failed`, with the request. They are `left` once
-    all of them are given up.
+    `say` sends it a message. `failed` is called with a request and an error if a piece cannot be lent or copied. `left`
+    says that all of them were given up.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class LentPieces:
         self._pieces: dict[int, LentPiece] = {}
 
     def __len__(self) -> int:
-        """How many have a buffer, or wait for one."""
+        """Return how many pieces have a buffer, or wait for one."""
         return len(self._pieces)
 
     @property
@@ -72,19 +72,20 @@ class LentPieces:
         return any(piece.lent for piece in self._pieces.values())
 
     def wanted(self, asked: AskBuffer) -> StagedPiece:
-        """What is asked for. Raises BadRequestError, LimitedError, CardError, AddressError."""
+        """Return the piece that is asked for. Raises BadRequestError, LimitedError, CardError, AddressError."""
         return self._images.piece(asked, self._pieces)
 
     def add(self, asked: AskBuffer, wanted: StagedPiece) -> None:
-        """Lend a buffer for a piece, as soon as there is one."""
+        """Add a piece, which is lent a buffer as soon as one is free."""
         piece = LentPiece(asked.request, StagedMove(self._stage.of(wanted.memory), wanted, self._peer, self._packed))
         self._pieces[asked.number] = piece
-        # At once, that it is copied while the next one is asked for; what may come next gives a buffer back.
+        # Begin at once, so that it is copied while the peer asks for the next one. If the peer is stuck, wait for a
+        # step: its next message may return a buffer.
         if not self._stage.stuck(self._peer):
             self.advance(asked.number, piece)
 
     def give_back(self, number: int, *, moved: bool) -> bool:
-        """The peer is done with a piece. Whether it was asked for and, where the peer wrote it, filled."""
+        """Take a piece back from the peer. Returns whether it was asked for and, if the peer writes, filled."""
         if (piece := self._pieces.get(number)) is None:
             return False
         piece.filled = piece.filled or (moved and piece.lent and not self._packed)
@@ -96,12 +97,12 @@ class LentPieces:
         return piece.filled or self._packed
 
     def step(self) -> None:
-        """Move on with every piece."""
+        """Advance every piece."""
         for number, piece in list(self._pieces.items()):
             self.advance(number, piece)
 
     def advance(self, number: int, piece: LentPiece) -> None:
-        """Tell the peer where its buffer is once it has what is to be read, copy what was filled, and take it back."""
+        """Lend a piece's buffer when it is ready, or copy a filled one to its place and take the buffer back."""
         try:
             if piece.over:
                 self._reclaim(number, piece, touched=True)
@@ -115,14 +116,14 @@ class LentPieces:
             self._failed(piece.request, error)
 
     def leave(self, request: str | None = None) -> None:
-        """A request is given up, or all of them: nothing is copied any more that has not begun."""
+        """Give up the pieces of a request, or all: no copy begins any more."""
         self.left = self.left or request is None
         for piece in self._pieces.values():
             if request in (None, piece.request):
                 piece.leave()
 
     def reclaim(self, *, touched: bool) -> None:
-        """Take back what nothing touches any more of pieces that were given up; the peer still may, or may not."""
+        """Take back the buffers of pieces that were given up. If `touched`, the peer may still use lent ones."""
         for number, piece in list(self._pieces.items()):
             piece.over = True
             self._reclaim(number, piece, touched)
@@ -133,10 +134,11 @@ class LentPieces:
 
 
 class Lender(Generic[K]):
-    """The pieces of all who ask for buffers here, by key; `pieces` begins those of one.
+    """The pieces of all peers that ask for buffers here, by key; `pieces` makes the pieces of a new key.
 
-    Whether a peer may still touch a buffer of a key that is left, `touched` says. A key is forgotten when none of its
-    pieces has a buffer, or waits for one, and it was left; with `over`, which is told whether it was, in any case.
+    `touched` returns whether a peer may still touch a buffer of a key that was left. A key is forgotten when it was
+    left and none of its pieces has a buffer or waits for one. With `over`, it is forgotten even if it was not left;
+    `over` is called with the key and whether it was.
     """
 
     def __init__(
@@ -149,11 +151,11 @@ class Lender(Generic[K]):
         self.all: dict[K, LentPieces] = {}
 
     def __len__(self) -> int:
-        """How many pieces have a buffer, or wait for one."""
+        """Return how many pieces have a buffer, or wait for one."""
         return sum(map(len, self.all.values()))
 
     def want(self, key: K, asked: AskBuffer, check: Callable[[StagedPiece], None] = lambda wanted: None) -> None:
-        """Lend a buffer for a piece that stands the `check`. Raises what that raises, and as `LentPieces.wanted`."""
+        """Lend a buffer for a piece that passes the `check`. Raises what that and `LentPieces.wanted` raise."""
         if key not in self.all:
             self.all[key] = self._pieces(key)
         wanted = self.all[key].wanted(asked)
@@ -161,15 +163,12 @@ class Lender(Generic[K]):
         self.all[key].add(asked, wanted)
 
     def give_back(self, key: K, returned: ReturnBuffer) -> bool:
-        """As `LentPieces.give_back`, for a key; False if nothing was asked for it."""
+        """Do what `LentPieces.give_back` does, for a key; False if nothing was asked for it."""
         pieces = self.all.get(key)
         return pieces is not None and pieces.give_back(returned.number, moved=returned.moved)
 
     def leave(self, key: K, request: str | None = None) -> bool:
-        """A key, or one request of it, is given up: nothing is copied any more that has not begun.
-
-        Whether anything of the key was asked for.
-        """
+        """Give up a key, or one request of it: no copy begins any more. Returns False if the key is unknown."""
         if (pieces := self.all.get(key)) is None:
             return False
         pieces.leave(request)
@@ -178,7 +177,7 @@ class Lender(Generic[K]):
         return True
 
     def step(self) -> None:
-        """Move on with every piece, and take back what nothing touches any more of keys that are left."""
+        """Advance every piece, and take back the buffers of left keys that nothing touches any more."""
         for key, pieces in list(self.all.items()):
             self._advance(key, pieces)
 

@@ -1,4 +1,4 @@
-"""Copy program: what a read's two tables copy between a stage and a pool, for whichever blocks and tokens are asked."""
+"""Copy program: the copies of a read's two tables between a stage and a pool, for any blocks and tokens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.staging.copies import Hops, NestPlanes, StridedCopy, copies
 from kvplan.runtime.staging.views import CopyMaker, StageBlocks, index
 
-# Places in a page that copies are kept for: a run's first token on both sides and its length.
+# Most places in a page for which copies are cached: a run's first token on both sides and its length.
 MOST_PLACES = 1024
 
 
@@ -33,27 +33,27 @@ class CopyProgram:
         for nest in token:
             alike.setdefault(nest.hops, []).append(nest)
         of_tokens = {hops: copies(nests, staged, image, pool) for hops, nests in alike.items()}
-        # Part of an image may have nothing of some kinds.
+        # A part of an image may have no copies for some hops.
         self._token = {hops: some for hops, some in of_tokens.items() if some}
         self._placed = lru_cache(MOST_PLACES)(self._place)
 
     @property
     def pool_blocks(self) -> int:
-        """Blocks that all pages of the pool have which are copied."""
+        """The number of blocks that all copied planes of the pool have."""
         return min(copy.blocks for copy in (*self._page, *(copy for some in self._token.values() for copy in some)))
 
     @property
     def page_bytes(self) -> int:
-        """Bytes that are copied of a whole page."""
+        """Bytes copied for a whole page."""
         return sum(copy.moved for copy in self._page)
 
     @property
     def token_bytes(self) -> int:
-        """Bytes that are copied of one row of tokens."""
+        """Bytes copied for one row of tokens."""
         return sum(copy.moved for some in self._token.values() for copy in some)
 
     def fills(self, image: StageImage, tokens: int) -> bool:
-        """Whether `tokens` rows, all of a page, are every byte of every row of the image."""
+        """Return whether the copies of `tokens` rows, all of a page, fill every row of the image."""
         every = [copy for some in self._token.values() for copy in some]
         filled = dict.fromkeys(image.start.tolist(), 0)
         for copy in self._page or every:
@@ -62,20 +62,20 @@ class CopyProgram:
         return bool(list(filled.values()) == image.bytes.tolist())
 
     def filled(self, runs: Runs) -> Iterator[tuple[Runs, Ints]]:
-        """What `runs` that are no whole pages have copied of their blocks' images, those of the same place together.
+        """Yield `runs` of partial pages, grouped by place in the page, with the spans of the image that they fill.
 
-        As rows (where an image row begins, first byte in it, bytes), neighbours as one.
+        Spans are rows (start of the image row, first byte in it, bytes), adjacent ones joined.
         """
         for hops in self._token:
             for some, place in self._places(spans.in_tiles(runs, hops)):
                 yield some, self._fill(hops, *place)
 
     def blocks(self, runs: Runs) -> Ints:
-        """The block of every run whose page is imaged."""
+        """Return each run's block on the imaged side."""
         return runs.decode_block if self._staged else runs.prefill_block
 
     def run(self, maker: CopyMaker, stage: StageBlocks, runs: Runs, whole: Mask) -> None:
-        """Make all copies for `runs`, those that are `whole` by the table of pages; the stage has their blocks."""
+        """Make all copies for `runs`; those that are `whole` use the table of pages. The stage has their blocks."""
         make = maker.pack if self._staged else maker.unpack
         for some, of_place in self._steps(runs, whole):
             at = np.searchsorted(stage.ids, self.blocks(some))
@@ -98,7 +98,7 @@ class CopyProgram:
 
     @staticmethod
     def _places(runs: Runs) -> Iterator[tuple[Runs, tuple[int, int, int]]]:
-        """Runs of the same place in their pages together: blocks of different sizes have few of those."""
+        """Yield runs grouped by place in their pages: even blocks of different sizes have few places."""
         places = np.stack((runs.prefill_token, runs.decode_token, runs.count))
         order = np.lexsort(places)
         ordered = places[:, order]
@@ -113,5 +113,5 @@ class CopyProgram:
 
     def _fill(self, hops: Hops, prefill: int, decode: int, count: int) -> Ints:
         row, inside, size = np.concatenate([copy.images for copy in self._placed(hops, prefill, decode, count)]).T
-        # An image is its page: what runs on in one does so in the other.
+        # An image has the offsets of its page, so spans that are adjacent in one are adjacent in the other.
         return rows.joined(np.stack((row, inside, row, inside, size), axis=1))[:, [0, 1, 4]]

@@ -1,4 +1,4 @@
-"""Requested images: for which reads a peer asks for buffers of the stage here, and what it asks for, checked."""
+"""Requested images: the reads for which a peer asks for buffers of the stage here, and checks of what it asks for."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from kvplan.runtime.staging.lent import MOST_ASKED
 from kvplan.runtime.staging.staged import ImagePart, StagedEnds, StagedPiece
 from kvplan.runtime.transport.base import Transport
 
-# By number of read and of part.
+# Image parts by (number of the read, number of the part).
 Images = dict[tuple[int, int], ImagePart]
 
 
 def requested_reads(plan: Plan, decode_worker: int, *, push: bool, prefill_worker: int | None = None) -> list[int]:
-    """The reads of a decode worker, by number, for which who posts asks the other side for buffers.
+    """Return the numbers of a decode worker's reads for which the side that posts asks the other for buffers.
 
-    Those from one prefill worker, or all.
+    With a `prefill_worker`, only the reads from that worker.
     """
     wanted, reads = "unpack" if push else "pack", enumerate(plan.reads[decode_worker])
     return [n for n, read in reads if prefill_worker in (None, read.worker) and way(read.table, push) == wanted]
 
 
 def lending(card: WorkerCard, stage: Stage, transport: Transport, reads: Sequence[int]) -> WorkerCard:
-    """The card of a worker for one who asks it for buffers for `reads`: with the stage, which is opened, if it has one.
+    """Return the card of a worker for a peer that asks for buffers for `reads`: with its stage, opened, if it has one.
 
     Raises what opening the stage raises, TransportError, RegisterError.
     """
@@ -46,9 +46,9 @@ def lending(card: WorkerCard, stage: Stage, transport: Transport, reads: Sequenc
 
 
 class RequestedImages:
-    """The images of a decode worker's reads from a prefill worker for which buffers are asked, as who asks has them.
+    """The images of the reads for which a peer asks for buffers, the same as the peer has them.
 
-    They are kept by the layers that move together. `pool` and `stage` are the memory here; worker `asker` of the other
+    They are kept by the layers that move together. `pool` and `stage` are the memory here. Worker `asker` of the other
     side writes with `push`, and reads otherwise.
     """
 
@@ -60,7 +60,7 @@ class RequestedImages:
         self._images: dict[Layers | None, Images] = {}
 
     def piece(self, asked: AskBuffer, before: Collection[int]) -> StagedPiece:
-        """What is to be copied for a question, where those of the numbers `before` have not been settled yet.
+        """Return the piece that a peer asks for, checked. Pieces with the numbers `before` are not settled yet.
 
         Raises BadRequestError, LimitedError, CardError, AddressError.
         """
@@ -96,7 +96,7 @@ class RequestedImages:
 
 
 def check_written(request: str, piece: StagedPiece, wanted: Mapping[str, Runs]) -> None:
-    """Raises BadRequestError where a piece is of blocks that a request does not write; it writes `wanted` by pair."""
+    """Check that a piece has only blocks that the request writes, `wanted` by pair. Raises BadRequestError."""
     for part, runs, _ in piece.parts:
         own = wanted.get(part.pair.name)
         if own is None or not np.isin(runs.decode_block, own.decode_block).all():
@@ -104,9 +104,9 @@ def check_written(request: str, piece: StagedPiece, wanted: Mapping[str, Runs]) 
 
 
 def _unfit(plan: Plan, part: ImagePart, runs: Runs) -> str:
-    """Why runs that a peer asked for are none of pages and blocks that there are; empty where they are.
+    """Return why a peer's runs name blocks or rows that do not exist; empty if they are valid.
 
-    Nothing that is copied for them is then outside the pool, or the buffer.
+    No copy for valid runs leaves the pool or the buffer.
     """
     groups = spans.group_named(plan.prefill, part.pair.prefill), spans.group_named(plan.decode, part.pair.decode)
     prefill, decode = (spans.page_rows(group, part.pair.rows) for group in groups)

@@ -1,9 +1,9 @@
-"""Staged reads: which blocks of a request go by way of a stage, in which slices, and what the wire copies.
+"""Staged reads: which blocks of a request go through a stage, in which pieces, and the spans that the wire copies.
 
-With `unpack` the ranges of prefill pages are moved as they lie, and decode copies them into its own pages. With `pack`
-prefill copies into the image of decode pages. Who posts does so by itself where the stage is its own, and asks for
-buffers where it is the peer's (lent.py). If a request does not fill a page, the wire copies what was copied into
-its image: bytes that were not asked for are not touched.
+With `unpack` the wire moves ranges of prefill pages as they lie, and decode copies them into its own pages. With `pack`
+prefill copies into images of decode pages, which the wire moves. The side that posts uses its own stage, or asks for
+buffers of the peer's (lent.py). If a request does not fill a page, the wire copies only the filled spans of the image,
+so that no other bytes of the page change.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from kvplan.runtime.staging.views import CopyMaker, StageBlocks
 
 # Copies of fewer bytes take less time than to hand them to a thread.
 AT_ONCE = 1 << 18
-# Bytes that are one piece. More are cut in two, though one buffer would do: one half is copied while the other is on
-# the wire.
+# Up to so many bytes are one piece. More are cut in two even if one buffer has room: one half is copied while the other
+# is on the wire.
 UNCUT = 4 << 20
-# Runs of one piece at most: a peer is asked for it in one message, which has 40 bytes a run.
+# Most runs of one piece: a peer is asked for it in one message, with 40 bytes per run.
 MOST_RUNS = 1 << 18
-# Seconds for which a slice waits for buffers of requests that were given up: they come back when the wire is done with
-# them, soon, unless a peer is frozen.
+# Seconds for which a slice waits for buffers of requests that were given up. Usually the wire is done with them soon;
+# if a peer is frozen, it is not.
 PATIENCE = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class StagedEnds:
-    """What reads of a link are staged between: the memory that is imaged, and the pool on the stage's side.
+    """The two memories of staged reads of a link: the one that is imaged, and the pool on the stage's side.
 
-    A buffer has `most` bytes. Where it is `packed` decode's pages are imaged, otherwise prefill's. Who packs for a
-    reader need not know the memory that is imaged.
+    A buffer has `most` bytes. If `packed`, it has images of decode's pages, otherwise of prefill's. `imaged` is None on
+    a side that only lends buffers.
     """
 
     packed: bool
@@ -55,10 +55,10 @@ class StagedEnds:
 class ImagePart:
     """Some rows of a read's image, small enough for a buffer: `imaged` are rows (address of block 0, stride, region).
 
-    `number` is the read's among those of a link, and its own among the read's parts. `packed` parts are of decode
-    pages. `size` are the bytes of one block in a stage; `page_rows` are the rows of tokens that fill a decode page, 0
-    for a state and where prefill pages are imaged, which are read whole. The stage lies in the `memory` of the pool's
-    planes, of which `region` is one.
+    `number` are the read's number in its link, and the part's number in the read. `packed` parts are of decode pages.
+    `size` are the bytes of one block in a stage. `page_rows` are the rows of tokens that fill a decode page; it is 0
+    for a state, and for prefill pages, which are read whole. The stage lies in the `memory` of the pool's planes;
+    `region` is the first region of that memory.
     """
 
     number: tuple[int, int]
@@ -77,7 +77,7 @@ class ImagePart:
         return -(-self.image.size // ALIGNED) * ALIGNED
 
     def moved(self, runs: Runs) -> int:
-        """Bytes that are asked for with `runs`."""
+        """Return the bytes that `runs` ask for."""
         whole = self.whole(runs)
         tokens = int(runs.count[~whole].sum())
         return int(whole.sum()) * self.program.page_bytes + tokens * self.program.token_bytes
@@ -86,7 +86,7 @@ class ImagePart:
         return spans.whole_pages(self.pair.page, self.read.table, runs)
 
     def copied(self, runs: Runs) -> Mask:
-        """Which runs are of blocks whose image the wire copies whole: pages that they fill, or that are read."""
+        """Return which runs belong to blocks whose image the wire copies whole: full pages, or prefill pages."""
         if not self.page_rows:
             return np.ones(len(runs.count), np.bool_)
         _, which = np.unique(runs.decode_block, return_inverse=True)
@@ -94,9 +94,10 @@ class ImagePart:
         return filled
 
     def spelled(self, runs: Runs, stage: StageBlocks) -> Iterator[tuple[Ints, int]]:
-        """What the wire copies, and how many spans that is before any are joined.
+        """Yield tables of spans that the wire copies, each with its number of spans before any are joined.
 
-        As rows (address in the stage, in imaged pages, bytes, a region of the stage's memory, that of the pages).
+        Rows are (address in the stage, address in imaged pages, bytes, a region of the stage's memory, the pages'
+        region).
         """
         copied = self.copied(runs)
         whole = stage.ids if copied.all() else np.unique(self.program.blocks(spans.pick(runs, copied)))
@@ -106,9 +107,9 @@ class ImagePart:
                 yield self._rows(filled, self.program.blocks(some), stage), len(filled) * len(some.count)
 
     def _pages(self, blocks: Ints, stage: StageBlocks) -> Ints:
-        """Rows of all that is imaged of some blocks, by row of the image and chain of blocks.
+        """Return rows that copy the whole images of some blocks, by row of the image and chain of blocks.
 
-        In a stage every block of a row follows the one before; in a pool it does where the row is all that a block has.
+        In a stage the blocks of a row follow each other. In the imaged pages they do only if the row is a whole block.
         """
         at, size, stride = np.searchsorted(stage.ids, blocks), self.image.bytes[:, None], self.imaged[:, 1:2]
         first, length = chains(at, blocks) if (size == stride).all() else (np.arange(len(blocks)), 1)
@@ -116,7 +117,7 @@ class ImagePart:
         return self._table(address, self.imaged[:, :1] + stride * blocks[first], size * length, self.imaged[:, 2:])
 
     def _rows(self, filled: Ints, blocks: Ints, stage: StageBlocks) -> Ints:
-        """Rows of what is `filled` of each block's image, as `CopyProgram.filled` has it."""
+        """Return rows that copy the `filled` spans of each block's image, which `CopyProgram.filled` yields."""
         start, inside, size = (column[:, None] for column in filled.T)
         row = np.searchsorted(self.image.start, filled[:, 0])
         base, stride, region = (column[:, None] for column in self.imaged[row].T)
@@ -133,10 +134,10 @@ class ImagePart:
 
 @dataclass(frozen=True, slots=True)
 class StagedPiece:
-    """What one buffer holds at a time: parts, the runs of each, and the blocks that are imaged for them, rising.
+    """The contents of one buffer: parts, the runs of each, and the blocks that are imaged for them, rising.
 
     All parts are `packed`, or none is, and all are of one `memory`. `moved` are bytes that are asked for; the wire
-    copies `bytes`, which are more where pages are read of which a request takes a part.
+    copies `bytes`, which are more if pages are read whole and the request needs a part of them.
     """
 
     parts: tuple[tuple[ImagePart, Runs, Ints], ...]
@@ -145,7 +146,7 @@ class StagedPiece:
 
     @classmethod
     def of(cls, parts: tuple[tuple[ImagePart, Runs, Ints], ...]) -> StagedPiece:
-        """A piece with its bytes counted."""
+        """Return a piece with its bytes counted."""
         moved = sum(part.moved(runs) for part, runs, _ in parts)
         imaged = sum(part.image.size * len(blocks) for part, _, blocks in parts)
         return cls(parts, moved, moved if parts[0][0].packed else imaged)
@@ -165,7 +166,7 @@ class StagedPiece:
         return sum(part.size * len(blocks) for part, _, blocks in self.parts)
 
     def placed(self, address: int) -> Iterator[tuple[ImagePart, Runs, StageBlocks]]:
-        """Every part with its place in the buffer at `address`."""
+        """Yield every part with its place in the buffer at `address`."""
         for part, runs, blocks in self.parts:
             yield part, runs, StageBlocks(address, blocks)
             address += part.size * len(blocks)
@@ -176,10 +177,10 @@ class StagedPiece:
             part.program.run(maker, stage, runs, part.whole(runs))
 
     def spelled(self) -> tuple[Ints, int]:
-        """What the wire copies, and how many spans that is before any are joined.
+        """Return a table of the spans that the wire copies, and their number before any are joined.
 
-        As rows (prefill address, decode address, bytes, prefill region, decode region), in the stage counted from the
-        buffer's begin.
+        Rows are (prefill address, decode address, bytes, prefill region, decode region). Addresses in the stage are
+        counted from the start of the buffer.
         """
         found = [some for part, runs, stage in self.placed(0) for some in part.spelled(runs, stage)]
         table = np.concatenate([rows for rows, _ in found])
@@ -187,10 +188,10 @@ class StagedPiece:
 
 
 class StagedMove:
-    """One slice's way through a stage: the buffer that it waits for and then has, and its copy.
+    """One slice that moves through the stage here: the buffer that it waits for and then has, and its copy.
 
-    A writer copies before the wire does, a reader afterwards. Whatever was borrowed belongs to the slice until
-    `release`, which may follow only when no handle of it is in progress and it is not `copying`.
+    A writer copies before the wire does, a reader afterwards. The buffer belongs to the slice until `release`. Call
+    that only when no handle of the slice is in progress and it is not `copying`.
     """
 
     at_peer = False
@@ -209,7 +210,7 @@ class StagedMove:
 
     @property
     def address(self) -> int:
-        """Where its buffer begins. Only when it is `ready`."""
+        """The start of its buffer. Only when it is `ready`."""
         assert self._buffer is not None
         return self._buffer
 
@@ -218,17 +219,17 @@ class StagedMove:
         return self._copy is not None and not self._copy.done()
 
     def ready(self) -> bool:
-        """Whether it may be posted: it has a buffer, and in it what is to be written. Raises what copying raises."""
+        """Return whether it may be posted: it has a buffer, with its bytes if it writes. Raises what copying raises."""
         if self._buffer is None:
             self._buffer = self._borrowed()
         return self._buffer is not None and (not self._push or self._done())
 
     def arrived(self) -> bool:
-        """Whether all bytes are in their place, now that the wire has copied. Raises what copying raises."""
+        """Return whether all bytes are in place, after the wire has copied. Raises what copying raises."""
         return self._push or self._done()
 
     def leave(self) -> None:
-        """The slice is given up: no copy begins any more. It keeps its buffer until `release`."""
+        """Give the slice up: no copy begins any more. It keeps its buffer until `release`."""
         self._stage.withdraw(self)
         if self._copy is not None:
             self._copy.cancel()
@@ -237,20 +238,23 @@ class StagedMove:
             self._stage.keep(self._buffer)
 
     def release(self) -> None:
-        """Give the buffer back, and a place in the queue for one."""
+        """Give back the buffer, or the place in the queue for one."""
         self._stage.withdraw(self)
         (buffer, kept), self._buffer, self._kept = (self._buffer, self._kept), None, False
         if buffer is not None:
             self._stage.give_back(buffer, kept)
 
     def _borrowed(self) -> int | None:
-        """Raises LimitedError where every buffer has belonged to slices that were given up for long."""
+        """Return a buffer, None while none is free.
+
+        Raises LimitedError if slices that were given up have had every buffer for longer than PATIENCE.
+        """
         if self._stage.stuck(self._peer) and self._stage.stuck_for(self._peer) > PATIENCE:
             raise LimitedError("every buffer of the stage may still be written for requests that have ended: ask again")
         return self._stage.borrow(self, self._peer)
 
     def _done(self) -> bool:
-        """Begin to copy, and whether that has ended."""
+        """Begin to copy, if it has not begun. Returns whether the copy has ended."""
         if self._copy is None:
             address = self.address
             self._copy = self._stage.copy(lambda maker: self.piece.copy(maker, address), self.piece.moved < AT_ONCE)
@@ -261,12 +265,12 @@ class StagedMove:
 
 
 def pieces(wanted: Sequence[tuple[ImagePart, Runs]], most: int) -> list[StagedPiece]:
-    """What is wanted of every part, cut between blocks so that each piece fits a buffer of `most` bytes, and a message.
+    """Return the wanted runs of all parts, cut between blocks so that each piece fits a buffer and a message.
 
-    There are two at least, unless all of it is small.
+    A buffer has `most` bytes. The result has at least two pieces, unless all of it is small.
     """
     blocks = [np.unique(part.program.blocks(runs), return_inverse=True) for part, runs in wanted]
-    # Bytes of a buffer that a run weighs at least.
+    # A run weighs at least so many bytes, so that no piece has more than MOST_RUNS.
     run = most // MOST_RUNS
     weights = [
         np.maximum(part.size, np.bincount(which) * run) for (part, _), (_, which) in zip(wanted, blocks, strict=True)
@@ -284,21 +288,21 @@ def pieces(wanted: Sequence[tuple[ImagePart, Runs]], most: int) -> list[StagedPi
 
 
 def limit(weight: Ints, most: int) -> int:
-    """Bytes of a piece of blocks of these bytes, of which `most` fit a buffer."""
+    """Return the most bytes of a piece, for blocks of these weights and a buffer of `most` bytes."""
     total = int(weight.sum())
-    # A half ends with the block that makes it one, and is not all of it.
+    # The first half includes the block that reaches the middle, but never all blocks.
     half = min(total // 2 + int(weight.max(initial=0)), total - 1)
     return min(most, max(half, UNCUT))
 
 
 def _between(runs: Runs, ids: Ints, which: Ints, low: int, high: int) -> tuple[Runs, Ints]:
-    """The runs of blocks `ids` from number `low` to `high`, and those blocks."""
+    """Return the runs of the blocks `ids[low:high]`, and these blocks."""
     some = ids[max(low, 0) : max(high, 0)]
     return (runs if len(some) == len(ids) else spans.pick(runs, (which >= low) & (which < high))), some
 
 
 def edges(cost: Ints, most: int) -> list[int]:
-    """Where pieces begin and end: each as long as `most` allows, and one at least."""
+    """Return the edges of pieces, from 0 on: each is as long as `most` allows, and has at least one item."""
     ends, found = np.cumsum(cost), [0]
     while found[-1] < len(cost):
         before = int(ends[found[-1] - 1]) if found[-1] else 0

@@ -1,4 +1,4 @@
-"""Copies made: memory seen as strided arrays, by numpy on the host, by torch and Triton on a device."""
+"""Copy makers: copy between strided views of memory, by numpy on the host, by torch and Triton on a device."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.ops import logs
 from kvplan.runtime.staging.copies import StridedCopy
 
-# Items by their bytes. Those of 16 are complex numbers for being that wide: they are copied as bits.
+# Types of items by their bytes. Complex numbers are the only type of 16 bytes; they are copied as bits.
 ITEMS = {1: "|u1", 2: "<i2", 4: "<i4", 8: "<i8", 16: "<c16"}
-# Bytes of the widest item on a device: Triton knows no complex numbers.
+# Bytes of the widest item on a device: Triton has no complex numbers.
 WIDEST = 8
-# Bytes of a block from which a call of its own costs little beside its bytes.
+# From so many bytes of a block, a separate call for each block costs little.
 ONE_BY_ONE = 1 << 14
 Index = slice | Ints
 
 
 @dataclass(frozen=True, slots=True)
 class StageBlocks:
-    """The image of blocks `ids`, each once and rising, in a stage, from `address` on."""
+    """The image of blocks `ids`, unique and ascending, in a stage, from `address` on."""
 
     address: int
     ids: Ints
@@ -40,7 +40,7 @@ class StageBlocks:
 
 
 class CopyMaker(ABC):
-    """Who makes copies between a stage, whose `memory` is its own, and a pool."""
+    """A maker of copies between a stage, whose `memory` it allocates, and a pool."""
 
     memory: Any
 
@@ -56,7 +56,7 @@ class CopyMaker(ABC):
 
     @abstractmethod
     def views(self, copy: StridedCopy, stage: StageBlocks) -> tuple[Any, Any]:
-        """The stage and the pool as a copy sees them: (plane, block, its loops, items)."""
+        """Return the stage and the pool as views of a copy, with axes (plane, block, its loops, items)."""
 
     @abstractmethod
     def copy(self, source: Any, chosen: Index, target: Any, place: Index, size: int) -> None:
@@ -71,7 +71,7 @@ class HostCopies(CopyMaker):
     """Copies in host memory, by numpy, with `size` bytes of stage."""
 
     def __init__(self, pool: Geometry, size: int) -> None:
-        # Written to: pages that nobody has touched yet are found one by one, while somebody waits for a request.
+        # Write all of it now. The system would map untouched pages one by one while a request waits.
         self.memory = np.full(size, 0xFF, np.uint8)
         self._address = self.memory.ctypes.data
         self._starts = pool.regions[:, 0].tolist()
@@ -81,12 +81,12 @@ class HostCopies(CopyMaker):
         if size < ONE_BY_ONE or (isinstance(place, slice) and isinstance(chosen, slice)):
             target[:, place] = source[:, chosen]
             return
-        # What numpy reads by index it copies once more, so that blocks of some size are copied one by one.
+        # numpy copies indexed reads once more, so large blocks are copied one by one.
         for to, start in zip(_numbers(place), _numbers(chosen), strict=True):
             target[:, to] = source[:, start]
 
     def finish(self) -> None:
-        """Each copy is made when its call returns."""
+        """Do nothing: each copy is made when its call returns."""
 
     def views(self, copy: StridedCopy, stage: StageBlocks) -> tuple[Any, Any]:
         shape, steps, item = facts(copy, stage.count)
@@ -97,16 +97,16 @@ class HostCopies(CopyMaker):
 
 
 class DeviceCopies(CopyMaker):
-    """Copies in a device's memory, by torch, on a stream of their own, with `size` bytes of stage."""
+    """Copies in a device's memory, by torch, on their own stream, with `size` bytes of stage."""
 
     def __init__(self, device: int, size: int) -> None:
         torch, where = _torch(), f"cuda:{device}"
         self._cuda, self._device, self._stream = torch.cuda, device, torch.cuda.Stream(where)
         with self._cuda.stream(self._stream):
             self.memory = torch.empty(size, dtype=torch.uint8, device=where)
-            # On this device: a kernel runs on the one that the thread speaks of.
+            # Within the stream's device, because a kernel runs on the thread's current device.
             self._between = copier(where)
-        # What was freed is lent again while work on it may still be to come: only its own stream waits for that.
+        # torch may hand out freed memory with pending work, which only the stream that used it waits for.
         self.finish()
 
     def copy(self, source: Any, chosen: Index, target: Any, place: Index, size: int) -> None:
@@ -139,7 +139,7 @@ def between(source: Any, target: Any, chosen: Index, place: Index) -> None:
 
 
 def copier(where: str) -> Callable[[Any, Any, Index, Index], None]:
-    """Who copies blocks between torch tensors on the device `where`: `between`, with the kernel where Triton works."""
+    """Return the function that copies blocks on the device `where`: `between`, with the kernel if Triton works."""
     try:
         from kvplan.runtime.staging import kernel
 
@@ -151,7 +151,7 @@ def copier(where: str) -> Callable[[Any, Any, Index, Index], None]:
 
 
 def _with_kernel(kernel: Any, source: Any, target: Any, chosen: Index, place: Index) -> None:
-    """`between`, by the kernel where blocks are in no order."""
+    """Copy as `between` does, by the kernel if the blocks do not rise by equal steps and it takes the tensor."""
     if (isinstance(chosen, slice) and isinstance(place, slice)) or not kernel.takes(source):
         between(source, target, chosen, place)
         return
@@ -161,9 +161,9 @@ def _with_kernel(kernel: Any, source: Any, target: Any, chosen: Index, place: In
 def facts(
     copy: StridedCopy, count: int, widest: int = max(ITEMS)
 ) -> tuple[tuple[int, ...], tuple[tuple[int, ...], tuple[int, ...]], str]:
-    """A copy's shape behind its planes and blocks, its strides in a stage of `count` blocks and the pool, its item.
+    """Return a copy's shape after planes and blocks, its strides in stage and pool, and its item's type.
 
-    An item has `widest` bytes at most.
+    The stage has `count` blocks. An item has `widest` bytes at most.
     """
     width = min(copy.width, widest)
     loops = [*copy.loops, (copy.bytes // width, width, width)]
@@ -173,7 +173,7 @@ def facts(
 
 
 def index(numbers: Ints) -> Index:
-    """The same as a slice where the numbers rise by equal steps."""
+    """Return the numbers as a slice if they rise by equal steps, otherwise as they are."""
     if len(numbers) == 1:
         return slice(int(numbers[0]), int(numbers[0]) + 1)
     steps = numbers[1:] - numbers[:-1]
