@@ -212,7 +212,9 @@ def _revision(text: str, like: str | None) -> Mapping[str, str]:
 
 
 def _nearest_revision(text: str, revision: str) -> str:
-    """`did you mean 'git:main'?`, of the branches and tags here; empty if none is near."""
+    """`did you mean 'git:main'?`, of the branches and tags here; empty if none is near, as for `HEAD~3`."""
+    if {*"~^@"} & {*revision}:
+        return ""
     names = _git_lines("for-each-ref", "--format=%(refname:short)")
     near = close(revision, [*names, "HEAD", GIT.rstrip(":")])
     return meant(text.replace(revision, near, 1)) if near else ""

@@ -21,6 +21,7 @@ from kvplan.compiler.errors import BadInput
 from kvplan.compiler.options import DIRECT, MACHINE
 from kvplan.compiler.words import many
 from kvplan.deploy import files, jobs, plan_index
+from kvplan.deploy.nearest import nearest_path
 from kvplan.deploy.plan_index import Leftovers
 from kvplan.doctor.examine import limits
 from kvplan.dsl.library import Library
@@ -186,7 +187,9 @@ def _to_do(report: CompileReport) -> str:
     if not report.is_elsewhere:
         return f"to bring them up to date: {write}"
     what = "has none of these plans" if report.out.is_dir() else "is no directory"
-    return f"{report.out} {what}: check the path after -o first. If it is right: {write}"
+    near = "" if report.out.is_dir() else nearest_path(str(report.out))
+    first = f"{near} Otherwise" if near else "check the path after -o first. If it is right"
+    return f"{report.out} {what}: {first}: {write}"
 
 
 def _summary(report: CompileReport) -> str:

@@ -157,7 +157,7 @@ def test_a_check_shows_plans_before_their_index(tmp_path: Path) -> None:
     assert 0 < shown.index("+Emitted") < shown.index(f"+++ {out / 'index.json'}")
 
 
-@pytest.mark.parametrize(("folder", "why"), [("other", "has none of these plans"), ("nowhere", "is no directory")])
+@pytest.mark.parametrize(("folder", "why"), [("other", "has none of these plans"), ("absent", "is no directory")])
 def test_a_check_of_another_directory_says_to_check_its_path(tmp_path: Path, folder: str, why: str) -> None:
     """Nobody is told to remove or to move what lies there."""
     (tmp_path / "other").mkdir()
@@ -169,6 +169,12 @@ def test_a_check_of_another_directory_says_to_check_its_path(tmp_path: Path, fol
     assert "to bring them up to date" not in told
     assert "move it" not in told
     assert "--prune" not in told
+
+
+def test_a_check_of_a_directory_that_is_not_there_names_the_nearest(tmp_path: Path) -> None:
+    (tmp_path / "plans").mkdir()
+    said = run("compile", deployment(tmp_path, SMALL), "-o", str(tmp_path / "plan"), "--check")
+    assert f"is no directory: did you mean '{tmp_path / 'plans'}'?" in " ".join(said.stderr.split())
 
 
 @pytest.mark.full

@@ -253,6 +253,7 @@ def test_every_form_has_the_same_verdict_and_categories(repository: Path) -> Non
     ("word", "said"),
     [
         ("git:no-such:plans", "there is no git revision 'no-such' here"),
+        ("git:HEAD~9", "there is no git revision 'HEAD~9' here\n   = give a plan, a directory"),
         ("git:HEAD:nowhere", "git revision 'HEAD' has no plans at 'nowhere' of the current folder"),
         ("git:HEAD:far/away/plans", "git revision 'HEAD' has no plans at 'far/away/plans' of the current folder"),
         ("no-such", "there is no plan, directory or git revision 'no-such' here"),
