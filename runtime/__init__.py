@@ -1,4 +1,4 @@
-"""What plans and engines use at run time. `__all__` is the public API, imported when it is first used."""
+"""The runtime that executes plans. `__all__` is its public API; each name is imported when it is first used."""
 
 from __future__ import annotations
 
@@ -62,6 +62,6 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # Kept as a name of this module: it is asked for once.
+    # Stored in this module, so that later lookups do not call this function.
     found = globals()[name] = getattr(importlib.import_module(f"kvplan.{_MODULES[name]}"), name)
     return found

@@ -8,18 +8,18 @@ from numbers import Real
 from kvplan.runtime.errors import KvplanError
 
 LONGEST_TIMEOUT = 1e9
-# Seconds of a step that count: who polls has paused where it takes longer.
+# The most seconds that one step counts for: if a step takes longer, the caller has paused polling.
 LONGEST_STEP = 0.1
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def now() -> float:
-    """Seconds that no change of the date moves, and that go on while the machine sleeps, where the system can tell."""
+    """Return monotonic seconds, which include the time that the machine sleeps if the system has such a clock."""
     return time.clock_gettime(_CLOCK)
 
 
 def seconds(timeout: object, error: type[KvplanError]) -> float:
-    """A timeout as a number that can be added to the time. Raises `error`."""
+    """Return a timeout as a float that can be added to the time. Raises `error` if it is none."""
     if type(timeout) is float and 0 <= timeout < LONGEST_TIMEOUT:
         return timeout
     if isinstance(timeout, Real) and not isinstance(timeout, bool) and not timeout < 0 and timeout < LONGEST_TIMEOUT:
@@ -29,5 +29,5 @@ def seconds(timeout: object, error: type[KvplanError]) -> float:
 
 
 def counted(began: float, before: float) -> float:
-    """Seconds between the begins of two steps of who polls, as far as they count."""
+    """Return the seconds between the starts of two steps, at most LONGEST_STEP."""
     return min(began - before, LONGEST_STEP)

@@ -1,4 +1,4 @@
-"""Endpoint: what one worker has once, whatever it does. Its halves, which prefill and decode, are built over it.
+"""Endpoint: the resources that both roles of a worker share. The prefill half and the decode half are built over it.
 
 It has the memory, registered once, one transport, one stage, one owner, and one server if it prefills. It is drained,
 suspended, resumed and closed as a whole.
@@ -35,91 +35,91 @@ T = TypeVar("T")
 
 
 class Half(ABC):
-    """One role of a worker, over an endpoint that the other role's half may share. The worker's owner calls it."""
+    """One role of a worker. The other role's half may share its endpoint. The worker's owner calls it."""
 
     def __init__(self, role: str, endpoint: Endpoint) -> None:
         self.name, self.endpoint, self.clock = f"{role} worker {endpoint.worker}", endpoint, endpoint.clock
         self.owner, self.exits = endpoint.owner, deque[BaseException]()
-        # Each has a gauge forgotten.
+        # Each call removes one gauge.
         self.gauges: list[Callable[[], None]] = []
 
     @abstractmethod
     def accept(self, pool: Pool) -> None:
-        """Raises RegisterError if this half cannot use the memory."""
+        """Check that this half can use the memory. Raises RegisterError."""
 
     @abstractmethod
     def begin(self) -> None:
-        """The memory is registered: nobody is met, and nothing is in progress."""
+        """Begin with newly registered memory: no peer is met, and nothing is in progress."""
 
     @abstractmethod
     def step(self) -> bool:
-        """One step. Whether there was anything to do, or is anything in progress."""
+        """Carry out one step. Return whether it did anything, or anything is in progress."""
 
     @abstractmethod
     def moving(self) -> bool:
-        """Whether bytes may be on their way: there is no descriptor to wait for them."""
+        """Whether bytes may be on their way. No file descriptor signals their arrival, so the worker polls."""
 
     @abstractmethod
     def look(self) -> tuple[list[int], float]:
-        """What to wait for until the next step, and for how many seconds at most."""
+        """Return the file descriptors to wait on until the next step, and for how many seconds at most."""
 
     @abstractmethod
     def say(self) -> None:
-        """At the end of a call: say what is to be said to peers."""
+        """Send the messages that peers are due, at the end of a call."""
 
     @abstractmethod
     def after(self) -> None:
-        """After a call: what belongs to the caller, which may call any worker."""
+        """Run the caller's callbacks after a call. They may call any worker."""
 
     @abstractmethod
     def peers(self) -> set[str]:
-        """The peers that this half needs the transport to know, by its names."""
+        """Return the transport's names of the peers that this half needs."""
 
     @abstractmethod
     def in_use(self) -> str:
-        """Why the memory cannot be given back now, empty if it can."""
+        """Return why the memory cannot be deregistered now, or an empty text."""
 
     @abstractmethod
     def drop_all(self, why: str) -> None:
-        """Drop every peer; `why` follows this half's name in what its requests end with."""
+        """Drop every peer. Requests end with an error of this half's name followed by `why`."""
 
     @abstractmethod
     def end(self) -> None:
-        """The worker is closed, and its transport: nothing moves any more."""
+        """End this half after the worker and its transport are closed: no bytes move any more."""
 
     @abstractmethod
     def inspected(self) -> Inspection:
-        """The state of this half."""
+        """Return the state of this half."""
 
     def ending(self) -> None:
-        """The program ends: threads that this half began are to end before."""
+        """End the threads that this half began, before the program ends."""
         return
 
     def raise_exits(self) -> None:
-        """Raise what ends a program and came from the caller's code, now that all else was done."""
+        """Raise an exception that ends the program and came from the caller's code, once all other work is done."""
         if self.exits:
             with suppress(IndexError):
                 raise self.exits.popleft()
 
     def check_open(self) -> None:
-        """Raises HandleError if the worker is closed or suspended, or nobody carries out its work."""
+        """Check that the worker can work. Raises HandleError if it is closed or suspended, or its thread has ended."""
         self.endpoint.check_open(self.name)
 
     def check_taking(self) -> None:
-        """Raises HandleError as `check_open`, DrainingError once the worker drains."""
+        """Check that the worker takes new requests. Raises HandleError as `check_open`, DrainingError if it drains."""
         self.check_open()
         if self.endpoint.drains:
             raise DrainingError(f"{self.name} drains and takes nothing new: ask another engine")
 
     def overdue(self) -> bool:
-        """Whether the worker drains, and what is still in progress has to end now."""
+        """Whether the worker drains and its deadline has passed: all that is still in progress must end now."""
         return self.endpoint.drains and self.clock() >= self.endpoint.drain_end
 
 
 class Endpoint:
-    """The endpoint of worker number `worker`. `name` is how its owner, its thread and its errors call it.
+    """The endpoint of worker number `worker`. `name` appears in its errors and in the name of its thread.
 
-    `stage_bytes` are for what plans stage, 0 for no stage. What it has is its owner's alone.
+    The stage has `stage_bytes`, 0 for no stage. Only the owner touches what the endpoint has.
     """
 
     def __init__(
@@ -135,17 +135,17 @@ class Endpoint:
         self.name, self.worker, self.pool, self.transport, self.clock = name, worker, pool, transport, clock
         self.keys = keys
         self.closed = self.asleep = self.under_way = self.drains = False
-        # When what is in progress has to end, once it drains, by its clock.
+        # Once it drains: when all that is in progress must end, by `clock`.
         self.drain_end = math.inf
         # Registrations of the memory since the first one.
         self.generation = 0
         self.halves = tuple[Half, ...]()
         self.server: ControlServer | None = None
-        # Where all workers of this engine answer, in the plan's order, once that is announced.
+        # The addresses of all workers of this engine, in the plan's order, once they are announced.
         self.addresses = tuple[str, ...]()
         self.stage: Stage
         self.metadata = b""
-        # Peers that a half needs no more, until no other half does and the transport has forgotten them.
+        # Peers that a half no longer needs. They stay here until no half needs them and the transport has removed them.
         self.unneeded_peers = set[str]()
         self._stage_bytes = stage_bytes
         self.owner = Owner(name, Duties(self._step, self._look, self._say, self._after, self._ending))
@@ -157,7 +157,7 @@ class Endpoint:
         return self.server
 
     def join(self, half: Half) -> None:
-        """Take a half over this memory, which is registered with the first one. Raises as `register`."""
+        """Add a half. The first one registers the memory. Raises RegisterError, and what `_register` raises."""
         half.accept(self.pool)
         if not self.halves:
             self._register()
@@ -165,20 +165,21 @@ class Endpoint:
         self.halves = (*self.halves, half)
 
     def _register(self) -> None:
-        """Raises what the transport raises, and LimitedError for a stage of no size."""
+        """Register the memory and make the stage. Raises LimitedError if its size is invalid, and transport errors."""
         geometry = self.pool.geometry
         self.stage = Stage(self._stage_bytes, self.transport, geometry, self.owner.sleep.wake)
         for mem_type, regions in geometry.by_type():
             self.transport.register(regions, mem_type)
-        # Before a stage is registered: nobody else reads or writes that.
+        # Taken before a stage is registered, so that it covers the pool alone. `with_stage` adds a stage that is lent.
         self.metadata = self.transport.metadata()
 
     def links(
         self, plan: Plan, workers: tuple[int, int], peer: str, remote: Geometry, stage: PeerStage, *, push: bool
     ) -> PreparedLinks:
-        """The ways by a plan between `workers`, (prefill, decode), to the memory `remote` of the one that is a peer.
+        """Return the prepared links of a plan between `workers`, (prefill, decode); one of them is the peer.
 
-        The transport knows it as `peer`, whose `stage` is used, too. It is written with `push`, and read otherwise.
+        `remote` is the memory of the peer, `peer` its name in the transport, `stage` its stage. Links write to the peer
+        if `push`, and read from it otherwise.
         """
         own, transport = self.pool.geometry, self.transport
         geometries = (own, remote) if push else (remote, own)
@@ -186,16 +187,16 @@ class Endpoint:
         return PreparedLinks(lambda layers: link(plan, replace(ends, layers=layers), transport))
 
     def drain(self, timeout: float) -> None:
-        """Take nothing new in any half. A second call only moves the deadline. Raises BadRequestError."""
+        """Accept nothing new in any half. A second call only moves the deadline. Raises BadRequestError."""
         self.drain_end = self.clock() + seconds(timeout, BadRequestError)
         self.drains = True
 
     def drained(self) -> bool:
-        """Whether every half drains, and nothing is left."""
+        """Whether the worker drains and no half has anything left."""
         return self.drains and not any(half.in_use() for half in self.halves)
 
     def suspend(self) -> None:
-        """Give the memory back: every peer is dropped, every registration ended. Raises HandleError while in use."""
+        """Drop every peer and deregister the memory. Raises HandleError while the memory is in use."""
         if used := next(filter(None, (half.in_use() for half in self.halves)), ""):
             raise HandleError(used)
         for half in self.halves:
@@ -218,7 +219,7 @@ class Endpoint:
         self.asleep = self.drains = False
 
     def close(self) -> None:
-        """The last turn: running requests fail, peers lose this worker. Once more does nothing."""
+        """Fail running requests, drop all peers and close everything, in the last turn. A second call does nothing."""
         if self.closed:
             return
         with ExitStack() as last:
@@ -237,21 +238,21 @@ class Endpoint:
                     last.callback(forget)
 
     def check_not_closed(self, name: str) -> None:
-        """Raises HandleError, of the half called `name`, if the worker is closed or not of this process."""
+        """Raises HandleError that names the half `name`, if the worker is closed or belongs to another process."""
         if self.owner.over:
             raise HandleError(f"{name} is of another process, or of a program that ends: make one here")
         if self.closed:
             raise HandleError(f"{name} is closed: make a new one")
 
     def check_open(self, name: str) -> None:
-        """Raises HandleError, too, if the worker is suspended, or its thread has ended."""
+        """Raises HandleError as `check_not_closed`, and if the worker is suspended or its thread has ended."""
         self.check_not_closed(name)
         self.owner.thread.check_alive(name)
         if self.asleep:
             raise HandleError(f"{name} is suspended: resume it")
 
     def inspected(self, half: Half, now: float) -> Inspection:
-        """The state of the endpoint, to which its `half` adds its own."""
+        """Return the state of the endpoint. The `half` adds its own."""
         return Inspection(
             name=half.name,
             now=now,
@@ -263,7 +264,7 @@ class Endpoint:
         )
 
     def _forget(self) -> None:
-        """Let the transport forget the unneeded peers that no half needs."""
+        """Remove peers that no half needs from the transport."""
         for peer in sorted(self.unneeded_peers.difference(*(half.peers() for half in self.halves))):
             self.unneeded_peers.discard(peer)
             try:
@@ -272,7 +273,7 @@ class Endpoint:
                 logs.event(logs.WARNING, "removal failed", peer=peer, error=error)
 
     def progress(self, who: str) -> int:
-        """Let the transport make progress: how many messages came through it, which nobody sends."""
+        """Let the transport make progress. Return how many messages came through it; peers never send any."""
         try:
             return self.transport.progress()
         except TransportError as error:
@@ -280,7 +281,7 @@ class Endpoint:
             return 0
 
     def _step(self) -> bool:
-        """One step of every half. Whether bytes move."""
+        """Carry out one step of every half. Return whether bytes move."""
         enter(self.pool.geometry)
         self.under_way = any(_each([half.step for half in self.halves]))
         return self.under_way and any(half.moving() for half in self.halves)
@@ -306,7 +307,7 @@ class Endpoint:
 
 
 def _each(calls: Sequence[Callable[[], T]]) -> list[T]:
-    """What each of the calls returns. One that raises keeps no other from being made; then the last error is raised."""
+    """Make all calls and return their results. Every call is made even if one raises; the last error is raised then."""
     if len(calls) == 1:
         return [calls[0]()]
     results, failed = list[T](), None

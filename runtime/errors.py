@@ -1,4 +1,4 @@
-"""Every error the runtime raises on purpose, those of `plan` among them: a permanent code each, and what to do."""
+"""All errors that the runtime raises on purpose, including those of `plan`: each has a permanent code and a remedy."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from kvplan.plan.errors import PlanRemoteError as PlanRemoteError
 from kvplan.plan.errors import PlanSignatureError as PlanSignatureError
 from kvplan.plan.errors import RequestError as RequestError
 
-# What ends a program. A caller's code, such as an event or a callback, may raise it through a poll. Whatever else that
-# code raises, asyncio.CancelledError too, is a failure of that code alone.
+# Exceptions that end a program. The caller's code (events, callbacks) may raise them through a poll. Anything else that
+# this code raises, even asyncio.CancelledError, is a failure of that code alone.
 EXITS = (KeyboardInterrupt, SystemExit)
 
 
 def cause_text(cause: BaseException) -> str:
-    """What went wrong, as text: our own errors say it, of others the type is told, too."""
+    """Return an error's text; the type is added unless the error is kvplan's own."""
     return str(cause) if isinstance(cause, KvplanError) else f"{type(cause).__name__}: {cause}"
 
 

@@ -1,7 +1,7 @@
-"""Inspection: what one worker has between two of its steps, as values, for people who debug an engine and for tests.
+"""Inspection: the state of one worker between two steps, as values, for people who debug an engine and for tests.
 
-`worker.inspect()` makes it. Nothing in it changes later, and nothing in the runtime reads it. Times are seconds:
-compare them with `now` of the same inspection. docs/runtime.md has an example.
+`worker.inspect()` returns it. It never changes later, and the runtime does not read it. Times are seconds: compare
+them with `now` of the same inspection. docs/runtime.md has an example.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 class StageState:
     """The stage of a worker: `buffer_bytes` per buffer. It is `open` once its memory is registered.
 
-    `free` are addresses of buffers. `lent` are addresses, each with the peer whose bytes the buffer carries. `kept`
-    counts, by peer, the lent buffers of requests that have ended: the peer may still read or write them. `waiting` are
-    the peers for which a buffer is wanted, the longest wait first. `copies` wait for a thread.
+    `free` has the addresses of free buffers. `lent` has (address, peer whose bytes the buffer carries). `kept` counts,
+    by peer, lent buffers of requests that have ended: the peer may still read or write them. `waiting` names the peers
+    that need a buffer, the longest wait first. `copies` counts the copies that wait for a thread.
     """
 
     buffer_bytes: int
@@ -29,10 +29,10 @@ class StageState:
 
 @dataclass(frozen=True, slots=True)
 class PeerStageState:
-    """The stage of a `peer`, as the worker that moves bytes through it knows it.
+    """The stage of a `peer`, as known to the worker that moves bytes through it.
 
-    The pieces for which it `asked` have not been given back. `ready` counts those of them that have a buffer, `kept`
-    the buffers of slices that were given up. `waiting` pieces are asked for later. The peer `lends` if it said so last.
+    `asked` counts the pieces requested and not returned, `ready` those among them that have a buffer. `kept` counts
+    buffers of cancelled slices. `waiting` pieces are requested later. `lends` is what the peer's last message said.
     """
 
     peer: str
@@ -45,7 +45,7 @@ class PeerStageState:
 
 @dataclass(frozen=True, slots=True)
 class SliceState:
-    """A slice of a request. `stage` is what it waits for: its turn (limited), a buffer (staged), the wire (posted)."""
+    """A slice of a request. It waits for its turn (`stage` is limited), for a buffer (staged) or for bytes (posted)."""
 
     request: str
     stage: str
@@ -53,10 +53,10 @@ class SliceState:
 
 @dataclass(frozen=True, slots=True)
 class PartState:
-    """How far a request is with one prefill `worker`. docs/runtime.md has the drawing of the phases.
+    """The progress of a request with one prefill `worker`. docs/runtime.md has a drawing of the phases.
 
-    `pin` is the number of the hold, None until the worker confirms it. `moved_bytes` have arrived. `writes` says that
-    the worker was asked to write, and has not stopped. `reads` are slices of a failed request that may still move.
+    `pin` is the number of the hold, None until the worker confirms it. `moved_bytes` have arrived. `writes` is True
+    from the request to write until the worker stops. `reads` counts slices of a failed request that may still move.
     """
 
     worker: int
@@ -69,7 +69,7 @@ class PartState:
 
 @dataclass(frozen=True, slots=True)
 class RequestState:
-    """A request of decode, and its part for each prefill worker of the plan. It ends at its `deadline`, or before."""
+    """A request of decode, with a part for each prefill worker of the plan. It ends at its `deadline` at the latest."""
 
     request: str
     engine: str
@@ -79,10 +79,10 @@ class RequestState:
 
 @dataclass(frozen=True, slots=True)
 class PrefillEngineState:
-    """A prefill engine that a decode worker has met, and the transport's names of its workers.
+    """A prefill engine that a decode worker has met. `peers` are the transport's names of the engine's workers.
 
-    `status` is connected, replanned (its older requests end by an older plan) or retired (dropped, and something may
-    still be in progress from it). `mode` is pull or push.
+    `status` is connected, replanned (older requests still use an older plan) or retired (dropped, but transfers from it
+    may still be in progress). `mode` is pull or push.
     """
 
     name: str
@@ -97,9 +97,9 @@ class PrefillEngineState:
 class HoldState:
     """A request whose blocks a prefill worker keeps, by the number of its `pin`.
 
-    `phase` is held, withdrawn (no claims are taken) or over (its blocks are still being written to somebody). They are
-    kept until `until` while it is held and no run of a decode engine has read all of it, and otherwise until the last
-    of the `promises` ends: number and run of a decode worker, and the end. `writers` are writes that read them.
+    `phase` is held, withdrawn (no claims are taken) or over (its blocks are still being written to a decode worker).
+    While it is held and no run of a decode engine has read all of it, its blocks are kept until `until`. Otherwise they
+    are kept until the last of the `promises` ends: (decode worker, its run, end). `writers` counts writes from them.
     """
 
     request: str
@@ -112,7 +112,7 @@ class HoldState:
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """What can be read of a held request: it is `whole`, or `computed` of the `chunks` that were offered so far."""
+    """The readable part of a held request: it is `whole`, or `computed` of the `chunks` offered so far are readable."""
 
     request: str
     pin: int
@@ -123,9 +123,9 @@ class SourceState:
 
 @dataclass(frozen=True, slots=True)
 class WriteState:
-    """A request that prefill writes to a decode worker, named by its reader. `phase` is writing, ended or buried.
+    """A request that prefill writes to the decode worker `reader`. `phase` is writing, ended or buried.
 
-    One that has ended may still have writes in progress. A buried one has them to an engine that was dropped as dead.
+    An ended one may still have writes in progress. A buried one has writes to an engine that was dropped as dead.
     """
 
     request: str
@@ -136,9 +136,9 @@ class WriteState:
 
 @dataclass(frozen=True, slots=True)
 class ReaderState:
-    """A connection of a decode worker to a prefill worker: who it is, and the requests that it claims.
+    """A connection of a decode worker to a prefill worker: the decode worker, and the requests that it claims.
 
-    `peer` is its name in the transport, None if it reads by itself. It was last `heard` at that time.
+    `peer` is its name in the transport, None if it reads by itself. `heard` is the time of its last message.
     """
 
     key: str
@@ -155,8 +155,8 @@ class ReaderState:
 class ConnectionState:
     """A connection with one worker of another engine, `made_here` or by that worker.
 
-    With `asks`, the decode half here asks that worker's prefill half over it; with `answers`, the prefill half here
-    answers that worker's decode half.
+    If `asks`, the decode half here uses it to ask that worker's prefill half. If `answers`, the prefill half here uses
+    it to answer that worker's decode half.
     """
 
     engine: str
@@ -169,18 +169,18 @@ class ConnectionState:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """All that a worker has. What only the other role has is empty.
+    """The state of a worker. Fields of the other role are empty.
 
-    `transport` is the worker's own name there, `peers` are those that the transport knows, `met` those that the worker
-    has it forget in the end. `connections` with peers are those of both halves, if the worker prefills. `checksums` are
-    being computed or wait for that. `peer_stages` are those of peers through which the worker moves bytes.
+    `transport` is the worker's own name in its transport. `peers` are all peers that the transport knows; `met` are
+    those that the worker will remove from it. `connections` are those of both halves, if the worker prefills.
+    `checksums` counts those being computed or waiting. `peer_stages` are the stages that the worker borrows from peers.
 
-    Decode: `requests` are in progress. `failed` ones have blocks in quarantine. `ended` ones have ended, and their
-    callbacks were not called yet. `written` and `quarantined` are blocks as (arena, number).
+    Decode: `requests` are in progress. `failed` ones have blocks in quarantine. `ended` ones have ended, but their
+    callbacks have not been called. `written` and `quarantined` are blocks as (arena, number).
 
-    Prefill: `unannounced` requests wait for their events, or their readers are still to be told of them. `packs` are
-    pieces that decode workers asked to have packed. `uncollected` requests are released, and
-    `released()` has not returned them.
+    Prefill: `unannounced` requests wait for their events, or their readers have not been notified. `packs` counts the
+    pieces that decode workers asked to have packed. `uncollected` requests are released, but `released()` has not
+    returned them.
     """
 
     name: str

@@ -1,6 +1,6 @@
-"""What cores are made of: closed sets of words, facts, and state machines as tables, (phase, event) -> phase.
+"""The elements of cores: closed sets of words, facts, and state machines as tables, (phase, event) -> phase.
 
-An event that a table does not have is refused, never done in silence.
+An event without an entry in the table raises an error; it is never ignored.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ E = TypeVar("E", bound=Enum)
 
 
 class TextEnum(StrEnum):
-    """Words of a closed set, which callers see as the texts that they are."""
+    """A closed set of words, which callers see as plain texts."""
 
     __repr__ = str.__repr__
 
 
 class Facts:
-    """What no step changes: copies of a core share it."""
+    """A base for data that no step changes, so that copies of a core share it."""
 
     __slots__ = ()
 
@@ -33,22 +33,22 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class StateMachine(Generic[P, E]):
-    """All transitions of what is called `name`. Its owner keeps the phase, and changes it by `after` alone."""
+    """The transitions of the object called `name`. Its owner stores the phase, and changes it only with `after`."""
 
     name: str
     table: Mapping[tuple[P, E], P]
 
     def after(self, phase: P, event: E) -> P:
-        """The phase that an event leads to. Raises PhaseError where there is none: a fault of kvplan's own."""
+        """Return the phase after an event. Raises PhaseError if the table has none: a fault of kvplan."""
         if (after := self.table.get((phase, event))) is None:
             raise PhaseError(f"{self.name} that is {word(phase)} cannot be {word(event)}: report this")
         return after
 
     def takes(self, phase: P, event: E) -> bool:
-        """Whether an event has a place in a phase: to be asked before a peer's word becomes one."""
+        """Whether the table has this event in this phase. Callers check this before they act on a peer's message."""
         return (phase, event) in self.table
 
 
 def word(member: Enum) -> str:
-    """A phase or an event as messages and drawings have it."""
+    """Return the name of a phase or an event, as messages and drawings show it."""
     return member.name.lower().replace("_", " ")

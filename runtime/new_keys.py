@@ -1,4 +1,4 @@
-"""Files of a new key pair: which names they may have, and that each is there whole and none is ever overwritten."""
+"""Files of a new key pair: their allowed names, and a write that is atomic and never overwrites a file."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def write_pair(folder: Path, public: str, secret: str, name: str, write: Callable[[Path], object]) -> tuple[Path, Path]:
-    """Have `write` put the files NAME + `public` and NAME + `secret` into a folder, and return their paths in `folder`.
+    """Have `write` make the files NAME + `public` and NAME + `secret`, and return their paths in `folder`.
 
-    Only the owner may read the secret one. Raises KeysError where a name is none of keys, or where either file is
-    there, or cannot be written.
+    Only the owner may read the secret file. Raises KeysError if the name is invalid, or if either file exists or cannot
+    be written.
     """
     if not NAME.fullmatch(name):
         raise KeysError(f"{name!r} is no name of keys: use letters, digits, dots, dashes and underscores")
@@ -33,7 +33,7 @@ def write_pair(folder: Path, public: str, secret: str, name: str, write: Callabl
 
 
 def _write(paths: tuple[Path, Path], write: Callable[[Path], object]) -> None:
-    """Make both files where nobody else can read, then give them their names, unless those are taken."""
+    """Make both files in a private folder, then link them to their names. Raises OSError if a name is taken."""
     public, secret = paths
     public.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".keys-", dir=public.parent) as hidden:

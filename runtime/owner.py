@@ -1,11 +1,11 @@
 """Owner: one thread at a time touches a worker's sockets, transport and tables.
 
-With `start`, that is a thread of the worker's own until `stop`: a call from another thread is queued, and the caller
-waits for its answer. Without it, the caller owns the worker for the length of the call. A signal's handler cannot
-interrupt a worker's own thread, since Python runs handlers in the main thread.
+From `start` to `stop`, the worker's own thread does so: a call from another thread is queued, and the caller waits for
+its result. Without `start`, the caller owns the worker for the length of the call. A signal handler cannot interrupt a
+worker's own thread, because Python runs handlers in the main thread.
 
-The caller's code (events, callbacks) never runs within somebody's turn, so it may call any worker. A log handler runs
-within one, and calls no worker.
+The caller's code (events, callbacks) never runs inside a turn, so it may call any worker. A log handler does run inside
+a turn, and must not call a worker.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from kvplan.runtime.ops import logs
 from kvplan.runtime.wakeup import LONGEST, QUIET, SHORTEST, Look, Sleep
 
 T = TypeVar("T")
-# Seconds after which a step that has not ended is taken for one that never will.
+# Seconds after which a step that has not ended counts as hanging.
 STUCK = 30.0
-# Seconds that a step has to end in when its thread is told to.
+# Seconds within which a step must end once its thread is asked to stop.
 STOP = 10.0
-# Seconds that a thread which asks for something gives the thread that carries it out.
+# Seconds for which a caller yields to the worker's thread, so that it begins the caller's command.
 HAND_OVER = 2e-3
-# Seconds after which a caller that waits looks again whether anybody is at work.
+# Seconds after which a waiting caller checks again that the worker's thread is at work.
 LOOK = 0.01
 
 
 def _nothing() -> None:
-    """What a worker need not have."""
+    """Do nothing: the default of optional duties."""
 
 
 @dataclass(frozen=True, slots=True)
 class Duties:
-    """What a worker has its owner do.
+    """The functions of a worker that its owner calls.
 
-    `step` carries one out, and says whether bytes move. `look` says which descriptors to wait for until the next
-    one, and for how many seconds at most. `say`, at the end of each turn, says what is to be said to peers. `after`
-    it comes what belongs to the caller, which may call any worker. `ending`, when the program ends, ends the threads
-    that the worker began.
+    `step` carries out a step and returns whether bytes move. `look` returns the file descriptors to wait on until the
+    next step, and for how many seconds at most. `say` sends messages to peers, at the end of each turn. `after` runs
+    the caller's callbacks after a turn; they may call any worker. `ending` ends the worker's threads when the program
+    ends.
     """
 
     step: Callable[[], bool]
@@ -57,9 +57,10 @@ class Duties:
 
 
 class OwnThread:
-    """The thread that a worker has of its own, once it is begun, until it is told that it is `over`.
+    """A worker's own thread, from `begin` until `over` is set.
 
-    Its last step `began` then. While it is `away`, it runs the caller's code: who waits for it may do its work.
+    `began` is the time of its last step. While it is `away`, it runs the caller's code, and a thread that waits for it
+    may do its work.
     """
 
     def __init__(self) -> None:
@@ -73,43 +74,43 @@ class OwnThread:
         self._thread.start()
 
     def join(self) -> None:
-        """Wait until it has ended. Raises HandleError if it hangs."""
+        """Wait until the thread has ended. Raises HandleError if it hangs."""
         thread = self._thread
         if thread is None or thread is threading.current_thread():
             return
         thread.join(STOP)
         if thread.is_alive():
-            # What it is in may still use the memory and the transport: they are left to it.
+            # The hanging step may still use the memory and the transport, so neither is released.
             raise HandleError(f"{thread.name} is stuck in a step for more than {STOP:g} s: end the process")
 
     @property
     def works(self) -> bool:
-        """Whether it is, or was to be, the owner."""
+        """Whether the thread is the owner, even if it has died."""
         return self._thread is not None and not self.over
 
     @property
     def here(self) -> bool:
-        """Whether this is it."""
+        """Whether the current thread is this one."""
         return self._thread is not None and self._thread.ident == threading.get_ident()
 
     @property
     def elsewhere(self) -> bool:
-        """Whether what this thread wants done is that one's to do."""
+        """Whether the current thread must leave its commands to the worker's thread."""
         return self._thread is not None and not self.over and self._thread.ident != threading.get_ident()
 
     @property
     def dead(self) -> bool:
-        """Whether it has ended, and nobody told it to."""
+        """Whether the thread has ended without being asked to stop."""
         return self.works and self._thread is not None and not self._thread.is_alive()
 
     def check_alive(self, name: str) -> None:
-        """Raises HandleError where the thread of the worker called `name` is dead."""
+        """Raises HandleError if the thread of the worker called `name` is dead."""
         if self.dead:
             raise HandleError(f"the thread that polls {name} has ended: close it, make a new one")
 
     @property
     def fault(self) -> str:
-        """What is wrong with it, in words that follow a worker's name; empty if nothing is."""
+        """The thread's fault, in words that follow a worker's name, or an empty text."""
         if self.dead:
             return "is polled by a thread that has ended"
         seconds = time.monotonic() - self.began
@@ -118,21 +119,21 @@ class OwnThread:
 
 
 class Turns:
-    """Whose turn it is with the worker called `name`. Each begins with what was `asked`, and ends with `say`."""
+    """The turns of threads with the worker called `name`. Each begins with queued commands and ends with `say`."""
 
     def __init__(self, name: str, say: Callable[[], None], thread: OwnThread) -> None:
         self._name, self._say, self._thread = name, say, thread
         self.lock, self.commands = threading.Lock(), deque[Callable[[], object]]()
-        # The ident of the thread whose turn it is, 0 for none.
+        # The ident of the thread that has the turn, 0 for none.
         self._holder = 0
 
     @property
     def mine(self) -> bool:
-        """Whether it is this thread's turn."""
+        """Whether the current thread has the turn."""
         return self._holder == threading.get_ident()
 
     def carry_out(self, command: Callable[[], T]) -> T:
-        """Carry out a command in a turn of this thread's. Raises what it raises, HandleError."""
+        """Carry out a command in a turn of the current thread. Raises HandleError, and what the command raises."""
         me = threading.get_ident()
         if self._holder == me:
             raise HandleError(f"{self._name} was called from within one of its own steps: call it from a callback")
@@ -152,7 +153,7 @@ class Turns:
 
     @contextmanager
     def away(self) -> Iterator[None]:
-        """Within a turn: the caller's code, such as an event, runs outside of it."""
+        """Leave the turn for the caller's code, such as an event, and take it again afterwards."""
         self._holder, self._thread.away = 0, self._thread.away or self._thread.here
         self.lock.release()
         try:
@@ -163,10 +164,10 @@ class Turns:
 
 
 class Owner:
-    """The owner of the worker called `name`: it does the `duties`.
+    """The owner of the worker called `name`, which carries out its `duties`.
 
-    It is `over` when the program ends and in a forked child: then nothing is done, and nothing has to be closed. Its
-    `thread` may do it all. It may `sleep` between two steps.
+    It is `over` when the program ends and in a forked child: then it does nothing, and nothing has to be closed. Its
+    `thread`, once begun, carries out all turns. It may `sleep` between two steps.
     """
 
     def __init__(self, name: str, duties: Duties) -> None:
@@ -174,22 +175,22 @@ class Owner:
         self.thread, self.over = OwnThread(), False
         self.turns = Turns(name, duties.say, self.thread)
         self.sleep = Sleep(name, self.turns.lock, duties.look)
-        # The threads that will ask for more before anybody is to begin.
+        # The threads that are inside `together`: their commands are not handed over yet.
         self._together = set[int]()
-        # Released when the thread has begun what was asked of it.
+        # Released when the thread has carried out queued commands.
         self._begun = threading.Lock()
         self._begun.acquire()
         process.add(self)
 
     @property
     def driven(self) -> bool:
-        """Whether somebody carries out steps without being asked: its thread, or a loop that has its descriptor."""
+        """Whether steps happen without a call: by its thread, or by an event loop that has its file descriptor."""
         return self.thread.works or self.sleep.watched
 
     def call(self, command: Callable[[], T]) -> T:
-        """What a command returns that the owner carries out. Raises what it raises, HandleError.
+        """Have the owner carry out a command, and return its result. Raises what the command raises.
 
-        It is a HandleError within one of the worker's own steps, when it is `over`, and if the owner hangs.
+        Raises HandleError inside one of the worker's own steps, when the owner is `over`, and if it hangs.
         """
         self._check_here()
         if self.thread.elsewhere:
@@ -201,26 +202,26 @@ class Owner:
         try:
             return self.turns.carry_out(command)
         finally:
-            # What was said may have taken the hint that something came.
+            # `say` may have consumed the edge of a socket's file descriptor, so a watching loop must look again.
             self.sleep.stir()
             self._duties.after()
 
     def ask(self, command: Callable[[], object]) -> None:
-        """Have a command which raises nothing carried out in the next turn. Raises HandleError when it is `over`.
+        """Queue a command, which must not raise, for the next turn. Raises HandleError when the owner is `over`.
 
-        A thread of the worker's own is given a moment for that: as the caller waits, that thread has Python's lock.
+        The caller then waits a moment, so that the worker's own thread gets Python's lock and begins.
         """
         self._check_here()
         self.turns.commands.append(command)
         if self.thread.over:
-            # Nobody has to come by any more.
+            # No later turn is certain to come.
             self.call(_nothing)
         elif threading.get_ident() not in self._together:
             self.hand_over()
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """What this thread asks for within is begun together, when it is left or when this thread waits."""
+        """Delay the commands that this thread asks for, so that all begin together when it leaves or waits."""
         me = threading.get_ident()
         if me in self._together:
             yield
@@ -233,7 +234,7 @@ class Owner:
             self.hand_over()
 
     def run_once(self) -> bool:
-        """Carry out one step. Whether bytes move."""
+        """Carry out one step. Return whether bytes move."""
         if self.thread.elsewhere:
             return self.call(self._duties.step)
         self._check_here()
@@ -243,13 +244,13 @@ class Owner:
             self.sleep.polled()
 
     def wait(self, future: Future[Any], over: Callable[[], bool]) -> None:
-        """Until something is `over`, and its future is done. Without a thread, the caller carries out the steps."""
+        """Wait until `over` is true and the future is done. Without a thread, the caller carries out the steps."""
         self.hand_over()
         while not (future.done() or (over() and not self.thread.elsewhere)):
             self.pause(LONGEST, over, future)
 
     def pause(self, seconds: float, over: Callable[[], bool], future: Future[Any] | None = None) -> None:
-        """A moment for something to be `over`, at most `seconds`. Without a thread, the caller carries out a step."""
+        """Wait a moment, at most `seconds`, for `over`. Without a thread, the caller carries out a step instead."""
         if self.thread.elsewhere:
             self._check_here()
             self.thread.check_alive(self.name)
@@ -260,7 +261,7 @@ class Owner:
             self.sleep.rest(min(seconds, LOOK))
 
     def fileno(self) -> int:
-        """A descriptor that is readable while there may be something to do, until `stop`. Raises HandleError."""
+        """Return a file descriptor that is readable while there may be work, until `stop`. Raises HandleError."""
         self._check_here()
         if self.thread.works:
             raise HandleError(f"{self.name} has a thread of its own: use fileno() with a worker that was not started")
@@ -271,7 +272,7 @@ class Owner:
         return descriptor
 
     def start(self, enter: Callable[[], object] = _nothing) -> None:
-        """Have a thread of the worker's own be the owner, until `stop`. It calls `enter` first. Raises HandleError."""
+        """Begin the worker's own thread: it calls `enter`, then is the owner until `stop`. Raises HandleError."""
         self._check_here()
 
         def run() -> None:
@@ -283,9 +284,9 @@ class Owner:
         self.thread.begin(f"kvplan-{self.name.replace(' worker ', '-')}", run)
 
     def stop(self) -> None:
-        """End the thread, and wait until it has ended; from within it, only tell it to. Raises HandleError if it hangs.
+        """End the thread and wait until it has ended. Raises HandleError if it hangs.
 
-        Afterwards each caller carries out its own calls.
+        The thread itself may call this, and does not wait then. Afterwards each caller carries out its own calls.
         """
         self.thread.over = True
         self.sleep.unwatch()
@@ -294,16 +295,16 @@ class Owner:
         self._serve()
 
     def end(self) -> None:
-        """The program ends: no thread, not even a caller's, is to be in a call of C++ from here when it does."""
+        """Stop everything before the program ends: no thread, not even a caller's, may be in a C++ call by then."""
         with suppress(HandleError):
             self.stop()
         self.over = True
-        # Never given back.
+        # The lock is never released, so no thread can begin another turn.
         if self.turns.lock.acquire(timeout=STOP):
             self._duties.ending()
 
     def forget(self) -> None:
-        """This is a forked child: the worker is its parent's, and nothing of it is touched here."""
+        """Stop in a forked child: the worker belongs to the parent, and the child touches nothing of it."""
         self.over = self.thread.over = True
         self.sleep.forget()
 
@@ -312,17 +313,17 @@ class Owner:
             raise HandleError(f"{self.name} does nothing any more: the program ends, or is a fork of the one it is of")
 
     def hand_over(self) -> None:
-        """Let the owner begin the requests."""
+        """Wake the owner, and give its thread a moment to begin the queued commands."""
         if not self.turns.commands:
             return
         elsewhere = self.thread.elsewhere
-        # Requests from before.
+        # Left from commands that were carried out before.
         _ = elsewhere and self._begun.acquire(blocking=False)
         self.sleep.wake()
         _ = elsewhere and self._begun.acquire(timeout=HAND_OVER)
 
     def _step(self, after: Callable[[], None]) -> bool:
-        """Carry out one step, and what comes after it. Whether bytes move."""
+        """Carry out one step, then `after`. Return whether bytes move."""
         self.sleep.begin()
         try:
             return self.turns.carry_out(self._duties.step)
@@ -330,7 +331,7 @@ class Owner:
             after()
 
     def _await(self, future: Future[Any]) -> None:
-        """Until a command of ours is carried out: by the thread, or here if the thread has stopped or is away.
+        """Wait until the worker's thread has carried out a command. If it has stopped or is away, do so here.
 
         Raises HandleError if that takes too long.
         """
@@ -345,13 +346,13 @@ class Owner:
                 raise HandleError(f"{self.name} did not carry a call out for {STUCK:g} s: a step hangs")
 
     def _serve(self) -> None:
-        """Carry out what other threads wait for."""
+        """Carry out the commands that other threads wait for."""
         if self.turns.commands:
             self.turns.carry_out(_nothing)
             self._run_callbacks()
 
     def _run_callbacks(self) -> None:
-        """What is the caller's, run for somebody else: it ends nobody's thread."""
+        """Run the caller's callbacks in another thread. An exception of theirs is logged, and does not end it."""
         if self._begun.locked():
             self._begun.release()
         self.thread.away = self.thread.here
@@ -363,9 +364,9 @@ class Owner:
             self.thread.away = False
 
     def _step_and_pause(self, pause: float) -> float:
-        """A step and a pause; the next pause. A failure ends neither the thread nor the answers to other peers.
+        """Carry out a step, pause, and return the next pause. A failure does not end the thread: it serves all peers.
 
-        Nor does what ends programs, a SystemExit of somebody's callback: this is not their thread.
+        Nor does the SystemExit of a callback: it must not end a thread that is not the caller's.
         """
         self.thread.began = time.monotonic()
         try:
@@ -381,7 +382,7 @@ class Owner:
 
 
 def _answer(future: Future[T], command: Callable[[], T]) -> None:
-    """Carry out a command that somebody waits for, unless nobody does any more. What ends programs is raised, too."""
+    """Carry out a command for a future that is not cancelled. Exceptions that end programs are also raised here."""
     if not future.set_running_or_notify_cancel():
         return
     try:
@@ -395,6 +396,6 @@ def _answer(future: Future[T], command: Callable[[], T]) -> None:
 
 
 def _done(future: Future[Any], seconds: float) -> None:
-    """Wait until a future is done, and no longer than that."""
+    """Wait until a future is done, at most `seconds`."""
     with suppress(TimeoutError, CancelledError):
         future.exception(seconds)

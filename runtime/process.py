@@ -1,8 +1,8 @@
-"""What the process does to workers and transports: it ends, or it forks. One rule for each.
+"""The end and the fork of the process: the rules for workers and transports.
 
-When a program ends, owners end first: a thread that is in a call of C++ as the interpreter ends aborts the process. In
-a forked child nothing of its parent's is touched: no thread that would answer is in it, and what NIXL's objects do as
-they end they would do to descriptors that both processes have.
+When a program ends, owners end first: a thread inside a C++ call would abort the process when the interpreter ends. A
+forked child touches no object of its parent: it has none of the threads that would answer, and destructors of NIXL's
+objects would act on file descriptors that both processes share.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from weakref import WeakSet
 
 
 class Ending(Protocol):
-    """What has to end before the interpreter does, and is not to be touched in a forked child."""
+    """An object that must end before the interpreter does, and must not be touched in a forked child."""
 
     def end(self) -> None: ...
 
@@ -28,12 +28,12 @@ _KEPT = WeakSet[Any]()
 
 
 def add(one: Ending) -> None:
-    """Have `one` end before the interpreter does, if it still is there then."""
+    """Have `one` end before the interpreter does, if it still exists then."""
     _LIVE.add(one)
 
 
 def keep(one: object) -> None:
-    """Have `one`, an object of a library that knows nothing of forks, never be collected in a forked child."""
+    """Never collect `one` in a forked child: it belongs to a library that does not handle forks."""
     _KEPT.add(one)
 
 
@@ -44,7 +44,7 @@ def _end() -> None:
 
 
 def _forked() -> None:
-    """In the child: what the parent has is never collected here, not even as the interpreter ends."""
+    """Keep all objects of the parent alive in the child, even when its interpreter ends."""
     for one in (*_KEPT, *_LIVE):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(one))
     for one in _LIVE:

@@ -1,7 +1,7 @@
-"""Sleep until a worker may have something to do, and a descriptor that says so to an event loop of somebody's own.
+"""Sleep until a worker may have something to do, and a file descriptor that signals this to a caller's event loop.
 
-NIXL and CUDA events have no descriptor to wait on, and ZeroMQ's becomes readable by edges. So a thread waits in the
-loop's place: for what peers say, and until the worker wants to be polled at the latest.
+NIXL and CUDA events have no file descriptor to wait on, and ZeroMQ's is edge-triggered. So a thread waits in the place
+of the loop: for messages of peers, and at most until the worker wants to be polled.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from kvplan.runtime.ops import logs
 
 # Seconds between two steps that find nothing to do, while bytes move.
 SHORTEST, LONGEST = 20e-6, 1e-3
-# Seconds until a worker is polled at the latest: while bytes move, while anything is in progress, and while nothing is.
+# A worker is polled after at most so many seconds: while bytes move, while anything is in progress, and while idle.
 MOVING, BUSY, QUIET = 50e-6, 1e-3, 0.25
-# The first descriptor that `select` does not take.
+# The first file descriptor that `select` does not take.
 SELECTABLE = 1024
-# Descriptors to wait on, and for how many seconds at most.
+# Returns file descriptors to wait on, and for how many seconds at most.
 Look = Callable[[], tuple[list[int], float]]
 
 
 def rest(wakers: Iterable[int], seconds: float) -> None:
-    """Sleep for `seconds`, less if one of these descriptors becomes readable."""
+    """Sleep for `seconds`, or until one of these file descriptors becomes readable."""
     found = [one for one in wakers if one >= 0]
     try:
-        # `poll` counts in milliseconds, `select` takes no descriptor from its size on.
+        # `poll` only counts milliseconds, and `select` refuses large file descriptors.
         if max(found, default=0) < SELECTABLE:
             select.select(found, [], [], seconds)
         else:
             _polled(found, seconds)
     except (OSError, ValueError):
-        # One was closed meanwhile: the closing thread acts next.
+        # Another thread has closed one of them, and will act next.
         time.sleep(min(seconds, LONGEST))
 
 
 def listen(bell: Bell, wakers: Iterable[int], seconds: float) -> None:
-    """`rest`, and not where a bell was rung, nor longer than until it is."""
+    """Sleep as `rest`, but only until the bell is rung, and not at all if it was."""
     if bell.listen():
         try:
             rest([*wakers, bell.fileno()], seconds)
@@ -49,7 +49,7 @@ def listen(bell: Bell, wakers: Iterable[int], seconds: float) -> None:
 
 
 def _polled(wakers: Iterable[int], seconds: float) -> None:
-    """As `select` waits, for any descriptors. Raises OSError where one is closed."""
+    """Wait like `select`, for file descriptors of any size. Raises OSError if one is closed."""
     poll = select.poll()
     for one in wakers:
         poll.register(one, select.POLLIN)
@@ -58,10 +58,10 @@ def _polled(wakers: Iterable[int], seconds: float) -> None:
 
 
 class Bell:
-    """What was rung stays rung until it is drained. Its descriptor is readable then, while somebody listens.
+    """A bell that stays rung until it is drained. Its file descriptor is readable while it is rung and has listeners.
 
-    Nobody ever waits to do either. The lock keeps one thread from closing it while another rings: its number may be
-    another connection's by then. It has descriptors once somebody listens.
+    No call blocks. The lock keeps one thread from closing it while another rings, because its file descriptor's number
+    may be another connection's by then. The file descriptors are made for the first listener.
     """
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Bell:
         return -1 if self._ends is None else self._ends[0].fileno()
 
     def listen(self) -> bool:
-        """Wait for it from now on, until as many `leave`; False, and nothing else, where it was rung."""
+        """Add a listener, until `leave`, and return True. If the bell was rung, return False and add none."""
         with self._lock:
             if self._rung:
                 return False
@@ -88,7 +88,7 @@ class Bell:
             self._listeners -= 1
 
     def ring(self) -> None:
-        """One that was closed has nobody to tell."""
+        """Ring the bell. After `close` this notifies no listener."""
         with self._lock:
             self._rung = True
             if self._listeners and not self._said and self._ends is not None:
@@ -118,9 +118,9 @@ def _pair() -> tuple[socket.socket, socket.socket]:
 
 
 class WakeupDescriptor:
-    """One descriptor of one worker, and the thread that makes it readable, as `look` says, until the worker is polled.
+    """The file descriptor of one worker, and the thread that makes it readable until the worker is polled.
 
-    The thread does nothing else with the worker.
+    The thread waits as `look` says, and does nothing else with the worker.
     """
 
     def __init__(self, name: str, look: Look) -> None:
@@ -134,17 +134,17 @@ class WakeupDescriptor:
         return self._bell.fileno()
 
     def polled(self) -> None:
-        """The worker was polled: the descriptor is not readable until there may be something to do again."""
+        """Make the file descriptor unreadable after a poll, until there may be something to do again."""
         self._stirred.drain()
         self._bell.drain()
         self._polled.set()
 
     def stir(self) -> None:
-        """There may be something to do now."""
+        """Interrupt the wait, because there may be something to do now."""
         self._stirred.ring()
 
     def close(self) -> None:
-        """End the thread, then the descriptor, which nobody may wait on any more."""
+        """End the thread and close the file descriptor. No loop may wait on it any more."""
         self._closed = True
         self.stir()
         self._polled.set()
@@ -163,7 +163,7 @@ class WakeupDescriptor:
                 self._polled.wait()
 
     def _looked(self) -> tuple[list[int], float]:
-        """What to wait for; a fault is no reason to wait forever."""
+        """Return what to wait for. After a failure the wait is QUIET seconds, so that it always ends."""
         try:
             return self._look()
         except HandleError:
@@ -174,9 +174,9 @@ class WakeupDescriptor:
 
 
 class Sleep:
-    """Where the worker called `name` sleeps between its steps, and what wakes it.
+    """The sleep of the worker called `name` between its steps, and its wake-up calls.
 
-    What it waits for is what `look` says, asked in a `turn` of its owner's alone.
+    `look` says what to wait for. It is called only while the owner's `turn` is locked.
     """
 
     def __init__(self, name: str, turn: threading.Lock, look: Look) -> None:
@@ -186,56 +186,56 @@ class Sleep:
 
     @property
     def watched(self) -> bool:
-        """Whether a loop has its descriptor."""
+        """Whether an event loop has the file descriptor."""
         return self._descriptor is not None
 
     def begin(self) -> None:
-        """A step begins: it sees all that it was woken for."""
+        """Begin a step, which sees everything that the bell was rung for."""
         self._bell.drain()
 
     def rest(self, seconds: float) -> None:
-        """Sleep until there may be something to do, and no longer than `seconds`."""
+        """Sleep until there may be something to do, at most `seconds`."""
         with self._turn:
             wakers, most = self._look()
         listen(self._bell, wakers, min(seconds, most))
 
     def wake(self) -> None:
-        """There may be something to do now. Any thread may say so."""
+        """End the sleep, because there may be something to do now. Any thread may call this."""
         self._bell.ring()
         self.stir()
 
     def stir(self) -> None:
-        """The same, for a loop that has the descriptor."""
+        """Notify only an event loop that has the file descriptor."""
         if (descriptor := self._descriptor) is not None:
             descriptor.stir()
 
     def polled(self) -> None:
-        """A step is over."""
+        """Notify the file descriptor's thread that a step is over."""
         if (descriptor := self._descriptor) is not None:
             descriptor.polled()
 
     def fileno(self) -> int:
-        """The descriptor, until `unwatch`. In a turn of its owner's."""
+        """Return the file descriptor, valid until `unwatch`. The caller must have the owner's turn."""
         if self._descriptor is None:
             self._descriptor = WakeupDescriptor(f"kvplan-wakeup-{self._name}", self._looked)
         return self._descriptor.fileno()
 
     def unwatch(self) -> None:
-        """End the descriptor, which nobody may wait on any more."""
+        """Close the file descriptor. No loop may wait on it any more."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             descriptor.close()
 
     def forget(self) -> None:
-        """This is a forked child: the descriptor is its parent's."""
+        """Leave the file descriptor to the parent, in a forked child."""
         self._descriptor = None
 
     def close(self) -> None:
-        """Nobody is woken any more."""
+        """Close the bell: no thread is woken any more."""
         self._bell.close()
 
     def _looked(self) -> tuple[list[int], float]:
-        """What to wait for, for the descriptor's thread. During somebody's turn it is asked again."""
+        """Return what the file descriptor's thread waits for. During a turn that is nothing, for MOVING seconds."""
         if not self._turn.acquire(blocking=False):
             return [], MOVING
         try:

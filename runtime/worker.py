@@ -1,4 +1,4 @@
-"""Worker: what callers do with a worker in either role: drive, drain, suspend, close, inspect it."""
+"""Worker: the calls that both roles share: drive, drain, suspend, close and inspect."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import update_wrapper
 from typing import Concatenate, ParamSpec, TypeVar
 
-# Checks of block ids and np.unique import it when they are first called: with a request.
+# Imported early: checks of block ids and np.unique would import it during the first request.
 import numpy.ma  # noqa: F401
 
 from kvplan.runtime.control.identity import Identity
@@ -22,7 +22,7 @@ W = TypeVar("W", bound="OwnedWorker")
 
 
 def owned(method: Callable[Concatenate[W, P], T]) -> Callable[Concatenate[W, P], T]:
-    """Let the worker's owner carry out this method, for any caller."""
+    """Return the method as one that the worker's owner carries out, for any caller."""
 
     def carried_out(worker: W, /, *arguments: P.args, **named: P.kwargs) -> T:
         return worker._owner.call(lambda: method(worker, *arguments, **named))
@@ -32,13 +32,13 @@ def owned(method: Callable[Concatenate[W, P], T]) -> Callable[Concatenate[W, P],
 
 
 class OwnedWorker:
-    """One role of a worker, over an endpoint that it may share with the other role."""
+    """One role of a worker. It may share its endpoint with the other role."""
 
     plans: PlanSource
     identity: Identity
 
     def __init__(self, half: Half) -> None:
-        """Take part in the half's endpoint. Raises RegisterError, and what the transport raises."""
+        """Add the half to its endpoint. Raises RegisterError, and what the transport raises."""
         tracing.load()
         self._role, self._endpoint, self._owner = half, half.endpoint, half.endpoint.owner
         self.worker = half.endpoint.worker
@@ -46,30 +46,30 @@ class OwnedWorker:
 
     @property
     def endpoint(self) -> Endpoint:
-        """What this worker shares with a half that is made beside it."""
+        """The endpoint, which a half of the other role can share."""
         return self._endpoint
 
     def run_once(self) -> bool:
         """Carry out one step: hear peers, progress the transport, move on with every request. Never waits.
 
-        Whether there was anything to do, or is anything in progress. A worker that was started does so by itself.
+        Return whether it did anything, or anything is in progress. A started worker steps by itself.
         """
         self._owner.run_once()
         return self._endpoint.under_way
 
     @owned
     def inspect(self) -> Inspection:
-        """What this worker has between two steps, as values that do not change: for debugging. No step is carried out.
+        """Return the worker's state between two steps, as immutable values, for debugging. Carries out no step.
 
-        Raises HandleError if the worker's owner hangs, and as any call does in a forked child.
+        Raises HandleError if the worker's owner hangs, and like any call in a forked child.
         """
         return self._role.inspected()
 
     def close(self) -> None:
-        """End everything: running transfers fail, readers lose this worker. Once more does nothing.
+        """End everything: running transfers fail, readers lose this worker. A second call does nothing.
 
-        In a forked child, and when the program has ended, nothing at all is done. Raises HandleError if its thread is
-        stuck, and then nothing is given back.
+        In a forked child, and when the program has ended, this does nothing. Raises HandleError if the worker's thread
+        is stuck; then nothing is released.
         """
         if self._owner.over:
             return
@@ -80,47 +80,47 @@ class OwnedWorker:
             half.ending()
 
     def rest(self, seconds: float) -> None:
-        """Sleep until there may be something to do: for `seconds`, less while bytes move or if somebody speaks."""
+        """Sleep for at most `seconds`, less while bytes move. A message or another thread's call ends the sleep."""
         self._owner.sleep.rest(seconds)
 
     def fileno(self) -> int:
-        """A descriptor that is readable while there may be something to `run_once` for, until `close`.
+        """Return a file descriptor that is readable while `run_once` may have something to do, until `close`.
 
-        It is for select, epoll or an event loop of one's own; nothing is to be read from it. Raises HandleError for a
-        worker that was started, or is closed.
+        It is for select, epoll or the caller's event loop, which must not read from it. Raises HandleError if the
+        worker was started or is closed.
         """
         self._endpoint.check_not_closed(self._role.name)
         return self._owner.fileno()
 
     def unhealthy(self) -> tuple[str, ...]:
-        """Why this worker should be made again, empty if nothing is wrong. Never waits."""
+        """Return the reasons to replace this worker, none if it is healthy. Never waits."""
         fault = self._owner.thread.fault
         states = {"is closed": self._endpoint.closed, "is of another process": self._owner.over, fault: fault != ""}
         return self._reasons(states)
 
     def unready(self) -> tuple[str, ...]:
-        """Why no requests should come here for now, empty where they may. Never waits."""
+        """Return the reasons to send no requests here for now, none if it is ready. Never waits."""
         states = {"is suspended": self._endpoint.asleep, "drains": self._endpoint.drains}
         return self.unhealthy() + self._reasons(states)
 
     def _reasons(self, states: Mapping[str, bool]) -> tuple[str, ...]:
-        """The reasons that hold, each behind the name of this worker."""
+        """Return the reasons that hold, each after the name of this worker."""
         return tuple(f"{self._role.name} {state}" for state, holds in states.items() if holds)
 
     @owned
     def drain(self, timeout: float) -> None:
-        """Take nothing new. `drained` says when nothing is left.
+        """Accept nothing new. `drained` says when nothing is left. Both halves of a worker drain together.
 
-        A prefill half raises DrainingError for `hold` and `open`; what was held before goes on, for engines that
-        connect now, too, and is withdrawn after `timeout` seconds. A decode half ends new requests with DrainingError,
-        and raises it for connecting; what is still in progress after `timeout` seconds fails. Once more moves the
-        deadline; `resume` ends it. A worker drains with both halves.
+        A prefill half raises DrainingError for `hold` and `open`. Engines, even new ones, can still read what it holds;
+        after `timeout` seconds it withdraws that. A decode half ends new requests with DrainingError, and raises it for
+        connecting; requests still in progress after `timeout` seconds fail. A second call moves the deadline; `resume`
+        ends the drain.
         """
         self._role.check_open()
         self._endpoint.drain(timeout)
 
     def drained(self) -> bool:
-        """Whether it drains, and nothing is left: it may be closed.
+        """Whether the worker drains and nothing is left, so that it may be closed.
 
         A prefill half holds no request and writes none. A decode half has no request in progress, and no block in
         quarantine.
@@ -129,15 +129,12 @@ class OwnedWorker:
 
     @owned
     def suspend(self) -> None:
-        """Give the memory back: every peer is dropped, every registration ended. Raises HandleError while in use.
-
-        A worker is suspended with both halves.
-        """
+        """Drop every peer and deregister the memory, for both halves. Raises HandleError while it is in use."""
         self._role.check_open()
         self._endpoint.suspend()
 
     @owned
     def resume(self, pool: Pool) -> None:
-        """Register memory again after `suspend`: the same memory, or of another size. Peers must be met again."""
+        """Register memory again after `suspend`: the same memory, or another size. Peers must connect again."""
         self._endpoint.check_not_closed(self._role.name)
         self._endpoint.resume(pool)

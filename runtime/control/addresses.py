@@ -1,4 +1,4 @@
-"""Addresses of control sockets: tcp://HOST:PORT, where an IPv6 host stands in brackets, or ipc://PATH."""
+"""Addresses of control sockets: tcp://HOST:PORT with an IPv6 host in brackets, or ipc://PATH."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import re
 
 from kvplan.runtime.errors import HandshakeError
 
-# Behind a semicolon ZeroMQ takes where to connect to, what stands before it being where from.
+# ZeroMQ's form "tcp://SOURCE;TARGET" binds to a source address and connects to a target.
 ADDRESS = re.compile(r"tcp://(?:\[(?P<six>[^\[\]\s]+)\]|(?P<host>[^\[\]:\s]+)):[^:\s]+(;\S+)?|ipc://\S+")
 BARE_IPV6 = re.compile(r"tcp://[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%\w+)?(:\S+)?")
 
 
 def check_address(address: object) -> None:
-    """Raises HandshakeError for what is none."""
+    """Raises HandshakeError if a value is not an address."""
     if isinstance(address, str) and ADDRESS.fullmatch(address):
         return
     if isinstance(address, str) and BARE_IPV6.fullmatch(address):
@@ -22,14 +22,14 @@ def check_address(address: object) -> None:
 
 
 def is_ipv6(address: str) -> bool:
-    """Whether IPv6 is meant: a host in brackets, which may be a name."""
+    """Return whether an address uses IPv6: its host, which may be a name, is in brackets."""
     return address.startswith("tcp://[")
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an address, of a server or of where to connect to, is on this machine and cannot be reached from another.
+    """Return whether an address, to listen at or to connect to, is reachable only from this machine.
 
-    ipc://, numbers of loopback (127.0.0.0/8, ::1) and `localhost`: no other name is looked up.
+    These are ipc://, loopback numbers (127.0.0.0/8, ::1) and `localhost`. Other names are not looked up.
     """
     if address.startswith("ipc://"):
         return True
@@ -38,7 +38,7 @@ def is_loopback(address: str) -> bool:
 
 
 def is_loopback_host(host: str) -> bool:
-    """Whether a host is this machine's loopback."""
+    """Return whether a host is this machine's loopback."""
     try:
         return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -46,7 +46,7 @@ def is_loopback_host(host: str) -> bool:
 
 
 def is_everywhere(address: str) -> bool:
-    """Whether an address says where to listen and not where to connect: any host, as `*`, 0.0.0.0 and [::] are."""
+    """Return whether an address has a wildcard host (`*`, 0.0.0.0, [::]), at which servers listen only."""
     found = ADDRESS.fullmatch(address)
     host = (found["six"] or found["host"] or "") if found else ""
     try:

@@ -1,4 +1,4 @@
-"""The cards that peers show each other, and how they are sealed: msgpack behind a magic word and a checksum."""
+"""The cards that peers exchange, and the seal of all messages: msgpack after a magic word and a checksum."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from kvplan.plan.types import Ints, Plan
 from kvplan.runtime.errors import CardError, ProtocolError
 from kvplan.runtime.memory.geometry import Geometry
 
-# How a message begins. A connection has a natural way: who made it decodes, who accepted it prefills. A message that is
+# The first bytes of a message. Usually the decode half makes a connection and the prefill half accepts it. A message
 # for the other half of its receiver begins with BACK.
 MAGIC, BACK = b"kvplan1\n", b"kvplan2\n"
 CHECKSUM = 16
 HEAD = len(MAGIC) + CHECKSUM
 LARGEST = 16 << 20
-# What a release speaks, how a stage is laid out included, and what one spoke that did not say it in every card.
-PROTOCOL, UNSAID = 13, 2
+# The version of this release's protocol, which includes the layout of stages, and that of cards without a version.
+PROTOCOL, UNVERSIONED = 13, 2
 NONCE = 16
 MOST_WORKERS = 1 << 16
 MOST_PLANES = 1 << 16
 MOST_FABRICS = 16
 MOST_SETTINGS = 4096
 MOST_TOGETHER = 1 << 10
-# How msgpack begins an array of up to 65,535, which nothing else here does.
+# The first bytes of a msgpack array of up to 65,535 elements. No other message begins like this.
 ARRAY, ARRAY_TAG = struct.Struct(">BH"), b"\xdc"
 T = TypeVar("T")
 
@@ -46,10 +46,10 @@ Settings = Annotated[dict[Text, Text], msgspec.Meta(max_length=MOST_SETTINGS)]
 
 
 class EngineCard(msgspec.Struct, frozen=True, tag="engine"):
-    """What a prefill engine is, what it runs, and where its workers answer, in the plan's order.
+    """The card of a prefill engine: its identity, its model, and the addresses of its workers in the plan's order.
 
-    `nonce` is that of the question. `generation` counts the registrations of the worker that answers. `settings` by
-    name have to be equal on both sides.
+    `nonce` is that of the question. `generation` counts the registrations of the worker that answers. `settings`, by
+    name, must be equal on both sides.
     """
 
     nonce: Nonce
@@ -68,11 +68,10 @@ class EngineCard(msgspec.Struct, frozen=True, tag="engine"):
 
 
 class WorkerCard(msgspec.Struct, frozen=True, tag="worker"):
-    """Where one worker's planes lie, by plane number, and what the transport needs to reach them.
+    """The card of a worker: the addresses of its planes, by plane number, and the transport's metadata.
 
-    `regions` are rows (address, bytes, device), `mem_types` what NIXL calls the memory of each.
-    `fabrics` are those over which they are read without the worker's help. `stage` are the bytes of a buffer into which
-    it packs for who asks, 0 for none.
+    `regions` are rows (address, bytes, device), `mem_types` NIXL's names of their memory. `fabrics` let peers read them
+    without the worker's help. `stage` is the size in bytes of a buffer that the worker packs for peers, 0 for none.
     """
 
     nonce: Nonce
@@ -89,18 +88,18 @@ class WorkerCard(msgspec.Struct, frozen=True, tag="worker"):
     regions: Rows
     metadata: bytes
     checksum: Nonce
-    protocol: Count = UNSAID
+    protocol: Count = UNVERSIONED
     fabrics: Annotated[tuple[Text, ...], msgspec.Meta(max_length=MOST_FABRICS)] = ()
     stage: Count = 0
     mem_types: MemTypes = ()
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
-    """A decode worker asks for a card and says who it is: `want` is engine or worker.
+    """A decode worker's question for a card, with its own identity. `want` is engine or worker.
 
-    `plan` is empty until the engine is known. `card` is the decode worker's own memory, where the pair pushes.
-    `answers` are the addresses of its own engine's workers, if they prefill, too: each may be asked over a connection
-    that it has made. `settings` are as those of an EngineCard.
+    `plan` is empty until the engine is known. `card` is the decode worker's own memory, if the pair pushes. `answers`
+    are the addresses of its engine's workers if these also prefill: each may be asked over a connection that it made.
+    `settings` are as in an EngineCard.
     """
 
     want: Text
@@ -115,13 +114,13 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     key: Long
     plan: Text
     card: WorkerCard | None
-    protocol: Count = UNSAID
+    protocol: Count = UNVERSIONED
     answers: Addresses = ()
     settings: Settings = {}
 
 
 class Refusal(msgspec.Struct, frozen=True, tag="refusal"):
-    """No card, and why. With `again`, asking later may help. `nonce` is empty where the question could not be read."""
+    """A refusal of a card. If `again`, a later question may succeed. An unreadable question gets an empty `nonce`."""
 
     code: Text
     message: Long
@@ -130,18 +129,18 @@ class Refusal(msgspec.Struct, frozen=True, tag="refusal"):
 
 
 def seal(value: msgspec.Struct) -> bytes:
-    """`value` as bytes that show every change. Raises as `encode` does."""
+    """Return a message of `value` with a checksum. Raises as `encode` does."""
     return together([encode(value)])
 
 
 def together(bodies: Sequence[bytes], magic: bytes = MAGIC) -> bytes:
-    """Encoded messages, in order, as bytes that show every change: one is a map, several are an array of maps."""
+    """Return encoded messages as one message with a checksum: one is sent as a map, several as an array of maps."""
     body = bodies[0] if len(bodies) == 1 else ARRAY.pack(0xDC, len(bodies)) + b"".join(bodies)
     return magic + checksum(body) + body
 
 
 def encode(value: msgspec.Struct) -> bytes:
-    """`value` as a message has it. Raises CardError where its bytes are too many, or it has no text or int64."""
+    """Return `value` as msgpack. Raises CardError if it is too large, or a text or number of it cannot be encoded."""
     try:
         body = msgspec.msgpack.encode(value)
     except (UnicodeError, OverflowError) as error:
@@ -152,17 +151,16 @@ def encode(value: msgspec.Struct) -> bytes:
 
 
 def unseal(data: bytes, kind: Any, magic: bytes = MAGIC) -> list[Any]:
-    """The values of type `kind`, a struct or a union of structs, in `data`: one, or as many as were said together.
+    """Return the values in a message, each of type `kind`: a struct or a union of structs. Unknown fields are ignored.
 
-    Raises CardError where it is not exactly as it was sealed, ProtocolError where it is of another release's protocol.
-    Unknown fields are ignored.
+    Raises CardError if the bytes differ from those that were sealed, ProtocolError for another release's protocol.
     """
     body = _opened(data, magic)
     return _several(body, kind) if body[:1] == ARRAY_TAG else [_decoded(body, kind)]
 
 
 def _opened(data: bytes, magic: bytes) -> bytes:
-    """What was sealed. Raises CardError."""
+    """Return the body of a message. Raises CardError if the magic word or the checksum is wrong."""
     if len(data) > LARGEST + HEAD:
         raise CardError(f"a message of {len(data)} bytes is above {LARGEST}")
     if not data.startswith(magic):
@@ -185,7 +183,7 @@ def _decoded(body: bytes | msgspec.Raw, kind: Any) -> Any:
     try:
         value = _decoder(kind).decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        # Text that is no UTF-8 and deep nesting are no errors of msgspec's own.
+        # For invalid UTF-8 and deep nesting msgspec raises ValueError and RecursionError.
         raise CardError(_why(body, kind, error)) from error
     _check_protocol(getattr(value, "protocol", PROTOCOL))
     return value
@@ -193,7 +191,7 @@ def _decoded(body: bytes | msgspec.Raw, kind: Any) -> Any:
 
 @functools.lru_cache(maxsize=64)
 def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
-    """Made once: to make one takes longer than to decode a message."""
+    """Return a cached decoder: making one takes longer than decoding a message."""
     return msgspec.msgpack.Decoder(kind)
 
 
@@ -202,7 +200,7 @@ _PARTS = _decoder(Annotated[list[msgspec.Raw], msgspec.Meta(min_length=1, max_le
 
 
 def _why(body: bytes | msgspec.Raw, kind: Any, error: Exception) -> str:
-    """What is wrong with a message: a field that lacks, or what msgspec says. Raises ProtocolError of its own."""
+    """Return why a message cannot be decoded: a missing field, or msgspec's reason. May raise ProtocolError."""
     structs: dict[Any, type[msgspec.Struct]] = {one.__struct_config__.tag: one for one in get_args(kind) or (kind,)}
     try:
         fields = _OUTLINE.decode(body)
@@ -227,7 +225,7 @@ def _check_protocol(protocol: int) -> None:
 
 
 def checksum(data: bytes) -> bytes:
-    """16 bytes that change with the data."""
+    """Return a digest of 16 bytes."""
     return hashlib.blake2b(data, digest_size=CHECKSUM).digest()
 
 
@@ -241,7 +239,7 @@ def describe(
     nonce: bytes = b"",
     fabrics: frozenset[str] = frozenset(),
 ) -> WorkerCard:
-    """The card of a worker whose planes lie as `geometry` says."""
+    """Return the card of a worker whose planes lie as `geometry` says."""
     columns: dict[str, Any] = {name: tuple(getattr(geometry, name).tolist()) for name in COLUMNS}
     regions = tuple((start, size, device) for start, size, device in geometry.regions.tolist())
     return WorkerCard(
@@ -261,7 +259,7 @@ def describe(
 
 
 def with_stage(card: WorkerCard, metadata: bytes, stage: int) -> WorkerCard:
-    """The card of a worker that packs into buffers of `stage` bytes, which `metadata` lead to, too."""
+    """Return the card with a stage of buffers of `stage` bytes, which `metadata` must also cover."""
     return msgspec.structs.replace(card, metadata=metadata, checksum=checksum(metadata), stage=stage)
 
 
@@ -269,7 +267,7 @@ COLUMNS = ("base", "stride", "page", "count", "device", "region")
 
 
 def geometry(card: WorkerCard) -> Geometry:
-    """The planes of a card. Raises CardError where a number is no int64."""
+    """Return the planes of a card. Raises CardError if a number is not an int64."""
     try:
         columns = {name: np.array(getattr(card, name), np.int64) for name in COLUMNS}
         regions = np.array(card.regions, np.int64).reshape(-1, 3)

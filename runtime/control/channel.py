@@ -1,11 +1,11 @@
 """Control channel over ZeroMQ: a worker's ControlServer (ROUTER), and the ControlClients (DEALER) of its decode half.
 
-Neither ever blocks, except in a wait of given length: what a line does not take now is sent when it has room, when
-`receive` is called. Each is used by one thread at a time.
+Neither ever blocks, except in a wait of given length: a message that a line does not take now is sent by a later
+`receive`, when the line has room. Each is used by one thread at a time.
 
-A connection goes both ways. Who made it decodes, who accepted it prefills; if both engines do both, messages of the
-other way (`BACK`) go over it, too. A prefill half knows all connections by its server's names, whichever side made
-them.
+A connection carries messages both ways. Usually its maker decodes and its accepter prefills. If both engines do both,
+messages between the other halves (`BACK`) use it, too. A prefill half knows every connection by its server's name for
+it, whichever side made it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ FAILURES = 4
 
 
 class ControlServer:
-    """Where a prefill worker answers. With keys, only the engines that these allow get in, and are heard."""
+    """The server of a prefill worker. With keys, only the engines that these allow may connect and are heard."""
 
     def __init__(self, bind: str, keys: Keys | Plain) -> None:
         """Listen at `bind`, such as tcp://127.0.0.1:* or tcp://[::]:5555. Raises HandshakeError or KeysError."""
@@ -63,9 +63,9 @@ class ControlServer:
         self._socket = socket(context, zmq.ROUTER, bind)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         guard = Guard()
-        # Also where nobody calls `close`: a context that is collected with its guard still running waits forever.
+        # Needed if `close` is never called: a context that is collected while its guard runs waits forever.
         self._end = weakref.finalize(self, end, os.getpid(), self._socket, None, guard.stop, context.term)
-        # As the program ends, its owner may still be at work.
+        # Not at exit: the owner may still be at work then.
         self._end.atexit = False
         try:
             guard.admit(self._socket, keys)
@@ -83,82 +83,82 @@ class ControlServer:
             )
 
     def receive(self, most: int = MOST) -> list[tuple[bytes, Any]]:
-        """What came since the last call, at most `most`: who sent it, and a ToPrefill struct or a CardError."""
+        """Return at most `most` new messages: the sender, and a ToPrefill struct or a CardError."""
         self.lines.gone.update(self._flush_all())
-        # Asked once, for connections of either maker: those that are read first leave the others their turn.
+        # Computed once for all connections, so that those read first do not starve the others.
         room = not self._closed and len(self._unread) < most
         if room:
             self._read(most)
         for line in list(self.lines.dialed.values()):
             self.lines.hear(line)
-            # The line reads no more until this is taken.
+            # The line reads no more until `back` is taken.
             if line.back and room:
                 self._hear_back(line)
         self.lines.flush()
         return [self._unread.popleft() for _ in range(min(most, len(self._unread)))]
 
     def send(self, identity: bytes, message: msgspec.Struct) -> bool:
-        """False where the peer is lost, or has not listened for long. Raises CardError for a message too large."""
+        """Send a message. Return False if the peer is lost or its outbox full. Raises CardError if it is too large."""
         data = encode(message)
         if self._closed:
             return False
         outbox = self._outboxes.get(identity)
         if outbox is None:
-            # One in which nothing waits is false.
+            # Compared with None, because an empty outbox is false.
             dialed = self.lines.outbox(identity)
             outbox = Outbox(partial(self.transmit, identity)) if dialed is None else dialed
             self._outboxes[identity] = outbox
         return outbox.put(data) and ((self._gathers and not outbox.ample) or self._flush(identity))
 
     def gather(self) -> None:
-        """From now on say with `flush`, and `receive`, what was sent before it: to each peer in one message."""
+        """From now on collect messages until `flush` or `receive`, which send them to each peer as one message."""
         self._gathers = True
 
     def flush(self) -> list[bytes]:
-        """Send what waits, as far as lines take it; returns the lost peers."""
+        """Send waiting messages as far as lines take them. Return the lost peers."""
         gone = [*self.lines.gone, *self._flush_all()]
         self.lines.gone.clear()
         return gone
 
     def behind(self) -> list[bytes]:
-        """The peers for whom something waits until they take it."""
+        """Return the peers whose lines are full, so that messages for them wait."""
         return [identity for identity, outbox in self._outboxes.items() if outbox.full]
 
     def forget(self, identity: bytes) -> None:
-        """The prefill half has dropped this peer: what waits for it is not said."""
+        """Discard the messages that wait for a peer, because the prefill half has dropped it."""
         self._outboxes.pop(identity, None)
         self.lines.forget(identity)
 
     def filenos(self) -> list[int]:
-        """Descriptors that may become readable when a message comes: hints, for any thread."""
+        """Return file descriptors that may become readable when a message comes. They are hints, for any thread."""
         idle = (line for line in self.lines.dialed.values() if not line.polled)
         return [*descriptors(self._socket), *(one for line in idle for one in line.filenos())]
 
     def pending(self) -> bool:
-        """Whether a message can be received, of which `filenos` may not tell any more."""
+        """Return whether a message can be received, even if `filenos` no longer signal it."""
         if self._closed:
             return False
         read = len(self._unread) > 0 or waits(self._socket)
         return read or any(line.back or line.arriving() for line in self.lines.dialed.values())
 
     def transmit(self, identity: bytes, message: bytes) -> LineState:
-        """Hand a sealed message to a connection that a peer has made."""
+        """Send a sealed message over a connection that a peer has made."""
         return LineState.GONE if self._closed else sent(self._socket, [identity], message)
 
     def wait(self, seconds: float) -> None:
-        """Until something may be received, at most `seconds`."""
+        """Wait until something may be received, at most `seconds`."""
         if not self._closed and not self.pending():
             rest(self.filenos(), seconds)
 
     def close(self) -> None:
-        """Say what waits, stop listening; connections and threads end. Once more does nothing."""
+        """Send waiting messages, stop listening, and end connections and threads. A second call does nothing."""
         if self._closed:
             return
         self._flush_all()
         self._closed = True
         for line in list(self.lines.dialed.values()):
             line.close()
-        # The last words may be those that a request has ended well.
+        # The last messages may be those that confirm a request.
         self._socket.linger = LINGER
         self._end()
 
@@ -169,7 +169,7 @@ class ControlServer:
             unread = {identity for identity, _ in self._unread}
             self.lines.forget_hellos(unread)
         for key, (identity, *frames) in keyed:
-            # A peer may choose what ZeroMQ calls it.
+            # A peer may choose its ZeroMQ identity, even that of a line that was made here.
             if identity in self.lines.dialed:
                 continue
             if key not in allowed:
@@ -183,7 +183,7 @@ class ControlServer:
                 self._unread.extend((identity, message) for message in messages)
 
     def _hear_back(self, line: PrefillLine) -> None:
-        """What came for the prefill half over a line that was made from here."""
+        """Queue the messages for the prefill half that came over a line made here."""
         messages, line.back = list(line.back), deque()
         if isinstance(self._keys, Keys) and line.peer.key not in self._keys.allowed():
             line.transmit(together([encode(_key_removed())], BACK))
@@ -194,7 +194,7 @@ class ControlServer:
         return [] if self._closed else [identity for identity in list(self._outboxes) if not self._flush(identity)]
 
     def _flush(self, identity: bytes) -> bool:
-        """False where nobody listens."""
+        """Send waiting messages to a peer. Return False if it is lost."""
         outbox = self._outboxes[identity]
         listens = outbox.flush()
         if not len(outbox):
@@ -204,14 +204,14 @@ class ControlServer:
         return listens
 
     def _refuse_removed(self, identity: bytes) -> Bye:
-        """Tell one whose key was taken back since it connected; its words count as a goodbye, in both halves."""
+        """Notify a peer whose key was removed after it connected. Its messages count as a goodbye, in both halves."""
         sent(self._socket, [identity], seal(_key_removed()))
         if (line := self.lines.accepted.get(identity)) is not None:
             line.lose(KeysError(f"the key of {line.address} was taken back"))
         return Bye()
 
     def _open(self, identity: bytes, frames: list[bytes]) -> list[Any]:
-        """The structs of a message, or why there is none. Another release is told."""
+        """Return the structs of a message, or its error. A peer of another release is notified."""
         messages = opened(frames, ToPrefill)
         if isinstance(messages[0], ProtocolError):
             sent(self._socket, [identity], seal(Refusal(messages[0].code, str(messages[0]), False, b"")))
@@ -222,7 +222,7 @@ class ControlClient(PrefillLine):
     """A decode worker's connection to one prefill worker. With keys, the server must have `server_key`."""
 
     def __init__(self, address: str, keys: Keys | Plain, server_key: bytes | None = None) -> None:
-        """Begin to connect. Raises HandshakeError or KeysError; who is not there (yet) is no error here."""
+        """Begin to connect. Raises HandshakeError or KeysError, but not if the server does not answer yet."""
         import zmq
 
         _check(address, keys)
@@ -231,7 +231,7 @@ class ControlClient(PrefillLine):
         expected = server(keys, server_key) if isinstance(keys, Keys) else b""
         super().__init__(address, Outbox(self.transmit))
         self.server_key = expected
-        # The lines of the server here, once they know this one.
+        # The lines of this worker's server, once this line is one of them.
         self.shared: SharedLines | None = None
         self._closed, self._own_key = False, keys.public if isinstance(keys, Keys) else b""
         self._up, self._failures = False, 0
@@ -243,7 +243,7 @@ class ControlClient(PrefillLine):
             logs.event(logs.WARNING, "plain", client=address, risk="any process that answers there is trusted")
         self._monitor = watch_client(self._socket)
         self._descriptors = descriptors(self._socket, self._monitor)
-        # Also where nobody calls `close`: collected one by one, the monitor may go first.
+        # Needed if `close` is never called: the monitor might be collected before the socket.
         self._end = weakref.finalize(self, end, os.getpid(), self._socket, self._monitor)
         self._end.atexit = False
         try:
@@ -253,11 +253,11 @@ class ControlClient(PrefillLine):
             raise HandshakeError(f"{address}: {error}: give the address that the worker prints") from error
 
     def transmit(self, message: bytes) -> LineState:
-        """Transmit a sealed message. ZeroMQ connects again by itself, maybe to a successor: that is not waited for."""
+        """Send a sealed message, unless the connection broke: ZeroMQ reconnects by itself, maybe to a successor."""
         return LineState.GONE if self._closed or self.error is not None else sent(self._socket, [], message)
 
     def read(self, most: int = MOST) -> None:
-        # What one half does not take keeps the other from reading, rather than memory.
+        # If one half does not take its messages, the other cannot read either. This bounds the memory in use.
         if self._closed or len(self.back) >= MOST or len(self.unread) >= MOST:
             return
         for frames in received(self._socket, most):
@@ -268,38 +268,38 @@ class ControlClient(PrefillLine):
                 self.back.extend(opened(frames, ToPrefill, BACK))
 
     def filenos(self) -> list[int]:
-        """Descriptors that may become readable when something comes, or a connection changes: hints, for any thread."""
+        """Return file descriptors that may become readable when a message comes or the connection changes: hints."""
         return [] if self._closed else self._descriptors
 
     def arriving(self) -> bool:
         return not self._closed and (waits(self._socket) or waits(self._monitor))
 
     def broken(self) -> KvplanError | None:
-        """Why nothing more comes: KeysError, HandshakeError, or PeerLostError once it was connected. It stays so."""
+        """Return why no more messages come: KeysError, HandshakeError, or PeerLostError once connected. It is final."""
         if self._closed or not waits(self._monitor):
             return self.error
         from zmq.utils.monitor import parse_monitor_message
 
         for frames in received(self._monitor, MOST):
             event = parse_monitor_message(frames)
-            self.error = self.error or self._meaning(int(event["event"]), int(event["value"]))
+            self.error = self.error or self._error_of(int(event["event"]), int(event["value"]))
         return self.error
 
     def share(self, lines: SharedLines, peer: LinePeer) -> None:
-        """The decode half has met a peer over this line: the peer's decode half may ask the server of `lines`."""
+        """Add this line, over which a peer was met, to `lines`: the peer's decode half may ask the server over it."""
         if self.shared is None:
-            # A peer may choose what ZeroMQ calls it: not this.
+            # Random, because a peer may choose its ZeroMQ identity and must not hit this name.
             self.shared, self.name, self.peer = lines, b"dialed" + os.urandom(8), peer
             lines.dialed[self.name] = self
 
     def end(self) -> None:
-        """As the base says: the prefill half may have met the peer of this connection, too."""
+        """See `PrefillLine.end`. The connection stays while the prefill half has also met its peer."""
         self.taken = False
         if self.shared is None or self.error is not None or self.name not in self.shared.met:
             self.close()
 
     def close(self) -> None:
-        """End the connection. Once more does nothing."""
+        """End the connection. A second call does nothing."""
         if self._closed:
             return
         self._closed = True
@@ -310,8 +310,8 @@ class ControlClient(PrefillLine):
         self._socket.linger = LINGER
         self._end()
 
-    def _meaning(self, event: int, value: int) -> KvplanError | None:
-        """What an event of the socket means for the connection."""
+    def _error_of(self, event: int, value: int) -> KvplanError | None:
+        """Return the error that a socket event means for the connection, if any."""
         import zmq
 
         if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:

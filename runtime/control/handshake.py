@@ -1,4 +1,4 @@
-"""Handshake, the decode worker's end: the engine's card first, then the cards of the workers that the plan names."""
+"""Handshake, decode's end: first the card of the prefill engine, then the cards of the workers that the plan names."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from kvplan.runtime.plans.catalog import PlanSource
 
 T = TypeVar("T", EngineCard, WorkerCard)
 PAUSE = 0.02
-# Waits are cut into slices, so that a clock that is not the machine's is looked at, too.
+# The longest single wait in seconds, so that a caller's own clock is checked between waits.
 SLICE = 0.1
-# Seconds that a line which is in use already has to bring a card: a peer that lives is quicker, or a new line says why.
+# Seconds to wait for a card over a borrowed line. A live peer is quicker; otherwise a new line gives the reason.
 PATIENCE = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class BorrowedLine:
-    """A `line` that is in use already, the other way, as a handshake uses it on any thread, until it is given back.
+    """A `line` that the prefill half uses, lent to a handshake on any thread until `close`.
 
-    Its owner carries out what is done with it by `carry_out`, and lets time `pause` until something has come.
+    `carry_out` has the owner call the line. `pause` waits until a message has come.
     """
 
     line: PrefillLine
@@ -56,7 +56,7 @@ class BorrowedLine:
         return bool(self.carry_out(lambda: self._sent(message)))
 
     def receive(self, most: int) -> list[Any]:
-        """Cards and refusals. What else comes was said to who used the line before, or answers what it asked."""
+        """Return cards, refusals and errors. Other messages belong to an earlier user of the line, and are dropped."""
         heard, asked = self.carry_out(lambda: self.line.receive(most)), {*self.asked, b""}
         return [one for one in heard if isinstance(one, CardError) or getattr(one, "nonce", None) in asked]
 
@@ -68,7 +68,7 @@ class BorrowedLine:
         self.pause(seconds, lambda: len(self.line.unread) > 0)
 
     def close(self) -> None:
-        """Give the line back."""
+        """Return the line to its owner."""
         self.carry_out(self.line.leave)
 
     def _sent(self, message: msgspec.Struct) -> bool:
@@ -82,25 +82,25 @@ AskingLine = PrefillLine | BorrowedLine
 
 @dataclass(frozen=True, slots=True)
 class MetEngine:
-    """An engine, the plan, and the workers that the plan names: the card of each, checked, and a line to it."""
+    """An engine, the plan, and for each worker that the plan names its checked card and a line to it."""
 
     engine: EngineCard
     plan: Plan
     workers: tuple[tuple[WorkerCard, PrefillLine], ...]
 
     def close(self) -> None:
-        """Speak to none of them any more."""
+        """Leave all lines."""
         for _, control in self.workers:
             control.leave()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """A decode worker that introduces itself. `left` says how many seconds it still has, which may be lengthened.
+    """A decode worker that introduces itself. It has `seconds_left()` for that, which may grow.
 
-    `answers` are where its own engine answers, if it prefills, too. `borrow` finds a line to a peer that is wanted,
-    which is in use already. `card_for` gives its own card where the pair pushes. The identity's model digest is empty
-    where the model is known only from the plan.
+    `answers` are the addresses of its own engine if that also prefills. `borrow` returns a line in use to a peer that
+    is wanted, if there is one. `card_for` returns its own card if the pair pushes. The identity's model digest is empty
+    if only the plan names the model.
     """
 
     identity: Identity
@@ -115,7 +115,7 @@ class Caller:
     borrow: Callable[[Callable[[LinePeer], bool]], BorrowedLine | None] = lambda wanted: None
 
     def patient(self, seconds: float) -> Caller:
-        """This caller, who has no more than some seconds from now."""
+        """Return this caller with at most `seconds` left."""
         until = time.monotonic() + seconds
         return replace(self, seconds_left=lambda: min(self.seconds_left(), until - time.monotonic()))
 
@@ -123,7 +123,7 @@ class Caller:
         return ControlClient(address, self.keys, self.server_key)
 
     def hello(self, want: str, plan: Plan | None = None, card: WorkerCard | None = None) -> Hello:
-        """A question with a nonce of its own."""
+        """Return a question with a new nonce."""
         nonce, identity = os.urandom(NONCE), self.identity
         return Hello(
             want=want,
@@ -145,13 +145,13 @@ class Caller:
 
 
 def meet(caller: Caller, address: str) -> MetEngine:
-    """Meet the engine that answers at `address`. Who calls has its lines, to close them on the thread that uses them.
+    """Meet the engine that answers at `address`. The caller closes the lines, on the thread that uses them.
 
-    A line that is in use the other way is used for this one, too; otherwise one is made.
+    If the prefill half here already uses a line to a worker, this handshake shares it. Otherwise it makes one.
 
     Raises HandshakeError, OwnCardError, UnlikeError, StalePeerError, CardError, ProtocolError, ReplayError, KeysError,
-    DigestError, PlanMissingError, PeerLostError, RegisterError, AddressError, and what the peer refuses with; then no
-    line is open.
+    DigestError, PlanMissingError, PeerLostError, RegisterError, AddressError, and the error of a refusal. No line is
+    open then.
     """
     if not math.isfinite(seconds := caller.seconds_left()):
         raise HandshakeError(f"a deadline in {seconds} s is none: give seconds")
@@ -185,7 +185,7 @@ def _worker(
     card: WorkerCard | None,
     stack: ExitStack,
 ) -> tuple[WorkerCard, PrefillLine]:
-    """A worker's card, and the line to it, which `stack` closes."""
+    """Return a worker's card and the line to it, which `stack` closes."""
 
     def ask(caller: Caller, line: AskingLine) -> WorkerCard:
         return _worker_card(caller, line, engine, plan, worker, card)
@@ -201,10 +201,10 @@ def _answered(
     ask: Callable[[Caller, AskingLine], T],
     stack: ExitStack,
 ) -> tuple[T, PrefillLine]:
-    """A card, and the line that it came over, which `stack` closes, or gives back.
+    """Return a card and the line that it came over, which `stack` closes or returns to its owner.
 
-    A line to a peer that is `wanted`, which is in use the other way, is tried first. If no card comes over it soon, a
-    new one to the address says why.
+    If the prefill half uses a line to a `wanted` peer, this asks over it first. If no card comes within PATIENCE, a new
+    line to the address gives the card or the reason.
     """
     if (line := caller.borrow(wanted)) is not None:
         with ExitStack() as kept:
@@ -221,7 +221,7 @@ def _answered(
 
 
 def _find_plan(caller: Caller, engine: EngineCard) -> Plan:
-    """The plan for the pair; one that is being compiled is waited for. Raises what finding it raises."""
+    """Return the plan for the pair, and wait for one that is being compiled. Raises as `PlanSource.find`."""
     sides = (engine.side, engine.key), (caller.side.digest, caller.side.key)
     while True:
         try:
@@ -240,7 +240,7 @@ def _check_plan(plan: Plan, engine: EngineCard, caller: Caller) -> None:
 
 
 def _reachable(engine: EngineCard, worker: int, asked: str) -> str:
-    """The announced address of a worker. Raises HandshakeError where it leads nowhere, or by another transport."""
+    """Return the announced address of a worker. Raises HandshakeError for a wildcard, or another transport."""
     address = engine.addresses[worker]
     if address.partition("://")[0] != asked.partition("://")[0] or is_everywhere(address):
         raise HandshakeError(f"worker {worker} is announced at {address!r}: announce where decode workers reach it")
@@ -257,7 +257,7 @@ def _worker_card(
 
 
 def _ask(caller: Caller, control: AskingLine, question: Callable[[], Hello], kind: type[T]) -> T:
-    """Ask until there is a card, a refusal that stays, or no time left."""
+    """Ask until a card comes, and return it. Raises the error of a final refusal, or HandshakeError at the deadline."""
     while True:
         hello = question()
         if not control.send(hello):
@@ -271,7 +271,7 @@ def _ask(caller: Caller, control: AskingLine, question: Callable[[], Hello], kin
 
 
 def _answer(caller: Caller, control: AskingLine) -> Any:
-    """The next message that comes. Raises what broke the connection, or HandshakeError at the deadline."""
+    """Wait for the next message and return it. Raises the connection's error, or HandshakeError at the deadline."""
     while True:
         messages = control.receive(1)
         if messages:
@@ -284,7 +284,7 @@ def _answer(caller: Caller, control: AskingLine) -> Any:
 
 
 def _checked(answer: Any, hello: Hello, kind: type[T], address: str) -> T | Refusal:
-    """The card that was asked for, or a refusal after which asking again may help. Raises everything else."""
+    """Return the card, or a refusal that a later question may change. Raises an error for any other answer."""
     if isinstance(answer, KvplanError):
         raise answer
     if not isinstance(answer, kind | Refusal):
@@ -298,5 +298,5 @@ def _checked(answer: Any, hello: Hello, kind: type[T], address: str) -> T | Refu
 
 
 def _printable(message: str) -> str:
-    """A peer's words in one line, without control characters."""
+    """Return a peer's text as one line, without control characters."""
     return "".join(character if character.isprintable() else " " for character in message)

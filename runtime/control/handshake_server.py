@@ -1,4 +1,4 @@
-"""Handshake: what both sides check of each other, and the prefill worker's end: a card, or why there is none."""
+"""Handshake: the checks that both sides make, and prefill's end, which answers with a card or a refusal."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ LAYOUT = "compile both sides from one layout"
 CHOICE = "have both engines choose plans by the same options, of one layout and one kvplan"
 
 
-# What says of an engine which run it is, and what must be equal on both sides.
+# Types that name an engine's run and everything that must be equal on both sides.
 EngineTerms = Identity | EngineCard | Hello
 
 
 def contacts(plan: Plan, decode_worker: int) -> tuple[int, ...]:
-    """The prefill workers that a decode worker reads from or notifies."""
+    """Return the prefill workers that a decode worker reads from or notifies."""
     return tuple(sorted({read.worker for read in plan.reads[decode_worker]} | set(plan.notify[decode_worker])))
 
 
 def check_like(local: EngineTerms, remote: EngineTerms, peer: str) -> None:
-    """Raises OwnCardError where a peer is this very engine, UnlikeError where it runs something else.
+    """Raises OwnCardError if a peer is this engine, UnlikeError if model, revision, scales or settings differ.
 
-    An empty model digest is not known yet. Settings that one side alone names are not compared.
+    An empty model digest is not known yet. Settings that only one side names are not compared.
     """
     if remote.run == local.run:
         raise OwnCardError(f"{peer} is this very engine, run {local.run}: give the address of another")
@@ -70,7 +70,7 @@ def _check_value(peer: str, what: str, local: str, remote: str) -> None:
 
 
 def check_plan(plan: Plan, model: str, prefill: str, decode: str, worker: int) -> None:
-    """Raises DigestError where a plan is of other digests, HandshakeError where it has no decode `worker`."""
+    """Raises DigestError if a plan has other digests, HandshakeError if it has no decode `worker`."""
     for name, got, own in (
         ("model", model, plan.model_digest),
         ("prefill side", prefill, plan.prefill.digest),
@@ -83,7 +83,7 @@ def check_plan(plan: Plan, model: str, prefill: str, decode: str, worker: int) -
 
 
 def check_card(card: WorkerCard, worker: int, run: str, plan: Plan, nonce: bytes) -> None:
-    """Raises CardError, ReplayError, StalePeerError or DigestError where a card is not that of the worker meant."""
+    """Raises CardError, ReplayError, StalePeerError or DigestError if a card is not that of the expected worker."""
     if card.nonce != nonce:
         raise ReplayError(f"the card of worker {worker} answers {card.nonce.hex()!r}, asked was {nonce.hex()!r}")
     if card.worker != worker:
@@ -100,7 +100,7 @@ def check_card(card: WorkerCard, worker: int, run: str, plan: Plan, nonce: bytes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefillFace:
-    """One prefill worker as peers see it now. `addresses` are those of all workers, none before they are announced."""
+    """A prefill worker as peers see it now. `addresses` has those of all workers, and is empty until `announce`."""
 
     identity: Identity
     side: Side
@@ -114,7 +114,7 @@ class PrefillFace:
 
 
 def answer_hello(hello: Hello, face: PrefillFace) -> EngineCard | WorkerCard | Refusal:
-    """The card that was asked for, or a refusal with the code and the words of the error. Raises nothing."""
+    """Return the requested card, or a refusal with the error's code and text. Raises no error of kvplan."""
     try:
         check_like(face.identity, hello, f"decode engine {hello.name!r}")
         if hello.want == "engine":
@@ -129,7 +129,7 @@ def answer_hello(hello: Hello, face: PrefillFace) -> EngineCard | WorkerCard | R
 
 
 def served_plan(hello: Hello, face: PrefillFace) -> Plan:
-    """The plan for a decode worker that asked for a worker card, its own card checked against it.
+    """Return the plan for a decode worker that asked for a worker card, and check the decode worker's own card.
 
     Raises PlanMissingError, DigestError, HandshakeError, CardError, RegisterError or AddressError.
     """
@@ -147,16 +147,16 @@ def served_plan(hello: Hello, face: PrefillFace) -> Plan:
 
 
 def _found_plan(hello: Hello, face: PrefillFace) -> Plan:
-    """The plan for a decode worker. A source of plans that fails refuses this peer, and ends no poll.
+    """Return the plan for a decode worker. If a caller's plan source fails, this peer is refused and polling goes on.
 
-    Raises what finding it raises, KvplanError.
+    Raises KvplanError.
     """
     identity, side = face.identity, face.side
     try:
         return face.plans.find(identity.model, identity.model_digest, (side.digest, side.key), (hello.side, hello.key))
     except (KvplanError, *EXITS):
         raise
-    except BaseException as error:  # A source may be the caller's.
+    except BaseException as error:  # A plan source may be the caller's code.
         logs.failure("plan source failed", engine=hello.name, run=hello.run)
         raise HandshakeError(f"the plan source of the prefill engine failed: {cause_text(error)}") from error
 

@@ -1,4 +1,4 @@
-"""Who an engine is: the name its operator gave it, this run of it, and what must be equal on both sides of a pair."""
+"""The identity of an engine: its name, its run, and everything that must be equal on both sides of a pair."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kvplan.runtime.errors import HandshakeError
 from kvplan.runtime.plans.catalog import PlanSource, Role
 
 LONGEST = 256
-# So many pieces of so many bytes of each file of a checkpoint: every tensor of some megabytes has one.
+# `revision_of` reads so many pieces of so many bytes from each file: at least one from every tensor of some megabytes.
 PIECES, PIECE = 1024, 512
 FORMATS = ((".safetensors",), (".gguf",), (".bin", ".pt", ".pth"))
 OF_TRAINERS = ("training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.pt", "scaler.pt")
@@ -23,13 +23,13 @@ OF_TRAINERS = ("training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """An engine, the same for all its workers.
+    """An engine's identity, the same for all its workers.
 
-    `name` is stable and the operator's, `run` is new each time the engine starts: two runs of one name are a restart.
-    `revision` is of the model's weights (a commit, or `revision_of` a checkpoint), `scales` the digest of its
-    per-tensor scales, empty without.
-    `model` and `model_digest` are taken from the worker's plans where they are left empty. `settings` by name are what
-    else has to be equal on both sides, such as how positions are encoded: texts that an error can show.
+    The operator chooses `name`, and keeps it. `run` is new at each start: two runs of one name are a restart.
+    `revision` is that of the model's weights (a commit, or `revision_of` a checkpoint), `scales` the digest of its
+    per-tensor scales, empty without. `model` and `model_digest` come from the worker's plans if they are left empty.
+    `settings` are other values, by name, that must be equal on both sides, such as the encoding of positions. Errors
+    show them as text.
     """
 
     name: str
@@ -56,25 +56,25 @@ def _check_text(what: str, value: object) -> None:
 
 
 def scales(values: Mapping[str, float]) -> str:
-    """Digest of per-tensor scales by name, such as `model.layers.0.k_scale`; of none, the empty text.
+    """Return a digest of per-tensor scales by name, such as `model.layers.0.k_scale`, or an empty text for none.
 
-    The order of names is of no account, every bit of a float64 is.
+    The order of names does not change it; any bit of a float64 does.
     """
     exact = {name: float(value).hex() for name, value in values.items()}
     return sha256(json.dumps(exact, sort_keys=True).encode()).hexdigest()[:LENGTH] if exact else ""
 
 
 def revision_of(checkpoint: Path) -> str:
-    """A `revision` where no commit of the weights is known: the digest of a checkpoint, a folder or one file.
+    """Return a `revision` for weights without a known commit: the digest of a checkpoint, a folder or one file.
 
-    It is of the names and sizes of its files, of one file's size alone, and of pieces of each, evenly apart: enough to
-    tell a fine-tune from its base. Empty where there are no weights. Raises OSError.
+    It covers the names and sizes of the files (of a single file, only the size) and pieces at equal distances: enough
+    to tell a fine-tune from its base. It is empty if there are no weights. Raises OSError.
     """
     files, found = _weights(checkpoint), sha256()
     for file in files:
         size = file.stat().st_size
         found.update(f"{'' if checkpoint.is_file() else file.name} {size}\n".encode())
-        # A buffer would read many times as much.
+        # Buffered reads would fetch many times as much.
         with file.open("rb", buffering=0) as opened:
             for number in range(PIECES):
                 opened.seek(size * number // PIECES)
@@ -83,7 +83,7 @@ def revision_of(checkpoint: Path) -> str:
 
 
 def _weights(checkpoint: Path) -> list[Path]:
-    """Files of the first format that there are any of, by name, without what trainers leave beside them."""
+    """Return the weight files of the first format found, sorted by name, without those that trainers add."""
     if checkpoint.is_file():
         return [checkpoint]
     there = [path for path in sorted(checkpoint.glob("*")) if path.name not in OF_TRAINERS]
@@ -92,9 +92,9 @@ def _weights(checkpoint: Path) -> list[Path]:
 
 
 def identified(identity: Identity, plans: PlanSource, role: Role, side: str) -> Identity:
-    """`identity` with its model, which is that of the plans with this side where it does not say.
+    """Return `identity` with a model. If it names none, the model is that of the plans with this side.
 
-    Raises DigestError where the plans do not tell either, HandshakeError where it is no identity.
+    Raises DigestError if these plans have no single model, HandshakeError if it is not an Identity.
     """
     if not isinstance(identity, Identity):
         raise HandshakeError(f"an identity is an Identity(name, run, …), not {type(identity).__name__}")

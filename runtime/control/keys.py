@@ -1,4 +1,4 @@
-"""Who may connect: CURVE keys in certificate files, read again when these change, or nobody is asked."""
+"""Keys that decide who may connect: CURVE keys in certificate files, read again when these change; or none at all."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from kvplan.runtime.ops import logs
 LENGTH = 40
 LARGEST = 1 << 16
 PUBLIC, SECRET = ".key", ".key_secret"
-# Seconds for which what was seen of files is believed, however many connections ask.
+# Seconds for which the keys read from files are cached, however many connections ask.
 PAUSE = 1.0
 
 
 class PeerFiles:
-    """Certificate files, and folders of which every NAME.key counts but one's `own`. Safe to use from threads.
+    """The peers' certificates: files, and folders in which every NAME.key counts except the `own` one. Thread-safe.
 
-    `read` gives the public key of a file, or raises KeysError. Once begun, a file that is none lets nobody in, is
-    logged, and is no error; nor is one that is lost.
+    `read` returns the public key of a file, or raises KeysError. After the first read an invalid file is logged and
+    admits no peer, but raises nothing; nor does a missing one.
     """
 
     def __init__(self, places: tuple[Path, ...], own: bytes, read: Callable[[Path], bytes]) -> None:
-        """Raises KeysError where a file is no certificate of a peer."""
+        """Read all files. Raises KeysError if one is not a peer's certificate."""
         self._places, self._own, self._read = places, own, read
         self._lock, self._believed_until = Lock(), 0.0
         self._files = {path: (_stamp(path), read(path)) for path in self._paths()}
         self._keys = self._peers()
 
     def keys(self) -> frozenset[bytes]:
-        """The keys that are there now, or were within the last second."""
+        """Return the peers' keys, at most a second old."""
         with self._lock:
             if time.monotonic() >= self._believed_until:
                 self._look()
@@ -53,7 +53,7 @@ class PeerFiles:
         return self._keys - before, before - self._keys
 
     def _seen(self, path: Path) -> tuple[Stamp | None, bytes]:
-        """What shows that a file has changed, and its key, empty where it has none; read only where it has changed."""
+        """Return a file's stamp and its key, empty if it is invalid. The file is read only if its stamp has changed."""
         now = _stamp(path)
         if path in self._files and self._files[path][0] == now:
             return self._files[path]
@@ -64,7 +64,7 @@ class PeerFiles:
             return now, b""
 
     def _peers(self) -> frozenset[bytes]:
-        """A file that is named counts whosever it is; of a folder, others' keys."""
+        """Return the keys of the files, without one's own unless its file was named itself."""
         return frozenset(
             key for path, (_, key) in self._files.items() if key and (path in self._places or key != self._own)
         )
@@ -81,7 +81,7 @@ class PeerFiles:
 class Plain:
     """No keys: anybody who reaches the port may read and write cache memory.
 
-    With `loopback`, only processes of this machine reach it: no socket listens at, or connects to, another address.
+    With `loopback`, only processes of this machine reach it: sockets refuse all other addresses.
     """
 
     loopback: bool = False
@@ -89,10 +89,10 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """One engine's key pair and the public keys of the engines it deals with, all in Z85, 40 bytes each.
+    """One engine's key pair and the public keys of its peers, all in Z85, 40 bytes each.
 
-    Those of `files` are read again when these change; `peers` are then those that were there at first. Raises KeysError
-    where one is no key, or `public` does not belong to `secret`.
+    With `files`, peers' keys are read again when the files change, and `peers` are only those of the first read. Raises
+    KeysError if one is not a key, or `public` does not belong to `secret`.
     """
 
     public: bytes
@@ -115,16 +115,17 @@ class Keys:
             raise KeysError(f"the secret key is that of {text(public)}, not of {text(self.public)}: make both again")
 
     def allowed(self) -> frozenset[bytes]:
-        """The public keys of the engines that may connect now."""
+        """Return the public keys of the engines that may connect now."""
         return self.peers if self.files is None else self.files.keys()
 
     @classmethod
     def load(cls, own: str | Path, *peers: str | Path) -> Keys:
-        """Keys from certificate files.
+        """Return the keys in certificate files.
 
         `own` is a secret certificate (NAME.key_secret), or a folder with one. `peers` are public certificates, or
-        folders of which every NAME.key counts; left out, they are those beside `own`. One's own key is a peer's only
-        where its file is named. Peers' files may come, change and go at any time: see `allowed`. Raises KeysError.
+        folders in which every NAME.key counts; the default is the folder of `own`. One's own key counts as a peer's
+        only if its file is named. Peers' files may be added, changed and removed at any time: see `allowed`. Raises
+        KeysError.
         """
         path = _secret_file(Path(own))
         public, secret = _read(path)
@@ -139,7 +140,7 @@ class Keys:
     def make(folder: str | Path, name: str) -> tuple[Path, Path]:
         """Write the certificates of a new key pair and return their paths, public and secret.
 
-        Only the owner may read the secret one. Raises KeysError where either is there, or cannot be written.
+        Only the owner may read the secret one. Raises KeysError if either exists or cannot be written.
         """
         from zmq.auth import create_certificates
 
@@ -147,7 +148,7 @@ class Keys:
 
 
 def check(key: bytes, what: str) -> None:
-    """Raises KeysError where `key` is no public key in Z85."""
+    """Raises KeysError if `key` is not a public key in Z85."""
     from zmq.utils import z85
 
     try:
@@ -159,12 +160,12 @@ def check(key: bytes, what: str) -> None:
 
 
 def text(key: object) -> str:
-    """A public key as messages show it."""
+    """Return a public key as messages show it."""
     return key[: 2 * LENGTH].decode("ascii", "replace") if isinstance(key, bytes) else type(key).__name__
 
 
 def server(keys: Keys, given: bytes | None) -> bytes:
-    """The public key that a server must have: the one given, or the only one of a peer. Raises KeysError."""
+    """Return the public key that a server must have: the one given, or that of the only peer. Raises KeysError."""
     peers = keys.allowed()
     if given is None and len(peers) != 1:
         raise KeysError(f"{len(peers)} peers are known: give the public key of the one at this address")
@@ -190,7 +191,7 @@ def _peer(path: Path) -> bytes:
 
 
 def _read(path: Path) -> tuple[bytes, bytes]:
-    """Public and secret key of a certificate, the secret one empty where it has none."""
+    """Return the public and the secret key of a certificate; a public certificate has an empty secret key."""
     from zmq.auth import load_certificate
 
     try:

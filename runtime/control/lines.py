@@ -1,7 +1,7 @@
-"""Lines: how a decode half speaks to one prefill worker, over a connection that either of the two has made.
+"""Lines: the decode half's side of a connection to one prefill worker, which either of the two has made.
 
-A `ControlClient` is a connection that was made from here. An `AcceptedLine` is one that the peer made to the server
-here, used the other way. Each is used by one thread at a time.
+A `ControlClient` is a connection that was made here. An `AcceptedLine` is one that the peer's decode half made to the
+server here, and is used in the other direction. One thread at a time may use a line.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from kvplan.runtime.control.outbox import LineState, Outbox
 from kvplan.runtime.errors import CardError, PeerLostError
 from kvplan.runtime.wakeup import rest
 
-# Messages of a line that are received at once, or wait until they are.
+# The most messages of a line that one call receives, and that wait to be received.
 MOST = 256
 
 
 @dataclass(frozen=True, slots=True)
 class LinePeer:
-    """Who is at the other end of a line: a worker of this run of an engine, whose workers all answer at `answers`.
+    """The worker at the other end of a line, and the run of its engine.
 
-    They are empty if the engine does not prefill. `key` is its public key, empty without keys.
+    `answers` are the addresses of all workers of the engine, empty if it does not prefill. `key` is its public key,
+    empty without keys.
     """
 
     engine: str
@@ -42,9 +43,9 @@ NOBODY = LinePeer("", "", 0, ())
 
 
 class PrefillLine(ABC):
-    """What a decode half does with a line. One that is not `taken` is used by nobody, or by the prefill half alone.
+    """A line of the decode half. While it is not `taken`, only the prefill half may use its connection.
 
-    The prefill half knows it by `name`. Over one that was made from here, `back` is what the peer's decode half asked.
+    `name` is the prefill half's name for it. On a line made here, `back` has messages of the peer's decode half.
     """
 
     def __init__(self, address: str, outbox: Outbox, name: bytes = b"", peer: LinePeer = NOBODY) -> None:
@@ -52,53 +53,53 @@ class PrefillLine(ABC):
         self.back = deque[Any]()
         self.unread = deque[Any]()
         self._outbox, self._gathers = outbox, False
-        # What `broken` found.
+        # The error that `broken` found.
         self.error: KvplanError | None = None
 
     def begin(self) -> None:
-        """The decode half uses the line from now on. What was said before it is nothing to it."""
+        """Take the line for the decode half, and discard earlier messages."""
         self.taken, self._gathers = True, False
         self.unread.clear()
 
     @abstractmethod
     def broken(self) -> KvplanError | None:
-        """Why nothing more comes: KeysError, HandshakeError, or PeerLostError. It stays so."""
+        """Return why no more messages come: KeysError, HandshakeError or PeerLostError. It is final."""
 
     @abstractmethod
     def read(self, most: int = MOST) -> None:
-        """Take what came over the connection, for either half."""
+        """Read messages from the connection, for both halves."""
 
     @abstractmethod
     def transmit(self, message: bytes) -> LineState:
-        """Transmit a sealed message."""
+        """Send a sealed message."""
 
     @abstractmethod
     def close(self) -> None:
-        """Have nothing more to do with the connection. Once more does nothing."""
+        """Close the line. A second call does nothing."""
 
     @abstractmethod
     def end(self) -> None:
-        """The decode half does not use the line any more, which ends with the last half that does."""
+        """End the decode half's use of the line. The line is removed once neither half uses it."""
 
     @abstractmethod
     def filenos(self) -> list[int]:
-        """Descriptors that may become readable when something comes, or a connection changes: hints, for any thread."""
+        """Return file descriptors that may become readable when a message comes or the connection changes: hints."""
 
     @abstractmethod
     def arriving(self) -> bool:
-        """Whether the connection has something to read, for either half, or has changed."""
+        """Return whether the connection has messages to read, for either half, or has changed."""
 
     def pending(self) -> bool:
-        """Whether a message or a change of the connection waits, even if `filenos` signals it no more."""
+        """Return whether a message or a change of the connection waits, even if `filenos` no longer signal it."""
         return len(self.unread) > 0 or self.arriving()
 
     def wait(self, seconds: float) -> None:
-        """Until something may be received, or the connection breaks, at most `seconds`."""
+        """Wait until something may be received or the connection breaks, at most `seconds`."""
         if self.broken() is None and not self.pending():
             rest(self.filenos(), seconds)
 
     def send(self, message: msgspec.Struct) -> bool:
-        """False where the connection was found broken, or nobody has listened for long.
+        """Send a message. Return False if the connection is broken or the outbox full.
 
         Raises CardError for a message that is too large.
         """
@@ -106,16 +107,16 @@ class PrefillLine(ABC):
         return listens and ((self._gathers and not self._outbox.ample) or self._outbox.flush())
 
     def say(self, message: msgspec.Struct) -> None:
-        """`send` what must be said. Raises PeerLostError where it cannot be, CardError."""
+        """Send a message that must not be dropped. Raises PeerLostError if that fails, and CardError."""
         if not self.send(message):
             raise PeerLostError("its line is broken, or has been full for long: is it polled?")
 
     def gather(self) -> None:
-        """From now on say with `flush`, and `receive`, what was sent before it: in one message."""
+        """From now on collect messages until `flush` or `receive`, which send them as one message."""
         self._gathers = True
 
     def flush(self) -> None:
-        """Say what is to be said, as far as it is taken."""
+        """Send waiting messages, as far as the connection takes them."""
         if len(self._outbox):
             self._outbox.flush()
 
@@ -126,25 +127,25 @@ class PrefillLine(ABC):
 
     @property
     def behind(self) -> bool:
-        """Whether something waits until the peer takes it."""
+        """Whether messages wait because the connection is full."""
         return self._outbox.full
 
     def receive(self, most: int = MOST) -> list[Any]:
-        """What came since the last call, at most `most`: ToDecode structs and CardErrors."""
+        """Return at most `most` new messages: ToDecode structs and CardErrors."""
         self.flush()
         if len(self.unread) < most:
             self.read(most)
         return [self.unread.popleft() for _ in range(min(most, len(self.unread)))]
 
     def leave(self) -> None:
-        """Say goodbye, so that nobody waits for this half to speak, and end it."""
+        """Send a goodbye, so that the peer expects no more messages of the decode half, and end the line."""
         self.send(Bye())
         self.flush()
         self.end()
 
 
 def opened(frames: list[bytes], kind: Any, magic: bytes = MAGIC) -> list[Any]:
-    """The structs of a message, or why there is none."""
+    """Return the structs of a message, or its CardError."""
     try:
         return unseal(frames[0] if len(frames) == 1 else b"".join(frames), kind, magic)
     except CardError as error:

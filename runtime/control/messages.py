@@ -1,7 +1,7 @@
-"""Messages between workers that have met, and tables as they carry them. Sealed as cards are.
+"""Messages between workers that have met, sealed like cards, and the form of block tables in them.
 
-A decode worker claims a request and is told the number of its pin; that number names it until the end. Everything in
-a message is checked where it is used: its types here, its numbers there.
+A decode worker claims a request and receives the number of its pin, which names the hold until its end. Decoding checks
+the types in a message; the code that uses its numbers checks them.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ MOST_NAMED = 1 << 14
 MOST_SUMS = 1 << 16
 MOST_GROUPS = 4096
 MOST_PARTS = 1 << 14
-# No context reaches further, and the sum of two positions stays within int64.
+# The largest position: no context reaches further, and the sum of two positions stays within int64.
 FARTHEST = 1 << 62
-# Bytes of a note: the auxiliary data of a request with the most logprobs that an engine returns.
+# The most bytes of a note: enough for the auxiliary data of a request with the most logprobs that an engine returns.
 LONGEST_NOTE = 1 << 16
 ORDER = np.dtype("<i8")
 
-# What is said of a request may be kept, and so is its name.
+# Bounded, because workers store the names of requests that messages mention.
 RequestId = Annotated[str, msgspec.Meta(max_length=LONGEST_ID)]
 NoteBytes = Annotated[bytes, msgspec.Meta(max_length=LONGEST_NOTE)]
 Names = Annotated[tuple[RequestId, ...], msgspec.Meta(max_length=MOST_NAMED)]
@@ -38,7 +38,7 @@ Sums = Annotated[tuple[tuple[str, int, int], ...], msgspec.Meta(max_length=MOST_
 class WireTable(msgspec.Struct, frozen=True, array_like=True):
     """A block table, a slot or a ring: `kind` is blocks, slot or ring; `ids` are int64, little endian.
 
-    `first` is the position of the first block, or the number of tokens after which a slot or a ring stands.
+    `first` is the position of the first block, or the number of tokens that a slot or a ring has taken in.
     """
 
     kind: str
@@ -49,18 +49,18 @@ class WireTable(msgspec.Struct, frozen=True, array_like=True):
 WireTables = dict[str, WireTable]
 
 
-# How often a claim is renewed in a lease.
+# How many times a claim is renewed during a lease.
 CLAIMS_PER_LEASE = 6
-# Seconds that a lease may have.
+# The shortest and the longest lease, in seconds.
 LEASES = (0.01, 1e6)
 
 
 class Claim(msgspec.Struct, frozen=True, tag="claim"):
-    """Decode: keep these requests for me. Sent before anything is read, and again and again while it is: a heartbeat.
+    """Decode: keep these requests for me. Sent before the first read, and repeated as a heartbeat until the last one.
 
-    Those of them that are `streamed` are read as chunks of them are offered; the others only when they are whole.
-    `tables` are prefill's blocks as decode was told of them, for requests that are read whole and claimed for the first
-    time, `tokens` the ranges that are read of them, if any. `heartbeat` counts the claims of a connection.
+    Decode reads `streamed` requests chunk by chunk as they are offered, and the others only when they are whole. At the
+    first claim of a request that is read whole, `tables` are prefill's blocks as decode knows them, and `tokens` the
+    range that decode reads, if any. `heartbeat` counts the claims of a connection.
     """
 
     heartbeat: int
@@ -71,36 +71,36 @@ class Claim(msgspec.Struct, frozen=True, tag="claim"):
 
 
 class LossReason(TextEnum):
-    """Why a prefill worker does not keep a request for the one who claims it."""
+    """The reason why a prefill worker does not keep a request for a claim."""
 
     UNKNOWN = "unknown"
     FINISHED = "finished"
     EXPIRED = "expired"
     WITHDRAWN = "withdrawn"
-    # The plan names others to read it.
+    # By the plan, other decode workers read it.
     UNEXPECTED = "unexpected"
-    # As many pairs of run and plan read it as may.
+    # The limit of readers, by run and plan, is reached.
     CROWDED = "crowded"
-    # Its blocks are others than decode was told of.
+    # Its blocks are not those that decode named.
     UNLIKE = "unlike"
-    # It was opened for other tokens, or the chunks that it was fed in leave gaps or overlap.
+    # It was opened for other tokens, or its chunks leave gaps or overlap.
     UNTILED = "untiled"
-    # The connection claims as many requests as it may.
+    # The connection already claims the most requests that it may.
     TOO_MANY = "too many"
 
 
 class Claimed(msgspec.Struct, frozen=True, array_like=True, tag="claimed"):
-    """A request is kept for a lease from now, by the pin of this number."""
+    """A request is kept for one lease from now, under this pin."""
 
     request: RequestId
     pin: int
 
 
 class NotYet(msgspec.Struct, frozen=True, array_like=True, tag="not yet"):
-    """A request is not whole, or was never `held` here, but may come: that it is claimed is remembered.
+    """A request is not whole, or was never `held` here, but may come. Prefill remembers the claim.
 
-    The tables that a claim names are not remembered before the hold. Once it is held, this is said again, and decode
-    names them again.
+    Prefill does not remember the claim's tables before the hold. Once the request is held, it sends this again, and
+    decode names the tables again.
     """
 
     request: RequestId
@@ -108,7 +108,7 @@ class NotYet(msgspec.Struct, frozen=True, array_like=True, tag="not yet"):
 
 
 class Lost(msgspec.Struct, frozen=True, array_like=True, tag="lost"):
-    """A request is not kept, and `text` says it in words."""
+    """A request is not kept. `text` has the reason in words."""
 
     request: RequestId
     reason: LossReason
@@ -119,9 +119,9 @@ ClaimAnswer = Claimed | NotYet | Lost
 
 
 class ClaimAnswers(msgspec.Struct, frozen=True, tag="answers"):
-    """Prefill: of every request of a claim what becomes of it. All claims up to `heartbeat` were heard.
+    """Prefill: the answers for all requests of a claim. All claims up to `heartbeat` were received.
 
-    A claim is good for `lease` seconds. `lends` says that buffers which are asked for now are lent in their turn.
+    A claim is valid for `lease` seconds. `lends` says that prefill will lend buffers that are requested now.
     """
 
     heartbeat: int
@@ -136,9 +136,9 @@ WireRuns = tuple[bytes, bytes, bytes, bytes, bytes]
 
 
 class WirePart(msgspec.Struct, frozen=True, array_like=True):
-    """What of one image is asked for: `part` of the image of `read`, a number among those of the decode worker.
+    """The `runs` to stage of one image: that of `part` of the decode worker's read number `read`.
 
-    `size` are the bytes of one block of it in a stage, which both sides compare.
+    `size` is the size in bytes of one of its blocks in a stage. Both sides compare it.
     """
 
     read: Number
@@ -148,10 +148,10 @@ class WirePart(msgspec.Struct, frozen=True, array_like=True):
 
 
 class AskBuffer(msgspec.Struct, frozen=True, tag="ask buffer"):
-    """Who moves bytes: a buffer of your stage for these runs of a request. Decode has it packed, prefill fills it.
+    """The side that moves bytes: lend me a buffer of your stage for these runs of a request.
 
-    `number` counts the pieces that were asked for over a connection. `layers` are those that move together, None for
-    all: they decide which images there are.
+    If decode asks, prefill packs the buffer for it; if prefill asks, it fills the buffer itself. `number` counts the
+    pieces of a connection. `layers` are those that move together, None for all: they decide which images exist.
     """
 
     request: RequestId
@@ -161,7 +161,7 @@ class AskBuffer(msgspec.Struct, frozen=True, tag="ask buffer"):
 
 
 class Lent(msgspec.Struct, frozen=True, tag="lent"):
-    """Whose stage it is: a piece has the buffer at `address` until it is given back. What prefill lends is packed."""
+    """The owner of the stage: a piece has the buffer at `address` until it is returned. Prefill has packed its own."""
 
     request: RequestId
     number: Number
@@ -169,9 +169,9 @@ class Lent(msgspec.Struct, frozen=True, tag="lent"):
 
 
 class ReturnBuffer(msgspec.Struct, frozen=True, tag="return buffer"):
-    """Who moves bytes: a piece is not read or written any more, or not wanted. Said once of each that was asked for.
+    """The side that moves bytes: a piece is done or not wanted. It is sent once for each piece that was requested.
 
-    If it was `moved`, all of it was: decode now copies what prefill has written to its place.
+    `moved` says that all of the piece has moved: decode then copies the bytes that prefill wrote to their place.
     """
 
     request: RequestId
@@ -180,10 +180,10 @@ class ReturnBuffer(msgspec.Struct, frozen=True, tag="return buffer"):
 
 
 class WriteRequest(msgspec.Struct, frozen=True, tag="write"):
-    """Decode: write me this request, where the pair pushes. `prefill` tables are empty where prefill knows its own.
+    """Decode: write this request to me, if the pair pushes. `prefill` tables are empty if prefill knows its own.
 
-    `lends` says that buffers which are asked for now are lent in their turn. With `whole_last_page` the last page may
-    be written whole.
+    `lends` says that decode will lend buffers that are requested now. With `whole_last_page` the last page may be
+    written whole.
     """
 
     request: RequestId
@@ -196,11 +196,11 @@ class WriteRequest(msgspec.Struct, frozen=True, tag="write"):
 
 
 class Offer(msgspec.Struct, frozen=True, tag="offer"):
-    """Prefill: tokens [first, end) of a request are there, in all layers or in `layers`; pages are named by `tables`.
+    """Prefill: tokens [first, end) of a request are ready, in all layers or in `layers`, in the pages of `tables`.
 
-    `number` counts the offers of a pin from 0. With `last`, no more come: states and rings move, too. Without tokens
-    the whole request is meant. With `only`, nothing but what `tables` name is read: the name was held before, so that
-    blocks that decode was told of may be those of an earlier hold.
+    `number` counts the offers of a pin from 0. The `last` one also offers states and rings. Without `tokens` it offers
+    the whole request. With `only`, decode must read only pages that `tables` name: the request's name was held before,
+    so the blocks that decode knows may be those of an earlier hold.
     """
 
     request: RequestId
@@ -214,7 +214,7 @@ class Offer(msgspec.Struct, frozen=True, tag="offer"):
 
 
 class Written(msgspec.Struct, frozen=True, tag="written"):
-    """Prefill: all of a request that this decode worker needs from here is written: `size` bytes."""
+    """Prefill: this worker has written all of a request that the decode worker needs from it: `size` bytes."""
 
     request: RequestId
     pin: int
@@ -222,10 +222,10 @@ class Written(msgspec.Struct, frozen=True, tag="written"):
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
-    """Prefill: the request will not come from here, or, with an `attempt`, that attempt's `Done` is not confirmed.
+    """Prefill: this worker will not deliver the request, or, with an `attempt`, does not confirm that attempt's `Done`.
 
-    `code` names the error. `heartbeat` is the number of the last claim that prefill had read: a request that decode
-    claimed later is not meant.
+    `code` names the error. `heartbeat` is the number of the last claim that prefill had read. If decode claimed the
+    request later, this message does not concern it.
     """
 
     request: RequestId
@@ -236,10 +236,10 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):
-    """Decode: nothing more of a request is needed from here.
+    """Decode: this decode worker needs no more of a request from the prefill worker.
 
-    `sums` are checksums (cache, layer, digest) of what arrived of `asked`, over the tokens of `sample` (every, seed).
-    `attempt` tells the answer from that to an earlier attempt at the same request.
+    `sums` are checksums (cache, layer, digest) of the bytes that arrived for `asked`, over the tokens of `sample`
+    (every, seed). `attempt` distinguishes the answer from one to an earlier attempt at the same request.
     """
 
     request: RequestId
@@ -251,7 +251,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
 
 
 class Confirmed(msgspec.Struct, frozen=True, tag="confirmed"):
-    """Prefill's answer to Done: the pin lasted until now, and checksums are identical. Otherwise it is Failed.
+    """Prefill: the answer to Done if the pin lasted until now and the checksums are identical. Otherwise it is Failed.
 
     `note` is what the prefill engine attached to the request.
     """
@@ -262,9 +262,9 @@ class Confirmed(msgspec.Struct, frozen=True, tag="confirmed"):
 
 
 class Leave(msgspec.Struct, frozen=True, tag="leave"):
-    """Decode: a request is given up. Where the pair pushes, prefill answers Stopped when it writes no more.
+    """Decode: a request is cancelled. If the pair pushes, prefill answers Stopped once it no longer writes.
 
-    With `alone`, this connection took the place of the one that it was wanted through, which is not listened to again.
+    With `alone`, this connection replaces the one over which decode wanted the request, which decode no longer reads.
     """
 
     request: RequestId
@@ -272,45 +272,45 @@ class Leave(msgspec.Struct, frozen=True, tag="leave"):
 
 
 class Bye(msgspec.Struct, frozen=True, tag="bye"):
-    """Decode: this connection ends. What it claimed is promised for a lease, as if it had fallen silent."""
+    """Decode: this connection ends. Its claims stay valid for a lease, as if it had fallen silent."""
 
 
 class Stopped(msgspec.Struct, frozen=True, tag="stopped"):
-    """Prefill: nothing of a request that was left is written from here any more.
+    """Prefill: this worker no longer writes a request that decode left.
 
-    `lost` says that its connection broke, or that nothing is known of the request: what was sent may still land.
+    With `lost`, the transport's connection broke or the request is unknown, so bytes sent earlier may still arrive.
     """
 
     request: RequestId
     lost: bool
 
 
-# Buffers are asked for by who moves bytes, and lent by the other: both say all three.
+# The side that moves bytes asks for buffers, and the other lends them. Either role may do either, so both send all.
 Buffers = AskBuffer | Lent | ReturnBuffer
 ToPrefill = Hello | Claim | Buffers | WriteRequest | Done | Leave | Bye
 ToDecode = EngineCard | WorkerCard | Refusal | ClaimAnswers | Buffers | Offer | Written | Failed | Confirmed | Stopped
 
 
 def pack(tables: Tables) -> WireTables:
-    """Checked tables by group as messages carry them."""
+    """Return checked tables by group, as messages carry them."""
     return {name: _pack(table) for name, table in tables.items()}
 
 
 def unpack(tables: WireTables) -> dict[str, Table]:
-    """Tables by group that came from a peer; their numbers are still to be checked. Raises CardError."""
+    """Return a peer's tables by group. The caller must check their numbers. Raises CardError."""
     if len(tables) > MOST_GROUPS:
         raise CardError(f"a message names {len(tables)} groups, at most {MOST_GROUPS}")
     return {name: _unpack(name, table) for name, table in tables.items()}
 
 
 def pack_runs(runs: Runs) -> WireRuns:
-    """Runs as messages carry them."""
+    """Return runs as messages carry them."""
     block, token, to, at, count = (column.astype(ORDER).tobytes() for column in runs)
     return block, token, to, at, count
 
 
 def unpack_runs(runs: WireRuns) -> Runs:
-    """Runs that came from a peer; their numbers are still to be checked. Raises CardError."""
+    """Return a peer's runs. The caller must check their numbers. Raises CardError."""
     if any(len(column) != len(runs[0]) or len(column) % ORDER.itemsize for column in runs):
         raise CardError(f"runs have columns of {[len(column) for column in runs]} bytes: 8 for each run in all of them")
     return Runs(*(np.frombuffer(column, ORDER).astype(np.int64) for column in runs))

@@ -1,6 +1,6 @@
-"""Outbox: messages that a connection has not taken yet, in order. A full line is waited for, never an end.
+"""Outbox: messages that a connection has not taken yet, in order. They wait while the line is full.
 
-What waits together is said together: one sealed message for all of it costs both sides what one for the first does.
+Messages that wait together are sent as one sealed message, which costs both sides no more than one of them would.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from kvplan.runtime.control.card import MAGIC, together
 from kvplan.runtime.machine import TextEnum
 
 MOST, MOST_BYTES = 1 << 16, 256 << 20
-# What is said together: so many messages, of so many bytes. One that has more is said alone. Of many requests the first
-# are on their way while the others are still being asked for, so that both sides work at the same time.
+# The most messages, and bytes, that are sent as one. A larger message is sent alone. The limit lets the peer begin with
+# the first of many requests while this side still asks for the others.
 TOGETHER, TOGETHER_BYTES = 32, 48 << 10
 
 
 class LineState(TextEnum):
-    """What became of a message that was handed to a line: it took it, takes none for now, or has nobody behind it."""
+    """The answer of a line to a message: the line took it, is full for now, or has lost its peer."""
 
     TAKEN = "taken"
     FULL = "full"
@@ -27,9 +27,9 @@ class LineState(TextEnum):
 
 
 class Outbox:
-    """What is to be said through one line. `transmit` gives it messages, sealed together as `magic` says.
+    """The waiting messages of one line. `transmit` sends several as one, which begins with `magic`.
 
-    `full` says that the line took no more when it was last asked.
+    It is `full` if the line took no more at the last `flush`.
     """
 
     def __init__(self, transmit: Callable[[bytes], LineState], magic: bytes = MAGIC) -> None:
@@ -41,7 +41,7 @@ class Outbox:
         return len(self._waiting)
 
     def put(self, message: bytes) -> bool:
-        """Say this after all that waits, with the next `flush`. False where 65,536 messages or 256 MiB wait."""
+        """Append a message for the next `flush`. Return False if 65,536 messages or 256 MiB already wait."""
         if self._waiting and (len(self._waiting) >= MOST or self._bytes + len(message) > MOST_BYTES):
             return False
         self._waiting.append(message)
@@ -50,11 +50,11 @@ class Outbox:
 
     @property
     def ample(self) -> bool:
-        """Whether as much waits as is said together."""
+        """Whether enough messages wait to fill one sealed message."""
         return self._bytes >= TOGETHER_BYTES or len(self._waiting) >= TOGETHER
 
     def flush(self) -> bool:
-        """Hand over what the line takes; False where nobody listens, and then nothing waits any more."""
+        """Send what the line takes. If its peer is lost, discard all messages and return False."""
         state = LineState.TAKEN
         while self._waiting and state is LineState.TAKEN:
             head = self._head()
@@ -68,10 +68,10 @@ class Outbox:
         return state is not LineState.GONE
 
     def _head(self) -> list[bytes]:
-        """The first messages that wait, as many as are said together: one at least."""
+        """Return the waiting messages that are sent next as one: at least the first."""
         head, size = [self._waiting[0]], len(self._waiting[0])
         for message in islice(self._waiting, 1, TOGETHER):
-            # A large one goes alone: with others it might be above what a message may have.
+            # A large one goes alone, because together with others it might exceed the size limit of a message.
             if (size := size + len(message)) > TOGETHER_BYTES:
                 break
             head.append(message)

@@ -1,7 +1,7 @@
 """Shared lines: the connections of a worker's server that both halves may use.
 
-Who made a connection decodes, who accepted it prefills; if both engines do both, messages of the other way (`BACK`) go
-over it, too.
+Usually the maker of a connection decodes and its accepter prefills. If both engines do both, messages between the other
+halves (`BACK`) use it, too.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from kvplan.runtime.control.outbox import LineState, Outbox
 from kvplan.runtime.errors import PeerLostError
 from kvplan.runtime.inspection import ConnectionState
 
-# Seconds between two empty messages over a connection that a peer has made: they find out whether it still stands.
+# Seconds between two empty messages over a connection that a peer has made. They test whether it still works.
 CONNECTION_PROBE_SECONDS = 0.25
-# Hands a sealed message to a connection that a peer has made.
+# Sends a sealed message over a connection that a peer has made.
 Speak = Callable[[bytes, bytes], LineState]
 
 
 class SharedLines:
-    """The lines of one server. `speak` speaks through those that peers made.
+    """The lines of one server. `speak` sends over those that peers made.
 
-    `dialed` lines were made from here; `accepted` ones by peers, and the decode half may use them, or does. The prefill
-    half has `met` the peers of some. `gone` are connections that neither half is heard over any more. `hello_keys` are
-    who said hello in the last messages, by what public key.
+    `dialed` lines were made here. `accepted` ones were made by peers, and the decode half may use them. `met` has the
+    decode workers that the prefill half has met, by connection. `gone` are ended connections that the prefill half does
+    not know of yet. `hello_keys` has the public key of each connection whose hello was just read.
     """
 
     def __init__(self, speak: Speak) -> None:
@@ -41,11 +41,11 @@ class SharedLines:
         self.accepted: dict[bytes, AcceptedLine] = {}
 
     def forget_hellos(self, unread: Iterable[bytes]) -> None:
-        """The messages of all others were taken."""
+        """Drop the keys of all hellos except the unread ones."""
         self.hello_keys = {identity: self.hello_keys[identity] for identity in self.hello_keys.keys() & set(unread)}
 
     def meet(self, identity: bytes, hello: Hello) -> None:
-        """The prefill half has met who says hello: the decode half may ask it over the same connection."""
+        """Note that the prefill half has met a peer, so that the decode half may ask it over the same connection."""
         dialed = self.dialed.get(identity)
         key = self.hello_keys.get(identity, b"") if dialed is None else dialed.peer.key
         peer = LinePeer(hello.name, hello.run, hello.worker, hello.answers, key)
@@ -54,7 +54,7 @@ class SharedLines:
             self.accepted[identity] = AcceptedLine(self, identity, peer, self._speak)
 
     def forget(self, identity: bytes) -> None:
-        """The prefill half has dropped this peer."""
+        """Remove a peer that the prefill half has dropped."""
         self.met.pop(identity, None)
         if (line := self.accepted.get(identity)) is not None and not line.taken:
             del self.accepted[identity]
@@ -62,9 +62,9 @@ class SharedLines:
             dialed.close()
 
     def take(self, wanted: Callable[[LinePeer], bool], key: bytes) -> PrefillLine | None:
-        """The newest line that the decode half does not use yet, to a peer that is wanted and has that public key.
+        """Take the newest line that the decode half does not use, to a peer that is wanted and has this public key.
 
-        None if there is none. It is taken until it is left.
+        Return None if no line fits. The line is taken until `leave`.
         """
         lines: list[PrefillLine] = [*self.dialed.values(), *self.accepted.values()]
         fit = (one for one in reversed(lines) if not one.taken and wanted(one.peer) and one.peer.key == key)
@@ -74,29 +74,29 @@ class SharedLines:
         return line
 
     def connections(self) -> tuple[ConnectionState, ...]:
-        """The connections with peers, of either direction."""
+        """Return the connections with peers, in both directions."""
         peers = {**{key: line.peer for key, line in {**self.accepted, **self.dialed}.items()}, **self.met}
         return tuple(self._state(key, peer) for key, peer in peers.items())
 
     def hear_accepted(self, identity: bytes, frames: list[bytes]) -> None:
-        """A message for the decode half. Late ones, for a line that it does not use any more, are nobody's."""
+        """Queue a message for the decode half, or drop it if the decode half no longer uses the line."""
         line = self.accepted.get(identity)
         if line is not None and line.taken and frames != [BACK]:
             line.unread.extend(opened(frames, ToDecode, BACK))
 
     def outbox(self, identity: bytes) -> Outbox | None:
-        """What is to be said through a line that was made from here, to the decode half behind it."""
+        """Return a new outbox for the decode half at the other end of a line made here, None for any other line."""
         line = self.dialed.get(identity)
         return None if line is None else Outbox(line.transmit, BACK)
 
     def flush(self) -> None:
-        """Say what waits on connections that the decode half does not use any more."""
+        """Send waiting messages of accepted lines that the decode half no longer uses."""
         for line in self.accepted.values():
             if not line.taken:
                 line.flush()
 
     def hear(self, line: PrefillLine) -> None:
-        """Take what came over a line that was made from here. An engine of the decode half that asks does the rest."""
+        """Read from a line that was made here. If no engine of the decode half polls it, also flush and check it."""
         line.read()
         if not line.polled:
             line.flush()
@@ -110,7 +110,7 @@ class SharedLines:
 
 
 class AcceptedLine(PrefillLine):
-    """A connection that a peer's decode half made to the server here, over which its prefill half is asked."""
+    """A line to a peer's prefill half, over a connection that the peer's decode half made to the server here."""
 
     def __init__(self, shared: SharedLines, identity: bytes, peer: LinePeer, speak: Speak) -> None:
         address = peer.answers[min(peer.worker, len(peer.answers) - 1)]
@@ -119,35 +119,35 @@ class AcceptedLine(PrefillLine):
         self.taken, self._probed = False, float("-inf")
 
     def broken(self) -> KvplanError | None:
-        """As the base says. ZeroMQ does not say which connection of a server has ended: it is tried, now and then."""
+        """See `PrefillLine.broken`. ZeroMQ does not report the end of a server's connection, so this sends a probe."""
         if self.error is None and time.monotonic() - self._probed > CONNECTION_PROBE_SECONDS:
             self._probed = time.monotonic()
             self.transmit(BACK)
         return self.error
 
     def lose(self, error: KvplanError) -> None:
-        """Nothing more is said or heard."""
+        """Mark the line as broken."""
         self.error = self.error or error
 
     def lose_connection(self) -> None:
         self.lose(PeerLostError(f"the connection of {self.address} is lost: connect again"))
 
     def read(self, most: int = MOST) -> None:
-        """The server has read it."""
+        """Do nothing: the server reads the connection."""
 
     def receive(self, most: int = MOST) -> list[Any]:
-        """All that the server has read: it reads no more than it is asked to at once."""
+        """Return all that the server has read, which bounds its own reads."""
         return super().receive(max(most, len(self.unread)))
 
     def filenos(self) -> list[int]:
         return []
 
     def arriving(self) -> bool:
-        """Never: the server reads it."""
+        """Return False: the server reads the connection."""
         return False
 
     def close(self) -> None:
-        """Only its maker closes a connection."""
+        """Do nothing: only its maker closes a connection."""
 
     def end(self) -> None:
         self.taken = False

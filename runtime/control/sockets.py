@@ -1,4 +1,4 @@
-"""ZeroMQ sockets as the control channel needs them: bounded queues, guarded by keys, never waiting by themselves."""
+"""ZeroMQ sockets for the control channel: with bounded queues, guarded by keys, never blocking."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     import zmq
 
 QUEUE = 256
-# Connections that the system keeps for a server which has not accepted them yet.
+# Connections that the system queues until the server accepts them.
 BACKLOG = 512
-# Descriptors that a server takes, as a context and its first socket: where libzmq gets none it ends the process.
+# File descriptors that a context and its first socket take. If libzmq gets none, it ends the process.
 DESCRIPTORS = 16
-# Bytes of one frame, which libzmq makes room for before it knows who sends it, and what CURVE adds to one. A message is
-# as many frames as it takes.
+# Bytes of one frame, and the bytes that CURVE adds. libzmq allocates a frame before it knows the sender, so frames are
+# small and a long message has several.
 FRAME, OVERHEAD = 64 << 10, 256
 ENOUGH = 1 << 20
 DOMAIN = "kvplan"
@@ -33,15 +33,15 @@ DOMAIN = "kvplan"
 HANDSHAKE, PING, SILENCE = 5_000, 5_000, 15_000
 RETRY, RETRY_MOST = 50, 1_000
 REFUSED = 64
-# Milliseconds: how long a connection that is closed may take to say its last words.
+# Milliseconds for which a closed connection may still send its last messages.
 LINGER = 100
-# Of ZeroMQ, as plain numbers: its own are members of an enum, which takes longer than the question.
+# ZeroMQ's constants as plain numbers: its enum members are slower than the call that uses them.
 EVENTS, POLLIN = 15, 1
 
 
 @functools.lru_cache(maxsize=1)
 def client_context(process: int) -> zmq.Context[zmq.Socket[bytes]]:
-    """The context of all clients of a process; a fork has its own. Raises HandshakeError as `new_context`."""
+    """Return the context of all clients of a process; a fork has its own. Raises HandshakeError as `new_context`."""
     import zmq
 
     context = new_context()
@@ -50,10 +50,10 @@ def client_context(process: int) -> zmq.Context[zmq.Socket[bytes]]:
 
 
 def new_context() -> zmq.Context[zmq.Socket[bytes]]:
-    """A context whose first socket can be made. Raises HandshakeError where descriptors are missing for that."""
+    """Return a context that can make its first socket. Raises HandshakeError if too few file descriptors are left."""
     import zmq
 
-    with ExitStack() as held, _descriptors_named():
+    with ExitStack() as held, _descriptor_errors():
         for _ in range(DESCRIPTORS):
             held.callback(os.close, os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
     return zmq.Context()
@@ -82,14 +82,14 @@ def socket(context: zmq.Context[zmq.Socket[bytes]], kind: int, address: str) -> 
 
 
 def _made(context: zmq.Context[zmq.Socket[bytes]], kind: int) -> zmq.Socket[bytes]:
-    """Raises HandshakeError where the process has no more descriptors, or the context no more sockets."""
-    with _descriptors_named():
+    """Make a socket. Raises HandshakeError if the process has no file descriptors left, or the context no sockets."""
+    with _descriptor_errors():
         return context.socket(kind)
 
 
 @contextmanager
-def _descriptors_named() -> Iterator[None]:
-    """What a lack of descriptors raises, as HandshakeError."""
+def _descriptor_errors() -> Iterator[None]:
+    """Turn errors about missing file descriptors into HandshakeError."""
     import zmq
 
     try:
@@ -100,33 +100,33 @@ def _descriptors_named() -> Iterator[None]:
 
 
 def watch_client(socket: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
-    """A socket that receives whether the connection is made, refused or lost.
+    """Return a socket that receives an event when the connection is made, refused or lost.
 
-    Its queue has no bound: a full one stops all connections of the context.
+    Its queue has no bound, because a full one would stop all connections of the context.
     """
     import zmq
 
-    # With the first connection, rather than with the first request.
+    # Imported now, so that the first request does not wait for it.
     import zmq.utils.monitor
 
     events = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
     name = f"inproc://{uuid.uuid4().hex}"
     monitor = _made(socket.context, zmq.PAIR)
     monitor.setsockopt(zmq.RCVHWM, 0)
-    with _descriptors_named():
+    with _descriptor_errors():
         socket.monitor(name, events | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH)
     monitor.connect(name)
     return monitor
 
 
 class Guard:
-    """Who lets only those into a server's socket whom its keys allow, in a thread, until it is stopped."""
+    """A thread that admits only peers with allowed keys to a server's socket, until `stop`."""
 
     def __init__(self) -> None:
         self._threads: Any = None
 
     def admit(self, socket: zmq.Socket[bytes], keys: Keys | Plain) -> None:
-        """Begin, where there are keys. Raises HandshakeError; it is to be stopped then, too."""
+        """Begin, if there are keys. Raises HandshakeError; call `stop` even then."""
         import zmq
         from zmq.auth.thread import ThreadAuthenticator
 
@@ -134,23 +134,23 @@ class Guard:
             return
         self._threads = ThreadAuthenticator(socket.context)
         try:
-            with _descriptors_named():
+            with _descriptor_errors():
                 self._threads.start()
         except RuntimeError as error:
             raise HandshakeError(f"no thread can be started that looks at keys: {error}: raise the limit") from error
         self._threads.configure_curve_callback(DOMAIN, _Peers(keys.allowed))
         socket.curve_server, socket.curve_publickey, socket.curve_secretkey = True, keys.public, keys.secret
         socket.setsockopt_string(zmq.ZAP_DOMAIN, DOMAIN)
-        # Otherwise a missing guard lets everybody in.
+        # Without this option, a missing guard would admit everybody.
         socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
 
     def stop(self) -> None:
-        """Its sockets are closed, also where its thread never began. Once more does nothing."""
+        """End the thread and close its sockets, even if it never began. A second call does nothing."""
         threads, self._threads = self._threads, None
         if threads is None:
             return
         if not threads.is_alive():
-            # Nobody would take the word that ends a thread: it would be waited for.
+            # No thread would read the message that ends it, so `stop` would wait forever.
             for end in (threads, threads.thread):
                 if end is not None and end.pipe:
                     end.pipe.close(linger=0)
@@ -159,11 +159,11 @@ class Guard:
 
 
 def end(maker: int, socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes] | None, *rest: Callable[[], object]) -> None:
-    """Close a socket and its monitor, if it has one, and do the `rest`, in the order in which none waits for another.
+    """Close a socket and its monitor, if it has one, and do the `rest`, in an order in which none waits for another.
 
-    libzmq's thread waits forever for an ended monitor to take its events, and all other sockets of the context are
-    silent then. Only in the process that is their `maker`: the threads that would answer are in no other, and one that
-    was forked off would wait for them forever as it ends.
+    libzmq's thread would wait forever for a closed monitor to take its events, and all other sockets of the context
+    would be silent. This does nothing except in the process `maker`: a forked child has none of libzmq's threads, and
+    would wait for them forever.
     """
     if os.getpid() != maker:
         return
@@ -176,7 +176,7 @@ def end(maker: int, socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes] | None
 
 
 class _Peers:
-    """Asked by the authenticator for every key that knocks; a refused one is logged once."""
+    """The authenticator's callback: it checks the key of each new connection, and logs a refused key once."""
 
     def __init__(self, allowed: Callable[[], frozenset[bytes]]) -> None:
         self._allowed, self._refused = allowed, set[bytes]()
@@ -191,17 +191,17 @@ class _Peers:
 
 
 def received(socket: zmq.Socket[bytes], most: int) -> list[list[bytes]]:
-    """What came, at most so many messages, and no more once they have ENOUGH bytes: others are heard in between."""
+    """Receive at most `most` messages, and stop after ENOUGH bytes, so that other sockets get their turn."""
     return [[frame.bytes for frame in frames] for frames in received_frames(socket, most)]
 
 
 def received_frames(socket: zmq.Socket[bytes], most: int) -> list[list[zmq.Frame]]:
-    """`received`, with what ZeroMQ knows of each frame."""
+    """Receive as `received`, but return ZeroMQ's frames with their metadata."""
     import zmq
 
     messages: list[list[zmq.Frame]] = []
     size = 0
-    # To ask costs a quarter of what the exception of an empty queue does.
+    # `waits` costs a quarter of the exception that an empty queue raises.
     while len(messages) < most and size < ENOUGH and waits(socket):
         frames = [socket.recv(zmq.NOBLOCK, copy=False)]
         while frames[-1].more:
@@ -212,7 +212,7 @@ def received_frames(socket: zmq.Socket[bytes], most: int) -> list[list[zmq.Frame
 
 
 def key_of(frames: list[zmq.Frame]) -> bytes:
-    """The public key that ZeroMQ's authenticator wrote down for who sent a message, empty without keys."""
+    """Return the public key that ZeroMQ's authenticator noted for the sender of a message, empty without keys."""
     import zmq
 
     try:
@@ -222,19 +222,19 @@ def key_of(frames: list[zmq.Frame]) -> bytes:
 
 
 def descriptors(*sockets: zmq.Socket[bytes]) -> list[int]:
-    """What becomes readable when something may have come; by edges, so that one has to look first."""
+    """Return the sockets' file descriptors. They are edge-triggered: check `waits` before waiting on them."""
     import zmq
 
     return [int(one.getsockopt(zmq.FD)) for one in sockets]
 
 
 def waits(socket: zmq.Socket[bytes]) -> bool:
-    """Whether a message is there to be received. To ask keeps Python's lock, which a poll of ZeroMQ would give up."""
+    """Return whether a message can be received. This keeps Python's lock, which ZeroMQ's poll would release."""
     return bool(int(socket.get(EVENTS)) & POLLIN)
 
 
 def sent(socket: zmq.Socket[bytes], to: list[bytes], message: bytes) -> LineState:
-    """Hand over a message in frames behind those of `to`."""
+    """Send a message in frames after those of `to`."""
     import zmq
 
     frames = [message[at : at + FRAME] for at in range(0, len(message), FRAME)]

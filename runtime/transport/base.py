@@ -1,4 +1,4 @@
-"""What a transport does: register memory, meet peers, read and write by prepared index or by address; its handles.
+"""The interface of a transport: register memory, meet peers, read and write by prepared index or by address; handles.
 
 Lists of descriptors are int64 arrays: strided rows (address, bytes, device, stride, count), or explicit rows
 (address, bytes, device). Every call may raise TransportError or PeerLostError.
@@ -26,7 +26,7 @@ Op = Literal["READ", "WRITE"]
 
 
 class PreparedList(Protocol):
-    """A list of descriptors, prepared once and used by index. It is `released` when its peer is met again, too."""
+    """A list of descriptors, prepared once and used by index. Meeting its peer again also makes it `released`."""
 
     released: bool
 
@@ -38,77 +38,78 @@ class TransferHandle(Protocol):
 
     @property
     def failed(self) -> bool:
-        """Whether it failed so that nothing more can be learned of it."""
+        """Whether the transfer failed and `poll` can no longer find out more about it."""
 
     def poll(self) -> bool:
-        """Whether it is done. Raises PeerLostError where its connection is lost and no byte can move any more,
+        """Return whether the transfer is done.
 
-        another TransportError where it failed and bytes may still move.
+        Raises PeerLostError if the connection is lost and no byte can move any more, and another TransportError if it
+        failed and bytes may still move.
         """
 
     def descriptors(self) -> int | None:
-        """Descriptors posted, None where the transport does not count them. Only when done."""
+        """Return the number of descriptors posted, None if it is not counted. Only for a transfer that is done."""
 
     def release(self) -> None:
-        """Give it back. Raises HandleError while it is in progress."""
+        """Release the handle. Raises HandleError while the transfer is in progress."""
 
 
 class Transport(Protocol):
-    """One agent of one process. All of it may be called from several threads."""
+    """One agent of one process. Several threads may call it."""
 
     name: str
-    # Those that were met, and not removed.
+    # Names of the peers that were met and not removed.
     peers: set[str]
-    # What this agent's memory is read over without its help; agents that share one read each other (`fabrics`).
+    # The fabrics over which peers read this agent's memory without its help. Agents that share one read each other.
     fabrics: frozenset[str]
-    # Seconds of `progress` for which bytes of a connection that broke may still land here: what was sent before lies in
-    # a network, and in sockets.
+    # Seconds of `progress` for which bytes of a broken connection may still arrive: bytes sent before are still in the
+    # network and in sockets.
     linger_s: float
 
     def register(self, regions: Ints, mem_type: str) -> None:
-        """Register rows (address, bytes, device), beside those registered before; again after `deregister`.
+        """Register rows (address, bytes, device) in addition to earlier ones, also after `deregister`.
 
-        Raises RegisterError where they are on another device.
+        Raises RegisterError if they are on another device.
         """
 
     def deregister(self) -> None:
-        """Give all registrations and prepared lists back. Raises HandleError while bytes may still move.
+        """Release all registrations and prepared lists.
 
-        The metadata is another one afterwards: peers forget this agent, and meet it again once it has registered.
+        The metadata differs afterwards: peers must remove this agent, and meet it again once it has registered.
         """
 
     def metadata(self) -> bytes:
-        """What a peer needs to read from here or write to here."""
+        """Return the bytes that a peer needs to read from or write to the memory registered so far."""
 
     def add_peer(self, metadata: bytes) -> str:
-        """Meet a peer; returns its name. Meeting it again changes nothing, unless it is `broken`: then it is met again.
+        """Meet a peer and return its name. A second call for it does nothing, unless it is `broken`.
 
-        Lists that were prepared for it are released by that. Raises NotBegunError while transfers with it
-        may be in progress over the earlier connection.
+        A broken peer is connected again, and lists that were prepared for it are released. Raises NotBegunError while
+        transfers over the broken connection may still be in progress.
         """
 
     def remove_peer(self, peer: str) -> None:
-        """Forget a peer that nothing is in progress with. This does not stop transfers: their bytes may still move.
+        """Remove a peer that no transfer is in progress with. This stops no transfers: their bytes may still move.
 
-        Lists that were prepared for it are no good any more. Its connection may stay, for when it is met again.
+        Lists that were prepared for it become invalid. Its connection may stay open for the next `add_peer`.
         """
 
     def lost(self, peer: str) -> bool:
-        """Whether the connection to a peer is known to be broken. False of one that is only slow, or frozen.
+        """Return whether the connection to a peer is known to be broken. A slow or frozen peer is not lost.
 
-        Never blocks. A peer whose process is dead may be found lost a few calls, with `progress` between, later.
+        Never blocks. If a peer's process has died, it may take a few calls, with `progress` between them, to notice.
         """
 
     def broken(self, peer: str) -> bool:
-        """What `lost` would say, by what is known: nobody is asked."""
+        """Return whether earlier calls have found the connection to a peer broken. Sends nothing."""
 
     def prepare(self, peer: str | None, rows: Ints, mem_type: str) -> PreparedList:
-        """Prepare strided rows of a peer's memory, or of this process's with None."""
+        """Prepare strided rows of a peer's memory, or of this process's memory if `peer` is None."""
 
     def post(
         self, op: Op, peer: str, local: PreparedList, local_at: Index, remote: PreparedList, remote_at: Index
     ) -> TransferHandle:
-        """Post a transfer of prepared descriptors by index: element n of either side is one transfer of bytes."""
+        """Post a transfer of prepared descriptors. Element n of `local_at` pairs with element n of `remote_at`."""
 
     def post_spans(
         self, op: Op, peer: str, local: Ints, local_type: str, remote: Ints, remote_type: str
@@ -116,14 +117,14 @@ class Transport(Protocol):
         """Post a transfer of explicit rows."""
 
     def progress(self) -> int:
-        """Let the transport make progress: both sides must call it. Returns how many stray messages were dropped."""
+        """Let the transport make progress; both sides must call it. Return how many stray messages were dropped."""
 
     def close(self) -> None:
-        """End everything: nothing can write into registered memory any more."""
+        """End everything: afterwards no transfer can write into registered memory."""
 
 
 def is_lost(transport: Transport, peer: str) -> bool:
-    """Whether a transport has lost a peer; one that cannot tell has not. Never raises."""
+    """Return whether a transport has lost a peer, False if the transport raises. Raises no error of kvplan."""
     try:
         return transport.lost(peer)
     except KvplanError:
@@ -131,9 +132,9 @@ def is_lost(transport: Transport, peer: str) -> bool:
 
 
 def reach(transport: Transport, peer: str, metadata: bytes) -> None:
-    """Have a peer met again whose connection is known to be broken. Raises NotBegunError as `add_peer`.
+    """Meet a peer again if its connection is known to be broken. Raises NotBegunError as `add_peer`.
 
-    One that cannot be met is found out by what is asked of it next.
+    If the peer cannot be met, the next transfer with it fails.
     """
     if not transport.broken(peer):
         return
@@ -146,9 +147,9 @@ def reach(transport: Transport, peer: str, metadata: bytes) -> None:
 
 
 def check_spans(spans: Ints) -> None:
-    """Raises AddressError where a row (address, bytes, ...) is empty, leaves the address space, or is not int64.
+    """Raises AddressError if a row (address, bytes, ...) is empty, leaves the address space, or is not int64.
 
-    NIXL accepts what wraps around 2^64, and dies of it later.
+    NIXL accepts rows that wrap around 2^64, and crashes later.
     """
     if spans.dtype != np.int64:
         raise AddressError(f"descriptors are int64, not {spans.dtype}: a cast would change addresses in silence")
@@ -158,7 +159,7 @@ def check_spans(spans: Ints) -> None:
 
 
 def check_rows(rows: Ints) -> None:
-    """Raises AddressError where a strided row (address, bytes, device, stride, count) is empty, or wraps."""
+    """Raises AddressError if a strided row (address, bytes, device, stride, count) is empty or wraps."""
     check_spans(rows)
     device, stride, count = rows[:, 2], rows[:, 3], rows[:, 4]
     room = TOP - 1 - rows[:, 0] - rows[:, 1]
@@ -171,7 +172,7 @@ def _refuse(rows: Ints, bad: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> None
 
 
 class HandleState(TextEnum):
-    """What a transfer is. One that is cut moves no byte any more, as its agent has ended."""
+    """The state of a transfer. A CUT one moves no more bytes, because its agent has ended."""
 
     POSTED = auto()
     DONE = auto()
@@ -181,7 +182,7 @@ class HandleState(TextEnum):
 
 
 class PostedTransfer(ABC):
-    """One posted transfer; its transport is asked of it while it is posted, and never again."""
+    """One posted transfer. It polls its transport only while its state is POSTED."""
 
     def __init__(self, peer: str) -> None:
         self.peer, self.state = peer, HandleState.POSTED
@@ -206,10 +207,10 @@ class PostedTransfer(ABC):
 
     @abstractmethod
     def descriptors(self) -> int | None:
-        """As the protocol says."""
+        """See `TransferHandle.descriptors`."""
 
     def release(self) -> None:
-        """As the protocol says. Once more does nothing."""
+        """See `TransferHandle.release`. A second call does nothing."""
         if self.state is HandleState.RELEASED:
             return
         if self.state is HandleState.POSTED and self._live():
@@ -218,19 +219,19 @@ class PostedTransfer(ABC):
         self._give_back()
 
     def cut(self) -> None:
-        """The agent goes: nothing of it may be kept alive by this handle."""
+        """Release all objects of the agent, because it ends."""
         if self.open:
             self.state = HandleState.CUT
         self._give_back()
 
     @abstractmethod
     def _follow(self) -> None:
-        """Ask the transport how far it is. If that raises, the state is FAILED."""
+        """Set the state by asking the transport. If that raises, the state is FAILED."""
 
     @abstractmethod
     def _live(self) -> bool:
-        """Whether its agent is there, so that bytes may move."""
+        """Whether the agent still exists, so that bytes may move."""
 
     @abstractmethod
     def _give_back(self) -> None:
-        """Nothing moves any more: release what the transport keeps of it."""
+        """Release the transport's objects for this transfer. No bytes move any more."""

@@ -1,9 +1,9 @@
-"""Fabrics over which memory is read one-sided, without the help of the process that it belongs to.
+"""Fabrics over which memory is read one-sided, without the help of the process that owns it.
 
-Two agents that share one read each other by it: RDMA, or the memory of one host. Over TCP nothing is one-sided: UCX
-answers a read in the process that is read from, and ends that process with "Endpoint timeout" where a reader dies
-within a read (NIXL 1.5.1 with UCX 1.23; docs/hazards.md has what was tried). Who shares no fabric writes, which harms
-nobody.
+Two agents that share a fabric can read each other by it: RDMA, or the memory of one host. TCP is not one-sided: UCX
+answers a read in the process that owns the memory, and ends that process with "Endpoint timeout" if a reader dies
+during a read (NIXL 1.5.1 with UCX 1.23; docs/hazards.md has the experiments). Agents without a common fabric write
+instead, which is safe.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pathlib import Path
 RDMA_DEVICES, VERBS = Path("/sys/class/infiniband"), Path("/dev/infiniband")
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 NAMESPACES = ("ipc", "pid")
-# The words of UCX_TLS, as UCX 1.23 has them, with the transports that read others' host memory one-sided. What a name
-# stands for besides does not: posix, sysv and mm share what was allocated to be shared, cuda_ipc and the like read a
-# device's memory alone: with these a cache in host memory would be read with the owner's help.
+# The words of UCX_TLS in UCX 1.23, with the transports that read another process's host memory one-sided. Other
+# transports do not: posix, sysv and mm need memory that was allocated to be shared, and cuda_ipc and the like read only
+# device memory. They would read a cache in host memory with the owner's help.
 RC, DC, UD = ({f"{name}_verbs", f"{name}_mlx5"} for name in ("rc", "dc", "ud"))
 RDMA = RC | DC | UD | {"srd", "gga_mlx5"}
 HOST = {"cma", "knem", "xpmem"}
@@ -36,10 +36,10 @@ ALIASES: dict[str, set[str]] = {
 
 
 def fabrics(mem_type: str = "DRAM") -> frozenset[str]:
-    """The fabrics of this process as UCX_TLS lets it use them: `rdma`, and one name for this host's memory.
+    """Return the fabrics that UCX_TLS lets this process use: `rdma`, and one name for this host's memory.
 
-    Not of a GPU's: it is written by cuda_ipc everywhere, and read by it only over NVLink, and never where it is of
-    expandable segments; otherwise a read goes over TCP.
+    GPU memory has no host fabric: cuda_ipc reads it only over NVLink, and never memory of expandable segments.
+    Otherwise a read goes over TCP. (cuda_ipc writes to it everywhere.)
     """
     found, allowed = set[str](), _allowed()
     if allowed & RDMA and _device():
@@ -50,7 +50,7 @@ def fabrics(mem_type: str = "DRAM") -> frozenset[str]:
 
 
 def _allowed() -> set[str]:
-    """The transports that UCX_TLS leaves: all where it is not set, all others after a `^`."""
+    """Return the transports that UCX_TLS allows: all if it is not set, and all but those listed after a `^`."""
     listed = os.environ.get("UCX_TLS", "all")
     words = [word.strip().lstrip("\\") for word in listed.removeprefix("^").split(",")]
     named = set[str]().union(*(ALIASES.get(word, set()) for word in words))
@@ -58,7 +58,7 @@ def _allowed() -> set[str]:
 
 
 def _device() -> bool:
-    """Whether there is an RDMA device that this process may open, and that UCX_NET_DEVICES does not leave out."""
+    """Return whether this process can see an RDMA device that UCX_NET_DEVICES does not exclude."""
     if not VERBS.is_dir() or not RDMA_DEVICES.is_dir():
         return False
     listed = os.environ.get("UCX_NET_DEVICES", "all").removeprefix("^")
@@ -69,7 +69,7 @@ def _device() -> bool:
 
 
 def _namespace(name: str) -> str:
-    """A namespace of this process, in which other processes can be named; nothing where the system has none."""
+    """Return the identity of a namespace of this process, or an empty text if the system has none."""
     try:
         return os.readlink(f"/proc/self/ns/{name}")
     except OSError:

@@ -1,4 +1,4 @@
-"""The transport within one process: the same face and the same refusals, by copying memory."""
+"""A transport within one process that copies memory. It has the interface of NIXL's, and refuses the same calls."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from kvplan.plan.types import Ints
 from kvplan.runtime.errors import AddressError, HandleError, NotBegunError, PeerLostError, TransportError
 from kvplan.runtime.transport.base import HandleState, Index, Op, PostedTransfer, PreparedList, check_rows, check_spans
 
-# Bytes of spans that are copied by one call: what a processor's cache holds.
+# Bytes that one call copies: they fit a processor's cache.
 TOGETHER = 1 << 20
-# Bytes from which on a span has a call of its own. Shorter ones times all 2^47 addresses are less than numpy's 2^63.
+# The smallest span, in bytes, that is copied by itself. Shorter spans times 2^47 addresses stay below numpy's 2^63.
 LONG = 1 << 15
 NONE = np.empty(0, np.int64)
 
 
 @dataclass(slots=True)
 class Hub:
-    """The agents that can see each other. A frozen agent answers nothing, a dead one is lost to its peers."""
+    """The agents that can reach each other. A frozen agent never answers. Its peers lose an agent that is removed."""
 
     agents: dict[str, InMemory] = field(default_factory=dict)
     frozen: set[str] = field(default_factory=set)
@@ -32,7 +32,7 @@ class Hub:
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class _List:
-    """Rows prepared by one agent, as first address and stride per run; descriptor n is found by its run."""
+    """Strided rows prepared by one agent. `ends` has the number of descriptors up to each row's end."""
 
     agent: InMemory
     peer: str | None
@@ -46,7 +46,7 @@ class _List:
     cut = release
 
     def at(self, index: Index) -> Ints:
-        """Rows (address, bytes) of the descriptors at `index`."""
+        """Return rows (address, bytes) of the descriptors at `index`."""
         if self.released:
             raise HandleError("a prepared list is used after its release")
         if index.dtype != np.int32 or not index.size or index.min() < 0 or index.max() >= self.ends[-1]:
@@ -57,7 +57,7 @@ class _List:
 
 
 class CopyTransfer(PostedTransfer):
-    """A transfer whose bytes are copied when it is polled and its peer answers."""
+    """A transfer that copies its bytes when it is polled, unless its peer is frozen."""
 
     def __init__(self, agent: InMemory, peer: str, source: Ints, target: Ints) -> None:
         super().__init__(peer)
@@ -86,11 +86,11 @@ class CopyTransfer(PostedTransfer):
         return self.agent.name in self.agent.hub.agents
 
     def _give_back(self) -> None:
-        """Nothing is kept of it."""
+        """Do nothing: a copy has nothing to release."""
 
 
 def _copy(target: Ints, source: Ints, size: int) -> None:
-    """Copy `size` bytes from each address to each, some at a time: a call each would take longer than short ones."""
+    """Copy `size` bytes from each source to its target. Short spans are copied many by one call, which is faster."""
     if size >= LONG:
         for to_address, from_address in zip(target.tolist(), source.tolist(), strict=True):
             ctypes.memmove(to_address, from_address, size)
@@ -103,13 +103,13 @@ def _copy(target: Ints, source: Ints, size: int) -> None:
 
 
 def _spans(address: Ints, size: int) -> tuple[npt.NDArray[np.uint8], Ints]:
-    """Every span of `size` bytes from the first address to the last as a row, and which of them are meant."""
+    """Return the spans of `size` bytes at every address from first to last as rows, and the rows of `address`."""
     first, count = int(address.min()), int(address.max()) - int(address.min()) + 1
     return np.asarray(_Bytes(first, count, size)), address - first
 
 
 class _Bytes:
-    """Host memory as numpy takes it over: rows of `size` bytes that begin at each address from `first` on."""
+    """Host memory for numpy: rows of `size` bytes, one for each of `count` addresses from `first` on."""
 
     def __init__(self, first: int, count: int, size: int) -> None:
         self.__array_interface__ = {
@@ -118,10 +118,10 @@ class _Bytes:
 
 
 class InMemory:
-    """An agent of `hub`. `strays` are messages that came in and that nobody asked for.
+    """An agent of `hub`. `strays` are unexpected messages that came in.
 
-    With `pretends` it takes host memory that is said to be a device's: a descriptor of one type never leads to what was
-    registered as another, as with NIXL.
+    With `pretends` it registers host memory under a device's memory type. As with NIXL, a descriptor of one type never
+    reaches memory that was registered as another.
     """
 
     def __init__(self, hub: Hub, name: str = "worker", *, pretends: bool = False) -> None:
@@ -132,7 +132,7 @@ class InMemory:
         self._start()
 
     def _start(self) -> None:
-        """Under a new name: who knew the old one has lost this agent."""
+        """Start under a new name, so that peers that know the old name have lost this agent."""
         self.name = f"{self._word}-{uuid.uuid4().hex}"
         self._regions: dict[str, tuple[Ints, Ints]] = {}
         self._given: weakref.WeakSet[_List | CopyTransfer] = weakref.WeakSet()
@@ -147,12 +147,11 @@ class InMemory:
         starts = np.concatenate([before[0], regions[:, 0]])
         ends = np.concatenate([before[1], regions[:, 0] + regions[:, 1]])
         order = np.argsort(starts, kind="stable")
-        # The furthest end of the regions that begin up to here: a span that begins here is inside one of them if it is
-        # inside that one.
+        # For each start, the furthest end of all regions up to it. A span lies in a region if it ends before that.
         self._regions[mem_type] = starts[order], np.maximum.accumulate(ends[order])
 
     def deregister(self) -> None:
-        """As the protocol says. Transfers in progress are cut, peers are forgotten, and the agent has another name."""
+        """See `Transport.deregister`. Cuts transfers in progress, removes peers, and gives the agent another name."""
         self._check_open()
         self.close()
         self._start()
@@ -181,7 +180,7 @@ class InMemory:
     broken = lost
 
     def reach(self, peer: str) -> InMemory:
-        """The agent of a peer that was met and lives. Raises PeerLostError."""
+        """Return the agent of a peer that was met. Raises PeerLostError if the peer or this agent has ended."""
         if peer not in self.peers or peer not in self.hub.agents or self.name not in self.hub.agents:
             raise PeerLostError(f"peer {peer} is lost: connect again")
         return self.hub.agents[peer]
@@ -222,7 +221,7 @@ class InMemory:
         return made
 
     def covers(self, spans: Ints, mem_type: str) -> None:
-        """Raises AddressError where a span (address, bytes) is in no region that was registered as that type."""
+        """Raises AddressError if a span (address, bytes) is in no region that was registered as that type."""
         check_spans(spans)
         starts, ends = self._regions.get(mem_type, (NONE, NONE))
         region = np.searchsorted(starts, spans[:, 0], "right") - 1

@@ -29,18 +29,18 @@ from kvplan.runtime.transport.nixl_peers import NixlPeers
 
 MODULES = ("nixl._api", "nixl_cu13._api", "nixl_cu12._api", "nixl_rocm._api", "rixl._api")
 OLDEST = (1, 5)
-# Set before the import, where the user has not: otherwise every expected error writes to stderr, one line per request.
-# UCX would write to stdout.
+# Set before the import unless the user has set them: otherwise every expected error writes a line to stderr, and UCX
+# writes to stdout.
 QUIET = {"NIXL_LOG_LEVEL": "FATAL", "UCX_LOG_LEVEL": "error", "UCX_LOG_FILE": "stderr"}
-# The network devices of an agent whose peers are on this machine: shared memory and a GPU's are no network devices.
+# The network devices of an agent whose peers are on this machine. Shared memory and CUDA IPC need no network device.
 LOOPBACK = {"UCX_NET_DEVICES": "lo"}
-# If one connection of a write over TCP breaks, others were seen to bring bytes for a while. What TCP sends again
-# three times (RFC 6298: after 0.2, 0.4 and 0.8 s, as Linux has it) comes within this.
+# If one connection of a write over TCP breaks, the others were seen to deliver bytes for a while. Three TCP
+# retransmissions (RFC 6298; on Linux after 0.2, 0.4 and 0.8 s) end within this time.
 LINGER_S = 2.0
 UNSHARED = "it is of expandable segments, or of an engine that can sleep: within this host it goes over TCP, or RDMA"
-# Its wheels ask for torch and CUDA, gigabytes which an engine has already and nothing else needs.
+# NIXL's wheels depend on torch and CUDA, gigabytes that an engine already has and nothing else needs.
 INSTALL = "pip install --no-deps nixl nixl-cu12"
-# What to do where memory of a type cannot be registered: NIXL says why in its log alone.
+# Hints for memory types that cannot be registered, because NIXL gives the reason only in its log.
 HELP = {
     "VRAM": ": UCX may have found no CUDA. It takes the driver, NIXL for its CUDA, and UCX_TLS unset or with cuda; "
     "NIXL_LOG_LEVEL=WARN says more"
@@ -49,7 +49,7 @@ HELP = {
 
 @contextmanager
 def _only(variables: Mapping[str, str]) -> Iterator[None]:
-    """These variables of the environment, for what UCX reads when an agent is made; then those of before."""
+    """Set environment variables, which UCX reads when an agent is made, and restore the old ones afterwards."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -63,12 +63,12 @@ def _only(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def api() -> Any:
-    """NIXL's Python module. Raises NixlMissingError, with what was tried, where none can be used."""
+    """Return NIXL's Python module. Raises NixlMissingError, with the modules tried, if none is usable."""
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     logging.getLogger("nixl").setLevel(logging.WARNING)
     tried = list[str]()
-    # Its logger takes stdout as it is now.
+    # NIXL's logger keeps the stdout that it finds at its import.
     with redirect_stdout(sys.stderr):
         module = next((found for name in _candidates() if (found := _usable(name, tried)) is not None), None)
     if module is None:
@@ -80,17 +80,17 @@ def api() -> Any:
 
 
 def _candidates() -> tuple[str, ...]:
-    """The modules to try, the first that can be used is taken.
+    """Return the modules to try, in order.
 
-    The first of MODULES chooses a backend by the CUDA that it finds, and imports torch, which takes a second, where
-    that is a CPU's. With one backend installed there is nothing to choose.
+    The first of MODULES chooses a backend by the CUDA that it finds, and imports torch to do so, which takes a second.
+    If only one backend is installed, that one comes first.
     """
     backends = [name for name in MODULES[1:] if importlib.util.find_spec(name.partition(".")[0])]
     return tuple(dict.fromkeys((*backends, *MODULES))) if len(backends) == 1 else MODULES
 
 
 def _usable(name: str, tried: list[str]) -> Any:
-    """The module of that name, None where it is none or too old, which `tried` is told."""
+    """Return the module of that name. If it is missing or too old, add the reason to `tried` and return None."""
     try:
         module = importlib.import_module(name)
     except (ImportError, OSError, RuntimeError) as error:
@@ -114,10 +114,10 @@ def _version(module: Any) -> tuple[int, ...] | None:
 class Nixl:
     """One NIXL agent with the UCX backend. With `telemetry`, handles count the descriptors they posted.
 
-    With `loopback`, UCX opens no port that another machine reaches: all peers are on this machine.
+    With `loopback`, UCX opens no port that other machines can reach: all peers are on this machine.
 
-    The agent's name carries a new uuid, so that a restarted worker is never taken for the one before it, nor this one
-    after `deregister`: what was given back cannot be reached by the old name.
+    The agent's name has a new uuid, also after `deregister`, so that no peer takes a restarted worker for the earlier
+    one, or reaches deregistered memory by the old name.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class Nixl:
         self._start()
 
     def _start(self) -> None:
-        """A new agent, which has met nobody and registered nothing."""
+        """Make a new agent, without peers and registrations."""
         self.name = f"{self._word}-{uuid.uuid4().hex}"
         self.fabrics = fabrics() - {"rdma"} if self._loopback else fabrics()
         self._registered: list[Any] = []
@@ -175,7 +175,7 @@ class Nixl:
             return
         for address, _, device in regions.tolist() if mem_type == "VRAM" else ():
             check_device(address, device)
-        # Those over which all of its memory is read.
+        # Only fabrics that reach all of the memory stay.
         self.fabrics &= fabrics(mem_type)
         try:
             with errors(self.bindings):
@@ -186,7 +186,7 @@ class Nixl:
             logs.event(logs.WARNING, "memory not shared", agent=self.name, why=UNSHARED)
 
     def deregister(self) -> None:
-        """As the protocol says. Transfers in progress are cut, peers are forgotten, and the agent has another name."""
+        """See `Transport.deregister`. Cuts transfers in progress, removes peers, and gives the agent another name."""
         if self.closed:
             raise TransportError(f"the transport {self.name} is closed: make a new one")
         self._end()
@@ -203,14 +203,14 @@ class Nixl:
         self._peers.remove(peer)
 
     def lost(self, peer: str) -> bool:
-        """As the protocol says. Sends an empty message, rarely: nothing else tells of a process that is dead."""
+        """See `Transport.lost`. Rarely sends an empty message: nothing else reveals that a process has died."""
         return self._peers.lost(peer)
 
     def broken(self, peer: str) -> bool:
         return self._peers.broken(peer)
 
     def found_lost(self, peer: str) -> None:
-        """A call has shown that the connection to a peer is broken."""
+        """Note that a call has found the connection to a peer broken."""
         self._peers.found_lost(peer)
 
     def prepare(self, peer: str | None, rows: Ints, mem_type: str) -> NixlList:
@@ -257,13 +257,13 @@ class Nixl:
         try:
             handle.post()
         except PeerLostError:
-            # Nothing of it moves any more, and nobody is given it.
+            # No bytes of it move any more, and no caller gets the handle.
             handle.release()
             raise
         return handle
 
     def progress(self) -> int:
-        """As the protocol says. Empty messages are probes of `lost`, and not counted."""
+        """See `Transport.progress`. Empty messages are probes of `lost`, and are not counted."""
         with errors(self.bindings):
             found = self.agent.get_new_notifs()
         return sum(1 for messages in found.values() for message in messages if message)
@@ -275,7 +275,7 @@ class Nixl:
         self._end()
 
     def _end(self) -> None:
-        """Nothing of the agent is left, in NIXL or in what was handed out: nothing moves any more."""
+        """End the agent, its lists, transfers, peers and registrations. No bytes move afterwards."""
         try:
             for given in list(self._given):
                 given.cut()

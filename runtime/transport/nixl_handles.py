@@ -1,4 +1,4 @@
-"""What NIXL hands out, owned: lists and transfers that cannot be misused, and its errors as ours."""
+"""NIXL's handles with checks against misuse, prepared lists and transfers, and its errors as kvplan's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOST = "nixlRemoteDisconnectError"
 
 
 class AgentOwner(Protocol):
-    """The transport that a list or a transfer belongs to. `agent` raises TransportError once it is closed."""
+    """The transport that owns a list or a transfer. `agent` raises TransportError once the transport is closed."""
 
     telemetry: bool
 
@@ -31,7 +31,7 @@ class AgentOwner(Protocol):
 
 
 class NixlList:
-    """A prepared list, known by its owner: NIXL takes a list of another agent, and crashes."""
+    """A prepared list and its owner. The owner is checked, because NIXL accepts another agent's list and crashes."""
 
     def __init__(self, owner: AgentOwner, peer: str | None, value: Any) -> None:
         self.owner, self.peer, self.value = owner, peer, value
@@ -44,14 +44,14 @@ class NixlList:
                 value.release()
 
     def cut(self) -> None:
-        """The agent goes: nothing of NIXL may be kept alive by this list."""
+        """Release NIXL's list, because the agent ends."""
         if not self.released:
             self.released, value, self.value = True, self.value, None
             attempt("release of a prepared list", value.release)
 
 
 class NixlTransfer(PostedTransfer):
-    """One transfer of NIXL's."""
+    """One transfer by NIXL."""
 
     def __init__(self, owner: AgentOwner, peer: str, value: Any) -> None:
         super().__init__(peer)
@@ -71,7 +71,7 @@ class NixlTransfer(PostedTransfer):
 
     def _ask(self, call: str) -> None:
         agent = self.owner.agent
-        # Failed until NIXL says otherwise: an error that is raised here leaves the handle unusable.
+        # FAILED until NIXL answers: an error raised here leaves the handle unusable.
         self.state = HandleState.FAILED
         try:
             with errors(self.owner.bindings):
@@ -87,14 +87,14 @@ class NixlTransfer(PostedTransfer):
         return not self.owner.closed
 
     def _give_back(self) -> None:
-        # Nothing can move any more: what NIXL says now must not keep the blocks from their owner.
+        # No bytes can move any more, so an error of NIXL must not delay the release of the blocks.
         value, self.value = self.value, None
         if value is not None:
             attempt(f"release of a transfer with {self.peer}", value.release)
 
 
 def attempt(what: str, call: Callable[..., Any], *arguments: Any) -> None:
-    """Call NIXL to give something back; a failure is logged, and what comes next goes on."""
+    """Call NIXL to release something. A failure is logged and not raised, so that other releases follow."""
     try:
         call(*arguments)
     except Exception as error:
@@ -102,9 +102,9 @@ def attempt(what: str, call: Callable[..., Any], *arguments: Any) -> None:
 
 
 class errors:  # noqa: N801  # reads as what it is used for: `with errors(bindings):`
-    """NIXL's exceptions, which have no common base, as ours: `other`, or PeerLostError.
+    """A context that turns NIXL's exceptions, which have no common base, into PeerLostError or `other`.
 
-    A class, as a generator in its place takes a microsecond of each of the ten calls of a request.
+    It is a class because a generator would add a microsecond to each of the ten calls of a request.
     """
 
     __slots__ = ("_bindings", "_other")

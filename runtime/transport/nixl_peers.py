@@ -1,4 +1,4 @@
-"""Peers of a NIXL agent: who is met, whose connection is lost, and who is forgotten and stays connected."""
+"""Peers of a NIXL agent: those that were met, those whose connection is lost, and removed ones that stay connected."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from kvplan.runtime.errors import NotBegunError, PeerLostError, TransportError
 from kvplan.runtime.ops import logs
 from kvplan.runtime.transport.nixl_handles import AgentOwner, NixlList, NixlTransfer, errors
 
-# Seconds between two empty messages that ask whether a peer's connection still stands.
+# Seconds between two empty messages that test whether a peer's connection still works.
 PEER_PROBE_SECONDS = 0.2
-# Peers that are forgotten and stay connected: NIXL leaves a connection open, on both sides, where it removes an agent
-# that lives, and makes another one when that is met again. One that has died has closed it.
+# The most removed peers that stay connected. If NIXL removes a live agent, it leaves the connection open on both sides,
+# and opens another one when the agent is met again. A dead agent has closed its connection.
 KEPT = 1024
 
 
 class NixlPeers:
-    """The peers of the agent of `owner`, which has `given` lists and transfers out. `met` are their names."""
+    """The peers of the agent of `owner`. `given` are its lists and transfers in use, `met` the names of the peers."""
 
     def __init__(self, owner: AgentOwner, given: WeakSet[NixlList | NixlTransfer], clock: Callable[[], float]) -> None:
         self._owner, self._given, self._clock = owner, given, clock
@@ -28,11 +28,11 @@ class NixlPeers:
         self._probed: dict[str, float] = {}
 
     def known(self) -> list[str]:
-        """All that NIXL knows."""
+        """Return all peers that NIXL knows."""
         return sorted(self.met.union(self._names.values()))
 
     def clear(self) -> None:
-        """The agent has ended."""
+        """Remove all peers, after the agent has ended."""
         self.met.clear()
         self._names.clear()
         self._lost.clear()
@@ -63,7 +63,7 @@ class NixlPeers:
             self._disconnect(gone)
 
     def lost(self, peer: str) -> bool:
-        """As the transport's. Sends an empty message, rarely: nothing else tells of a process that is dead."""
+        """See `Transport.lost`. Rarely sends an empty message: nothing else reveals that a process has died."""
         agent = self._owner.agent
         if peer in self.met and peer not in self._lost and self._due(peer):
             self._probe(agent, peer)
@@ -73,21 +73,21 @@ class NixlPeers:
         return peer in self._lost and peer in self.met
 
     def found_lost(self, peer: str) -> None:
-        """A call has shown that the connection to a peer is broken."""
+        """Note that a call has found the connection to a peer broken."""
         if peer in self.met or peer in self._names.values():
             self._lost.add(peer)
 
     def check_met(self, peer: str | None) -> None:
-        """NIXL may still know who was forgotten. Raises PeerLostError."""
+        """Raises PeerLostError if a peer was not met, or was removed: NIXL may still know it."""
         if not self._owner.closed and peer is not None and peer not in self.met:
             raise PeerLostError(f"peer {peer} is not met, or was forgotten: connect again")
 
     def _kept(self) -> list[str]:
-        """The peers that are forgotten and stay connected, those first that have been for longest."""
+        """Return the removed peers that stay connected, the one removed first at the front."""
         return [name for name in dict.fromkeys(self._names.values()) if name not in self.met]
 
     def _renew(self, peer: str, metadata: bytes) -> None:
-        """Meet a peer again whose connection broke. Raises NotBegunError where a transfer with it is in progress."""
+        """Meet a peer again after its connection broke. Raises NotBegunError if a transfer with it is in progress."""
         transfers = [one for one in self._given if isinstance(one, NixlTransfer) and one.peer == peer and one.open]
         if under_way := sum(not one.failed for one in transfers):
             text = f"the connection to {peer} broke, and {under_way} transfers by it have not ended"
