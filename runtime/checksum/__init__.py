@@ -1,4 +1,4 @@
-"""Sums of cache memory that do not depend on its layout.
+"""Checksums of cache memory that do not depend on its layout.
 
 Start with `checksum.py`.
 """

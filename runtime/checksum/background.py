@@ -1,4 +1,4 @@
-"""Checksums of what a request moved, as either side computes them: on a thread, as no poll waits for gigabytes."""
+"""Checksums of a request's bytes, as either side computes them: in a thread, so that no poll waits for gigabytes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ V = TypeVar("V")
 
 
 class ChecksumThread(Generic[K, V]):
-    """Checksums of one worker by whatever they are for, one at a time, in the order in which they were begun."""
+    """A thread that computes one worker's checksums, each with a key, one at a time in the order of `start`."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "kvplan-checksum")
@@ -34,23 +34,23 @@ class ChecksumThread(Generic[K, V]):
         self._futures[key] = self._thread.submit(call)
 
     def take_all(self) -> list[tuple[K, V]]:
-        """What came of all calls that have ended. Raises what one of them raised."""
+        """Return the keys and results of all calls that have ended. Raises the error of the first that failed."""
         ended = [key for key, one in self._futures.items() if one.done()]
         return [(key, self._futures.pop(key).result()) for key in ended]
 
     def drop(self, key: K) -> None:
-        """Nobody asks for a key any more."""
+        """Drop a key whose result is not needed any more."""
         if (future := self._futures.pop(key, None)) is not None:
             future.cancel()
 
     def close(self) -> None:
-        """End, when what is being summed is: the memory may go away afterwards."""
+        """Wait for the running call, and end. The memory may be freed afterwards."""
         self._thread.shutdown(wait=True, cancel_futures=True)
         self._futures.clear()
 
 
 def summed(plan: Plan, prefill_worker: int, pool: Pool, request: Request, sample: Sample) -> Sums | Exception:
-    """Decode: the checksums of what came from a prefill worker, or why there are none."""
+    """Return, on decode, the checksums of the bytes from a prefill worker, or the error of computing them."""
     try:
         found = of_read(plan, prefill_worker, pool.worker, "decode", pool, request, sample)
     except Exception as error:
@@ -59,9 +59,9 @@ def summed(plan: Plan, prefill_worker: int, pool: Pool, request: Request, sample
 
 
 def compare(plan: Plan, decode_worker: int, pool: Pool, done: Done, named: Tables) -> KvplanError | None:
-    """Prefill: what differs between the sums of a Done and those of the blocks here, or what is wrong with it.
+    """Return, on prefill, an error if the checksums of a Done are invalid or differ from those of the blocks here.
 
-    None if all is the same. `named` tables count before its own.
+    `named` tables replace those in the Done.
     """
     try:
         _check(plan, decode_worker, pool, done, named)
@@ -78,7 +78,7 @@ def _check(plan: Plan, decode_worker: int, pool: Pool, done: Done, named: Tables
     asked = done.asked
     tables: Tables = {**unpack(asked.prefill), **named}
     request = Request(asked.request, asked.tokens, tables, unpack(asked.decode), asked.lengths)
-    # It may have been fed in chunks, which name no block of a group of which nothing is needed.
+    # If it was fed in chunks, these name no blocks of groups that decode does not need.
     request = requests.check(plan, request, pool.blocks, {}, fed=True)
     local = of_read(plan, pool.worker, decode_worker, "prefill", pool, request, Sample(*done.sample))
     check({(cache, layer): value for cache, layer, value in done.sums}, local)

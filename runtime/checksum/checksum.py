@@ -1,10 +1,10 @@
-"""Checksums of cache memory that do not depend on its layout: sharding, paging, order and padding leave them alone.
+"""Checksums of cache memory that do not depend on its layout: sharding, paging, order and padding do not change them.
 
 The digest of a layer of a cache is the sum modulo 2^64, over all its elements, of key(layer) * key(token) *
-key(tensor, index on every axis, word) * word, words being the 16 (or 8) bits that an element is made of, and keys odd
-numbers mixed from coordinates. Shares of several workers add up. A single word that differs is always seen. Any other
-difference is missed with odds below 2^-40 per layer, were the keys drawn by chance; keys are known to all, so that
-this finds faults, not forgeries.
+key(tensor, index on every axis, word) * word. Words are the 16 (or 8) bits that an element consists of; keys are odd
+numbers, hashes of coordinates. The digests of several workers' shares add up. A single different word is always found.
+Any other difference would be missed with odds below 2^-40 per layer if the keys were random. The keys are public, so
+checksums find faults, not forgeries.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from kvplan.runtime.memory.register import Pool
 
 # Digests by (cache, layer).
 Sums = dict[tuple[str, int], int]
-# Kernel blocks, rows in them, and the keys of the rows.
+# Kernel blocks, rows in them, and keys of the rows, one entry per row.
 Places = tuple[Ints, Ints, Ints]
 EVERY = Sample()
 
 
 @dataclass(frozen=True, slots=True)
 class TensorShare:
-    """Layers of a tensor on one worker, and the part of it on every axis, by global index: what is summed there."""
+    """The part of a tensor that one worker sums: layers, and the interval of global indices on each axis."""
 
     field: TensorField
     layers: frozenset[int]
@@ -60,11 +60,11 @@ def of_read(
     request: Request,
     sample: Sample = EVERY,
 ) -> Sums:
-    """Digests of what a decode worker reads from a prefill worker, of the memory of one of them.
+    """Return digests of all that a decode worker reads from a prefill worker, computed from the memory of `role`.
 
-    `pool` and the tables are those of `role`. Equal on both roles after a right transfer. Raises PlanFormatError where
-    the plan does not say what coordinates something has, BadRequestError for tables that are missing or do not hold
-    what is needed, RegisterError where `pool` is another worker's.
+    `pool` and the tables are those of `role`. The digests of both roles are equal after a correct transfer. Raises
+    PlanFormatError if the plan lacks coordinates, BadRequestError if tables are missing or do not hold the needed
+    tokens, RegisterError if `pool` is another worker's.
     """
     _check_pool(plan, role, pool, {"prefill": prefill_worker, "decode": decode_worker})
     both = fields(plan.prefill, prefill_worker), fields(plan.decode, decode_worker)
@@ -80,7 +80,7 @@ def of_read(
 
 
 def first_unlike(local: Sums, remote: Sums) -> tuple[str, int] | None:
-    """The first (cache, layer), lowest layer first, whose digests differ or that only one of two has."""
+    """Return the (cache, layer) with the lowest layer whose digest differs, or is only in one of the two."""
     unlike = [key for key in local.keys() | remote.keys() if local.get(key) != remote.get(key)]
     return min(unlike, key=lambda key: (key[1], key[0]), default=None)
 
@@ -98,9 +98,9 @@ def check(local: Sums, remote: Sums) -> None:
 def _covered(
     both: tuple[tuple[TensorField, ...], tuple[TensorField, ...]], read: Read, pair: Pair, role: str
 ) -> list[TensorShare]:
-    """What a read covers, tensor by tensor: all that both workers hold, as the side of `role` says it.
+    """Return the tensor shares that a read covers, which both workers hold, as fields of the side of `role`.
 
-    Raises PlanFormatError where the two sides and the read do not agree.
+    Raises PlanFormatError if the two sides and the read disagree.
     """
     prefill, decode = _moved(both[0], "prefill", pair.prefill, read), _moved(both[1], "decode", pair.decode, read)
     said, layers = prefill if role == "prefill" else decode, frozenset(read.layers)
@@ -108,7 +108,7 @@ def _covered(
 
 
 def _moved(of_worker: tuple[TensorField, ...], role: str, group: str, read: Read) -> dict[str, TensorField]:
-    """The fields of one of the two workers that a read moves, by tensor."""
+    """Return the fields that a read moves on the worker of `role`, by tensor."""
     names = {name for nests in (read.table.page, read.table.token) for nest in nests for name in nest.tensors}
     of_group = [field for field in of_worker if (field.cache, field.group.name) == (read.cache, group)]
     moved = {field.tensor: field for field in of_group if field.tensor in names}
@@ -122,7 +122,7 @@ def _moved(of_worker: tuple[TensorField, ...], role: str, group: str, read: Read
 
 
 def _check_said(plan: Plan, read: Read, decode_worker: int) -> None:
-    """Both workers say where they begin on the axes that are shared out; without it all would seem to begin at 0."""
+    """Check that both workers name their interval on every split axis; otherwise all would seem to begin at 0."""
     for side, number in ((plan.prefill, read.worker), (plan.decode, decode_worker)):
         said = {axis for cache, axis, _ in side.workers[number].holds if cache == read.cache}
         if missing := sorted({axis for axis, _ in read.holds} - said):
@@ -169,10 +169,10 @@ def add(sums: Sums, pool: Pool, share: TensorShare, asked: SampledTokens, tables
 
 
 def _places(field: TensorField, asked: SampledTokens, tables: Tables) -> Places:
-    """Kernel blocks, rows in them, and the keys of the rows that are asked for."""
+    """Return the kernel blocks, rows in them, and keys of the rows that are sampled."""
     if field.tokens_per_row:
         row = asked.rows(field.tokens_per_row)
-        # A group without needed tokens needs no blocks.
+        # If no tokens of a group are needed, its table may lack blocks.
         where = (
             rows.place(row, field.tokens_per_row, field.group, _table(tables, field.group)) if row.size else (row, row)
         )
@@ -184,7 +184,7 @@ def _places(field: TensorField, asked: SampledTokens, tables: Tables) -> Places:
 def _values(
     pool: Pool, field: TensorField, sheets: list[LayerSheet], want: Mapping[str, Interval], places: Places
 ) -> Iterator[tuple[LayerSheet, int]]:
-    """The sums of sheets that differ in nothing but their layer, whose keys are made once."""
+    """Yield sheets with their sums. The sheets differ only in their layer, so one table of keys serves all."""
     digits = cropped(field, sheets[0], want) if sheets and places[0].size else None
     if digits is None:
         return

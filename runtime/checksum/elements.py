@@ -1,8 +1,8 @@
-"""Elements of cache memory: which lies where on a worker, from its side's own description alone, and the key of each.
+"""Elements of cache memory: their addresses on a worker, taken only from its side's description, and their keys.
 
-An element's coordinate is its cache, global layer, tensor, global index on every axis, and token. A number beside an
-axis is global from the start that the worker holds of it: an axis that is not in `Worker.holds` is held from 0 on. A
-key is an odd 64 bit number mixed from coordinates: the same wherever the element lies.
+An element's coordinate is its cache, global layer, tensor, global index on every axis, and token. A worker's index on
+an axis becomes global by adding the start of its interval in `Worker.holds`, 0 if the axis is not there. A key is an
+odd 64 bit number, a hash of the coordinate, so it does not depend on the element's address.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kvplan.plan.errors import PlanFormatError
 from kvplan.plan.types import Group, Interval, Ints, Planes, Side, View, Worker
 from kvplan.runtime.memory.register import element
 
-# The name of the axis that goes with the tokens: `token`, with the number of tokens in a row or without.
+# The name of the token axis: `token`, optionally followed by the number of tokens in a row.
 TOKEN = re.compile(r"token\d*")
 LAYER = "layer"
 MASK = (1 << 64) - 1
@@ -31,7 +31,7 @@ Longs = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class IndexDigit:
-    """A digit of an axis' index: `count` values of `weight` items, `step` bytes apart, the first one `at` items on."""
+    """A digit of the index on an axis: `count` values from `at` on, each worth `weight`, and `step` bytes apart."""
 
     axis: str
     weight: int
@@ -42,7 +42,7 @@ class IndexDigit:
 
 @dataclass(frozen=True, slots=True)
 class LayerSheet:
-    """One layer of a tensor in one plane: plane number, bytes from the page, how far on the loops outside are."""
+    """One layer of a tensor in one plane, `offset` bytes from the page. `moved`: the outer loops' offsets by axis."""
 
     plane: int
     offset: int
@@ -52,7 +52,7 @@ class LayerSheet:
 
 @dataclass(frozen=True, slots=True)
 class TensorField:
-    """One tensor on one worker: elements of `size` bytes, tokens a row (0: a state), global `ranges` by axis.
+    """One tensor on one worker: elements of `size` bytes, tokens per row (0 for a state), global `ranges` by axis.
 
     `rows` are the digits of the token axis, `digits` those of the others, outermost first.
     """
@@ -73,7 +73,7 @@ class TensorField:
 
 
 def fields(side: Side, number: int) -> tuple[TensorField, ...]:
-    """All tensors of a worker. Raises PlanFormatError where the side does not say what coordinates they have."""
+    """Return all tensors of a worker. Raises PlanFormatError if the side does not give their coordinates."""
     groups, worker = {group.name: group for group in side.groups}, side.workers[number]
     return tuple(
         _field(worker, groups[entry.group], entry, view)
@@ -113,7 +113,7 @@ def _tokens_per_row(group: Group, rows: tuple[IndexDigit, ...], where: str) -> i
 
 
 def _ranges(worker: Worker, entry: Planes, digits: tuple[IndexDigit, ...], where: str) -> dict[str, Interval]:
-    """The global interval on every axis: as the loops outside begin, or the worker's holding, or from 0 on."""
+    """Return the global interval on every axis, from the begin of the outer loops, else of the holding, else from 0."""
     holds = {axis: interval for cache, axis, interval in worker.holds if cache == entry.cache}
     outside = [(axis, indices) for axis, indices, _ in entry.loops if axis != LAYER]
     ranges = {}
@@ -145,7 +145,7 @@ def _sheets(
 
 
 def _layers_inside(entry: Planes, layers: tuple[IndexDigit, ...], where: str) -> list[tuple[int, int]]:
-    """Bytes from the page to every layer that lies inside it, and the layer's number."""
+    """Return (bytes from the page, layer number) of every layer that lies inside a page."""
     if any(axis == LAYER for axis, _, _ in entry.loops) and not layers and not entry.layers:
         return []
     offsets = {}
@@ -159,27 +159,27 @@ def _layers_inside(entry: Planes, layers: tuple[IndexDigit, ...], where: str) ->
 
 
 def name_hash(*words: str) -> int:
-    """64 bits of the digest of some names."""
+    """Return a 64 bit hash of names."""
     return int.from_bytes(hashlib.blake2b("\0".join(words).encode(), digest_size=8).digest(), "little")
 
 
 def hashes(numbers: Ints, seed: int) -> Longs:
-    """A 64 bit hash of every number."""
+    """Return a 64 bit hash of every number."""
     return _mixed(numbers.astype(U64) * U64(0x9E3779B97F4A7C15) + U64(_mixed(np.array([seed], U64))[0]))
 
 
 def odd_keys(numbers: Ints, seed: int) -> Ints:
-    """An odd key for every number."""
+    """Return an odd key for every number."""
     return (hashes(numbers, seed) | U64(1)).view(np.int64)
 
 
 def layer_key(layer: int) -> int:
-    """The key of a layer, a signed number of 64 bits."""
+    """Return the key of a layer, a signed 64 bit number."""
     return int(odd_keys(np.array([layer]), name_hash("layer"))[0])
 
 
 def cropped(field: TensorField, sheet: LayerSheet, want: Mapping[str, Interval]) -> tuple[IndexDigit, ...] | None:
-    """The digits of a field, each only as far as it reaches what is in `want`; None where nothing is."""
+    """Return the digits of a field, each cut to the range that `want` needs, or None if `want` needs nothing."""
     inside = {axis: _inside(field, sheet, axis, field.digits, want) for axis in field.ranges}
     if not all(mask.any() for mask in inside.values()):
         return None
@@ -194,7 +194,7 @@ def cropped(field: TensorField, sheet: LayerSheet, want: Mapping[str, Interval])
 def key_table(
     field: TensorField, sheet: LayerSheet, digits: tuple[IndexDigit, ...], want: Mapping[str, Interval], words: int
 ) -> Ints:
-    """The key of every word of every element that `digits` reach, 0 for those not in `want`; flat, words innermost."""
+    """Return a flat table of the keys of all words that `digits` reach, words innermost, with 0 outside of `want`."""
     shape = (*(digit.count for digit in digits), words)
     total = np.zeros(shape, U64) + hashes(np.arange(words), name_hash(field.cache, field.tensor))
     keep = np.ones(shape, np.bool_)
@@ -205,7 +205,7 @@ def key_table(
 
 
 def _mixed(values: Longs) -> Longs:
-    """A permutation of 64 bit numbers in which every bit depends on every other: the end of splitmix64."""
+    """Return 64 bit numbers permuted by the last step of splitmix64: each bit depends on all bits of the input."""
     values = (values ^ (values >> U64(30))) * U64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> U64(27))) * U64(0x94D049BB133111EB)
     return values ^ (values >> U64(31))
@@ -221,7 +221,7 @@ def _inside(
 
 
 def _index(field: TensorField, sheet: LayerSheet, axis: str, digits: tuple[IndexDigit, ...]) -> Ints:
-    """The global index on one axis, with a dimension for every digit and one for words, those of no use of length 1."""
+    """Return global indices on one axis, with a dimension per digit and one for words. Unused ones have length 1."""
     start = field.ranges[axis][0] + sum(moved for name, moved in sheet.moved if name == axis)
     index = np.full((1,) * (len(digits) + 1), start, np.int64)
     for at, digit in enumerate(digits):

@@ -1,8 +1,8 @@
-"""Sums over a worker's cache memory, on the host with numpy or on a device with torch: the same numbers.
+"""Sums over a worker's cache memory, on the host with numpy or on a device with torch. Both give the same numbers.
 
-An element of an even size is words of 16 bits, any other one of 8, little endian and unsigned. The sum over rows r and
-words w of key[r] * table[w] * word[r, w] is taken modulo 2^64, which a signed 64 bit number does by itself. A word is
-read once and multiplied once, by its row's key; the table's keys come last, once for all rows.
+An element of even size consists of words of 16 bits, any other of words of 8, little endian and unsigned. The sum over
+rows r and words w of key[r] * table[w] * word[r, w] is modulo 2^64, because signed 64 bit arithmetic wraps. Each word
+is read once and multiplied once, by its row's key; the sums of all rows are then multiplied by the table.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from kvplan.runtime.errors import RegisterError
 from kvplan.runtime.memory.device import enter, tensor_at
 from kvplan.runtime.memory.register import Pool
 
-# Bytes that are gathered at a time: what stays in a core's cache, and what keeps a device busy.
+# Bytes that are gathered at a time: they fit a core's cache on the host, and keep a device busy.
 HOST, DEVICE = 1 << 17, 1 << 26
 
 
 @dataclass(frozen=True, slots=True)
 class TensorWords:
-    """The words of a tensor in the pages of one plane: `offset` from the page, `rows` and `digits` in it, and how many
-    words of `width` bytes an element has."""
+    """The words of a tensor in the pages of one plane: `offset` bytes from the page, then by `rows` and `digits`.
+
+    An element has `count` words of `width` bytes."""
 
     plane: int
     offset: int
@@ -43,17 +44,17 @@ class TensorWords:
 
     @property
     def start(self) -> int:
-        """Bytes from the page to the first word."""
+        """The bytes from the page to the first word."""
         return self.offset + sum(digit.at * digit.step for digit in self.digits)
 
 
 def words_of(size: int) -> tuple[int, int]:
-    """How many words an element of `size` bytes has, and their width in bytes."""
+    """Return how many words an element of `size` bytes has, and their width in bytes."""
     return (size // 2, 2) if size % 2 == 0 else (size, 1)
 
 
 def total(pool: Pool, words: TensorWords, rows: tuple[Ints, Ints, Ints], table: Ints) -> int:
-    """The sum over rows (kernel block, row in it, key) and words, as a signed number of 64 bits.
+    """Return the sum over rows (kernel block, row in it, key) and words, as a signed 64 bit number.
 
     Raises BadRequestError for a block that the pool does not have.
     """
@@ -71,7 +72,7 @@ def total(pool: Pool, words: TensorWords, rows: tuple[Ints, Ints, Ints], table: 
 
 
 def _total(pool: Pool, words: TensorWords, rows: tuple[Ints, Ints, Ints], table: Ints) -> int:
-    """The sum where all rows lie in one extent of the plane, `words.plane`."""
+    """Return the sum of rows that all lie in one extent of the plane, `words.plane`."""
     if pool.geometry.mem_types[pool.geometry.region[words.plane]] == "DRAM":
         return on_host(_host(pool, words.plane), _stride(pool, words), words, rows, table)
     return on_device(_device(pool, words.plane), _stride(pool, words), words, rows, table)
@@ -80,7 +81,7 @@ def _total(pool: Pool, words: TensorWords, rows: tuple[Ints, Ints, Ints], table:
 def on_host(
     memory: Any, stride: tuple[int, int], words: TensorWords, rows: tuple[Ints, Ints, Ints], table: Ints
 ) -> int:
-    """The sum over a plane's bytes, a numpy array."""
+    """Return the sum over a plane's bytes, a numpy array."""
     digits = (*words.rows, *words.inner)
     shape = (stride[0], *(digit.count for digit in digits))
     steps = (stride[1], *(digit.step for digit in digits))
@@ -95,7 +96,7 @@ def on_host(
 def on_device(
     memory: Any, stride: tuple[int, int], words: TensorWords, rows: tuple[Ints, Ints, Ints], table: Ints
 ) -> int:
-    """The sum over a plane's bytes, a torch tensor of uint8 on any device; only the sum comes to the host."""
+    """Return the sum over a plane's bytes, a torch tensor of uint8 on any device. Only the sum goes to the host."""
     import torch
 
     if words.width == 2 and not _aligned(memory, stride, words):
@@ -125,7 +126,7 @@ def _row_index(words: TensorWords, row: Ints) -> tuple[Ints, ...]:
 
 
 def _stride(pool: Pool, words: TensorWords) -> tuple[int, int]:
-    """How many kernel blocks a plane has, and how many bytes they lie apart."""
+    """Return how many kernel blocks a plane has, and how many bytes they are apart."""
     return int(pool.geometry.count[words.plane]), int(pool.geometry.stride[words.plane])
 
 
@@ -155,7 +156,7 @@ def _aligned(memory: Any, stride: tuple[int, int], words: TensorWords) -> bool:
 
 
 def _as_bytes(words: TensorWords, table: Ints) -> tuple[TensorWords, Ints]:
-    """Words of 16 bits as two of 8 each: a word is its first byte and 256 times its second."""
+    """Return words of 16 bits as two of 8 bits: a word is its first byte plus 256 times its second."""
     halves = np.array([1, 256], np.int64)
     return (
         TensorWords(words.plane, words.offset, words.rows, words.digits, 2 * words.count, 1),

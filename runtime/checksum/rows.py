@@ -1,6 +1,6 @@
-"""Rows of tokens: which a reader needs, and where a block table puts them, by asking for every row.
+"""Rows of tokens: those that a reader needs, and their places by a block table, computed row by row.
 
-A row is of `per_row` tokens, has the number of its first one over that, and counts with the last of them.
+A row has `per_row` tokens, and its number is its first token divided by that. It counts by its last token.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from kvplan.runtime.checksum.elements import hashes, name_hash
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Which tokens are summed: one in `every`, chosen by a hash of its number and `seed`; states are always whole.
+    """A sample of tokens for checksums: one in `every`, chosen by a hash of its number and `seed`. States are complete.
 
-    A row of several tokens is chosen by its last one. Raises BadRequestError for an `every` below 1.
+    The last token of a row decides. Raises BadRequestError for an `every` below 1.
     """
 
     every: int = 1
@@ -31,7 +31,7 @@ class Sample:
             raise BadRequestError(f"a sample of one token in {self.every}: give 1 or more")
 
     def pick(self, row: Ints, per_row: int) -> Ints:
-        """The chosen ones of some rows of `per_row` tokens."""
+        """Return the chosen rows among rows of `per_row` tokens."""
         if self.every == 1:
             return row
         chance = hashes(row * per_row + per_row - 1, name_hash("sample", str(self.seed)))
@@ -41,7 +41,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class SampledTokens:
-    """Tokens [first, end) as a reader needs them, those of some shards (group, shard), sampled."""
+    """The tokens among [first, end) that a reader needs and all `shards` (group, shard) hold, sampled."""
 
     tokens: Interval
     needs: Needs
@@ -49,7 +49,7 @@ class SampledTokens:
     sample: Sample
 
     def rows(self, per_row: int) -> Ints:
-        """The rows of `per_row` tokens."""
+        """Return the rows of `per_row` tokens."""
         row = self.sample.pick(needed(self.tokens, self.needs, per_row), per_row)
         for group, shard in self.shards:
             row = in_shard(row, per_row, group, shard)
@@ -57,7 +57,7 @@ class SampledTokens:
 
 
 def needed(tokens: Interval, needs: Needs, per_row: int) -> Ints:
-    """The rows that a reader of tokens [first, end) must have."""
+    """Return the rows that a reader of tokens [first, end) must have."""
     first, end = tokens[0], tokens[1] - tokens[1] % needs.whole
     row = np.arange(first // per_row, max(end // per_row, first // per_row), dtype=np.int64)
     last, late = row * per_row + per_row - 1, np.ones(row.shape, np.bool_)
@@ -72,7 +72,7 @@ def needed(tokens: Interval, needs: Needs, per_row: int) -> Ints:
 
 
 def in_shard(row: Ints, per_row: int, group: Group, shard: int) -> Ints:
-    """The rows that the workers of a shard hold, where the tokens of `group` are interleaved over shards."""
+    """Return the rows that the workers of a shard hold, if the tokens of `group` are interleaved over shards."""
     if group.shards == 1:
         return row
     if group.chunk % per_row:
@@ -82,9 +82,9 @@ def in_shard(row: Ints, per_row: int, group: Group, shard: int) -> Ints:
 
 
 def place(row: Ints, per_row: int, group: Group, table: Table) -> tuple[Ints, Ints]:
-    """The kernel block and the row in it of every row of tokens, as `table` says it.
+    """Return the kernel block of every row of tokens and the row's number in it, by `table`.
 
-    Raises BadRequestError where the table is of another kind, short, or has overwritten what is asked for.
+    Raises BadRequestError if the table is of another kind or too short, or a ring has overwritten a row.
     """
     if isinstance(table, Slot):
         raise BadRequestError(f"group {group.name!r} holds {group.store}, its table is a slot")
@@ -95,7 +95,7 @@ def place(row: Ints, per_row: int, group: Group, table: Table) -> tuple[Ints, In
 
 
 def slot(group: Group, table: Table) -> Ints:
-    """The one block of a state. Raises BadRequestError where the table is no slot."""
+    """Return the single block of a state. Raises BadRequestError if the table is not a slot."""
     if not isinstance(table, Slot):
         raise BadRequestError(f"group {group.name!r} holds {group.store}, its table is of blocks")
     return np.array([table.slot], np.int64)

@@ -1,4 +1,4 @@
-"""Words between workers: cards, handshake, messages, sealed and authenticated.
+"""Messages between workers: cards, handshake and all others, sealed and authenticated.
 
 Start with `messages.py`.
 """

@@ -1,4 +1,4 @@
-"""Cache memory as an engine hands it over, seen as plain numbers: address, shape, strides, device."""
+"""Cache memory of an engine as plain numbers: address, shape, strides, device."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import numpy as np
 from kvplan.runtime.errors import CacheMemoryError
 
 TOP = 1 << 63
-# DLPack's device types: which of them NIXL calls VRAM, and which are host memory.
+# DLPack's device types that NIXL calls VRAM, and those that are host memory.
 DLPACK_VRAM = {2, 10}
 DLPACK_DRAM = {1, 3, 11}
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Explicit memory: `blocks` pages `stride` bytes apart from address `base`, `nbytes` in all.
+    """Explicit memory: `blocks` pages from address `base` on, `stride` bytes apart, `nbytes` in all.
 
-    `mem_type` is DRAM or VRAM, `device` the accelerator's number, `allocation` the (address, bytes) it is part of.
+    `mem_type` is DRAM or VRAM, `device` the accelerator's number, `allocation` the (address, bytes) that contains it.
     """
 
     base: int
@@ -49,7 +49,7 @@ class MemoryArray:
 
     @property
     def nbytes(self) -> int:
-        """Bytes from the first to behind the last item, gaps included."""
+        """The bytes from the first item to the end of the last one, with gaps."""
         return span(self.shape, self.strides, self.itemsize)
 
     @property
@@ -58,14 +58,14 @@ class MemoryArray:
 
 
 def span(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> int:
-    """Bytes from the first to behind the last item of an array with positive strides."""
+    """Return the bytes from the first item to the end of the last one, of an array with positive strides."""
     if 0 in shape:
         return 0
     return sum((count - 1) * stride for count, stride in zip(shape, strides, strict=True)) + itemsize
 
 
 def contiguous(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
-    """Whether items follow each other without a gap, the last axis innermost."""
+    """Return whether items follow each other without a gap, with the last axis innermost."""
     expected = itemsize
     for count, stride in zip(reversed(shape), reversed(strides), strict=True):
         if count != 1 and stride != expected:
@@ -75,9 +75,9 @@ def contiguous(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) 
 
 
 def describe(value: Any) -> MemoryArray:
-    """`value` as an Array: Memory, numpy, torch, anything with DLPack, an array interface or the buffer protocol.
+    """Return a MemoryArray of Memory, numpy, torch, or anything with DLPack, an array interface or the buffer protocol.
 
-    Raises CacheMemoryError where its address cannot be had or would leave the address space.
+    Raises CacheMemoryError if it gives no address, or its memory would leave the address space.
     """
     array = _describe(value)
     if min(array.strides, default=0) < 0:
@@ -122,7 +122,7 @@ def _explicit(value: Memory) -> MemoryArray:
 
 def _numpy(value: np.ndarray[Any, Any]) -> MemoryArray:
     root = value
-    # as_strided puts an object of its own between an array and the one whose memory it is.
+    # as_strided puts a helper object between an array and the array that owns the memory.
     while isinstance(base := root.base, np.ndarray) or isinstance(base := getattr(base, "base", None), np.ndarray):
         root = base
     start, whole = root.ctypes.data, span(root.shape, root.strides, root.itemsize)
@@ -133,7 +133,7 @@ def _numpy(value: np.ndarray[Any, Any]) -> MemoryArray:
 
 
 def _tensor(value: Any) -> MemoryArray:
-    """A torch tensor, without importing torch."""
+    """Describe a torch tensor without importing torch."""
     kind, size, storage = value.device.type, value.element_size(), value.untyped_storage()
     if kind not in ("cpu", "cuda"):
         raise CacheMemoryError(f"a tensor on device {kind!r} has no address that NIXL knows: use cpu or cuda")
@@ -144,7 +144,7 @@ def _tensor(value: Any) -> MemoryArray:
 
 
 def _interface(value: Any) -> MemoryArray:
-    """An array on an accelerator that describes itself by the array interface."""
+    """Describe an array on an accelerator by its array interface."""
     facts = value.__cuda_array_interface__
     address, read_only = facts["data"]
     shape, size = tuple(facts["shape"]), int(facts["typestr"][2:])

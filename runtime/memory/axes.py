@@ -1,6 +1,6 @@
-"""Which order of axes an array has in memory, and what to do if the plan's side has another one.
+"""The order of an array's axes in memory, and advice if the plan's side has another order.
 
-An axis is recognised by its extent alone. If extents allow two orders, this module does not guess: it says nothing.
+An axis is recognised only by its extent. If extents allow two orders, this module gives no advice.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from kvplan.runtime.memory.arrays import MemoryArray
 
 Axis = tuple[str, int, int]
 Names = tuple[str, ...]
-# The names of an array's axes in memory, outermost first. An axis that packs several has the names of all.
+# The names of an array's axes in memory, outermost first. An axis that packs several axes has all their names.
 Reading = tuple[Names, ...]
 
 BLOCK = "block"
-# What engines and attention kernels call the two orders of a page whose layers have planes of their own.
+# The names that engines and attention kernels have for the two orders of a page if each layer has its own plane.
 WORDS: Mapping[Names, str] = {("token", "head"): "nhd", ("head", "token"): "hnd"}
 
 
@@ -29,8 +29,8 @@ WORDS: Mapping[Names, str] = {("token", "head"): "nhd", ("head", "token"): "hnd"
 class PageAxes:
     """The axes of one plane of the side `key`: (name, extent, step in bytes), outermost first, none of extent 1.
 
-    `outside` lie around the block: each of their indices has a plane of its own. `inside` lie in a page. Blocks lie
-    `stride` bytes apart, and the innermost step has `unit` bytes.
+    Axes `outside` the block have one plane per index; those `inside` lie in a page. Blocks are `stride` bytes apart,
+    and the innermost step has `unit` bytes.
     """
 
     key: str
@@ -49,7 +49,7 @@ class PageAxes:
 
 
 def page_axes(key: str, entry: Planes) -> PageAxes:
-    """The axes that a whole page has: those of all its tensors, and the tensors themselves where they are one more."""
+    """Return the axes of a whole page: those of all its tensors, and the tensors as one more axis if they form one."""
     inside = common_axes(entry.views)
     if every := tensor_axis(entry.views):
         with_tensors = sorted((*inside, every), key=lambda axis: -axis[2])
@@ -59,18 +59,18 @@ def page_axes(key: str, entry: Planes) -> PageAxes:
 
 
 def tensor_axes(key: str, entry: Planes, view: View, unit: int) -> PageAxes:
-    """The axes of one tensor of a page, whose elements have `unit` bytes."""
+    """Return the axes of one tensor of a page, whose elements have `unit` bytes."""
     return PageAxes(key, _outside(entry), entry.stride, tuple(axis for axis in view.axes if axis[1] > 1), unit)
 
 
 def common_axes(views: Sequence[View]) -> tuple[Axis, ...]:
-    """The axes that all tensors of a page have, outermost first, none of extent 1."""
+    """Return the axes that all tensors of a page share, outermost first, none of extent 1."""
     levels = zip(*([axis for axis in view.axes if axis[1] > 1] for view in views), strict=False)
     return tuple(level[0] for level in takewhile(lambda level: len({axis[1:] for axis in level}) == 1, levels))
 
 
 def tensor_axis(views: Sequence[View]) -> Axis | None:
-    """The tensors of a page as an axis: `k/v`, how many, the bytes between two; None if these are not equal."""
+    """Return the tensors of a page as an axis (`k/v`, number, bytes apart), or None if their distances differ."""
     ordered = sorted(views, key=lambda view: view.offset)
     steps = set(np.diff([view.offset for view in ordered]).tolist())
     return ("/".join(view.tensor for view in ordered), len(views), steps.pop()) if len(steps) == 1 else None
@@ -81,12 +81,12 @@ def _outside(entry: Planes) -> tuple[tuple[str, int], ...]:
 
 
 def _filled(axes: Sequence[Axis]) -> int:
-    """The bytes of a page that has these axes and no gaps."""
+    """Return the bytes of a page that has these axes and no gaps."""
     return math.prod(extent for _, extent, _ in axes) * min(step for _, _, step in axes)
 
 
 def advice(page: PageAxes, array: MemoryArray) -> str:
-    """Sentences to add to the error about an array that does not fit; none if its order of axes is unclear."""
+    """Return sentences to add to the error about an array that does not fit, none if its order of axes is unclear."""
     reading = order_in_memory(page, array)
     if reading is None:
         return ""
@@ -99,9 +99,9 @@ def advice(page: PageAxes, array: MemoryArray) -> str:
 
 
 def order_in_memory(page: PageAxes, array: MemoryArray) -> Reading | None:
-    """The order of an array's axes in memory, or None if none or several are possible.
+    """Return the order of an array's axes in memory, or None if none or several are possible.
 
-    Axis 0 is taken for the block, as it should be, and another axis only if nothing fits then.
+    Axis 0 is taken for the block. Another axis is tried only if no order fits then.
     """
     axes = sorted((axis for axis in _numbered(array) if axis[1] > 1), key=lambda axis: (-axis[2], axis[0]))
     if page.unit % array.itemsize or any(step < 1 for _, _, step in axes):
@@ -114,14 +114,14 @@ def order_in_memory(page: PageAxes, array: MemoryArray) -> Reading | None:
 
 
 def _numbered(array: MemoryArray) -> Iterator[tuple[int, int, int]]:
-    """(number, extent, step in bytes) of every axis."""
+    """Return (number, extent, step in bytes) of every axis."""
     return zip(range(len(array.shape)), array.shape, array.strides, strict=True)
 
 
 def _readings(
     page: PageAxes, axes: Sequence[tuple[int, int, int]], numbers: set[int], array: MemoryArray
 ) -> set[Reading]:
-    """All ways to name the axes so that every name is used; the block is one of `numbers`, or has extent 1 there."""
+    """Return all namings of the axes that use every name. The block is one of `numbers`, or has extent 1 there."""
     left = {name: extent for name, extent, _ in page.inside}
     alone = any(extent == 1 for number, extent in enumerate(array.shape) if number in numbers)
     found = _named(axes, left, numbers, page.unit // array.itemsize)
@@ -131,7 +131,7 @@ def _readings(
 def _named(
     axes: Sequence[tuple[int, int, int]], left: Mapping[str, int], block: set[int], items: int
 ) -> Iterator[Reading]:
-    """Names for axes: `left` are not used yet. The last axis may pack all that is left, in units of `items` items."""
+    """Yield names for axes; `left` are still unused. The last axis may pack all that are left, `items` items each."""
     if not axes:
         yield from [()] if not left and items == 1 else []
         return
@@ -146,9 +146,9 @@ def _named(
 
 
 def _with_gaps(page: PageAxes, axes: Sequence[tuple[int, int, int]], reading: Reading) -> Reading:
-    """The reading, with an axis from outside the block where a step is as many times too long as that axis has indices.
+    """Return the reading with axes from outside the block added where a step is too long by such an axis' extent.
 
-    So an array of one layer looks if the layers lie inside a block.
+    An array of one layer has such a step if the layers lie inside a block.
     """
     found: list[Names] = []
     for at, names in enumerate(reading):
@@ -162,19 +162,19 @@ def _with_gaps(page: PageAxes, axes: Sequence[tuple[int, int, int]], reading: Re
 
 
 def _fits(reading: Reading, wanted: Names) -> bool:
-    """Whether an array's axes can be in the wanted order, those that it packs being in any."""
+    """Return whether an array's axes can be in the wanted order. Packed axes may be in any order."""
     return not _apart(reading, wanted)[0]
 
 
 def _apart(reading: Reading, wanted: Names) -> tuple[Reading, Names]:
-    """Both orders without the innermost axes that they have in common."""
+    """Return both orders without the innermost axes that they have in common."""
     while reading and {*wanted[len(wanted) - len(reading[-1]) :]} == {*reading[-1]}:
         reading, wanted = reading[:-1], wanted[: len(wanted) - len(reading[-1])]
     return reading, wanted
 
 
 def _transposed(array: MemoryArray) -> str:
-    """How to pass an array whose bytes lie in the plan's order, but whose axes are indexed in another."""
+    """Return how to pass an array whose bytes are in the plan's order, but whose axes are indexed in another."""
     numbers = [number for number, _, _ in sorted(_numbered(array), key=lambda axis: (-axis[2], axis[0]))]
     if numbers == sorted(numbers):
         return ""
@@ -183,7 +183,7 @@ def _transposed(array: MemoryArray) -> str:
 
 
 def _recompile(page: PageAxes, reading: Reading, wanted: Names) -> str:
-    """What to compile. The plan does not know its engine's words, so only orders that have a common name get one."""
+    """Return which side to compile. The plan does not know its engine's words, so only common orders are named."""
     word = WORDS.get(tuple(name for (name, *_) in filter(None, reading) if name in ("token", "head")))
     swap = {"token": "head", "head": "token"}
     inside = {name for name, _, _ in page.inside}

@@ -1,4 +1,4 @@
-"""Memory of a device: the context that a thread needs for it, and torch's view of it, which is never a copy."""
+"""Device memory: the CUDA context that a thread needs for it, and torch's view of it, which is never a copy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _thread = threading.local()
 
 @dataclass(frozen=True, slots=True)
 class DeviceArray:
-    """Device memory as torch takes it over without a copy; its owner keeps it alive."""
+    """Device memory that torch wraps without a copy. Its owner keeps it alive."""
 
     __cuda_array_interface__: dict[str, object]
 
@@ -30,17 +30,17 @@ class DeviceArray:
 
 
 def enter(geometry: Geometry) -> None:
-    """Have this thread speak of the device that memory is on, if any of it is and the thread speaks of none yet.
+    """Set this thread's CUDA context to the device of the memory, if it is on one and the thread has no context.
 
-    CUDA takes the first device for a new thread. UCX finds no way between GPUs for one without a context,
-    and what torch asks for there makes a context on the first device, of hundreds of megabytes, in each process.
+    Without it, UCX finds no path between GPUs, and torch's calls make a context on the first device, which takes
+    hundreds of megabytes in each process.
     """
     if "VRAM" not in geometry.mem_types or getattr(_thread, "entered", False):
         return
     _thread.entered = True
     try:
         _enter(ctypes.CDLL(DRIVER), min(device for mem_type, device in geometry.memories if mem_type == "VRAM"))
-    except OSError as error:  # Another maker's device has no such driver.
+    except OSError as error:  # Devices of other vendors have no such driver.
         logs.event(logs.DEBUG, "no CUDA driver", error=error)
 
 
@@ -62,7 +62,7 @@ def _enter(driver: Any, number: int) -> None:
 
 
 def check_device(address: int, said: int) -> None:
-    """Raises RegisterError where a device's memory is on another device than was said, as far as its driver knows."""
+    """Raises RegisterError if the driver knows that memory is on another device than `said`."""
     if (found := _asked(address, DEVICE)) not in (None, said):
         raise RegisterError(
             f"memory at {address:#x} is on device {found}, not {said}: pass Memory(..., device={found})"
@@ -70,15 +70,15 @@ def check_device(address: int, said: int) -> None:
 
 
 def shareable(address: int) -> bool:
-    """Whether other processes of this host can map a device's memory; true where nobody says so.
+    """Return whether other processes of this host can map a device's memory, True if the driver does not know.
 
-    They cannot map that of expandable segments, or of an engine that can sleep.
+    They cannot map memory of expandable segments, or of an engine that can sleep.
     """
     return _asked(address, IPC_CAPABLE) != 0
 
 
 def _asked(address: int, attribute: int) -> int | None:
-    """What the driver says of a device's memory, None where it does not."""
+    """Return the driver's attribute of a device's memory, or None if it has none."""
     value = ctypes.c_int()
     try:
         code = ctypes.CDLL(DRIVER).cuPointerGetAttribute(ctypes.byref(value), attribute, ctypes.c_uint64(address))
@@ -88,13 +88,13 @@ def _asked(address: int, attribute: int) -> int | None:
 
 
 def tensor_at(address: int, shape: tuple[int, ...], strides: tuple[int, ...], item: str, device: int) -> Any:
-    """Memory of a device as a torch tensor, `strides` in bytes. Raises RegisterError where it is not that device's."""
+    """Return device memory as a torch tensor, with `strides` in bytes. Raises RegisterError for another device's."""
     import torch
 
     if min(strides) < 0:
         raise RegisterError(f"strides {strides} of a copy on a device run backwards: compile the plan again")
     tensor = torch.as_tensor(DeviceArray.of(address, shape, strides, item), device=f"cuda:{device}")
-    # Of another device's memory torch makes a copy, without a word: what is written there is lost.
+    # torch silently copies memory of another device, and writes to the copy would be lost.
     if tensor.data_ptr() != address:
         raise RegisterError(f"memory at {address:#x} is not on device {device}: give the device that it is on")
     return tensor

@@ -1,4 +1,4 @@
-"""Addresses of one worker's planes, in this process's memory or a peer's, checked against the plan."""
+"""Addresses of one worker's planes, in this process or a peer, checked against the plan."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from kvplan.plan.types import Group, Ints, Side
 from kvplan.runtime.errors import AddressError, RegisterError
 from kvplan.runtime.memory.arrays import TOP
 
-# What NIXL calls the memories of a plan.
+# NIXL's names of a plan's kinds of memory.
 MEM_TYPES = {"host": "DRAM", "device": "VRAM"}
-# What NIXL calls it, and the device's number.
+# NIXL's name of the kind of memory, and the device's number.
 Memory = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """By extent: base address, block stride, page, blocks (kernel blocks or slots), device, registered region.
+    """Columns by extent: base address, block stride, page, blocks (kernel blocks or slots), device, registered region.
 
-    Extents are planes by number, and behind them the further blocks of those that lie in two memories (plan/planes.py).
-    `regions` are rows (address, bytes, device) of registered memory, of which each has one of `mem_types`.
+    Extents are the planes by number, then the further blocks of planes that lie in two memories (plan/planes.py).
+    `regions` are rows (address, bytes, device) of registered memory, with one of `mem_types` each.
     """
 
     base: Ints
@@ -39,11 +39,11 @@ class Geometry:
 
     @property
     def end(self) -> Ints:
-        """The address behind the last page of every plane."""
+        """The end address of every extent's last page."""
         return self.base + (self.count - 1) * self.stride + self.page
 
     def chosen(self, extents: Ints) -> Geometry:
-        """The same with these extents alone."""
+        """Return the geometry of only these extents."""
         names = ("base", "stride", "page", "count", "device", "region")
         return replace(self, **{name: getattr(self, name)[extents] for name in names})
 
@@ -53,13 +53,13 @@ class Geometry:
         return tuple(zip(self.mem_types, self.regions[:, 2].tolist(), strict=True))
 
     def by_type(self) -> Iterator[tuple[str, Ints]]:
-        """The regions of each type of memory, to be registered together."""
+        """Yield each memory type with its regions, which are registered together."""
         for mem_type in sorted(set(self.mem_types)):
             yield mem_type, self.regions[[one == mem_type for one in self.mem_types]]
 
 
 def check(geometry: Geometry, side: Side, worker: int) -> None:
-    """Raises RegisterError or AddressError where `geometry` is not one of the plan's worker in whole logical blocks."""
+    """Raises RegisterError or AddressError if `geometry` does not fit the plan's worker, in whole logical blocks."""
     planes = names.extents(side.workers[worker])
     columns = (geometry.base, geometry.stride, geometry.page, geometry.count, geometry.device, geometry.region)
     if any(column.shape != (len(planes),) for column in columns) or geometry.regions.shape[1:] != (3,):
@@ -76,7 +76,7 @@ def check(geometry: Geometry, side: Side, worker: int) -> None:
 
 
 def logical_blocks(geometry: Geometry, side: Side, worker: int) -> dict[str, int]:
-    """Logical blocks (or slots) in the pool of every group. Raises RegisterError where planes of a group disagree."""
+    """Return the logical blocks (or slots) of every group. Raises RegisterError if planes of a group disagree."""
     groups = {group.name: group for group in side.groups}
     found: dict[tuple[str, str], tuple[str, int]] = {}
     for plane, count in zip(names.extents(side.workers[worker]), geometry.count.tolist(), strict=True):
@@ -92,9 +92,9 @@ def logical_blocks(geometry: Geometry, side: Side, worker: int) -> dict[str, int
 
 
 def bridgeable(geometry: Geometry, side: Side, worker: int) -> npt.NDArray[np.bool_]:
-    """Which extents have nothing but padding between a page's end and the next block.
+    """Return which extents have only padding between a page's end and the next block, as a mask.
 
-    Planes of other groups of the same arena may lie there: a block belongs to one group at a time.
+    Planes of other groups of the same arena count as padding: a block belongs to one group at a time.
     """
     planes, groups = names.extents(side.workers[worker]), {group.name: group for group in side.groups}
     free = np.ones(len(planes), np.bool_)
@@ -105,7 +105,7 @@ def bridgeable(geometry: Geometry, side: Side, worker: int) -> npt.NDArray[np.bo
 
 
 def _intersecting(geometry: Geometry) -> Iterator[tuple[int, int]]:
-    """Planes whose ranges of memory intersect, the one with the lower base first."""
+    """Yield pairs of extents whose ranges of memory intersect, the one with the lower base first."""
     base, end, memories = geometry.base.tolist(), geometry.end.tolist(), geometry.memories
     memory = [memories[region] for region in geometry.region.tolist()]
     active: list[int] = []
@@ -128,7 +128,7 @@ def _check_apart(geometry: Geometry, side: Side, planes: tuple[names.Plane, ...]
 
 
 def _check_overlay(planes: tuple[names.Plane, names.Plane], groups: tuple[Group, Group], distance: int) -> None:
-    """Where groups overlay each other an id stands for the same bytes in both, so that other ids are never touched."""
+    """Check that an id names the same bytes in groups that overlay each other, so that other ids stay untouched."""
     block = [plane.stride * group.ratio for plane, group in zip(planes, groups, strict=True)]
     used = [size - plane.stride + plane.page for size, plane in zip(block, planes, strict=True)]
     if block[0] != block[1] or distance + used[1] > block[0]:
@@ -138,7 +138,7 @@ def _check_overlay(planes: tuple[names.Plane, names.Plane], groups: tuple[Group,
 
 
 def _pages_meet(low: names.Plane, high: names.Plane, distance: int) -> bool:
-    """Whether any two pages intersect, of planes whose ranges do and whose bases are `distance` apart."""
+    """Return whether any pages of two planes intersect, whose ranges do and whose bases are `distance` apart."""
     if low.stride != high.stride:
         return True
     return distance % low.stride < low.page or low.stride - distance % low.stride < high.page
@@ -165,7 +165,7 @@ def _check_numbers(geometry: Geometry, planes: tuple[names.Plane, ...]) -> None:
 
 
 def _check_memories(geometry: Geometry, planes: tuple[names.Plane, ...]) -> None:
-    """Raises RegisterError where a plane lies elsewhere than its side says, or that does not say what lies where."""
+    """Raises RegisterError if a plane's memory is not of its side's kind, or if planes lie in two and it names none."""
     types = [geometry.mem_types[region] for region in geometry.region.tolist()]
     free: dict[str, names.Plane] = {}
     for plane, mem_type in zip(planes, types, strict=True):

@@ -28,7 +28,7 @@ Arrays = Mapping[str, Any] | Mapping[tuple[str, str], Any] | Mapping[Key, Any]
 class Pool:
     """The checked cache memory of one worker. `blocks` are logical blocks (or slots) by group.
 
-    `owners` keep the memory alive for as long as the pool is. `further` are the second extents, by plane, of those
+    `owners` keep the memory alive as long as the pool exists. `further` has, by plane, the second extents of planes
     whose blocks lie in two memories.
     """
 
@@ -41,7 +41,7 @@ class Pool:
     further: Mapping[int, int]
 
     def check(self, worker: int, side: str, name: str) -> None:
-        """Raises RegisterError unless this is the memory of a worker, called `name`, of the side with that digest."""
+        """Raises RegisterError unless this is the memory of the worker, called `name`, of the side with this digest."""
         if self.worker != worker or self.side.digest != side:
             raise RegisterError(f"the pool is not that of {name} of this side: call views again")
 
@@ -54,13 +54,13 @@ class _Found:
 
 
 def views(side: Side, worker: int, arrays: Arrays) -> Pool:
-    """A pool from arrays by plane name, or by (plane name, tensor) with the tensor's own axes behind the block.
+    """Return a pool of arrays by plane name, or by (plane name, tensor) with the block and then the tensor's own axes.
 
-    A plane's array is one page per kernel block (or slot): axis 0 is the block, `stride` bytes apart, with the
-    page's bytes behind each other in it, or flat, blocks x stride bytes. Axes and items within a page are those of
-    its tensors, the last axis packing what is left, or bytes. A plane whose blocks lie in two memories is a pair of
-    arrays, in the order that the side declares: the first one has the first block ids. Raises RegisterError,
-    CacheMemoryError or AddressError where anything is missing, unknown, or not exactly as the plan says.
+    A plane's array has one page per kernel block (or slot): axis 0 is the block, `stride` bytes apart, and a page's
+    bytes are contiguous; or it is flat, blocks x stride bytes. A page has the axes and items of its tensors, and its
+    last axis may pack the remaining ones; or it has bytes. A plane whose blocks lie in two memories is a pair of
+    arrays, in the order that the side declares: the first array has the first block ids. Raises RegisterError,
+    CacheMemoryError or AddressError if anything is missing, unknown, or not exactly as in the plan.
     """
     if not isinstance(worker, int) or not 0 <= worker < len(side.workers):
         raise RegisterError(f"worker {worker!r} is none of this side's {len(side.workers)}, numbered from 0")
@@ -83,7 +83,7 @@ def views(side: Side, worker: int, arrays: Arrays) -> Pool:
 
 
 def _by_plane(known: Mapping[str, names.Plane], arrays: Arrays) -> dict[str, dict[str | None, list[MemoryArray]]]:
-    """What is given for every plane, by tensor, or under None as pages: an array for each of its memories."""
+    """Return the given arrays by plane and tensor (None for whole pages), one for each memory of the plane."""
     found: dict[str, dict[str | None, list[MemoryArray]]] = {}
     for key, value in arrays.items():
         plane, tensor = _names_of(key)
@@ -97,7 +97,7 @@ def _by_plane(known: Mapping[str, names.Plane], arrays: Arrays) -> dict[str, dic
 
 
 def _parts(plane: names.Plane, value: Any) -> list[MemoryArray]:
-    """An array for each memory of a plane."""
+    """Return an array for each memory of a plane."""
     first, both, second = plane.memory.partition(names.BOTH)
     if not both:
         return [_described(plane.name, value)]
@@ -124,7 +124,7 @@ def _names_of(key: object) -> tuple[str, str | None]:
 
 
 def _offered(name: str, known: Collection[str], what: str) -> str:
-    """Which names there are: those nearest to `name` first, then the others in their order."""
+    """Return a hint that lists the known names: those nearest to `name` first, then the others in order."""
     within = [other for other in known if other.startswith(f"{name}.")]
     near = within or difflib.get_close_matches(name, known, 1)
     hint = f"; did you mean {near[0]!r}?" if near else "."
@@ -155,7 +155,7 @@ def _pages(side: str, plane: names.Plane, entry: Planes, array: MemoryArray) -> 
 
 
 def _strides_fault(plane: names.Plane, array: MemoryArray) -> str:
-    """How blocks of a plane, or the bytes of a page, lie otherwise than the plan says; nothing if they do not."""
+    """Return how the blocks of a plane or the bytes of a page differ from the plan, or an empty text."""
     inner = span(array.shape[1:], array.strides[1:], array.itemsize)
     if array.shape[0] > 1 and array.strides[0] != plane.stride:
         return f"blocks lie {array.strides[0]} bytes apart, the plan says {plane.stride}"
@@ -168,7 +168,7 @@ def _strides_fault(plane: names.Plane, array: MemoryArray) -> str:
 
 
 def _check_items(plane: names.Plane, entry: Planes, array: MemoryArray) -> None:
-    """Items are bytes, or as large as those of every tensor of the page."""
+    """Check that items are bytes, or as large as the elements of every tensor of the page."""
     sizes = {element(view.dtype) for view in entry.views}
     if array.itemsize != 1 and sizes != {array.itemsize}:
         dtypes = ", ".join(sorted({view.dtype for view in entry.views}))
@@ -177,7 +177,7 @@ def _check_items(plane: names.Plane, entry: Planes, array: MemoryArray) -> None:
 
 
 def _axes_fault(entry: Planes, array: MemoryArray) -> str:
-    """How axes differ from those of a page's tensors, outermost first; the last one may pack all that is left."""
+    """Return how axes differ from those of a page's tensors, or an empty text. The last axis may pack the others."""
     inner = zip(array.shape[1:-1], array.strides[1:-1], strict=True)
     given, common = [axis for axis in inner if axis[0] > 1], common_axes(entry.views)
     if any(given == order[: len(given)] for order in _orders(common, tensor_axis(entry.views))):
@@ -187,7 +187,7 @@ def _axes_fault(entry: Planes, array: MemoryArray) -> str:
 
 
 def _orders(common: tuple[Axis, ...], tensors: Axis | None) -> list[list[tuple[int, int]]]:
-    """The (extent, step) of axes that all tensors of a page have, and the same with the tensors as one axis more."""
+    """Return the (extent, step) of the tensors' common axes, also with the tensors as one more axis at each place."""
     axes = [axis[1:] for axis in common]
     with_tensors = [[*axes[:at], tensors[1:], *axes[at:]] for at in range(len(axes) + 1)] if tensors else []
     return [axes, *with_tensors]
@@ -223,7 +223,7 @@ def _tensor(side: str, plane: names.Plane, entry: Planes, view: View, array: Mem
 
 
 def _tensor_fault(plane: names.Plane, view: View, array: MemoryArray) -> str:
-    """How a tensor's shape or strides differ from the plan's; nothing if they do not."""
+    """Return how a tensor's shape or strides differ from the plan, or an empty text."""
     shape_, strides = tuple(count for _, count, _ in view.axes), tuple(step for _, _, step in view.axes)
     if array.shape[1:] != shape_ or not array.shape[:1] or not array.shape[0]:
         axes = "".join(f", {axis} {count}" for axis, count, _ in view.axes)
@@ -235,7 +235,7 @@ def _tensor_fault(plane: names.Plane, view: View, array: MemoryArray) -> str:
 
 
 def element(dtype: str) -> int | None:
-    """Bytes of one element of a dtype such as bf16, fp8, fp8_e4m3 or u8; None where the name has no width."""
+    """Return the bytes of an element of a dtype such as bf16, fp8, fp8_e4m3 or u8, or None if the name has no width."""
     bits = re.match(r"[a-z]+(\d+)", dtype)
     return int(bits[1]) // 8 if bits and int(bits[1]) % 8 == 0 else None
 
@@ -252,9 +252,9 @@ def _geometry(planes: tuple[names.Plane, ...], found: list[_Found]) -> Geometry:
 def _regions(
     planes: tuple[names.Plane, ...], found: list[_Found], ends: list[int]
 ) -> tuple[Ints, Ints, tuple[str, ...]]:
-    """One region per allocation that planes lie in: many small registrations are slow, and merging stops at them.
+    """Return the number of each plane's region, the regions, and their memory types.
 
-    Also the number of each plane's region, and the memory type of each region.
+    There is one region per allocation: many small registrations are slow, and descriptors cannot merge across them.
     """
     for plane, one, end in zip(planes, found, ends, strict=True):
         start, size = one.arrays[0].allocation
@@ -272,7 +272,7 @@ def _regions(
 
 
 def _clusters(allocations: list[tuple[shape.Memory, int, int]]) -> list[int]:
-    """Which (memory, address, bytes) overlap: those that only touch may be different allocations and stay apart."""
+    """Return the cluster of each (memory, address, bytes): overlapping ones share one, those that only touch do not."""
     number, memory, reach, numbers = -1, ("", -1), -1, dict[tuple[shape.Memory, int, int], int]()
     for where, start, size in sorted(set(allocations)):
         if where != memory or start >= reach:

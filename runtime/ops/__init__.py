@@ -1,4 +1,4 @@
-"""What operators see: logs, counters, Prometheus.
+"""Observability for operators: logs, counters, Prometheus.
 
 Start with `metrics.py`.
 """

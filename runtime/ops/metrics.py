@@ -1,7 +1,7 @@
-"""What the runtime counts: plain numbers behind one lock, with fixed names, fixed labels and fixed buckets.
+"""Metrics of the runtime: plain numbers behind one lock, with fixed names, fixed labels and fixed buckets.
 
-A peer can make a number grow, never the set of numbers: a label's value that is not in its list counts as `other`.
-One `Counters` may serve all workers of a process.
+A peer can increase a number, but never add one: a label value that is not in its list counts as `other`. One `Counters`
+may serve all workers of a process.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BUCKETS = (*(float(f"{step}e{power}") for power in range(-4, 2) for step in (1, 
 
 
 class MessageKind(TextEnum):
-    """What a peer's message was taken for. Those from DUPLICATE on had no place, and move no byte."""
+    """The kind of a peer's message, as it was handled. Those from DUPLICATE on were unexpected, and move no bytes."""
 
     ANSWERED = auto()
     BUFFER_ASKED = auto()
@@ -57,9 +57,9 @@ Value = Number | None | dict[str, int] | dict[str, Number | dict[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A name by Prometheus' conventions, its help, and the one label it may have with all values of it.
+    """A metric: a name by Prometheus' conventions, its help, and at most one label with all its values.
 
-    What has a unit, a base unit, ends in it. `kvplan_` before it and a counter's `_total` are the exporter's.
+    A name ends in its unit, which is a base unit. The exporter adds the prefix `kvplan_` and a counter's `_total`.
     """
 
     name: str
@@ -106,9 +106,9 @@ GAUGES = (
 
 
 class Counters:
-    """Counters, histograms and gauges of the names above. All of it may be called from several threads.
+    """Counters, histograms and gauges of the names above. Several threads may call it.
 
-    Raises ValueError for a name or a label that there is not, and where a counter would go down.
+    Calls raise ValueError for an unknown name or label, and if a counter would decrease.
     """
 
     def __init__(self) -> None:
@@ -119,7 +119,7 @@ class Counters:
         self._gauges: dict[str, list[Read]] = {m.name: [] for m in GAUGES}
 
     def add(self, name: str, amount: int = 1, **labels: str) -> None:
-        """Count `amount`, at least 0, on counter `name`, with its label where it has one."""
+        """Add `amount`, at least 0, to counter `name`, with its label if it has one."""
         if _LABELS.get(name) != (*labels,):
             _check(name, _LABELS, labels)
         if amount < 0:
@@ -130,13 +130,13 @@ class Counters:
             counts[value if value in counts else OTHER] += amount
 
     def add_messages(self, kinds: Mapping[MessageKind, int]) -> None:
-        """Count so many messages of each kind."""
+        """Add numbers of messages by kind."""
         with self._lock:
             for kind, count in kinds.items():
                 self._counters["messages"][kind] += count
 
     def observe(self, name: str, seconds: float) -> None:
-        """Count a duration on histogram `name`; one that no clock can give, as one below 0, is counted as 0."""
+        """Add a duration to histogram `name`. A negative one counts as 0, one above LONGEST as LONGEST."""
         _check(name, self._buckets, {})
         seconds = min(max(0.0, seconds), LONGEST)
         with self._lock:
@@ -144,7 +144,7 @@ class Counters:
             self._sums[name] += seconds
 
     def gauge(self, name: str, read: Read) -> Callable[[], None]:
-        """Let `read` tell gauge `name`, which is the sum of all that tell it; call what is returned to end that."""
+        """Add `read` to gauge `name`, whose value is the sum of its readers. Return a call that removes it again."""
         _check(name, self._gauges, {})
         with self._lock:
             self._gauges[name].append(read)
@@ -155,17 +155,17 @@ class Counters:
             self._gauges[name] = [one for one in self._gauges[name] if one is not read]
 
     def snapshot(self) -> dict[str, Value]:
-        """Every number by name, in the order of this module, of the same shape at all times; JSON can hold it.
+        """Return every number by name, in the order of this module, always of the same shape. JSON can hold it.
 
-        A counter is a number, or numbers by its label's value; a histogram is count, sum in seconds, and cumulative
-        buckets by upper end; a gauge is None where it cannot be read. `merge_ratio` is spans / posts.
+        A counter is a number, or numbers by label value. A histogram is count, sum in seconds, and cumulative buckets
+        by upper bound. A gauge is None if it cannot be read. `merge_ratio` is spans / posts.
         """
         with self._lock:
             counters = {name: dict(counts) for name, counts in self._counters.items()}
             histograms = {name: _histogram(counts, self._sums[name]) for name, counts in self._buckets.items()}
             gauges = {name: tuple(reads) for name, reads in self._gauges.items()}
         spans, posts = (counters[name][""] for name in ("spans", "posts"))
-        # Gauges are read outside the lock: they may wait for a worker that is about to count something.
+        # Gauges are read outside the lock, because they may wait for a worker that needs the lock to count.
         return {
             **{name: counts if _LABELS[name] else counts[""] for name, counts in counters.items()},
             "merge_ratio": spans / posts if posts else None,
@@ -199,5 +199,5 @@ def _total(reads: tuple[Read, ...]) -> Number | None:
     except errors.EXITS:
         raise
     except BaseException:
-        # A worker that is closing: what others count must still be told.
+        # A worker may be closing. The other metrics must still be returned.
         return None

@@ -12,13 +12,13 @@ from kvplan.runtime.ops.metrics import COUNTERS, GAUGES, HISTOGRAMS, Counters, M
 
 PREFIX = "kvplan_"
 RATIO = Metric("merge_ratio", "Contiguous spans per descriptor posted: what merging saves.")
-# All metrics, by Prometheus' words for what they are.
+# All metrics by Prometheus' types.
 SORTS = {"counter": COUNTERS, "histogram": HISTOGRAMS, "gauge": (*GAUGES, RATIO)}
 
 
 @dataclass(frozen=True, slots=True)
 class PrometheusCollector:
-    """`counters` as prometheus_client sees them. One per registry: workers of one process share their counters."""
+    """A prometheus_client collector of `counters`. A registry takes one, so workers of a process share counters."""
 
     counters: Counters
 
@@ -30,15 +30,15 @@ class PrometheusCollector:
         for metric in SORTS["histogram"]:
             yield _histogram(core, metric, found[metric.name])
         for metric in SORTS["gauge"]:
-            # What cannot be read now is left out: a 0 would be a lie.
+            # A gauge that cannot be read now is left out, because a 0 would be false.
             if found[metric.name] is not None:
                 yield core.GaugeMetricFamily(*_described(metric), value=found[metric.name], unit=metric.unit)
 
 
 def register(counters: Counters, registry: Any = None) -> PrometheusCollector:
-    """Show `counters` in a prometheus_client registry, the default one with None.
+    """Add `counters` to a prometheus_client registry, the default one with None, and return their collector.
 
-    Raises MetricsMissingError without prometheus-client, ValueError where the registry has a `kvplan_` metric already.
+    Raises MetricsMissingError without prometheus-client, ValueError if the registry already has a `kvplan_` metric.
     """
     client, collector = _module("prometheus_client"), PrometheusCollector(counters)
     (client.REGISTRY if registry is None else registry).register(collector)
@@ -46,7 +46,7 @@ def register(counters: Counters, registry: Any = None) -> PrometheusCollector:
 
 
 def metrics_page(counters: Counters) -> Any:
-    """A WSGI application that shows these counters alone. Raises MetricsMissingError."""
+    """Return a WSGI application that serves only these counters. Raises MetricsMissingError."""
     client = _module("prometheus_client")
     registry = client.CollectorRegistry(auto_describe=True)
     register(counters, registry)

@@ -1,4 +1,4 @@
-"""HTTP for operators, on a thread of its own: /healthz and /readyz of workers, /metrics of their counters."""
+"""An HTTP server for operators, in its own thread: /healthz and /readyz of workers, /metrics of their counters."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from kvplan.runtime.ops import logs
 from kvplan.runtime.ops.metrics import Counters
 from kvplan.runtime.ops.prometheus import metrics_page
 
-# Of WSGI: the environment of a request and what begins the answer, to the answer's bytes.
+# A WSGI application: from a request's environment and `start_response` to the bytes of the response.
 Page = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
-# Seconds for which a client may say nothing.
+# Seconds for which a client may be silent.
 SILENCE = 10
 # Seconds that closing may take.
 CLOSING = 0.1
 
 
 class ProbedWorker(Protocol):
-    """What says why it is not well, one reason a text, none where it is. Neither may wait for a lock."""
+    """A worker that returns the reasons why it is unhealthy or unready, if any. It never waits for a lock."""
 
     def unhealthy(self) -> tuple[str, ...]: ...
 
@@ -34,14 +34,14 @@ class ProbedWorker(Protocol):
 
 @dataclass(slots=True)
 class OpsServer:
-    """A running server; `port` is where it listens."""
+    """A running server that listens at `port`."""
 
     port: int
     server: WSGIServer | None
     thread: threading.Thread
 
     def close(self) -> None:
-        """Stop it. A second call does nothing."""
+        """Stop the server. A second call does nothing."""
         server, self.server = self.server, None
         if server is not None:
             server.shutdown()
@@ -56,10 +56,10 @@ def serve(
     *,
     workers: Collection[ProbedWorker] = (),
 ) -> OpsServer:
-    """Answer GET at host:port, any free port with 0. It asks nobody who he is.
+    """Answer GET at host:port, at any free port with 0, without authentication.
 
-    /healthz and /readyz are 200, or 503 with a reason a line, where any of `workers` has one; /metrics are these
-    counters alone. Raises MetricsMissingError for counters without prometheus-client, MetricsAddressError where the
+    /healthz and /readyz are 200, or 503 with one reason a line if any of `workers` has one. /metrics has only these
+    counters. Raises MetricsMissingError if prometheus-client is missing for the counters, MetricsAddressError if the
     address cannot be used.
     """
     pages: dict[str, Page] = {
@@ -99,7 +99,7 @@ class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that says nothing, or goes: one line, and no traceback."""
+        """Log one line, without a traceback, when a client is silent or disconnects."""
         logs.event(logs.WARNING, "ops connection ended", client=client_address, error=sys.exc_info()[1])
 
 
@@ -113,4 +113,4 @@ class OpsHandler(WSGIRequestHandler):
     timeout = SILENCE
 
     def log_message(self, *_: object) -> None:
-        """Probes come every few seconds: they are no news."""
+        """Log nothing, because probes come every few seconds."""

@@ -1,7 +1,7 @@
-"""OpenTelemetry spans of requests, where its API is there (the extra `otel`); otherwise nothing.
+"""OpenTelemetry spans of requests, if its API is installed (the extra `otel`).
 
-What begins a span is noted, and the span itself is made when it ends: processors and samplers are foreign code, which
-runs after a worker's step and may fail as it likes.
+The begin of a span is only noted; the span itself is made when the request has ended. Processors and samplers are
+foreign code, so they run after a worker's step, and may fail.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ Attributes = Mapping[str, str | int]
 
 
 class SpanStart(NamedTuple):
-    """When a request began, in nanoseconds since 1970, and the context of its caller, whose span is the parent."""
+    """The begin of a request, in nanoseconds since 1970, and the context of its caller, whose span is the parent."""
 
     nanoseconds: int
     context: Any
 
 
 def load() -> None:
-    """Import OpenTelemetry where it is there: when a worker is made, and not with its first request."""
+    """Import OpenTelemetry, if it is installed, so that the first request does not wait for it."""
     for name in ("context", "trace"):
         _module(name)
 
 
 def start() -> SpanStart | None:
-    """To be called where a request begins, in the caller's context; None where nobody takes spans."""
-    return SpanStart(time.time_ns(), _module("context").get_current()) if _taken() else None
+    """Return the start of a request that begins now, in the caller's context, or None if spans are not recorded."""
+    return SpanStart(time.time_ns(), _module("context").get_current()) if _recorded() else None
 
 
-def _taken() -> bool:
-    """Whether this process has a provider of tracers by now, whose spans somebody may see."""
+def _recorded() -> bool:
+    """Return whether this process has a tracer provider that records spans."""
     if (trace := _module("trace")) is None:
         return False
     try:
@@ -48,7 +48,7 @@ def _taken() -> bool:
     except EXITS:
         raise
     except BaseException:
-        # The surroundings may name one that cannot be loaded.
+        # Environment variables may name a provider that cannot be loaded.
         _tell_once()
         return False
     return not isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider)
@@ -62,9 +62,9 @@ def _tell_once() -> None:
 def tell(
     name: str, began: SpanStart, outcome: str, problem: str, attributes: Attributes, ended: int | None = None
 ) -> None:
-    """Make the span of a request that has `ended` at that time in nanoseconds, None for now.
+    """Make the span of a request that `ended` at that time in nanoseconds, None for now.
 
-    `problem` says what was wrong, empty where nothing was. Raises only what ends a program. Not within a turn.
+    `problem` is the text of its error, or empty. Raises only exceptions that end a program. Call this outside turns.
     """
     try:
         trace = _module("trace")
@@ -81,9 +81,9 @@ def tell(
 
 
 class RequestSpans:
-    """Spans of the requests of a worker that begin and end in its turns; `tell` is called after them.
+    """Spans of requests that begin and end in a worker's turns. `tell` makes them after the turn.
 
-    All have this name and these attributes, and their request.
+    All have the same name and attributes, and the id of their request.
     """
 
     def __init__(self, name: str, attributes: Attributes) -> None:
@@ -96,7 +96,7 @@ class RequestSpans:
             self._begun[request] = began
 
     def end(self, request: str, outcome: str, problem: str = "") -> None:
-        """Nothing where it has not begun."""
+        """End the span of a request, if it has begun."""
         if (began := self._begun.pop(request, None)) is not None:
             self._ended.append((request, began, outcome, problem, time.time_ns()))
 
@@ -105,8 +105,8 @@ class RequestSpans:
             self.end(request, outcome)
 
     def tell(self) -> None:
-        """Make the spans that have ended. Not within a turn."""
-        # Another thread may take the last one meanwhile.
+        """Make the spans that have ended. Call this outside turns."""
+        # Another thread may take the last one.
         with suppress(IndexError):
             while self._ended:
                 request, began, outcome, problem, ended = self._ended.popleft()

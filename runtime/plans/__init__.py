@@ -1,4 +1,4 @@
-"""Where a worker's plans come from: given, a directory with an index, a compiler run on demand.
+"""Sources of a worker's plans: given plans, a directory with an index, a compiler run on demand.
 
 Start with `catalog.py`.
 """

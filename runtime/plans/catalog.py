@@ -1,4 +1,4 @@
-"""Where plans come from: given ones, or a directory whose index says which file is for which pair of sides."""
+"""Sources of plans: given plans, or a directory whose index names the file for each pair of sides."""
 
 from __future__ import annotations
 
@@ -27,27 +27,30 @@ Role = Literal["prefill", "decode"]
 # A side: its digest and its readable key.
 Pinned = tuple[str, str]
 T = TypeVar("T")
-# Where a repository has its plans.
+# The directory of plans in a repository, for the advice to commit a plan.
 COMMITTED = Path("plans")
-# Plans that are being made beside, at most.
+# The most plans that an AsyncCatalog makes at once, the waiting ones included.
 MOST = 16
-# Held in a plans directory by the process that has a plan made.
+# The lock file in a plans directory of the process that makes a plan.
 TURN = ".compiling"
 
 
 @runtime_checkable
 class PlanSource(Protocol):
-    """What finds the plan for a pair of sides, each (digest, readable key), by digests; raises PlanMissingError."""
+    """A source that finds the plan for a pair of sides, each (digest, readable key), by digests.
+
+    `find` raises PlanMissingError.
+    """
 
     def find(self, model: str, model_digest: str, prefill: Pinned, decode: Pinned) -> Plan: ...
 
     def models(self, role: Role, side: str) -> frozenset[tuple[str, str]]:
-        """The models, (name, digest), that have plans with this side digest in this role."""
+        """Return the models, (name, digest), that have plans with this side digest in this role."""
 
 
 @dataclass(frozen=True, slots=True)
 class FixedPlans:
-    """These plans and no others. If several are for one pair, the first counts."""
+    """A fixed set of plans. If several are for one pair, the first counts."""
 
     plans: tuple[Plan, ...]
 
@@ -60,11 +63,11 @@ class FixedPlans:
 
 
 class Catalog:
-    """A plans directory. It is trusted to say which bytes are moved where.
+    """A plans directory. It must be trusted: its plans decide which bytes are moved where.
 
-    Plans are found by digests, and among those of one pair by compile `options`, which both engines must give with
-    equal values; all others are the compiler's own. If different compilers made such plans, the one of
-    the lowest digest is taken. With `jit`, what is missing is compiled.
+    Plans are found by digests, and among those of one pair by compile `options`, which must be equal on both engines.
+    All other options must have the compiler's defaults. If different compilers made such plans, the one with the lowest
+    digest is taken. With `jit`, missing plans are compiled.
     """
 
     def __init__(
@@ -84,13 +87,14 @@ class Catalog:
 
     @property
     def waits(self) -> bool:
-        """Whether finding what is missing takes time: it is compiled."""
+        """Whether `find` may take long, because it compiles missing plans."""
         return self.jit is not None
 
     def find(self, model: str, model_digest: str, prefill: Pinned, decode: Pinned) -> Plan:
-        """The plan for a pair. Raises PlanMissingError with the command that makes it, PlanIndexError, PlanLoadError.
+        """Return the plan for a pair.
 
-        With `jit` this takes up to twice its timeout: call it where nothing else waits.
+        Raises PlanMissingError with the command that makes it, PlanIndexError or PlanLoadError. With `jit` this takes
+        up to twice its timeout: call it in a thread that may wait.
         """
         found = self.look(model_digest, prefill[0], decode[0])
         if found is not None:
@@ -102,19 +106,19 @@ class Catalog:
         return self._made(text, words, lambda _: self.look(model_digest, prefill[0], decode[0]))
 
     def look(self, model_digest: str, prefill: str, decode: str) -> Plan | None:
-        """The plan for three digests if it is there; nothing is compiled. Raises PlanIndexError, PlanLoadError."""
+        """Return the plan for three digests, or None; compile nothing. Raises PlanIndexError, PlanLoadError."""
         wanted = (model_digest, prefill, decode)
         return self._first(lambda one: _pair(one) == wanted and self._meant(one))
 
     def models(self, role: Role, side: str) -> frozenset[tuple[str, str]]:
-        """The models, (name, digest), that have plans by these options with this side digest. Raises PlanIndexError."""
+        """Return the models, (name, digest), with plans for this side and these options. Raises PlanIndexError."""
         found = [one for one in self.entries() if _pinned(one, role)[0] == side and self._meant(one)]
         return frozenset((one.model, one.model_digest) for one in found)
 
     def side(self, role: Role, key: str, model: str | None = None) -> Side:
-        """The side that an engine of this key is, before it has met anybody. Give `model` where there are several.
+        """Return the side of an engine by its key, before it has met a peer. Give `model` if there are several.
 
-        Raises PlanMissingError, PlanIndexError where two different sides have the key, PlanLoadError.
+        Raises PlanMissingError, PlanIndexError if two different sides have the key, PlanLoadError.
         """
         if role not in get_args(Role):
             raise PlanMissingError(f"there is no {role!r} side: a pair has a prefill and a decode side")
@@ -133,7 +137,7 @@ class Catalog:
         return self._made(text, words, lambda made: self._side(role, key, model) or self._side_of(role, made))
 
     def entries(self) -> tuple[IndexEntry, ...]:
-        """The index as it is now, read again where it has changed; empty where there is none. Raises PlanIndexError."""
+        """Return the index, read again if it has changed, or nothing if there is none. Raises PlanIndexError."""
         with self._reading:
             if self._stamp() != self._read[0] or self._read[0] is None:
                 found = index.contents(self.folder, index.NAME)
@@ -141,7 +145,7 @@ class Catalog:
             return self._read[1]
 
     def _take(self, read: tuple[Stamp | None, tuple[IndexEntry, ...]]) -> None:
-        """Keep an index that was read, and of the plans that were read those that it names."""
+        """Replace the index, and drop loaded plans that it does not name."""
         before, after = ({one.sha256 for one in entries} for entries in (self._read[1], read[1]))
         if self._read[0] is not None and before != after:
             facts = {"new": len(after - before), "gone": len(before - after), "plans": len(after)}
@@ -161,7 +165,7 @@ class Catalog:
         return command(model, prefill, decode, self.options, self.jit.layouts if self.jit else (), self.folder)
 
     def _otherwise(self, pair: tuple[str, str, str]) -> str:
-        """With which options there are plans of a pair that are not chosen; empty where there are none."""
+        """Return a text about the options of a pair's other plans, empty if it has none."""
         others = [one for one in self.entries() if _pair(one) == pair and not self._meant(one)]
         every = {tuple(option for option in one.options if option[0] in one.unusual) for one in others}
         said = " and ".join(map(_said, sorted(every)))
@@ -172,14 +176,14 @@ class Catalog:
         return set(self.options) <= set(one.options) and set(one.unusual) <= named
 
     def _first(self, wanted: Callable[[IndexEntry], bool]) -> Plan | None:
-        """The plan of the lowest digest whose entry is wanted and whose file is there."""
+        """Return the plan with the lowest digest whose entry is wanted and whose file exists."""
         entries, found = self.entries(), None
         try:
             found = self._searched(entries, wanted)
         except PlanIndexError:
             if self.entries() is entries:
                 raise
-        # A compile may have replaced plan and index since the index was read, or given the plan another path.
+        # A compile may have replaced or renamed the plan after the index was read.
         again = found is None and self.entries() is not entries
         return self._searched(self.entries(), wanted) if again else found
 
@@ -200,12 +204,12 @@ class Catalog:
         return None if plan is None else _side(plan, role)
 
     def _side_of(self, role: Role, made: tuple[str, ...]) -> Side | None:
-        """The side of the plans that a command made: it may write the key in another way than was asked."""
+        """Return the side of the plans that a command made, by digest: it may spell the key differently."""
         plan = self._first(lambda one: one.plan in made)
         return None if plan is None else _side(plan, role)
 
     def _plan(self, one: IndexEntry) -> Plan | None:
-        """The plan of an entry, None if its file was removed: the bytes that are checked are those that are read."""
+        """Return the plan of an entry, None if its file was removed. It checks and loads the same bytes."""
         found = index.contents(self.folder, one.path)
         if found is None:
             return None
@@ -221,13 +225,13 @@ class Catalog:
         return self._plans.setdefault(pin, plan)
 
     def _made(self, text: str, words: list[str], look: Callable[[tuple[str, ...]], T | None]) -> T:
-        """What `look` finds once the command has run; commands run one at a time. Raises PlanMissingError."""
+        """Run the command and return what `look` finds then; commands run one at a time. Raises PlanMissingError."""
         if self.jit is None:
             raise PlanMissingError(f"{text} in {self.folder}; make it with\n{shown(words)}")
         if not self._compiling.acquire(timeout=self.jit.timeout):
             raise PlanMissingError(f"{text}; other plans have been compiled for {self.jit.timeout:.3g} s: ask again")
         try:
-            # Other processes of this machine may ask for the same plan at once: the first of them makes it.
+            # If several processes of this machine need a plan at once, the first makes it for all.
             with locked(self.folder / TURN, self.jit.timeout):
                 found = look(())
                 found = look(self._run(self.jit, tuple(words))) if found is None else found
@@ -238,7 +242,7 @@ class Catalog:
         return found
 
     def _run(self, jit: Jit, words: tuple[str, ...]) -> tuple[str, ...]:
-        """The digests of what a command makes. It is not run again until the index has changed."""
+        """Run a command, unless its final result for this index is known, and return the digests of its plans."""
         made = self._ran.get((words, self._stamp()))
         if made is None and len(self._ran) >= jit.most:
             raise PlanMissingError(f"{jit.most} plans were asked for, no more are made; make it with\n{shown(words)}")
@@ -251,7 +255,7 @@ class Catalog:
 
 
 class AsyncCatalog:
-    """A catalog that compiles or fetches one plan at a time in a thread of its own."""
+    """A catalog that compiles one plan at a time in its own thread."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog, self._lock = catalog, Lock()
@@ -262,7 +266,7 @@ class AsyncCatalog:
         return self._catalog.models(role, side)
 
     def find(self, model: str, model_digest: str, prefill: Pinned, decode: Pinned) -> Plan:
-        """The plan if it is there. Raises PlanPendingError while it is made, and then what making it raised."""
+        """Return the plan. Raises PlanPendingError while it is being made, and later the error of making it."""
         found = self._catalog.look(model_digest, prefill[0], decode[0])
         if found is not None:
             return found
@@ -277,20 +281,20 @@ class AsyncCatalog:
 
 
 def never_waiting(plans: PlanSource) -> PlanSource:
-    """`plans`, which answer at once: those that compile or fetch what is missing do so beside."""
+    """Return `plans`, wrapped if needed so that `find` never waits for a compiler."""
     return AsyncCatalog(plans) if isinstance(plans, Catalog) and plans.waits else plans
 
 
 def plans_of(value: object) -> PlanSource:
-    """A plan, plans, the path of a plan or of a plans directory, or what finds plans itself, as what finds plans.
+    """Return a plan source of a plan, of plans, of the path of a plan or a plans directory, or a source as it is.
 
-    Raises PlanLoadError for anything else, and PlanFormatError for a plan with numbers that lead nowhere.
+    Raises PlanLoadError for anything else, and PlanFormatError for a plan with invalid numbers.
     """
     if isinstance(value, Plan):
         return _given((value,))
     if isinstance(value, str | Path):
         return FixedPlans((load_plan(value),)) if Path(value).is_file() else Catalog(value)
-    # Bytes have a method `find`, too.
+    # Sequences and bytes also have a method `find`.
     if isinstance(value, PlanSource) and not isinstance(value, Sequence | bytearray):
         return value
     given = tuple(value) if isinstance(value, Iterable) else ()
@@ -300,7 +304,7 @@ def plans_of(value: object) -> PlanSource:
 
 
 def _given(plans: tuple[Plan, ...]) -> FixedPlans:
-    """Plans that somebody made, and may have changed since they were loaded. Raises PlanFormatError."""
+    """Return a source of plans that a caller made, or may have changed after loading. Raises PlanFormatError."""
     for plan in plans:
         check_shape(plan)
         check_numbers(plan)
@@ -308,13 +312,13 @@ def _given(plans: tuple[Plan, ...]) -> FixedPlans:
 
 
 def _said(options: Iterable[tuple[str, str]]) -> str:
-    """`with strategy=auto`, or `by default` for none."""
+    """Return options as text: `with strategy=auto`, or `by default` for none."""
     words = ", ".join(f"{name}={value}" for name, value in options)
     return f"with {words}" if words else "by default"
 
 
 def _pair(one: IndexEntry) -> tuple[str, str, str]:
-    """The digests of model, prefill side and decode side."""
+    """Return the digests of model, prefill side and decode side."""
     return one.model_digest, one.prefill[0], one.decode[0]
 
 
@@ -327,7 +331,7 @@ def _side(plan: Plan, role: Role) -> Side:
 
 
 def _check(pinned: IndexEntry, found: IndexEntry, name: str) -> None:
-    """Raises PlanIndexError where a plan is not the one that the index says it is."""
+    """Raises PlanIndexError if a plan differs from its entry in the index."""
     for field in fields(IndexEntry):
         said, is_ = getattr(pinned, field.name), getattr(found, field.name)
         if said != is_:

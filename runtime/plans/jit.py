@@ -1,4 +1,4 @@
-"""The command that makes a plan, and running it: what a peer sends is checked, and is never read by a shell."""
+"""The command that makes a plan, and its run. Texts from peers are checked, and no shell reads them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from kvplan.plan.errors import PlanMissingError
 MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.=,+()-]{0,1023}")
 DIGEST = re.compile(r"[A-Za-z0-9]{1,64}")
-# A name of a model that ends so is read as a path.
+# The compiler reads a model name with such an ending as a path.
 PATHS = (".yaml", ".yml", ".yam")
 REFUSED = 3
 
 
 @dataclass(frozen=True, slots=True)
 class CompileResult:
-    """What a command made: digests of plans, or none and what was wrong. It is `final` if it would end so again."""
+    """The result of a command: digests of plans, or a problem. It is `final` if another run would end the same."""
 
     digests: tuple[str, ...]
     problem: str = ""
@@ -32,9 +32,9 @@ class CompileResult:
 
 @dataclass(frozen=True, slots=True)
 class Jit:
-    """Make plans that are missing, each within `timeout` seconds and with `layouts`, directories of layout files.
+    """A compiler of missing plans. Each takes at most `timeout` seconds; `layouts` are directories of layout files.
 
-    At most `most` commands are run for one directory by one process: peers cannot fill the disk.
+    One process runs at most `most` commands for one directory, so that peers cannot fill the disk.
     """
 
     timeout: float
@@ -42,7 +42,7 @@ class Jit:
     most: int = 256
 
     def run(self, words: Sequence[str]) -> CompileResult:
-        """Run `kvplan WORDS`. Raises PlanMissingError where it does not end in time, or cannot be run."""
+        """Run `kvplan WORDS`. Raises PlanMissingError if it does not end in time or cannot be run."""
         argv = [sys.executable, "-P", "-m", "kvplan.cli", *words, "--format", "json"]
         try:
             done = subprocess.run(
@@ -61,7 +61,7 @@ class Jit:
 def command(
     model: str, prefill: str, decode: str, options: Iterable[tuple[str, str]], layouts: Iterable[str | Path], out: Path
 ) -> list[str]:
-    """The words after `kvplan` that make a plan. Raises PlanMissingError where a name or a key cannot be one."""
+    """Return the arguments of `kvplan` that make a plan. Raises PlanMissingError for an invalid name or key."""
     if not MODEL.fullmatch(model) or model.endswith(PATHS):
         raise PlanMissingError(f"{ascii(model)[:200]} is no name of a model: no plan can be made for it")
     for key in (prefill, decode):
@@ -73,19 +73,19 @@ def command(
 
 
 def check_digests(*digests: str) -> None:
-    """Raises PlanMissingError for what is no digest: it must not pass for words of the message it would stand in."""
+    """Raises PlanMissingError for an invalid digest, so that a peer cannot put its own text into an error message."""
     for digest in digests:
         if not DIGEST.fullmatch(digest):
             raise PlanMissingError(f"{ascii(digest)[:200]} is no digest: no plan has it")
 
 
 def shown(words: Sequence[str]) -> str:
-    """The command as a shell reads it."""
+    """Return the command as a shell reads it."""
     return shlex.join(["kvplan", *words])
 
 
 def _said(stdout: bytes) -> str:
-    """The error in a command's answer; empty where there is none."""
+    """Return the error in a command's JSON output, or an empty text."""
     try:
         error = json.loads(stdout)["error"]
         return f"{error['code']}: {error['message']}"

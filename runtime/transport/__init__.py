@@ -1,4 +1,4 @@
-"""Moving bytes: NIXL, and the same face within one process.
+"""Transports that move bytes: NIXL, and one with the same interface within a process.
 
 Start with `base.py`.
 """
