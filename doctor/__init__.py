@@ -1,4 +1,4 @@
-"""Whether two engines fit together, what this machine has for them, and what to run.
+"""The checks of `kvplan doctor`: whether two engines fit together, what this machine has, and what to run.
 
-In: two sides of a model. Out: plain values and command lines. Start with `examine.py`.
+Input is two sides of a model, output plain values and command lines. Start with `examine.py`.
 """

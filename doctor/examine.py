@@ -1,6 +1,6 @@
-"""Two engines before anything is started: what each keeps, whether plans can be made, the settings of each.
+"""Two engines before they start: their caches, their settings, and whether plans can be made.
 
-In plain values, as `kvplan doctor` says them.
+The results are plain values, as `kvplan doctor` prints them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MOVED = ("workers", "pair", "store", "descriptors", "bytes")
 
 @dataclass(frozen=True, slots=True)
 class ExaminedSide:
-    """A side as it was asked for, `text`: bound, or why it cannot be."""
+    """A side by its `text`: bound, or the refusal to bind it."""
 
     library: Library
     model: Model
@@ -45,7 +45,7 @@ class ExaminedSide:
 
 
 def examined(library: Library, model: Model, text: str) -> ExaminedSide:
-    """The side `text` of `model`. Raises BadInput (S…), DslError."""
+    """Return the side `text` of `model`. Raises BadInput (S…), DslError."""
     engine = library.engine(parse_side(text).get("engine", library.default_engine))
     check_pool(text)
     text = side_words(engine, text)
@@ -56,9 +56,10 @@ def examined(library: Library, model: Model, text: str) -> ExaminedSide:
 
 
 def describe_examined(side: ExaminedSide, part: str) -> Plain:
-    """A side with its groups, or its refusal, and its engine's settings; None without a connector for it.
+    """Return a side with its groups and its engine's settings, or with its refusal.
 
-    `part` is what the engine plays: prefill, decode or both. `unsupported` says why its connector would stop it.
+    `part` is the engine's role: prefill, decode or both. `unsupported` is why its connector would stop it. `start` is
+    None if it would, or if there is no connector.
     """
     why = unsupported(side, part)
     head = {"unsupported": why, "part": part, "engine": side.engine.name, "versions": side.engine.versions}
@@ -77,13 +78,13 @@ def describe_examined(side: ExaminedSide, part: str) -> Plain:
 
 
 def limits(library: Library, side: BoundSide, part: str) -> str:
-    """Why the connector of a bound side's engine would stop it; empty if it would not, or if there is none."""
+    """Return why its connector would stop a bound side's engine, empty if it would not or there is none."""
     engine, model = library.engine(side.engine), library.model(side.model)
     return unsupported(ExaminedSide(library, model, engine, side.key, side, None), part)
 
 
 def unsupported(side: ExaminedSide, part: str) -> str:
-    """Why the connector would stop this engine; empty if it would not, or if there is none."""
+    """Return why its connector would stop this engine, empty if it would not or there is none."""
     serve = side.engine.serve
     if serve is None or side.bound is None:
         return ""
@@ -98,7 +99,7 @@ def unsupported(side: ExaminedSide, part: str) -> str:
 
 
 def _mixed_pool(side: BoundSide, flag: str) -> Iterator[str]:
-    """What a pool for all layers of one kind cannot hold, if `flag` asks for one: rows of several sizes."""
+    """Yield an error per kind whose layers have rows of several sizes, if `flag` makes one pool for all layers."""
     for kind in dict.fromkeys(cache.kind for cache in side.caches if flag and cache.needs != ALL):
         rows = {cache.name: cache.tensors for cache in side.caches if cache.kind == kind}
         if len(set(rows.values())) > 1:
@@ -108,12 +109,12 @@ def _mixed_pool(side: BoundSide, flag: str) -> Iterator[str]:
 
 
 def _rows(tensors: Sequence[BoundTensor]) -> str:
-    """`k 8 x 128, v 8 x 128` of 8 heads and 128 elements; the axis of tokens is left out."""
+    """Return the shapes of rows without the token axis: `k 8 x 128, v 8 x 128` for 8 heads and 128 elements."""
     return ", ".join(f"{t.name} {' x '.join(str(extent) for _, extent in t.axes if extent)}" for t in tensors)
 
 
 def describe_way(prefill: ExaminedSide, decode: ExaminedSide) -> Plain:
-    """What one way between two sides takes: the plan and its cost, or the refusal.
+    """Return a plan from one side to another with its cost, or the refusal.
 
     Descriptors and bytes are per 1024 tokens, or per request for a state. Raises BadInput, DslError.
     """
@@ -135,9 +136,7 @@ def refusal(error: Refused | None) -> Plain:
 
 
 def _group(side: Side, group: Group) -> Plain:
-    """Tokens of a block, the bytes that a page has, and how far apart pages lie; several where workers or caches have
-    different ones.
-    """
+    """Return a group's tokens per block, page sizes and strides in bytes: several if workers or caches differ."""
     entries = [entry for worker in side.workers for entry in worker.planes if entry.group == group.name]
     sizes = {"pages": sorted({entry.page for entry in entries})}
     sizes |= {"strides": sorted({entry.stride or entry.page for entry in entries})}
@@ -145,7 +144,7 @@ def _group(side: Side, group: Group) -> Plain:
 
 
 def _start(side: ExaminedSide, serve: Serve, part: str, bound: BoundSide) -> Plain:
-    """Flags and variables, what no setting says, and the connector's configuration less what is the connector's own."""
+    """Return an engine's flags and variables, options without a setting, and its connector's fixed configuration."""
     given, told = parse_side(side.text), _told(side, serve, side_of(bound)[0].digest)
     if bound.token_shards > 1:
         told += [(serve.interleave, str(bound.interleave_tokens))]
@@ -168,7 +167,7 @@ def _start(side: ExaminedSide, serve: Serve, part: str, bound: BoundSide) -> Pla
 
 
 def _told(side: ExaminedSide, serve: Serve, digest: str) -> list[tuple[Setting, str]]:
-    """The engine's settings in its own words: those of the side's text, and those that are not its defaults."""
+    """Return the engine's settings in its own words: those in the side's text, and those unlike its defaults."""
     given = parse_side(side.text)
     given.pop("engine", None)
     sizes = mesh_sizes(side.engine, given)
@@ -184,7 +183,7 @@ def _told(side: ExaminedSide, serve: Serve, digest: str) -> list[tuple[Setting, 
 
 
 def _differs(side: ExaminedSide, unset: str, digest: str) -> bool:
-    """Whether the side would be another one with what the engine takes where nobody says anything."""
+    """Return whether the engine's own default would make another side."""
     try:
         return side_of(bind(side.library, side.model, f"{side.text},{unset}"))[0].digest != digest
     except Refused:

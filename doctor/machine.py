@@ -13,7 +13,7 @@ from pathlib import Path
 from kvplan.plan.errors import KvplanError
 
 NIXL_S = 30.0
-# In a process of its own: what hangs there, or ends it, is an answer too.
+# Runs in its own process, so that a hang or a crash is a finding, too.
 NIXL = """
 import json
 from kvplan.runtime.transport.nixl import Nixl, api
@@ -28,7 +28,7 @@ OWNER_ONLY = 0o077
 
 @dataclass(frozen=True, slots=True)
 class MachineFinding:
-    """What one check found; `help` says what to do, and is empty if all is well."""
+    """The finding of one check. `help` is what to do, empty if all is well."""
 
     what: str
     said: str
@@ -36,7 +36,7 @@ class MachineFinding:
 
 
 def nixl(seconds: float = NIXL_S) -> MachineFinding:
-    """Whether NIXL can be imported and makes an agent with UCX."""
+    """Check that NIXL can be imported and makes an agent with UCX."""
     command = [sys.executable, "-c", NIXL]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
@@ -51,7 +51,7 @@ def nixl(seconds: float = NIXL_S) -> MachineFinding:
 
 
 def release(package: str, installed: str, supported: str, good: bool) -> MachineFinding:
-    """Whether the engine that is installed here is of a release that the connector is for."""
+    """Check that the engine installed here is a release that the connector supports."""
     if not installed:
         help = "run doctor in the environment of the engine, or say --no-machine if engines run elsewhere"
         return MachineFinding(package, "not installed in this environment", help)
@@ -63,7 +63,7 @@ def release(package: str, installed: str, supported: str, good: bool) -> Machine
 
 
 def ports(host: str, wanted: Sequence[int]) -> MachineFinding:
-    """Whether the ports that engines will open on this machine are free."""
+    """Check that the ports that engines will open on this machine are free."""
     taken = [(port, why) for port in wanted if (why := _taken(host, port))]
     if not taken:
         return MachineFinding("ports", f"free on {host}: {', '.join(map(str, wanted))}")
@@ -83,7 +83,7 @@ def _taken(host: str, port: int) -> str:
 
 
 def keys(folder: Path) -> MachineFinding:
-    """Whether a folder has one secret key that only its owner can read, and a peer's public key."""
+    """Check that a folder has one secret key that only its owner can read, and a peer's public key."""
     from kvplan.runtime.control.keys import SECRET, Keys
 
     if not folder.is_dir():
@@ -100,7 +100,7 @@ def keys(folder: Path) -> MachineFinding:
 
 
 def ucx(environment: Mapping[str, str], gpu: bool, devices: Sequence[Path] = DEVICES) -> Iterator[MachineFinding]:
-    """What variables of UCX keep it from working: transports that are left out, network devices that are not there."""
+    """Check UCX's environment variables for missing transports and unknown network devices."""
     bad = [*_transports(environment, gpu), *_networks(environment, devices)]
     there = sorted(name for name in environment if name.startswith("UCX_"))
     if bad:
@@ -137,7 +137,7 @@ def _networks(environment: Mapping[str, str], devices: Sequence[Path]) -> Iterat
 
 
 def as_lines(found: Sequence[MachineFinding]) -> list[str]:
-    """A line for each finding, and one for what to do."""
+    """Return a line for each finding, and another one for its `help`."""
     lines = ["", "THIS MACHINE"]
     for each in found:
         lines.append(f"  {'NOT OK' if each.help else 'ok'}: {each.what}: {each.said}")

@@ -1,4 +1,4 @@
-"""What to do on each machine before a pair of engines serves, as commands in their order."""
+"""The steps on each machine before a pair of engines serves, as commands in order."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ Plain = Mapping[str, Any]
 PLANS = "plans"
 ANYWHERE = "any machine"
 LOCAL = "localhost"
-# Speaks to engines of different kinds.
+# kvplan's router, for engines of different kinds.
 ROUTE = "kvplan route --port {port} --prefill http://{prefill}:{prefill_port} --decode http://{decode}:{decode_port}"
 ROUTER_PORT = 8192
 
 
 @dataclass(frozen=True, slots=True)
 class EnginePlace:
-    """Where one engine runs: what its machine and its key pair are called, its address there, and its ports.
+    """The place of one engine: the names of its machine (`label`) and key pair (`name`), its host and its ports.
 
-    `host` is empty if both engines run on one machine; `port` is the first of the connector's, `http` the engine's own.
+    `host` is empty if both engines run on one machine. `port` is the connector's first, `http` the engine's own.
     """
 
     label: str
@@ -32,13 +32,13 @@ class EnginePlace:
 
     @property
     def keys(self) -> str:
-        """The folder with its key pair: each engine has its own, also if both are made on one machine."""
+        """The folder of its key pair. Each engine has its own folder, even on one machine."""
         return f"keys-{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One command: on which machine to run it, and what for."""
+    """One command, with its machine and its purpose."""
 
     where: str
     why: str
@@ -48,9 +48,9 @@ class Step:
 def steps(
     answer: Plain, places: Mapping[str, EnginePlace], model: str, more: Sequence[str], prepared: bool
 ) -> tuple[Step, ...]:
-    """All that is to be done, in order. `model` is what the engines serve, `more` what compiling needs beside the pair.
+    """Return all steps in order. `model` is the model that the engines serve, `more` further options of compiling.
 
-    Plans are made first if they are to be `prepared`. Between engines of one machine no keys are needed.
+    Plans are compiled first if `prepared`. Engines on one machine need no keys.
     """
     apart = any(place.host for place in places.values())
     found = [*_plans(answer, places, more)] if prepared else []
@@ -70,7 +70,7 @@ def _plans(answer: Plain, places: Mapping[str, EnginePlace], more: Sequence[str]
 
 
 def _keys(places: Mapping[str, EnginePlace]) -> Iterator[Step]:
-    """A key pair for each engine, in a folder of its own, beside which the other's public key is put."""
+    """Yield steps that make a key pair for each engine in its own folder, and add the other's public key."""
     for place in places.values():
         yield Step(place.label, "make its keys", shlex.join(["kvplan", "keys", place.name, "-o", place.keys]))
     one, other = places.values()
@@ -99,7 +99,7 @@ DOES = {"prefill": "prefills", "decode": "decodes", "both": "prefills and decode
 
 
 def _serve(start: Plain, place: EnginePlace, model: str, devices: Sequence[int]) -> str:
-    """The line that starts an engine. Engines of one machine have different devices."""
+    """Return the command that starts an engine. Engines on one machine get different devices."""
     variables = dict(start["variables"])
     if start["devices"] and devices:
         variables = {start["devices"]: ",".join(map(str, devices)), **variables}
@@ -118,7 +118,7 @@ def _set(values: Mapping[str, str], between: str) -> Iterable[str]:
 
 
 def _router(answer: Plain, places: Mapping[str, EnginePlace]) -> Iterator[Step]:
-    """What sends requests: the router of both engines, or else kvplan's; nothing if one has no connector."""
+    """Yield the step that starts a router: both engines' own, or else kvplan's. None if one has no connector."""
     sides = answer["sides"].values()
     if not all(side["start"] for side in sides):
         return
@@ -132,7 +132,7 @@ def _router(answer: Plain, places: Mapping[str, EnginePlace]) -> Iterator[Step]:
 
 
 def connector(side: Plain, place: EnginePlace, own: Mapping[str, object], prepared: bool) -> Plain:
-    """A side's configuration of its connector, as JSON. Beyond one machine it is strict, and names all it needs."""
+    """Return a side's connector configuration as JSON. Across machines it is strict, and names all that it needs."""
     start = side["start"]
     strict = {"strict": True, "plans": PLANS, "keys": place.keys, "host": place.host, "port": place.port}
     plans = strict if place.host else {"plans": PLANS} if prepared else {}

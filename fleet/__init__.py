@@ -1,6 +1,6 @@
-"""Which engines there are: what each says of itself, in a list that is given or in etcd; and which pairs have a plan.
+"""Fleets of engines: their records, in a given list or in etcd, and the pairs of engines that have a plan.
 
-Start with `records.py`. `__all__` is the public API. Optional: the runtime never asks which engines there are.
+Start with `records.py`. `__all__` is the public API. The runtime never depends on a fleet.
 """
 
 from kvplan.fleet.etcd import Certificates, EtcdFleet

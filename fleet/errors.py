@@ -1,4 +1,4 @@
-"""What may be wrong with a fleet: a permanent code, and what to do."""
+"""Errors of a fleet: each has a permanent code and a remedy."""
 
 from __future__ import annotations
 

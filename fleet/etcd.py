@@ -1,7 +1,7 @@
-"""A fleet in etcd: an engine's record is kept under a lease, and everybody watches.
+"""A fleet in etcd: each engine keeps its record under a lease, and every reader watches all records.
 
-A record goes when its engine says so or has not been heard for the lease; after a restart of etcd, or a time in which
-it could not be reached, it is put again. Who watches sees records as of the last answer: what cannot be told now stays.
+A record ends when its engine removes it, or does not renew its lease. After a restart or an outage of etcd the engine
+puts it again. Readers see the records of etcd's last answer, even while etcd does not answer.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from kvplan.runtime.errors import cause_text
 from kvplan.runtime.ops import logs
 
 PREFIX = "/kvplan/engines/"
-# The gateway's, from etcd 3.4 on.
+# The path of the HTTP gateway, from etcd 3.4 on.
 API = "/v3/"
-# Seconds: after which a silent engine's record ends, and the time limit of one answer.
+# Seconds after which a silent engine's record ends.
 LEASE = 15
-# Bytes of an answer: the records of all engines.
+# The most bytes of an answer, which may have the records of all engines, and the seconds that it may take.
 LARGEST = 64 << 20
 PATIENCE = 5.0
 # Seconds between two watches.
 PAUSE = 0.2
-# Parts of a lease: how often it is renewed, and how long nothing is watched before all is read again.
+# How many times a lease is renewed during its length.
 RENEWALS = 3
-# A share of the most blocks that were ever free: smaller changes are not sent, as etcd keeps its whole history,
-# unless the last free block is taken or one is free again.
+# Changes of free blocks below 1/SHARE of the most ever free are not sent, because etcd stores its whole history. The
+# change to or from zero is always sent.
 SHARE = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """Files for TLS: who is believed to be etcd, and who we are."""
+    """Files for TLS: the authority that etcd's certificate must have, and our own certificate and key."""
 
     authority: str | None = None
     certificate: str | None = None
@@ -50,8 +50,9 @@ class Certificates:
 
 
 class EtcdFleet:
-    """Engines that announce themselves in etcd. Threads of its own announce, and watch from the first question on:
-    nothing here waits for etcd. If several runs have one name, the one that began last counts.
+    """Engines that announce themselves in etcd. If several runs have one name, the one that began last counts.
+
+    One thread announces, and another one watches from the first call on, so that no call waits for etcd.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class EtcdFleet:
         lease: int = LEASE,
         certificates: Certificates | None = None,
     ) -> None:
-        """`endpoints` are URLs of one cluster, `http://host:2379`, `prefix` ends with /. Raises FleetError."""
+        """Take URLs of one cluster, `http://host:2379`, and a `prefix` that ends with /. Raises FleetError."""
         if not prefix.endswith("/"):
             raise FleetError(f"{prefix!a} is no prefix of engines: end it with /, as {PREFIX}")
         self._cluster = Cluster(endpoints, certificates or Certificates(), min(PATIENCE, lease / RENEWALS))
@@ -72,15 +73,15 @@ class EtcdFleet:
         self._most_free = 0
         self._seen: dict[str, tuple[int, EngineRecord]] = {}
         self._heard, self._problem = -float("inf"), ""
-        self._untold, self._uncounted = "", ""
+        self._announce_problem, self._count_problem = "", ""
         self._keeper = threading.Thread(target=self._keep, name="kvplan-announce", daemon=True)
         self._watcher = threading.Thread(target=self._watch, name="kvplan-fleet", daemon=True)
 
     def announce(self, record: EngineRecord, free: Callable[[], int] | None = None) -> None:
-        """Put a record, or another one in its place, and keep it. Raises FleetError where it cannot be kept.
+        """Put this engine's record, or replace it, and keep it. Raises FleetError if the record cannot be kept.
 
-        `free` is asked at each renewal how many blocks are free; who watches is told where that has changed by a lot,
-        or to or from none.
+        `free` returns the number of free blocks. It is called at each renewal, and the record is updated if the number
+        has changed a lot, or to or from zero.
         """
         encoded(record)
         with self._lock:
@@ -94,84 +95,84 @@ class EtcdFleet:
             self._keeper.start()
 
     def engines(self) -> Mapping[str, EngineRecord]:
-        """Engines by name, as etcd said last; see `age`."""
+        """Return engines by name, as of etcd's last answer; see `age`."""
         self.age()
         with self._lock:
             seen = sorted(self._seen.values(), key=lambda pair: (pair[1].started, pair[0]))
         return {record.name: record for _, record in seen}
 
     def age(self) -> float:
-        """Seconds since etcd has been heard, infinite before the first time."""
+        """Return the seconds since etcd's last answer, infinite before the first."""
         with self._lock:
             if self._watcher.ident is None and not self._stop.is_set():
                 self._watcher.start()
         return time.monotonic() - self._heard
 
     def problem(self) -> str:
-        """Why etcd could not be heard last, empty where it was."""
+        """Return why etcd's last answer failed, or an empty text."""
         return self._problem
 
     def close(self, seconds: float = 2 * PATIENCE) -> None:
-        """Take back what was announced, if etcd can be reached, and end; wait no longer than `seconds` for that."""
+        """Remove the record, if etcd can be reached, and end. This takes at most `seconds`."""
         self._stop.set()
         self._changed.set()
-        # Counting free blocks may end the program: that is within the thread that takes the record back.
+        # `free` may end the program, and so call this in the keeper's own thread.
         if self._keeper.ident not in (None, threading.get_ident()):
             self._keeper.join(seconds)
         self._cluster.end()
 
     def _keep(self) -> None:
-        """Hold a lease with the own record under it, until the end."""
+        """Hold a lease with this engine's record under it, until `close`."""
         lease: int | None = None
         while not self._stop.is_set():
             self._changed.clear()
             try:
-                # Kept where anything below fails: a lease lasts longer than that, and etcd says where it does not.
+                # The lease is kept if a later line fails. Usually it outlasts the failure; otherwise etcd says so.
                 lease = self._leased(lease)
                 self._cluster.asked("/kv/txn", self._put_if_missing(self._record_now(), lease))
-                self._untold = ""
+                self._announce_problem = ""
                 self._changed.wait(self._lease / RENEWALS)
-            except Exception as error:  # a gateway may answer anything: the next time it may be right
-                self._untold = _logged("fleet not told", self._untold, error)
+            except Exception as error:  # a gateway may answer anything, and its next answer may be valid
+                self._announce_problem = _logged("fleet not told", self._announce_problem, error)
                 self._stop.wait(min(1.0, self._lease / RENEWALS))
         if lease is not None:
             self._cluster.tried("/lease/revoke", {"ID": lease})
 
     def _leased(self, lease: int | None) -> int:
-        """The lease, renewed, or another one where there is none or etcd has it no more. Raises FleetError."""
+        """Renew the lease and return it, or a new one if there is none or etcd has ended it. Raises FleetError."""
         if lease is not None and self._cluster.asked("/lease/keepalive", {"ID": lease})["result"].get("TTL"):
             return lease
         return int(self._cluster.asked("/lease/grant", {"TTL": self._lease})["ID"])
 
     def _record_now(self) -> EngineRecord:
-        """What was announced, with the blocks that are free now, where that is worth a word."""
+        """Return the record, with the current number of free blocks if that has changed enough."""
         with self._lock:
             record, free = self._own, self._free
         assert record is not None
         count = record.free_blocks if free is None else self._counted(free, record.free_blocks)
         self._most_free = max(self._most_free, count, record.free_blocks)
         little = abs(count - record.free_blocks) * SHARE < max(self._most_free, 1)
-        # Whether any is free is always told: who is full gets no requests.
+        # The change to or from zero always counts, because a full engine gets no requests.
         if little and (count == 0) == (record.free_blocks == 0):
             return record
         fresh = replace(record, free_blocks=count)
         with self._lock:
-            # Another one may have been announced meanwhile, which is told with the next renewal.
+            # If another record was announced at the same time, the next renewal puts it.
             self._own = fresh if self._own is record else self._own
         return fresh
 
     def _counted(self, free: Callable[[], int], before: int) -> int:
-        """How many blocks are free, as the engine says; as `before` where it says no number, which is logged."""
+        """Return the number of free blocks by `free`. If that fails, log it and return `before`."""
         try:
-            count, self._uncounted = max(0, operator.index(free())), ""
-        except BaseException as error:  # an engine that cannot count its blocks is still there
-            self._uncounted = _logged("free blocks not counted", self._uncounted, error)
+            count, self._count_problem = max(0, operator.index(free())), ""
+        except BaseException as error:  # an engine that cannot count its blocks is still alive
+            self._count_problem = _logged("free blocks not counted", self._count_problem, error)
             return before
         return count
 
     def _put_if_missing(self, record: EngineRecord, lease: int) -> dict[str, Any]:
-        """The transaction that puts a record, unless it is there to the letter and under this lease."""
-        # With escapes: one key for one name and run.
+        """Return the transaction that puts a record, unless the same record is there under this lease."""
+        # Name and run are escaped, so that no other pair has the same key.
         key = _text(f"{self._prefix}{quote(record.name, safe='')}/{quote(record.run, safe='')}")
         value = _text(encoded(record))
         there = [
@@ -181,7 +182,7 @@ class EtcdFleet:
         return {"compare": there, "failure": [{"request_put": {"key": key, "value": value, "lease": lease}}]}
 
     def _watch(self) -> None:
-        """All that is there, then what changes; from the beginning after whatever ends that."""
+        """Read all records, then follow changes. After any end of the watch, begin again."""
         while not self._stop.is_set():
             try:
                 revision = self._read()
@@ -190,14 +191,14 @@ class EtcdFleet:
                     if not self._take(change):
                         break
                     self._problem = ""
-                # Where a watch ends at once, again and again, etcd is not asked without a pause.
+                # If every watch ends at once, this keeps the loop from asking without a pause.
                 self._stop.wait(PAUSE)
             except Exception as error:  # as above
                 self._problem = _logged("fleet not heard", self._problem, error)
                 self._stop.wait(min(1.0, self._lease / RENEWALS))
 
     def _read(self) -> int:
-        """Everything that is there, and of which revision."""
+        """Read all records, and return etcd's revision of them."""
         found = self._cluster.asked("/kv/range", self._range())
         seen = [self._record(pair) for pair in found.get("kvs", [])]
         with self._lock:
@@ -206,7 +207,7 @@ class EtcdFleet:
         return int(found["header"]["revision"])
 
     def _take(self, answer: Mapping[str, Any]) -> bool:
-        """Changes that a watch tells of; false where they were compacted. Raises FleetError where it is refused."""
+        """Apply the changes in a watch's answer. Return False if they were compacted. Raises FleetError if refused."""
         result = answer.get("result")
         if isinstance(result, dict) and int(result.get("compact_revision", 0)):
             return False
@@ -221,7 +222,7 @@ class EtcdFleet:
         return True
 
     def _record(self, pair: Mapping[str, Any]) -> tuple[str, tuple[int, EngineRecord]] | None:
-        """A record by its key with the revision that made it; None of what is no record, which is logged."""
+        """Return (key, (revision that made it, record)). If a value is not a record, log that and return None."""
         name = _bytes(pair["key"]).decode(errors="replace")
         try:
             record = decoded(_bytes(pair.get("value", "")), f"etcd's {name!a}")
@@ -231,14 +232,14 @@ class EtcdFleet:
         return name, (int(pair["create_revision"]), record)
 
     def _range(self, **more: int) -> dict[str, Any]:
-        """All keys of the prefix, as a range is asked for; with `more`, a watch of it."""
+        """Return the question for all keys of the prefix, or for a watch of them if there is `more`."""
         end = self._prefix[:-1] + chr(ord(self._prefix[-1]) + 1)
         keys: dict[str, Any] = {"key": _text(self._prefix), "range_end": _text(end)}
         return {"create_request": {**keys, "progress_notify": True, **more}} if more else keys
 
 
 class Cluster:
-    """An etcd cluster by the HTTP gateway of its members, the next one where one fails (etcd's v3 API as JSON)."""
+    """An etcd cluster by the HTTP gateways of its members (v3 API as JSON). If one fails, the next one is asked."""
 
     def __init__(self, endpoints: Sequence[str], certificates: Certificates, seconds: float) -> None:
         places = [_place(url) for url in endpoints]
@@ -250,23 +251,23 @@ class Cluster:
             raise FleetError(f"a fleet in etcd needs etcd3gw ({error}): pip install 'kvplan[fleet]'") from error
         self._seconds, self._turn, self._ended = seconds, 0, False
         files = {"ca_cert": certificates.authority, "cert_cert": certificates.certificate, "cert_key": certificates.key}
-        # Where the path is not given the client asks for it first, and waits however long the answer takes.
+        # Without `api_path` the client asks for it first, without a time limit.
         common = {"timeout": seconds, "api_path": API, **files}
         self._clients: list[Any] = [Etcd3Client(*place, **common) for place in places]
 
     def asked(self, path: str, words: Mapping[str, object]) -> dict[str, Any]:
-        """The answer of the first member that gives one. Raises FleetError."""
+        """Return the answer of the first member that gives one. Raises FleetError."""
         return self._any(lambda client: self._posted(client, path, words))
 
     def tried(self, path: str, words: Mapping[str, object]) -> None:
-        """Ask, and do without an answer."""
+        """Ask, and only log a failure."""
         try:
             self.asked(path, words)
         except FleetError as error:
             logs.event(logs.WARNING, "fleet not told", error=error)
 
     def streamed(self, path: str, words: Mapping[str, object], seconds: float) -> Iterator[dict[str, Any]]:
-        """Answers as they come, until none has come for `seconds` or the connection ends. Raises FleetError."""
+        """Yield answers as they come, until none comes for `seconds` or the connection ends. Raises FleetError."""
         import requests
 
         turn = self._turn
@@ -275,7 +276,7 @@ class Cluster:
             url, patience = client.get_url(path), (self._seconds, seconds)
             with client.session.post(url, json=words, stream=True, timeout=patience) as response:
                 response.raise_for_status()
-                # As it arrives: byte by byte a long line would take the square of its length.
+                # Read whole chunks: byte by byte, a long line takes quadratic time.
                 for line in response.iter_lines(chunk_size=None):
                     if self._ended:
                         return
@@ -288,7 +289,7 @@ class Cluster:
             raise FleetError(f"{client.base_url} cannot be watched: {type(error).__name__}: {error}") from error
 
     def end(self) -> None:
-        """End what is watched with its next answer, or when it has been silent for its time."""
+        """End `streamed` at its next answer, or when its time is over."""
         self._ended = True
 
     def _any(self, ask: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
@@ -317,13 +318,13 @@ class Cluster:
         return answer
 
     def _next(self, failed: int) -> None:
-        """Two threads to which one member did not answer go on by one."""
+        """Turn to the next member, unless another thread has done so after the same failure."""
         if self._turn == failed:
             self._turn = (failed + 1) % len(self._clients)
 
 
 def _within(seconds: float, response: Any) -> bytes:
-    """An answer that is whole in time, however it dribbles in. Raises TimeoutError, ValueError."""
+    """Return a whole answer. Raises TimeoutError even if bytes still trickle in, ValueError if it is too long."""
     whole, end = bytearray(), time.monotonic() + seconds
     while piece := response.read1(1 << 16, decode_content=True):
         whole += piece
@@ -335,7 +336,7 @@ def _within(seconds: float, response: Any) -> bytes:
 
 
 def _place(url: str) -> tuple[str, int, str]:
-    """Host, port and scheme of a member. Raises FleetError."""
+    """Return host, port and scheme of a member. Raises FleetError."""
     if "@" in url:
         raise FleetError("a URL of etcd has a user or a password, which nobody would ask for: give certificates")
     parts = urlsplit(url)
@@ -349,13 +350,13 @@ def _place(url: str) -> tuple[str, int, str]:
 
 
 def _first_of(error: BaseException) -> BaseException:
-    """The first error of a chain: those of HTTP clients around it repeat the URL, and hide the reason."""
+    """Return the first error of a chain, because the later ones of HTTP clients only repeat the URL."""
     before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return error if before is None else _first_of(before)
 
 
 def _logged(what: str, before: str, error: BaseException) -> str:
-    """What an error says; it is logged once, however often it comes."""
+    """Return an error's text, and log it unless it is the same as `before`."""
     told = cause_text(error)
     if told != before:
         logs.event(logs.WARNING, what, error=told)

@@ -1,4 +1,4 @@
-"""A static fleet in a file of YAML or JSON: `engines`, a list of records, as `kvplan fleet --format json` prints it."""
+"""A static fleet in a YAML or JSON file: `engines`, a list of records as `kvplan fleet --format json` prints it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from kvplan.fleet.errors import FleetError
 from kvplan.fleet.records import EngineRecord, StaticFleet, readable
 
 FIELDS = frozenset(EngineRecord.__struct_fields__)
-# A thousand engines of a thousand workers each.
+# The most bytes of a file: enough for a thousand engines of a thousand workers each.
 LARGEST = 64 << 20
 
 
 def read_fleet(path: Path) -> StaticFleet:
-    """The engines of a file; one without a `run` has its name for it. Raises FleetError, which begins with the path."""
+    """Return the engines of a file; `run` defaults to the name. Raises FleetError that begins with the path."""
     try:
         if path.stat().st_size > LARGEST:
             raise FleetError(f"{path} has more than {LARGEST} bytes: it is no list of engines")
@@ -42,7 +42,7 @@ def _record(plain: Any, where: str) -> EngineRecord:
     except msgspec.ValidationError as error:
         help = "write it as `kvplan fleet --format json` prints it (docs/review.md has an example)"
         raise FleetError(f"{where} is no record: {error}: {help}") from error
-    # JSON, as etcd has it, knows no such numbers; of two runs neither would be the later one.
+    # JSON, which etcd uses, has no such numbers, and neither of two runs would be the later one.
     if not math.isfinite(record.started):
         raise FleetError(f"{where} has started {record.started}: write seconds since 1970")
     return readable(record, where)

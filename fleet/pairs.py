@@ -1,4 +1,4 @@
-"""Which engines of a fleet may deal with each other: the index of plans answers, no plan is read."""
+"""The pairs of a fleet's engines that can work together, by the index of plans: no plan is read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Names = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class FleetPair:
-    """A prefill and a decode engine, and the digest of their plan, or why they cannot deal with each other."""
+    """A prefill and a decode engine, with the digest of their plan, or the reason why they cannot work together."""
 
     prefill: EngineRecord
     decode: EngineRecord
@@ -24,9 +24,10 @@ class FleetPair:
 
 
 def fleet_pairs(engines: Mapping[str, EngineRecord], index: Iterable[IndexEntry]) -> tuple[FleetPair, ...]:
-    """All pairs of one that prefills and one that decodes a model of the same name, by their names.
+    """Return all pairs of a prefilling and a decoding engine with a model of the same name, in order of their names.
 
-    A plan is what a catalog without options finds: compiled without unusual ones, of several that of the lowest digest.
+    A pair's plan is the one that a catalog without options finds: compiled without unusual options, with the lowest
+    digest if there are several.
     """
     usual = sorted((one for one in index if not one.unusual), key=lambda one: one.plan, reverse=True)
     plans = {(one.model_digest, one.prefill[0], one.decode[0]): one.plan for one in usual}
@@ -45,7 +46,7 @@ def _pair(
 
 
 def _reason(prefill: EngineRecord, decode: EngineRecord, plan: str, named: bool) -> str:
-    """Why two engines cannot deal with each other; `named`: there is a plan for sides that are called so."""
+    """Return why two engines cannot work together. `named` says that a plan for sides with these names exists."""
     if prefill.model_digest != decode.model_digest:
         return f"different layouts of the model, {prefill.model_digest} and {decode.model_digest}"
     if prefill.revision and decode.revision and prefill.revision != decode.revision:
@@ -54,6 +55,6 @@ def _reason(prefill: EngineRecord, decode: EngineRecord, plan: str, named: bool)
         return f"different protocols, {prefill.protocol} and {decode.protocol}"
     if plan:
         return ""
-    # Sides of one name differ if a layout has changed.
+    # Sides with the same name differ if a layout has changed.
     other = ": the one of these names is for other sides, by digest; compile again" if named else ""
     return f"no plan from {prefill.side_key} to {decode.side_key}{other}"

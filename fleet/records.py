@@ -1,4 +1,4 @@
-"""What an engine says of itself to a fleet, and those who keep it."""
+"""Records of engines in a fleet, and the fleets that hold them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 from kvplan.fleet.errors import FleetError
 
 FORMAT = 1
-# An etcd refuses values above 1.5 MiB; a thousand workers' addresses are 40 KiB.
+# The most bytes of a record. etcd refuses values above 1.5 MiB; a thousand workers' addresses are 40 KiB.
 LARGEST = 1 << 18
 
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
@@ -20,7 +20,7 @@ Words = Annotated[str, msgspec.Meta(max_length=4096)]
 
 
 class EngineRole(StrEnum):
-    """What an engine does."""
+    """The role of an engine: prefill, decode or both."""
 
     PREFILL = "prefill"
     DECODE = "decode"
@@ -28,19 +28,19 @@ class EngineRole(StrEnum):
 
 
 class EngineState(StrEnum):
-    """Whether requests may be sent to an engine: one that drains ends those that it has."""
+    """The state of an engine: ready for requests, or draining, which only ends those that it has."""
 
     READY = "ready"
     DRAINING = "draining"
 
 
 class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """An engine: name, this run of it, and all that peers need before they connect.
+    """A record of an engine: its name, this run of it, and all that peers need before they connect.
 
-    `side` and `side_key` are the digest and the readable key of its side, `addresses` one of each worker (prefill's
-    only), `key` its public key, empty without keys, `revision` that of its weights as in its Identity, `free_blocks`
-    how many blocks nobody has, as it said last. `started` is when this run began, seconds since 1970: of two runs of a
-    name the one that began later counts.
+    `side` and `side_key` are the digest and the readable key of its side. `addresses` has one address per worker, only
+    for prefill. `key` is its public key, empty without keys, `revision` that of its weights, as in its Identity.
+    `free_blocks` is its last count. `started` is the begin of this run in seconds since 1970: of two runs with one name
+    the later one counts.
     """
 
     name: Text
@@ -69,17 +69,17 @@ class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fleet(Protocol):
-    """Who keeps records of engines."""
+    """A source of records of engines."""
 
     def engines(self) -> Mapping[str, EngineRecord]:
-        """Engines by name, one run of each."""
+        """Return engines by name, one run of each."""
 
 
 class StaticFleet:
-    """Engines that are given, and stay."""
+    """A fixed list of engines."""
 
     def __init__(self, records: Iterable[EngineRecord]) -> None:
-        """Raises FleetError where two have one name."""
+        """Take records. Raises FleetError if two have one name."""
         self._engines: dict[str, EngineRecord] = {}
         for record in records:
             if record.name in self._engines:
@@ -91,7 +91,7 @@ class StaticFleet:
 
 
 def encoded(record: EngineRecord) -> bytes:
-    """A record as it is kept: JSON. Raises FleetError where it is too long, or one that others would not read."""
+    """Return a record as JSON. Raises FleetError if it is too long, or readers would refuse it."""
     try:
         data = msgspec.json.encode(record)
     except (TypeError, ValueError) as error:
@@ -103,7 +103,7 @@ def encoded(record: EngineRecord) -> bytes:
 
 
 def decoded(data: bytes, where: str) -> EngineRecord:
-    """A record that was kept. Raises FleetError, which begins with `where`; fields that are not known are left out."""
+    """Return a record from JSON, without unknown fields. Raises FleetError that begins with `where`."""
     if len(data) > LARGEST:
         raise FleetError(f"{where} has {len(data)} bytes: it is no engine's record")
     try:
@@ -114,7 +114,7 @@ def decoded(data: bytes, where: str) -> EngineRecord:
 
 
 def readable(record: EngineRecord, where: str) -> EngineRecord:
-    """A record of a format that is known here. Raises FleetError, which begins with `where`."""
+    """Return the record if its format is known here. Raises FleetError that begins with `where`."""
     if record.format > FORMAT:
         raise FleetError(f"{where} has format {record.format}, this kvplan reads {FORMAT}: use a newer one")
     return record

@@ -1,6 +1,6 @@
-"""Plans at a URL, signed: pushed once, pulled by every engine.
+"""Signed plans at a URL: pushed once, pulled by every engine.
 
-Start with `exchange.py`. `__all__` is the public API. Optional: the runtime takes a catalog from here as any other.
+Start with `exchange.py`. `__all__` is the public API. The runtime takes a catalog from here like any other.
 """
 
 from kvplan.registry.catalog import RemoteCatalog

@@ -1,4 +1,4 @@
-"""A plans directory that is filled from a URL."""
+"""A catalog whose plans come from a URL."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from kvplan.remote.urls import without_credentials
 from kvplan.runtime.ops import logs
 from kvplan.runtime.plans.catalog import Catalog, Pinned
 
-# Seconds for which a URL is not asked again, however many plans are missing.
+# Seconds between two pulls, however many plans are missing.
 PAUSE = 10.0
 
 
 class RemoteCatalog(Catalog):
-    """A catalog whose directory is a copy of what is at a URL, signed by a trusted key: pulled at first and again where
-    a plan is missing. If the URL does not answer, what was pulled before counts.
+    """A catalog whose directory is a copy of the plans at a URL, signed by a trusted key.
+
+    It pulls them at first, and again if a plan is missing. If the URL does not answer, the last copy counts.
     """
 
     def __init__(
@@ -33,9 +34,9 @@ class RemoteCatalog(Catalog):
         seconds: float = PATIENCE,
         signed_for: str | None = None,
     ) -> None:
-        """`signed_for` is as of `pull`.
+        """Pull the plans; `signed_for` is that of `pull`.
 
-        Raises PlanSignatureError, PlanIndexError, and PlanRemoteError where nothing was pulled before.
+        Raises PlanSignatureError, PlanIndexError, and PlanRemoteError if nothing was pulled before.
         """
         super().__init__(folder, None, options)
         self.url, self._trusted, self._seconds, self._signed_for = url, trusted, seconds, signed_for
@@ -58,13 +59,13 @@ class RemoteCatalog(Catalog):
             raise PlanMissingError(f"{error}\nand push it to {without_credentials(self.url)}{problem}") from error
 
     def refresh(self) -> None:
-        """Pull, unless that was done within the last seconds. Raises PlanSignatureError, PlanIndexError."""
+        """Pull, unless the last pull was within PAUSE. Raises PlanSignatureError, PlanIndexError."""
         with self._pulling:
             if time.monotonic() >= self._rests_until:
                 self._problem = self._pulled()
 
     def _pulled(self) -> PlanRemoteError | None:
-        """Pull; why that could not be done, where the URL did not answer."""
+        """Pull. Return the error if the URL did not answer."""
         try:
             done = pull(self.url, self.folder, self._trusted, self._seconds, self._signed_for)
         except PlanRemoteError as error:

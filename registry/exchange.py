@@ -1,4 +1,4 @@
-"""Plans at a URL: one file for each, named by its SHA-256, and one signed index. Any place that fsspec knows."""
+"""Plans at a URL that fsspec supports: one file for each, named by its SHA-256, and one signed index."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from kvplan.remote.folder import RemoteFolder
 from kvplan.remote.urls import without_credentials
 
 SIGNED = "index.signed.json"
-# What was pulled last into a plans directory, beside its index.
+# The file, beside a plans directory's index, that records the last pull.
 RECORD = "pulled.json"
 ELSEWHERE = "give another directory (`kvplan pull URL -o DIRECTORY`)"
 # Seconds for a whole pull or push.
 PATIENCE = 60.0
-# An envelope has the index as text in text, where a quote takes up to four bytes.
+# The most bytes of an envelope, which has the index as nested text: a quote takes up to four bytes there.
 LARGEST = 4 * index.LARGEST
 T = TypeVar("T")
 now = time.time
@@ -33,7 +33,7 @@ now = time.time
 
 @dataclass(frozen=True, slots=True)
 class Exchanged:
-    """What a push or a pull did: the plans that were copied, all plans of the index, and its number."""
+    """The result of a push or a pull: the plans that were copied, all plans of the index, and its number."""
 
     copied: tuple[str, ...]
     plans: tuple[str, ...]
@@ -49,12 +49,12 @@ def push(
     trusted: TrustedKeys | None = None,
     signed_for: str | None = None,
 ) -> Exchanged:
-    """Put a directory's plans at `url`, and sign the index of these and those that are there already.
+    """Put a directory's plans at `url`, and sign the index of these and of those already there.
 
-    Plans first, the index last. With `prune` only these are in the index. It is signed for the place that `url` names,
-    or for `signed_for`, and a pull that names another one refuses it. Raises PlanIndexError where the directory's
-    plans are not as its index says, PlanSignatureError where what is there was signed neither by `key` nor by one that
-    is `trusted`, PlanRemoteError.
+    Plans are written first, the index last. With `prune` the index has only the directory's plans. It is signed for the
+    place that `url` names, or for `signed_for`, and a pull for another place refuses it. Raises PlanIndexError if the
+    directory's plans differ from its index, PlanSignatureError if neither `key` nor a `trusted` key signed the index
+    already there, PlanRemoteError.
     """
     return _within(seconds, url, lambda: _push(source, SignedFolder(url, signed_for), key, prune, trusted))
 
@@ -62,12 +62,12 @@ def push(
 def pull(
     url: str, target: Path, trusted: TrustedKeys, seconds: float = PATIENCE, signed_for: str | None = None
 ) -> Exchanged:
-    """Bring the plans at `url` into a plans directory, of which they are then all that its index names.
+    """Copy the plans at `url` into a plans directory, all or none. Its index then names only these.
 
-    All or none. `signed_for` is the place that the index was signed for, if `url` is another way to it, or a mirror.
-    Raises PlanSignatureError where the index is not signed by a trusted key, or for another place, is older than the
-    one that was pulled before, or pins other bytes than are there; PlanIndexError where the directory has plans of its
-    own, or cannot be written; PlanRemoteError.
+    `signed_for` is the place that the index was signed for, if `url` is another way to it, or a mirror. Raises
+    PlanSignatureError if the index is not signed by a trusted key, is signed for another place, is older than the last
+    one pulled, or pins other bytes than those at `url`; PlanIndexError if the directory has plans from elsewhere, or
+    cannot be written; PlanRemoteError.
     """
     return _within(seconds, url, lambda: _pull(SignedFolder(url, signed_for), target, trusted))
 
@@ -82,17 +82,17 @@ class SignedFolder(RemoteFolder):
 
 def _push(source: Path, remote: SignedFolder, key: SigningKey, prune: bool, trusted: TrustedKeys | None) -> Exchanged:
     texts = {_addressed(one): data for one, data in _checked(source)}
-    # Whose index a push goes on from.
+    # The keys whose index a push may extend.
     known = TrustedKeys((*key.trusted().keys, *(trusted.keys if trusted else ())))
     before = _last_pushed(remote, known, prune)
     old = () if before is None or prune else index.parse(before.index.encode(), f"{remote.url}/{SIGNED}")
     pins = {one.sha256 for one in texts}
     every = [*texts, *(one for one in old if one.sha256 not in pins)]
-    # One over which a push was killed is shorter, where files are not written at once.
+    # If files are not written atomically, a killed push may have left a shorter one.
     new = [one for one in texts if remote.size(_file(one)) != len(texts[one])]
     for one in new:
         remote.write(_file(one), texts[one])
-    # By the clock, so that a lost index is no way back: who pulled a later one would refuse all that is counted from 1.
+    # From the clock, so that numbers grow even if the index was lost: engines refuse numbers below the last one pulled.
     serial = max(int(now()), 0 if before is None else before.serial + 1)
     envelope = key.sign(SignedIndex(index.render(every), remote.signed_for, serial))
     remote.write(SIGNED, envelope)
@@ -102,7 +102,7 @@ def _push(source: Path, remote: SignedFolder, key: SigningKey, prune: bool, trus
 
 
 def _last_pushed(remote: SignedFolder, trusted: TrustedKeys, prune: bool) -> SignedIndex | None:
-    """The index that a push goes on from, None where there is none, or one that cannot be read and is left out."""
+    """Return the index that a push extends, None if there is none, or if it is invalid and `prune` discards it."""
     try:
         return _opened(remote, trusted)
     except PlanSignatureError as error:
@@ -112,7 +112,7 @@ def _last_pushed(remote: SignedFolder, trusted: TrustedKeys, prune: bool) -> Sig
 
 
 def _checked(source: Path) -> Iterator[tuple[IndexEntry, bytes]]:
-    """The entries of a directory's index with the bytes they pin. Raises PlanIndexError where they are others."""
+    """Yield the entries of a directory's index with the bytes they pin. Raises PlanIndexError if the bytes differ."""
     found = index.contents(source, index.NAME)
     if found is None:
         raise PlanIndexError(f"{source} has no {index.NAME}: give the directory that `kvplan compile -o` wrote to")
@@ -125,13 +125,13 @@ def _checked(source: Path) -> Iterator[tuple[IndexEntry, bytes]]:
 
 
 def _addressed(one: IndexEntry) -> IndexEntry:
-    """An entry with a path that no other bytes have: two releases lie side by side, and a pull replaces no plan."""
+    """Return an entry with its hash in the path, so that two releases fit side by side and a pull replaces no plan."""
     stem, pin = one.path.removesuffix(".py"), one.sha256[:16]
     return one if stem.endswith(f".{pin}") else replace(one, path=f"{stem}.{pin}.py")
 
 
 def _pull(remote: SignedFolder, target: Path, trusted: TrustedKeys) -> Exchanged:
-    """Again where others, who pull into the same directory, have changed it meanwhile."""
+    """Pull, and begin again if another pull has changed the directory at the same time."""
     done = None
     while done is None:
         last = _last(target, remote.url)
@@ -146,9 +146,9 @@ def _pull(remote: SignedFolder, target: Path, trusted: TrustedKeys) -> Exchanged
 
 
 def _brought(remote: RemoteFolder, target: Path, signed: SignedIndex) -> Exchanged | None:
-    """Fetch what is missing and write it; None where the directory has changed while it was fetched.
+    """Fetch missing plans and write them. Return None if the directory changed during the fetch.
 
-    Nothing is fetched while others wait for the directory.
+    The directory is locked only after the fetch, so that other processes do not wait for it.
     """
     entries = index.parse(signed.index.encode(), f"{remote.url}/{SIGNED}")
     new = [one for one in entries if not _is_there(target, one)]
@@ -162,9 +162,9 @@ def _brought(remote: RemoteFolder, target: Path, signed: SignedIndex) -> Exchang
 
 
 def _put(target: Path, texts: Mapping[str, str], url: str, signed: SignedIndex) -> None:
-    """Write what is not there, under a lock that is held."""
+    """Write missing files. The caller holds the directory's lock."""
     record = json.dumps({"format": 1, "url": url, "serial": signed.serial}) + "\n"
-    # The record first: a pull that was killed in between goes on, and never goes back.
+    # The record comes first, so that after a killed pull the next one never accepts an older index.
     whole = {RECORD: record, **texts, index.NAME: signed.index}
     stale = [path for path in whole if not _reads(target, path, whole[path])]
     if stale:
@@ -177,7 +177,7 @@ def _reads(target: Path, path: str, text: str) -> bool:
 
 
 def _opened(remote: SignedFolder, trusted: TrustedKeys) -> SignedIndex | None:
-    """The signed index, read again where it was replaced while it was read: HTTP asks for its size before."""
+    """Return the signed index. Read it again if it is invalid: it may have been replaced during the read."""
     name, envelope = f"{remote.url}/{SIGNED}", remote.read(SIGNED, LARGEST)
     if envelope is None:
         return None
@@ -191,9 +191,9 @@ def _opened(remote: SignedFolder, trusted: TrustedKeys) -> SignedIndex | None:
 
 
 def _last(target: Path, url: str) -> int:
-    """The number of the index that was pulled last into a directory, 0 before the first.
+    """Return the number of the index that was last pulled into a directory, 0 before the first pull.
 
-    Raises PlanIndexError where the directory has plans of something else.
+    Raises PlanIndexError if the directory has plans from elsewhere.
     """
     found = index.contents(target, RECORD)
     if found is None:
@@ -216,7 +216,7 @@ def _is_there(target: Path, one: IndexEntry) -> bool:
 
 
 def _fetched(remote: RemoteFolder, one: IndexEntry) -> bytes:
-    """The bytes that an entry pins."""
+    """Fetch the bytes that an entry pins. Raises PlanRemoteError, PlanSignatureError."""
     data = remote.read(_file(one), index.LARGEST)
     if data is None:
         raise PlanRemoteError(f"{remote.url}/{_file(one)} is not there, {one.path}: push it again")
@@ -226,7 +226,7 @@ def _fetched(remote: RemoteFolder, one: IndexEntry) -> bytes:
 
 
 def _file(one: IndexEntry) -> str:
-    """A file never changes: it is named by its bytes."""
+    """Return a plan's file name, which is its hash, so that a file never changes."""
     return f"{one.sha256}.py"
 
 
@@ -235,13 +235,13 @@ def _exchanged(new: Iterable[IndexEntry], every: Iterable[IndexEntry], serial: i
 
 
 def _within(seconds: float, url: str, call: Callable[[], T]) -> T:
-    """What a call returns or raises, PlanRemoteError where it takes longer: not every protocol has a deadline."""
+    """Return a call's result, or raise PlanRemoteError after `seconds`, because not every protocol has a deadline."""
     done: Future[T] = Future()
 
     def run() -> None:
         try:
             done.set_result(call())
-        except BaseException as error:  # raised where it is waited for
+        except BaseException as error:  # raised again in the waiting thread
             done.set_exception(error)
 
     threading.Thread(target=run, name="kvplan-remote", daemon=True).start()

@@ -1,4 +1,4 @@
-"""Signatures of plan indexes (Ed25519, RFC 8032): a place that is not trusted may keep plans, and cannot alter them."""
+"""Signatures of plan indexes (Ed25519, RFC 8032), so that an untrusted place may store plans, but not alter them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 FORMAT = 2
-# A key that signs other things, too, signs nothing that can be taken for an index.
+# A prefix of signed bytes, so that a signature of something else never passes for one of an index.
 DOMAIN = b"kvplan plan index of a place\n"
 PUBLIC, SECRET = ".sign.pub", ".sign"
 LARGEST_KEY = 1 << 16
@@ -29,7 +29,7 @@ LARGEST_KEY = 1 << 16
 class SignedIndex(msgspec.Struct, frozen=True):
     """The text of a plans directory's index, the place that it is for, and its number.
 
-    A reader of another place refuses it, and a reader that has seen a higher number.
+    Readers of another place refuse it, and readers that have seen a higher number.
     """
 
     index: str
@@ -51,7 +51,7 @@ class SigningKey:
     """The secret half of an Ed25519 key pair."""
 
     def __init__(self, path: Path) -> None:
-        """A PEM file (PKCS #8, without a password). Raises KeysError."""
+        """Read a PEM file (PKCS #8, without a password). Raises KeysError."""
         ed25519, serialization = _cryptography()
         try:
             key = serialization.load_pem_private_key(_pem(path), None)
@@ -62,11 +62,11 @@ class SigningKey:
         self._key: Ed25519PrivateKey = key
 
     def trusted(self) -> TrustedKeys:
-        """The public half, as the only key that is trusted."""
+        """Return the public half as the only trusted key."""
         return TrustedKeys((self._key.public_key(),))
 
     def sign(self, signed: SignedIndex) -> bytes:
-        """The bytes of an envelope: what is signed as text, by which key, and the signature."""
+        """Return the bytes of an envelope: the signed text, the key's fingerprint, and the signature."""
         payload = json.dumps(msgspec.structs.asdict(signed), sort_keys=True)
         signature = base64.b64encode(self._key.sign(DOMAIN + payload.encode())).decode()
         key = fingerprint(self._key.public_key())
@@ -76,13 +76,13 @@ class SigningKey:
 
 @dataclass(frozen=True, slots=True)
 class TrustedKeys:
-    """The public keys of those whose plans are believed."""
+    """The public keys of trusted signers."""
 
     keys: tuple[Ed25519PublicKey, ...]
 
     @classmethod
     def load(cls, *places: str | Path) -> TrustedKeys:
-        """PEM files, and folders of which every NAME.sign.pub counts. Raises KeysError, also where there is none."""
+        """Read PEM files, and folders in which every NAME.sign.pub counts. Raises KeysError, also if there is none."""
         paths = [path for place in map(Path, places) for path in _files(place)]
         if not paths:
             raise KeysError(
@@ -91,9 +91,9 @@ class TrustedKeys:
         return cls(tuple(map(_public, paths)))
 
     def opened(self, envelope: bytes, name: str, place: str) -> SignedIndex:
-        """What an envelope holds. Raises PlanSignatureError, beginning with `name`.
+        """Return the index in an envelope.
 
-        It does so if no trusted key signed the envelope, or if it was signed for another place.
+        Raises PlanSignatureError that begins with `name` if no trusted key signed it, or not for this place.
         """
         from cryptography.exceptions import InvalidSignature
 
@@ -125,7 +125,7 @@ class TrustedKeys:
 def make(folder: Path, name: str) -> tuple[Path, Path]:
     """Write a new key pair as PEM files and return their paths, public and secret (mode 0600).
 
-    Raises KeysError where either is there, or cannot be written.
+    Raises KeysError if either exists or cannot be written.
     """
     ed25519, forms = _cryptography()
     key, pem = ed25519.Ed25519PrivateKey.generate(), forms.Encoding.PEM
@@ -140,12 +140,12 @@ def make(folder: Path, name: str) -> tuple[Path, Path]:
 
 
 def fingerprint(key: Ed25519PublicKey) -> str:
-    """The first 16 hex digits of the SHA-256 of a public key's 32 bytes."""
+    """Return the first 16 hex digits of the SHA-256 of a public key's 32 bytes."""
     return sha256(key.public_bytes_raw()).hexdigest()[:16]
 
 
 def _cryptography() -> tuple[Any, Any]:
-    """The modules of keys and of their forms. Raises KeysError where they are not installed."""
+    """Import the modules for keys and for their serialization. Raises KeysError if they are not installed."""
     try:
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ed25519

@@ -1,1 +1,1 @@
-"""Folders at URLs, which registries of plans and stores of caches lie in. Start with `folder.py`."""
+"""Folders at URLs, for registries of plans and stores of caches. Start with `folder.py`."""

@@ -1,4 +1,4 @@
-"""A folder at a URL, at any place that fsspec knows: files on a disk, S3, HTTP."""
+"""A folder at any URL that fsspec supports: files on a disk, S3, HTTP."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from kvplan.remote.urls import HIDDEN, without_credentials
 
 
 class RemoteFolder:
-    """A folder at a URL. Every error of the place is a `kind`, except for missing files."""
+    """A folder at a URL. Every error of its file system is raised as a `kind`, except for missing files."""
 
     def __init__(self, url: str, kind: type[KvplanError] = PlanRemoteError) -> None:
-        """Raises `kind` where no protocol of this name is installed, or it cannot connect."""
+        """Connect, if the protocol does so. Raises `kind` if the protocol is not installed or cannot connect."""
         self._kind, self.url = kind, without_credentials(url).rstrip("/")
         try:
             from fsspec.core import url_to_fs
 
-            # fsspec keeps connections, also those that have died, and lists of files that are old.
+            # Without fsspec's instance cache, which keeps dead connections and old file lists.
             self._system, self._root = url_to_fs(url, skip_instance_cache=True)
         except (ImportError, ValueError) as error:
             install = "pip install 'fsspec[http]', and for another protocol its package, such as s3fs"
@@ -32,7 +32,7 @@ class RemoteFolder:
 
     @property
     def place(self) -> str:
-        """The folder's name, equal for all spellings of its URL: no user, no last slash, one name for a protocol."""
+        """The folder's canonical URL, equal for all spellings: no user, no last slash, one name per protocol."""
         if self._is_local():
             return f"file://{os.path.abspath(self._root)}"
         scheme, _, rest = self.url.replace(HIDDEN, "://").rpartition("::")[2].partition("://")
@@ -41,11 +41,11 @@ class RemoteFolder:
         return f"{protocols[0] if scheme in protocols else scheme}://{host.lower()}{slash}{path}"
 
     def path(self, name: str) -> str:
-        """A file's path as the file system has it: of S3, behind its bucket."""
+        """Return a file's path in the file system. On S3 it begins with the bucket."""
         return f"{self._root}/{name}"
 
     def read(self, name: str, most: int) -> bytes | None:
-        """A file's bytes, None where there is none. Raises `kind`, also where they are more than `most`."""
+        """Return a file's bytes, None if it does not exist. Raises `kind`, also if it has more than `most` bytes."""
         try:
             with self._system.open(self.path(name), "rb", cache_type="none") as file:
                 data = bytes(file.read(most + 1))
@@ -59,7 +59,7 @@ class RemoteFolder:
         return data
 
     def span(self, name: str, start: int, size: int) -> bytes | None:
-        """Some bytes of a file, fewer where it ends before, None where there is none. Raises `kind`."""
+        """Return some bytes of a file, fewer if it ends early, None if it does not exist. Raises `kind`."""
         try:
             return bytes(self._system.cat_file(self.path(name), start=start, end=start + size))
         except FileNotFoundError as error:
@@ -69,7 +69,7 @@ class RemoteFolder:
             raise self._error(name, "read", error) from error
 
     def size(self, name: str) -> int | None:
-        """A file's bytes, None where there is none. Raises `kind`."""
+        """Return a file's size in bytes, None if it does not exist. Raises `kind`."""
         try:
             return int(self._system.info(self.path(name))["size"])
         except FileNotFoundError as error:
@@ -79,23 +79,23 @@ class RemoteFolder:
             raise self._error(name, "read", error) from error
 
     def names(self) -> Iterator[str]:
-        """All files below the folder, sorted; none where there is no folder. Raises `kind`."""
+        """Yield all files below the folder, sorted, none if it does not exist. Raises `kind`."""
         try:
             self._system.invalidate_cache()
             paths = self._system.find(self._root)
             if not paths:
-                self._system.ls(self._root)  # raises where it cannot be listed, which `find` passes over
+                self._system.ls(self._root)  # raises an error that `find` ignores
         except FileNotFoundError as error:
             self._check_absent("", error)
             return
         except Exception as error:  # as above
             raise self._error("", "listed", error) from error
-        # Some keep an object for an empty folder, too.
+        # Some file systems have an object for an empty folder.
         below = [path for path in map(str, paths) if path.startswith(self.path(""))]
         yield from sorted(path.removeprefix(self.path("")) for path in below)
 
     def changed(self, name: str) -> float:
-        """When a file was written, in seconds since 1970; 0 where there is none. Raises `kind`."""
+        """Return when a file was written, in seconds since 1970, or 0 if it does not exist. Raises `kind`."""
         try:
             return float(self._system.modified(self.path(name)).timestamp())
         except FileNotFoundError:
@@ -104,7 +104,7 @@ class RemoteFolder:
             raise self._error(name, "read", error) from error
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file whole, on a file system under another name first. Raises `kind`."""
+        """Write a whole file, on a local disk under a temporary name first. Raises `kind`."""
         path = self.path(name)
         try:
             if self._is_local():
@@ -118,14 +118,14 @@ class RemoteFolder:
             raise self._error(name, "written", error) from error
 
     def rename(self, name: str, other: str) -> None:
-        """Give a file another name. Raises `kind`, also where there is none."""
+        """Rename a file. Raises `kind`, also if it does not exist."""
         try:
             self._system.mv(self.path(name), self.path(other))
         except Exception as error:  # as above
             raise self._error(name, "renamed", error) from error
 
     def remove(self, name: str) -> None:
-        """Remove a file; once more does nothing. Raises `kind`."""
+        """Remove a file, if it exists. Raises `kind`."""
         try:
             self._system.rm_file(self.path(name))
         except FileNotFoundError:
@@ -134,7 +134,7 @@ class RemoteFolder:
             raise self._error(name, "removed", error) from error
 
     def _check_absent(self, name: str, error: FileNotFoundError) -> None:
-        """Raises `kind` where nobody could be asked: over HTTP that is not there, too, and only the cause tells."""
+        """Raises `kind` if the connection failed: over HTTP this is a FileNotFoundError, too, with another cause."""
         if error.__cause__ is not None and not isinstance(error.__cause__, FileNotFoundError):
             raise self._error(name, "read", error.__cause__) from error
 

@@ -1,4 +1,4 @@
-"""Stored caches: objects of whole blocks, found by what their tokens are, saved and loaded by plans.
+"""Stored caches: objects of whole blocks, found by hashes of their tokens, saved and loaded by plans.
 
 Start with `engine.py`. `__all__` is the public API.
 """

@@ -1,4 +1,4 @@
-"""Pages between memory and an S3 bucket, by NIXL's OBJ backend."""
+"""Transfers of pages between memory and an S3 bucket, by NIXL's OBJ backend."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import numpy.typing as npt
 
 from kvplan.store.nixl_storage import NixlStorage
 
-# Bytes of a request.
+# The most bytes of one read request.
 PART = 4 << 20
 
 
 class NixlBucket(NixlStorage):
-    """One bucket; `parameters` are those of the backend (`endpoint_override`, `scheme`, `region`, `access_key`, …).
+    """One bucket. `parameters` are the backend's (`endpoint_override`, `scheme`, `region`, `access_key`, …).
 
-    What is not said there it takes from where AWS's own programs do: its endpoint from AWS_ENDPOINT_OVERRIDE.
+    Missing parameters come from the same places as for AWS's own programs, the endpoint from AWS_ENDPOINT_OVERRIDE.
     """
 
     def __init__(self, bucket: str, **parameters: str) -> None:
@@ -22,11 +22,11 @@ class NixlBucket(NixlStorage):
         self.bucket = bucket
 
     def write(self, path: str, data: npt.NDArray[np.uint8]) -> None:
-        """Write an object whole; `path` begins with the bucket."""
+        """Write a whole object. `path` begins with the bucket."""
         self.move("WRITE", [data], [(0, 0)], [(0, data.nbytes, 0, self._key(path))])
 
     def read(self, path: str, start: int, size: int) -> npt.NDArray[np.uint8]:
-        """Bytes of an object, in requests of a few MiB that run beside each other."""
+        """Read bytes of an object, in parallel requests of PART bytes."""
         data = np.empty(size, np.uint8)
         parts = range(0, size, PART)
         memory = [data[at : at + PART] for at in parts]

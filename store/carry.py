@@ -1,6 +1,6 @@
-"""What a plan moves between an object and an engine's memory: where the spans of a block lie in both.
+"""The spans of a block that a plan moves between an object and an engine's memory, with their places in both.
 
-Spans have one pattern in all planes of a nest, and repeat by its loops, so few numbers say where those of a block are.
+Spans have the same pattern in all planes of a nest, and repeat by its loops, so few numbers describe those of a block.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class EngineBody:
-    """The body of an object in an engine's memory. What no span has is zero when it is got."""
+    """The body of an object in an engine's memory. `get` fills bytes that no span covers with zeros."""
 
     def __init__(self, some: Sequence[PieceSpans], memory: EngineMemory) -> None:
         self._spans, self._memory = some, memory
@@ -49,15 +49,15 @@ class EngineBody:
         return [found for each in self._spans for found in each.between(low, low + piece.nbytes)]
 
 
-# Whose runs are the same: pair, prefill shard, decode shard.
+# Reads with the same key have the same runs: (pair, prefill shard, decode shard).
 RunsKey = tuple[str, int, int]
-# Columns of where a nest begins, a row for each plane and read: the byte of a body and the address, and the device;
-# the first byte and the end of its page in the body, and of its plane in the engine's memory.
+# Columns of the places where a nest begins, one row per plane and read: byte of the body, address, device, first byte
+# and end of its page in the body, start and end of its plane in the engine's memory.
 PAGE, BASE, DEVICE, PAGE_START, PAGE_END, PLANE_START, PLANE_END = range(7)
 
 
 class Extent(NamedTuple):
-    """Blocks of a plane in an engine's memory: address and end, device, bytes from block to block, numbers, type."""
+    """Blocks of a plane in an engine's memory: start and end address, device, block stride, numbers, memory type."""
 
     start: int
     end: int
@@ -69,11 +69,11 @@ class Extent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NestShape:
-    """What nests of one pattern have in common: spans of `bytes` bytes, and loops that go forwards in a stored page.
+    """The common pattern of nests: spans of `bytes` bytes, and loops that go forwards in a stored page.
 
-    Loops, steps of a `token`, None in a table of pages, and hops have the stored side first. Runs that are whole pages
-    of `rows` rows go by a table of pages, if there is one. The engine's `blocks` lie `stride` bytes apart in memory
-    that NIXL calls `memory`.
+    Loops, the steps of a `token` (None in a table of pages) and hops have the stored side first. Runs that are whole
+    pages of `rows` rows use the table of pages, if there is one. The engine's `blocks` are `stride` bytes apart in
+    memory of NIXL's type `memory`.
     """
 
     key: RunsKey
@@ -90,14 +90,14 @@ class NestShape:
 
 @dataclass(frozen=True, slots=True)
 class StoredNest:
-    """Nests of a plan with one pattern, and where each begins, by its page; side `stored` of the plan is stored."""
+    """Nests of a plan with one pattern, and the origins of each. Side `stored` of the plan is stored."""
 
     shape: NestShape
     origins: Ints
     stored: int
 
     def of_block(self, runs: Runs) -> Iterator[PieceSpans]:
-        """The spans of a block's `runs`. Raises AddressError where one leaves its page or the engine's memory."""
+        """Yield the spans of a block's `runs`. Raises AddressError if one leaves its page or the engine's memory."""
         shape = self.shape
         runs = spans.pick(runs, self._mine(runs))
         runs = spans.in_tiles(runs, [(size, *_turned(self.stored, (one, other))) for size, one, other in shape.hops])
@@ -107,7 +107,7 @@ class StoredNest:
             yield from self._pieces(inside, at + some[2 * (1 - self.stored)] * shape.stride, count)
 
     def _mine(self, runs: Runs) -> Mask:
-        """Runs that go by this nest's table, and lie in its blocks."""
+        """Return the runs that use this nest's table and lie in its blocks, as a mask."""
         page, token = self.shape.tables
         block, (first, end) = runs[2 * (1 - self.stored)], self.shape.blocks
         whole = np.full(len(runs.count), not token) if not (page and token) else runs.count == self.shape.rows
@@ -115,7 +115,7 @@ class StoredNest:
         return found
 
     def _first(self, runs: Runs, side: int) -> Ints:
-        """Bytes from where the nest begins to where each run does, in a page of the stored side (0) or the engine."""
+        """Return the bytes from the nest's begin to each run's, in a page of the stored side (0) or the engine (1)."""
         row = runs[2 * _turned(self.stored, (0, 1))[side] + 1]
         further = sum(row // hop[0] * hop[1 + side] for hop in self.shape.hops)
         return row * (self.shape.token or (0, 0))[side] + further
@@ -124,7 +124,7 @@ class StoredNest:
         shape, start = self.shape, self.origins
         rows = [(count, *shape.token)] if shape.token else []
         size, loops = run_on(shape.bytes, [*shape.loops, *rows])
-        # The engine's bytes in their order: those of a piece are in the cache.
+        # In the order of the engine's addresses, because the bytes of a piece are in the processor's cache anyway.
         ordered = tuple(sorted(loops, key=lambda loop: -abs(loop[2])))
         made = PieceSpans(start[:, PAGE], start[:, BASE], start[:, DEVICE], inside, at, size, ordered, shape.memory)
         self._check(made, 1, PAGE, PAGE_START, PAGE_END)
@@ -140,7 +140,7 @@ class StoredNest:
 
 
 def stored_nests(plan: Plan, stored: int, pools: Sequence[Pool], part: StoredPart) -> tuple[StoredNest, ...]:
-    """All nests of a plan whose side `stored`, PREFILL or DECODE, is stored, in the planes of a part."""
+    """Return all nests of a plan in the planes of a part. Its side `stored`, PREFILL or DECODE, is stored."""
     found: dict[NestShape, list[tuple[int, ...]]] = {}
     for worker, reads in enumerate(plan.reads):
         for read in reads:
@@ -175,18 +175,18 @@ def _of_read(
 
 
 def _turned(stored: int, both: tuple[T, T]) -> tuple[T, T]:
-    """What is prefill's and decode's as the stored side's and the engine's, or the other way round."""
+    """Convert (prefill, decode) to (stored side, engine), or back."""
     return both if stored == PREFILL else (both[1], both[0])
 
 
 def _pages(part: StoredPart) -> dict[int, Interval]:
-    """The first byte and the end of every plane's page in the body of a part."""
+    """Return the first byte and the end of every plane's page in the body of a part."""
     ends = list(accumulate(part.pages, initial=0))
     return dict(zip(part.planes, pairwise(ends), strict=True))
 
 
 def _extents(geometry: Geometry, worker: Worker) -> list[tuple[Extent, ...]]:
-    """Where the blocks of every plane lie: in one extent, or its first blocks in one and the others in a second."""
+    """Return the extents of every plane: one, or one for its first blocks and a second for the others."""
     second = names.further(worker)
 
     def extent(number: int, blocks: Interval) -> Extent:
@@ -205,7 +205,7 @@ def _extents(geometry: Geometry, worker: Worker) -> list[tuple[Extent, ...]]:
 
 
 def _cut(made: PieceSpans, start: Ints) -> Iterator[PieceSpans]:
-    """The same spans, none of which lies in two pieces: pages, from `start` on, are cut at multiples of PIECE."""
+    """Yield the same spans, cut so that none lies in two pieces: pages, from `start` on, end at multiples of PIECE."""
     for offset in distinct(made.page - start).tolist():
         some = made.page - start == offset
         yield from _uncrossed(made.of_planes(some, offset)._replace(inside=made.inside + offset))
@@ -240,11 +240,11 @@ class RequestBodies:
 
     @property
     def bytes(self) -> int:
-        """Bytes that the plan moves of those that were made."""
+        """The bytes that the plan moves for all bodies made so far."""
         return sum(body.bytes for body in self.made)
 
     def body(self, position: int, part: StoredPart) -> EngineBody:
-        """Raises AddressError."""
+        """Make the body of a part at a position. Raises AddressError."""
         some = [each for nest in self.nests[part.name] for each in self._of_block(nest, position)]
         self.made.append(body := EngineBody(some, self.memory))
         return body
@@ -255,7 +255,7 @@ class RequestBodies:
 
 
 def by_block(runs: Runs, stored: int) -> dict[int, Runs]:
-    """Runs by the block of the stored side that they lie in."""
+    """Group runs by the block of the stored side that they lie in."""
     order = np.argsort(block := runs[2 * stored], kind="stable")
     numbers, first = np.unique(block[order], return_index=True)
     return {n: spans.pick(runs, at) for n, at in zip(numbers.tolist(), np.split(order, first[1:]), strict=False)}

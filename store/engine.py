@@ -1,7 +1,6 @@
-"""What an engine does with a store: save the blocks of a request, find the longest prefix that is there, load it.
+"""An engine's calls of a store: save the blocks of a request, find the longest stored prefix, load it.
 
-Either way a plan says where each byte of an object lies in the engine's pools; so what one mesh saved any other one
-loads.
+A plan maps each byte of an object to the engine's pools, so any mesh can load what another one saved.
 """
 
 from __future__ import annotations
@@ -34,19 +33,19 @@ SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class StoreMoved:
-    """Blocks of groups that were written or read, and the bytes that the plan moved."""
+    """The number of groups' blocks that were written or read, and the bytes that the plan moved."""
 
     blocks: int
     bytes: int
 
 
 class StorePort:
-    """One engine and one store, joined by a plan whose `role` side is stored.
+    """A connection between one engine and one store, by a plan whose `role` side is stored.
 
-    `engine` has the pools of all its workers, by number: others are refused (RegisterError). `revision` is of the
-    weights, and of whatever else decides what a cache is and the plan does not know: no two checkpoints have one. So
-    many `layers` make one object, 0 for all. `make` makes transports, which memory on the host does not need; they have
-    `seconds` for each piece.
+    `engine` has the pools of all its workers, by number; others raise RegisterError. `revision` identifies the weights,
+    and all else that decides a cache's content and is not in the plan: two checkpoints never share one. An object has
+    so many `layers`, 0 for all. `make` makes transports, which host memory does not need; they have `seconds` for each
+    piece.
     """
 
     role, engine_role = "decode", "prefill"
@@ -78,7 +77,7 @@ class StorePort:
         self._memory.close()
 
     def _bodies(self, tokens: Interval, tables: Tables) -> RequestBodies:
-        """Where the objects of a request lie in the engine's memory, as if the store had a block for every position.
+        """Return the bodies of a request's objects in the engine's memory, as if every position had a stored block.
 
         Raises BadRequestError, HandleError.
         """
@@ -92,7 +91,7 @@ class StorePort:
         return RequestBodies(self._nests, self._runs(asked), self._memory)
 
     def _runs(self, asked: Request) -> dict[RunsKey, dict[int, Runs]]:
-        """The runs of a request by stored block: workers of one shard ask for the same."""
+        """Return the runs of a request by stored block, once for all workers of a shard, which need the same."""
         found: dict[RunsKey, dict[int, Runs]] = {}
         for number, worker in enumerate(self._plan.decode.workers):
             shards = {(read.pair, self._plan.prefill.workers[read.worker].shard) for read in self._plan.reads[number]}
@@ -103,7 +102,7 @@ class StorePort:
         return found
 
     def _blocks(self, keys: Sequence[bytes], objects: Wanted, bodies: RequestBodies) -> list[StoredBlock]:
-        """The blocks that are a request's objects, the first positions first."""
+        """Return the stored blocks of a request's objects, in order of their positions."""
         found = [
             (position, StoredBlock(name, keys[position], self._until(position), ranges, partial(bodies.body, position)))
             for name, of_group in objects.items()
@@ -112,7 +111,7 @@ class StorePort:
         return [block for _, block in sorted(found, key=lambda one: one[0])]
 
     def _until(self, position: int) -> int:
-        """The tokens up to the end of a block."""
+        """Return the number of tokens up to the end of a block."""
         return (position + 1) * self.layout.tokens
 
     def _used(self, keys: Sequence[bytes], objects: Wanted) -> None:
@@ -120,7 +119,7 @@ class StorePort:
         self._store.use(self.layout, blocks)
 
     def _end(self, keys: Sequence[bytes]) -> int:
-        """The tokens that keys stand for. Raises StoreKeyError."""
+        """Return the number of tokens that keys stand for. Raises StoreKeyError."""
         for key in keys:
             if not isinstance(key, bytes) or len(key) != KEY_BYTES:
                 raise StoreKeyError(f"a key has {KEY_BYTES} bytes, got {key!r:.40}: make them with `block_keys`")
@@ -128,13 +127,13 @@ class StorePort:
 
 
 class Saver(StorePort):
-    """Saves what the workers of an engine hold; `engine` are their pools, by number."""
+    """A port that saves blocks of an engine's workers."""
 
     def save(self, keys: Sequence[bytes], tables: Tables) -> StoreMoved:
-        """Save the blocks of the tokens that `keys` stand for, as many as are not there; the engine's tables say where.
+        """Save those blocks of the tokens that `keys` stand for that the store lacks, from the blocks in `tables`.
 
-        Its states must stand after exactly these tokens. Raises BadRequestError, StoreKeyError, and what moving bytes
-        and writing raise; then some blocks are saved, each of them whole.
+        The engine's states must be those after exactly these tokens. Raises BadRequestError, StoreKeyError, and the
+        errors of moving and writing bytes; then some blocks are saved, but only whole ones.
         """
         tokens = 0, self._end(keys)
         bodies = self._bodies(tokens, tables)
@@ -152,20 +151,21 @@ class Saver(StorePort):
 
 
 class Loader(StorePort):
-    """Loads into the memory of an engine's workers; `engine` are their pools, by number."""
+    """A port that loads blocks into the memory of an engine's workers."""
 
     role, engine_role = "prefill", "decode"
 
     def __init__(self, store: Store, plan: Plan, engine: Sequence[Pool], **options: Any) -> None:
-        """As StorePort says. Raises RegisterError where memory may not be written."""
+        """Take the arguments of StorePort. Raises RegisterError if memory is read-only."""
         if not all(pool.writable for pool in engine):
             raise RegisterError("the memory of an engine that loads is read-only: pass writable arrays")
         super().__init__(store, plan, engine, **options)
 
     def match(self, keys: Sequence[bytes], first: int = 0) -> int:
-        """How many of the first keys' blocks can be loaded by who has the first `first` tokens already.
+        """Return how many of the first keys' blocks can be loaded by an engine that already has `first` tokens.
 
-        0 where that is no more than those. Raises StoreKeyError, and BadRequestError where `first` counts no tokens.
+        Return 0 if these are no more tokens than it has. Raises StoreKeyError, and BadRequestError for an invalid
+        `first`.
         """
         self._end(keys)
         _check_number("first", first, 0, BadRequestError)
@@ -173,10 +173,10 @@ class Loader(StorePort):
         return next((count for count in counts if self._there(keys, count, first)), 0)
 
     def load(self, keys: Sequence[bytes], tables: Tables, first: int = 0) -> StoreMoved:
-        """Load tokens `first` to the end of the last key's block into the engine's blocks.
+        """Load tokens from `first` to the end of the last key's block into the engine's blocks.
 
         Raises MissingObjectError, DamagedObjectError, ForeignObjectError or StoreFileError, BadRequestError,
-        StoreKeyError, and what moving bytes raises; then the engine's blocks may hold anything.
+        StoreKeyError, and the errors of moving bytes; then the engine's blocks may hold anything.
         """
         tokens = first, self._end(keys)
         bodies = self._bodies(tokens, tables)
@@ -186,11 +186,11 @@ class Loader(StorePort):
         return StoreMoved(sum(map(len, objects.values())), bodies.bytes)
 
     def _needs_all(self, pair: Pair) -> bool:
-        """Whether a longer prefix needs of a pair all that a shorter one does."""
+        """Return whether a longer prefix needs all tokens of a pair that a shorter one needs."""
         return pair.needs.keep is None and pair.needs.chunk is None and not self.layout.is_state(pair.prefill)
 
     def _reach(self, keys: Sequence[bytes], first: int) -> int:
-        """The blocks before the first one that is missing of what needs all tokens: no longer prefix is there."""
+        """Return the longest possible prefix in blocks: those before the first one missing in groups that need all."""
         tokens = self.layout.tokens
         for name in {pair.prefill for pair in self._plan.pairs if self._needs_all(pair)}:
             for position in range(first // tokens, len(keys)):
@@ -201,7 +201,7 @@ class Loader(StorePort):
         return len(keys)
 
     def _there(self, keys: Sequence[bytes], count: int, first: int) -> bool:
-        """Whether what needs not all tokens is there for a prefix of so many blocks."""
+        """Return whether the store has a prefix of `count` blocks in the groups that do not need all tokens."""
         some = [pair for pair in self._plan.pairs if not self._needs_all(pair)]
         objects = wanted(some, self.role, self.layout, (first, count * self.layout.tokens))
         return all(
@@ -227,13 +227,13 @@ def _check_number(name: str, value: object, least: int, error: type[KvplanError]
 
 
 def _every_block(layout: StoredLayout, group: str, end: int) -> Table:
-    """A table of a side in which block n is at position n. A state's slot is its position, too."""
+    """Return a table in which block n is at position n. A state's slot is its position."""
     count = end // layout.tokens
     return Slot(max(count - 1, 0), end) if layout.is_state(group) else Blocks(0, np.arange(count))
 
 
 def _sizes(engine: Sequence[Pool]) -> dict[str, int]:
-    """Logical blocks by group that every worker has."""
+    """Return the number of logical blocks by group that every worker has."""
     sizes: dict[str, int] = {}
     for pool in engine:
         for name, count in logical_blocks(pool.geometry, pool.side, pool.worker).items():

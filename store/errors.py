@@ -1,4 +1,4 @@
-"""What may be wrong with stored caches: a permanent code each, and what to do."""
+"""Errors of stored caches: each has a permanent code and a remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages between memory and files: by the system's own calls, or by NIXL's POSIX backend."""
+"""Transfers of pages between memory and files, by system calls or by NIXL's POSIX backend."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from kvplan.store.errors import DamagedObjectError
 from kvplan.store.nixl_storage import NixlStorage
 
 Bytes = npt.NDArray[np.uint8]
-# Bytes of a request to NIXL.
+# The most bytes of one request to NIXL.
 PART = 1 << 20
 
 
 class Files(Protocol):
-    """What moves bytes of files that are open. A call returns when all are there.
+    """A backend that reads and writes open files. A call returns when all bytes have moved.
 
-    It raises OSError, TransportError, or DamagedObjectError where a file ends too early. `together` are the bytes that
-    one call moves best.
+    It raises OSError, TransportError, or DamagedObjectError if a file ends too early. `together` is the size in bytes
+    that one call moves best.
     """
 
     together: int
@@ -32,7 +32,7 @@ class Files(Protocol):
 
 
 class PlainFiles:
-    """By `preadv` and `pwritev`. What is read by one call is in the cache of the processor's core afterwards."""
+    """Files by `preadv` and `pwritev`. The bytes of one read are in the cache of the processor's core afterwards."""
 
     together = 1 << 20
 
@@ -46,7 +46,7 @@ class PlainFiles:
 
 
 class NixlFiles(NixlStorage):
-    """By NIXL's POSIX backend, which keeps many requests in progress."""
+    """Files by NIXL's POSIX backend, which keeps many requests in progress."""
 
     together = 64 << 20
 
@@ -54,7 +54,7 @@ class NixlFiles(NixlStorage):
         super().__init__(name, "POSIX", "FILE", {})
 
     def write(self, fd: int, offset: int, data: Bytes) -> None:
-        # NIXL moves nothing more once a transfer has failed: a disk that is full must say so before one begins.
+        # NIXL moves nothing more after a failed transfer, so a full disk must be found before one begins.
         os.posix_fallocate(fd, offset, data.nbytes)
         self._file("WRITE", fd, offset, data)
 
@@ -64,7 +64,7 @@ class NixlFiles(NixlStorage):
         self._file("READ", fd, offset, data)
 
     def _file(self, op: Literal["READ", "WRITE"], fd: int, offset: int, data: Bytes) -> None:
-        """In requests of PART bytes, which run beside each other."""
+        """Move bytes of a file in parallel requests of PART bytes."""
         parts = range(0, data.nbytes, PART)
         memory, places = [data[at : at + PART] for at in parts], [(offset + at, fd) for at in parts]
         self.move(op, memory, places, [(0, offset + data.nbytes, fd, "")])

@@ -1,7 +1,7 @@
-"""The head of an object: what it holds, and checksums of it. A file without a right one is never loaded.
+"""The head of an object: its content and checksums. A file without a valid head is never loaded.
 
-An object begins with MAGIC, the bytes of the head and of its text, the text's SHA-256, and the text. The pages, which
-are its body, follow after a multiple of ALIGNED bytes. The body is read, checked and moved in pieces.
+An object begins with MAGIC, the sizes of the head and of its text, the text's SHA-256, and the text. The pages, which
+are its body, follow at a multiple of ALIGNED bytes. The body is read, checked and moved in pieces.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from kvplan.plan.types import Interval
 from kvplan.store.errors import DamagedObjectError, ForeignObjectError
 
 Bytes = npt.NDArray[np.uint8]
-# Part of every object's name, too: releases that share a store do not replace each other's objects.
+# Also part of every object's name, so that releases that share a store do not replace each other's objects.
 VERSION = "kvplan object 2"
 MAGIC = f"{VERSION}\n".encode()
 ALIGNED = 4096
-# Bytes of a piece: the cache of a processor's core holds it.
+# The most bytes of a piece, which fits the cache of a processor's core.
 PIECE = 1 << 20
-# Bytes from the body's first: where a piece begins and ends.
+# The begin and the end of a piece in the body, in bytes.
 Piece = tuple[int, int]
 _FRONT = struct.Struct("<16sII32s")
 SUM = "<u4"
-# No layout has that many planes: what says so is damaged.
+# The most bytes of a head. No layout has enough planes for more, so a larger head is damaged.
 MOST_BYTES = 1 << 24
 
 
 class ObjectHeader(msgspec.Struct, frozen=True):
-    """What an object holds: `ranges` of tokens of the part `part`, `end` tokens in all.
+    """The content of an object: `ranges` of tokens of the part `part`, up to token `end`.
 
-    `pages` are the bytes of each page, `sums` the checksums of all pieces, four bytes each: the head is as long before
-    they are known.
+    `pages` are the bytes of each page, `sums` the checksums of all pieces, four bytes each, so that the head's size is
+    known before they are.
     """
 
     space: str
@@ -54,7 +54,7 @@ class ObjectHeader(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """Bytes of the pages."""
+        """The bytes of all pages."""
         return sum(self.pages)
 
     @property
@@ -62,7 +62,7 @@ class ObjectHeader(msgspec.Struct, frozen=True):
         return tuple(_pieces(self.pages))
 
     def summed(self, sums: Sequence[int]) -> ObjectHeader:
-        """The same with the checksums of its pieces."""
+        """Return the header with the checksums of its pieces."""
         return msgspec.structs.replace(self, sums=np.array(sums, SUM).tobytes())
 
 
@@ -71,7 +71,7 @@ def object_name(space: str, key: str, part: str) -> str:
 
 
 def encoded(header: ObjectHeader) -> bytes:
-    """The bytes in front of the pages."""
+    """Return the head: the bytes before the pages."""
     text = msgspec.json.encode(header)
     size = -(-(_FRONT.size + len(text)) // ALIGNED) * ALIGNED
     front = _FRONT.pack(MAGIC, size, len(text), hashlib.sha256(text).digest())
@@ -79,7 +79,7 @@ def encoded(header: ObjectHeader) -> bytes:
 
 
 def head_bytes(front: bytes, name: str) -> int:
-    """How many bytes the head has that begins with `front`. Raises DamagedObjectError, ForeignObjectError."""
+    """Return the size in bytes of the head that begins with `front`. Raises DamagedObjectError, ForeignObjectError."""
     if len(front) < _FRONT.size:
         raise DamagedObjectError(f"object {name} ends within its head: it was cut off")
     magic, size, length, _ = _FRONT.unpack(front[: _FRONT.size])
@@ -91,8 +91,7 @@ def head_bytes(front: bytes, name: str) -> int:
 
 
 def decoded(head: bytes, name: str) -> ObjectHeader:
-    """The header. Raises DamagedObjectError where it is not as it was written, ForeignObjectError where it is another
-    object's."""
+    """Return the header. Raises DamagedObjectError if the head was altered, ForeignObjectError for another object's."""
     size = head_bytes(head, name)
     _, _, length, digest = _FRONT.unpack(head[: _FRONT.size])
     text = head[_FRONT.size : _FRONT.size + length]
@@ -105,9 +104,9 @@ def decoded(head: bytes, name: str) -> ObjectHeader:
 
 
 def read_header(read: Callable[[int], bytes], there: int, name: str) -> tuple[ObjectHeader, int]:
-    """The header of an object of which there are so many bytes, and where its pages begin; `read` gives its first ones.
+    """Return the header of an object of `there` bytes, and the offset of its pages. `read(n)` reads its first n bytes.
 
-    Raises DamagedObjectError where it is longer or shorter than the header says, and what `decoded` raises.
+    Raises DamagedObjectError if the object is longer or shorter than in its header, and as `decoded`.
     """
     front = read(ALIGNED)
     size = head_bytes(front, name)
@@ -120,7 +119,7 @@ def read_header(read: Callable[[int], bytes], there: int, name: str) -> tuple[Ob
 
 
 def _pieces(pages: Sequence[int]) -> Iterator[Piece]:
-    """Pieces of whole pages, as many as fit; a longer page is cut at multiples of PIECE."""
+    """Yield pieces of as many whole pages as fit. A page longer than PIECE is cut at multiples of it."""
     low = end = 0
     for size in pages:
         if end > low and end + size - low > PIECE:

@@ -1,7 +1,7 @@
-"""The index of a store: what there is, how large it is and when it was used last, in SQLite.
+"""The index of a store in SQLite: objects, their sizes, and when they were last used.
 
-Files are the truth. What the index lacks is found by its name when somebody asks for it; what it has and is not there
-is forgotten when somebody asks. So an index that is lost costs time, and nothing else.
+Files are the truth. If the index lacks an object, a request finds it by its name; if it names one that was removed, the
+request removes the entry. So the loss of an index costs only time.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from kvplan.store.header import ObjectHeader
 from kvplan.store.layout import Ranges
 
 VERSION = 1
-# Seconds that a process waits for another one to end its change: to open the index, and to change it, as threads that
-# only look wait, too. Who stands still in a change must not stop everybody.
+# Seconds that a process waits for another one's change: when it opens the index, and when it changes it. The second is
+# short, because readers in other threads wait as well, and a process that hangs in a change must not stop them.
 PATIENCE, PATIENCE_OF_CHANGES, PAUSE = 30.0, 1.0, 0.01
-# Nothing can be written where an index lies: a disk that is full, or may only be read.
+# SQLite's errors if the index cannot be written: the disk is full or read-only.
 UNWRITABLE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
 _TABLE = """
 create table if not exists object (
@@ -37,7 +37,7 @@ create table if not exists object (
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """One object: its tokens, the bytes of its pages, the tokens up to its end, and when it was made and used."""
+    """An index entry: an object's tokens, the bytes of its pages, the tokens up to its end, and its times."""
 
     name: str
     ranges: Ranges
@@ -48,7 +48,7 @@ class StoredObject:
 
 
 class StoreIndex:
-    """The index in the file `path`, `:memory:` for none. All of it may be called from several threads and processes."""
+    """The index in the file `path`, or in memory (`:memory:`). Several threads and processes may use it."""
 
     def __init__(self, path: Path | str = ":memory:") -> None:
         self._path, self._lock = path, Lock()
@@ -58,7 +58,7 @@ class StoreIndex:
             with self._errors():
                 version = self._version()
                 self._set_mode()
-                # What a crash of the machine takes back is found again among the files.
+                # If the machine crashes and changes are lost, the files still have the objects.
                 self._database.execute("pragma synchronous = normal")
                 if not version:
                     self._database.execute(_TABLE)
@@ -70,7 +70,7 @@ class StoreIndex:
 
     @classmethod
     def opened(cls, path: Path) -> StoreIndex:
-        """The index in a file; one in memory, which begins empty, where nothing can be written.
+        """Return the index in a file, or an empty one in memory if the file cannot be written.
 
         Raises StoreIndexError.
         """
@@ -84,11 +84,11 @@ class StoreIndex:
 
     @property
     def in_memory(self) -> bool:
-        """Whether it ends with this process, and began empty."""
+        """Whether the index began empty and ends with this process."""
         return self._path == ":memory:"
 
     def _set_mode(self) -> None:
-        """Two processes that do so at once do not wait for each other: SQLite refuses one of them."""
+        """Set WAL mode. If two processes do so at once, SQLite refuses one instead of waiting, so this retries."""
         end = now() + PATIENCE
         while True:
             try:
@@ -100,7 +100,7 @@ class StoreIndex:
                 time.sleep(PAUSE)
 
     def _version(self) -> int:
-        """The version of the index, 0 of a new one. Raises StoreIndexError."""
+        """Return the version of the index, 0 if it is new. Raises StoreIndexError for an unknown one."""
         version: int = self._database.execute("pragma user_version").fetchone()[0]
         if version not in (0, VERSION):
             text = f"the index {self._path} is of version {version}, this release writes {VERSION}"
@@ -108,7 +108,7 @@ class StoreIndex:
         return version
 
     def put(self, headers: Iterable[ObjectHeader], created: float | None = None) -> None:
-        """Objects are there, and were used now."""
+        """Add objects, used now unless `created` has another time."""
         made = time.time() if created is None else created
         rows = [(one.name, json.dumps(one.ranges), one.size, one.end, made, made) for one in headers]
         self._many("insert or replace into object values (?, ?, ?, ?, ?, ?)", rows)
@@ -119,7 +119,7 @@ class StoreIndex:
             return _entry(row) if row else None
 
     def use(self, names: Iterable[str], when: float | None = None) -> None:
-        """Objects were used."""
+        """Set when objects were last used: now, or at `when`."""
         used = time.time() if when is None else when
         self._many("update object set used = ? where name = ?", [(used, name) for name in names])
 
@@ -127,7 +127,7 @@ class StoreIndex:
         self._many("delete from object where name = ?", [(name,) for name in names])
 
     def entries(self) -> list[StoredObject]:
-        """All objects, `in_order`."""
+        """Return all objects, `in_order`."""
         with self._errors(), self._lock:
             return in_order(_entry(row) for row in self._database.execute("select * from object"))
 
@@ -136,7 +136,7 @@ class StoreIndex:
             self._database.close()
 
     def _many(self, change: str, rows: Sequence[Sequence[object]]) -> None:
-        """One change, of all rows or of none."""
+        """Apply a change to all rows or to none."""
         if not rows:
             return
         with self._errors(), self._lock:
@@ -145,7 +145,7 @@ class StoreIndex:
                 self._database.executemany(change, rows)
                 self._database.execute("commit")
             except BaseException:
-                # Where a disk is full SQLite has done so itself.
+                # If the disk is full, SQLite has already rolled back.
                 if self._database.in_transaction:
                     self._database.execute("rollback")
                 raise
@@ -163,12 +163,12 @@ class StoreIndex:
 
 
 def in_order(entries: Iterable[StoredObject]) -> list[StoredObject]:
-    """Objects as they are evicted: the longest unused first, of those used together the last block."""
+    """Sort objects by eviction: the longest unused first, and among those used together the last block first."""
     return sorted(entries, key=lambda entry: (entry.used, -entry.end, entry.name))
 
 
 def _code(error: BaseException | None) -> int:
-    """SQLite's primary code of an error that it meets while it works; 0 of any other."""
+    """Return SQLite's primary code of an operational error, 0 of any other error."""
     return error.sqlite_errorcode & 0xFF if isinstance(error, sqlite3.OperationalError) else 0
 
 

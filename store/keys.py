@@ -1,7 +1,7 @@
 """Keys of stored blocks: a chain of hashes, each over the one before it and a block's tokens.
 
-So a key stands for all tokens up to its block's end, and for what else is hashed with them (`extra`: adapters, images).
-The encoding is canonical CBOR (RFC 8949, 4.2.1): any hash of (parent, tokens, extra) in that form is the same.
+So a key stands for all tokens up to its block's end, and for all else that is hashed (`extra`: adapters, images). The
+encoding is canonical CBOR (RFC 8949, 4.2.1), so any program that hashes (parent, tokens, extra) so makes the same keys.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _SIMPLE = {None: b"\xf6", False: b"\xf4", True: b"\xf5"}
 
 
 def root(seed: str) -> bytes:
-    """What stands for the parent of a first block, from a text that all who share keys agree on."""
+    """Return the parent of a first block: the hash of a text that all who share keys agree on."""
     return hashlib.sha256(b"".join(_encoded(seed))).digest()
 
 
 def chain(parent: bytes, tokens: Sequence[int], extra: Extra = None) -> bytes:
-    """SHA-256 of the CBOR of (parent, tokens, extra), 32 bytes. Raises StoreKeyError for what has no such encoding."""
+    """Return SHA-256 of the CBOR of (parent, tokens, extra), 32 bytes. Raises StoreKeyError if one has no encoding."""
     try:
-        # Not `int`: it would make one token of 1 and 1.5.
+        # Not `int`, which would make the same token of 1 and 1.5.
         numbers = tuple(map(operator.index, tokens))
     except TypeError as error:
         raise StoreKeyError(f"a token is a whole number: {error}") from error
@@ -37,10 +37,10 @@ def chain(parent: bytes, tokens: Sequence[int], extra: Extra = None) -> bytes:
 def block_keys(
     tokens: Sequence[int], block: int, *, hashed: int = 0, seed: str = SEED, extra: Extra = None
 ) -> tuple[bytes, ...]:
-    """The keys of the whole blocks of `block` tokens; what is left over has none.
+    """Return the keys of all whole blocks of `block` tokens. Tokens after the last whole block have none.
 
-    `hashed` tokens make a link of the chain, a whole block if not given: an engine that hashes smaller blocks has the
-    same keys. `seed` is what its `root` is made of. Raises StoreKeyError where links do not come out even.
+    `hashed` tokens make a link of the chain, by default a whole block. An engine that hashes smaller blocks has the
+    same keys. `seed` is the text of the chain's `root`. Raises StoreKeyError if `hashed` does not divide `block`.
     """
     step = hashed or block
     whole = isinstance(block, Integral) and isinstance(step, Integral)
@@ -79,7 +79,7 @@ def _utf8(text: str) -> bytes:
 
 
 def _head(major: int, number: int) -> bytes:
-    """A type and a number, in the fewest bytes."""
+    """Return the CBOR head of a type and a number, in the fewest bytes."""
     if number < 24:
         return bytes([major << 5 | number])
     for code, width in ((24, 1), (25, 2), (26, 4), (27, 8)):

@@ -1,4 +1,4 @@
-"""What is one object: the pages of one block of a group, of some of its layers, one plane after the other."""
+"""The layout of objects: each has the pages of one block of a group, in some of its layers, plane after plane."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kvplan.plan.types import CONTEXT, Group, Interval, Pair, Plan, Side
 from kvplan.store.errors import StoreKeyError, StoreSideError
 from kvplan.store.header import VERSION
 
-# Tokens that an object has, of the whole request; of a state, which has no tokens of its own, none.
+# The tokens of an object, by position in the request. A state has none.
 Ranges = tuple[Interval, ...]
 # The objects that a request needs, by group and position of the block.
 Wanted = dict[str, dict[int, Ranges]]
@@ -20,7 +20,7 @@ Wanted = dict[str, dict[int, Ranges]]
 
 @dataclass(frozen=True, slots=True)
 class StoredPart:
-    """The planes of one worker, by number, that one object of a group has pages of, `pages` bytes each."""
+    """The planes, by number, whose pages make one object of a group, and the size of each page in bytes."""
 
     name: str
     planes: tuple[int, ...]
@@ -29,7 +29,7 @@ class StoredPart:
 
 @dataclass(frozen=True, slots=True)
 class StoredLayout:
-    """The side of a plan that is stored. `space` tells apart what must not be taken for each other."""
+    """The stored side of a plan. `space` is part of all names, and separates objects that must not be confused."""
 
     side: Side
     tokens: int
@@ -42,11 +42,11 @@ class StoredLayout:
 
 
 def stored_layout(plan: Plan, role: str, revision: str, layers: int = 0) -> StoredLayout:
-    """The layout of the `role` side of a plan, prefill or decode, in objects of so many `layers`, 0 for all.
+    """Return the layout of the `role` side of a plan, prefill or decode, in objects of `layers` layers, 0 for all.
 
-    `revision` is of the weights, and of whatever else decides what a token's cache is. Raises StoreSideError where the
-    side cannot be stored: it has several workers, or blocks that tokens alone do not name; StoreKeyError without a
-    revision.
+    `revision` identifies the weights, and all else that decides a token's cache. Raises StoreSideError if the side
+    cannot be stored because it has several workers, or blocks that tokens alone do not name. Raises StoreKeyError
+    without a revision.
     """
     if not isinstance(revision, str) or not revision or not revision.isprintable():
         text = "say which weights these are, by a commit or a digest of them, in printable text"
@@ -66,7 +66,7 @@ def stored_layout(plan: Plan, role: str, revision: str, layers: int = 0) -> Stor
 
 
 def wanted(pairs: Sequence[Pair], role: str, layout: StoredLayout, tokens: Interval) -> Wanted:
-    """The objects that hold what a reader of `tokens` needs of these pairs, and which tokens of each."""
+    """Return the objects that a reader of `tokens` needs for these pairs, and the tokens that it needs of each."""
     first, end = tokens
     found: Wanted = {}
     for pair in pairs if first < end else ():
@@ -84,7 +84,7 @@ def wanted(pairs: Sequence[Pair], role: str, layout: StoredLayout, tokens: Inter
 
 
 def joined(ranges: Sequence[Interval]) -> Ranges:
-    """The same tokens, in as few ranges as there can be."""
+    """Return the same tokens in as few ranges as possible."""
     found: list[Interval] = []
     for start, stop in sorted(ranges):
         if found and start <= found[-1][1]:
@@ -94,12 +94,12 @@ def joined(ranges: Sequence[Interval]) -> Ranges:
 
 
 def covers(ranges: Sequence[Interval], asked: Sequence[Interval]) -> bool:
-    """Whether all tokens asked for are in `ranges`."""
+    """Return whether `ranges` contain all `asked` tokens."""
     return all(any(low <= start and stop <= high for low, high in ranges) for start, stop in asked)
 
 
 def _block(side: Side) -> int:
-    """Tokens of a block, the same in all groups. Raises StoreSideError."""
+    """Return the tokens of a block, which must be equal in all groups. Raises StoreSideError."""
     if len(side.workers) != 1:
         raise StoreSideError(f"{side.key} has {len(side.workers)} workers: only a side that is whole can be stored")
     for group in side.groups:
@@ -121,7 +121,7 @@ def _check_group(side: Side, group: Group) -> None:
 
 
 def _check_caches(side: Side, group: Group) -> None:
-    """Raises StoreSideError where an object would be of several caches: it does not say of which it has its tokens."""
+    """Raises StoreSideError if a group has several caches: an object's tokens could not be told apart by cache."""
     caches = sorted({planes.cache for planes in side.workers[0].planes if planes.group == group.name})
     if len(caches) > 1:
         text = f"has blocks of {' and '.join(caches)}, and a store keeps each cache by itself"
@@ -133,14 +133,14 @@ def _unfit(why: str) -> StoreSideError:
 
 
 def _parts(group: str, planes: Sequence[tuple[int, names.Plane]], layers: int) -> tuple[StoredPart, ...]:
-    """A group's planes in runs of so many layers; planes without a layer hold all of them."""
+    """Return a group's planes in parts of `layers` layers each. Planes without a layer hold all of them."""
     if not layers:
         return (_part(group, planes),)
     runs: dict[int, list[tuple[int, names.Plane]]] = {}
-    # A layer may have several planes, apart from each other.
+    # A layer may have several planes whose numbers are not adjacent.
     for number, plane in planes:
         runs.setdefault((plane.layer or 0) // layers, []).append((number, plane))
-    # Objects of other numbers of layers have other names.
+    # Names contain the number of layers, so that objects with other numbers differ.
     return tuple(_part(f"{group}.{run * layers}+{layers}", found) for run, found in sorted(runs.items()))
 
 

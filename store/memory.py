@@ -1,4 +1,4 @@
-"""What copies between a piece of an object and an engine's memory, by first bytes and addresses."""
+"""Copies between a piece of an object and an engine's memory."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ PAUSE = 20e-6
 
 
 class PieceSpans(NamedTuple):
-    """Spans of `size` bytes with one pattern in some planes, from byte `page[n]` of a body and address `base[n]` on.
+    """Spans of `size` bytes with one pattern in some planes; plane p begins at byte `page[p]` and address `base[p]`.
 
-    The n-th run of them is `inside[n]` bytes behind the one, rising, and `at[n]` bytes behind the other; its spans
-    repeat by `loops`: how often, and bytes further in either. NIXL calls the engine's `memory` so. Runs are `step`
-    bytes apart in a page, None if that varies.
+    The n-th run begins `inside[n]` bytes (rising) after the former and `at[n]` bytes after the latter. Its spans repeat
+    by `loops`: (times, bytes apart in the page, bytes apart in memory). `memory` is NIXL's type of the engine's memory.
+    Runs are `step` bytes apart in a page, None if that varies.
     """
 
     page: Ints
@@ -50,23 +50,23 @@ class PieceSpans(NamedTuple):
 
     @property
     def extent(self) -> int:
-        """Bytes from a run's first to its last in a page."""
+        """The bytes from a run's first byte to its end, in a page."""
         return sum((count - 1) * step for count, step, _ in self.loops) + self.size
 
     def reach(self, side: int) -> tuple[int, int]:
-        """First byte and end of all runs: in a page (1), or behind the base (2)."""
+        """Return the first byte and the end of all runs, relative to the page (1) or to the base (2)."""
         starts, steps = (self.inside, self.at)[side - 1], [(loop[0] - 1) * loop[side] for loop in self.loops]
         low, high = sum(min(0, step) for step in steps), sum(max(0, step) for step in steps)
         return int(starts.min()) + low, int(starts.max()) + high + self.size
 
     def ordered(self) -> PieceSpans:
-        """The same with its runs in order."""
+        """Return the same spans with runs in order."""
         order = np.argsort(self.inside)
         inside = self.inside[order]
         return self._replace(inside=inside, at=self.at[order], step=_step(inside))
 
     def unrolled(self) -> PieceSpans:
-        """The same with the widest loop as runs of their own."""
+        """Return the same spans with the widest loop turned into separate runs."""
         count, step, further = wide = max(self.loops, key=lambda loop: loop[1])
         loops, turns = list(self.loops), np.arange(count)
         loops.remove(wide)
@@ -74,7 +74,7 @@ class PieceSpans(NamedTuple):
         return self._replace(inside=inside.ravel(), at=at.ravel(), loops=tuple(loops))
 
     def between(self, low: int, high: int) -> Iterator[PieceSpans]:
-        """Those in bytes [low, high) of the body, counted from the first of these. No run lies in two pieces."""
+        """Yield the spans in bytes [low, high) of the body, with pages relative to `low`. No run may cross a bound."""
         start, end = int(self.inside[0]), int(self.inside[-1]) + self.extent
         first, last = self.page.searchsorted((low - start, high - end + 1)).tolist()
         if first < last:
@@ -88,11 +88,11 @@ class PieceSpans(NamedTuple):
                 yield planes._replace(inside=self.inside[some], at=self.at[some]).ordered()
 
     def of_planes(self, some: Any, low: int) -> PieceSpans:
-        """Those of some planes, from byte `low` of the body on."""
+        """Return the spans of some planes, with pages relative to byte `low` of the body."""
         return self._replace(page=self.page[some] - low, base=self.base[some], device=self.device[some])
 
     def equidistant(self) -> Iterator[PieceSpans]:
-        """The same by planes whose pages are equally far apart: numpy copies these by strides."""
+        """Yield the same spans, split into planes with equidistant pages, which numpy copies by strides."""
         page, at = self.page.tolist(), 0
         while at < len(page):
             end, step = at + 1, page[at + 1] - page[at] if at + 1 < len(page) else 0
@@ -102,7 +102,7 @@ class PieceSpans(NamedTuple):
             at = end
 
     def spelled(self) -> tuple[Ints, Ints, Ints]:
-        """Every span: its first byte, its address and its device."""
+        """Return the first byte, the address and the device of every span."""
         one = self
         while one.loops:
             one = one.unrolled()
@@ -111,7 +111,7 @@ class PieceSpans(NamedTuple):
 
 
 class EngineMemory(Protocol):
-    """Who copies between a piece and an engine's memory. Several threads may do so."""
+    """An engine's memory, which copies to and from pieces. Several threads may use it."""
 
     def put(self, some: Sequence[PieceSpans], piece: Bytes) -> None: ...
 
@@ -121,7 +121,7 @@ class EngineMemory(Protocol):
 
 
 class HostMemory:
-    """Memory on the host, by numpy. Raises TransportError for pools that lie elsewhere."""
+    """Host memory, copied by numpy. Raises TransportError for pools in other memory."""
 
     def __init__(self, pools: Sequence[Pool]) -> None:
         for pool in pools:
@@ -140,14 +140,14 @@ class HostMemory:
             to[inside] = from_[at]
 
     def close(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: numpy holds no resources."""
 
 
 class TransportMemory:
-    """Memory anywhere, by two transports of this process that `make` makes, and a piece of memory of its own.
+    """Memory of any kind, copied through a buffer of one piece by two transports of this process, from `make`.
 
-    Raises DeadlineError where a piece is not moved within `seconds`, and what transports raise; then nothing is moved
-    any more (HandleError).
+    Raises DeadlineError if a piece is not moved within `seconds`, and transport errors. After an error, every call
+    raises HandleError.
     """
 
     def __init__(self, pools: Sequence[Pool], make: MakeTransport, seconds: float) -> None:
@@ -211,7 +211,7 @@ def _equidistant(some: Sequence[PieceSpans]) -> Iterator[PieceSpans]:
 
 
 def _items(some: PieceSpans, piece: Bytes) -> tuple[Any, Any]:
-    """The spans of equidistant planes in a piece as an array, and its part that has the axes (plane, run, loops)."""
+    """Return an array over a piece and the index that selects the spans, with axes (plane, run, loops)."""
     strides, kind = tuple(loop[1] for loop in some.loops), f"V{some.size}"
     if some.step is None:
         every = piece.nbytes - some.extent + 1
@@ -222,14 +222,14 @@ def _items(some: PieceSpans, piece: Bytes) -> tuple[Any, Any]:
 
 
 def _memory(some: PieceSpans) -> tuple[Any, Ints]:
-    """The spans from the lowest address to the highest as an array, and its part that has the same axes."""
+    """Return an array over the engine's memory and the index that selects the spans, with the same axes."""
     address = some.base[:, None] + some.at
     first = int(address.min())
     return np.asarray(_Spans(first, int(address.max()) - first + 1, some)), address - first
 
 
 def _step(numbers: Ints) -> int | None:
-    """How far numbers in order are apart; None where that varies."""
+    """Return the distance of rising numbers, None if it varies."""
     if len(numbers) == 1:
         return 0
     steps = np.diff(numbers)
@@ -237,7 +237,7 @@ def _step(numbers: Ints) -> int | None:
 
 
 class _Spans:
-    """Host memory as numpy takes it over: what begins at each address from `first` on."""
+    """Host memory for numpy: the spans that begin at each of `count` addresses from `first` on."""
 
     def __init__(self, first: int, count: int, some: PieceSpans) -> None:
         steps = tuple(loop[2] for loop in some.loops)

@@ -1,4 +1,4 @@
-"""NIXL's backends of storage: an agent that moves pages between memory and files, or objects."""
+"""NIXL's storage backends: an agent that moves pages between memory and files or objects."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ PAUSE = 50e-6
 
 
 class NixlStorage:
-    """An agent of one backend, whose memory on the other side is of `kind`.
+    """An agent of one backend, whose storage has NIXL's memory type `kind`.
 
-    Threads take turns. After a failure nothing says that no byte moves any more, so that nothing is moved again, and
-    the memory is kept.
+    Threads take turns. After a failure bytes may still move, so this refuses further calls and keeps the memory.
     """
 
     def __init__(self, name: str, backend: str, kind: str, parameters: Mapping[str, str]) -> None:
@@ -44,9 +43,9 @@ class NixlStorage:
         places: Sequence[tuple[int, int]],
         whole: Sequence[tuple[int, int, int, str]],
     ) -> None:
-        """Move pages of memory to or from their places (offset, device) in what is there: (0, bytes, device, name).
+        """Move pages of memory to or from `places`, (offset, device), in `whole` files: (0, bytes, device, name).
 
-        Raises TransportError where not all are moved.
+        Raises TransportError unless all pages were moved.
         """
         if not memory:
             return

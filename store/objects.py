@@ -1,7 +1,7 @@
 """Objects by name: written whole or not at all, in files of a folder or in memory.
 
-A file is written under a temporary name, synced, and renamed; so a name stands for a whole object, whenever the process
-or the machine dies. What is found under a name is checked all the same, each time that it is read.
+A file is written under a temporary name, synced, and renamed, so a name always stands for a whole object, even after a
+crash of the process or the machine. Nevertheless every read checks the object.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from kvplan.store.header import Bytes, ObjectHeader, encoded, read_header
 from kvplan.store.pages import Body, Place, batches, fill, read_body
 
 UNFINISHED, REFUSED = ".unfinished", ".refused"
-# Seconds after which a file that nobody finished is nobody's.
+# Seconds after which an unfinished file counts as abandoned.
 ABANDONED = 3600.0
-# Objects that are read or written at once, by a thread each: as many as a server answers well, and no more of files or
-# of memory than there are cores, as each thread keeps a piece in the cache of its own.
+# Objects that are read or written at once, each in a thread: from a server as many as it answers well; from files or
+# memory at most one per core, because each thread keeps a piece in its core's cache.
 AT_ONCE = 4
 COPIED_AT_ONCE = min(AT_ONCE, CORES)
 Found = TypeVar("Found")
@@ -38,63 +38,65 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True)
 class NewObject:
-    """An object that is to be written: its header, which has no checksums yet, and where its body comes from."""
+    """An object to be written: its header, still without checksums, and the source of its body."""
 
     header: ObjectHeader
     body: Body
 
     @property
     def head_bytes(self) -> int:
-        """Bytes of the head that it will have."""
+        """The size of its future head in bytes."""
         return len(encoded(self.header.summed([0] * len(self.header.pieces))))
 
     def filled(self, out: Bytes) -> ObjectHeader:
-        """Fill `out` with the body. Returns the header with its checksums."""
+        """Fill `out` with the body, and return the header with checksums."""
         return self.header.summed(fill(self.body, self.header.pieces, out))
 
 
 class Objects(Protocol):
-    """Where objects are. Names are made by `header.object_name`. So many `threads` read or write best at once."""
+    """A place of objects. `header.object_name` makes their names. It works best with `threads` threads."""
 
     @property
     def threads(self) -> int: ...
 
     def put(self, objects: Sequence[NewObject]) -> list[ObjectHeader]:
-        """Write objects, each whole or not at all; those that are there are replaced. Returns what their heads say.
+        """Write objects, each whole or not at all, replacing older ones, and return their headers.
 
         Raises StoreFileError, and what bodies raise.
         """
 
     def header(self, name: str) -> ObjectHeader:
-        """What an object is said to hold. Raises MissingObjectError, DamagedObjectError, ForeignObjectError,
-        StoreFileError."""
+        """Read an object's header.
+
+        Raises MissingObjectError, DamagedObjectError, ForeignObjectError, StoreFileError.
+        """
 
     def read(self, name: str, place: Place) -> None:
-        """Read an object into the body that `place` gives for its header. Raises what `header` and `place` raise.
+        """Read an object into the body that `place` returns for its header. Raises what `header` and `place` raise.
 
-        The body has no piece that is not as it was written, and all of them when this returns.
+        Every piece is checked before it goes to the body. When this returns, the body has all of them.
         """
 
     def names(self) -> Iterator[str]:
-        """All names, those of objects that are damaged among them."""
+        """Yield all names, even of damaged objects."""
 
     def written(self, name: str) -> float:
-        """When an object was written, in seconds since 1970; 0 where there is none."""
+        """Return when an object was written, in seconds since 1970, or 0 if it does not exist."""
 
     def gone(self, names: Sequence[str]) -> list[str]:
-        """Those of names just written or read that another process has removed, as far as that is known at no cost.
+        """Return those of some names just written or read that another process has removed, if this is cheap to check.
 
         Raises StoreFileError, DamagedObjectError.
         """
 
     def remove(self, name: str) -> None:
-        """Remove an object; once more does nothing. Raises StoreFileError."""
+        """Remove an object, if it exists. Raises StoreFileError."""
 
     def set_aside(self, name: str) -> None:
-        """Keep an object that is wrong under another name, which is none of an object's."""
+        """Rename an invalid object to a name that no object has."""
 
     def sweep(self, age: float = ABANDONED) -> int:
-        """Remove what was not finished for `age` seconds, and what was set aside; returns how many."""
+        """Remove files that are unfinished or set aside for `age` seconds, and return how many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,7 @@ class Folder:
         return target.with_name(f"{target.name}.{uuid.uuid4().hex}{UNFINISHED}")
 
     def _write(self, made: NewObject, path: Path) -> ObjectHeader:
-        """Write a new file, its head last, as that has the checksums of all that was written."""
+        """Write a new file, its head last, because the head has the checksums of the body."""
         buffer, sums, head = self._buffer(made.header), list[int](), made.head_bytes
         with _descriptor(path, os.O_RDWR | os.O_CREAT | os.O_EXCL) as fd:
             for pieces in batches(made.header, self.files.together):
@@ -138,12 +140,12 @@ class Folder:
         targets = [self.path / header.name for header in headers]
         for path, target in zip(begun, targets, strict=True):
             path.rename(target)
-        # A name lasts when its folder does.
+        # A rename survives a crash only once its folder is synced.
         for folder in {parent for target in targets for parent in (target.parent, target.parent.parent, self.path)}:
             _sync_folder(folder)
 
     def _buffer(self, header: ObjectHeader) -> Bytes:
-        """Memory for what one call moves of an object."""
+        """Return a buffer for the bytes that one call moves of an object."""
         return np.empty(min(self.files.together, header.size) if header.pages else 0, np.uint8)
 
     def header(self, name: str) -> ObjectHeader:
@@ -179,7 +181,7 @@ class Folder:
             (self.path / name).unlink(missing_ok=True)
 
     def set_aside(self, name: str) -> None:
-        # It is refused without that, too, each time that it is read.
+        # If this fails, every read still refuses the object.
         with suppress(OSError):
             (self.path / name).rename(self.path / f"{name}{REFUSED}")
 
@@ -191,7 +193,7 @@ class Folder:
 
 @dataclass(frozen=True, slots=True)
 class InMemoryObjects:
-    """Objects in this process alone."""
+    """Objects in this process' memory."""
 
     kept: dict[str, tuple[ObjectHeader, Bytes]] = field(default_factory=dict)
     threads: ClassVar[int] = COPIED_AT_ONCE
@@ -237,14 +239,14 @@ class InMemoryObjects:
 
 
 def at_once(threads: int, action: Callable[..., Found], *given: Iterable[Any]) -> list[Found]:
-    """What `action` returns for each of the things given, in threads. Raises the first error once none is running."""
+    """Call `action` for each element in threads, and return the results. Raises the first error once all have ended."""
     with ThreadPoolExecutor(threads, "kvplan-store") as pool:
         return list(pool.map(action, *given))
 
 
 @contextmanager
 def _errors(what: str, *, reads: bool = True) -> Iterator[None]:
-    """The system's errors as a store's: what a disk cannot read back is damaged."""
+    """Turn system errors into store errors. If a disk cannot read an object back, it counts as damaged."""
     try:
         yield
     except OSError as error:
@@ -256,10 +258,10 @@ def _errors(what: str, *, reads: bool = True) -> Iterator[None]:
 
 @contextmanager
 def _opened(path: Path, name: str) -> Iterator[int]:
-    """A file that is open. Raises MissingObjectError where there is none, ForeignObjectError where it is no file."""
+    """Open an object's file. Raises MissingObjectError if there is none, ForeignObjectError if it is no plain file."""
     with ExitStack() as stack:
         try:
-            # A pipe of that name would be waited for.
+            # Without O_NONBLOCK, opening a pipe of that name would block.
             fd = stack.enter_context(_descriptor(path, os.O_RDONLY | os.O_NONBLOCK))
         except FileNotFoundError:
             raise MissingObjectError(f"there is no object {name}") from None
@@ -269,7 +271,7 @@ def _opened(path: Path, name: str) -> Iterator[int]:
 
 
 def _unlinked(path: Path) -> bool:
-    """Whether a file is removed; one that cannot be is for the next sweep."""
+    """Remove a file and return True, or return False if that fails: the next sweep tries again."""
     try:
         path.unlink(missing_ok=True)
     except OSError:
@@ -278,7 +280,7 @@ def _unlinked(path: Path) -> bool:
 
 
 def _changed(path: Path) -> float:
-    """When a file was changed last, 0 where another process has finished or removed it meanwhile."""
+    """Return when a file was last changed, or 0 if another process has renamed or removed it."""
     try:
         return path.stat().st_mtime
     except FileNotFoundError:
@@ -287,7 +289,7 @@ def _changed(path: Path) -> float:
 
 @contextmanager
 def _descriptor(path: Path, flags: int) -> Iterator[int]:
-    """A file or folder that is open; a new file is its owner's alone."""
+    """Open a file or folder. Only its owner may read or write a new file."""
     fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
     try:
         yield fd
@@ -296,7 +298,7 @@ def _descriptor(path: Path, flags: int) -> Iterator[int]:
 
 
 def _header(fd: int, name: str) -> tuple[ObjectHeader, int]:
-    """The header of an open file that is as long as that says, and where its pages begin."""
+    """Return the header of an open file, checked against the file's size, and the offset of its pages."""
     return read_header(lambda size: os.pread(fd, size, 0), os.fstat(fd).st_size, name)
 
 

@@ -1,4 +1,4 @@
-"""The body of an object, piece by piece: each is summed and moved while the processor's cache still holds it."""
+"""The body of an object, piece by piece: each is summed and moved while it is in the processor's cache."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ import numpy as np
 from kvplan.store.errors import DamagedObjectError
 from kvplan.store.header import PIECE, SUM, Bytes, ObjectHeader, Piece
 
-# Bytes of a row of words whose columns are summed: the first level of a cache holds two.
+# Bytes of a row of words for column sums. The first level cache holds two rows.
 ROW = 8192
 
 
 class Body(Protocol):
-    """Where the bytes of an object come from or go to. Several threads may use several bodies."""
+    """A source or target of an object's bytes. Several threads may use several bodies."""
 
     def get(self, low: int, out: Bytes) -> None:
-        """Fill `out` with the bytes from `low` on, a piece."""
+        """Fill `out`, a piece, with the bytes from `low` on."""
 
     def put(self, low: int, piece: Bytes) -> None:
-        """Take a piece that is as it was written, the bytes from `low` on."""
+        """Take a checked piece, the bytes from `low` on."""
 
 
-# The body of an object by its header; raises a StoreError where the object is refused.
+# Returns the body for an object's header, or raises a StoreError to refuse the object.
 Place = Callable[[ObjectHeader], Body]
 
 
 class HeldPages:
-    """Pages that memory holds: the body is one after the other."""
+    """A body of pages in memory, one after the other."""
 
     def __init__(self, pages: Sequence[Bytes]) -> None:
         self._pages = pages
@@ -44,7 +44,7 @@ class HeldPages:
             page[:] = part
 
     def _meets(self, low: int, piece: Bytes) -> Iterator[tuple[Bytes, Bytes]]:
-        """The parts of pages that are of a piece, and where they lie in it."""
+        """Yield the parts of pages that overlap a piece, with the matching parts of the piece."""
         start, high = 0, low + piece.nbytes
         for page in self._pages:
             first, end = max(start, low), min(start + page.nbytes, high)
@@ -54,10 +54,10 @@ class HeldPages:
 
 
 def checksum(piece: Bytes) -> int:
-    """A checksum of a piece, by additions that numpy makes with the processor's vector instructions.
+    """Return a checksum of a piece, made of additions, for which numpy uses vector instructions.
 
-    It is the CRC-32 of the sums of all columns and of all rows of 64-bit words, 8 KiB each, and of the bytes behind
-    them. It finds faults of disks and memory, not forgeries.
+    It is the CRC-32 of the sums of all columns and all rows of 64-bit words, 8 KiB per row, and of the remaining bytes.
+    It finds faults of disks and memory, not forgeries.
     """
     whole = piece.nbytes // ROW * ROW
     words = piece[:whole].view("<u8").reshape(-1, ROW // 8)
@@ -66,7 +66,7 @@ def checksum(piece: Bytes) -> int:
 
 
 def batches(header: ObjectHeader, most: int = PIECE) -> Iterator[tuple[Piece, ...]]:
-    """The pieces of an object, as many at a time as have `most` bytes, one at least."""
+    """Yield the pieces of an object in batches of at most `most` bytes, but at least one piece."""
     some: tuple[Piece, ...] = ()
     for piece in header.pieces:
         if some and piece[1] - some[0][0] > most:
@@ -78,7 +78,7 @@ def batches(header: ObjectHeader, most: int = PIECE) -> Iterator[tuple[Piece, ..
 
 
 def fill(body: Body, pieces: Sequence[Piece], out: Bytes) -> list[int]:
-    """Fill `out` with pieces that follow each other. Returns their checksums."""
+    """Fill `out` with adjacent pieces of a body, and return their checksums."""
     sums, first = list[int](), pieces[0][0] if pieces else 0
     for low, high in pieces:
         body.get(low, out[low - first : high - first])
@@ -87,9 +87,9 @@ def fill(body: Body, pieces: Sequence[Piece], out: Bytes) -> list[int]:
 
 
 def read_body(header: ObjectHeader, body: Body, read: Callable[[int, int], Bytes], most: int = PIECE) -> None:
-    """Have `read` give the bytes of an object's body, at most `most` at a time, from one byte to another.
+    """Read an object's body by `read(low, high)`, about `most` bytes at a time, and put its checked pieces into `body`.
 
-    Raises DamagedObjectError with the first piece that is not as it was written; that one is not put into the body.
+    Raises DamagedObjectError at the first piece with a wrong checksum, which is not put into `body`.
     """
     written = dict(zip(header.pieces, np.frombuffer(header.sums, SUM).tolist(), strict=True))
     for pieces in batches(header, most):

@@ -1,7 +1,7 @@
-"""Objects at a URL: S3 and what fsspec knows besides. An object is there whole as soon as it is there at all.
+"""Objects at a URL: S3, and all that fsspec supports. An object appears only when it is complete.
 
-Who keeps it says that of objects, also of those that are sent in parts; a folder of files, as over SFTP, may show half
-of one, which is refused as any that is damaged. Nothing is locked: of two that write one object the last one counts.
+Object stores guarantee that, even for multipart uploads. A folder of files, such as over SFTP, may show half an object,
+which is refused like any damaged one. Nothing is locked: if two processes write one object, the last write counts.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from kvplan.store.header import Bytes, ObjectHeader, encoded, read_header
 from kvplan.store.objects import ABANDONED, AT_ONCE, REFUSED, NewObject, at_once
 from kvplan.store.pages import Place, read_body
 
-# Bytes that are asked for at once.
+# The most bytes of one request.
 REQUEST = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteObjects:
-    """Objects as files of a folder at a URL. Pages are moved by `bucket` where it is given.
+    """Objects as files of a folder at a URL. A given `bucket` moves the pages.
 
-    Raises StoreFileError where that is another one than the URL's.
+    Raises StoreFileError if `bucket` is not the URL's.
     """
 
     folder: RemoteFolder
@@ -52,7 +52,7 @@ class RemoteObjects:
         try:
             read_body(header, place(header), partial(self._data, name, offset), REQUEST)
         except DamagedObjectError:
-            # Each request is answered by itself: another process may have replaced the object in between.
+            # Another process may have replaced the object between two requests.
             if self.header(name) != header:
                 raise MissingObjectError(f"object {name} has been replaced: ask again") from None
             raise
@@ -64,7 +64,7 @@ class RemoteObjects:
         return self.folder.changed(name)
 
     def gone(self, names: Sequence[str]) -> list[str]:
-        # Each would be a request; other machines remove what this one's index has anyway.
+        # Each check would be a request, and other machines remove objects without this index anyway.
         return []
 
     def remove(self, name: str) -> None:
@@ -74,7 +74,7 @@ class RemoteObjects:
         try:
             self.folder.rename(name, f"{name}{REFUSED}")
         except StoreFileError:
-            # It is refused without that, too, each time that it is read.
+            # Every read still refuses the object.
             return
 
     def sweep(self, age: float = ABANDONED) -> int:
@@ -122,5 +122,5 @@ class RemoteObjects:
 
 
 def _is_object(name: str) -> bool:
-    """Names have three parts; what was set aside, or half written, is none."""
+    """Return whether a name is an object's: it has three parts, and is neither set aside nor half written."""
     return name.count("/") == 2 and not name.endswith((REFUSED, HALF))

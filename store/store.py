@@ -1,4 +1,4 @@
-"""The store: whole blocks by key, their index, what is evicted, and whether all of it is as it was written."""
+"""The store: whole blocks by key, with an index, eviction and verification."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from kvplan.store.pages import Body, HeldPages, Place
 from kvplan.store.remote import RemoteObjects
 
 INDEX, OBJECTS = "index.sqlite", "objects"
-# Seconds for which an index that could not be written is told of nothing that it can do without.
+# Seconds without optional index changes after one has failed.
 REST = 60.0
-# Blocks that are written before they have their names: a process that is killed, or fails, has written so many in vain.
+# The most blocks that are written before they get their names, and so the most that a killed process writes in vain.
 WRITTEN = 32
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class StoredBlock:
-    """A block of a group: its key, the tokens up to its end, which of them it has, and the body of each part."""
+    """A block of a group: its key, the tokens up to its end, the ranges that it holds, and the body of each part."""
 
     group: str
     key: bytes
@@ -51,7 +51,7 @@ class StoredBlock:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What `Store.collect` did: objects and their bytes that were removed, and those that are left."""
+    """The result of `Store.collect`: the number and bytes of removed and of remaining objects, and unfinished files."""
 
     removed: int
     removed_bytes: int
@@ -70,16 +70,16 @@ class Store:
 
     @classmethod
     def open(cls, path: Path | str, files: Files | None = None) -> Store:
-        """The store in the folder `path`, which is made where there is none. Raises StoreIndexError, OSError."""
+        """Open the store in the folder `path`, which is made if missing. Raises StoreIndexError, OSError."""
         root = Path(path)
         (root / OBJECTS).mkdir(parents=True, exist_ok=True)
         return cls(Folder(root / OBJECTS, files or PlainFiles()), StoreIndex.opened(root / INDEX))
 
     @classmethod
     def at(cls, url: str, index: Path | str = ":memory:", bucket: NixlBucket | None = None) -> Store:
-        """The store at a URL, s3://bucket/folder. Its index is a file of this machine, or none: it begins empty then.
+        """Open the store at a URL, such as s3://bucket/folder. Its index is a local file, or begins empty in memory.
 
-        `bucket` moves pages where it is given. Raises StoreFileError, StoreIndexError.
+        A given `bucket` moves the pages. Raises StoreFileError, StoreIndexError.
         """
         return cls(RemoteObjects(RemoteFolder(url, StoreFileError), bucket), StoreIndex(index))
 
@@ -94,18 +94,18 @@ class Store:
 
     @property
     def forgets(self) -> bool:
-        """Whether its index is in memory, and knows what this process did, or took stock of."""
+        """Whether the index is in memory, and only has objects that this process used or took stock of."""
         return self._index.in_memory
 
     def has(self, layout: StoredLayout, group: str, key: bytes, ranges: Ranges) -> bool:
-        """Whether a block of a group is there with these tokens."""
+        """Return whether the store has a block of a group with these tokens."""
         found = [self._ranges(_name(layout, part, key)) for part in layout.parts[group]]
         return all(have is not None and covers(have, ranges) for have in found)
 
     def write(self, layout: StoredLayout, blocks: Sequence[StoredBlock]) -> None:
-        """Keep blocks, those of which the store has the same tokens and more as they are there.
+        """Write blocks, except those that the store has with more tokens.
 
-        Raises StoreFileError, TransportError, and StoreIndexError where the index cannot be read.
+        Raises StoreFileError, TransportError, and StoreIndexError if the index cannot be read.
         """
         for start in range(0, len(blocks), WRITTEN):
             made = [
@@ -117,15 +117,15 @@ class Store:
             self._note(self._indexed, self._objects.put(made))
 
     def use(self, layout: StoredLayout, blocks: Iterable[tuple[str, bytes]]) -> None:
-        """Blocks, (group, key) each, of one request were used now, all at once: its last ones are evicted first."""
+        """Mark the blocks (group, key) of one request as used now. They share one time, so its last ones go first."""
         names = [_name(layout, part, key) for group, key in blocks for part in layout.parts[group]]
         self._note(self._index.use, names)
 
     def read(self, layout: StoredLayout, blocks: Sequence[StoredBlock]) -> None:
-        """Read blocks, which are right when this returns.
+        """Read blocks, and check every byte.
 
-        Raises MissingObjectError, DamagedObjectError, ForeignObjectError or StoreFileError, after which they may be
-        anything; what is at fault is found no more.
+        Raises MissingObjectError, DamagedObjectError, ForeignObjectError or StoreFileError; then the target may hold
+        anything, and the store no longer finds the faulty object.
         """
         parts = [(block, part) for block in blocks for part in layout.parts[block.group]]
         names = [_name(layout, part, block.key) for block, part in parts]
@@ -134,20 +134,20 @@ class Store:
         )
 
     def entries(self) -> list[StoredObject]:
-        """All objects that are known, the first to be evicted first."""
+        """Return all objects in the index, in order of eviction."""
         return self._index.entries()
 
     def take_stock(self) -> list[StoredObject]:
-        """Take in what is there and the index lacks, and forget what is not there. Returns all, the first to be evicted
-        first, those too that the index cannot take, as the disk is full.
+        """Add objects that the index lacks, remove entries without an object, and return all in order of eviction.
 
-        Raises StoreFileError, and StoreIndexError where the index cannot be read.
+        The result includes objects that the index cannot take because the disk is full. Raises StoreFileError, and
+        StoreIndexError if the index cannot be read.
         """
         known, there = {entry.name: entry for entry in self._index.entries()}, set(self._objects.names())
         self._try(self._index.forget, sorted(known.keys() - there))
         found, writable = [entry for name, entry in known.items() if name in there], True
         for name in sorted(there - known.keys()):
-            # What is foreign here may be another release's own.
+            # A foreign object may belong to another release.
             with suppress(ForeignObjectError):
                 if (header := self._header(name)) is not None:
                     written = self._objects.written(name)
@@ -158,10 +158,10 @@ class Store:
     def collect(
         self, most_bytes: int | None = None, age: float | None = None, abandoned: float = ABANDONED
     ) -> Collected:
-        """Remove what was not used for `age` seconds, and what was not used longest above `most_bytes` in all.
+        """Remove objects unused for `age` seconds, then the longest unused until at most `most_bytes` remain.
 
-        What the index lacks counts by when it was written; what is not there is forgotten, and what nobody finished is
-        removed.
+        An object that the index lacked counts as used when it was written. This also removes index entries without an
+        object, and files unfinished for `abandoned` seconds.
         """
         entries = self.take_stock()
         total, now = sum(entry.size for entry in entries), time.time()
@@ -176,7 +176,7 @@ class Store:
         return Collected(len(removed), total - left, len(entries) - len(removed), left, unfinished)
 
     def verify(self) -> Iterator[tuple[str, StoreError | None]]:
-        """Every object by name, read whole, and what is wrong with it."""
+        """Read every object, and yield its name with its error or None."""
         for name in list(self._objects.names()):
             try:
                 self._objects.read(name, _anywhere)
@@ -188,17 +188,17 @@ class Store:
                 yield name, None
 
     def remove(self, names: Sequence[str]) -> None:
-        """Remove objects, damaged ones, too. Raises StoreFileError once all are removed that can be."""
-        # First, too: who is killed then leaves files that are found by their names, and nothing that is not there.
+        """Remove objects, even damaged ones. Raises StoreFileError after removing all that it can."""
+        # Entries go first: a process killed here leaves files, which are found by name, and no entry without a file.
         self._note(self._index.forget, names)
         errors = [error for name in names if (error := self._removed(name)) is not None]
-        # Where the disk was full there is room now.
+        # If the disk was full, there is room now.
         self._try(self._index.forget, names)
         if errors:
             raise errors[0]
 
     def _removed(self, name: str) -> StoreFileError | None:
-        """Remove an object, or say why it cannot be."""
+        """Remove an object. Return the error if that fails."""
         try:
             self._objects.remove(name)
         except StoreFileError as error:
@@ -206,12 +206,12 @@ class Store:
         return None
 
     def _has_more(self, name: str, ranges: Ranges) -> bool:
-        """Whether another process has written more meanwhile."""
+        """Return whether the store has an object with more tokens than `ranges`."""
         there = self._ranges(name)
         return there is not None and there != ranges and covers(there, ranges)
 
     def _header(self, name: str) -> ObjectHeader | None:
-        """The header of an object that the index lacks, None where it is no object any more."""
+        """Return the header of an object that the index lacks, None if it is missing or unusable."""
         try:
             return self._objects.header(name)
         except MissingObjectError:
@@ -221,7 +221,7 @@ class Store:
             return None
 
     def _ranges(self, name: str) -> Ranges | None:
-        """The tokens of an object, None where there is none. One that a process wrote and did not index is found."""
+        """Return the tokens of an object, None if there is none. An object that is not in the index is added to it."""
         if (entry := self._index.get(name)) is not None:
             return entry.ranges
         try:
@@ -235,13 +235,13 @@ class Store:
         return header.ranges
 
     def _put_away(self, name: str, error: StoreError) -> None:
-        """Set an object aside where it is wrong; one that cannot be read now may be right."""
+        """Log the error, and set the object aside if it is invalid. An object that cannot be read now may be valid."""
         logs.event(logs.WARNING, "object refused", object=name, error=error)
         if isinstance(error, DamagedObjectError | ForeignObjectError):
             self._objects.set_aside(name)
 
     def _read(self, name: str, place: Place) -> None:
-        """Read an object. One that is missing or wrong is not found again, so that it may be saved again."""
+        """Read an object. If it is missing or invalid, remove its entry, so that it may be saved again."""
         try:
             self._objects.read(name, place)
         except StoreError as error:
@@ -251,19 +251,19 @@ class Store:
             raise
 
     def _indexed(self, headers: Sequence[ObjectHeader], created: float | None = None) -> None:
-        """Take objects into the index. Raises StoreIndexError."""
+        """Add objects to the index. Raises StoreIndexError."""
         self._index.put(headers, created)
-        # Who removed one before it was in the index has told the index of that in vain.
+        # Another process may have removed an object, and its entry, before this one added the entry.
         self._index.forget(self._objects.gone([header.name for header in headers]))
 
     def _note(self, change: Callable[[Sequence[T]], None], what: Sequence[T]) -> None:
-        """Change the index if that can be: what it lacks costs time later, and what is right is loaded all the same."""
-        # Wait for a lock once, and not for every block.
+        """Change the index if possible. A missing change only costs time later."""
+        # After a failure, do not wait for the lock again for every block.
         if now() >= self._rests and not self._try(change, what):
             self._rests = now() + REST
 
     def _try(self, change: Callable[[Sequence[T]], None], what: Sequence[T]) -> bool:
-        """Change the index; whether it could be changed."""
+        """Change the index, and return whether that succeeded."""
         try:
             change(what)
         except StoreIndexError as error:
@@ -277,12 +277,12 @@ def _name(layout: StoredLayout, part: StoredPart, key: bytes) -> str:
 
 
 def held(pages: Mapping[int, Bytes]) -> Callable[[StoredPart], Body]:
-    """The bodies of a block whose pages are in memory, by plane."""
+    """Return a function that makes the bodies of a block whose pages are in memory, by plane."""
     return lambda part: HeldPages([pages[number] for number in part.planes])
 
 
 def _placed(layout: StoredLayout, part: StoredPart, block: StoredBlock, header: ObjectHeader) -> Body:
-    """Where an object goes. What its header says counts, not the index."""
+    """Return the body that an object goes to, after checks of its header, which counts more than the index."""
     if not covers(header.ranges, block.ranges):
         raise MissingObjectError(f"object {header.name} has tokens {header.ranges}, not {block.ranges}")
     if header.pages != part.pages or header.end != block.end:
@@ -291,7 +291,7 @@ def _placed(layout: StoredLayout, part: StoredPart, block: StoredBlock, header: 
 
 
 def _anywhere(header: ObjectHeader) -> Body:
-    """A body that keeps nothing."""
+    """Return a body that discards all bytes."""
     return HeldPages(())
 
 
