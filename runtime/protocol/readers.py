@@ -79,14 +79,14 @@ class ReaderClaim:
         """Return why a whole source has other blocks than decode knows, or lacks tokens; None if it fits."""
         if self.tables is None and self.fits == source.pin:
             return None
-        if why := self._unlike(source):
+        if why := self._difference(source):
             return LossReason.UNLIKE, why
         if self.tokens is not None and (why := source.untiled(plan, worker, self.tokens)):
             return LossReason.UNTILED, why
         self.fits, self.tables = source.pin, None
         return None
 
-    def _unlike(self, source: SourceRequest) -> str:
+    def _difference(self, source: SourceRequest) -> str:
         """Return why decode's blocks are not those held; empty if they are, or only decode names blocks."""
         if self.tables is None:
             return "it was claimed for another hold" if source.names_all else ""

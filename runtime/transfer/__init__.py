@@ -1,4 +1,4 @@
-"""One transfer: what a request demands, in slices, within limits, to an outcome.
+"""One transfer: moves what a request demands, in slices, within limits.
 
 Start with `executor.py`.
 """

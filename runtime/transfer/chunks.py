@@ -1,4 +1,4 @@
-"""A request fed in chunks of tokens, or of tokens and layers, which together move what the whole request moves."""
+"""Chunks of a request, by tokens or by tokens and layers. Together they move the same bytes as the whole request."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ MOST_LAYERS = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Tokens [first, end) of a request, in all layers or in `layers`. After the `last` one no more come.
+    """Tokens [first, end) of a request, in all layers or in `layers`. No more come after the `last` one.
 
-    `tables` are those of prefill groups as they stand after the chunk. With `only` they are all that there are,
-    otherwise the request's own count for groups that they lack. What has no tokens to cut (states, rings, ranges of
-    another length) moves with the chunk of its layers that ends where the request does.
+    `tables` are those of prefill groups after the chunk. For groups that they lack, the request's own tables are used,
+    unless `only` is set. Caches that cannot be cut by tokens (states, rings, ranges of another length) move with the
+    chunk of their layers that ends where the request does.
     """
 
     tokens: tuple[int, int]
@@ -37,9 +37,9 @@ class Chunk:
 
 
 def check(plan: Plan, request: Request, chunk: Chunk, pools: Mapping[str, int]) -> Chunk:
-    """The chunk with its numbers ints and its tables copied; `pools` are prefill's, by group. The request is checked.
+    """Return a chunk of a checked request with its numbers as ints and its tables copied. `pools` are prefill's.
 
-    Raises BadRequestError where the chunk leaves the request, or a table does not fit.
+    Raises BadRequestError if the chunk leaves the request, or a table does not fit.
     """
     tokens = requests.checked_range(chunk.tokens)
     check_inside(request, tokens)
@@ -51,29 +51,29 @@ def check(plan: Plan, request: Request, chunk: Chunk, pools: Mapping[str, int]) 
 
 
 def clipped(tokens: Interval, request: Interval) -> Interval:
-    """What of a chunk lies in the tokens of a request, which may begin later and end earlier than what is opened."""
+    """Return the tokens of a chunk that lie in a request, which may need fewer tokens than were opened."""
     first, end = (min(max(token, request[0]), request[1]) for token in tokens)
     return first, end
 
 
 def received(plan: Plan, request: Request, offered: Chunk, pools: Mapping[str, int], cover: ChunkCover) -> Chunk | None:
-    """What a request takes of a chunk that is offered: checked, and covered; None where that is nothing.
+    """Return the part of an offered chunk that a request needs, checked and added to `cover`; None if it needs none.
 
-    Raises BadRequestError where it does not fit the request, or what came before, LeaseError where the request was told
-    of other blocks.
+    Raises BadRequestError if it does not fit the request or earlier chunks; LeaseError if its blocks are not those
+    that the request names.
     """
-    taken = _taken(request, offered, cover)
-    if taken is None:
+    needed = _needed(request, offered, cover)
+    if needed is None:
         return None
-    # What it names has to fit, also where nothing of it moves.
-    chunk = replace(check(plan, request, replace(offered, tokens=taken.tokens), pools), layers=taken.layers)
+    # Its tables have to fit even if nothing of it moves.
+    chunk = replace(check(plan, request, replace(offered, tokens=needed.tokens), pools), layers=needed.layers)
     check_told(request.id, request.prefill, chunk.tables)
     cover.add(chunk)
     return chunk
 
 
 def check_opened(request: Request, opened: Interval | None) -> None:
-    """Raises BadRequestError if a request asks for tokens that prefill was not opened for; None allows any.
+    """Check that a request asks only for `opened` tokens; None allows any. Raises BadRequestError.
 
     It may begin later, behind a prefix that decode has, and end earlier, before tokens that decode computes.
     """
@@ -82,18 +82,18 @@ def check_opened(request: Request, opened: Interval | None) -> None:
 
 
 def check_tiled(plan: Plan, request: Request, fed: Iterable[Chunk], worker: int) -> None:
-    """Raises BadRequestError where chunks of prefill worker `worker` are not all of a request, each part once."""
+    """Check that the chunks of prefill worker `worker` bring each part of a request once. Raises BadRequestError."""
     cover = ChunkCover(plan, request, worker)
     for offered in fed:
-        if (taken := _taken(request, offered, cover)) is not None:
-            cover.add(taken)
+        if (needed := _needed(request, offered, cover)) is not None:
+            cover.add(needed)
 
 
-def _taken(request: Request, offered: Chunk, cover: ChunkCover) -> Chunk | None:
-    """What lies in a request of a chunk that is offered, None where that is nothing.
+def _needed(request: Request, offered: Chunk, cover: ChunkCover) -> Chunk | None:
+    """Return the part of an offered chunk that a request needs, None if it needs none.
 
-    If a request has no tokens, as decode has them all, chunks count that end where it does: they bring what has no
-    tokens to cut. A last one brings what did not come, or only the word that it is the last.
+    A request without tokens, because decode has them all, needs the chunks that end where it does: they bring the
+    caches that cannot be cut by tokens. Its last chunk brings the layers that did not come, if any.
     """
     tokens, empty = clipped(offered.tokens, request.tokens), request.tokens[0] == request.tokens[1]
     ends = not empty or offered.tokens[1] == request.tokens[1]
@@ -106,7 +106,7 @@ def _taken(request: Request, offered: Chunk, cover: ChunkCover) -> Chunk | None:
 
 
 def part(rules: DemandRules, request: Request, chunk: Chunk, prefill_worker: int | None = None) -> Demand:
-    """What a checked chunk of a checked request moves to a decode worker, from `prefill_worker` only if it is given.
+    """Return what a checked chunk of a checked request moves to a decode worker, from `prefill_worker` or from all.
 
     Raises BadRequestError for tables that are missing or too short.
     """
@@ -123,13 +123,13 @@ def part(rules: DemandRules, request: Request, chunk: Chunk, prefill_worker: int
 
 
 def final(request: Request, chunk: Chunk) -> bool:
-    """Whether a chunk is that of its layers with which all moves that has no tokens to cut."""
+    """Return whether the caches of a chunk's layers that cannot be cut by tokens move with it."""
     first, end = chunk.tokens
     return end == request.tokens[1] and (first < end or request.tokens[0] == request.tokens[1])
 
 
 def check_inside(request: Request, tokens: Interval) -> None:
-    """Raises BadRequestError where a chunk leaves the request."""
+    """Check that a chunk's tokens lie in the request. Raises BadRequestError."""
     if not request.tokens[0] <= tokens[0] <= tokens[1] <= request.tokens[1]:
         raise BadRequestError(f"{_said(tokens)} of a chunk leave {_said(request.tokens)} of request {request.id}")
 
@@ -150,7 +150,7 @@ def _runs(rules: DemandRules, key: tuple[str, int], request: Request, chunk: Chu
 
 
 def _uncut(rule: MatchRule) -> bool:
-    """Whether the runs of a pair do not follow the tokens of the context: they move whole."""
+    """Return whether a pair cannot be cut by tokens, because its runs do not follow those of the context."""
     theirs, ours = rule.prefill, rule.decode
     return ours.store == "state" or ours.length != CONTEXT or bool(theirs.ring or ours.ring)
 
@@ -168,9 +168,9 @@ def _said(tokens: Interval) -> str:
 
 
 class ChunkCover:
-    """Which tokens of which layers have come. `worker` is the prefill worker that feeds, None for one that has all.
+    """The tokens that have come, by layer. `worker` is the prefill worker that feeds, None for one that has all.
 
-    The layers of which nothing is read from the worker may come, too, and need not.
+    Layers that nothing is read of from the worker may come, too, but need not.
     """
 
     def __init__(self, plan: Plan, request: Request, worker: int | None = None) -> None:
@@ -180,7 +180,7 @@ class ChunkCover:
         self.ended = False
 
     def add(self, chunk: Chunk) -> None:
-        """A chunk has come. Raises BadRequestError, and adds nothing, where it does not fit what came before."""
+        """Add a chunk that has come. Raises BadRequestError, and adds nothing, if it does not fit earlier ones."""
         if self.ended:
             raise BadRequestError(f"{_said(chunk.tokens)} of request {self._request.id} came after the last chunk")
         check_inside(self._request, chunk.tokens)
@@ -194,7 +194,7 @@ class ChunkCover:
         self._came, self.ended = came, chunk.last
 
     def missing(self, layers: Layers | None) -> Layers:
-        """Those of `layers`, None for all, of which nothing has come."""
+        """Return the layers of which nothing has come, of `layers` or of all."""
         return (self._known if layers is None else layers).difference(self._came)
 
     def _added(self, chunk: Chunk, layers: Layers) -> dict[int, tuple[Interval, ...]]:

@@ -1,7 +1,4 @@
-"""Demand: what a request asks of a plan, its runs by pair and prefill shard, and the decode blocks that it writes.
-
-And the meter: what was moved of that.
-"""
+"""Demand: the runs that a request needs by a plan, and the decode blocks that it writes. Meter: what was moved."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ NOTHING = Demand({}, {})
 
 
 class DemandRules:
-    """What decides what requests of a plan demand on a decode worker, looked up once.
+    """The rules that derive the demands of requests on a decode worker, looked up once per plan.
 
     `reads` and `rules` are by (pair, prefill shard).
     """
@@ -49,24 +46,24 @@ class DemandRules:
         self._written = WrittenBlocks(plan)
 
     def demand(self, request: Request) -> Demand:
-        """The demand of a checked request. Raises BadRequestError for tables that are too short."""
+        """Return the demand of a checked request. Raises BadRequestError for tables that are too short."""
         if request.whole_hit:
             return NOTHING
         return self.demand_of({key: self.runs(key, request) for key in self.rules})
 
     def runs(self, key: tuple[str, int], request: Request, some: Sequence[Interval] | None = None) -> Runs:
-        """The runs of a (pair, prefill shard), of `some` of the tokens that it needs where they are given.
+        """Return the runs of a (pair, prefill shard), for `some` intervals of tokens or all that it needs.
 
         Raises BadRequestError for tables that are missing or too short.
         """
         return requests.runs(self.rules[key], request, (key[1], self._shard), some, self._whole_from[key])
 
     def demand_of(self, runs: Mapping[tuple[str, int], Runs]) -> Demand:
-        """These runs, with the decode blocks that they write."""
+        """Return these runs with the decode blocks that they write."""
         return Demand(runs, self._written.by(runs))
 
     def foreseen(self, request: Request) -> Demand:
-        """The demand of a checked request as far as it does not depend on the prefill tables: their block ids are none.
+        """Return the demand of a checked request without its prefill tables: its runs have no prefill block ids.
 
         Raises BadRequestError for decode tables that are too short.
         """
@@ -74,12 +71,12 @@ class DemandRules:
 
 
 def demand(plan: Plan, worker: int, request: Request) -> Demand:
-    """The demand of a checked request on a decode worker. Raises BadRequestError for tables that are too short."""
+    """Return a checked request's demand on a decode worker. Raises BadRequestError for tables that are too short."""
     return DemandRules(plan, worker).demand(request)
 
 
 class WrittenBlocks:
-    """Which logical decode blocks the runs of a plan write."""
+    """The logical decode blocks that the runs of a plan write."""
 
     def __init__(self, plan: Plan) -> None:
         ratio = {group.name: group.ratio for group in plan.decode.groups}
@@ -87,7 +84,7 @@ class WrittenBlocks:
         self._groups = {pair.name: (pair.decode, ratio[pair.decode]) for pair in plan.pairs}
 
     def by(self, runs: Mapping[tuple[str, int], Runs]) -> dict[str, Ints]:
-        """Those of runs by (pair, prefill shard), by group."""
+        """Return the logical decode blocks by group that runs by (pair, prefill shard) write."""
         blocks: dict[str, list[Ints]] = {}
         for (pair, _), of_pair in runs.items():
             group, ratio = self._groups[pair]
@@ -98,9 +95,9 @@ class WrittenBlocks:
 
 @dataclass(slots=True)
 class Meter:
-    """What was moved so far, in bytes and descriptors. Who moves it counts.
+    """The bytes and descriptors that were moved so far, counted by the side that moves them.
 
-    `staged` are bytes that went by way of a stage, with those between them that nobody asked for. `descriptors` and
+    `staged` are bytes that went through a stage, including those that the request did not ask for. `descriptors` and
     `spans` are predicted; `posted` is what the transport counted, None if it does not count.
     """
 
@@ -111,5 +108,5 @@ class Meter:
     posted: int | None = 0
 
     def count_posted(self, count: int | None) -> None:
-        """So many more descriptors, None where the transport did not count them."""
+        """Add descriptors, None if the transport did not count them."""
         self.posted = None if count is None or self.posted is None else self.posted + count

@@ -1,8 +1,8 @@
-"""Transfer executor: what one worker moves to or from one peer for one request, slice by slice, within limits.
+"""Transfer executor: moves the bytes of one request to or from one peer, slice by slice, within limits.
 
-A slice waits for the limits, is posted, and is over when every handle of it is. One that goes by way of a stage waits
-for a buffer, too, and is over when its bytes are in their place. After a failure nothing more is posted. Small slices
-that may begin at the same time over one link, of whatever requests, are posted as one transfer.
+A slice waits for the limits, is posted, and ends when all its handles are done. A staged slice also waits for a buffer,
+and ends when its bytes are in place. After a failure nothing more is posted. Small slices that may begin at the same
+time over one link are posted as one transfer, even if they are of different requests.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from kvplan.runtime.transfer.posts import (
 from kvplan.runtime.transfer.prepare import PreparedLink
 from kvplan.runtime.transport.base import TransferHandle, Transport, is_lost
 
-# Bytes of a slice that is posted together with others, and of all of them: who waits for one waits for all. Each post
-# waits for Python's lock when it returns, up to 5 ms while an engine computes, which is what 32 MiB take at 6 GiB/s.
+# Most bytes of a slice that is posted with others, and of all of them: each waits for all. A post waits for Python's
+# lock when it returns, up to 5 ms while an engine computes; 32 MiB take as long at 6 GiB/s.
 SMALL, TOGETHER = 4 << 20, 32 << 20
-# Slices of a request whose loads are gathered before it may move: more would hold up who waits for the answer.
+# Slices of a request that are gathered before the request may move. More would delay the reading of the answer.
 FORESEEN = 4
 
 
 class SliceStage(Enum):
-    """What a slice waits for, in this order: the limits and its turn, a buffer, its handles."""
+    """The stages of a slice, in order, by what it waits for: the limits and its turn, a buffer, its handles."""
 
     LIMITED = auto()
     STAGED = auto()
@@ -59,11 +59,11 @@ BEGUN = SliceStage.STAGED, SliceStage.POSTED
 
 @dataclass(slots=True, eq=False)
 class Slice:
-    """A part of what is moved, of `size` bytes. `handles` are those in progress, None for one that failed when posted.
+    """A part of a transfer, of `size` bytes. `handles` are those in progress, None for one that failed when posted.
 
-    `staged` is its way through the stage, None where its bytes go straight to their place. `load` is what to post for
-    it alone, where that was gathered before it may begin. `part` is which part it is of the transfers that it shares
-    with other slices, `posted` what the transport counted of these.
+    `staged` is its move through a stage, None if its bytes go directly to their places. `load` are its spans, if they
+    were gathered before it may begin. `part` is its part of the transfers that it shares with other slices; `posted`
+    are the descriptors that the transport counted for these.
     """
 
     executor: TransferExecutor
@@ -80,21 +80,21 @@ class Slice:
 
     @property
     def moved(self) -> int:
-        """Bytes of it that were asked for."""
+        """Bytes of it that the request asked for."""
         return self.size if self.staged is None else self.staged.piece.moved
 
     @property
     def off_the_wire(self) -> bool:
-        """Whether its bytes were read, of one that is copied from a stage afterwards."""
+        """Whether the wire has moved all of it; a copy from the stage may still be in progress."""
         return self.stage is SliceStage.POSTED and not self.handles
 
     @property
     def touching(self) -> bool:
-        """Whether anything of it may be copied now, by the wire or here."""
+        """Whether any of its bytes may be moving now, by the wire or by a copy."""
         return bool(self.handles) or (self.staged is not None and self.staged.copying)
 
     def settled(self) -> bool:
-        """Whether a slice of a stopped executor can touch nothing any more: done, or its connection is lost."""
+        """Return whether a slice of a stopped executor is done or its connection lost, so that it touches nothing."""
         peer = self.link.peer
         self.handles = [handle for handle in self.handles if not over(peer, handle)]
         if self.handles and not self.link.push and is_lost(self.executor.transport, peer):
@@ -102,14 +102,14 @@ class Slice:
         return not self.touching
 
 
-# What was cut of which link, which way each of its reads was to go.
+# Slices that were cut ahead, their link, and which of its reads were staged then.
 Foreseen = tuple[PreparedLink | None, tuple[bool, ...], list[Slice]]
 NOTHING_FORESEEN: Foreseen = (None, (), [])
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorContext:
-    """What slices are moved with: shared by all executors of a worker. `numbers` tell their slices apart."""
+    """The transport, limits, scratch and stage that all executors of a worker share. `numbers` are for slices."""
 
     transport: Transport
     admission: AdmissionQueue[Slice]
@@ -119,19 +119,19 @@ class ExecutorContext:
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def inspected(self) -> tuple[SliceState, ...]:
-        """Every slice that waits or moves."""
+        """Return the state of every slice that waits or moves."""
         found = self.admission.tokens()
         return tuple(SliceState(slice_.executor.request, slice_.stage.name.lower()) for slice_ in found)
 
     def begin(self) -> None:
-        """Begin slices that may be: of `slice_bytes` bytes in all, or one, since a post may copy before it returns."""
+        """Begin admitted slices, of at most `slice_bytes` in all, or one: a post may copy before it returns."""
         if self.stage is not None:
             self.stage.begin()
         if admitted := self.admission.admit(self.slice_bytes):
             self.post(admitted)
 
     def post(self, admitted: Sequence[Slice]) -> None:
-        """Post slices that the limits allow, but for those that are not wanted any more."""
+        """Post slices that the limits admit, except those whose executors were stopped."""
         for slice_ in admitted:
             if not slice_.executor.has(slice_):
                 self.admission.done(slice_)
@@ -139,11 +139,11 @@ class ExecutorContext:
             self._post([slice_ for slice_ in group if slice_.executor.has(slice_)])
 
     def issue_staged(self, slice_: Slice, staged: StagedMove | LentMove) -> None:
-        """Post a slice through the buffer that it has."""
+        """Post a staged slice through its buffer."""
         self._issue([slice_], _load_of(slice_, self.scratch).shifted(staged.address, local=not staged.at_peer))
 
     def _post(self, group: list[Slice]) -> None:
-        """Post slices of one link as one transfer; one that is staged is alone, and waits for a buffer."""
+        """Post slices of one link as one transfer. A staged slice is alone, and waits for a buffer first."""
         if group and group[0].staged is not None:
             group[0].stage = SliceStage.STAGED
             group[0].executor.post_staged(group[0])
@@ -162,12 +162,12 @@ class ExecutorContext:
         return gather(group[0].link, joined([slice_.runs for slice_ in group]), self.scratch)
 
     def _apart(self, group: list[Slice], error: Exception) -> None:
-        """What cannot be gathered for all is for each of them, so that who is at fault fails alone."""
+        """Post slices one by one after gathering all of them failed, so that only the faulty one fails."""
         if len(group) == 1:
             group[0].executor.fail(error)
             return
         for slice_ in group:
-            # One that failed may have ended the request of those behind it.
+            # The failure of one slice may have stopped the executor of a later one.
             if slice_.executor.has(slice_):
                 self._post([slice_])
 
@@ -194,11 +194,11 @@ class ExecutorContext:
 
 
 class TransferExecutor:
-    """Bytes of one request between here and one peer.
+    """The slices of one request between this worker and one peer.
 
-    A slice that cannot be moved is told to `fail`, whose owner calls `stop`. Nothing is posted once it is `stopped`;
-    slices that may still be copied are then `in_progress`. `complete` says that all that there is to move was added.
-    `meter` counts what is moved.
+    `fail` is called with the error of a slice; its owner then calls `stop`. Nothing is posted once it is `stopped`;
+    slices whose bytes may still move are then `in_progress`. `complete` says that all runs were added. `meter` counts
+    what is moved.
     """
 
     def __init__(
@@ -214,31 +214,30 @@ class TransferExecutor:
         self.in_progress = list[Slice]()
         self._context, self.fail = context, on_failure
         self._slices: dict[int, Slice] = {}
-        # Which reads were staged then, and the slices.
         self._foreseen: Foreseen = NOTHING_FORESEEN
 
     @property
     def done(self) -> bool:
-        """Whether all that there is to move has been moved."""
+        """Whether all slices have moved, and no more will be added."""
         return self.complete and not self._slices
 
     @property
     def read(self) -> bool:
-        """Whether nothing more is moved by the wire: what is left is being copied to its place."""
+        """Whether the wire has moved all bytes; copies from the stage may still be in progress."""
         return self.complete and all(slice_.off_the_wire for slice_ in self._slices.values())
 
     @property
     def touching(self) -> bool:
-        """Whether anything may be copied now, by the wire or here."""
+        """Whether any bytes may be moving now, by the wire or by a copy."""
         return any(slice_.touching for slice_ in self._slices.values())
 
     @property
     def under_way(self) -> bool:
-        """Whether anything may still be moved, also after it was given up."""
+        """Whether any bytes may still be moved, even after it was stopped."""
         return bool(self.in_progress) or any(slice_.stage in BEGUN for slice_ in self._slices.values())
 
     def add(self, link: PreparedLink, runs: Mapping[str, Runs]) -> None:
-        """Move these runs by pair, too. Raises LimitError."""
+        """Add slices that move these runs by pair. Raises LimitError."""
         (before, ways, foreseen), self._foreseen = self._foreseen, NOTHING_FORESEEN
         alike = before is link and ways == link.ways
         for slice_ in foreseen if alike else self._cut(link, runs):
@@ -246,7 +245,7 @@ class TransferExecutor:
             self._context.admission.want(self.peer, self.request, slice_.size, slice_)
 
     def foresee(self, link: PreparedLink, runs: Mapping[str, Runs]) -> None:
-        """Make now what the next `add`, of the same runs, would make, and what to post first. Raises LimitError."""
+        """Cut the slices that the next `add` of the same runs needs, and gather the first ones. Raises LimitError."""
         found = self._cut(link, runs)
         for slice_ in found[:FORESEEN]:
             slice_.load = _load_of(slice_, IndexScratch())
@@ -264,15 +263,15 @@ class TransferExecutor:
         return [Slice(self, next(self._context.numbers), link, piece, size) for piece, size in pieces]
 
     def has(self, slice_: Slice) -> bool:
-        """Whether a slice is still to be moved, or being moved."""
+        """Return whether a slice still has to be moved, or is moving."""
         return self._slices.get(slice_.number) is slice_
 
     def post_staged(self, slice_: Slice) -> None:
-        """Post a slice that goes by way of the stage, if it may be."""
+        """Post a staged slice, if it is ready."""
         self._try(self._post_ready, slice_)
 
     def step(self) -> None:
-        """Follow what is posted."""
+        """Post staged slices that are ready, and close slices that have moved."""
         for slice_ in list(self._slices.values()):
             if slice_.stage is SliceStage.STAGED and slice_.number in self._slices:
                 self.post_staged(slice_)
@@ -286,13 +285,13 @@ class TransferExecutor:
                     self._hand_on()
 
     def _hand_on(self) -> None:
-        """A buffer that came back is the next slice's at once: it is copied to while others are posted from here."""
+        """Give a buffer that came back to the next slice at once, so that its copy runs while others are posted."""
         waiting = (s for s in self._slices.values() if s.stage is SliceStage.STAGED and s.staged and not s.staged.begun)
         if (slice_ := next(waiting, None)) is not None and slice_.staged is not None:
             self._try(slice_.staged.ready)
 
     def stop(self) -> list[Slice]:
-        """Give up: nothing more is posted. Returns the slices that are then `in_progress`, until they settle."""
+        """Stop: nothing more is posted. Returns the slices that are still `in_progress`, until they settle."""
         self.stopped = True
         self._context.admission.drop_request(self.request, self.peer)
         stopped, self._slices, self._foreseen = list(self._slices.values()), {}, NOTHING_FORESEEN
@@ -306,7 +305,7 @@ class TransferExecutor:
         return self.in_progress
 
     def reap(self) -> None:
-        """Close what can touch nothing any more."""
+        """Close stopped slices that can touch nothing any more."""
         for slice_ in [slice_ for slice_ in self.in_progress if slice_.settled()]:
             self.in_progress.remove(slice_)
             self.close(slice_)
@@ -316,13 +315,13 @@ class TransferExecutor:
         return self._context.transport
 
     def close(self, slice_: Slice) -> None:
-        """A slice is over: its bytes are in flight no more, its buffer goes back."""
+        """End a slice: its bytes are no longer in flight, and its buffer goes back."""
         self._context.admission.done(slice_)
         if slice_.staged is not None:
             slice_.staged.release()
 
     def _try(self, call: Callable[..., Any], *arguments: Any) -> bool:
-        """Whether `call` says so; an error is told to the owner."""
+        """Return what `call` returns, as a bool; False, after a call of `fail`, if it raises."""
         try:
             return bool(call(*arguments))
         except Exception as error:
@@ -330,7 +329,7 @@ class TransferExecutor:
             return False
 
     def _post_ready(self, slice_: Slice) -> None:
-        """Post a staged slice if it has a buffer with what is to be written; what is read at once is copied at once."""
+        """Post a staged slice if it is ready. If the post moves it at once, begin its copy at once."""
         assert slice_.staged is not None
         if not slice_.staged.ready():
             return
@@ -360,7 +359,7 @@ def _poll(slice_: Slice, handle: TransferHandle) -> bool:
 
 
 def groups(ready: Iterable[Slice]) -> list[list[Slice]]:
-    """Slices as they are posted, in order: small ones of one link that follow each other together."""
+    """Return slices in groups to be posted together, in order: adjacent small direct slices of one link share one."""
     found: list[list[Slice]] = []
     size = 0
     for slice_ in ready:
@@ -376,12 +375,12 @@ def groups(ready: Iterable[Slice]) -> list[list[Slice]]:
 
 
 def joined(runs: Sequence[Mapping[str, Runs]]) -> Mapping[str, Runs]:
-    """The runs by pair of several slices of one link."""
+    """Return the runs by pair of several slices of one link, concatenated."""
     return {pair: Runs(*map(np.concatenate, zip(*(one[pair] for one in runs), strict=True))) for pair in runs[0]}
 
 
 def _load_of(slice_: Slice, scratch: IndexScratch) -> GatheredSpans:
-    """What to post for one slice, gathered before or now; of one that is staged, with a buffer at address 0."""
+    """Return the spans to post for one slice, gathered before or now; for a staged one, with a buffer at address 0."""
     if slice_.load is not None:
         return slice_.load
     if slice_.staged is not None:
@@ -390,7 +389,7 @@ def _load_of(slice_: Slice, scratch: IndexScratch) -> GatheredSpans:
 
 
 def predict(link: PreparedLink, runs: Mapping[str, Runs], context: ExecutorContext) -> int:
-    """Descriptors that moving these runs by pair would post. Raises LimitError."""
+    """Return how many descriptors would be posted to move these runs by pair. Raises LimitError."""
     direct, moves = slices.through_stage(link, runs) if link.staged else (link, [])
     pieces = [] if direct is None else slices.cut(direct, runs, context.slice_bytes)
     posted = sum(gather(direct, part, context.scratch).descriptors for part, _ in pieces if direct)

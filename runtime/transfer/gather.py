@@ -1,10 +1,10 @@
-"""Descriptor gathering, the hot path: from the runs of a request to what is posted over one link.
+"""Descriptor gathering, the hot path: turns the runs of a request into the spans to post over one link.
 
-Blocks that lie side by side on both sides become one explicit span; all others go by index into the prepared
-lists, which costs less than a nanosecond each where an explicit address costs ten and a posted descriptor a thousand.
-Spans are merged here, and not left to NIXL: it merges what a prepared list names by indices that go up by one, where
-both lists are dense, and nothing else (`makeXferReq` in src/core/nixl_agent.cpp, `populate` in
-src/infra/nixl_memory_section.cpp, of NIXL 1.5.1), so that padding, runs of tokens and neighbouring planes stay apart.
+Blocks that are adjacent on both sides become one explicit span. All others go by index into the prepared lists: an
+index costs less than a nanosecond, an explicit address ten, a posted descriptor a thousand. Spans are merged here,
+because NIXL merges only consecutive indices of two dense prepared lists (`makeXferReq` in src/core/nixl_agent.cpp,
+`populate` in src/infra/nixl_memory_section.cpp, of NIXL 1.5.1). It would not join padding, runs of tokens and
+neighbouring planes.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from kvplan.runtime.transfer.prepare import INT32, DescriptorBank, PreparedLink,
 from kvplan.runtime.transport.base import Index
 
 NOTHING, NO_SPANS = np.empty((0, 5), np.int64), np.empty((0, 3), np.int64)
-# Shapes of tables of indices that are kept, a few dozen numbers each: links have few, and ask for them again.
+# Cached columns of index tables, a few dozen numbers each: a link uses a few shapes again and again.
 KEPT_STARTS = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class SpanBatch:
-    """Rows [first, end) of explicit spans: all lie in one type of memory here, and in one there."""
+    """Rows [first, end) of explicit spans, which on each side lie in one type of memory."""
 
     first: int
     end: int
@@ -43,11 +43,11 @@ class SpanBatch:
 
 @dataclass(frozen=True, slots=True)
 class GatheredSpans:
-    """What one link moves: indices into its banks, and explicit rows (address, bytes, device) of both sides.
+    """The spans to post over one link: indices into its banks, and explicit rows (address, bytes, device) per side.
 
     The indices (local, remote) are views of the scratch: post them before the next load is gathered. The rows are
-    posted in `batches`. `bytes` are those asked for, without padding that lies between them; `spans` is their number
-    before neighbours were joined.
+    posted in `batches`. `bytes` are the requested bytes, without padding between them; `spans` is the number of spans
+    before any were joined.
     """
 
     banks: tuple[tuple[DescriptorBank, Index, Index], ...]
@@ -59,11 +59,11 @@ class GatheredSpans:
 
     @property
     def descriptors(self) -> int:
-        """How many descriptors the transport posts."""
+        """The number of descriptors that the transport posts."""
         return sum(len(local) for _, local, _ in self.banks) + len(self.local_spans)
 
     def shifted(self, by: int, *, local: bool) -> GatheredSpans:
-        """The same with the explicit rows of one side `by` bytes further."""
+        """Return the same spans with the explicit rows of one side `by` bytes further."""
         further = np.array([by, 0, 0])
         if local:
             return replace(self, local_spans=self.local_spans + further)
@@ -71,7 +71,7 @@ class GatheredSpans:
 
 
 class IndexScratch:
-    """Memory for indices that is used again: fresh memory costs more than what is written into it."""
+    """A reused buffer for indices, because fresh memory costs more than writing the indices."""
 
     def __init__(self) -> None:
         self._free = np.empty(0, np.int32)
@@ -81,10 +81,10 @@ class IndexScratch:
         self._used = 0
 
     def table(self, lines: int, step: int, blocks: Index) -> Index:
-        """Index of every block in `lines` rows that begin `step` apart."""
+        """Return the index of every block in `lines` rows that begin `step` apart."""
         size = lines * len(blocks)
         out = self._take(size)
-        # Two passes in place: numpy has a vector loop for that, and none for a scalar and a row into a third.
+        # Two passes in place: numpy has vector loops for these, and none for one pass of a scalar plus a row.
         grid = out.reshape(lines, len(blocks))
         grid[:] = _starts(lines, step)
         grid += blocks
@@ -99,16 +99,16 @@ class IndexScratch:
 
 @lru_cache(KEPT_STARTS)
 def _starts(lines: int, step: int) -> Index:
-    """A column of the index of block 0 in `lines` rows that begin `step` apart."""
+    """Return a column with the index of block 0 in `lines` rows that begin `step` apart."""
     column = (np.arange(lines, dtype=np.int64) * step).astype(np.int32)[:, None]
     column.flags.writeable = False
     return column
 
 
 def gather(link: PreparedLink, runs: Mapping[str, Runs], scratch: IndexScratch) -> GatheredSpans:
-    """What to post to `link` for `runs` by pair. Raises LimitError where an int32 does not count it."""
+    """Return the spans to post over `link` for `runs` by pair. Raises LimitError above 2^31 - 1 descriptors."""
     scratch.clear()
-    out = _Out(link, scratch)
+    out = _Gathered(link, scratch)
     total, parts = 0, dict[object, tuple[Runs, Runs]]()
     for entry in link.entries:
         key = entry.pair.name, not entry.read.table.token, not entry.read.table.page, entry.within
@@ -124,7 +124,7 @@ def gather(link: PreparedLink, runs: Mapping[str, Runs], scratch: IndexScratch) 
 
 
 def _parts(entry: PreparedRead, of_pair: Runs) -> tuple[Runs, Runs]:
-    """The runs that are whole pages, and the others: the same for all reads of a pair with the same kinds of tables."""
+    """Return the runs of whole pages, and the others. Reads of a pair with the same kinds of tables share them."""
     if spans.is_whole(entry.read.table):
         return of_pair, NO_RUNS
     whole = spans.whole_pages(entry.pair.page, entry.read.table, of_pair)
@@ -133,18 +133,18 @@ def _parts(entry: PreparedRead, of_pair: Runs) -> tuple[Runs, Runs]:
 
 
 def gather_staged(link: PreparedLink, piece: StagedPiece) -> GatheredSpans:
-    """What to post for a piece that goes through a buffer, as if that began at address 0: to be `shifted` to its own.
+    """Return the spans to post for a piece in a buffer at address 0; `shifted` moves them to the buffer's address.
 
-    What joins does not depend on where a buffer lies.
+    The address of a buffer does not change which spans are joined.
     """
     spelled, count = piece.spelled()
     return GatheredSpans((), *_sides(link, merge(spelled)), piece.moved, count)
 
 
 def merge(spelled: Ints) -> Ints:
-    """Join rows (prefill address, decode address, bytes, prefill region, decode region) that continue each other.
+    """Join adjacent rows (prefill address, decode address, bytes, prefill region, decode region).
 
-    Sorted by decode address. Raises AddressError where two rows would write the same byte.
+    The result is sorted by decode address. Raises AddressError if two rows would write the same byte.
     """
     if len(spelled) < 2:
         return spelled
@@ -164,16 +164,16 @@ def merge(spelled: Ints) -> Ints:
 
 
 def by_decode(p: Ints, d: Ints, blocks: int) -> tuple[Index, Index]:
-    """Block pairs of pools of at most `blocks` in the order of the decode blocks, in which neighbours are found."""
-    # One number per pair sorts eight times as fast as an index does, one of 32 bits three times as fast again.
+    """Return block pairs of pools of at most `blocks`, sorted by decode block so that adjacent ones are found."""
+    # Sorting one number per pair is eight times as fast as sorting an index; 32 bits are three times as fast again.
     half, kind = (16, np.uint32) if blocks <= 1 << 16 else (32, np.int64)
     both = np.sort(((d << half) | p).astype(kind, copy=False))
     return (both & kind((1 << half) - 1)).astype(np.int32), (both >> kind(half)).astype(np.int32)
 
 
 @dataclass(slots=True)
-class _Out:
-    """What is gathered so far."""
+class _Gathered:
+    """The spans and indices that are gathered so far."""
 
     link: PreparedLink
     scratch: IndexScratch
@@ -184,12 +184,12 @@ class _Out:
 
 
 def _most(entry: PreparedRead, pages: Runs, ragged: Runs) -> int:
-    """How many descriptors whole pages and ragged runs come to before anything is joined."""
+    """Return the most descriptors of whole pages and ragged runs, before any are joined."""
     partial = sum(tokens.most(ragged) for tokens in entry.token) if len(ragged.count) else 0
     return len(pages.count) * len(entry.page) + partial
 
 
-def _entry(entry: PreparedRead, pages: Runs, ragged: Runs, out: _Out) -> None:
+def _entry(entry: PreparedRead, pages: Runs, ragged: Runs, out: _Gathered) -> None:
     beside = ragged.decode_block if len(ragged.count) else None
     if beside is not None:
         table = spans.token_spans(entry.token, ragged, *(side.stride for side in entry.sides))
@@ -201,7 +201,7 @@ def _entry(entry: PreparedRead, pages: Runs, ragged: Runs, out: _Out) -> None:
     _pages(entry, pages.prefill_block, pages.decode_block, beside, out)
 
 
-def _pages(entry: PreparedRead, p: Ints, d: Ints, ragged: Ints | None, out: _Out) -> None:
+def _pages(entry: PreparedRead, p: Ints, d: Ints, ragged: Ints | None, out: _Gathered) -> None:
     if not len(p):
         return
     if not entry.banks:
@@ -214,7 +214,7 @@ def _pages(entry: PreparedRead, p: Ints, d: Ints, ragged: Ints | None, out: _Out
         _index(entry, False, *narrow, out)
 
 
-def _joined(entry: PreparedRead, p: Index, d: Index, ragged: Ints | None, out: _Out) -> None:
+def _joined(entry: PreparedRead, p: Index, d: Index, ragged: Ints | None, out: _Gathered) -> None:
     alone = _alone(entry, p, d, ragged)
     if alone.all():
         _index(entry, True, p, d, out)
@@ -226,7 +226,7 @@ def _joined(entry: PreparedRead, p: Index, d: Index, ragged: Ints | None, out: _
 
 
 def _alone(entry: PreparedRead, p: Index, d: Index, ragged: Ints | None) -> Mask:
-    """Blocks that nothing else joins: not in a chain, nor beside a partial block, nor from one plane into the next."""
+    """Return which blocks join nothing: not in a chain, not beside a partial block, not at the end of a plane."""
     alone = ~following(p, d)
     alone[:-1] &= alone[1:]
     ends = entry.blocks[0] - 1, entry.blocks[1] - 1
@@ -239,14 +239,14 @@ def _alone(entry: PreparedRead, p: Index, d: Index, ragged: Ints | None) -> Mask
 
 
 def _holding(ordered: Index, ids: Ints) -> Ints:
-    """The places of those of `ids` that are in `ordered`."""
+    """Return the places in `ordered` of those `ids` that it has."""
     place: Ints = np.searchsorted(ordered, ids)
     held: Ints = place[ordered.take(place, mode="clip") == ids]
     return held
 
 
-def _index(entry: PreparedRead, joinable: bool, p: Index, d: Index, out: _Out) -> None:
-    """Ask every bank for these blocks: its rows begin as the others' do, so all share one table of indices."""
+def _index(entry: PreparedRead, joinable: bool, p: Index, d: Index, out: _Gathered) -> None:
+    """Add these blocks of every bank. Rows of all banks have the same indices, so all share one table."""
     banks = [bank for bank in entry.banks if bank.joinable == joinable]
     if not len(p) or not banks:
         return
@@ -257,7 +257,7 @@ def _index(entry: PreparedRead, joinable: bool, p: Index, d: Index, out: _Out) -
 
 
 def _spelled(addresses: Ints, p: Ints, d: Ints, length: Ints) -> Ints:
-    """Rows as `merge` takes them: every row of `addresses` at chains of `length` blocks that begin at `p` and `d`."""
+    """Return rows for `merge`: every row of `addresses` for chains of `length` blocks from `p` and `d` on."""
     spelled = np.empty((len(addresses), len(p), 5), np.int64)
     address, stride = addresses[:, :2, None], addresses[:, 3:5, None]
     spelled[:, :, 0] = address[:, 0] + stride[:, 0] * p
@@ -279,7 +279,7 @@ def _addresses(sides: tuple[Geometry, Geometry], table: Ints) -> Ints:
 
 
 def _sides(link: PreparedLink, merged: Ints) -> tuple[Ints, Ints, tuple[SpanBatch, ...]]:
-    """The explicit rows (address, bytes, device) of the local and of the remote side, and how they are posted."""
+    """Return the explicit rows (address, bytes, device) of the local and the remote side, and their batches."""
     if not len(merged):
         return NO_SPANS, NO_SPANS, ()
     merged, batches = batched(link, merged)
@@ -290,7 +290,7 @@ def _sides(link: PreparedLink, merged: Ints) -> tuple[Ints, Ints, tuple[SpanBatc
 
 
 def batched(link: PreparedLink, merged: Ints) -> tuple[Ints, tuple[SpanBatch, ...]]:
-    """Rows with those of the same types of memory together, in the order of before, and where each batch lies."""
+    """Return the rows grouped by types of memory, otherwise in their order, and the batch of each group."""
     if len({*link.prefill.mem_types}) == len({*link.decode.mem_types}) == 1:
         return merged, (SpanBatch(0, len(merged), *link.types(0, 0)),)
     regions, of_row = np.unique(merged[:, 3:5], axis=0, return_inverse=True)

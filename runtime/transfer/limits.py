@@ -1,4 +1,4 @@
-"""How much may be in flight at once, per peer and in all, and who is next."""
+"""Limits on bytes in flight, per peer and in all, and the queue that admits jobs within them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ Token = TypeVar("Token", bound=Hashable)
 class Limits:
     """Bytes in flight to or from one peer and all peers, bytes of one read or write, requests in progress.
 
-    Raises LimitedError where one is no whole number from 1, or a slice does not fit a peer, or a peer not the total.
+    Raises LimitedError if a limit is not a whole number from 1, `slice_bytes` is above `bytes_per_peer`, or that is
+    above `bytes_total`.
     """
 
     bytes_per_peer: int = 1024 * MIB
@@ -50,10 +51,10 @@ class _Job(Generic[Token]):
 
 
 class AdmissionQueue(Generic[Token]):
-    """Admits jobs of a known size: peers in turn, the requests of a peer in turn, the jobs of a request in order.
+    """A queue that admits jobs of known sizes: peers in turn, the requests of a peer in turn, their jobs in order.
 
-    A job that does not fit waits until it does, and is not overtaken by smaller ones: in its peer's limit it holds up
-    that peer only, in the total all of them. One that is larger than a limit goes alone.
+    Smaller jobs do not overtake one that does not fit. If it does not fit its peer's limit, only that peer waits; if it
+    does not fit the total, all wait. A job that is larger than a limit is admitted alone.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -67,7 +68,7 @@ class AdmissionQueue(Generic[Token]):
         self._total = 0
 
     def want(self, peer: str, request: str, size: int, token: Token) -> None:
-        """Queue a job of `size` bytes. Raises LimitedError where 131,072 jobs of the peer wait."""
+        """Queue a job of `size` bytes. Raises LimitedError if 131,072 jobs of the peer wait."""
         if self._counts[peer] >= WAITING:
             raise LimitedError(
                 f"{WAITING} jobs of peer {peer} wait, the most there may be: ask again when some are done"
@@ -79,7 +80,7 @@ class AdmissionQueue(Generic[Token]):
         self._counts[peer] += 1
 
     def admit(self, most: int | None = None) -> list[Token]:
-        """The jobs that may begin now, each once: of at most `most` bytes in all, or one. In flight until `done`."""
+        """Return the jobs that may begin now, at most `most` bytes in all or one job. In flight until `done`."""
         admitted: list[Token] = []
         size = 0
         while self._turns:
@@ -98,7 +99,7 @@ class AdmissionQueue(Generic[Token]):
         return admitted
 
     def done(self, token: Token) -> None:
-        """Give a job's bytes back; nothing where it is not in flight (any more)."""
+        """End a job, so that its bytes are no longer in flight. Does nothing if it is not in flight."""
         if (job := self._posted.pop(token, None)) is None:
             return
         self._total -= job.size
@@ -108,7 +109,7 @@ class AdmissionQueue(Generic[Token]):
         self._wake(job.peer)
 
     def drop_request(self, request: str, peer: str) -> None:
-        """Forget what waits of a request with one peer. What is in flight counts until done."""
+        """Forget the jobs of a request with one peer that wait. Those in flight count until `done`."""
         queues = self._queues.get(peer)
         if queues is None or request not in queues:
             return
@@ -120,15 +121,15 @@ class AdmissionQueue(Generic[Token]):
         self._wake(peer)
 
     def tokens(self) -> list[Token]:
-        """All jobs that wait or are in flight."""
+        """Return the tokens of all jobs that wait or are in flight."""
         return [*self._posted, *self._waiting]
 
     def in_flight(self, peer: str | None = None) -> int:
-        """Bytes in flight, of one peer or in all."""
+        """Return the bytes in flight, of one peer or in all."""
         return self._total if peer is None else self._bytes[peer]
 
     def waiting(self, peer: str | None = None) -> int:
-        """Jobs that wait, of one peer or in all."""
+        """Return how many jobs wait, of one peer or in all."""
         return len(self._waiting) if peer is None else self._counts[peer]
 
     def _take(self, job: _Job[Token]) -> None:
@@ -143,7 +144,7 @@ class AdmissionQueue(Generic[Token]):
         self._unqueue([job])
 
     def _unqueue(self, jobs: list[_Job[Token]]) -> None:
-        """Forget that jobs of one request wait, and its queue and its peer's where nothing is left in them."""
+        """Count out jobs of one request that wait no more, and remove its queue and its peer's if they are empty."""
         peer, request = jobs[0].peer, jobs[0].request
         self._counts[peer] -= len(jobs)
         if not self._queues[peer][request]:
@@ -153,7 +154,7 @@ class AdmissionQueue(Generic[Token]):
             self._turns.pop(peer, None)
 
     def _wake(self, peer: str) -> None:
-        """A peer that was at its limit, or whose next job is another now, has turns again."""
+        """Give a peer turns again, after its bytes in flight or its next job changed."""
         if peer in self._queues:
             self._turns.setdefault(peer)
 

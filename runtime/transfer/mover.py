@@ -1,4 +1,4 @@
-"""Mover: moves the bytes of transfers between here and peers, and says what came of each. It knows no phases."""
+"""Mover: moves the bytes of transfers to and from peers, and reports the results. It knows no phases."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ K = TypeVar("K", bound=Hashable)
 
 
 class MoveEnds(NamedTuple):
-    """What a transfer moves bytes between: of which `request`, limited with those of which `client`, to which `peer`.
+    """The ends of a transfer: its `request`, and the `client` whose limits it shares.
 
-    The transport knows that name. `meter` counts what is moved over `links`.
+    `peer` is the other end's name in the transport. `meter` counts what is moved over `links`.
     """
 
     request: str
@@ -34,12 +34,12 @@ class MoveEnds(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MoveResults(Generic[K]):
-    """Who is told what came of each transfer.
+    """The callbacks for the results of each transfer.
 
     `broken`: something cannot be moved, and nothing more of it is posted. `arrived`, once: the wire has copied all of
-    it, and a copy from the stage may still be in progress. `placed`: all of it is in its place, so many bytes.
-    `settled`: nothing of what was stopped touches memory here any more; `lost` says that its connection broke, so that
-    what was sent may still land, `abandoned` that it goes to a peer that is dead, and is not waited for.
+    it, but a copy from the stage is still in progress. `placed`: all of it is in its place; the argument is its bytes.
+    `settled`: nothing of a stopped transfer touches memory here any more. Its first bool is `lost`: the connection
+    broke, so that sent bytes may still land. Its second is `abandoned`: the peer is dead, and posts to it remain.
     """
 
     broken: Callable[[K, Exception], object]
@@ -50,9 +50,9 @@ class MoveResults(Generic[K]):
 
 @dataclass(slots=True, eq=False)
 class Moving:
-    """The bytes of one transfer between its `ends`, all `read` by the wire or not.
+    """One transfer between its `ends`. `read` says that the wire has moved all of it.
 
-    `buried` handles go to a peer that is dead: nobody waits for them before blocks are free, which was `reported`.
+    `buried` handles go to a dead peer: blocks are freed without waiting for them, which was `reported`.
     """
 
     ends: MoveEnds
@@ -68,15 +68,15 @@ class Moving:
             slice_.handles = []
 
     def reap(self, push: bool) -> None:
-        """Close what can touch nothing any more."""
+        """Close stopped slices and buried handles that can touch nothing any more."""
         self.executor.reap()
         self.lost = self.lost or (push and self._may_land())
         self.buried = [handle for handle in self.buried if not over(self.ends.peer, handle)]
 
     def _may_land(self) -> bool:
-        """Whether what was sent may land when nothing of it is in progress any more: its connection broke.
+        """Return whether sent bytes may land after nothing is in progress any more, because the connection broke.
 
-        A post that failed is over once its peer is lost, which nobody knows any more when that was met again.
+        A failed post ends when its peer is lost. That is asked now, because it is forgotten once the peer reconnects.
         """
         slices = self.executor.in_progress
         failed = any(handle is None or handle.failed for slice_ in slices for handle in slice_.handles)
@@ -84,7 +84,7 @@ class Moving:
 
 
 class Mover(Generic[K]):
-    """All that a worker reads, or with `push` writes, by key. `ends` are what a key is moved between."""
+    """All transfers that a worker reads, or with `push` writes, by key. `ends` returns the ends of a key's transfer."""
 
     def __init__(
         self,
@@ -98,33 +98,33 @@ class Mover(Generic[K]):
         self._context, self._counters, self._push = context, counters, push
         self._ends, self._results = ends, results
         self._all: dict[K, Moving] = {}
-        # What will probably be moved in one piece.
+        # Runs that will probably be moved in one piece.
         self.foreseen: dict[K, Mapping[str, Runs]] = {}
 
     @property
     def touching(self) -> bool:
-        """Whether bytes may be on their way now, by the wire or from the stage."""
-        # Not what is left of those that are stopped: it may be waited for as long as a peer is frozen.
+        """Whether bytes of transfers that are not stopped may be moving now, by the wire or by a copy."""
+        # Stopped ones do not count: they may stay in progress for as long as a peer is frozen.
         return any(moving.executor.touching for moving in self._all.values())
 
     def under_way(self, key: K) -> bool:
-        """Whether anything of a transfer may still move."""
+        """Return whether any bytes of a transfer may still move."""
         return key in self._all and self._all[key].executor.under_way
 
     def left(self, key: K) -> int:
-        """Slices of a transfer that was stopped that may still move."""
+        """Return how many slices of a stopped transfer may still move."""
         return len(self._all[key].executor.in_progress) if key in self._all else 0
 
     def busy(self) -> set[str]:
-        """The peers that something is in progress with."""
+        """Return the peers that a transfer is in progress with."""
         return {moving.ends.peer for moving in self._all.values() if moving.executor.under_way or moving.buried}
 
     def foresee(self, key: K, runs: Mapping[str, Runs]) -> None:
-        """Have `prepare` prepare these runs, unless they are to be moved before."""
+        """Have `prepare` prepare these runs, unless `move` comes first."""
         self.foreseen[key] = runs
 
     def prepare(self) -> None:
-        """Prepare what was foreseen. It is for when all else is said."""
+        """Prepare the foreseen runs. Call it after all other work of a step."""
         foreseen, self.foreseen = self.foreseen, {}
         for key, runs in foreseen.items():
             moving = self._moving(key)
@@ -134,7 +134,7 @@ class Mover(Generic[K]):
                 self._break(key, error)
 
     def move(self, key: K, layers: Layers | None, runs: Mapping[str, Runs], *, last: bool) -> None:
-        """Move these runs by pair, in all layers or some. After the `last` ones no more come."""
+        """Move these runs by pair, in all layers or some. No more come after the `last` ones."""
         self.foreseen.pop(key, None)
         moving = self._moving(key)
         try:
@@ -145,7 +145,7 @@ class Mover(Generic[K]):
         moving.executor.complete = last
 
     def stop(self, key: K, *, dead: bool = False) -> None:
-        """Post nothing more of a transfer. What is in progress to a peer that is `dead` is not waited for."""
+        """Post nothing more of a transfer. If its peer is `dead`, posts in progress are not waited for."""
         self.foreseen.pop(key, None)
         if (moving := self._all.get(key)) is None:
             self._results.settled(key, False, False)
@@ -153,12 +153,12 @@ class Mover(Generic[K]):
         moving.executor.stop()
         if dead:
             moving.bury()
-        # The transport may learn in its next step only that the connection of a write is lost.
+        # A write is reaped in the next step: only then does the transport know whether its connection is lost.
         if not self._push:
             self._reap(key, moving)
 
     def step(self) -> None:
-        """Follow what moves."""
+        """Advance all transfers, and report their results."""
         for key, moving in list(self._all.items()):
             if not moving.executor.stopped:
                 moving.executor.step()
@@ -189,7 +189,7 @@ class Mover(Generic[K]):
         if executor.done:
             del self._all[key]
             if self._push:
-                # What is read counts when its request is done.
+                # Bytes that are read are counted when their request is done.
                 self._counters.add("moved_bytes", executor.meter.moved, direction="write")
             self._results.placed(key, executor.meter.moved)
 

@@ -1,4 +1,4 @@
-"""Posts: what was gathered handed over to the transport, when a post can touch nothing any more, and who shares it."""
+"""Posts: hand gathered spans to the transport, find posts that can touch nothing any more, and share them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from kvplan.runtime.transport.base import TransferHandle, Transport
 def post_load(
     transport: Transport, link: PreparedLink, load: GatheredSpans, handles: list[TransferHandle | None]
 ) -> None:
-    """Post what was gathered; `handles` are told of each before it can fail.
+    """Post gathered spans, and add their transfers to `handles`.
 
-    None stands for a transfer that the transport may have begun before it raised.
+    If a post raises, its entry is None, because the transport may have begun it.
     """
     for bank, local, remote in load.banks:
         handles.append(None)
@@ -32,16 +32,16 @@ def post_load(
 
 
 def begun_nothing(error: Exception) -> bool:
-    """Whether a transfer that raised this when posted cannot be in progress: what is not known of may be."""
+    """Return whether a transfer whose post raised this is surely not in progress. Unknown errors do not prove that."""
     if isinstance(error, PeerLostError | HandleError):
         return True
     return isinstance(error, KvplanError) and not isinstance(error, TransportError)
 
 
 def over(peer: str, handle: TransferHandle | None) -> bool:
-    """Whether a transfer can touch nothing any more: it is done, or its connection is lost.
+    """Return whether a transfer can touch nothing any more: it is done, or its connection is lost.
 
-    A peer that is removed from the transport proves nothing: bytes of NIXL over TCP were seen to arrive later.
+    Removing the peer from the transport proves nothing: bytes of NIXL over TCP were seen to arrive later.
     """
     if handle is None:
         return False
@@ -57,7 +57,7 @@ def over(peer: str, handle: TransferHandle | None) -> bool:
 
 
 def ended(peer: str, handle: TransferHandle | None) -> bool:
-    """Whether a read is over now that its peer is lost: one that failed in another way before is, too."""
+    """Return whether a read of a lost peer is over: also one that failed in another way before."""
     if handle is None:
         return True
     if not handle.failed:
@@ -67,7 +67,7 @@ def ended(peer: str, handle: TransferHandle | None) -> bool:
 
 
 def release(peer: str, handle: TransferHandle) -> None:
-    """Give a handle back that touches nothing any more; what the transport says against it is logged."""
+    """Release a handle that touches nothing any more. An error of the transport is logged."""
     try:
         handle.release()
     except Exception as error:
@@ -76,7 +76,7 @@ def release(peer: str, handle: TransferHandle) -> None:
 
 @dataclass(slots=True, eq=False)
 class SharedTransfer:
-    """A transfer of `holders` slices, given back when the last one frees. `error` is what it last failed with."""
+    """A transfer of `holders` slices, released when the last one releases it. `error` is its last error."""
 
     handle: TransferHandle
     holders: int
@@ -84,9 +84,9 @@ class SharedTransfer:
 
 
 class TransferShare:
-    """What one slice holds of a transfer: what that failed with it is told once, even if another one asked first.
+    """One slice's share of a transfer. It raises an error of the transfer once, even if another share met it first.
 
-    Then the transport is asked again, which may find that no byte moves any more.
+    Later polls ask the transport again, which may find that no byte moves any more.
     """
 
     def __init__(self, transfer: SharedTransfer) -> None:
@@ -98,7 +98,7 @@ class TransferShare:
 
     def poll(self) -> bool:
         error = self._transfer.error
-        # The transport is not asked about a lost peer.
+        # Do not poll the transport again after its peer is lost.
         if error is not None and (not self._raised or isinstance(error, PeerLostError)):
             self._raised = True
             raise error
@@ -109,18 +109,18 @@ class TransferShare:
             raise
 
     def descriptors(self) -> int | None:
-        """As the protocol says: those of all slices."""
+        """Return the descriptors of the whole transfer, None if the transport does not count them."""
         return self._transfer.handle.descriptors()
 
     def release(self) -> None:
-        """Its slice waits for the transfer no more."""
+        """Release the share, and the transfer with the last one."""
         self._transfer.holders -= 1
         if not self._transfer.holders:
             self._transfer.handle.release()
 
 
 def shares(handles: Sequence[TransferHandle | None], holders: int) -> list[list[TransferHandle | None]]:
-    """Handles as each of so many slices holds them: of one alone they are its own."""
+    """Return for each of so many slices its handles: shares of them, or the handles themselves for a single slice."""
     if holders == 1:
         return [list(handles)]
     transfers = [None if handle is None else SharedTransfer(handle, holders) for handle in handles]
@@ -129,9 +129,9 @@ def shares(handles: Sequence[TransferHandle | None], holders: int) -> list[list[
 
 @dataclass(frozen=True, slots=True)
 class TransferPart:
-    """What of a transfer is one slice's: bytes [first, end) of `bytes`.
+    """One slice's part of a transfer: bytes [first, end) of `bytes`.
 
-    Its descriptors count for its slices by their bytes: neighbours of two slices may be one descriptor.
+    Descriptors are divided among slices by bytes, because one descriptor may join spans of two slices.
     """
 
     first: int
@@ -139,7 +139,7 @@ class TransferPart:
     bytes: int
 
     def of(self, count: int) -> int:
-        """So many of `count`; those of all parts are `count` together."""
+        """Return this part's share of `count`. The shares of all parts add up to `count`."""
         return count * self.end // self.bytes - count * self.first // self.bytes
 
 
@@ -147,7 +147,7 @@ WHOLE = TransferPart(0, 1, 1)
 
 
 def parts(sizes: Sequence[int]) -> list[TransferPart]:
-    """The parts of slices of so many bytes each, one or more."""
+    """Return the parts of one or more slices of these sizes."""
     if len(sizes) == 1:
         return [WHOLE]
     edges = [0, *accumulate(sizes)]

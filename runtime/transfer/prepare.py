@@ -1,7 +1,7 @@
-"""Prepared links: what is made once for two workers, every read's rows and the strided descriptor lists of both sides.
+"""Prepared links: every read's rows, and strided descriptor lists of both sides, made once for two workers.
 
-Time and memory follow the number of rows, never the number of blocks. Rows that run on from one block into the next on
-both sides come first, so that gather.py can join them, which NIXL does not do by itself.
+Time and memory grow with the number of rows, never with the number of blocks. Rows that continue from one block into
+the next on both sides come first, so that gather.py can join them, which NIXL does not do by itself.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from kvplan.runtime.staging.staged import ImagePart, StagedEnds
 from kvplan.runtime.transport.base import Op, PreparedList, Transport
 
 INT32 = (1 << 31) - 1
-# Rows that share a prepared list. The lists of a table share their indices, too: fewer rows make fewer indices,
-# and more transfers, of some microseconds each.
+# Rows that share a prepared list. All lists of a table use the same indices, so fewer rows mean fewer indices, but
+# more transfers, of some microseconds each.
 BANK = 16
 
 
@@ -39,7 +39,7 @@ BANK = 16
 class DescriptorBank:
     """Some page rows of a read, prepared on both sides: descriptor number = row x blocks of the pool + block.
 
-    All of them lie in one type of memory here, and in one there.
+    On each side, all rows lie in one type of memory.
     """
 
     rows: int
@@ -50,15 +50,15 @@ class DescriptorBank:
 
 @dataclass(frozen=True, slots=True)
 class PreparedRead:
-    """One read, expanded, or all of a pair of groups, whose blocks meet in the same way. `read` is the first of them.
+    """One read, expanded, or all reads of a pair of groups, which have the same runs. `read` is the first of them.
 
-    `page` are the rows of the page tables. `addresses` are the same bytes in as few rows as they lie together on both
-    sides, whichever plane or cache they are of, in block 0: prefill address, decode address, bytes, prefill stride,
-    decode stride, prefill region, decode region, prefill blocks, decode blocks. The first `joinable` of them run on
-    from one block into the next on both sides. `blocks` are those of the pools (prefill, decode). Without `banks`,
-    as of a state and where an int32 does not index the blocks, all goes by address, and so does what is not staged of
-    a read that has `parts` of an image. `page_bytes` and `token_bytes` are those of all rows. `sides` are where the
-    planes lie. Where blocks of a side lie in two memories, `within` are the blocks of both sides that the rows are for.
+    `page` are the rows of the page tables. `addresses` are the same bytes in block 0, with adjacent rows joined across
+    planes and caches: prefill address, decode address, bytes, prefill stride, decode stride, prefill region, decode
+    region, prefill blocks, decode blocks. The first `joinable` of them continue from one block into the next on both
+    sides. `blocks` are the numbers of blocks of the pools (prefill, decode). Without `banks`, all is posted by address:
+    for a state, for more blocks than an int32 indexes, and for a read with `parts` of an image that is not staged now.
+    `page_bytes` and `token_bytes` are the bytes of all rows. `sides` has the geometry of the planes. If blocks of a
+    side lie in two memories, `within` are the blocks of both sides that the rows are for.
     """
 
     read: Read
@@ -76,7 +76,7 @@ class PreparedRead:
     parts: tuple[ImagePart, ...] = ()
 
     def own(self, runs: Runs) -> Runs:
-        """Those of some runs that the rows are for, with blocks counted from the first one that they are for."""
+        """Return the runs whose blocks are `within`, with blocks counted from the first one there."""
         if self.within is None:
             return runs
         found = spans.pick(runs, self.moves(runs))
@@ -84,7 +84,7 @@ class PreparedRead:
         return found._replace(prefill_block=found.prefill_block - prefill, decode_block=found.decode_block - decode)
 
     def moves(self, runs: Runs) -> Mask:
-        """Which of some runs the rows are for."""
+        """Return which runs have their blocks `within`."""
         every = np.ones(len(runs.count), np.bool_)
         for blocks, (first, end) in zip((runs.prefill_block, runs.decode_block), self.within or (), strict=False):
             every &= (first <= blocks) & (blocks < end)
@@ -93,7 +93,7 @@ class PreparedRead:
 
 @dataclass(frozen=True, slots=True)
 class MemoryExtent:
-    """Where the planes of a worker lie in one of their memories, by plane, and which of them may be bridged."""
+    """The geometry of a worker's planes in one memory, and which of them may be bridged."""
 
     geometry: Geometry
     bridges: Mask
@@ -101,11 +101,11 @@ class MemoryExtent:
 
 @dataclass(frozen=True, slots=True)
 class PreparedLink:
-    """What a prefill worker and a decode worker move between each other: geometry of both, reads, prepared lists.
+    """The link between a prefill worker and a decode worker: geometry of both, reads, prepared lists.
 
     `peer` is the transport name of the other worker. With `push` this process has the prefill worker, and writes;
-    otherwise it has the decode worker, and reads. The `stage` is what reads with parts of an image go through, or the
-    `peer_stage` where who does not post copies. `layers` are those that it moves, None for all.
+    otherwise it has the decode worker, and reads. Reads with parts of an image go through the `stage`, or through the
+    `peer_stage` if the other side copies. `layers` are those that it moves, None for all.
     """
 
     prefill_worker: int
@@ -121,16 +121,16 @@ class PreparedLink:
 
     @property
     def staged(self) -> bool:
-        """Whether anything goes by way of a stage."""
+        """Whether any read goes through a stage now."""
         return any(self.stages(entry) for entry in self.entries)
 
     @property
     def ways(self) -> tuple[bool, ...]:
-        """Of every read whether it goes by way of a stage now."""
+        """Whether each read goes through a stage now, by read."""
         return tuple(self.stages(entry) for entry in self.entries)
 
     def stages(self, entry: PreparedRead) -> bool:
-        """Whether a read goes by way of a stage, as one that is not stuck."""
+        """Return whether a read goes through a stage: it has parts of an image, and its stage is not stuck."""
         if entry.parts and self.at_peer(entry):
             return self.peer_stage is not None and not self.peer_stage.stuck
         return (
@@ -138,12 +138,12 @@ class PreparedLink:
         )
 
     def at_peer(self, entry: PreparedRead) -> bool:
-        """Whether a read that is staged goes through the peer's stage: prefill packs, decode unpacks."""
+        """Return whether a staged read goes through the peer's stage: prefill packs, decode unpacks."""
         return entry.parts[0].packed != self.push
 
     @property
     def cut(self) -> bool:
-        """Whether its lists were released, as its peer was met again: all of them were."""
+        """Whether its lists were released because its peer reconnected. Checks one list: all are released together."""
         first = next((bank for entry in self.entries for bank in entry.banks), None)
         return first is not None and first.remote.released
 
@@ -160,26 +160,26 @@ class PreparedLink:
         return self.decode if self.push else self.prefill
 
     def types(self, prefill: int, decode: int) -> tuple[str, str]:
-        """The types of memory (local, remote) of two regions, prefill's and decode's."""
+        """Return the types of memory (local, remote) of two regions, prefill's and decode's."""
         there, here = self.prefill.mem_types[prefill], self.decode.mem_types[decode]
         return (there, here) if self.push else (here, there)
 
     def release(self) -> None:
-        """Give the prepared lists back."""
+        """Release the prepared lists."""
         _release(self.entries)
 
 
 class PreparedLinks:
     """The links to one peer by the layers that move together, None for all.
 
-    They are made by `prepare` when first needed, and again when the peer was met again.
+    `prepare` makes each when it is first needed, and again after the peer reconnected.
     """
 
     def __init__(self, prepare: Callable[[Layers | None], PreparedLink]) -> None:
         self._prepare, self._links = prepare, dict[Layers | None, PreparedLink]()
 
     def of(self, layers: Layers | None) -> PreparedLink:
-        """The link for some layers. Raises what preparing raises, LimitedError for too many sets of layers."""
+        """Return the link for some layers. Raises what preparing raises, LimitedError for too many sets of layers."""
         if (known := self._links.get(layers)) is not None and known.cut:
             self.release()
         if layers not in self._links:
@@ -189,7 +189,7 @@ class PreparedLinks:
         return self._links[layers]
 
     def release(self) -> None:
-        """Give the prepared lists back; what the transport says against it is logged."""
+        """Release the prepared lists. Errors of the transport are logged."""
         for link in self._links.values():
             try:
                 link.release()
@@ -199,12 +199,12 @@ class PreparedLinks:
 
 
 def link(plan: Plan, ends: PreparedLink, transport: Transport) -> PreparedLink:
-    """Prepare all that moves between the two workers of `ends`, which has no entries yet; of its `layers` only.
+    """Return the link `ends`, which has no entries yet, with the reads of its `layers` prepared.
 
-    Where the plan says so bytes go by way of its `stage` or `peer_stage`, if there is one and they fit.
+    Reads that the plan stages get image parts, if the link has that stage and they fit a buffer.
 
-    Raises BadRequestError where one page holds some of the layers and other layers, too, AddressError where the plan
-    has numbers that cannot be addresses; then nothing stays prepared.
+    Raises BadRequestError if a page holds some of the layers and also other layers; AddressError if the plan has
+    numbers that cannot be addresses. Then nothing stays prepared.
     """
     sides = (
         _extents(ends.prefill, plan.prefill, ends.prefill_worker),
@@ -231,15 +231,15 @@ def link(plan: Plan, ends: PreparedLink, transport: Transport) -> PreparedLink:
 
 
 def check_inside(geometry: Geometry, plane: Ints, offset: Ints, size: Ints) -> None:
-    """Raises AddressError where a span leaves its page."""
+    """Check that spans lie in their pages. Raises AddressError."""
     if ((offset < 0) | (size < 1) | (size > geometry.page[plane] - offset)).any():
         raise AddressError("a span of the plan leaves its page: compile the plan again")
 
 
 def beside(addresses: Ints) -> Ints:
-    """Rows of `PreparedRead.addresses` by decode address, those that follow each other on both sides as one.
+    """Return rows of `PreparedRead.addresses` by decode address, with those joined that are adjacent on both sides.
 
-    What is joined stays within a block on either side: the next block's is another row's.
+    A joined row never exceeds a block on either side, so that it does not overlap the next block's.
     """
     addresses = addresses[np.argsort(addresses[:, 1], kind="stable")]
     before, after = addresses[:-1], addresses[1:]
@@ -253,7 +253,7 @@ def beside(addresses: Ints) -> Ints:
 
 
 def joinable(table: Ints, sides: tuple[Geometry, Geometry], bridges: tuple[Mask, Mask]) -> Mask:
-    """Which rows may run on from one block into the next: dense on both sides, or with padding facing padding."""
+    """Return which rows may continue from one block into the next: dense, or padded the same way on both sides."""
     p, d, size = table[:, rows.P_PLANE], table[:, rows.D_PLANE], table[:, rows.BYTES]
     prefill, decode = sides
     same = prefill.stride[p] == decode.stride[d]
@@ -265,9 +265,9 @@ def joinable(table: Ints, sides: tuple[Geometry, Geometry], bridges: tuple[Mask,
 
 
 def _extents(geometry: Geometry, side: Side, worker: int) -> tuple[MemoryExtent, ...]:
-    """Where the planes of a worker lie in their first memory and, if the blocks of any lie in two, in their second one.
+    """Return the extents of a worker's planes in their first memory and, if any has blocks in two, in the second.
 
-    Planes without a second one have no blocks there.
+    Planes without a second memory have no blocks there.
     """
     bridges, second = shape.bridgeable(geometry, side, worker), names.further(side.workers[worker])
     count = len(geometry.base) - len(second)
@@ -286,7 +286,7 @@ Table = tuple[Ints, tuple[rows.TokenRows, ...]]
 def _entries(
     plan: Plan, read: Read, ends: PreparedLink, sides: tuple[Sequence[MemoryExtent], ...]
 ) -> Iterator[PreparedRead]:
-    """One read of a link's layers, by the memories of its blocks; none where it has none of them."""
+    """Yield one read of a link, one entry per memory of its blocks on each side; none if it has none of the layers."""
     page, token = rows.of_read(read)
     if not len(page) and not token:
         raise AddressError(f"a read of worker {read.worker} moves nothing: compile the plan again")
@@ -306,7 +306,7 @@ def _entries(
 
 
 def _blocks(extents: Sequence[MemoryExtent], plane: int) -> list[tuple[MemoryExtent, Interval]]:
-    """The extents that have blocks of a plane, and which."""
+    """Return the extents that have blocks of a plane, each with the interval of these blocks."""
     counts = [int(extent.geometry.count[plane]) for extent in extents]
     starts = [0, *accumulate(counts)]
     every = zip(extents, pairwise(starts), strict=True)
@@ -314,7 +314,7 @@ def _blocks(extents: Sequence[MemoryExtent], plane: int) -> list[tuple[MemoryExt
 
 
 def _entry(plan: Plan, read: Read, table: Table, extents: tuple[MemoryExtent, MemoryExtent]) -> PreparedRead:
-    """One read between one memory of either side."""
+    """Return one read between one memory of each side."""
     page, token = table
     sides, bridges = (extents[0].geometry, extents[1].geometry), (extents[0].bridges, extents[1].bridges)
     join = joinable(page, sides, bridges)
@@ -330,7 +330,7 @@ def _entry(plan: Plan, read: Read, table: Table, extents: tuple[MemoryExtent, Me
 
 
 def _of_pairs(entries: list[PreparedRead]) -> Iterator[PreparedRead]:
-    """The reads of each pair of groups as one, with what lies side by side in their pages as one row."""
+    """Yield the reads of each pair of groups as one, with adjacent rows of their pages joined."""
     alike: dict[object, list[PreparedRead]] = {}
     for entry in entries:
         table = entry.read.table
@@ -340,7 +340,7 @@ def _of_pairs(entries: list[PreparedRead]) -> Iterator[PreparedRead]:
         run_on = np.concatenate([entry.addresses[: entry.joinable] for entry in same])
         others = np.concatenate([entry.addresses[entry.joinable :] for entry in same])
         joined = beside(others)
-        # Pages that lie side by side and fill their blocks run on where none of them did alone.
+        # Adjacent rows that together fill their blocks continue into the next block, even if none did alone.
         dense = (joined[:, 2] == joined[:, 3]) & (joined[:, 2] == joined[:, 4])
         addresses = np.concatenate([run_on, joined[dense], joined[~dense]])
         page = np.concatenate([entry.page for entry in same])
@@ -358,7 +358,7 @@ def _of_pairs(entries: list[PreparedRead]) -> Iterator[PreparedRead]:
 
 
 def _with_parts(plan: Plan, number: int, entry: PreparedRead, ends: PreparedLink) -> PreparedRead | None:
-    """Read `number` of the decode worker where it is staged; None where it is not, or nothing of it fits."""
+    """Return read `number` of the decode worker with its image parts; None if it is not staged, or does not fit."""
     way = stages.way(entry.read.table, ends.push)
     packed = way == "pack"
     stage = ends.stage if packed == ends.push else ends.peer_stage
@@ -396,7 +396,7 @@ def _with_banks(entry: PreparedRead, transport: Transport, ends: PreparedLink) -
 
 
 def _strided(addresses: Ints, side: int, geometry: Geometry) -> Ints:
-    """Rows (address, bytes, device, stride, count) of one side, 0 for prefill and 1 for decode."""
+    """Return rows (address, bytes, device, stride, count) of one side, 0 for prefill and 1 for decode."""
     address, size, stride, region, count = (addresses[:, n] for n in (side, 2, 3 + side, 5 + side, 7 + side))
     return np.stack((address, size, geometry.regions[region, 2], stride, count), axis=1)
 
@@ -404,7 +404,7 @@ def _strided(addresses: Ints, side: int, geometry: Geometry) -> Ints:
 def _lists(
     transport: Transport, ends: PreparedLink, addresses: Ints, local: Ints, remote: Ints
 ) -> tuple[PreparedList, PreparedList]:
-    """Both sides of rows of `addresses`. Those of one group lie in one type of memory."""
+    """Return the prepared lists of both sides. The rows of `addresses` lie in one type of memory on each side."""
     local_type, remote_type = ends.types(*addresses[0, 5:7].tolist())
     prepared = transport.prepare(None, local, local_type)
     try:
@@ -425,6 +425,6 @@ def _release_banks(banks: Iterable[DescriptorBank]) -> None:
 
 
 def _cut(joinable: int, total: int, size: int) -> list[tuple[int, int]]:
-    """Row intervals of at most `size` rows, cut where joinable rows end."""
+    """Return row intervals of at most `size` rows, cut where joinable rows end."""
     edges = sorted({*range(0, joinable, size), *range(joinable, total, size), joinable, total} - {0})
     return list(pairwise([0, *edges])) if total else []

@@ -1,4 +1,4 @@
-"""What one link moves for a request, cut into pieces that are small enough to be posted by themselves."""
+"""Slices: cut what one link moves for a request into pieces that are small enough to be posted by themselves."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from kvplan.runtime.staging.lent import LentMove
 from kvplan.runtime.staging.staged import ImagePart, StagedMove, StagedPiece, edges, pieces
 from kvplan.runtime.transfer.prepare import PreparedLink, PreparedRead
 
-# The runs by pair of each, and its bytes.
+# Each piece has its runs by pair, and its bytes.
 Pieces = list[tuple[dict[str, Runs], int]]
 Wanted = list[tuple[ImagePart, Runs]]
 
 
 def size(link: PreparedLink, runs: Mapping[str, Runs]) -> int:
-    """Bytes that `runs` by pair move over a link."""
+    """Return the bytes that `runs` by pair move over a link."""
     parts = dict[object, tuple[int, int]]()
     total = 0
     for entry in link.entries:
@@ -36,7 +36,7 @@ def size(link: PreparedLink, runs: Mapping[str, Runs]) -> int:
 
 
 def _counts(entry: PreparedRead, runs: Runs) -> tuple[int, int]:
-    """How many runs are whole pages, and how many rows of tokens the others have."""
+    """Return how many runs are whole pages, and how many rows of tokens the others have."""
     whole = spans.whole_pages(entry.pair.page, entry.read.table, runs)
     pages = int(np.count_nonzero(whole))
     tokens = 0 if pages == len(whole) else int(runs.count[~whole].sum())
@@ -44,11 +44,10 @@ def _counts(entry: PreparedRead, runs: Runs) -> tuple[int, int]:
 
 
 def cut(link: PreparedLink, runs: Mapping[str, Runs], most: int) -> Pieces:
-    """`runs` by pair in pieces of at most `most` bytes, in order, pair after pair, with the bytes of each.
+    """Return `runs` by pair in pieces of at most `most` bytes, pair after pair, with the bytes of each.
 
-    There is none where nothing moves. What fits is one, of the same arrays. A run is not cut, so that one of more bytes
-    is a piece of its own; within a pair the runs are kept in the order of decode blocks where they are cut, so that
-    neighbours stay together.
+    It is empty if nothing moves. If all fits, it is one piece of the same arrays. A run is never cut: one of more bytes
+    is a separate piece. If a pair is cut, its runs are sorted by decode block, so that adjacent blocks stay together.
     """
     total = size(link, runs)
     if total <= most:
@@ -72,9 +71,9 @@ def cut(link: PreparedLink, runs: Mapping[str, Runs], most: int) -> Pieces:
 def through_stage(
     link: PreparedLink, runs: Mapping[str, Runs], request: str = ""
 ) -> tuple[PreparedLink | None, list[StagedMove | LentMove]]:
-    """The link of what moves directly, None where nothing does, and what of `runs` goes by way of a stage."""
+    """Return a link with the reads that move directly, None if none does, and the moves of `runs` through a stage."""
     staged = [entry for entry in link.entries if link.stages(entry)]
-    # By identity: a stage may be found stuck at any time, and entries hold arrays.
+    # Compare by identity: `stages` may change between two calls, and entries hold arrays.
     through = {id(entry) for entry in staged}
     direct = tuple(entry for entry in link.entries if id(entry) not in through)
     alone = replace(link, entries=direct) if direct else None
@@ -99,13 +98,13 @@ def _lent_moves(link: PreparedLink, wanted: Wanted, request: str) -> list[LentMo
 
 
 def _by_memory(wanted: Wanted, most: int) -> list[StagedPiece]:
-    """Pieces of what is wanted, each for a buffer in one memory."""
+    """Return pieces of the wanted runs, each for a buffer in one memory."""
     memories = dict.fromkeys(part.memory for part, _ in wanted)
     return [piece for one in memories for piece in pieces([each for each in wanted if each[0].memory == one], most)]
 
 
 def _costs(link: PreparedLink, runs: Mapping[str, Runs]) -> dict[str, Ints]:
-    """Bytes of every run by pair, for the pairs that the link moves."""
+    """Return the bytes of every run by pair, for the pairs that the link moves."""
     found: dict[str, Ints] = {}
     for entry in link.entries:
         name = entry.pair.name
