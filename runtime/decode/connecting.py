@@ -28,10 +28,7 @@ MODES = ("auto", "pull", "push")
 
 
 class Connector:
-    """The part of a decode half that connects to engines, as `identity`. Any thread may call it.
-
-    Each handshake uses the plans that `plans` returns then.
-    """
+    """The connector of a decode half. It greets as `identity`, with the plans of the moment. Any thread may call it."""
 
     def __init__(self, half: DecodeHalf, identity: Identity, plans: Callable[[], PlanSource]) -> None:
         self._half, self._endpoint, self._owner = half, half.endpoint, half.endpoint.owner

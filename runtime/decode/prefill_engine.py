@@ -77,8 +77,7 @@ class PrefillEngine:
         shard = self.plan.prefill.workers[card.worker].shard
         # Images of the pages that it writes through the stage here, the same as in its own links.
         images = RequestedImages(self.plan, local, endpoint.stage, card.worker, push=True)
-        # Any thread may count bytes, even after the engine is lost, so the prepared link counts them. A writer says
-        # how many it wrote.
+        # Any thread may count bytes, even after the engine is lost, so the link counts them. A writer reports its own.
         size = partial(slices.size, links.of(None)) if reads and not self.push else lambda _: 0
         known = PrefillPeer(card.worker, peer, shard, reads, blocks, size)
         self.connections[card.worker] = PrefillConnection(card, control, known, links, stage, images)

@@ -16,7 +16,7 @@ from kvplan.runtime.protocol.loads import Load
 
 
 def _running() -> Future[None]:
-    """A future that nobody can cancel."""
+    """Return a future that cannot be cancelled."""
     future = Future[None]()
     future.set_running_or_notify_cancel()
     return future

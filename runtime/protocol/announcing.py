@@ -1,6 +1,6 @@
 """Announcer: answers claims, and notifies readers of how much of a request is computed.
 
-A claim of a held request is promised its blocks for one lease from when the claim was heard (leases.py).
+A claim of a held request is promised its blocks for one lease from when the worker heard the claim (leases.py).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Leases: until when a prefill worker keeps a request's blocks. That worker alone decides.
 
-A hold makes a pin, which lasts one lease. Every claim of a reader makes it last one lease from that claim, which is
-promised to the reader. A reader's Done or Leave ends its promise. `Pin.due` says when the pin lapses, and only
-`Leases.expire` lets it lapse by time. Its blocks are released once this worker's own pushes do not read them either.
+A hold makes a pin. A reader's claim is promised the blocks for one lease from then; its Done or Leave ends the promise.
+The pin lapses (`Pin.due`) one lease after the hold or the last claim, or with its last promise once a whole run has
+said Done or the engine withdrew the request. Only `Leases.expire` ends it by time, after all renewals were read. The
+blocks are released when no push of this worker reads them any more.
 
 The protocol is that of C. Gray and D. Cheriton, "Leases: an efficient fault-tolerant mechanism for distributed file
 cache consistency" (SOSP 1989). Theirs is safe while clocks do not drift apart, ours also if they do: each pin has a
@@ -85,7 +86,7 @@ class Claimant:
         return self.run, self.plan
 
     def is_worker(self, other: Claimant) -> bool:
-        """Whether both are one decode worker, whatever their plans: writes for either land in the same blocks."""
+        """Return whether both are one decode worker, by any plans: writes for either land in the same blocks."""
         return (self.run, self.worker) == (other.run, other.worker)
 
 
@@ -138,7 +139,7 @@ class Pin:
         self.promises[claimant] = Promise(end, claimant.connection)
 
     def promised(self, claimant: Claimant) -> bool:
-        """Whether a claimant was ever promised the blocks, over this connection or an earlier one."""
+        """Return whether a claimant was ever promised the blocks, over this connection or an earlier one."""
         promise = self.promises.get(claimant)
         return promise is not None and promise.connection <= claimant.connection
 
@@ -325,10 +326,7 @@ class Leases:
         return MessageKind.LEFT
 
     def begin_write(self, request: str) -> None:
-        """Keep the blocks until the matching `end_write`, because a push reads them.
-
-        Raises LeaseError if the request is not kept.
-        """
+        """Keep the blocks until the matching `end_write`, because a push reads them. Raises LeaseError if not held."""
         if (pin := self._kept(request)) is None:
             raise LeaseError(f"request {request} cannot be written: {_lost(request, self._known(request)).text}")
         pin.writers += 1
@@ -342,11 +340,11 @@ class Leases:
         self._update(pin)
 
     def lasts(self, request: str, number: int) -> bool:
-        """Whether this pin of a request is not over, as of the last `expire`."""
+        """Return whether this pin of a request is not over, as of the last `expire`."""
         return self._kept(request, number) is not None
 
     def withdrawn(self, request: str, number: int) -> bool:
-        """Whether this pin of a request was withdrawn and is not over."""
+        """Return whether this pin of a request was withdrawn and is not over."""
         pin = self._kept(request, number)
         return pin is not None and pin.phase is PinPhase.WITHDRAWN
 

@@ -236,7 +236,7 @@ def accepted(
         return checked, derive(checked)
     except (KvplanError, *EXITS):
         raise
-    except BaseException as error:  # The request, and what it has, is the caller's.
+    except BaseException as error:  # The caller's objects may raise anything.
         raise BadRequestError(f"the request cannot be read: {type(error).__name__}: {error}") from error
 
 

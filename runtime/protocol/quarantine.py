@@ -116,10 +116,7 @@ class Quarantine:
         return any(load.request.id == request for load, _ in self._writers())
 
     def stopped(self, request: str, peer: PrefillPeer, lost: bool) -> bool:
-        """Note that a worker stopped writing a request. If its connection was `lost`, bytes may linger.
-
-        Returns False if no failed load waits for that.
-        """
+        """Note that a worker stopped writing a request; if `lost`, bytes linger. Returns False if no load waits."""
         same = [part for load, part in self._writers() if load.request.id == request]
         stopped = [part for part in same if part.peer is peer]
         for part in stopped:

@@ -29,10 +29,7 @@ class ReaderTable:
         self._state, self._writes, self._probed = state, writes, LONG_AGO
 
     def introduce(self, identity: bytes, name: str, run: str) -> None:
-        """Make room for a decode worker of engine `name` that says hello through a connection.
-
-        Drops the readers that it replaces: those of other runs of its engine, and one over the same connection.
-        """
+        """Drop the readers that a hello replaces: those of other runs of its engine, and one over its connection."""
         for reader in list(self._state.sessions):
             if reader.name == name and reader.claimant.run != run:
                 self.drop(reader, f"run {run} replaces it")

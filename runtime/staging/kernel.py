@@ -67,7 +67,7 @@ def copy(source: Any, target: Any, chosen: Ints, place: Ints) -> None:
 
 
 def tried(where: str) -> bool:
-    """Return whether the kernel copies correctly on the device `where`. Raises what Triton raises, as without a cc."""
+    """Return whether the kernel copies correctly on device `where`. Raises what Triton raises without a C compiler."""
     source = torch.arange(4, dtype=torch.int64, device=where).reshape(1, 4, 1)
     target = torch.zeros_like(source)
     copy(source, target, np.array([3, 1]), np.array([0, 2]))

@@ -72,10 +72,7 @@ class PeerStage:
         self._kept += 1
 
     def give_back(self, request: str, number: int, *, moved: bool, kept: bool) -> None:
-        """Return the buffer of a piece that nothing moves any more.
-
-        `moved` says whether all of it was moved, `kept` whether `keep` was called for it.
-        """
+        """Return a piece's buffer that nothing uses any more. `moved`: all of it was. `kept`: `keep` was called."""
         self._kept -= kept
         if self._asked.pop(number, None) is not None:
             self._tell(ReturnBuffer(request, number, moved))

@@ -96,8 +96,7 @@ class ImagePart:
     def spelled(self, runs: Runs, stage: StageBlocks) -> Iterator[tuple[Ints, int]]:
         """Yield tables of spans that the wire copies, each with its number of spans before any are joined.
 
-        Rows are (address in the stage, address in imaged pages, bytes, a region of the stage's memory, the pages'
-        region).
+        Rows are (address in the stage, in imaged pages, bytes, a region of the stage's memory, the pages' region).
         """
         copied = self.copied(runs)
         whole = stage.ids if copied.all() else np.unique(self.program.blocks(spans.pick(runs, copied)))
@@ -245,10 +244,7 @@ class StagedMove:
             self._stage.give_back(buffer, kept)
 
     def _borrowed(self) -> int | None:
-        """Return a buffer, None while none is free.
-
-        Raises LimitedError if slices that were given up have had every buffer for longer than PATIENCE.
-        """
+        """Return a buffer, None while none is free. Raises LimitedError if given-up slices had all for PATIENCE."""
         if self._stage.stuck(self._peer) and self._stage.stuck_for(self._peer) > PATIENCE:
             raise LimitedError("every buffer of the stage may still be written for requests that have ended: ask again")
         return self._stage.borrow(self, self._peer)

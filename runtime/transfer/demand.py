@@ -25,7 +25,7 @@ class Demand:
     written: Mapping[str, Ints]
 
     def of(self, shard: int) -> dict[str, Runs]:
-        """The runs by pair for the prefill workers of one shard."""
+        """Return the runs by pair for the prefill workers of one shard."""
         return {pair: runs for (pair, number), runs in self.runs.items() if number == shard}
 
 

@@ -19,8 +19,7 @@ Token = TypeVar("Token", bound=Hashable)
 class Limits:
     """Bytes in flight to or from one peer and all peers, bytes of one read or write, requests in progress.
 
-    Raises LimitedError if a limit is not a whole number from 1, `slice_bytes` is above `bytes_per_peer`, or that is
-    above `bytes_total`.
+    Raises LimitedError if one is no whole number from 1, or a slice is above a peer's bytes, or these above the total.
     """
 
     bytes_per_peer: int = 1024 * MIB
@@ -60,7 +59,7 @@ class AdmissionQueue(Generic[Token]):
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self._queues: dict[str, OrderedDict[str, deque[_Job[Token]]]] = {}
-        self._turns: OrderedDict[str, None] = OrderedDict()  # peers with jobs, but for those at their limit
+        self._turns: OrderedDict[str, None] = OrderedDict()  # peers with jobs, except those at their limit
         self._waiting: dict[Token, _Job[Token]] = {}
         self._posted: dict[Token, _Job[Token]] = {}
         self._counts: Counter[str] = Counter()
