@@ -56,7 +56,7 @@ class ReaderTable:
         self.drop(reader, why)
 
     def unsent(self, reader: Reader, message: msgspec.Struct, error: KvplanError) -> None:
-        """Drop the reader of a message that could not be sent; if one was too large, end only its request."""
+        """Drop the reader of a message that could not be sent. An offer that is too large ends only its request."""
         if not isinstance(error, CardError):
             self.drop(reader, str(error))
         elif isinstance(message, wire.Offer | wire.AskBuffer):
