@@ -1,4 +1,4 @@
-"""Compile: from layouts and two sides to the text of a plan, proved on that text. Writing files is the caller's."""
+"""Compile two sides of a model into the text of a plan, proved on that text. The caller writes the file."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
     from kvplan.dsl.schema.model import Model
 
 LONGEST = 200
-# From how many times on a faster strategy is worth a hint; so many plans are named in it.
+# A faster strategy is worth a hint from `MUCH` times on; the hint names at most `FEW` plans.
 MUCH, FEW = 3, 3
-# How a note begins that repeats a doubt of the model.
+# A note that repeats a doubt about the model begins with this.
 DOUBT = "in doubt: "
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A plan with everything known about it. `path` is relative to the folder of plans, `plan` parsed from `text`."""
+    """A compiled plan and its facts. `plan` is parsed from `text`; `path` is relative to the folder of plans."""
 
     path: str
     text: str
@@ -64,7 +64,7 @@ class Compiled:
 def compile_pair(
     library: Library, model: str, prefill: str, decode: str, options: Mapping[str, str] | None = None
 ) -> Compiled:
-    """The plan of one pair of sides of a model. Raises DslError, BadInput, Refused, ProofFailed."""
+    """Compile one pair of sides of a model. Raises DslError, BadInput, Refused, ProofFailed."""
     found = library.model(model)
     try:
         sides_of = bind(library, found, prefill), bind(library, found, decode)
@@ -78,7 +78,7 @@ def compile_pair(
 
 
 def warnings_of(library: Library, model: Model, engines: Sequence[str]) -> tuple[str, ...]:
-    """What is unusual of a model's numbers and layers, beside the doubts that its file keeps, as sentences."""
+    """Return sentences about unusual numbers and layers of a model, beyond the doubts that its file keeps."""
     used = [library.engine(name) for name in sorted({*engines})]
     told = (*library.number_doubts(model, used), *library.crowded(model))
     return tuple(filter(None, (*(each.message for each in told), undeclared(model))))
@@ -94,9 +94,11 @@ def compile_bound(
     profile: MachineProfile | None = None,
     layers: str = "",
 ) -> Compiled:
-    """The plan of two bound sides; `extra` are words that the command which makes it again needs, too, `doubts` what
-    its header says is not sure of the model. Strategies but direct are chosen and judged by a machine's `profile`,
-    by default that of the shipped one. `layers` says which layers store what.
+    """Compile two bound sides.
+
+    `extra` are further words of the command that compiles the plan again; the header repeats `doubts` about the model.
+    `layers` says which layers store what. Strategies other than direct are chosen and costed by a machine's `profile`,
+    by default the shipped one.
     """
     chosen = settled(options or {})
     skipped = check_pair(prefill, decode)
@@ -122,7 +124,7 @@ def compile_bound(
 
 
 def _read_back(text: str, model: str) -> Plan:
-    """The plan that a text is for who loads it. Raises ProofFailed (P023)."""
+    """Parse the emitted text the way a runtime loads it. Raises ProofFailed (P023)."""
     try:
         return parse(text, model)
     except KvplanError as error:
@@ -130,7 +132,7 @@ def _read_back(text: str, model: str) -> Plan:
 
 
 def _held(library: Library, model: Model, text: str) -> str:
-    """A side that holds the model: this one, or with what its engine needs; nothing where neither does."""
+    """Return the side if it can hold the model, else with the keys its engine needs for that; "" if neither can."""
     try:
         bind(library, model, text)
     except Refused:
@@ -139,7 +141,7 @@ def _held(library: Library, model: Model, text: str) -> str:
 
 
 def _with_command(error: Refused, library: Library, model: Model, prefill: str, decode: str) -> Refused:
-    """The refusal with the command that works, where the model's file says what its engines need for it."""
+    """Add the command that works to a refusal, if the model's file has the keys that its engines need."""
     texts = [_held(library, model, text) for text in (prefill, decode)]
     if not all(texts):
         return error
@@ -148,7 +150,7 @@ def _with_command(error: Refused, library: Library, model: Model, prefill: str, 
 
 
 def _unprobed(side: BoundSide) -> tuple[str, ...]:
-    """What nobody saw the engine write."""
+    """Return a note on the caches whose page layout was not verified on a running engine."""
     if not side.unprobed:
         return ()
     caches = f"cache{'s' if len(side.unprobed) > 1 else ''} {listed(side.unprobed, 'and')}"
@@ -159,20 +161,20 @@ def _unprobed(side: BoundSide) -> tuple[str, ...]:
 
 
 def _own_layouts(library: Library, machine: str, *both: BoundSide) -> tuple[str, ...]:
-    """Words for a command that runs in the user's own folder of layouts, if it needs a file of that."""
+    """Return the words that a command needs if it uses a file of the user's own folder of layouts."""
     used = {("model", side.model) for side in both} | {("engine", side.engine) for side in both}
     used |= {("kind", cache.kind) for side in both for cache in side.caches} | {("machine", machine)}
     return () if all(library.shipped(sort, name) for sort, name in used) else (HERE,)
 
 
 def side_of(bound: BoundSide) -> tuple[Side, str]:
-    """A side as every plan that it is in has it, and the digest of its model. Raises Refused (C10x)."""
+    """Return a side as plans contain it, and the digest of its model. Raises Refused (C10x)."""
     side = plan_side(placed(bound))
     return replace(side, digest=digest.side(side)), digest.model(bound)
 
 
 def settled(options: Mapping[str, str]) -> dict[str, str]:
-    """All compile options with their values; the machine only where it is given. Raises BadInput (S015)."""
+    """Return the value of every compile option; the machine only if it is given. Raises BadInput (S015)."""
     named = {MACHINE: options[MACHINE]} if MACHINE in options else {}
     if named and options.get("strategy", DIRECT) == DIRECT:
         raise BadInput("S015", "a machine, and nothing to be chosen by it", "give strategy=auto, too")
@@ -187,8 +189,9 @@ def settled(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def faster(plans: Mapping[str, Compiled], library: Library) -> str:
-    """The hint at strategy auto, with how much faster direct plans, by name, are by it on the machines that are known;
-    empty if none is much faster. A machine whose file has errors is left out.
+    """Return the hint at strategy auto: how much faster it is predicted to be than these direct plans, by name.
+
+    It covers all known machines, except those whose file has errors. Empty if no plan would be much faster.
     """
     found = (guarded(Sink(), partial(library.machine, name)) for name in library.machines)
     profiles = [profile for profile in found if profile]
@@ -208,7 +211,7 @@ def _factor(times: float) -> str:
 
 
 def _speedup(compiled: Compiled, profile: MachineProfile) -> float:
-    """How many times faster than a direct plan strategy auto is predicted to be on a machine."""
+    """Return how many times faster than the direct plan strategy auto is predicted to be on a machine."""
     moves = with_strategies(compiled.facts, staged(compiled.plan, AUTO, profile), profile).moves
     others = dict.fromkeys(stage.strategy for move in moves for stage in move.staged)
     direct, *times = (max(times_us(moves, way, profile).values(), default=0.0) for way in (DIRECT, *others))
@@ -224,14 +227,14 @@ def _shipped_machine() -> MachineProfile:
 
 
 def command(plan: Plan) -> str:
-    """The command line that makes a plan again, as a shell takes it."""
+    """Return the command line that compiles a plan again, quoted for a shell."""
     options = {"prefill": plan.prefill.key, "decode": plan.decode.key, **dict(unusual(plan))}
     given = (f"--{name} {shlex.quote(value)}" for name, value in options.items())
     return " ".join(["kvplan compile", shlex.quote(plan.model), *given])
 
 
 def path(plan: Plan) -> str:
-    """Where a plan of no deployment lies under the folder of plans, named by the non-default options of both sides."""
+    """Return the path of a plan in the folder of plans, made of both sides' options that differ from the defaults."""
     sides = [words(side.key.split(",")) for side in (plan.prefill, plan.decode)]
     name = "__".join([f"p_{sides[0]}", f"d_{sides[1]}", *(f"{n}_{v}" for n, v in unusual(plan))])
     # File systems take 255 bytes: a longer name ends with the plan's digest instead.
@@ -240,18 +243,18 @@ def path(plan: Plan) -> str:
 
 
 def unusual(plan: Plan) -> list[tuple[str, str]]:
-    """The compile options that are not as they are by default."""
+    """Return the compile options that differ from their defaults."""
     return [(name, value) for name, value in plan.options if name == MACHINE or value != OPTIONS[name][0]]
 
 
 def words(items: Iterable[str]) -> str:
-    """`name=value` items as part of a file's name."""
+    """Return `name=value` items as part of a file name."""
     pairs = (item.partition("=") for item in items)
     return "_".join(identifier(value if value[:1].isalpha() else f"{name}{value}") for name, _, value in pairs)
 
 
 def identifier(text: str) -> str:
-    """A text as a word of files' names: lower case letters, digits and single `_`."""
+    """Return a text as a word for file names: lower-case letters, digits and single `_`."""
     return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
 
 

@@ -16,8 +16,8 @@ Members = tuple[tuple[str, int], ...]
 class BoundTensor:
     """One tensor: `axes` are (name, global extent) in logical order, the token axis with extent 0.
 
-    `unit` tokens make one row of the token axis; `size` is the bytes of one element; `split` maps an axis to the
-    mesh axis it is shared over, `shares` to the number of items of every worker on it where they are listed.
+    `tokens_per_row` tokens make one row of the token axis; `size` is the bytes of one element. `split` maps an axis to
+    the mesh axis that it is shared over, `shares` to the items of every worker on that axis, if they are listed.
     """
 
     name: str
@@ -31,8 +31,8 @@ class BoundTensor:
 
 @dataclass(frozen=True, slots=True)
 class Stride:
-    """The distance of two blocks in bytes: an expression over `env`, `page` (bytes of a page) and `block_bytes` (that
-    the largest group of the worker takes in one block, rounded up to what its caches are aligned to)."""
+    """The distance between two blocks in bytes: an expression over `env`, `page` (bytes of a page) and `block_bytes`
+    (bytes of a block of the worker's largest group, rounded up to the alignment of its caches)."""
 
     expr: Expr
     env: Mapping[str, Value | SizeSet]
@@ -40,13 +40,13 @@ class Stride:
 
 @dataclass(frozen=True, slots=True)
 class BoundCache:
-    """One cache: its global layers, tensors and storage expression; `env` has the values its expressions use.
+    """One cache: its global layers, tensors and storage expression; `env` has the values that its expressions use.
 
     `tokens` and `kernel` are the tokens of a logical and of a kernel block (0 for a state). Without a `stride` blocks
     are a page apart. `needs` says which tokens a reader must have; `length` names the range of tokens that a request
-    gives for it. A `ring` keeps the last so many tokens, token t where t % ring is (0: every token has a place).
-    A layer takes `padded` bytes of a block at least, and blocks are a multiple of `align` bytes. `memory` is where its
-    blocks lie, empty where the side does not say it.
+    gives for it. A `ring` keeps the last `ring` tokens, token t at t % ring; 0 means that no place is used again.
+    A layer takes at least `padded` bytes of a block, and blocks are a multiple of `align` bytes. `memory` is the memory
+    that its blocks lie in, empty if the side does not say.
     """
 
     name: str
@@ -69,7 +69,7 @@ class BoundCache:
 
     @property
     def shared(self) -> bool:
-        """Whether workers that take turns of the tokens share this cache out; states and rings are whole on each."""
+        """Whether workers that take turns of tokens divide this cache among them; each has all of a state or a ring."""
         return self.store == "tokens" and not self.ring
 
 
@@ -77,7 +77,7 @@ class BoundCache:
 class BoundGroup:
     """Layers (cache, global layer) that share one block table, in the engine's order, over all pipeline stages.
 
-    Groups with one `table` have the engine's one table, which the side's text names apart.
+    The side's text may give names to parts of one table of the engine: groups with the same `table` are such parts.
     """
 
     name: str
@@ -93,15 +93,15 @@ class BoundGroup:
 
     @property
     def shared(self) -> bool:
-        """As of its caches."""
+        """Whether workers that take turns of tokens divide this group's caches among them."""
         return self.store == "tokens" and not self.ring
 
 
 @dataclass(frozen=True, slots=True)
 class BoundWorker:
-    """One worker: its coordinate on every mesh axis, derived ones too, and the global layers of its pipeline stage.
+    """One worker: its coordinate on every mesh axis, including derived ones, and the global layers of its stage.
 
-    `turn` is its place among the workers that take turns of tokens, 0 where they do not.
+    `token_shard` is its place among the workers that take turns of tokens, 0 if they do not.
     """
 
     number: int
@@ -114,13 +114,13 @@ class BoundWorker:
 class BoundSide:
     """One side of a pair. `key` is the canonical text that names it, `notes` say which derived values were overridden.
 
-    `sizes` has the size of every mesh axis, derived ones too. `copies` says how an axis of n items lies on t > n
-    workers: consecutive (worker i holds item i*n//t) or round_robin (i % n). For t <= n worker i holds
-    [i*n//t, (i+1)*n//t), unless shares are listed. `ways` workers take turns of `chunk` tokens of a token cache, 1
-    where tokens are not shared out. `blocks` is the pool's size in logical blocks, None if not given.
-    `absent` are the caches of the model that the side does not store, (name, why). `stored` are the members of the
-    engine's own groups where the side's text names tables otherwise. `unprobed` are the caches of which the engine's
-    file alone says how they lie in a page.
+    `sizes` has the size of every mesh axis, including derived ones. `copies` says how n items lie on t > n workers:
+    consecutive (worker i holds item i*n//t) or round_robin (i % n). For t <= n worker i holds [i*n//t, (i+1)*n//t),
+    unless shares are listed. `token_shards` workers take turns of `interleave_tokens` tokens of a token cache; 1 means
+    that tokens are not divided. `blocks` is the pool's size in logical blocks, None if not given.
+    `absent` are the model's caches that the side does not store, (name, reason). `stored` are the members of the
+    engine's own groups if the side's text names other tables. `unprobed` are the caches whose page layout comes from
+    the engine's file alone.
     """
 
     key: str
@@ -141,15 +141,15 @@ class BoundSide:
 
     @property
     def block_members(self) -> tuple[Members, ...]:
-        """The layers that share blocks: the engine's own groups (`stored`), whatever its tables are named."""
+        """The layers that share blocks: the engine's own groups (`stored`), however its tables are named."""
         return self.stored or tuple(group.members for group in self.groups)
 
     @property
     def windowed(self) -> bool:
-        """Whether readers of some cache need only some of a request's tokens."""
+        """Whether some cache's readers need only some of a request's tokens."""
         return any(cache.needs != ALL for cache in self.caches)
 
     def at(self, rank: Mapping[str, int]) -> BoundWorker | None:
-        """The worker whose coordinate on every mesh axis is that of `rank`, or 0 if `rank` lacks the axis."""
+        """Return the worker with the mesh coordinates of `rank`; axes that `rank` lacks count as 0."""
         fits = (worker for worker in self.workers if all(rank.get(axis, 0) == number for axis, number in worker.at))
         return next(fits, None)

@@ -1,4 +1,4 @@
-"""Which pairs cannot be done at all: what the two sides store must be the same thing."""
+"""Refuse pairs that cannot exchange caches: both sides must store the same thing."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ PAGED = frozenset({"kernel_block", "kernel_page"})
 
 @dataclass(frozen=True, slots=True)
 class CachePair:
-    """One cache as the two sides have it; `given` are the keys in the text of either side, but for mesh axes, and
-    `beside` those values that say nothing of what is stored: mesh axes, and the blocks and pages of kernels. Of
-    `unlike_engines` one may lack a value of the other's option."""
+    """One cache as the two sides have it. `given` are the keys in either side's text, without mesh axes.
+    `beside` are values that do not change what is stored: mesh axes, and the blocks and pages of kernels.
+    With `unlike_engines` one engine may lack a value of the other's option."""
 
     prefill: BoundCache
     decode: BoundCache
@@ -34,10 +34,10 @@ class CachePair:
         return self.prefill.env.get(name), self.decode.env.get(name)
 
     def unlike(self) -> list[str]:
-        """The options that differ: those that only one side gives, with the other's default as their value, or else
-        those that a parameter of the kind takes its value from, if there are any.
+        """Return the options that differ: those that only one side gives, with the other's default as their value.
 
-        Values stand in the order in which they need each other, options before parameters.
+        If there are none, return options with different values: only those that set a parameter of the kind, if any
+        do. Values stand in the order in which they need each other, options before parameters.
         """
         both = [name for name in self.prefill.env if name in self.decode.env and name not in self.beside]
         words = given_words(both)
@@ -50,7 +50,7 @@ class CachePair:
         return [name for name in named if name in sources] or named or sources[:1] or found
 
     def remedy(self) -> str:
-        """What to set so that both sides store the same."""
+        """Return what to set so that both sides store the same."""
         names = self.unlike()
         if len(names) != 1:
             return f"give both sides the same {' and '.join(names)}" if names else SAME_FILES
@@ -61,7 +61,7 @@ class CachePair:
 
 
 def check_pair(prefill: BoundSide, decode: BoundSide) -> tuple[str, ...]:
-    """The optional caches that one side lacks, which are skipped.
+    """Return the optional caches that one side lacks; a transfer skips them.
 
     Raises Refused (C119, C120, C130..C134, C136, C137).
     """
@@ -86,7 +86,7 @@ def check_pair(prefill: BoundSide, decode: BoundSide) -> tuple[str, ...]:
 
 
 def _check_skipped(name: str, holder: BoundSide, other: BoundSide, read: bool) -> None:
-    """`read`: the one that has the cache is prefill."""
+    """Refuse (C131) a cache that one side lacks, unless it is optional. `read`: prefill has the cache."""
     if all(cache.optional for cache in holder.caches if cache.name == name):
         return
     has, lacks = ("prefill", "decode") if read else ("decode", "prefill")
@@ -97,7 +97,7 @@ def _check_skipped(name: str, holder: BoundSide, other: BoundSide, read: bool) -
 
 
 def _in_common(prefill: BoundSide, decode: BoundSide) -> str:
-    """What to do for a cache that both sides have: who lacks which, and why."""
+    """Return what to do to have one cache on both sides: which side lacks which cache, and why."""
     one, other = (", ".join(f"{name!r} ({why})" for name, why in side.absent) for side in (prefill, decode))
     if one == other:
         return f"have both sides store one: both lack {one}" if one else SAME_FILES
@@ -106,7 +106,7 @@ def _in_common(prefill: BoundSide, decode: BoundSide) -> str:
 
 
 def _check_needs(prefill: BoundCache, decode: BoundCache) -> None:
-    """Prefill keeps every token that decode needs, whatever the range."""
+    """Refuse (C137) a pair in which prefill does not keep every token that decode needs, whatever the range."""
     kept, needed = prefill.needs, decode.needs
     all_kept = kept.keep is None and kept.chunk is None and needed.whole % kept.whole == 0
     window = kept.keep is not None and needed.keep is not None and needed.keep <= kept.keep
@@ -152,7 +152,7 @@ def _check_tensor(both: CachePair, prefill: BoundTensor, decode: BoundTensor) ->
 
 
 def _geometry(tensor: BoundTensor, other: BoundTensor) -> str:
-    """The axes of a tensor that differ from another's: `tap 3`, `a row per 4 tokens`."""
+    """Return the axes of a tensor that differ from another's: `tap 3`, `a row per 4 tokens`."""
     axes = [f"{axis} {extent}" if extent else axis for axis, extent in tensor.axes if (axis, extent) not in other.axes]
     rows = [f"a row per {tensor.tokens_per_row} tokens"] if tensor.tokens_per_row != other.tokens_per_row else []
     return " and ".join([*axes, *rows]) or f"the axes {', '.join(axis for axis, _ in tensor.axes)}"

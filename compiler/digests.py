@@ -1,4 +1,4 @@
-"""The three digests of a plan: of the model (what is stored), of a side (where), and of the plan itself."""
+"""The three digests of a plan: of the model (what is stored), of each side (its location), and of the plan itself."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["check", "model", "plan", "sealed", "side"]
 
 
 def model(bound: BoundSide) -> str:
-    """Digest of what every side of a model stores: caches, layers, tensors, but for caches that are optional.
+    """Return the digest of what every side of a model stores: layers and tensors of all caches that are not optional.
 
-    Those that a side does have are in its own digest. The model's name and the order of caches do not count.
+    A side's own digest covers its optional caches. The model's name and the order of caches do not count.
     """
     return digest({cache.name: _stored(cache) for cache in bound.caches if not cache.optional})
 

@@ -1,10 +1,10 @@
-"""What the compiler says no with: a permanent code, what is wrong, and what would make it work."""
+"""The compiler's errors: a permanent code, what is wrong, and what would make it work."""
 
 from __future__ import annotations
 
 
 class CompileError(Exception):
-    """Base. `code` is permanent (cli/codes.md), `help` says what to do."""
+    """The base of all compile errors. `code` is permanent (cli/codes.md), `help` says what to do."""
 
     def __init__(self, code: str, message: str, help: str = "") -> None:
         super().__init__(f"{code}: {message}" + (f" ({help})" if help else ""))
@@ -16,8 +16,8 @@ class BadInput(CompileError):
 
 
 class Refused(CompileError):
-    """A pair that cannot be done, with the reason."""
+    """A pair that kvplan cannot compile, with the reason."""
 
 
 class ProofFailed(CompileError):
-    """A plan that does not hold what it claims. It is never written; this is a fault of the compiler."""
+    """A plan that fails its proof. It is never written; this is a fault of the compiler."""

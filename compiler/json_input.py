@@ -1,4 +1,4 @@
-"""JSON that people or engines write: values of the type that is asked for, or an error that says where they are not."""
+"""Read JSON that people or engines write: values of the expected type, or an error that says where they are not."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from kvplan.compiler.side.text import nearest
 
 @dataclass(frozen=True, slots=True)
 class JsonInput:
-    """One format: what it is called, where it is described, and the codes of what can be wrong with it.
+    """One format: its name, the page that describes it, and the error codes for its faults.
 
-    `text`: no JSON; `keys`: a mapping with keys unknown, missing or given twice; `types`: a value of another type;
-    `numbers`: no whole number, too small, or not below `most`.
+    `text`: not JSON; `keys`: a key is unknown, missing or given twice; `types`: a value has another type;
+    `numbers`: not a whole number, too small, or not below `most`.
     """
 
     what: str
@@ -28,7 +28,7 @@ class JsonInput:
     most: int
 
     def read(self, text: str) -> object:
-        """The value of a text."""
+        """Parse a text into its value."""
         try:
             return json.loads(text, object_pairs_hook=self._once, parse_constant=_no_number)
         except (ValueError, RecursionError) as error:
@@ -41,7 +41,7 @@ class JsonInput:
     def mapping(
         self, value: object, where: str, needed: Sequence[str] = (), free: Sequence[str] | None = (), code: str = ""
     ) -> Mapping[str, Any]:
-        """A mapping with all of the keys `needed`, and of others those of `free`, or any at all where that is None."""
+        """Check that a value is a mapping with all keys `needed`, and others only from `free` (None: any others)."""
         if not isinstance(value, dict):
             self.bad(code or self.keys, f"{where} is {shown(value)}, not a mapping", _listed(needed, free))
         for key in value:
@@ -78,7 +78,7 @@ class JsonInput:
 
 
 def shown(value: object) -> str:
-    """A value in a sentence: what it is, or as it is written where that is short."""
+    """Return a value for a sentence: as written if short, else its type."""
     if isinstance(value, dict | list):
         return "a mapping" if isinstance(value, dict) else "a list"
     text = json.dumps(value, default=str)

@@ -1,4 +1,4 @@
-"""Plans in words: numbers with their nouns, what a pair of groups reads of a request, tables of text."""
+"""Plans in words: numbers with their nouns, what a pair of groups reads, tables of text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kvplan.dsl.text.grouped import grouped
 from kvplan.plan.spans import group_named
 from kvplan.plan.types import CONTEXT, Needs, Pair, Plan
 
-# What the figures of a transfer count.
+# The explanation of a transfer's figures.
 FIGURES = (
     "A span is contiguous on both sides; NIXL posts one descriptor for a span, or for several that adjoin. Descriptors "
     "in the worst case (no adjacent blocks)"
@@ -21,18 +21,18 @@ NUMBER = re.compile(r"[\d,.]+")
 
 
 def many(count: int, word: str) -> str:
-    """`1 head`, `2 heads`."""
+    """Return a count with its noun: `1 head`, `2 heads`."""
     return f"{count:,} {word}{'' if count == 1 else 's'}"
 
 
 def interval(held: Sequence[int]) -> str:
-    """A half-open interval as a reader counts: `0-3` for [0, 4)."""
+    """Return a half-open interval as a reader counts: `0-3` for [0, 4)."""
     first, end = held
     return "none" if first >= end else ranges(range(first, end))
 
 
 def part_name(part: str | None, tensors: Iterable[str]) -> str:
-    """An allocation of a cache by what lies in it if it has only a number, which would read as a worker's or a group's.
+    """Name an allocation: by its tensors if it has only a number, which would look like that of a worker or group.
 
     Empty if all of a layer lies in one allocation.
     """
@@ -40,7 +40,7 @@ def part_name(part: str | None, tensors: Iterable[str]) -> str:
 
 
 def needed(needs: Needs) -> str:
-    """Which tokens a reader must have; empty for all of them."""
+    """Say which tokens a reader must have; empty for all of them."""
     late = [f"the last {many(needs.keep, 'token')}"] if needs.keep is not None else []
     late += [f"those from the last multiple of {needs.chunk:,} on"] if needs.chunk is not None else []
     early = [f"the first {many(needs.sink, 'token')}"] if late and needs.sink else []
@@ -50,7 +50,7 @@ def needed(needs: Needs) -> str:
 
 
 def reading(plan: Plan, pair: Pair) -> str:
-    """Everything about what a pair reads that is not `all tokens of the context`; empty where it is."""
+    """Say how a pair's reading differs from `all tokens of the context`; empty if it does not."""
     length = group_named(plan.decode, pair.decode).length
     words = [f"only {needed(pair.needs)}"] if needed(pair.needs) else []
     words += [f"a row per {pair.rows:,} tokens, moved whole with the last of them"] if pair.rows > 1 else []
@@ -59,13 +59,13 @@ def reading(plan: Plan, pair: Pair) -> str:
 
 
 def readings(plan: Plan) -> list[str]:
-    """A sentence for every such reading, with the pairs that it is of."""
+    """Return a sentence for every such reading, with its pairs."""
     alike = grouped((reading(plan, pair), pair.name) for pair in plan.pairs)
     return [f"{', '.join(pairs)}{', each' if len(pairs) > 1 else ''}: {said}." for said, pairs in alike.items() if said]
 
 
 def columns(head: Sequence[str], rows: Iterable[Sequence[object]], width: int = 0) -> list[str]:
-    """One line for the head and for every row, cells two blanks apart; columns of numbers to the right.
+    """Return one line for the head and for every row, cells two blanks apart; numbers are aligned to the right.
 
     With a `width` in characters the widest columns of words are wrapped until the table fits, as far as words allow.
     """
@@ -78,7 +78,7 @@ def columns(head: Sequence[str], rows: Iterable[Sequence[object]], width: int = 
 
 
 def _narrowed(widths: list[int], rows: Sequence[Sequence[str]], width: int) -> list[int]:
-    """The widths of columns of a table that fits; none becomes narrower than its longest word."""
+    """Narrow columns until a table fits; none becomes narrower than its longest word."""
     least = [max((len(word) for row in rows for word in row[n].split()), default=0) for n in range(len(widths))]
     while width and sum(widths) + 2 * (len(widths) - 1) > width:
         spare = [have - need for have, need in zip(widths, least, strict=True)]

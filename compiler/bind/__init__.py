@@ -1,4 +1,4 @@
-"""Bind: layout files and a side's text become a `BoundSide`, every number resolved, no addresses.
+"""Bind layout files and a side's text into a `BoundSide`: every number resolved, no addresses.
 
 Start with `bind.py`.
 """

@@ -1,4 +1,4 @@
-"""Bind: layout files and a side's text become a BoundSide, every number resolved."""
+"""Bind layout files and a side's text into a BoundSide, every number resolved."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 
 WHEN = "when "
-# A side that keys make, still without a name, and why some of the model's caches are not stored.
+# A side that keys make, still without a name, and why it does not store some of the model's caches.
 Paged = tuple[PagedSide, dict[str, str]]
 Page = Callable[[Mapping[str, str]], Paged]
 
 
 def bind(library: Library, model: Model, text: str) -> BoundSide:
-    """The side `text` of `model`. Raises BadInput (S…), Refused (C…) or DslError."""
+    """Bind the side `text` of `model`. Raises BadInput (S…), Refused (C…) or DslError."""
     try:
         return _bound(library, model, text)
     except Refused as error:
@@ -49,8 +49,9 @@ def bind(library: Library, model: Model, text: str) -> BoundSide:
 
 
 def held_as(library: Library, model: Model, text: str) -> str:
-    """The side `text` with the keys that its engine needs for the model, as the model's file has them; nothing where
-    it has them all, or that does not do.
+    """Return the side `text` with the keys that the model's file says its engine needs.
+
+    Empty if it has them all, or if that side cannot be bound, either.
     """
     engine = library.engine(parse_side(text).get("engine", library.default_engine))
     given = side_keys(engine, text)
@@ -82,7 +83,7 @@ def _bound(library: Library, model: Model, text: str) -> BoundSide:
 
 
 def _paged(library: Library, model: Model, engine: Engine, given: Mapping[str, str]) -> Paged:
-    """The side that these keys make, still without a name, and why some of the model's caches are not stored."""
+    """Return the side that these keys make, still without a name, and why it lacks some of the model's caches."""
     sizes = mesh_sizes(engine, given)
     env = option_values(library, engine, model, given)
     why = absent(model, engine, env, given.get("without"))
@@ -100,9 +101,9 @@ def _paged(library: Library, model: Model, engine: Engine, given: Mapping[str, s
 
 
 def _needed(page: Page, engine: Engine, given: Mapping[str, str], env: Env) -> Mapping[str, str]:
-    """These keys without the options that say the default and change nothing, so that one side has one name.
+    """Drop options that repeat their default and change nothing, so that one side has one name.
 
-    Files can ask whether an option is given, so an option that says the default may still make another side.
+    Files can ask whether an option is given, so an option with its default value may still make another side.
     """
     usual = [name for name, option in engine.options.items() if name in given and is_usual(option, env)]
     if not usual:
@@ -121,7 +122,7 @@ def _less(given: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
 
 
 def _lies(page: Page, given: Mapping[str, str]) -> tuple[object, ...] | None:
-    """Where everything lies on the side that these keys make; None if the engine cannot have it."""
+    """Return where everything lies on the side that these keys make; None if the engine refuses it."""
     try:
         return layout(page(given)[0].side)
     except (BadInput, Refused):
@@ -129,7 +130,7 @@ def _lies(page: Page, given: Mapping[str, str]) -> tuple[object, ...] | None:
 
 
 def _side(engine: Engine, model: Model, sizes: Mapping[str, int], env: Env, given: Mapping[str, str]) -> BoundSide:
-    """The side with its workers, still without caches."""
+    """Return the side with its workers, still without caches."""
     grid: tuple[BoundWorker, ...] = workers(engine, sizes, model, env, given.get("layers"))
     blocks = whole("blocks", given["blocks"], 1) if "blocks" in given else None
     copies, at = filled(engine.copies, env), tuple(sizes.items())
@@ -137,7 +138,7 @@ def _side(engine: Engine, model: Model, sizes: Mapping[str, int], env: Env, give
 
 
 def absent(model: Model, engine: Engine, env: Env, without: str | None) -> dict[str, str]:
-    """Why each of them is not stored, by name. Raises BadInput (S016), DslError."""
+    """Return the caches that are not stored, each with its reason. Raises BadInput (S016), DslError."""
     left_out = [] if without is None else without.split("+")
     for name in left_out:
         _check_left_out(model, str(without), name)
@@ -147,7 +148,7 @@ def absent(model: Model, engine: Engine, env: Env, without: str | None) -> dict[
 
 
 def noted(why: Mapping[str, str]) -> list[str]:
-    """A note on each that the side's text does not name."""
+    """Return a note on each missing cache that the side's text does not name."""
     return [
         f"{name} is stored only {reason}, which is false here"
         for name, reason in why.items()
@@ -164,5 +165,5 @@ def _check_left_out(model: Model, without: str, name: str) -> None:
 
 
 def _stores(when: Expr, engine: Engine, env: Env) -> bool:
-    """Whether a side stores a cache; what its engine has no option for, it cannot have asked for."""
+    """Whether a side stores a cache. A condition on an option that the engine lacks is false."""
     return when.names <= set(env) and is_true(meant(when, engine.options), env)

@@ -1,4 +1,4 @@
-"""Stored: one cache of a model with every size resolved, its tensors, and the storage expression its engine uses."""
+"""One cache of a model with every size resolved: its tensors, and the storage expression that its engine uses."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from kvplan.dsl.text.diagnostics import listed
 from kvplan.plan.types import ALL
 from kvplan.plan.types import Needs as Needed
 
-# Of one axis: the proof has a bit for each, and no cache is near.
+# The most items of one axis: the proof has a bit for each, and no real cache comes near.
 MOST_ITEMS = 1 << 22
 
 
 def stored(kind: Kind, cache: Cache, engine: Engine, env: Env, known: Callable[[], Collection[str]]) -> BoundCache:
-    """A cache before it is paged; `known` are the names of all storage expressions that there are.
+    """Resolve a cache before paging; `known` returns the names of all storage expressions.
 
     Raises BadInput (S012..S014, S018), Refused (C121).
     """
@@ -49,7 +49,7 @@ def stored(kind: Kind, cache: Cache, engine: Engine, env: Env, known: Callable[[
     needs = _needs(cache.name, cache.needs or kind.needs, own)
     storage = _storage(cache.name, kind, record, engine, env, known)
     _check_place(cache.name, tensors, storage)
-    # A ring is a way to keep tokens: another engine may keep them otherwise.
+    # A ring is one way to store tokens; another engine may store the same tokens without it.
     store = "tokens" if kind.store == "ring" else kind.store
     ring = _tokens(cache.name, "ring", evaluate(kind.ring, own)) if kind.ring else 0
     return BoundCache(
@@ -59,7 +59,7 @@ def stored(kind: Kind, cache: Cache, engine: Engine, env: Env, known: Callable[[
 
 
 def with_shares(caches: tuple[BoundCache, ...], given: Mapping[str, str], sizes: Mapping[str, int]) -> list[BoundCache]:
-    """The caches with the shares that a side lists: `share.CACHE.AXIS=3+5`. Raises BadInput (S005, S017, S034)."""
+    """Add the shares that a side lists to its caches: `share.CACHE.AXIS=3+5`. Raises BadInput (S005, S017, S034)."""
     listed = {key: text for key, text in given.items() if key.startswith(SHARE)}
     known = {f"{SHARE}{c.name}.{axis}": (c, axis) for c in caches for t in c.tensors for axis, _ in t.split}
     for key in listed:
@@ -71,7 +71,7 @@ def with_shares(caches: tuple[BoundCache, ...], given: Mapping[str, str], sizes:
 
 
 def _check_mesh(cache: BoundCache, sizes: Mapping[str, int]) -> None:
-    """Raises BadInput (S034) where an axis is split over what the engine's mesh does not have."""
+    """Refuse an axis that is split over something that is no axis of the engine's mesh. Raises BadInput (S034)."""
     for axis, over in (pair for tensor in cache.tensors for pair in tensor.split):
         if over not in sizes:
             message = f"cache {cache.name!r} (kind {cache.kind!r}): axis {axis!r} is split over {over!r}, no mesh axis"
@@ -97,7 +97,7 @@ def _counts(key: str, text: str, items: int, workers: int) -> tuple[int, ...]:
 
 
 def _less(env: Env, params: Mapping[str, object]) -> Env:
-    """`env` without the names that a kind's own parameters hide, except where a parameter defaults to its own name."""
+    """Return `env` without the names that a kind's own parameters hide."""
     return {name: value for name, value in env.items() if name not in params}
 
 
@@ -122,7 +122,7 @@ def _tensor(spec: TensorSpec, env: Env, no_dtype: Callable[[str, str], BadInput]
 
 
 def _no_dtype(kind: Kind, engine: Engine, env: Env, tensor: str, dtype: str) -> BadInput:
-    """The error (S012) for a format that other kinds have records for, with the option that asks for it, if any."""
+    """Return the error (S012) for an element format of other kinds, with the option that asks for it, if any."""
     asked = next((option for option in engine.options.values() if env.get(option.name) == dtype), None)
     if asked is None:
         return BadInput(
@@ -143,7 +143,7 @@ def _extent(tensor: str, axis: str, value: Value | SizeSet) -> int:
 
 
 def _check_split_axes(cache: str, tensors: tuple[BoundTensor, ...]) -> None:
-    """A split axis has one extent per cache and one share, so that one interval says what a worker holds of it."""
+    """Check that a split axis has one extent and one share per cache, so that one interval is a worker's part."""
     for axis in sorted({axis for tensor in tensors for axis, _ in tensor.split}):
         split = [(dict(t.axes)[axis], dict(t.split).get(axis, "nothing")) for t in tensors if axis in dict(t.axes)]
         for said in ([f"has {extent} items" for extent, _ in split], [f"is split over {over}" for _, over in split]):
@@ -173,7 +173,7 @@ def _tokens(cache: str, word: str, value: Value | SizeSet) -> int:
 
 
 def _check_place(cache: str, tensors: tuple[BoundTensor, ...], storage: Storage) -> None:
-    """A storage may leave out tensors with a condition; it is of no use where they exist."""
+    """Refuse (C121) a storage without a place for an existing tensor; it may leave out one whose condition is false."""
     placed = {leaf.tensor for _, items in storage.parts for leaf in leaves(items)}
     homeless = [tensor.name for tensor in tensors if tensor.name not in placed]
     if homeless:
@@ -184,7 +184,7 @@ def _check_place(cache: str, tensors: tuple[BoundTensor, ...], storage: Storage)
 def _storage(
     cache: str, kind: Kind, record: Kind, engine: Engine, env: Env, known: Callable[[], Collection[str]]
 ) -> Storage:
-    """The storage expression that an engine has for a cache, which is stored as a `record` of its kind."""
+    """Return the storage expression that an engine has for a cache, which is stored as a `record` of its kind."""
     rule = engine.storage.get(kind.name) or engine.storage.get(kind.store) or engine.storage["default"]
     name = filled(rule, env)
     mine = {**record.storage, **engine.own.get(kind.name, {})}

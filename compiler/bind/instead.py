@@ -1,4 +1,4 @@
-"""A model as an engine stores it: caches of a kind that the engine keeps as another kind."""
+"""A model as an engine stores it: some caches become caches of another kind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def as_stored(library: Library, engine: Engine, model: Model, given: Mapping[str, str]) -> Model:
-    """`model` with the caches that the engine stores as other kinds in place of its own. Raises Refused (C110)."""
+    """Return `model` with its caches replaced by the kinds that the engine stores instead. Raises Refused (C110)."""
     if not any(cache.kind in engine.instead for cache in model.caches.values()):
         return model
     read = {name: read_option(engine.options[name], text) for name, text in given.items() if name in engine.options}
@@ -31,7 +31,7 @@ def as_stored(library: Library, engine: Engine, model: Model, given: Mapping[str
 
 
 def _stored(library: Library, engine: Engine, model: Model, cache: Cache, env: Env) -> Cache | None:
-    """The cache as the engine stores it, None where it does not."""
+    """Return the cache as the engine stores it, None if it does not."""
     kinds = {other.kind for other in model.caches.values()}
     rules = [rule for rule in engine.instead.get(cache.kind, ()) if not rule.beside or rule.beside in kinds]
     if not rules:
@@ -61,7 +61,7 @@ def _check(engine: Engine, model: Model, rule: Instead, exprs: Mapping[str, Expr
 
 
 def _constant(expr: Expr, value: Value | SizeSet) -> Expr:
-    """An expression that is worth `value` wherever it is asked."""
+    """Return an expression with the constant value `value`."""
     assert not isinstance(value, SizeSet)
     number = isinstance(value, int) and not isinstance(value, bool)
     tree = (

@@ -1,4 +1,4 @@
-"""The canonical text of a side: what it needs to say, aliases resolved, in one order. Digests never use it."""
+"""The canonical text of a side: only what it needs to say, aliases resolved, in one order. Digests never use it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from kvplan.dsl.text.diagnostics import as_written
 def side_key(
     engine: Engine, side: BoundSide, env: Env, changed: Mapping[str, int], given: Mapping[str, str], drafts: int
 ) -> str:
-    """For example `tp=4,kv_dtype=fp8,kernel_block=16`. The innermost worker axis is always named; of the options those
-    that are given; the last stage has `drafts` draft layers."""
+    """Return for example `tp=4,kv_dtype=fp8,kernel_block=16`. It always names the innermost worker axis, and of the
+    options only those that are given. The last stage has `drafts` draft layers."""
     sizes = dict(side.sizes)
     inner = engine.mesh.workers[-1]
     axes = [inner, *reversed(engine.mesh.workers[:-1]), *engine.mesh.derived]
@@ -36,13 +36,13 @@ def side_key(
 
 
 def _shares(side: BoundSide) -> list[str]:
-    """`share.CACHE.AXIS=3+5` where shares are listed otherwise than in proportion."""
+    """Return `share.CACHE.AXIS=3+5` for each axis whose listed shares are not proportional."""
     listed = {(c.name, axis): counts for c in side.caches for t in c.tensors for axis, counts in t.shares}
     return [f"{SHARE}{cache}.{axis}={'+'.join(map(str, n))}" for (cache, axis), n in sorted(listed.items())]
 
 
 def _cut(rule: str, side: BoundSide, drafts: int) -> list[str]:
-    """`layers=31+30` where the pipeline is cut otherwise than by the engine's rule; draft layers do not count."""
+    """Return `layers=31+30` if the engine's rule would cut the pipeline otherwise; draft layers do not count."""
     *others, last = dict.fromkeys(worker.layers for worker in side.workers)
     cut = (*others, range(last.start, last.stop - drafts))
     if cut == stages(rule, cut[-1].stop, len(cut)):
@@ -51,5 +51,5 @@ def _cut(rule: str, side: BoundSide, drafts: int) -> list[str]:
 
 
 def is_usual(option: Param, env: Env) -> bool:
-    """Whether an option has the value that it has by default where all else is as in `env`."""
+    """Whether an option has its default value under `env`."""
     return option.default is not None and env[option.name] == evaluate(option.default, env)

@@ -1,4 +1,4 @@
-"""Memory: where the blocks of each cache lie, as the engine's file says it, or the side: `memory.CACHE=host`."""
+"""The memory of each cache's blocks, from the engine's file or from the side: `memory.CACHE=host`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kvplan.plan.types import MEMORIES
 def with_memory(
     caches: Sequence[BoundCache], engine: Engine, env: Env, given: Mapping[str, str]
 ) -> tuple[BoundCache, ...]:
-    """The caches with where they lie. Raises BadInput (S005, S009), Refused (C114)."""
+    """Return the caches with their memory. Raises BadInput (S005, S009), Refused (C114)."""
     said = {key.removeprefix(MEMORY): value for key, value in given.items() if key.startswith(MEMORY)}
     names = [cache.name for cache in caches]
     for name, value in said.items():
@@ -30,7 +30,7 @@ def with_memory(
 
 
 def by_rule(cache: BoundCache, engine: Engine, env: Env) -> str:
-    """Where a cache lies by its engine's file; nothing where that does not say it. Raises Refused (C114)."""
+    """Return a cache's memory by its engine's file, empty if the file does not say. Raises Refused (C114)."""
     rule = engine.memory.get(cache.kind) or engine.memory.get(cache.store) or engine.memory.get("default")
     value = evaluate(rule, env) if rule else ""
     if value not in ("", *MEMORIES):
@@ -40,5 +40,5 @@ def by_rule(cache: BoundCache, engine: Engine, env: Env) -> str:
 
 
 def memory_words(caches: Sequence[BoundCache], engine: Engine, env: Env) -> list[str]:
-    """`memory.CACHE=host` for each that lies elsewhere than its engine's file says."""
+    """Return `memory.CACHE=host` for each cache whose memory differs from its engine's file."""
     return [f"{MEMORY}{c.name}={c.memory}" for c in caches if c.memory != by_rule(c, engine, env)]

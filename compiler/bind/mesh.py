@@ -19,7 +19,7 @@ MOST_WORKERS = 4096
 
 
 def mesh_sizes(engine: Engine, given: Mapping[str, str]) -> dict[str, int]:
-    """The size of every mesh axis, 1 where the side does not say. Raises BadInput (S004, S011)."""
+    """Return the size of every mesh axis, 1 if the side does not give it. Raises BadInput (S004, S011)."""
     axes = (*engine.mesh.workers, *engine.mesh.derived)
     sizes = {axis: whole(axis, given.get(axis, "1"), 1) for axis in axes}
     count = prod(sizes[axis] for axis in engine.mesh.workers)
@@ -31,7 +31,7 @@ def mesh_sizes(engine: Engine, given: Mapping[str, str]) -> dict[str, int]:
 def workers(
     engine: Engine, sizes: Mapping[str, int], model: Model, env: Env, listed: str | None
 ) -> tuple[BoundWorker, ...]:
-    """All workers, numbered with the first axis outermost; the last stage of a pipeline has the draft layers, too.
+    """Return all workers, numbered with the first axis outermost; the last pipeline stage also has the draft layers.
 
     Raises Refused (C112) for odd coordinates.
     """
@@ -62,7 +62,7 @@ def _coordinate(axis: str, value: object, size: object) -> int:
 
 
 def stages(rule: str, layers: int, count: int, listed: str | None = None) -> tuple[range, ...]:
-    """The global layers of every stage. `listed` is a side's `31+30`. Raises BadInput, Refused."""
+    """Return the global layers of every stage. `listed` is a side's `31+30`. Raises BadInput, Refused."""
     if count > layers:
         raise Refused("C111", f"{layers} layers cannot be cut into {count} stages", f"use pp <= {layers}")
     sizes = _listed(listed, layers, count) if listed else _by_rule(rule, layers, count)
@@ -79,8 +79,8 @@ def _listed(text: str, layers: int, count: int) -> list[int]:
 
 
 def _by_rule(rule: str, layers: int, count: int) -> list[int]:
-    """Layers of each stage. A remainder goes to the first stages (`even`), to those before the last one
-    (`remainder_before_last`), or to the last ones (`remainder_last`)."""
+    """Return the number of layers of each stage. A remainder goes to the first stages (`even`), to those before the
+    last one (`remainder_before_last`), or to the last ones (`remainder_last`)."""
     each, rest = divmod(layers, count)
     if rule == "even":
         return [each + (stage < rest) for stage in range(count)]

@@ -1,4 +1,4 @@
-"""The options of a side: those that are given, and defaults, which may depend on the caches that a model has."""
+"""A side's options: the given ones, and defaults, which may depend on the model's caches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def option_values(library: Library, engine: Engine, model: Model, given: Mapping[str, str]) -> Env:
-    """A model's words, the sizes of the mesh and every option. Raises BadInput (S…), Refused (C114, C118), DslError."""
+    """Return a model's words, the mesh sizes and every option. Raises BadInput (S…), Refused (C114, C118), DslError."""
     env: Env = {**model.words, **mesh_sizes(engine, given)}
     if engine.kernels:
         env[KERNELS] = _kernels(library, engine, model, split_options(_before(engine), given, env))
@@ -27,7 +27,7 @@ def option_values(library: Library, engine: Engine, model: Model, given: Mapping
 
 
 def _before(engine: Engine) -> dict[str, Param]:
-    """The options that the engine's `kernels` may ask for: those whose defaults do not need these."""
+    """Return the options that the engine's `kernels` may use: those whose defaults do not depend on `kernels`."""
     late, options = {KERNELS}, engine.options
     while more := {n for n, option in options.items() if option.default and option.default.names & late} - late:
         late |= more
@@ -35,7 +35,7 @@ def _before(engine: Engine) -> dict[str, Param]:
 
 
 def _kernels(library: Library, engine: Engine, model: Model, env: Env) -> SizeSet:
-    """The block sizes that the attention kernels of every cache accept. Raises Refused (C114, C118)."""
+    """Return the block sizes that the attention kernels of every cache accept. Raises Refused (C114, C118)."""
     kinds = {cache.name: library.kind(cache.kind) for cache in model.caches.values()}
     paged = [cache for cache in model.caches.values() if kinds[cache.name].store != "state"]
     sets = {str(cache.name): _accepted(engine, kinds[cache.name], cache, env) for cache in paged}

@@ -1,4 +1,4 @@
-"""An engine's conditions: meshes and options that it cannot run are refused with the engine's own sentence."""
+"""An engine's conditions: meshes and options that it cannot run are refused with its own sentence."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LISTED, UNLIST = (
 def check_requirements(
     engine: Engine, model: Model, caches: Sequence[BoundCache], env: Env, derived: Mapping[str, Env] = NONE
 ) -> None:
-    """Check every condition whose names `env`, and `derived` for a cache, know by now. Raises Refused (C110)."""
+    """Check every condition whose names are in `env`, or for a cache in `derived`. Raises Refused (C110)."""
     if engine.shares == EVEN:
         _check_unlisted(engine, model, caches)
     every = applied((*engine.require, *_even(engine, caches)), caches, env, derived)
@@ -49,7 +49,7 @@ def _check_unlisted(engine: Engine, model: Model, caches: Sequence[BoundCache]) 
 
 
 def _even(engine: Engine, caches: Sequence[BoundCache]) -> list[Requirement]:
-    """Conditions that every split axis is divided evenly, for an engine that does not say how it divides others."""
+    """Return conditions that every split axis divides evenly, for an engine that has no rule for remainders."""
     if engine.shares != EVEN:
         return []
     split = ((c.name, axis, dict(t.axes)[axis], over) for c in caches for t in c.tensors for axis, over in t.split)
@@ -66,7 +66,7 @@ def _evenly(cache: str, axis: str, items: int, over: str) -> Requirement:
 def applied(
     rules: Sequence[Requirement], caches: Sequence[BoundCache], env: Env, derived: Mapping[str, Env] = NONE
 ) -> list[tuple[Requirement, Env, str]]:
-    """Every condition with the values that it is about, once for each cache of its kinds or stores, with its name."""
+    """Pair every condition with the values it is about: once for each cache of its kinds or stores, with that name."""
     found: list[tuple[Requirement, Env, str]] = []
     for rule in rules:
         mine = [cache for cache in caches if {cache.kind, cache.store} & {*rule.kinds}]
@@ -76,7 +76,7 @@ def applied(
 
 
 def _help(engine: Engine, every: list[tuple[Requirement, Env]], rule: Requirement, env: Env) -> str:
-    """What is false, and the sizes of a mesh axis with which all conditions hold that depend on the mesh alone."""
+    """Say which condition is false, and which sizes of each mesh axis satisfy all conditions on the mesh alone."""
     values = ", ".join(f"{name} = {env[name]}" for name in sorted(rule.that.names))
     measured = {*MEASURED, *engine.derive}
     axes = {*engine.mesh.workers, *engine.mesh.derived} & rule.that.names

@@ -43,7 +43,7 @@ OTHERS = "all other spans are copied straight to their place"
 
 @dataclass(frozen=True, slots=True)
 class StagedMoves:
-    """What `Moves` takes through decode's buffer (`unpack`) or prefill's (`pack`): descriptors and bytes on the wire.
+    """The cost of `Moves` through decode's buffer (`unpack`) or prefill's (`pack`): descriptors and bytes on the wire.
 
     `us` are microseconds by the profile that the plan was compiled for, `direct_us` those without a buffer.
     """
@@ -57,7 +57,7 @@ class StagedMoves:
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """What one decode worker (each of the identical `workers`) moves for one pair of groups, straight or `staged`.
+    """The cost of one pair of groups for one decode worker (each of the identical `workers`), straight or `staged`.
 
     `spans` are rows of its tables per page (per run of tokens if pages differ), from one shard of the tokens.
     `descriptors` and `bytes` are per 1024 tokens from token 0, or per request for a state, in the worst case: no two
@@ -73,16 +73,16 @@ class Moves:
     descriptors: int
     bytes: int
     staged: tuple[StagedMoves, ...] = ()
-    # The pages, or the runs of tokens, of these 1024 tokens, each with `spans` spans; 0 if some have others.
+    # The pages, or the runs of tokens, of these 1024 tokens if each has `spans` spans; 0 if their numbers differ.
     times: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class PlanCost:
-    """What the header of a plan adds to the plan: costs, notes of overridden values, strategy, what was proved.
+    """The facts in a plan's header that the plan lacks: costs, notes, strategy, the proved sentence.
 
     `layers` says how many layers of the model store what. `shortest` is the bytes of the shortest span of 1024 tokens
-    and of the states, before any are joined; 0 for none.
+    and of the states, before spans are joined; 0 for none.
     """
 
     moves: tuple[Moves, ...]
@@ -94,7 +94,7 @@ class PlanCost:
 
 
 def plan_cost(plan: Plan, proved: str = "", notes: Iterable[str] = ()) -> PlanCost:
-    """The facts of `plan`. `proved` is the sentence of the prover, `notes` name the values that were overridden."""
+    """Compute the facts of `plan`. `proved` is the prover's sentence, `notes` name the overridden values."""
     by_pair = [grouped((read.pair, read) for read in reads) for reads in plan.reads]
     ends = ends_of(plan)
     costs = [
@@ -108,13 +108,13 @@ def plan_cost(plan: Plan, proved: str = "", notes: Iterable[str] = ()) -> PlanCo
 
 
 def _strategy(plan: Plan) -> str:
-    """What the tables of a plan say of the way that bytes go."""
+    """Return the strategy and the ways that bytes go by a plan's tables."""
     said = ways(plan)
     return DIRECT if said == DIRECT else f"{dict(plan.options)['strategy']}, {said}"
 
 
 def ways(plan: Plan) -> str:
-    """The ways that bytes go by the tables of a plan, and no others."""
+    """Return the ways that bytes go by the tables of a plan, and no others."""
     tables = [read.table for reads in plan.reads for read in reads]
     unpack, pack = any(table.unpack for table in tables), any(table.pack for table in tables)
     both = any(table.unpack and table.pack for table in tables)
@@ -123,7 +123,7 @@ def ways(plan: Plan) -> str:
 
 
 def merged(moves: Iterable[Moves]) -> tuple[Moves, ...]:
-    """Equal figures of several decode workers are said once, in order of first use."""
+    """Merge the equal figures of several decode workers, in order of first use."""
     alike: dict[Moves, tuple[int, ...]] = {}
     for move in moves:
         key = replace(move, workers=())
@@ -132,10 +132,10 @@ def merged(moves: Iterable[Moves]) -> tuple[Moves, ...]:
 
 
 def _moves(plan: Plan, worker: int, pair: Pair, reads: list[Read], ends: EndsOf) -> tuple[Moves, int]:
-    """What one decode worker moves by its reads of a pair, and its shortest span."""
+    """Return the cost of one decode worker's reads of a pair, and the bytes of its shortest span."""
     costs = [_count(read.table, ends(worker, read)) for read in reads]
     paged = all(read.table.page for read in reads)
-    # A run lies on one shard of the tokens: what is read from the others is other runs. A ring has all of them.
+    # A run lies on one shard of the tokens, so other shards have other runs. Every shard has all of a ring.
     ring = spans.group_named(plan.prefill, pair.prefill).ring
     shards: Counter[int] = Counter()
     runs: dict[int, int] = {}
@@ -153,8 +153,8 @@ def _moves(plan: Plan, worker: int, pair: Pair, reads: list[Read], ends: EndsOf)
 
 @dataclass(frozen=True, slots=True)
 class TableEnds:
-    """All that the cost of a table depends on, apart from the table: planes as (block stride, page), and how many
-    tokens a request has.
+    """All that the cost of a table depends on besides the table: planes as (block stride, page), and the tokens of a
+    request.
     """
 
     prefill: Group
@@ -168,15 +168,15 @@ class TableEnds:
     tokens: int = TOKENS
 
 
-# By decode worker and one of its reads.
+# The costs' inputs, by decode worker and one of its reads.
 EndsOf = Callable[[int, Read], TableEnds]
 
 
 def ends_of(plan: Plan, tokens: int = TOKENS) -> EndsOf:
-    """What the cost of every read of a plan depends on, apart from its table."""
+    """Return a function that gives the inputs of every read's cost besides its table."""
     pairs = {pair.name: pair for pair in plan.pairs}
     prefill, decode = _unnamed(plan.prefill), _unnamed(plan.decode)
-    # Workers with equal layouts share their planes: by identity, as there may be thousands of either.
+    # Workers with equal layouts share their planes. By identity, because there may be thousands of either.
     planes = {id(worker.planes): worker.planes for side in (plan.prefill, plan.decode) for worker in side.workers}
     sizes = {number: _sizes(entries) for number, entries in planes.items()}
 
@@ -200,18 +200,18 @@ def ends_of(plan: Plan, tokens: int = TOKENS) -> EndsOf:
 
 
 def _unnamed(side: Side) -> dict[str, Group]:
-    """Groups by name, without it: identical ones cost the same."""
+    """Return groups by name, but without a name, because identical groups cost the same."""
     return {group.name: replace(group, name="") for group in side.groups}
 
 
 def table_cost(table: Table, ends: TableEnds) -> tuple[int, int]:
-    """(descriptors, bytes) of one read, of a request or of one state."""
+    """Return (descriptors, bytes) of one read, of a request or of one state."""
     return _count(table, ends)[:2]
 
 
 @lru_cache(maxsize=1024)
 def _reach(table: Table) -> Place:
-    """How many planes from its first one a table reaches, on either side."""
+    """Return how many planes a table reaches from its first one, on either side."""
     nests = (*table.page, *table.token)
     prefill = (nest.prefill[0] + sum((loop.count - 1) * loop.prefill[0] for loop in nest.loops) for nest in nests)
     decode = (nest.decode[0] + sum((loop.count - 1) * loop.decode[0] for loop in nest.loops) for nest in nests)
@@ -219,13 +219,13 @@ def _reach(table: Table) -> Place:
 
 
 def _sizes(entries: tuple[Planes, ...]) -> tuple[tuple[int, int], ...]:
-    """(block stride, page) of every plane of a worker, by number."""
+    """Return (block stride, page) of every plane of a worker, by number."""
     return tuple((plane.stride, plane.page) for plane in names.planes(Worker(entries)))
 
 
 @lru_cache(maxsize=4096)
 def _count(table: Table, ends: TableEnds) -> tuple[int, int, int, int]:
-    """(descriptors, bytes, bytes of the shortest span, runs) of one read of a request, or of one state."""
+    """Return (descriptors, bytes, bytes of the shortest span, runs) of one read of a request, or of one state."""
     runs = sample(ends)
     page, token, repeat = _one_plane(table)
     whole = spans.whole_pages(ends.page, table, runs)
@@ -240,7 +240,7 @@ def _count(table: Table, ends: TableEnds) -> tuple[int, int, int, int]:
 
 
 def spans_of(table: Table, ends: TableEnds) -> int:
-    """How many spans the cost of a read is counted of, at most, and a page has at least: known before there is one."""
+    """Bound the number of spans that the cost of a read would expand, without expanding them."""
     runs = sample(ends)
     page, token, _ = _one_plane(table)
     whole = spans.whole_pages(ends.page, table, runs)
@@ -250,7 +250,7 @@ def spans_of(table: Table, ends: TableEnds) -> int:
 
 
 def sample(ends: TableEnds) -> Runs:
-    """The runs of a request's tokens from token 0 on, or of one state, whose logical blocks lie two apart."""
+    """Return the runs of a request's tokens from token 0, or of one state; its logical blocks lie two apart."""
     blocks = 1 if ends.decode.store == "state" else ends.tokens
     table = Blocks(0, 2 * np.arange(blocks, dtype=np.int64))
     rule = MatchRule(ends.prefill, ends.decode, ends.needs, ends.rows)
@@ -258,9 +258,9 @@ def sample(ends: TableEnds) -> Runs:
 
 
 def _one_plane(table: Table) -> tuple[tuple[Nest, ...], tuple[Nest, ...], int]:
-    """The nests without the loops over planes that all share, and how often those repeat: planes never merge."""
+    """Return the nests without the loops over planes that all share, and those loops' turns: planes never merge."""
     nests = (*table.page, *table.token)
-    # Each turn of these reaches other planes on either side: no span of one continues one of another.
+    # Each turn of these loops reaches other planes on either side, so no span continues one of another turn.
     every = [
         loop for nest in nests[:1] for loop in nest.loops
         if any(planes and not size for planes, size in (loop.prefill, loop.decode))
@@ -274,7 +274,7 @@ def _one_plane(table: Table) -> tuple[tuple[Nest, ...], tuple[Nest, ...], int]:
 
 
 def _apart(nests: tuple[Nest, ...], loops: list[Loop]) -> bool:
-    """Whether no two turns of `loops` reach the same plane of both sides, whichever nests they belong to."""
+    """Whether no two turns of `loops` reach the same plane of both sides, in any nests."""
     reached = np.unique([_planes(nest.prefill, nest.decode) for nest in nests])
     for loop in loops:
         reached = (reached[:, None] + np.arange(loop.count) * _planes(loop.prefill, loop.decode)).reshape(-1)
@@ -282,15 +282,15 @@ def _apart(nests: tuple[Nest, ...], loops: list[Loop]) -> bool:
 
 
 def _planes(prefill: Place, decode: Place) -> int:
-    """The planes of both sides as one number."""
+    """Return the planes of both sides as one number."""
     return (prefill[0] << 32) + decode[0]
 
 
 def _descriptors(found: Ints, ends: TableEnds) -> int:
-    """How many descriptors `found` comes to once spans that follow each other on both sides are joined."""
+    """Count the descriptors of the spans `found` after spans that are consecutive on both sides are joined."""
     if not len(found):
         return 0
-    # Column by column, as there may be millions of rows.
+    # Column by column, because there may be millions of rows.
     order = np.lexsort((found[:, rows.D_OFFSET], found[:, rows.D_PLANE]))
     end = _ends(found, ends)[order[:-1]]
     joined = np.ones(len(found) - 1, np.bool_)
@@ -301,8 +301,8 @@ def _descriptors(found: Ints, ends: TableEnds) -> int:
 
 
 def _ends(found: Ints, ends: TableEnds) -> Ints:
-    """Where what follows each span begins: behind it, and behind the bytes that may be bridged, which are those between
-    whole pages if they are equal on both sides."""
+    """Return where a span must begin to be joined with each span: behind its bytes, or if it is a whole page and both
+    sides' pages and strides are equal, behind the gap to the next page."""
     size = found[:, rows.BYTES]
     if all(stride == page for stride, page in ends.decode_planes):
         return size

@@ -1,4 +1,4 @@
-"""Limit: plans whose spans are too many to be counted are refused, before one of them is expanded."""
+"""Refuse plans with too many spans to count, before expanding one of them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from kvplan.compiler.errors import Refused
 from kvplan.plan import expand as rows
 from kvplan.plan.types import Nest, Plan, Read
 
-# A plan's different reads, for `TOKENS` tokens and one page at least; repeated planes count once.
-# Pairs of shipped models come to 300,000 on engines that exist, to half of it in the worst order of all. So many are
-# counted in 1.3 GB and 5 s.
+# Counted over a plan's different reads, for `TOKENS` tokens and at least one page; repeated planes count once.
+# Pairs of shipped models have up to 300,000 on existing engines, half of the limit in the worst possible order.
+# Counting this many takes 1.3 GB and 5 s.
 MOST_SPANS = 1 << 24
 
 
@@ -36,7 +36,7 @@ def _refused(worker: int, read: Read, count: int, total: int) -> Refused:
 
 
 def _longest(read: Read) -> str:
-    """What there is most of: `2 B of v together, apart by 8 head x 1,048,576 dim`."""
+    """Describe the nest with most spans: `2 B of v together, apart by 8 head x 1,048,576 dim`."""
     nest = max((*read.table.token, *read.table.page), key=lambda nest: rows.size((nest,)))
     return f"{nest.bytes:,} B of {'+'.join(nest.tensors)} together, apart by {_loops(nest)}"
 

@@ -1,4 +1,4 @@
-"""What each pair of workers moves for one request of any length, by one strategy: descriptors, bytes, copies."""
+"""The load of each pair of workers for one request of any length, by one strategy: descriptors, bytes, copies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kvplan.plan.types import Plan
 
 @dataclass(frozen=True, slots=True)
 class LinkLoad:
-    """What one decode worker has moved from one prefill worker for a request, states included.
+    """The load of one decode worker from one prefill worker for a request, including states.
 
     `descriptors` and `bytes` are those on the wire, `copy_us` is the time of copies between a stage and a pool.
     """
@@ -27,9 +27,9 @@ class LinkLoad:
 
 
 def link_loads(plan: Plan, profile: MachineProfile, strategy: str, tokens: int) -> tuple[LinkLoad, ...]:
-    """The load of every link of a plan, of a request of `tokens` tokens from token 0 on; `strategy` as `by_strategy`.
+    """Return the load of every link for a request of `tokens` tokens from token 0; `strategy` as in `by_strategy`.
 
-    No two logical blocks are neighbours, as everywhere in costs.
+    As everywhere in costs, no two logical blocks are adjacent.
     """
     links: dict[tuple[int, int], list[LinkLoad]] = {}
     for load in _read_loads(plan, profile, strategy, tokens):
@@ -47,7 +47,7 @@ def _read_loads(plan: Plan, profile: MachineProfile, strategy: str, tokens: int)
 
 
 def added(loads: Sequence[LinkLoad]) -> LinkLoad:
-    """Several loads as one, of the two workers of the first."""
+    """Add up several loads, under the two workers of the first."""
     descriptors, size, copied = (
         sum(getattr(load, name) for load in loads) for name in ("descriptors", "bytes", "copy_us")
     )

@@ -1,4 +1,4 @@
-"""Page ranges: which bytes of either side's pages a table touches, as ranges that a stage can have the image of."""
+"""Page ranges: the bytes of either side's pages that a table touches, as ranges that a stage can hold an image of."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PREFILL, DECODE = 0, 1
 
 
 def touched(table: Table, side: int, rows: int) -> tuple[PageRange, ...]:
-    """The ranges of one side's pages that hold all nests of a table, each nest in one; a page has `rows` of tokens."""
+    """Return ranges of one side's pages that hold all nests of a table, each nest in one; a page has `rows` rows."""
     nests = (*table.page, *table.token)
     found = grouped((plane, extent(nest, side, rows)) for nest in nests for plane in planes(nest, side))
     alike = grouped((joined, plane) for plane, extents in sorted(found.items()) for joined in _joined(extents))
@@ -26,7 +26,7 @@ def filled(table: Table, ranges: Iterable[PageRange], side: int, rows: int) -> b
 
 
 def _joined(extents: list[Interval]) -> list[Interval]:
-    """Intervals that overlap or touch, as one."""
+    """Join intervals that overlap or touch."""
     found: list[Interval] = []
     for low, high in sorted(extents):
         if found and low <= found[-1][1]:
@@ -37,7 +37,7 @@ def _joined(extents: list[Interval]) -> list[Interval]:
 
 
 def _ranges(where: Interval, numbers: list[int]) -> list[PageRange]:
-    """One interval of some planes: those at equal distances are one range."""
+    """Return one interval of several planes as ranges; planes at equal distances form one range."""
     found: list[PageRange] = []
     low, size, left = where[0], where[1] - where[0], numbers
     while left:

@@ -1,7 +1,7 @@
-"""Strategy: whether a read's bytes go straight to their place, or by way of a stage, by what either costs.
+"""Choose a strategy: a read's bytes go straight to their place or through a stage, whichever costs less.
 
-With `unpack` prefill pages are moved as they lie, and decode copies them into place. With `pack` prefill copies into
-the order of the decode pages first. Who posts has the stage where a table has both (plan/stage.py).
+With `unpack` prefill pages move as they lie, and decode copies them into place. With `pack` prefill first copies
+into the order of the decode pages. If a table has both, the side that posts owns the stage (plan/stage.py).
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from kvplan.plan.spans import page_rows
 from kvplan.plan.stage import image, moved_bytes
 from kvplan.plan.types import Nest, PageRange, Plan, Read, Table
 
-# A stage takes memory and processor time: it has to win at least this much of the time of going direct.
+# A stage takes memory and processor time, so it must save at least this part of the direct time.
 WORTH = 0.2
-# Rows of a run of tokens if pages differ.
+# Rows of a usual run of tokens if pages differ.
 RUN = 16
 
 
 @dataclass(frozen=True, slots=True)
 class StrategyCost:
-    """What a read comes to one way, of a request or of one state: descriptors and bytes on the wire, microseconds."""
+    """The cost of a read by one strategy, per request or state: descriptors and bytes on the wire, microseconds."""
 
     descriptors: int
     bytes: int
@@ -47,7 +47,7 @@ class StrategyCost:
 
 
 def staged(plan: Plan, strategy: str, profile: MachineProfile) -> Plan:
-    """The plan with the page ranges of reads that are staged: all that can be, or with `auto` those where it pays."""
+    """Add page ranges to staged reads: to all that can be staged, or with `auto` to those that gain by it."""
     with_stages = cache(partial(_with_stages, strategy=strategy, profile=profile))
     ends = ends_of(plan)
     reads = tuple(
@@ -58,7 +58,7 @@ def staged(plan: Plan, strategy: str, profile: MachineProfile) -> Plan:
 
 
 def costs(table: Table, ends: TableEnds, profile: MachineProfile) -> dict[str, StrategyCost]:
-    """By name the cost of every strategy of a read: `direct` always, `unpack` and `pack` where its table has ranges."""
+    """Return the cost of a read by strategy: `direct` always, `unpack` and `pack` if its table has ranges for them."""
     descriptors, size = table_cost(table, ends)
     found = {"direct": StrategyCost(descriptors, size, wire_us(profile, descriptors, size))}
     if size:
@@ -71,14 +71,14 @@ def costs(table: Table, ends: TableEnds, profile: MachineProfile) -> dict[str, S
 
 
 def pulled(table: Table, ends: TableEnds) -> tuple[int, int]:
-    """(descriptors, bytes on the wire) of one read that is pulled, staged where its table is."""
+    """Return (descriptors, bytes on the wire) of one read by pull, staged if its table is."""
     if table.unpack:
         return _staged_moves(ends, table.unpack, PREFILL)
     return _staged_moves(ends, table.pack, DECODE) if table.pack else table_cost(table, ends)
 
 
 def with_strategies(facts: PlanCost, plan: Plan, profile: MachineProfile) -> PlanCost:
-    """What the header of a plan says of its costs, with those of its stages beside those of going direct."""
+    """Return the facts of a plan with the costs of its stages beside the direct ones."""
     by_pair = [grouped((read.pair, read) for read in reads) for reads in plan.reads]
     ends = ends_of(plan)
     moves = [
@@ -91,7 +91,7 @@ def with_strategies(facts: PlanCost, plan: Plan, profile: MachineProfile) -> Pla
 
 
 def _moves(worker: int, reads: list[Read], ends: EndsOf, profile: MachineProfile) -> tuple[StagedMoves, ...]:
-    """The stages of a pair's reads, each with all reads, of which some may go direct."""
+    """Return the cost of each strategy for all reads of a pair; some of these may go direct."""
     every = [costs(read.table, ends(worker, read), profile) for read in reads]
     direct = sum(cost["direct"].us for cost in every)
     found = []
@@ -104,7 +104,7 @@ def _moves(worker: int, reads: list[Read], ends: EndsOf, profile: MachineProfile
 
 
 def by_strategy(cost: Mapping[str, StrategyCost], name: str) -> StrategyCost:
-    """A read's cost by the strategy `name`, where it has none for that by the other one, and else direct."""
+    """Return a read's cost by the strategy `name`; if it lacks that one, by the other stage, or else direct."""
     return next(cost[way] for way in (name, "unpack", "pack", "direct") if way in cost)
 
 
@@ -114,7 +114,7 @@ def _with_stages(table: Table, ends: TableEnds, strategy: str, profile: MachineP
     cost = costs(every, ends, profile)
     pays = {name for name in wanted if name in cost and (strategy != "auto" or _wins(cost[name], cost["direct"]))}
     if pays == {"unpack", "pack"} and _wins(cost["pack"], cost["unpack"]):
-        # Whole pages of which a reader needs some heads: it has them packed.
+        # Decode needs some heads of whole prefill pages: prefill packs those.
         pays = {"pack"}
     return replace(every, unpack=every.unpack if "unpack" in pays else (), pack=every.pack if "pack" in pays else ())
 
@@ -124,7 +124,7 @@ def _wins(one: StrategyCost, other: StrategyCost) -> bool:
 
 
 def _with_ranges(table: Table, ends: TableEnds) -> Table:
-    """A read's table with the ranges of both stages; none to `pack` where it leaves bytes between its own to others."""
+    """Add both stages' ranges to a table; none to `pack` if its ranges would contain bytes of other reads."""
     rows = page_rows(ends.decode, ends.rows)
     into = touched(table, DECODE, rows)
     into = into if filled(table, into, DECODE, rows) else ()
@@ -134,25 +134,25 @@ def _with_ranges(table: Table, ends: TableEnds) -> Table:
 def _staged_cost(
     ends: TableEnds, ranges: tuple[PageRange, ...], side: int, copied: float, profile: MachineProfile
 ) -> StrategyCost:
-    """The wire's part, and that of the copy."""
+    """Return the cost of a staged read: the wire's part and the copy's."""
     descriptors, size = _staged_moves(ends, ranges, side)
     return StrategyCost(descriptors, size, wire_us(profile, descriptors, size) + copied)
 
 
 @lru_cache(maxsize=1024)
 def _staged_moves(ends: TableEnds, ranges: tuple[PageRange, ...], side: int) -> tuple[int, int]:
-    """(descriptors, bytes): a descriptor for each image row of each touched page, since no two blocks are adjacent."""
+    """Return (descriptors, bytes): a descriptor for each image row of each touched page; no two blocks are adjacent."""
     whole = image(ranges)
     runs, planes = sample(ends), (ends.prefill_planes, ends.decode_planes)[side]
     pages = np.unique((runs.prefill_block, runs.decode_block)[side])
-    # Kernel blocks of one logical block are neighbours: rows that are whole pages join.
+    # Kernel blocks of one logical block are adjacent, so rows that are whole pages join.
     dense = int((np.array(planes)[whole.plane, 0] == whole.bytes).sum())
     chains = len(pages) - int((np.diff(pages) == 1).sum())
     return dense * chains + (len(whole.bytes) - dense) * len(pages), len(pages) * whole.size
 
 
 def _copied_us(table: Table, size: int, profile: MachineProfile) -> float:
-    """The time of copying `size` bytes by the nests of a table: each has its share, and its bytes that lie together."""
+    """Return the time of copying `size` bytes by a table's nests, each with its share and its contiguous bytes."""
     nests = table.page or table.token
     moved = [moved_bytes(nest) for nest in nests]
     parts = (size * part // sum(moved) for part in moved)
@@ -160,5 +160,5 @@ def _copied_us(table: Table, size: int, profile: MachineProfile) -> float:
 
 
 def _together(nest: Nest) -> int:
-    """Bytes that lie together on both sides, where rows of tokens follow each other those of a usual run."""
+    """Return the contiguous bytes of a nest on both sides: those of a usual run if rows of tokens are consecutive."""
     return nest.bytes * (RUN if nest.token == (nest.bytes, nest.bytes) else 1)

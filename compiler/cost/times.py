@@ -1,4 +1,4 @@
-"""Times of a request of 1024 tokens by what a plan moves for it and by a machine's profile. Microseconds."""
+"""Times of a request of 1024 tokens in microseconds, from a plan's moves and a machine's profile."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from kvplan.dsl.schema.machine import MachineProfile
 
 
 def by_stage(move: Moves, strategy: str) -> StagedMoves | None:
-    """What `move` comes to by way of a stage of that strategy; None where it goes direct.
+    """Return the staged cost of `move` by a strategy; None if it goes direct.
 
-    Who unpacks has the rest packed.
+    With `unpack`, reads that can only be packed are packed.
     """
     found = {stage.strategy: stage for stage in move.staged}
     return found.get(strategy) or (found.get("pack") if strategy == "unpack" else None)
 
 
 def moved(moves: Iterable[Moves], strategy: str) -> tuple[int, int]:
-    """Descriptors and bytes on the wire of all decode workers together."""
+    """Return descriptors and bytes on the wire, of all decode workers together."""
     ways = [(len(move.workers), by_stage(move, strategy) or move) for move in moves]
     return sum(workers * way.descriptors for workers, way in ways), sum(workers * way.bytes for workers, way in ways)
 
 
 def times_us(moves: Iterable[Moves], strategy: str, profile: MachineProfile) -> dict[int, float]:
-    """From submit to done, by decode worker: each moves alone, and all states with the tokens."""
+    """Return the time from submit to done by decode worker, each moving alone, with all states."""
     times: Counter[int] = Counter()
     for move in moves:
         stage = by_stage(move, strategy)

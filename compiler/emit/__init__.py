@@ -1,4 +1,3 @@
-"""Emit: a plan as the text of a module that people review.
-
+"""Emit a plan as the text of a module that people review.
 In: a `plan.types.Plan`. Out: text. Start with `emit.py`.
 """

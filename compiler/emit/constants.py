@@ -1,4 +1,4 @@
-"""The values of a plan as constructor calls; those used often or too long for a line get names of their own."""
+"""The values of a plan as constructor calls; frequent values, or ones too long for a line, get names."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from kvplan.compiler.emit.names import (
 from kvplan.compiler.emit.pylit import ConstructorCall, ForEach, NameRef, Value, flat
 from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, View, Worker
 
-# How many fields of a constructor are written without their names: what it is called, then numbers with names.
+# How many fields of a constructor are written without their names: its own name first, then numbers with names.
 BARE: Mapping[type, int] = {Group: 2, Loop: 1, Nest: 1, Pair: 1, Planes: 2, View: 2, Worker: 1}
-# Fields that are left out where they are the same as another one.
+# Fields that are left out if they equal another one.
 ALIKE: Mapping[tuple[type, str], str] = {
     (Pair, "decode"): "name",
     (Pair, "prefill"): "name",
@@ -33,7 +33,7 @@ ALIKE: Mapping[tuple[type, str], str] = {
     (Planes, "stride"): "page",
     (Read, "cache"): "pair",
 }
-# Fields that are long, behind the others.
+# Long fields, which stand after the others.
 LAST = ("views",)
 LONG_LIST = 14
 Rows = tuple[tuple[str, tuple[int, ...], object], ...]
@@ -42,8 +42,8 @@ MANY_ALIKE = 3
 
 @dataclass(frozen=True, slots=True)
 class Constants:
-    """Names by value: `fields` for the values of one field of a class, `ints` for lists of numbers anywhere, `readers`
-    for all reads of a decode worker where others have the same, `rows` for groups that are written together."""
+    """Names by value: `fields` for values of one field of a class, `ints` for lists of numbers anywhere, `readers` for
+    reads that several decode workers share, `rows` for groups that are written together."""
 
     fields: dict[tuple[type, str], Names] = field(default_factory=dict)
     ints: Names = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Constants:
     rows: Names = field(default_factory=dict)
 
     def shown(self, value: object) -> Value:
-        """`value` with every dataclass as a call and every hoisted value as its name."""
+        """Return `value` with every dataclass as a call and every hoisted value as its name."""
         if isinstance(value, tuple):
             if value and all(type(item) is int for item in value):
                 return NameRef(self.ints[value]) if value in self.ints else numbers(value)
@@ -61,7 +61,7 @@ class Constants:
         return value
 
     def call(self, value: object) -> ConstructorCall:
-        """The constructor call of a dataclass; fields that have their default, or say the same again, are left out."""
+        """Return the constructor call of a dataclass without fields that have their default or repeat another field."""
         kind: type = type(value)
         defaults = _defaults(kind)
         items = [(name, getattr(value, name)) for name in defaults]
@@ -79,7 +79,7 @@ class Constants:
         return NameRef(names[value]) if names and value in names else self.shown(value)
 
     def folded(self, same: Sequence[object]) -> Iterable[Value]:
-        """Values that follow each other and differ in little, written once for all of them where they are several."""
+        """Write consecutive values that differ in little once for all of them if they are many."""
         if len(same) < MANY_ALIKE or not isinstance(same[0], Group | Pair | Planes | Read):
             return map(self.shown, same)
         call = self.call(same[0])
@@ -92,23 +92,23 @@ class Constants:
 
 @cache
 def _defaults(kind: type) -> Mapping[str, object]:
-    """The default of every field of a dataclass, in their order."""
+    """Return the default of every field of a dataclass, in their order."""
     return {field.name: field.default for field in fields(kind)}
 
 
 def _alike(value: object, name: str) -> object:
-    """The field that another one, which may be left out, is the same as; something that nothing equals if none is."""
+    """Return the field that the field `name` may repeat; MISSING, which equals nothing, if there is none."""
     other = ALIKE.get((type(value), name))
     return getattr(value, other) if other else MISSING
 
 
 def _runs(values: Iterable[object]) -> Iterator[list[object]]:
-    """Values that follow each other, those together that can be folded."""
+    """Yield consecutive values, those together that can be folded."""
     return (list(same) for _, same in groupby(values, key=_without_group))
 
 
 def _without_group(value: object) -> object:
-    """All of a value but what tells groups from each other: names, which layers, and where their planes begin."""
+    """Return a value without the fields that distinguish groups: names, layers, and the start of their planes."""
     if isinstance(value, Group):
         return _beside(Group, "name")(value)
     if isinstance(value, Pair) and value.name == value.prefill == value.decode:
@@ -123,12 +123,12 @@ def _without_group(value: object) -> object:
 
 @cache
 def _beside(kind: type, *names: str) -> attrgetter[tuple[object, ...]]:
-    """What takes all fields of a dataclass but these."""
+    """Return a getter of all fields of a dataclass but these."""
     return attrgetter(*(name for name in _defaults(kind) if name not in names))
 
 
 def rows_of(same: Sequence[object]) -> Rows:
-    """(group or pair, layers, first plane) of values that differ in nothing else; two planes where sides differ."""
+    """Return (group or pair, layers, first plane) of values that differ only in these; two planes if sides differ."""
     found: list[tuple[str, tuple[int, ...], object]] = []
     for value in same:
         if isinstance(value, Read):
@@ -141,7 +141,7 @@ def rows_of(same: Sequence[object]) -> Rows:
 
 
 def _with_variables(call: ConstructorCall, value: object, rows: Rows, name: str) -> ForEach:
-    """The call of a read, or of planes, with variables for what differs, for each of `rows`."""
+    """Return the call of a read, or of planes, with variables for the differences, for each of `rows`."""
     both = any(isinstance(first, tuple) for _, _, first in rows)
     given = {key: item for key, item in call.kwargs if key != "first"}
     if isinstance(value, Read):
@@ -158,7 +158,7 @@ def _with_variables(call: ConstructorCall, value: object, rows: Rows, name: str)
 
 
 def numbers(value: tuple[object, ...]) -> Value:
-    """A tuple of numbers, as `tuple(range(...))` where they are four or more at equal distances going up."""
+    """Return a tuple of numbers, as `tuple(range(...))` if it has four or more, rising at equal distances."""
     ints = [item for item in value if isinstance(item, int)]
     if len(ints) < 4 or ints[1] <= ints[0]:
         return value
@@ -171,7 +171,7 @@ def numbers(value: tuple[object, ...]) -> Value:
 
 
 def hoisted(plan: Plan) -> Constants:
-    """The names of everything that a plan writes once."""
+    """Return the names of all values that a plan writes once."""
     grouped, workers = _rows(plan), of_workers(plan)
     sorts = (
         (_lists(plan, grouped), "LIST"), (grouped, "ROWS"), (of_readers(plan), "READS"), (_loops(plan), "LOOPS"),
@@ -188,8 +188,8 @@ def hoisted(plan: Plan) -> Constants:
 
 
 def _rows(plan: Plan) -> Names:
-    """The groups that are written together, by their cache: `DECODE_FULL_GROUPS` of one side's planes, `FULL_PAIRS` of
-    reads, `FULL_GROUPS` of what both sides have."""
+    """Name the groups that are written together by their cache: `DECODE_FULL_GROUPS` of one side's planes, `FULL_PAIRS`
+    of reads, `FULL_GROUPS` of both."""
     users: dict[Rows, dict[str, str]] = {}
     sides = (("PREFILL", plan.prefill), ("DECODE", plan.decode))
     lists = [(word, worker.planes) for word, side in sides for worker in side.workers]
@@ -212,14 +212,14 @@ def _layers_of(rows: object) -> int:
 
 
 def _views(plan: Plan) -> Names:
-    """The views that several entries have."""
+    """Name the views that several entries have."""
     users = Counter[object](e.views for e in {entry for side in (plan.prefill, plan.decode) for entry in planes(side)})
     names = of_sides(plan, lambda side: ((constant(entry.cache), entry.views) for entry in planes(side)), "VIEWS")
     return {views: name for views, name in names.items() if users[views] > 1}
 
 
 def _lists(plan: Plan, rows: Names) -> Names:
-    """The lists of numbers that are too long to repeat, by their groups, but for those that stand in rows of groups."""
+    """Name the lists of numbers that are too long to repeat by their groups, except those in rows of groups."""
     names, in_rows = Names(), {row[1] for table in rows if isinstance(table, tuple) for row in table}
     for entry in (entry for side in (plan.decode, plan.prefill) for entry in planes(side)):
         for axis, indices in [*((axis, n) for axis, n, _ in entry.loops), ("layer", entry.layers)]:
@@ -232,7 +232,7 @@ def _lists(plan: Plan, rows: Names) -> Names:
 
 
 def _loops(plan: Plan) -> Names:
-    """The loops of nests by what they repeat, with their cache where that is not enough."""
+    """Name the loops of nests by what they repeat, with their cache if that is not enough."""
     caches: dict[object, str] = {}
     names = Names()
     for read in (read for worker in plan.reads for read in worker):

@@ -1,4 +1,4 @@
-"""Emit: a plan as the text of a module that people review. jinja2 makes the frame, `pylit` every value in it."""
+"""Emit a plan as the text of a module that people review. jinja2 makes the frame, `pylit` every value in it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kvplan.dsl.text.grouped import grouped
 from kvplan.plan.files.module import FUNCTIONS, IMPORTS
 from kvplan.plan.types import Nest, Plan, Planes, Read, Side, Worker
 
-# The indent of what a function returns.
+# The indent of the values that a function returns.
 INNER = 2 * STEP
 STAGES = (
     "A staged read moves ranges of pages whole: of prefill pages, from which decode copies (`unpack`), or of decode "
@@ -28,7 +28,7 @@ STAGES = (
 
 
 def emit(plan: Plan, facts: PlanCost, command: str = "") -> str:
-    """The text of the module of `plan`. `command` is the command line that makes it again."""
+    """Return the text of the module of `plan`. `command` is the command line that compiles it again."""
     found = hoisted(plan)
     text = _template().render(
         header=docstring(plan, facts, command),
@@ -53,9 +53,9 @@ def emit(plan: Plan, facts: PlanCost, command: str = "") -> str:
 
 
 def imports(text: str) -> str:
-    """The import of what `text` uses, sorted as isort does."""
+    """Return the import of the names that `text` uses, sorted as isort does."""
     body = text.partition("IMPORTS")[2]
-    # The words are looked for only where their letters are: of long plans that is most of the time.
+    # A fast substring test first: the regular expression would take most of the time on long plans.
     used = [name for name in IMPORTS if name in body and re.search(rf"\b{name}\b", body)]
     return f"from kvplan.plan.types import {', '.join(used)}"
 
@@ -74,7 +74,7 @@ def _template() -> Template:
 
 
 def _about_tables(plan: Plan) -> str:
-    """What the tables of a plan say, as far as there is such a thing in it."""
+    """Explain the tables of a plan, without anything that it does not have."""
     tokens = [nest for reads in plan.reads for read in reads for nest in read.table.token]
     joined = any(nest.token == (nest.bytes, nest.bytes) for nest in tokens)
     run = ", or for each token of a run (`token`)" if tokens else ""
@@ -92,7 +92,7 @@ def _about_tables(plan: Plan) -> str:
 
 
 def _about_parts(plan: Plan) -> str:
-    """Which tensors lie in the allocations of a cache that have only a number."""
+    """Say which tensors lie in a cache's allocations that have only a number."""
     every = (entry for side in (plan.prefill, plan.decode) for worker in side.workers for entry in worker.planes)
     named = ((entry, part_name(entry.part, (view.tensor for view in entry.views))) for entry in every if entry.part)
     alike = grouped((f'part "{entry.part}" has {name}', entry.cache) for entry, name in named if entry.part != name)
@@ -109,7 +109,7 @@ def _constants(found: Constants, *values: Names) -> str:
 
 
 def _reads(found: Constants, number: int, reads: tuple[Read, ...]) -> str:
-    """What a decode worker reads, with its number."""
+    """Return the reads of a decode worker, with its number."""
     said = f"# decode worker {number}"
     if reads in found.readers:
         return f"{found.readers[reads]},  {said}"

@@ -1,4 +1,4 @@
-"""The docstring of a plan: what it is, both pages drawn, what moves, what was proved. ASCII, like its digits."""
+"""The docstring of a plan: its title, both pages drawn, what moves, what was proved. ASCII, like its digits."""
 
 from __future__ import annotations
 
@@ -24,35 +24,35 @@ BEYOND = "Exactly the tokens that decode needs are written"
 LAST_PAGE = ", or a whole last page where a request allows it"
 OF_STATES = "; a state is written whole"
 MOVED = f"What moves for {TOKENS:,} tokens, per decode worker. {FIGURES}:"
-# What a command ends with that needs layout files which do not come with kvplan.
+# The end of a command that needs layout files which do not come with kvplan.
 HERE = "--layouts ."
-# What tables are for, of runs of tokens and of whole pages.
+# The nouns of a table: for runs of tokens and for whole pages.
 UNITS = {False: ("run of tokens", "runs of tokens"), True: ("block", "blocks")}
 RANK = ("in doubt", "prefill", "decode")
 BOTH, BOTH_SIDES = "both", "Both sides"
-# What the second line of a field, and every further one, begins with.
+# The indent of a field's second line and every further one.
 FURTHER = "    "
 
 
 def docstring(plan: Plan, facts: PlanCost, command: str) -> str:
-    """The docstring with its quotes."""
+    """Return the docstring with its quotes."""
     blocks = ["\n".join(_wrapped(title(plan))), "\n".join([*_wrapped(_emitted(plan, command)), *_command(command)])]
     return _quoted("\n\n".join([*blocks, *("\n".join(lines) for lines in summary(plan, facts))]))
 
 
 def title(plan: Plan) -> str:
-    """`A title: prefill tp=4 -> decode tp=2.`"""
+    """Return `A title: prefill tp=4 -> decode tp=2.`"""
     return f"{plan.title}: prefill {plan.prefill.key} -> decode {plan.decode.key}."
 
 
 def summary(plan: Plan, facts: PlanCost, width: int = WIDTH) -> list[list[str]]:
-    """Pages, what moves, then the rest, each as lines that fit `width` columns."""
+    """Return pages, what moves, then the rest, each as lines that fit `width` columns."""
     lines = [line for text in fields(plan, facts) for line in _wrapped(text, rest=FURTHER, width=width)]
     return [pages(plan, width), moved(facts, width), lines]
 
 
 def fields(plan: Plan, facts: PlanCost) -> list[str]:
-    """`Name: text` of everything that a header says beside pages and costs; a name may stand more than once."""
+    """Return `Name: text` of every field of a header besides pages and costs; a name may occur more than once."""
     given = [f"{note[:1].upper()}{note[1:]}." for note in notes_once(facts.notes)]
     absent = [f"Not moved: {', '.join(plan.skipped)}, because one side lacks it."] if plan.skipped else []
     layers = [f"Layers: {facts.layers}."] if facts.layers else []
@@ -75,11 +75,11 @@ def _completes(plan: Plan) -> bool:
 
 
 def written_facts(plan: Plan, header: str) -> PlanCost:
-    """The facts of `plan`; what was noted and proved is read from the fields of its header."""
+    """Return the facts of `plan`; notes and the proved sentence come from the fields of its header."""
     found = _written_fields(header)
     of = {"In doubt": ("in doubt",), "Prefill": ("prefill",), "Decode": ("decode",), BOTH_SIDES: ("prefill", "decode")}
     notes = [(side, text.removesuffix(".")) for name, text in found for side in of.get(name, ())]
-    # A group may be called `Layers`, too: what is of the model comes first, and the proof last.
+    # A group may be called `Layers`, too: the model's field comes first, and the proof last.
     layers = next((text for name, text in found[:1] if name == "Layers"), "")
     proved = next((f"{name}: {text}" for name, text in found[-1:] if name == "Proved"), "")
     notes.sort(key=lambda note: RANK.index(note[0]))
@@ -88,7 +88,7 @@ def written_facts(plan: Plan, header: str) -> PlanCost:
 
 
 def _written_fields(header: str) -> list[tuple[str, str]]:
-    """The fields of the last block of a header, as `fields` has them: further lines of one are indented."""
+    """Return the fields of a header's last block, the inverse of `fields`; further lines of a field are indented."""
     texts: list[str] = []
     for line in header.rpartition("\n\n")[2].splitlines():
         if line.startswith(FURTHER) and texts:
@@ -99,13 +99,13 @@ def _written_fields(header: str) -> list[tuple[str, str]]:
 
 
 def pages(plan: Plan, width: int) -> list[str]:
-    """For every pair of caches that meet, both sides' pages, drawn to one scale."""
+    """Return both sides' pages, drawn to one scale, for every pair of caches."""
     caches = dict.fromkeys(entry.cache for worker in plan.decode.workers for entry in worker.planes)
     return [line for cache in caches for line in _drawing(plan, cache, width)]
 
 
 def moved(facts: PlanCost, width: int) -> list[str]:
-    """What moves per decode worker, and the descriptors that it takes in the worst case."""
+    """Say what moves per decode worker, and how many descriptors that takes in the worst case."""
     lines = _wrapped(MOVED, width=width)
     alike = grouped((replace(move, pair=""), move.pair) for move in facts.moves)
     said = [_move(move, ", ".join(pairs) + (", each" if len(pairs) > 1 else "")) for move, pairs in alike.items()]
@@ -113,7 +113,7 @@ def moved(facts: PlanCost, width: int) -> list[str]:
 
 
 def notes_once(notes: Sequence[str]) -> list[str]:
-    """Notes of the two sides, those that are of either said once."""
+    """Return the notes of the two sides; a note that both have stands once."""
     of_decode = {note.removeprefix("decode: ") for note in notes if note.startswith("decode: ")}
     twice = {note.removeprefix("prefill: ") for note in notes if note.startswith("prefill: ")} & of_decode
     said = (f"{BOTH_SIDES.lower()}: {text}" if (text := note.partition(": ")[2]) in twice else note for note in notes)
@@ -131,7 +131,7 @@ def _drawing(plan: Plan, cache: str, width: int) -> list[str]:
 
 
 def _drawn(sides: Sequence[tuple[str, Side]], cache: str) -> str:
-    """`worker 0`, or the workers of both sides if their pages are drawn of different ones."""
+    """Return `worker 0`, or the workers of both sides if the drawn pages belong to different ones."""
     drawn = ((name, side, _entries(side, cache)) for name, side in sides)
     numbers = {name: side.workers.index(entries[0][0]) for name, side, entries in drawn if entries}
     if len({*numbers.values()}) == 1:
@@ -142,7 +142,7 @@ def _drawn(sides: Sequence[tuple[str, Side]], cache: str) -> str:
 def _pages_of(
     name: str, side: Side, cache: str, longest: int, width: int, shown: Sequence[str] = ()
 ) -> tuple[list[str], Sequence[str]]:
-    """The pages of a side to scale, and what the last one is made of, which is left out where it was `shown` before."""
+    """Return a side's pages to scale, and the last one's legend, which is left out if it was `shown` before."""
     lines: list[str] = []
     for worker, entry in _entries(side, cache):
         body = page_pieces(page_of(worker, entry, group_named(side, entry.group)))
@@ -157,7 +157,7 @@ def _pages_of(
 
 
 def _numbered(body: Sequence[Piece], drawn: str) -> str:
-    """`, by token` if a bar has room for the numbers of its pieces alone."""
+    """Return `, by token` if a bar has room only for the numbers of its pieces."""
     rows = [piece for piece in body if isinstance(piece, DrawnRows)]
     if len(body) == len(rows) == 1 and rows[0].loop.count == 1:
         return _numbered(rows[0].body, drawn)
@@ -166,7 +166,7 @@ def _numbered(body: Sequence[Piece], drawn: str) -> str:
 
 
 def _entries(side: Side, cache: str) -> list[tuple[Worker, Planes]]:
-    """One entry per occurrence of `block`, of the first worker that has the cache, and that worker."""
+    """Return one entry per occurrence of `block`, of the first worker with the cache, and that worker."""
     for worker in side.workers:
         found = {entry.part: entry for entry in reversed(worker.planes) if entry.cache == cache}
         if found:
@@ -205,7 +205,7 @@ def _block(side: Side, entry: Planes) -> str:
 
 
 def where(entry: Planes) -> str:
-    """`, in host memory`, nothing where the side does not declare it."""
+    """Return `, in host memory`, empty if the side does not declare it."""
     first, _, rest = entry.memory.partition("+")
     more = f", further blocks in {rest} memory" if rest else ""
     return f", in {first} memory{more}" if first else ""
@@ -226,13 +226,13 @@ def _cost(of: Moves | StagedMoves) -> str:
 
 
 def _staged(way: StagedMoves) -> str:
-    """`with unpack 67,108,864 B in 512 descriptors, predicted to take 35.10 ms instead of 250.00 ms`."""
+    """Return `with unpack 67,108,864 B in 512 descriptors, predicted to take 35.10 ms instead of 250.00 ms`."""
     times = f"{way.us / 1e3:,.2f} ms instead of {way.direct_us / 1e3:,.2f} ms"
     return f"with {way.strategy} {_cost(way)}, predicted to take {times}"
 
 
 def workers(numbers: tuple[int, ...]) -> str:
-    """`decode worker 3`, `decode workers 0-3`, `decode workers 0, 2, 5`."""
+    """Return `decode worker 3`, `decode workers 0-3`, `decode workers 0, 2, 5`."""
     if len(numbers) == 1:
         return f"decode worker {numbers[0]}"
     return f"decode workers {ranges(numbers)}"
@@ -251,14 +251,14 @@ def _emitted(plan: Plan, command: str) -> str:
 
 
 def _command(command: str) -> list[str]:
-    """The command line, ready to be copied: a long one goes on behind a backslash at its next option."""
+    """Return the command line to copy; a long one continues after a backslash at its next option."""
     if len(command) <= WIDTH - 4:
         return [f"    {command}"]
     return ("    " + command.replace(" --", " \\\n        --")).splitlines()
 
 
 def _quoted(text: str) -> str:
-    """Between triple quotes, raw where there are backslashes, no line ending in a space."""
+    """Put a text between triple quotes, raw if it has backslashes; no line ends in a space."""
     lines = [line.rstrip() for line in text.replace('"""', "'''").splitlines()]
     start = 'r"""' if "\\" in text else '"""'
     return start + "\n".join(lines) + '\n"""'

@@ -1,4 +1,4 @@
-"""What a pair's match does, in words: where a token lies on either side, which tokens are read, where runs end."""
+"""A pair's match in words: the place of a token on either side, the tokens that are read, the ends of runs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ STATE = "the slot of a state on both sides"
 
 
 def match_text(plan: Plan) -> str:
-    """Comments: how the blocks of each pair match; pairs with one rule share a comment."""
+    """Return comments on how the blocks of each pair match; pairs with one rule share a comment."""
     alike = grouped((described(plan, pair), pair.name) for pair in plan.pairs)
     return "\n".join(comment(f"{', '.join(names)}: {text}.", "#   ") for text, names in alike.items())
 
 
 def described(plan: Plan, pair: Pair) -> str:
-    """`token t at t % 16 of block t // 16 on both sides; runs end at multiples of 16`."""
+    """Return `token t at t % 16 of block t // 16 on both sides; runs end at multiples of 16`."""
     rule = rule_of(plan, pair)
     if rule.decode.store == "state":
         return STATE
@@ -29,7 +29,7 @@ def described(plan: Plan, pair: Pair) -> str:
 
 
 def _place(group: Group, rows: int) -> str:
-    """`at t % 16 of block t // 16`; of workers that take turns, where the worker has it."""
+    """Return `at t % 16 of block t // 16`; if workers take turns of tokens, the place on the worker."""
     t, kernel = "t" if rows == 1 else "r", group.kernel // rows
     if group.ring == group.kernel > 0:
         return f"at {t} % {flat(kernel)} of the ring's block"
@@ -49,7 +49,7 @@ def _place(group: Group, rows: int) -> str:
 
 
 def _needed(needs: Needs) -> str:
-    """Which tokens of those before `end` are read, unless all are."""
+    """Say which tokens before `end` are read, unless all are."""
     end, whole = "end", ""
     if needs.whole > 1:
         end, whole = "stop", f", those before stop = end // {flat(needs.whole)} * {flat(needs.whole)}"

@@ -1,4 +1,4 @@
-"""The names of what a plan writes once: each says which cache, group, share or workers it is of."""
+"""Names for values that a plan writes once: each names its cache, group, share or workers."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from kvplan.dsl.text.grouped import grouped
 from kvplan.plan.types import Interval, Plan, Planes, Read, Side, Table
 
 Names = dict[object, str]
-# Names that a plan has for what it is made of.
+# Names of a plan's own constants.
 TAKEN = ("NOTIFY", "PAIRS", "PLAN", "PLANES", "PREFILL_PLANES", "DECODE_PLANES")
 HALVES = ("LOWER", "UPPER")
 MOST_JOINED = 48
 
 
 def constant(name: str) -> str:
-    """`name` as an upper-case Python identifier."""
+    """Return `name` as an upper-case Python identifier."""
     text = re.sub(r"\W+", "_", name.upper(), flags=re.ASCII).strip("_") or "GROUP"
     return f"N{text}" if text[0].isdigit() else text
 
 
 def apart(names: Mapping[object, str], other: Callable[[object], str] | None = None) -> Names:
-    """`names`, each once: those of several values are taken from `other`, and numbered where that does not help."""
+    """Make `names` unique: replace a name of several values by `other`, and number what is still equal."""
     count = Counter(names.values())
     if other and max(count.values(), default=1) > 1:
         return apart({value: name if count[name] == 1 else other(value) for value, name in names.items()})
@@ -37,9 +37,9 @@ def apart(names: Mapping[object, str], other: Callable[[object], str] | None = N
 
 
 def across(planes: Names, sorts: Iterable[tuple[Names, str]]) -> Iterator[Names]:
-    """The names of several kinds of values, each once in a plan: one that is taken gets its kind's word behind it.
+    """Yield the names of several kinds of values, each unique in a plan: a name already used gets its kind's word.
 
-    Those of workers' `planes` stand as they are.
+    The names of workers' `planes` never change.
     """
     taken = {*TAKEN, *planes.values()}
     for names, word in sorts:
@@ -53,19 +53,19 @@ def across(planes: Names, sorts: Iterable[tuple[Names, str]]) -> Iterator[Names]
 
 
 def joined(names: Iterable[str], end: str) -> str:
-    """`FULL_AND_SLIDING_VIEWS`."""
+    """Return `FULL_AND_SLIDING_VIEWS`."""
     known = list(dict.fromkeys(names))
     text = "_AND_".join(known)
     return f"{text if len(text) <= MOST_JOINED else f'{known[0]}_AND_OTHER'}_{end}"
 
 
 def planes(side: Side) -> Iterator[Planes]:
-    """All entries of all distinct workers of a side."""
+    """Return all entries of all distinct workers of a side."""
     return (entry for every in dict.fromkeys(worker.planes for worker in side.workers) for entry in every)
 
 
 def of_sides(plan: Plan, values: Callable[[Side], Iterable[tuple[str, object]]], end: str) -> Names:
-    """Names of what has a stem in either side, with the side's word where the other one has no such value."""
+    """Name values by their stems in either side, with the side's word if the other side has no such value."""
     users: dict[object, dict[str, dict[str, None]]] = {}
     for word, side in (("PREFILL", plan.prefill), ("DECODE", plan.decode)):
         for stem, value in values(side):
@@ -78,7 +78,7 @@ def of_sides(plan: Plan, values: Callable[[Side], Iterable[tuple[str, object]]],
 
 
 def of_workers(plan: Plan) -> Names:
-    """`PLANES` of all workers, `PREFILL_PLANES` of those of a side, `DECODE_PLANES_2_TO_3` of some of them."""
+    """Name planes: `PLANES` of all workers, `PREFILL_PLANES` of a side, `DECODE_PLANES_2_TO_3` of some workers."""
     users: dict[object, dict[str, list[int]]] = {}
     for word, side in (("PREFILL", plan.prefill), ("DECODE", plan.decode)):
         for number, worker in enumerate(side.workers):
@@ -92,21 +92,21 @@ def of_workers(plan: Plan) -> Names:
 
 
 def of_readers(plan: Plan) -> Names:
-    """`READS_0_TO_3`: the equal reads of several decode workers, unless they are short."""
+    """Name the equal reads of several decode workers, `READS_0_TO_3`, unless they are short."""
     users = grouped((reads, number) for number, reads in enumerate(plan.reads))
     often = {reads: found for reads, found in users.items() if len(found) > 1 and len(plan.reads[found[0]]) > 1}
     return apart({reads: f"READS_{_span(found)}" for reads, found in often.items()})
 
 
 def _span(numbers: list[int]) -> str:
-    """`2`, `0_TO_3`, `0_2_4`, or the first and how many where that is long."""
+    """Return `2`, `0_TO_3`, `0_2_4`, or for long lists the first and how many more."""
     if len(numbers) > 2 and all(b == a + 1 for a, b in pairwise(numbers)):
         return f"{numbers[0]}_TO_{numbers[-1]}"
     return "_".join(map(str, numbers)) if len(numbers) < 6 else f"{numbers[0]}_AND_{len(numbers) - 1}_MORE"
 
 
 def of_tables(plan: Plan) -> Names:
-    """Tables by their caches: `KEYS`, or `KEYS_LOWER` and `KEYS_OF_9_LAYERS` where a cache has several."""
+    """Name tables by their caches: `KEYS`, or `KEYS_LOWER` and `KEYS_OF_9_LAYERS` if a cache has several."""
     users = grouped((read.table, (number, read)) for number, reads in enumerate(plan.reads) for read in reads)
     plain = {table: "_AND_".join(dict.fromkeys(constant(r.cache) for _, r in found)) for table, found in users.items()}
     count = Counter(plain.values())
@@ -114,8 +114,8 @@ def of_tables(plan: Plan) -> Names:
 
 
 def _words(plan: Plan, users: Mapping[Table, list[tuple[int, Read]]], table: Table) -> str:
-    """What tells a table from the others of its caches: how many layers it moves, which share of what a worker holds,
-    or how large a one."""
+    """Return the words that distinguish a table from others of its caches: how many layers it moves, which share of a
+    worker's holding, or else how large a share."""
     caches = {read.cache for _, read in users[table]}
     alike = [other for other, found in users.items() if caches & {read.cache for _, read in found}]
     layers = {other: {f"_OF_{len(read.layers)}_LAYERS" for _, read in users[other]} for other in alike}
@@ -126,18 +126,18 @@ def _words(plan: Plan, users: Mapping[Table, list[tuple[int, Read]]], table: Tab
 
 
 def _telling(words: Mapping[Table, set[str]], table: Table) -> str:
-    """The one word of a table, if not all have the same."""
+    """Return the one word of a table, unless all tables have the same."""
     return next(iter(words[table])) if len(words[table]) == 1 and len(set().union(*words.values())) > 1 else ""
 
 
 def _extent(read: Read) -> str:
-    """`_2_HEADS`: how much of every split axis a read moves."""
+    """Return `_2_HEADS`: the extent of every split axis that a read moves."""
     sizes = ((constant(axis), stop - start) for axis, (start, stop) in read.holds)
     return "".join(f"_{size}_{axis}{'S' if size > 1 else ''}" for axis, size in sizes)
 
 
 def _share(plan: Plan, number: int, read: Read) -> str:
-    """`_LOWER`, `_PART_1_OF_3`: the part of what the worker of either side holds that a read moves, if not all."""
+    """Return `_LOWER`, `_PART_1_OF_3`: the part of either worker's holding that a read moves, unless it moves all."""
     sides = plan.prefill.workers[read.worker], plan.decode.workers[number]
     for axis, held in read.holds:
         for worker in sides:

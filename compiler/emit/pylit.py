@@ -1,4 +1,4 @@
-"""Python values as text: on one line where they fit, else filled lines, one constructor call a line."""
+"""Python values as text: on one line if they fit, else filled lines, one constructor call a line."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from textwrap import wrap
 # Columns of a plan's text.
 WIDTH = 120
 STEP = 4
-# The longest argument that stands in a line with others, where a call takes several lines.
+# The longest argument that shares a line with others if a call takes several lines.
 SHORT = 104
-# The longest calls that stand below each other behind a name.
+# The longest calls that stand below each other after a name.
 NARROW = 68
-# Texts that are kept as they are written: names of axes, tensors and groups, which come again and again.
+# The number of quoted texts to cache: names of axes, tensors and groups occur again and again.
 QUOTED = 1 << 12
 
 Value = object
@@ -39,7 +39,7 @@ class ConstructorCall:
 
 @dataclass(frozen=True, slots=True)
 class ForEach:
-    """`call` for each of `values`, which it has as the variables `words`: several items of a tuple."""
+    """`call` for each item of `values`, which it has as the variables `words`: several items of a tuple."""
 
     call: ConstructorCall
     words: str
@@ -47,7 +47,7 @@ class ForEach:
 
 
 def lit(value: Value, indent: int = 0, lead: int = 0, trail: int = 0) -> str:
-    """The text of `value` on a line indented by `indent`, after `lead` characters and before `trail` more.
+    """Return the text of `value` on a line indented by `indent`, after `lead` characters and before `trail` more.
 
     Raises TypeError for anything but None, int, str, tuple, and the classes of this module.
     """
@@ -64,13 +64,13 @@ def lit(value: Value, indent: int = 0, lead: int = 0, trail: int = 0) -> str:
 
 
 def assign(name: str, value: Value) -> str:
-    """`name = value`, at the left margin."""
+    """Return `name = value`, at the left margin."""
     target = f"{name} = "
     return target + lit(value, lead=len(target))
 
 
 def flat(value: Value) -> str:
-    """The text of `value` on one line, however long."""
+    """Return the text of `value` on one line, however long."""
     if value is None:
         return "None"
     if isinstance(value, int) and not isinstance(value, bool):
@@ -89,7 +89,7 @@ def flat(value: Value) -> str:
 
 
 def comment(text: str, rest: str = "# ") -> str:
-    """`text` as lines of a comment, all but the first beginning with `rest`."""
+    """Return `text` as lines of a comment, all but the first beginning with `rest`."""
     lines = wrap(
         text, WIDTH, initial_indent="# ", subsequent_indent=rest, break_on_hyphens=False, break_long_words=False
     )
@@ -98,7 +98,7 @@ def comment(text: str, rest: str = "# ") -> str:
 
 @lru_cache(QUOTED)
 def _quoted(text: str) -> str:
-    """Double quotes, unless they need more escapes than single ones."""
+    """Quote a text with double quotes, unless these need more escapes than single ones."""
     single, double = text.count("'"), text.count('"')
     if double > single:
         return "'" + _escaped(text).replace("'", "\\'") + "'"
@@ -106,12 +106,12 @@ def _quoted(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    # repr of a text that has a double and a single quote is single-quoted, with the single quotes escaped
+    # repr of a text with both quotes is single-quoted, with the single quotes escaped
     return repr(text + "'\"")[1:-4].replace("\\'", "'")
 
 
 def _tuple(value: tuple[Value, ...], indent: int, lead: int) -> str:
-    """Calls stand one a line, everything else fills lines."""
+    """Write a tuple over several lines: calls one a line, everything else in filled lines."""
     if len(value) == 1 and not isinstance(value[0], ForEach):
         return f"({lit(value[0], indent, lead + 1, 3)},)"
     at = indent + lead + 1
@@ -135,7 +135,7 @@ def _for_each(value: ForEach, indent: int) -> str:
 
 
 def _call(call: ConstructorCall, indent: int, lead: int) -> str:
-    """Arguments fill lines behind the name; of a long tuple of calls each has a line."""
+    """Write a call over several lines: arguments fill lines, each item of a long tuple of calls has its own."""
     arguments, at = _arguments(call), indent + lead + len(call.name) + 1
     if all(map(_is_short, arguments)):
         lines = _filled((key + flat(item) for key, item in arguments), at, 4)
@@ -152,7 +152,7 @@ def _call(call: ConstructorCall, indent: int, lead: int) -> str:
 
 
 def _below(name: str, arguments: list[tuple[str, Value]], indent: int) -> str:
-    """A call whose arguments stand below its name: those without calls fill lines, each of the others has one."""
+    """Write a call's arguments below its name: those without calls fill lines, each of the others has its own."""
     inner, lines = " " * (indent + STEP), list[str]()
     for short, several in groupby(arguments, key=_is_short):
         texts = [key + flat(item) for key, item in several]
@@ -161,14 +161,14 @@ def _below(name: str, arguments: list[tuple[str, Value]], indent: int) -> str:
 
 
 def _nested(item: Value, indent: int) -> str:
-    """An argument that has no room in its line: of a tuple of calls each has a line."""
+    """Write an argument that does not fit its line: each item of a tuple of calls has its own line."""
     if isinstance(item, tuple) and _has_calls(item):
         return "\n".join(["(", *_items(item, indent + STEP), " " * indent + ")"])
     return flat(item)
 
 
 def _filled(texts: Iterable[str], indent: int, trail: int) -> Iterator[str]:
-    """Lines of texts with commas between them, as many as there is room for behind `indent` and before `trail`."""
+    """Yield filled lines of texts with commas between them, after `indent` and before `trail` characters."""
     line = ""
     for text in texts:
         if line and indent + len(line) + 2 + len(text) + trail > WIDTH:
@@ -190,7 +190,7 @@ def _is_short(argument: tuple[str, Value]) -> bool:
 
 
 def _has_calls(value: Value) -> bool:
-    """Whether there is a call in a value, but for `tuple(range(…))`."""
+    """Whether a value contains a call other than `tuple(range(…))`."""
     if isinstance(value, tuple):
         return any(map(_has_calls, value))
     return isinstance(value, ForEach) or (isinstance(value, ConstructorCall) and value.name[0].isupper())

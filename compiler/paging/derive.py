@@ -1,4 +1,4 @@
-"""Derive: the values of an engine's rules for every cache of a side, before and after its pages are made equal."""
+"""Derive the values of an engine's rules for every cache of a side, before and after its pages are made equal."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RuleInputs:
-    """What rules are evaluated with: `workers` are one for every set of holdings, `pools` says whether caches share
-    blocks of one pool, by what each of them needs."""
+    """The inputs of an engine's rules. `workers` has one worker for every set of holdings; `pools` says whether caches
+    share the blocks of one pool according to what each needs."""
 
     engine: Engine
     side: BoundSide
@@ -35,8 +35,7 @@ class RuleInputs:
 
 @dataclass(frozen=True, slots=True)
 class DerivedValues:
-    """Everything derived: for the side as a whole (`env`), for each cache, and what the caches of each memory make of
-    their pages."""
+    """All derived values: for the whole side (`env`), for each cache, and the pool of pages of each memory."""
 
     env: Env
     caches: Mapping[str, Env]
@@ -44,7 +43,7 @@ class DerivedValues:
 
 
 def derived(facts: RuleInputs, over: Over) -> DerivedValues:
-    """All values, `over` (`tokens`, `tokens.NAME`) in place of what a rule gives.
+    """Derive all values; an entry of `over` (`tokens`, `tokens.NAME`) replaces its rule.
 
     Raises Refused (C114, C116, C118, C138).
     """
@@ -57,20 +56,20 @@ def derived(facts: RuleInputs, over: Over) -> DerivedValues:
     }
     main = _main(facts.side, known)
     plain = {**_measured(facts, main), **_of(over, None), **shapes}
-    # A side without caches of tokens is paged as its first cache is pooled.
+    # A side without token caches is paged the way its first cache is pooled.
     memory = next((c.memory for c in (main, *facts.side.caches) if c), "")
     env = {**plain, **_pooled(pools.get(memory), main.name if main else None)}
     return DerivedValues(_settled(facts.engine, env), caches, pools)
 
 
 def _measured(facts: RuleInputs, cache: BoundCache | None) -> Env:
-    """What rules may ask before pages are made equal; None for a side without caches."""
+    """Return the values that rules may use before pages are made equal; `cache` is None for a side without caches."""
     sizes = {ACCEPTED: _accepted(facts, cache)} if facts.engine.kernels else {}
     return {**facts.env, **of_cache(facts.side, facts.workers, cache), **sizes}
 
 
 def _accepted(facts: RuleInputs, cache: BoundCache | None) -> SizeSet:
-    """What the kernels of all caches accept that keep the same tokens; a state has those of kinds without a rule."""
+    """Return the sizes that the kernels of all caches with the same needs accept; for a state the default rule's."""
     paged = [other for other in facts.side.caches if other.store == "tokens"]
     alike = [other for other in paged if cache in paged and other.needs == cache.needs]
     sets = {other.name: accepted(facts.engine, other.kind, {}, {**facts.env, **other.env}) for other in alike}
@@ -78,21 +77,21 @@ def _accepted(facts: RuleInputs, cache: BoundCache | None) -> SizeSet:
 
 
 def _of(over: Over, cache: str | None) -> Env:
-    """The overrides that count for a cache: its own before those for all."""
+    """Return the overrides for a cache; its own win over those for all caches."""
     found: Env = {key: value for key, value in over.items() if "." not in key}
     mine = {key.partition(".")[0]: value for key, value in over.items() if key.partition(".")[2] == cache}
     return {**found, **mine}
 
 
 def _main(side: BoundSide, known: Mapping[str, Env]) -> BoundCache | None:
-    """The cache that a side as a whole is paged by: of those that need all tokens, if there are any, the widest."""
+    """Return the cache that pages the side as a whole: the widest, if possible of those that need all tokens."""
     tokens = [cache for cache in side.caches if cache.store == "tokens"]
     widths = {cache.name: int(str(known[cache.name]["token_bytes"])) for cache in tokens}
     return max(tokens, key=lambda cache: (cache.needs.keep is None, widths[cache.name]), default=None)
 
 
 def _pools(facts: RuleInputs, known: Mapping[str, Env]) -> dict[str, PagePool]:
-    """What the caches of each memory make of their pages."""
+    """Return the pool of pages of each memory."""
     rule = facts.engine.groups
     inside = rule.inside is not None and bool(known) and _holds(facts.engine, rule.inside, facts.env)
     every = grouped((cache.memory, _entry(facts, cache, known[cache.name])) for cache in facts.side.caches)
@@ -109,7 +108,7 @@ def _entry(facts: RuleInputs, cache: BoundCache, env: Env) -> PooledCache:
 
 
 def _tokens(engine: Engine, cache: BoundCache, env: Env) -> int:
-    """Tokens of a block before pages are made equal: the rule's, unless the side says how many it has."""
+    """Return the tokens of a block before pages are made equal: by the side's text, or else by the rule."""
     rule = engine.groups.block or engine.derive["tokens"]
     tokens = _number(cache, "tokens", env["tokens"] if "tokens" in env else _value(engine, rule, env))
     for tensor in cache.tensors:
@@ -124,7 +123,7 @@ def _number(cache: BoundCache, what: str, value: Value | SizeSet) -> int:
 
 
 def _pooled(pool: PagePool | None, name: str | None) -> Env:
-    """What rules may ask once pages are made equal."""
+    """Return the values that rules may use once pages are made equal."""
     entry = next((e for e in pool.entries if e.cache.name == name), None) if pool else None
     if pool is None or entry is None:
         return {"own_page": 0, "shared_page": pool.page if pool else 0, "fully_allocated": False}
@@ -132,17 +131,17 @@ def _pooled(pool: PagePool | None, name: str | None) -> Env:
 
 
 def _shapes(facts: RuleInputs, pool: PagePool) -> int:
-    """How many different pages there are: heads, rows and bytes."""
+    """Count the different pages by heads, rows and bytes."""
     return len({(*grid(facts.side, facts.workers, e.cache, e.tokens), e.page) for e in pool.entries})
 
 
 def _value(engine: Engine, expr: Expr, env: Env) -> Value | SizeSet:
-    """An expression's value with the derived values that it needs and no others. Raises Refused (C118)."""
+    """Evaluate an expression with only the derived values that it needs. Raises Refused (C118)."""
     return _trying(engine, lambda: value_of(expr, engine.derive, env))
 
 
 def _holds(engine: Engine, expr: Expr, env: Env) -> bool:
-    """Whether a condition is true, or a number that is not 0. Raises Refused (C114, C118)."""
+    """Whether a condition is true, or a number other than 0. Raises Refused (C114, C118)."""
     value = _value(engine, expr, env)
     if not isinstance(value, int):
         raise Refused("C114", f"{expr.text} comes out as {value!r}, not as a condition", "correct the engine's rule")
@@ -150,7 +149,7 @@ def _holds(engine: Engine, expr: Expr, env: Env) -> bool:
 
 
 def _settled(engine: Engine, env: Env) -> Env:
-    """`env` with the engine's derived values. Raises Refused (C118) where one has no value for this side."""
+    """Add the engine's derived values to `env`. Raises Refused (C118) if one has no value for this side."""
     return _trying(engine, lambda: settle(engine.derive, env))
 
 
@@ -159,7 +158,7 @@ def _trying(engine: Engine, make: Callable[[], T]) -> T:
         return make()
     except DslError as error:
         first = error.diagnostics[0]
-        # Who writes an engine's file is helped by the values, who chose a block by what to choose instead.
+        # The values help the author of an engine's file; a user who chose a block needs to know what to choose instead.
         values = ", ".join(f"{name} = {value}" for name, value in first.values)
         said = f"{engine.name} cannot derive its blocks: {first.message}"
         raise Refused("C118", said, first.help or f"the values are {values}") from None

@@ -1,4 +1,4 @@
-"""How layers form groups (block tables): a few named algorithms that know no engine."""
+"""Form groups of layers (block tables) by a few named algorithms that know no engine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kvplan.dsl.text.grouped import grouped
 Bucket = tuple[BoundCache, ...]
 # Caches that share tables, and the layers of each of their groups.
 Split = tuple[Bucket, list[Layers]]
-# What the caches of a bucket have in common.
+# The property that the caches of a bucket share.
 Key = Callable[[BoundCache], object]
 T = TypeVar("T")
 BY_RETENTION = "by_retention"
@@ -33,11 +33,11 @@ def form(
     pools: Mapping[str, PagePool] = NO_POOLS,
     stored: Sequence[Members] = (),
 ) -> tuple[BoundGroup, ...]:
-    """The groups of a side, named by their caches (`a+b`), numbered where the layers of one take several.
+    """Form the groups of a side, named by their caches (`a+b`), and numbered if one bucket's layers need several.
 
-    Caches that lie in different memories never share blocks: each memory has `pools` of its own.
-    `stored` are the members of the engine's own groups where this is another rule: layers that share a block go on
-    doing so, and tables that are the engine's one table by several names are marked as such.
+    Caches in different memories never share blocks: each memory has its own entry in `pools`.
+    `stored` are the members of the engine's own groups if `rule` is another one: layers that share a block still do,
+    and several names for one table of the engine are marked as such.
     """
     groups: list[BoundGroup] = []
     memories = grouped((cache.memory, cache) for cache in caches)
@@ -56,7 +56,7 @@ def form(
 
 
 def _as_stored(bucket: Bucket, parts: list[Layers], stored: Sequence[Members]) -> list[Layers]:
-    """The parts of a bucket; the engine's own where blocks hold several layers, which no other table can take apart."""
+    """Return a bucket's parts; the engine's own if blocks hold several layers, which no other table can separate."""
     names = {cache.name for cache in bucket if layers_inside(cache.storage)}
     if not stored or not names:
         return parts
@@ -65,7 +65,7 @@ def _as_stored(bucket: Bucket, parts: list[Layers], stored: Sequence[Members]) -
 
 
 def _with_tables(groups: Sequence[BoundGroup], stored: Sequence[Members]) -> tuple[BoundGroup, ...]:
-    """The groups, those that have layers of one of the engine's own groups with one name for its table."""
+    """Give one table name to all groups with layers of the same group of the engine."""
     owned = [{n for n, members in enumerate(stored) if {*group.members} & {*members}} for group in groups]
     tables: list[set[int]] = []
     for own in owned:
@@ -77,7 +77,7 @@ def _with_tables(groups: Sequence[BoundGroup], stored: Sequence[Members]) -> tup
 
 
 def _table(group: BoundGroup, own: set[int], names: Mapping[frozenset[int], str]) -> str:
-    """The name of a group's table where other groups have it, too."""
+    """Return the name of a group's table if other groups have the same table."""
     name = next((name for table, name in names.items() if table & own), "")
     return "" if name == group.name else name
 
@@ -113,24 +113,24 @@ def _members(bucket: Bucket) -> Layers:
 
 
 def _group_size(rule: GroupRules, buckets: Sequence[Bucket]) -> int:
-    """Layers per group: the smallest bucket, or the largest where it is less than `stretch` times the smallest."""
+    """Return the layers per group: the smallest bucket, or the largest if it is below `stretch` times the smallest."""
     lengths = [sum(len(cache.layers) for cache in bucket) for bucket in buckets]
     over, under = rule.stretch
     return max(lengths) if max(lengths) * under < min(lengths) * over else min(lengths)
 
 
 def _buckets(caches: Sequence[BoundCache], key: Key) -> list[Bucket]:
-    """Caches that share a table: those of one key."""
+    """Return the buckets of caches with equal keys; each bucket shares a table."""
     return [tuple(alike) for alike in grouped((key(cache), cache) for cache in caches).values()]
 
 
 def _paged(cache: BoundCache) -> tuple[object, ...]:
-    """What caches have in common whose blocks hold the same tokens, whatever a token takes."""
+    """Return a key that is equal for caches whose blocks hold the same tokens, whatever the bytes of a token."""
     return cache.store, cache.tokens, cache.kernel, cache.length, cache.ring
 
 
 def _stored(cache: BoundCache) -> tuple[object, ...]:
-    """What caches have in common that store the same thing per layer."""
+    """Return a key that is equal for caches that store the same thing per layer."""
     return cache.kind, cache.tensors, cache.needs, *_paged(cache)
 
 

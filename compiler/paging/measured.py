@@ -1,4 +1,4 @@
-"""Measured: what an engine's expressions may ask of the caches of a side before they are paged."""
+"""Values that an engine's expressions may use about a side's caches before paging."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from kvplan.compiler.placement.shards import shard_intervals
 from kvplan.compiler.side.options import Env
 
 OWN_BLOCK, ACCEPTED = "own_block", "accepted"
-# The parameter by which an engine tells caches apart that store the same.
+# The parameter by which an engine distinguishes caches that store the same.
 TELL_APART = "tell_apart"
 
 
 def unlike_workers(side: BoundSide) -> tuple[BoundWorker, ...]:
-    """One worker for every set of holdings."""
+    """Return one worker for every set of holdings."""
     tensors = [tensor for cache in side.caches for tensor in cache.tensors]
     unlike = {str([[b - a for a, b in shard_intervals(side, t, w).values()] for t in tensors]): w for w in side.workers}
     return tuple(unlike.values())
 
 
 def of_side(side: BoundSide, workers: Sequence[BoundWorker]) -> Env:
-    """What is known of a side: bytes per token of the widest layer, the largest state, how many caches are what."""
+    """Return values of a side: bytes per token of the widest layer, the largest state, counts of caches."""
     states = [cache for cache in side.caches if cache.store != "tokens"]
     largest = max((page(side, workers, cache, 0) for cache in states), default=0)
     whole = sum(not is_split(cache) for cache in side.caches if cache.store == "tokens")
@@ -32,7 +32,7 @@ def of_side(side: BoundSide, workers: Sequence[BoundWorker]) -> Env:
 
 
 def of_cache(side: BoundSide, workers: Sequence[BoundWorker], cache: BoundCache | None) -> Env:
-    """What is known of the cache that is paged. A state, and None, is paged by a token of the widest cache."""
+    """Return values of the paged cache. A state or None is paged by a token of the widest cache."""
     whose = {"kind": cache.kind if cache else "", "store": cache.store if cache else "tokens"}
     if cache is None or cache.store != "tokens":
         wide = widest(side, workers)
@@ -46,13 +46,13 @@ def of_cache(side: BoundSide, workers: Sequence[BoundWorker], cache: BoundCache 
 
 
 def of_groups(side: BoundSide) -> Env:
-    """What is known once layers form groups: how many caches share one at most, and how many are mingled."""
+    """Return values known once layers form groups: the most caches that share one, and how many are mingled."""
     most = max((len({cache for cache, _ in members}) for members in side.block_members), default=0)
     return {"together": most, "mingled": sum(_mingled(side, members) for members in side.block_members)}
 
 
 def _mingled(side: BoundSide, members: Members) -> int:
-    """How many caches of tokens have layers between those of one that stores the same and is not told apart."""
+    """Count token caches with layers between those of another cache that stores the same and is not distinguished."""
     paged = [cache for cache in side.caches if cache.store == "tokens"]
     stored = {cache.name: (cache.kind, cache.tensors, cache.env.get(TELL_APART)) for cache in paged}
     runs: dict[object, list[str]] = {}
@@ -68,13 +68,13 @@ def is_split(cache: BoundCache) -> bool:
 
 
 def page(side: BoundSide, workers: Sequence[BoundWorker], cache: BoundCache, tokens: int) -> int:
-    """The bytes of one layer's page of `tokens` tokens (0 for a state), on the worker where it is largest."""
+    """Return the bytes of one layer's page of `tokens` tokens (0 for a state), on the worker with the largest page."""
     sized = replace(cache, kernel=tokens, env={**cache.env, "kernel_block": tokens, "kernel_page": tokens})
     return max(layer_bytes(local_sizes(side, worker, sized, 1)) for worker in workers)
 
 
 def grid(side: BoundSide, workers: Sequence[BoundWorker], cache: BoundCache, tokens: int) -> tuple[int, int]:
-    """(heads, rows) of a page: items of shared axes on the worker that has most, rows of tokens; (1, 1) for a state."""
+    """Return (heads, rows) of a page: items of shared axes on the worker with most, token rows; (1, 1) for a state."""
     if cache.store != "tokens":
         return 1, 1
     first = cache.tensors[0]
@@ -86,12 +86,12 @@ def grid(side: BoundSide, workers: Sequence[BoundWorker], cache: BoundCache, tok
 
 
 def widest(side: BoundSide, workers: Sequence[BoundWorker]) -> int:
-    """Bytes of a token of one layer of the cache that has most."""
+    """Return the bytes of a token of one layer, in the widest cache."""
     return max((row_bytes(side, workers, cache) for cache in side.caches if cache.store == "tokens"), default=0)
 
 
 def row_bytes(side: BoundSide, workers: Sequence[BoundWorker], cache: BoundCache) -> int:
-    """Bytes of a token of one layer, on the worker that has most."""
+    """Return the bytes of a token of one layer, on the worker with most."""
     return max(_local_bytes(side, worker, cache) for worker in workers)
 
 

@@ -1,6 +1,5 @@
-"""Overrides: derived values that a side's text gives in place of what the engine's rules come to.
-
-Law: an override is redundant, or moves something, or is refused. What a key leaves out never names another side.
+"""Overrides: values in a side's text that replace what the engine's rules derive.
+Law: an override is redundant, or moves something, or is refused. A key without redundant overrides names the same side.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """The overrides without which the others would make another side, key -> value, a note on each, and those of them
-    that move nothing, key -> what is derived."""
+    """`changed`: the overrides that make a difference, key -> value, with a note on each. `idle`: those of them that
+    move nothing, key -> the derived value."""
 
     changed: Mapping[str, int]
     notes: tuple[str, ...]
@@ -34,9 +33,9 @@ class Overrides:
 
 
 def override_keys(engine: Engine, caches: Sequence[str]) -> list[str]:
-    """The side keys that override a derived value: for all caches (`tokens`), or for one of these (`tokens.NAME`).
+    """Return the side keys that override a derived value: for all caches (`tokens`), or for one (`tokens.NAME`).
 
-    Interleaves are the same for all caches, so that what they are made of has no value for one.
+    The interleave is the same for all caches, so the values that it uses cannot be overridden for one cache.
     """
     interleave = engine.mesh.interleave
     own = [name for name in engine.derive if interleave is None or name not in interleave.names]
@@ -44,7 +43,7 @@ def override_keys(engine: Engine, caches: Sequence[str]) -> list[str]:
 
 
 def given_values(engine: Engine, caches: tuple[BoundCache, ...], given: Mapping[str, str]) -> dict[str, int]:
-    """The overrides in a side's text. Raises BadInput (S004), Refused (C139) for a value that follows from others."""
+    """Return the overrides in a side's text. Raises BadInput (S004), Refused (C139) for a value that is fixed."""
     over = {key: whole(key, given[key], 1) for key in override_keys(engine, [c.name for c in caches]) if key in given}
     for key in over:
         fixed = engine.docs[key.partition(".")[0]].fixed
@@ -54,13 +53,13 @@ def given_values(engine: Engine, caches: tuple[BoundCache, ...], given: Mapping[
 
 
 def once(make: Callable[[Mapping[str, V]], T]) -> Callable[[Mapping[str, V]], T]:
-    """`make`, done once for the same keys: what becomes of each is found by leaving out one after another."""
+    """Cache `make` by keys: finding redundant overrides leaves out one after another and repeats itself."""
     made = lru_cache(None)(lambda items: make(dict(items)))
     return lambda given: made(tuple(given.items()))
 
 
 def overrides(facts: RuleInputs, bind: Bind, over: Over) -> Overrides:
-    """What becomes of overrides with which `bind` makes a side. Raises Refused (C139)."""
+    """Classify the overrides of a side that `bind` makes. Raises Refused (C139)."""
     kept, meant = dict(over), _meaning(facts, bind, over)
     for key in over:
         if _meaning(facts, bind, _less(kept, key)) == meant:
@@ -86,7 +85,7 @@ def _less(over: Over, key: str) -> dict[str, int]:
 
 
 def _meaning(facts: RuleInputs, bind: Bind, over: Over) -> tuple[object, ...] | None:
-    """What the engine's rules come to, for the side and for each cache, and its groups; None where they cannot."""
+    """Return the derived values of the side and of each cache, and its groups; None if the rules refuse."""
     try:
         found, bound = bind(over)
     except Refused:
@@ -96,7 +95,7 @@ def _meaning(facts: RuleInputs, bind: Bind, over: Over) -> tuple[object, ...] | 
 
 
 def _placed(bind: Bind, over: Over) -> tuple[object, ...] | None:
-    """Where everything lies; None where it cannot."""
+    """Return where everything lies; None if the placement is refused."""
     try:
         return layout(bind(over)[1])
     except Refused:
@@ -104,7 +103,7 @@ def _placed(bind: Bind, over: Over) -> tuple[object, ...] | None:
 
 
 def layout(side: BoundSide) -> tuple[object, ...]:
-    """What is stored and where, on one worker of each layout. Raises Refused (C10x)."""
+    """Return what is stored and where, on one worker of each layout. Raises Refused (C10x)."""
     held = {w: str([local_sizes(side, w, cache, 1).extents for cache in side.caches]) for w in side.workers}
     sorts = {(what, worker.layers): worker for worker, what in held.items()}
     units = [place(side, worker) for worker in sorts.values()]
@@ -113,7 +112,7 @@ def layout(side: BoundSide) -> tuple[object, ...]:
 
 
 def _check_overlaid(bind: Bind, over: Over) -> None:
-    """Refuse overrides that give overlaid groups different block sizes (C139): an id would be the bytes of another."""
+    """Refuse (C139) overrides that give overlaid groups different block sizes: two ids would share bytes."""
     sizes, plain = _block_sizes(bind(over)[1]), _block_sizes(bind({})[1])
     for arena, found in sizes.items():
         if len({*found.values()}) > 1 and len({*plain.get(arena, {}).values()}) <= 1:
@@ -123,12 +122,12 @@ def _check_overlaid(bind: Bind, over: Over) -> None:
 
 
 def _block_sizes(side: BoundSide) -> dict[int, dict[str, int]]:
-    """Bytes from a logical block to the next one, by arena and group, of arenas whose groups overlay each other."""
+    """Return the bytes between logical blocks by arena and group, for arenas with overlaid groups."""
     groups = {group.name: group for group in side.groups}
     found: dict[int, dict[str, int]] = {}
     if len({group.arena for group in side.groups}) == len(groups):
         return found
-    # A worker of each pipeline stage: no one of them need have layers of every group.
+    # One worker of each pipeline stage, because a single worker may lack layers of some group.
     for worker in {worker.layers: worker for worker in side.workers}.values():
         for unit in place(side, worker):
             group, sizes = groups[unit.group], found.setdefault(groups[unit.group].arena, {})
@@ -138,7 +137,7 @@ def _block_sizes(side: BoundSide) -> dict[int, dict[str, int]]:
 
 
 def _plain(facts: RuleInputs, over: Over, key: str) -> Value | SizeSet:
-    """What is derived without an override: for one cache, or for the first of all that gets another value."""
+    """Return the derived value without an override: of its cache, or of the first cache whose value differs."""
     name, _, cache = key.partition(".")
     try:
         found = derived(facts, _less(over, key))

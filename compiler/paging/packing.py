@@ -1,7 +1,7 @@
 """Packing: groups whose pages of different sizes lie side by side in one block.
 
-Caches that need the same blocks make a lot. A lot with as many layers of each page size is a pattern that repeats, and
-is cut into groups of as many repeats; states are cut so that they fit the block that the others need anyway.
+Caches that need the same blocks form a lot. A lot with equally many layers of each page size is a repeating pattern
+and is cut into groups of equally many repeats; states are cut to fit the block that the others need anyway.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ Layers = list[tuple[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class PackedCaches:
-    """Caches that need the same blocks, and their layers by the bytes of a page, in the model's order."""
+    """Caches that need the same blocks, and their layers by page bytes, in the model's order."""
 
     caches: tuple[BoundCache, ...]
     pages: tuple[tuple[int, Layers], ...]
 
     @property
     def repeats(self) -> int:
-        """Layers of the page size that most layers have."""
+        """The number of layers of the most frequent page size."""
         return max(len(layers) for _, layers in self.pages)
 
     @property
@@ -37,12 +37,12 @@ class PackedCaches:
         return sum(len(layers) for _, layers in self.pages)
 
     def width(self, parts: int) -> int:
-        """Bytes of a block of the largest of `parts` groups."""
+        """The bytes of a block of the largest of `parts` groups."""
         return sum(-(-len(layers) // parts) * page for page, layers in self.pages)
 
 
 def packed(entries: Sequence[PooledCache]) -> list[tuple[tuple[BoundCache, ...], list[Layers]]]:
-    """Per lot its caches and the layers of each of its groups."""
+    """Return each lot's caches and the layers of each of its groups."""
     lots = [_lot(alike) for alike in grouped((reach(entry), entry) for entry in entries).values()]
     least = max((lot.repeats for lot in lots if lot.balanced and len(lot.pages) > 1), default=0)
     size = balanced_size([lot.repeats for lot in lots if lot.balanced], least) if least else 0
@@ -54,7 +54,7 @@ def packed(entries: Sequence[PooledCache]) -> list[tuple[tuple[BoundCache, ...],
 
 
 def balanced_size(counts: Sequence[int], least: int) -> int:
-    """The size from `least` up that leaves least over when every count is cut into pieces of it; the largest such."""
+    """Return the largest size from `least` up that leaves least over when every count is cut into pieces of it."""
     sizes = range(least, max(max(counts), least) + 1)
     return min(sizes, key=lambda size: (sum(-count % size for count in counts), -size))
 
@@ -66,13 +66,13 @@ def _lot(entries: Sequence[PooledCache]) -> PackedCaches:
 
 
 def _is_loose(lot: PackedCaches, size: int) -> bool:
-    """Whether a lot can be cut down to one layer a group: states, and windows where no pattern repeats."""
+    """Whether a lot can be cut down to one layer per group: states, and windows if no pattern repeats."""
     first = lot.caches[0]
     return first.store != "tokens" or (not size and first.needs.keep is not None)
 
 
 def _fitting(lot: PackedCaches, parts: int, block: int) -> int:
-    """The parts that a loose lot needs for its groups to fit `block` bytes."""
+    """Return the number of parts with which a loose lot's groups fit `block` bytes."""
     fits = max(block // lot.pages[0][0], 1)
     return max(parts, -(-lot.layers // fits))
 

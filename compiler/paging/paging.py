@@ -1,4 +1,4 @@
-"""Paging: blocks, kernel blocks, strides, groups and turns of tokens, from the values that an engine derives."""
+"""Paging: blocks, kernel blocks, strides, groups and turns of tokens, from values that an engine's rules derive."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEAST = {"page_size_padded": 0, "block_stride_alignment": 1}
 
 @dataclass(frozen=True, slots=True)
 class PagedSide:
-    """A paged side, the values derived for it as a whole and for each cache, and what its text overrode."""
+    """A paged side, its derived values as a whole and per cache, and the overrides in its text."""
 
     side: BoundSide
     env: Env
@@ -34,7 +34,7 @@ class PagedSide:
 
 
 def paged(side: BoundSide, engine: Engine, env: Env, given: Mapping[str, str]) -> PagedSide:
-    """The side with blocks, strides, groups and turns. Raises BadInput (S004, S006), Refused (C11x, C138)."""
+    """Page a side: blocks, strides, groups, turns. Raises BadInput (S004, S006), Refused (C11x, C138)."""
     workers = unlike_workers(side)
     groups = engine.groups
     own = replace(
@@ -54,7 +54,7 @@ def paged(side: BoundSide, engine: Engine, env: Env, given: Mapping[str, str]) -
 
 
 def _bound(facts: RuleInputs, own: GroupRules, named: str, over: Over) -> tuple[DerivedValues, BoundSide]:
-    """Everything derived with the overrides `over`, and the side that it makes; `named` is the form of its tables."""
+    """Derive all values with the overrides `over`, and the side that they make; `named` is the form of its tables."""
     found = derived(facts, over)
     caches = tuple(_paged(cache, facts.engine, found.caches[cache.name]) for cache in facts.side.caches)
     ways, chunk = _turns(facts.engine, facts.side, found.env)
@@ -83,14 +83,14 @@ def _paged(cache: BoundCache, engine: Engine, env: Env) -> BoundCache:
 
 
 def _kernel(cache: str, env: Env) -> Env:
-    """What storage expressions may ask for: a kernel block, and the page in it that kernels see, the block itself
-    unless the engine derives it."""
+    """Return the values for storage expressions: the kernel block, and the page in it that kernels see, which is the
+    block unless the engine derives it."""
     page = _count(cache, env, "kernel_page") if "kernel_page" in env else env["kernel_block"]
     return {"kernel_block": env["kernel_block"], "kernel_page": page}
 
 
 def _blocks(cache: str, env: Env) -> tuple[int, int]:
-    """(tokens of a logical block, tokens of a kernel block)."""
+    """Return (tokens of a logical block, tokens of a kernel block)."""
     tokens, kernel = _count(cache, env, "tokens"), _count(cache, env, "kernel_block")
     if tokens % kernel:
         said = f"kernel_block={kernel} does not divide the logical block of {tokens} tokens of {cache!r}"
@@ -107,14 +107,14 @@ def _count(cache: str, env: Env, name: str) -> int:
 
 
 def _bytes(cache: str, engine: Engine, env: Env, name: str) -> int:
-    """A number of bytes that engines need not derive: the least there can be without a rule."""
+    """Return a derived number of bytes; engines without the rule have the least value."""
     least = LEAST[name]
     value, unit = env[name] if name in engine.derive else least, f"a number of bytes from {least} up"
     return number(value, least, f"{name} of {cache!r}", unit, given_or_mended(name))
 
 
 def _turns(engine: Engine, side: BoundSide, env: Env) -> tuple[int, int]:
-    """How many workers take turns of tokens, and of how many."""
+    """Return how many workers take turns of tokens, and the tokens of a turn."""
     ways = prod(dict(side.sizes)[axis] for axis in engine.mesh.tokens)
     if ways == 1:
         return 1, 1
@@ -132,7 +132,7 @@ def _checked(side: BoundSide, workers: Sequence[BoundWorker]) -> BoundSide:
 
 
 def check_rows(side: BoundSide) -> None:
-    """A row of several tokens lies in one kernel block of one worker. Raises Refused (C116)."""
+    """Check that a row of several tokens lies in one kernel block of one worker. Raises Refused (C116)."""
     for cache, tensor in [(c, t) for c in side.caches for t in c.tensors]:
         turn = side.interleave_tokens if side.token_shards > 1 and cache.shared else 0
         for what, tokens in (("a kernel block", cache.kernel), ("a turn", turn)):

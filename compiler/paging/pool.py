@@ -1,5 +1,4 @@
-"""Pool: what the caches of a side, whose blocks come from one pool of ids, make of their pages together.
-
+"""The pages of a side's caches whose blocks come from one pool of ids.
 Law: afterwards all caches share one group, or all pages have the same bytes, or pages lie side by side in a block.
 """
 
@@ -16,7 +15,7 @@ ONE, PACKED, ALIKE = "one", "packed", "alike"
 
 @dataclass(frozen=True, slots=True)
 class PooledCache:
-    """A cache with the `tokens` of its block (0: a state) and the bytes of a layer's page, before pages are made equal.
+    """A cache before pages are made equal: the `tokens` of its block (0: a state), the bytes of a layer's page.
 
     A `rigid` page can hold more tokens, but no padding.
     """
@@ -29,9 +28,9 @@ class PooledCache:
 
 @dataclass(frozen=True, slots=True)
 class PagePool:
-    """`way` says how caches share blocks; `page` is what every page comes to, 0 where each keeps its own bytes.
+    """`way` says how caches share blocks; `page` is the bytes of every page, 0 if each keeps its own.
 
-    The caches named in `promoted` keep the blocks of all tokens, whatever of them is needed, and take `tokens` a block.
+    Caches in `promoted` keep the blocks of all tokens, even of those that nobody needs, and take `tokens` a block.
     """
 
     way: str
@@ -41,7 +40,7 @@ class PagePool:
 
 
 def reach(entry: PooledCache) -> tuple[object, ...]:
-    """What caches have in common that always need the same number of blocks; of states, the bytes of a page."""
+    """Return a key that is equal for caches that always need equally many blocks; a state's key has its page bytes."""
     cache = entry.cache
     if cache.store != "tokens":
         return cache.store, entry.page
@@ -49,7 +48,7 @@ def reach(entry: PooledCache) -> tuple[object, ...]:
 
 
 def pooled(entries: Sequence[PooledCache], inside: bool) -> PagePool:
-    """The pool of a side; `inside`: layers lie inside blocks. Raises Refused (C138)."""
+    """Return the pool of a side; `inside`: layers lie inside blocks. Raises Refused (C138)."""
     pages = {entry.page for entry in entries}
     if len({reach(entry) for entry in entries}) <= 1:
         return PagePool(ONE, tuple(entries))
@@ -61,7 +60,7 @@ def pooled(entries: Sequence[PooledCache], inside: bool) -> PagePool:
 
 
 def _with_promoted(entries: Sequence[PooledCache]) -> PagePool:
-    """One group of everything, where windows keep all their blocks; the way out where pages cannot be made equal."""
+    """Put everything into one group in which windows keep all their blocks, because pages cannot be made equal."""
     full = {entry.tokens for entry in entries if entry.cache.store == "tokens" and not _is_local(entry)}
     local = [entry for entry in entries if _is_local(entry)]
     tokens = next(iter(full)) if len(full) == 1 else None

@@ -1,7 +1,6 @@
-"""Rings: caches of tokens that keep the last ones in a fixed number of blocks, so that positions begin again.
-
-Law: what is needed of a ring lies in it at once, a row of several tokens that is not full yet besides, so that no two
-tokens that move have one place.
+"""Rings: token caches that keep the last tokens in a fixed number of blocks, so that positions start over.
+Law: a ring holds all that is needed of it at once, plus a row of several tokens that is not full yet. So no two
+tokens that move have the same place.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ WRAP = "wrap"
 
 
 def wrapped(cache: BoundCache, engine: Engine, env: Env) -> int:
-    """The tokens behind which a cache's positions begin again, 0 for never: its engine's `wrap`, or its kind's
-    `ring` where the engine has no such rule. Raises Refused (C114).
+    """Return the number of tokens after which a cache's positions start over, 0 for never.
+    It comes from the engine's rule `wrap`, without one from the kind's `ring`. Raises Refused (C114).
     """
     if WRAP not in engine.derive:
         return cache.ring
@@ -27,7 +26,7 @@ def wrapped(cache: BoundCache, engine: Engine, env: Env) -> int:
 
 
 def check_rings(word: str, side: BoundSide) -> None:
-    """Refuse a side whose rings are no whole blocks (C119), or keep less than their readers need (C120)."""
+    """Refuse a side whose rings are not whole blocks (C119), or keep less than their readers need (C120)."""
     for cache in (cache for cache in side.caches if cache.ring):
         if cache.ring % cache.tokens:
             said = f"the ring of {cache.ring} tokens of {cache.name!r} is no whole number of blocks of {cache.tokens}"

@@ -1,7 +1,7 @@
 """Coalesce: the fewest spans that move the same bytes.
 
-Law: the set of (prefill byte, decode byte) pairs that carry data does not change. Padding may be crossed only where
-it faces padding on both sides; a span never begins or ends in it.
+Law: the set of (prefill byte, decode byte) pairs that carry data does not change. A span may cross padding only if
+both sides have padding there; it never begins or ends in padding.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kvplan.compiler.pair.intersect import AddressLoop, AddressNest
 from kvplan.compiler.placement.tree import PLANE, Element, PlacedCache, Tree, locate
 from kvplan.dsl.text.grouped import grouped
 
-# Whether the places [start, stop) of a side hold no data.
+# Whether a side's places [start, stop) hold no data.
 Vacant = Callable[[int, int], bool]
 
 
@@ -52,7 +52,7 @@ def _fold(span: AddressNest, gaps: PaddingTests) -> AddressNest:
 
 
 def _ends(span: AddressNest, loop: AddressLoop) -> list[tuple[int, int]]:
-    """Where the first and the last gap begin that folding `loop` would cross."""
+    """Return the places of the first and the last gap that folding `loop` would cross."""
     others = [step for step in span.loops if step is not loop]
     far_p = sum((s.count - 1) * s.prefill for s in others) + (loop.count - 2) * loop.prefill
     far_d = sum((s.count - 1) * s.decode for s in others) + (loop.count - 2) * loop.decode
@@ -61,7 +61,7 @@ def _ends(span: AddressNest, loop: AddressLoop) -> list[tuple[int, int]]:
 
 
 def _merge(spans: list[AddressNest], gaps: PaddingTests) -> list[AddressNest]:
-    """Join spans that follow each other on both sides under the same loops."""
+    """Join spans that are consecutive on both sides under the same loops."""
     alike = grouped(((frozenset(span.loops), span.token), span) for span in spans)
     return [joined for group in alike.values() for joined in _join(sorted(group, key=lambda s: s.decode), gaps)]
 
@@ -88,7 +88,7 @@ def _padding_between(span: AddressNest, gap: int, gaps: PaddingTests) -> bool:
 
 
 def vacant(unit: PlacedCache) -> Vacant:
-    """The test for padding of one unit: inside one page, and no element there."""
+    """Return the padding test of one unit: the places lie in one page and hold no element."""
 
     def test(start: int, stop: int) -> bool:
         found = locate(unit, start // PLANE)

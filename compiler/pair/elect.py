@@ -1,4 +1,4 @@
-"""Elect: which of the prefill workers that hold the same interval a decode worker reads.
+"""Elect the prefill worker that a decode worker reads, among those that hold the same interval.
 
 Law: every interval a decode worker needs is read from exactly one holder per layer; the readers of an interval
 are spread over its m holders as evenly as numbers allow (counts differ by at most one).
@@ -19,7 +19,7 @@ from kvplan.compiler.placement.shards import share
 
 @dataclass(frozen=True, slots=True)
 class ReaderChoice:
-    """Decode worker `reader` takes `layers` of one tensor from prefill worker `holder`; `told` are only told."""
+    """Decode worker `reader` takes `layers` of one tensor from prefill worker `holder` and only notifies `told`."""
 
     reader: int
     holder: int
@@ -27,14 +27,14 @@ class ReaderChoice:
     told: tuple[int, ...]
 
 
-# Reads of a plan, each of a decode worker from a prefill worker for a pair of groups: 16 for each of 1,024 workers.
+# The most reads of a plan (decode worker, prefill worker, pair of groups): 16 for each of 1,024 workers.
 MOST_READS = 1 << 14
 
 Rule = Callable[[Sequence[int], Sequence[int], int, tuple[int, ...]], list[tuple[int, tuple[int, ...]]]]
 
 
 def check_whole(word: str, cache: BoundCache, tensor: BoundTensor, held: Iterable[TensorHoldings]) -> None:
-    """Refuse (C135) a side whose workers do not hold a tensor together. Holdings are equal or disjoint: they add up."""
+    """Refuse (C135) workers that together lack part of a tensor. Holdings are disjoint or equal, so they add up."""
     whole = prod(extent for _, extent in tensor.axes if extent) * len(cache.layers)
     found = sum((_volume(one) for one in held), Fraction(0))
     if found != whole:
@@ -43,7 +43,7 @@ def check_whole(word: str, cache: BoundCache, tensor: BoundTensor, held: Iterabl
 
 
 def _volume(held: TensorHoldings) -> Fraction:
-    """Items times layers times the part of all tokens that a holding is."""
+    """Return the volume of a holding: items times layers times its fraction of all tokens."""
     items = prod(stop - start for _, (start, stop) in held.intervals)
     return items * len(held.layers) * Fraction(1, held.token_shard[0])
 
@@ -51,7 +51,7 @@ def _volume(held: TensorHoldings) -> Fraction:
 def elect(
     rule: Rule, holders: Mapping[TensorHoldings, Sequence[int]], needs: Mapping[TensorHoldings, Sequence[int]]
 ) -> dict[TensorHoldings, list[ReaderChoice]]:
-    """For every holding of one tensor, its readers' choices. Raises Refused (C141) for more than a plan may have."""
+    """Return the readers' choices for every holding of one tensor. Raises Refused (C141) if there are too many."""
     chosen: dict[TensorHoldings, list[ReaderChoice]] = {}
     count, find = 0, overlapping(needs)
     for what, workers in holders.items():
@@ -68,7 +68,7 @@ def elect(
 
 
 def check_reads(count: int) -> None:
-    """Refuse (C141) more reads than a plan may have, before there are any."""
+    """Refuse (C141) more reads than a plan may have, before any is made."""
     if count > MOST_READS:
         said = "decode workers read too often from prefill workers, each for every pair of groups"
         help = (
@@ -89,7 +89,7 @@ def _choices(
 
 
 def within_reach(holders: Sequence[int], readers: int, j: int) -> Sequence[int]:
-    """The holders between reader j's own and the next reader's: those it reads or tells."""
+    """Return the holders from reader j's own up to the next reader's: reader j reads or notifies them."""
     first = j * len(holders) // readers
     return holders[first : max(first + 1, (j + 1) * len(holders) // readers)]
 
@@ -97,14 +97,14 @@ def within_reach(holders: Sequence[int], readers: int, j: int) -> Sequence[int]:
 def one_each(
     holders: Sequence[int], readers: Sequence[int], j: int, layers: tuple[int, ...]
 ) -> list[tuple[int, tuple[int, ...]]]:
-    """Reader j takes everything from holder floor(j·m/r)."""
+    """Let reader j take everything from holder floor(j·m/r)."""
     return [(holders[j * len(holders) // len(readers)], layers)]
 
 
 def spread(
     holders: Sequence[int], readers: Sequence[int], j: int, layers: tuple[int, ...]
 ) -> list[tuple[int, tuple[int, ...]]]:
-    """Reader j's layers are shared out over the holders within its reach, to use more links."""
+    """Divide reader j's layers among the holders within its reach, to use more links."""
     reach = within_reach(holders, len(readers), j)[: len(layers)]
     cuts = (share(len(layers), len(reach), i) for i in range(len(reach)))
     return [(holder, layers[start:stop]) for holder, (start, stop) in zip(reach, cuts, strict=True)]

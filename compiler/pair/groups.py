@@ -1,4 +1,4 @@
-"""Meetings: which groups of the two sides have layers in common, and what a pair of them moves by one rule."""
+"""Pairs of groups of the two sides that have layers in common and move them by one rule."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from kvplan.plan.types import Needs
 
 @dataclass(frozen=True, slots=True)
 class GroupPair:
-    """Two groups and (cache, tensor)s that both have, of which the same rows of `rows` tokens are needed.
+    """Two groups and the (cache, tensor)s in both with the same needs and `rows` tokens in a row.
 
-    `page` is the number of rows in a page of both sides, 0 where they differ.
+    `page` is the number of rows in a page of both sides, 0 if they differ.
     """
 
     name: str
@@ -26,7 +26,7 @@ class GroupPair:
 
 
 def pair_groups(prefill: BoundSide, decode: BoundSide) -> tuple[GroupPair, ...]:
-    """All meetings, by decode group, then prefill group: of sides that `check_pair` has let by there is one."""
+    """Return all pairs by decode group, then prefill group; sides that `check_pair` allows have at least one."""
     places = grouped((member, place) for place, group in enumerate(prefill.groups) for member in group.members)
     met: list[GroupPair] = []
     for ours in decode.groups:
@@ -36,7 +36,7 @@ def pair_groups(prefill: BoundSide, decode: BoundSide) -> tuple[GroupPair, ...]:
 
 
 def _meet(theirs: BoundGroup, ours: BoundGroup, decode: BoundSide) -> list[GroupPair]:
-    """One meeting, or one for each kind of tensor if the caches have different needs."""
+    """Return one pair, or one for each kind of tensor if the caches have different needs."""
     both = set(theirs.members) & set(ours.members)
     caches = [cache for cache in decode.caches if any(name == cache.name for name, _ in both)]
     sorts = grouped(((c.needs, tensor.tokens_per_row), (c.name, tensor.name)) for c in caches for tensor in c.tensors)
@@ -50,7 +50,7 @@ def _meet(theirs: BoundGroup, ours: BoundGroup, decode: BoundSide) -> list[Group
 
 
 def _label(found: list[tuple[str, str]], caches: list[BoundCache], rows: int) -> str:
-    """The caches of one kind, with the tokens of a row where a cache has rows of several sizes."""
+    """Return the caches of one kind, with the tokens of a row if a cache has rows of several sizes."""
     mine = [cache for cache in caches if any(name == cache.name for name, _ in found)]
     mixed = any(len({tensor.tokens_per_row for tensor in cache.tensors}) > 1 for cache in mine)
     return "+".join(cache.name for cache in mine) + (f"/{rows}" if mixed else "")

@@ -1,4 +1,4 @@
-"""Intersect: one tensor's common part of two holdings as nests of elements, in both sides' places.
+"""Intersect two holdings of one tensor: the common part as nests of elements, with both sides' places.
 
 Law: the nests of a read cover the intersection exactly once, every element at its own place on either side.
 """
@@ -27,8 +27,8 @@ class AddressLoop:
 
 @dataclass(frozen=True, slots=True)
 class TokenStep:
-    """How far the next row of tokens lies: `step` bytes (prefill, decode), and by `hops` (rows, prefill bytes, decode
-    bytes) that much more every so many rows of the page."""
+    """The distance to the next row of tokens: `step` bytes (prefill, decode). `hops` (rows, prefill and decode bytes)
+    add to that after every so many rows of the page."""
 
     step: tuple[int, int]
     hops: tuple[tuple[int, int, int], ...] = ()
@@ -36,7 +36,7 @@ class TokenStep:
 
 @dataclass(frozen=True, slots=True)
 class AddressNest:
-    """`bytes` bytes at the two places, repeated by `loops`; `token` says where the next row of tokens lies."""
+    """`bytes` bytes at the two places, repeated by `loops`; `token` is the step to the next row of tokens."""
 
     tensors: tuple[str, ...]
     prefill: int
@@ -52,7 +52,7 @@ Digits = tuple[AxisDigit, ...]
 
 @dataclass(frozen=True, slots=True)
 class CommonRange:
-    """A common range of one axis: local start on either side, number of items, how far the next one is on either."""
+    """A common range of one axis: local start on either side, number of items, distance to the next one on either."""
 
     prefill: int
     decode: int
@@ -61,13 +61,13 @@ class CommonRange:
 
 
 def common(one: Interval, other: Interval) -> CommonRange:
-    """The overlap of two global intervals, in each side's local coordinates."""
+    """Return the overlap of two global intervals, in each side's local coordinates."""
     start, stop = max(one[0], other[0]), min(one[1], other[1])
     return CommonRange(start - one[0], start - other[0], max(0, stop - start))
 
 
 def runs(prefill: tuple[int, ...], decode: tuple[int, ...], layers: tuple[int, ...]) -> list[CommonRange]:
-    """The given global layers as ranges with a regular step in both sides' lists, as long as they go."""
+    """Return the global layers as the longest ranges with a regular step in both sides' lists."""
     theirs, ours = ({layer: place for place, layer in enumerate(side)} for side in (prefill, decode))
     found: list[CommonRange] = []
     for layer in layers:
@@ -78,7 +78,7 @@ def runs(prefill: tuple[int, ...], decode: tuple[int, ...], layers: tuple[int, .
 
 
 def _longer(before: CommonRange, at: tuple[int, int]) -> CommonRange | None:
-    """A range with one more item, None where that is no step further up in both lists."""
+    """Return a range with one more item, None if that item is no regular step further in both lists."""
     ahead = at[0] - before.prefill, at[1] - before.decode
     steps = ahead if before.count == 1 else before.steps
     if min(steps) < 1 or ahead != (steps[0] * before.count, steps[1] * before.count):
@@ -89,7 +89,7 @@ def _longer(before: CommonRange, at: tuple[int, int]) -> CommonRange | None:
 def spans(
     prefill: TensorPlacement, decode: TensorPlacement, ranges: Mapping[str, list[CommonRange]], size: int
 ) -> Iterator[AddressNest]:
-    """All nests of one tensor: the product over its axes of the pieces of their ranges."""
+    """Yield all nests of one tensor: the product over its axes of the pieces of their ranges."""
     axes = [
         [piece for r in found for piece in pieces(_of(prefill, axis), _of(decode, axis), r)]
         for axis, found in ranges.items()
@@ -101,17 +101,17 @@ def spans(
 
 
 def law(prefill: TensorPlacement, decode: TensorPlacement, axis: str) -> TokenStep:
-    """The law of the token axis `axis`, which may be stored in tiles on either side."""
+    """Return the step from row to row along the token axis `axis`, which either side may store in tiles."""
     (p, p_hops), (d, d_hops) = _hops(_of(prefill, axis)), _hops(_of(decode, axis))
     rows = sorted(p_hops.keys() | d_hops.keys())
     return TokenStep((p, d), tuple((n, p_hops.get(n, 0), d_hops.get(n, 0)) for n in rows))
 
 
 def _hops(digits: Digits) -> tuple[int, dict[int, int]]:
-    """The step from row to row, and what the start of every tile adds to it, by the rows of the tile."""
+    """Return the step from row to row, and the bytes that the start of every tile adds, by the rows of the tile."""
     extra: Counter[int] = Counter()
     for outer, inner in pairwise(digits):
-        # Added up: a loop of one turn has as many rows as the loop inside it.
+        # A sum, because a loop of one turn has as many rows as the loop inside it.
         extra[outer.weight] += outer.step - outer.weight // inner.weight * inner.step
     return digits[-1].step, {weight: more for weight, more in extra.items() if more}
 
@@ -121,7 +121,7 @@ def _of(spot: TensorPlacement, axis: str) -> Digits:
 
 
 def pieces(p: Digits, d: Digits, r: CommonRange) -> Iterator[Piece]:
-    """A range of one axis as loops that are regular on both sides, cut where either side's tiles end."""
+    """Yield a range of one axis as loops that are regular on both sides, cut at the ends of either side's tiles."""
     if r.count < 1:
         return
     if len(p) == 1 and len(d) == 1:
@@ -147,7 +147,7 @@ def _one_tile(digit: AxisDigit, start: int, count: int) -> bool:
 
 
 def _split(p: Digits, d: Digits, r: CommonRange) -> Iterator[Piece]:
-    """Whole tiles of both sides become a loop around one such tile; otherwise cut at the next tile bound.
+    """Repeat whole tiles of both sides in a loop; otherwise cut at the next end of a tile.
 
     Tiles that never begin together repeat as well: `period` items further only the outermost digits move.
     """

@@ -1,4 +1,4 @@
-"""Route: from two placements to the reads of every decode worker, as the tables of a plan."""
+"""Reads: from two placements to the reads of every decode worker, as the tables of a plan."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kvplan.plan.types import Loop, Nest, Place, Read, Table
 
 @dataclass(frozen=True, slots=True)
 class PlannedRead:
-    """One read to be: a unit of either worker, and the tensors read with the layers they share."""
+    """One read to plan: a unit of either worker, and the tensors with the layers that both have."""
 
     groups: GroupPair
     cache: BoundCache
@@ -35,9 +35,9 @@ class PlannedRead:
 
 
 def elections(prefill: BoundSide, decode: BoundSide, rule: str) -> dict[tuple[str, str], list[ReaderChoice]]:
-    """Who reads what from whom: choices by (cache, tensor), over the caches that both sides have.
+    """Elect the holder that each reader reads: choices by (cache, tensor), over the caches that both sides have.
 
-    Raises Refused (C135) where the workers of a side do not hold all of a cache together.
+    Raises Refused (C135) if the workers of a side together do not hold all of a cache.
     """
     theirs = {cache.name: cache for cache in prefill.caches}
     found = {}
@@ -55,7 +55,7 @@ def elections(prefill: BoundSide, decode: BoundSide, rule: str) -> dict[tuple[st
 def reads(
     prefill: PlacedSide, decode: PlacedSide, chosen: Mapping[tuple[str, str], list[ReaderChoice]]
 ) -> tuple[tuple[Read, ...], ...]:
-    """The reads of every decode worker, by group pair and prefill worker."""
+    """Return the reads of every decode worker, by group pair and prefill worker."""
     memo: dict[object, Table] = {}
     every = _jobs(prefill, decode, chosen)
     found = [[_read(prefill, decode, job, memo) for job in every[worker.number]] for worker in decode.side.workers]
@@ -64,8 +64,8 @@ def reads(
 
 
 def _shared_tables(tables: Iterable[Table]) -> dict[Table, Table]:
-    """The table to write for each: planes are counted from the first one that it moves, and of several that differ
-    by an offset in the page the one that begins at byte 0 stands for all."""
+    """Return the table to write for each. Planes count from the first one that a table moves. If several tables differ
+    by an offset in the page, the one that begins at byte 0 stands for all."""
     first = {table: table.moved(*((-plane, 0) for plane, _ in _start(table))) for table in dict.fromkeys(tables)}
     alike = grouped((t.moved(*((0, -byte) for _, byte in _start(t))), t) for t in dict.fromkeys(first.values()))
     shared = {table: start if len(same) > 1 else table for start, same in alike.items() for table in same}
@@ -73,21 +73,21 @@ def _shared_tables(tables: Iterable[Table]) -> dict[Table, Table]:
 
 
 def _start(table: Table) -> tuple[Place, Place]:
-    """The least plane and the least byte of a table, on either side."""
+    """Return the least plane and the least byte of a table, on either side."""
     nests = (*table.page, *table.token)
     plane, byte = ([min(nest.prefill[i] for nest in nests), min(nest.decode[i] for nest in nests)] for i in (0, 1))
     return (plane[0], byte[0]), (plane[1], byte[1])
 
 
 def _by(read: Read, table: Table) -> dict[str, Any]:
-    """What becomes of a read whose table is replaced by one that begins elsewhere."""
+    """Return the changed fields of a read whose table is replaced by one that begins elsewhere."""
     (p, d), (to_p, to_d) = _start(read.table), _start(table)
     first = read.first[0] + p[0] - to_p[0], read.first[1] + d[0] - to_d[0]
     return {"table": table, "first": first, "offset": (p[1] - to_p[1], d[1] - to_d[1])}
 
 
 def notified(count: int, chosen: Mapping[tuple[str, str], list[ReaderChoice]]) -> tuple[tuple[int, ...], ...]:
-    """Per decode worker the prefill workers it only tells: those within its reach that nobody reads."""
+    """Return per decode worker the prefill workers that it only notifies: those in its reach that no worker reads."""
     every = [choice for choices in chosen.values() for choice in choices]
     read = {choice.holder for choice in every}
     told: list[set[int]] = [set() for _ in range(count)]
@@ -101,10 +101,10 @@ def notified(count: int, chosen: Mapping[tuple[str, str], list[ReaderChoice]]) -
 def _jobs(
     prefill: PlacedSide, decode: PlacedSide, chosen: Mapping[tuple[str, str], list[ReaderChoice]]
 ) -> tuple[list[PlannedRead], ...]:
-    """The jobs of every decode worker, cache by cache in the order of its planes, and of a cache worker by worker."""
+    """Return the reads of every decode worker, in the order of caches in its planes, then of prefill workers."""
     met = {(m.prefill, m.decode, *tensor): m for m in pair_groups(prefill.side, decode.side) for tensor in m.tensors}
     caches = {cache.name: cache for cache in decode.side.caches}
-    # Units by identity: a worker has each once, and to compare them takes long.
+    # Units are compared by identity: a worker has each once, and a comparison by value is slow.
     jobs: tuple[dict[tuple[int, int, int, tuple[int, ...], str], PlannedRead], ...] = tuple({} for _ in decode.units)
     count = 0
     for cache, tensor, choice, from_unit, to_unit, layers in _matches(prefill, decode, caches, chosen):
@@ -119,7 +119,7 @@ def _jobs(
 
 
 def _begins(jobs: Iterable[PlannedRead]) -> Mapping[str, int]:
-    """The first plane of every cache."""
+    """Return the first plane of every cache."""
     begins: dict[str, int] = {}
     for job in jobs:
         begins[job.cache.name] = min(job.to_unit.first, begins.get(job.cache.name, job.to_unit.first))
@@ -137,7 +137,7 @@ def _matches(
     caches: Mapping[str, BoundCache],
     chosen: Mapping[tuple[str, str], list[ReaderChoice]],
 ) -> Iterator[tuple[BoundCache, BoundTensor, ReaderChoice, PlacedCache, PlacedCache, tuple[int, ...]]]:
-    """Every choice of a tensor with the two units that have layers of it."""
+    """Yield every choice of a tensor with the two units that have layers of it."""
     # Workers with equal layouts have the same units.
     once = {id(units): units for side in (prefill, decode) for units in side.units}
     placings = {number: _by_layer(units) for number, units in once.items()}
@@ -155,17 +155,17 @@ def _matches(
 
 
 def _by_layer(units: Sequence[PlacedCache]) -> Mapping[tuple[str, int], list[int]]:
-    """The places of the units that have a layer of a cache."""
+    """Return the places of the units with a layer of a cache."""
     return grouped(((unit.cache, layer), place) for place, unit in enumerate(units) for layer in unit.layers)
 
 
 def _places(by_layer: Mapping[tuple[str, int], list[int]], layers: Iterable[tuple[str, int]]) -> list[int]:
-    """The places of all units that have one of these layers, in order."""
+    """Return the places of all units with one of these layers, in order."""
     return sorted({place for layer in layers for place in by_layer.get(layer, ())})
 
 
 def _shared(from_unit: PlacedCache, to_unit: PlacedCache, wanted: frozenset[int]) -> tuple[int, ...]:
-    """The layers that both units have of those that are wanted, as decode's unit has them."""
+    """Return the `wanted` layers that both units have, in the order of decode's unit."""
     held = wanted.intersection(from_unit.layers)
     return tuple(layer for layer in to_unit.layers if layer in held)
 
@@ -202,7 +202,7 @@ def _table(
 
 
 def _spans(job: PlannedRead, ranges: Mapping[str, Mapping[str, CommonRange]], page: int | None) -> list[AddressNest]:
-    """Every tensor's nests: over whole pages of `page` rows, or for one row with its step where `page` is None."""
+    """Return every tensor's nests: over whole pages of `page` rows, or if `page` is None for one row with its step."""
     ours, theirs = spots(job.to_unit), spots(job.from_unit)
     found: list[AddressNest] = []
     for tensor in job.tensors:

@@ -1,4 +1,4 @@
-"""Which part of a tensor each worker has, and which parts of two sides overlap."""
+"""The part of a tensor that each worker holds, and the parts of two sides that overlap."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kvplan.dsl.text.grouped import grouped
 
 @dataclass(frozen=True, slots=True)
 class TensorHoldings:
-    """What workers hold of one tensor: intervals per axis, layers, and their turn of the tokens."""
+    """The holdings of one tensor: intervals per axis, layers, and the workers' turn of the tokens."""
 
     intervals: tuple[tuple[str, Interval], ...]
     layers: tuple[int, ...]
@@ -21,7 +21,7 @@ class TensorHoldings:
 
 
 def classes(side: BoundSide, cache: BoundCache, tensor: BoundTensor) -> dict[TensorHoldings, list[int]]:
-    """Workers by what they hold of a tensor, holders in order of worker number; nothing held is left out."""
+    """Group workers by their holding of a tensor, in order of worker number; empty holdings are left out."""
     found: dict[TensorHoldings, list[int]] = {}
     stages = {w.layers: tuple(n for n in cache.layers if n in w.layers) for w in side.workers}
     for worker in side.workers:
@@ -40,9 +40,9 @@ def overlap(one: TensorHoldings, other: TensorHoldings) -> bool:
 
 
 def overlapping(needs: Iterable[TensorHoldings]) -> Callable[[TensorHoldings], list[TensorHoldings]]:
-    """What finds those of `needs`, the holdings of one side, that overlap a holding of the other.
+    """Return a function that finds the holdings in `needs`, those of one side, that overlap a holding of the other.
 
-    They are equal or disjoint on every axis: on the one that tells most of them apart only those near are tested.
+    Holdings are equal or disjoint on every axis. The axis with most distinct intervals leaves few to test.
     """
     every = list(needs)
     by_axis = [grouped(zip(found, every, strict=True)) for found in zip(*map(_intervals, every), strict=True)]
@@ -61,5 +61,5 @@ def overlapping(needs: Iterable[TensorHoldings]) -> Callable[[TensorHoldings], l
 
 
 def _intervals(held: TensorHoldings) -> tuple[Interval, ...]:
-    """Of every axis, and of layers: a stage has all of them between its first and its last one."""
+    """Return the interval of every axis, and of layers: a stage has all layers from its first to its last."""
     return (*(interval for _, interval in held.intervals), (min(held.layers), max(held.layers) + 1))

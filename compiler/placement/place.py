@@ -1,5 +1,4 @@
-"""Place: a storage expression with numbers in it. From coordinate to (plane, byte), and page trees to go back.
-
+"""Place: resolve a storage expression to a map from coordinate to (plane, byte), and to page trees for the way back.
 Law: every element of a tensor has one (plane, byte); no two elements share a byte.
 """
 
@@ -29,13 +28,13 @@ from kvplan.dsl.lang.nodes import Align, Axis, Expr, Item, Leaf, Pad, Repeat, Va
 from kvplan.dsl.lang.nodes import SizeSet as Values
 
 LAYER = "layer"
-# Of one worker. Each has a name, and is registered by itself.
+# The most planes of one worker. Each has a name and is registered separately.
 MOST_PLANES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class LocalSizes:
-    """What the expressions of one cache on one worker are resolved with: local extents by tensor and axis.
+    """The values that resolve one cache's expressions on one worker: local extents by tensor and axis.
 
     `spare` bytes lie behind each layer inside a block.
     """
@@ -58,7 +57,7 @@ class LocalSizes:
 
 
 def place(side: BoundSide, worker: BoundWorker) -> tuple[PlacedCache, ...]:
-    """All units of a worker in plane order: group by group, cache by cache. One that has no bytes is left out."""
+    """Return all units of a worker in plane order: group by group, cache by cache. Units without bytes are left out."""
     caches = {cache.name: cache for cache in side.caches}
     found = [(group.name, name, layers) for group in side.groups for name, layers in _by_cache(group.members, worker)]
     sizes = {(name, len(layers)): local_sizes(side, worker, caches[name], len(layers)) for _, name, layers in found}
@@ -74,7 +73,7 @@ def place(side: BoundSide, worker: BoundWorker) -> tuple[PlacedCache, ...]:
 
 
 def _check_planes(units: Sequence[PlacedCache]) -> None:
-    """Refuse (C143) more planes than a worker may have: each is memory with a name of its own."""
+    """Refuse (C143) more planes than a worker may have: each is memory with its own name."""
     count = sum(unit.planes for unit in units)
     if count > MOST_PLANES:
         most = max(units, key=lambda unit: unit.planes)
@@ -84,15 +83,15 @@ def _check_planes(units: Sequence[PlacedCache]) -> None:
 
 
 def _by_cache(members: Members, worker: BoundWorker) -> list[tuple[str, tuple[int, ...]]]:
-    """The caches of members with their layers on a worker, those without any left out."""
+    """Return the caches of members with their layers on a worker, without caches that have none there."""
     names = dict.fromkeys(cache for cache, _ in members)
     found = [(name, tuple(n for c, n in members if c == name and n in worker.layers)) for name in names]
     return [(name, layers) for name, layers in found if layers]
 
 
 def _row(side: BoundSide, worker: BoundWorker, memory: str) -> int:
-    """The bytes that most layers of one memory that share blocks take in one, over all planes, up to what caches are
-    aligned to."""
+    """Return the bytes of the largest block of one memory: of all layers that share it, over all planes, rounded up to
+    the alignment of its caches."""
     caches = {cache.name: cache for cache in side.caches if cache.memory == memory}
     alike = [tuple(member for member in members if member[0] in caches) for members in side.block_members]
     blocks = [_by_cache(members, worker) for members in alike]
@@ -102,7 +101,7 @@ def _row(side: BoundSide, worker: BoundWorker, memory: str) -> int:
 
 
 def _least(side: BoundSide, worker: BoundWorker, cache: BoundCache, layers: int) -> int:
-    """The bytes of a block that layers of a cache take at least."""
+    """Return the bytes of a block that a cache's layers take at least."""
     return max(_bytes(_parts(local_sizes(side, worker, cache, layers))), layers * cache.padded)
 
 
@@ -111,7 +110,7 @@ def _bytes(parts: tuple[PagedRegion, ...]) -> int:
 
 
 def _apart(sizes: LocalSizes, part: PagedRegion, row: int) -> PagedRegion:
-    """A part with its block stride."""
+    """Return a part with its block stride."""
     cache = sizes.cache
     if cache.stride is None:
         return replace(part, stride=_stride(cache, part.page, part.page))
@@ -120,12 +119,12 @@ def _apart(sizes: LocalSizes, part: PagedRegion, row: int) -> PagedRegion:
 
 
 def local_sizes(side: BoundSide, worker: BoundWorker, cache: BoundCache, layers: int) -> LocalSizes:
-    """Local extents of one cache's tensors on a worker, the token axis by kernel block."""
+    """Return the local extents of one cache's tensors on a worker, the token axis by kernel block."""
     return LocalSizes(cache, {tensor.name: _extents(side, worker, cache, tensor, layers) for tensor in cache.tensors})
 
 
 def layer_bytes(sizes: LocalSizes) -> int:
-    """The bytes that all layers take in one block, in every plane together."""
+    """Return the bytes that all layers take in one block, over all planes."""
     return _bytes(_parts(sizes))
 
 
@@ -144,7 +143,7 @@ def _unit(cache: str, group: str, layers: tuple[int, ...], first: int, parts: tu
 
 
 def _parts(sizes: LocalSizes) -> tuple[PagedRegion, ...]:
-    """The occurrences of `block`, with every layer that lies inside one as long as its page is padded to.
+    """Return the occurrences of `block`; layers inside one are padded so that their page has its full size.
 
     Raises Refused (C107).
     """
@@ -174,7 +173,7 @@ def _regions(sizes: LocalSizes) -> tuple[PagedRegion, ...]:
 
 
 def _in_one_piece(body: tuple[Tree, ...], page: int) -> bool:
-    """Whether a layer of a page lies in one piece: its loop is the outermost, but for loops of one turn."""
+    """Whether a layer of a page is contiguous: its loop is the outermost, apart from loops of one turn."""
     (loop,) = body if len(body) == 1 else (None,)
     if not isinstance(loop, BodyLoop) or loop.count * loop.step != page:
         return False
@@ -184,7 +183,7 @@ def _in_one_piece(body: tuple[Tree, ...], page: int) -> bool:
 def _blocks(
     sizes: LocalSizes, items: tuple[Item, ...], outer: tuple[AxisDigit, ...], first: int
 ) -> tuple[list[PagedRegion], int]:
-    """The occurrences of `block` under `items` and how many planes they take, numbered like the loops nest."""
+    """Return the occurrences of `block` under `items` and their number of planes, numbered in loop order."""
     parts: list[PagedRegion] = []
     planes = 0
     for item in items:
@@ -249,7 +248,7 @@ def _loop(sizes: LocalSizes, item: Repeat, tensors: Sequence[str], offset: int) 
 
 
 def _digit(sizes: LocalSizes, item: Repeat, tensors: Sequence[str]) -> tuple[int, int, int]:
-    """(weight, count, padding iterations) of a loop; all `tensors` under it must agree on the axis' local extent."""
+    """Return (weight, count, padding iterations) of a loop; all `tensors` under it must have the same local extent."""
     axis: Axis = item.axis
     extents = {name: sizes.extents[name][axis.name] for name in tensors}
     if len(set(extents.values())) > 1:
@@ -267,7 +266,7 @@ def _digit(sizes: LocalSizes, item: Repeat, tensors: Sequence[str]) -> tuple[int
 
 
 def _tensors(items: tuple[Item, ...], sizes: LocalSizes) -> list[str]:
-    """Names of the tensors that exist under `items`, in order."""
+    """Return the names of the tensors that exist under `items`, in order."""
     names: list[str] = []
     for item in items:
         if isinstance(item, Leaf) and item.tensor in sizes.extents:
@@ -278,7 +277,7 @@ def _tensors(items: tuple[Item, ...], sizes: LocalSizes) -> list[str]:
 
 
 def check_chains(sizes: LocalSizes) -> None:
-    """Refuse tiles of an axis that do not chain: weights 1, n1, n1*n2 … up to the local extent."""
+    """Refuse tiles of an axis that do not chain: weights must be 1, n1, n1*n2 … up to the local extent."""
     unit = PlacedCache("", "", (), 0, 0, _parts(sizes))
     for spot in spots(unit).values():
         for axis, extent in sizes.extents[spot.tensor].items():

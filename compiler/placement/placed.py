@@ -13,7 +13,7 @@ from kvplan.compiler.placement.tree import PlacedCache
 
 @dataclass(frozen=True, slots=True)
 class PlacedSide:
-    """A side with the units of every worker, and what it holds by (cache, tensor)."""
+    """A side with the units of every worker, and the intervals that each holds by (cache, tensor)."""
 
     side: BoundSide
     units: tuple[tuple[PlacedCache, ...], ...]
@@ -21,7 +21,7 @@ class PlacedSide:
 
 
 def placed(side: BoundSide) -> PlacedSide:
-    """A side with its workers placed; those that hold equally much of everything are placed once. Raises Refused."""
+    """Place a side's workers; workers with equally large holdings are placed once. Raises Refused."""
     alike: dict[object, tuple[PlacedCache, ...]] = {}
     units, holds = [], []
     for worker in side.workers:

@@ -1,7 +1,7 @@
-"""Own: which part of every axis a worker holds.
+"""Shards: the part of every axis that a worker holds.
 
-Law: for t <= n the shares of n items over t workers are disjoint and cover [0, n), listed ones, which may be empty,
-too; for t > n every item is held. Holdings of two workers are equal or disjoint.
+Law: for t <= n the shares of n items over t workers are disjoint and cover [0, n), and so do listed ones, which may
+be empty; for t > n every item is held. Holdings of two workers are equal or disjoint.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ TokenShare = tuple[int, int, int]
 
 
 def share(items: int, workers: int, index: int, copies: str = "consecutive") -> Interval:
-    """The half-open interval of `items` that worker `index` of `workers` holds: a share, or a copy of one item."""
+    """Return the half-open interval of `items` that worker `index` of `workers` holds: a share, or one item's copy."""
     if workers <= items:
         return index * items // workers, (index + 1) * items // workers
     item = index * items // workers if copies == "consecutive" else index % items
@@ -24,14 +24,14 @@ def share(items: int, workers: int, index: int, copies: str = "consecutive") -> 
 
 
 def proportional(items: int, workers: int) -> tuple[int, ...] | None:
-    """How many items every worker has where shares are not listed; None where there are copies."""
+    """Return every worker's number of items if shares are not listed; None if workers hold copies."""
     if workers > items:
         return None
     return tuple((i + 1) * items // workers - i * items // workers for i in range(workers))
 
 
 def shard_intervals(side: BoundSide, tensor: BoundTensor, worker: BoundWorker) -> dict[str, Interval]:
-    """Global interval on every axis but the token axis, split axes by the worker's mesh coordinate."""
+    """Return the global interval on every axis but the token axis; split axes by the worker's mesh coordinate."""
     sizes, at, split = dict(side.sizes), dict(worker.at), dict(tensor.split)
     held = {}
     for axis, extent in tensor.axes:
@@ -50,12 +50,12 @@ def _part(side: BoundSide, tensor: BoundTensor, axis: str, extent: int, workers:
 
 
 def token_share(side: BoundSide, cache: BoundCache, worker: BoundWorker) -> TokenShare:
-    """A worker's turn of a cache's tokens; states and rings are whole on every worker."""
+    """Return a worker's turn of a cache's tokens; every worker has all of a state or a ring."""
     return (side.token_shards, side.interleave_tokens, worker.token_shard) if cache.shared else (1, 1, 0)
 
 
 def meet(one: TokenShare, other: TokenShare) -> bool:
-    """Whether two token shares have a token in common: two of their tokens differ by what both periods divide."""
+    """Whether two token shares have a token in common: their tokens differ by multiples of the periods' divisor."""
     (ways, chunk, turn), (ways2, chunk2, turn2) = one, other
     apart = turn * chunk - turn2 * chunk2
     period = gcd(ways * chunk, ways2 * chunk2)

@@ -1,4 +1,4 @@
-"""The sides of a plan: a placement written down with the runtime's own types."""
+"""The sides of a plan: a placement in the runtime's types."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kvplan.plan.types import Group, Planes, Side, View, Worker
 
 
 def plan_side(side: PlacedSide) -> Side:
-    """The side as the runtime sees it, its digest still empty."""
+    """Return the side as the runtime sees it, without its digest."""
     planes: dict[object, tuple[Planes, ...]] = {}
     workers = tuple(_worker(side, worker, planes) for worker in side.side.workers)
     needs = tuple(sorted((cache.name, cache.needs) for cache in side.side.caches if cache.needs != ALL))
@@ -31,7 +31,7 @@ def _group(side: BoundSide, g: BoundGroup) -> Group:
 
 
 def _worker(side: PlacedSide, worker: BoundWorker, planes: dict[object, tuple[Planes, ...]]) -> Worker:
-    """A worker; `planes` are those of workers before it, of which some have equal layouts."""
+    """Return a worker; `planes` keeps the planes of earlier workers, because some have equal layouts."""
     units, held = side.units[worker.number], side.holds[worker.number]
     holds = {(c.name, a): held[c.name, t.name][a] for c in side.side.caches for t in c.tensors for a, _ in t.split}
     named = any(digit.axis != "layer" for unit in units for part in unit.parts for digit in part.outer)
@@ -44,7 +44,7 @@ def _worker(side: PlacedSide, worker: BoundWorker, planes: dict[object, tuple[Pl
 
 
 def _check_names(entries: tuple[Planes, ...]) -> None:
-    """Memory is registered by the names of planes. Raises Refused (C140) where two have one."""
+    """Refuse (C140) two planes with one name: memory is registered by these names."""
     names = Counter(plane.name for plane in planes_of(Worker(entries)))
     if twice := [name for name, count in names.items() if count > 1]:
         help = "name caches, and parts of a storage, without dots and numbers"
@@ -55,7 +55,7 @@ def _planes(side: PlacedSide, worker: BoundWorker, unit: PlacedCache) -> list[Pl
     cache = next(cache for cache in side.side.caches if cache.name == unit.cache)
     tensors = {tensor.name: tensor for tensor in cache.tensors}
     held: dict[str, Interval] = {}
-    # Over all tensors, whose shares of an axis are equal: a page may hold padding alone.
+    # Over all tensors, because a page may hold padding alone; their shares of an axis are equal.
     for name in tensors:
         held |= side.holds[worker.number][cache.name, name]
     return [replace(_part(unit, part, tensors, held), memory=cache.memory) for part in unit.parts]

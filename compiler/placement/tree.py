@@ -1,10 +1,10 @@
-"""Page trees: what a placement is made of, the place of every tensor in one, and whose a plane number is."""
+"""Page trees: the nodes of a placement, each tensor's place in one, and the unit that a plane number belongs to."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-# One number for a place: plane << SHIFT | byte. Steps are of the same kind, so planes and bytes are one kind of loop.
+# A place is one number, plane << SHIFT | byte. Steps are such numbers, too, so one kind of loop serves both.
 SHIFT = 44
 PLANE = 1 << SHIFT
 
@@ -20,7 +20,7 @@ class Element:
 
 @dataclass(frozen=True, slots=True)
 class BodyLoop:
-    """`count` bodies `step` bytes apart; each moves `weight` items along `axis`."""
+    """`count` bodies, `step` bytes apart; each one moves `weight` items along `axis`."""
 
     offset: int
     axis: str
@@ -45,9 +45,9 @@ class AxisDigit:
 
 @dataclass(frozen=True, slots=True)
 class PagedRegion:
-    """One occurrence of `block`: the loops outside it as digits (in planes), the tree inside, the page in bytes.
+    """One occurrence of `block`: the loops outside it as digits (in planes), the tree inside it, the page in bytes.
 
-    Two blocks of a plane lie `stride` bytes apart: the page itself, unless the engine says otherwise.
+    Two blocks of a plane lie `stride` bytes apart: the page itself, unless the engine has another stride.
     """
 
     name: str | None
@@ -72,7 +72,7 @@ class PlacedCache:
 
 @dataclass(frozen=True, slots=True)
 class TensorPlacement:
-    """Where one tensor lies: place of its first element, and its digits, outermost first."""
+    """The place of one tensor: the address of its first element, and its digits, outermost first."""
 
     tensor: str
     address: int
@@ -80,7 +80,7 @@ class TensorPlacement:
 
 
 def spots(unit: PlacedCache) -> dict[str, TensorPlacement]:
-    """The forward function of a unit: per tensor, where its coordinates lie."""
+    """Return the placement of every tensor of a unit."""
     found = {}
     for part in unit.parts:
         base = (unit.first + part.first) * PLANE
@@ -102,7 +102,7 @@ def _leaves(body: tuple[Tree, ...], at: int, digits: tuple[AxisDigit, ...]) -> l
 
 
 def volume(digits: tuple[AxisDigit, ...]) -> int:
-    """How many turns loops make together."""
+    """Return the number of turns of all loops together."""
     product = 1
     for digit in digits:
         product *= digit.count
@@ -110,7 +110,7 @@ def volume(digits: tuple[AxisDigit, ...]) -> int:
 
 
 def indices(part: PagedRegion, plane: int) -> tuple[int, ...] | None:
-    """The index of every loop outside `block` for a plane number of the unit, None if it is another part's."""
+    """Return the index of every loop outside `block` for a unit's plane number, None if it belongs to another part."""
     rest = plane - part.first
     found = []
     for digit in part.outer:
@@ -123,7 +123,7 @@ def indices(part: PagedRegion, plane: int) -> tuple[int, ...] | None:
 
 
 def locate(unit: PlacedCache, plane: int) -> tuple[PagedRegion, tuple[int, ...]] | None:
-    """The part and the loop indices of a worker's plane number, None if it is another unit's."""
+    """Return the part and the loop indices of a worker's plane number, None if it belongs to another unit."""
     for part in unit.parts:
         index = indices(part, plane - unit.first)
         if index is not None:
@@ -132,9 +132,9 @@ def locate(unit: PlacedCache, plane: int) -> tuple[PagedRegion, tuple[int, ...]]
 
 
 def relative(source: PlacedCache, target: PlacedCache) -> tuple[PlacedCache, PlacedCache]:
-    """Both units as they lie to each other: groups that differ only in their layers' numbers become equal.
+    """Return both units in relative numbers, so that groups that differ only in layer numbers become equal.
 
-    Planes are counted from their own first, layers are indices of `target`'s (-1: not there).
+    Planes count from the unit's first one; layers are indices into those of `target` (-1: not there).
     """
     index = {layer: i for i, layer in enumerate(target.layers)}
     layers = tuple(index.get(layer, -1) for layer in source.layers)
@@ -143,6 +143,6 @@ def relative(source: PlacedCache, target: PlacedCache) -> tuple[PlacedCache, Pla
 
 
 def shape(source: PlacedCache, target: PlacedCache) -> tuple[object, ...]:
-    """A key that two pairs of relative units share only if they are equal. Parts are known by identity: place makes
-    equal ones once per worker, and they live as long as the placements."""
+    """Return a key that two pairs of relative units share only if they are equal. It knows parts by identity: place
+    makes equal parts once per worker, and they live as long as the placements."""
     return id(source.parts), id(target.parts), source.layers, len(target.layers)

@@ -1,4 +1,4 @@
-"""Prove: the emitted text, parsed back, against the two placements, without enumerating bytes.
+"""Prove the emitted text, parsed back, against the two placements, without enumerating bytes.
 
 In: text and two placements. Out: a `Proof`, or ProofFailed. Start with `prove.py`.
 """

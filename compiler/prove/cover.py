@@ -1,9 +1,9 @@
 """Exact cover: boxes of coordinates as products of per-axis sets. Equal volumes and no overlap mean: each exactly once.
 
-The argument is that of tilings: finite sets that lie in a whole, share no element and have as many elements together as
-the whole partition it. Sets of integers in general need a library for it (S. Verdoolaege, "isl: An integer set library
-for the polyhedral model", ICMS 2010); for products of sets on each axis bit masks do, as two products share an element
-exactly where they do on every axis.
+The argument is that of tilings: finite sets that lie in a whole, share no element and have as many elements together
+as the whole partition it. General integer sets need a library (S. Verdoolaege, "isl: An integer set library for the
+polyhedral model", ICMS 2010). For products of sets on each axis bit masks suffice, because two products share an
+element exactly if they do on every axis.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ def check_cover(where: str, tensor: str, extents: Mapping[str, int], regions: Se
 
 
 def progression(start: int, turns: Sequence[tuple[int, int]]) -> int:
-    """The mask of start + sum(i * delta) over all turns (count, delta). Raises ProofFailed (P011) for repeats."""
+    """Return the mask of start + sum(i * delta) over all turns (count, delta). Raises ProofFailed (P011) on repeats."""
     mask = 1 << start
     for count, delta in turns:
         grown, done = mask, 1
         while done < count:
-            # All turns so far once more, as many turns further as are left.
+            # Repeat all turns so far once more, or as many of them as are left.
             more = min(done, count - done)
             grown, done = grown | grown << more * delta, done + more
         if grown.bit_count() != mask.bit_count() * count:

@@ -1,4 +1,4 @@
-"""Explode: the inverse of place. Which elements lie in [start, start + length) of a page, as boxes with loops.
+"""Explode: the inverse of place. It returns the elements in [start, start + length) of a page, as boxes with loops.
 
 Law: the boxes of a range are exactly the elements whose bytes lie in it, each once, with its local coordinate.
 """
@@ -27,7 +27,7 @@ class BoxLoop:
 class Box(NamedTuple):
     """Elements of `tensor`: the first lies `at` bytes after the range's start, at coordinate `start`.
 
-    A tuple, since a proof makes and compares hundreds of thousands.
+    A tuple, because a proof makes and compares hundreds of thousands.
     """
 
     at: int
@@ -38,7 +38,7 @@ class Box(NamedTuple):
 
 
 def explode(body: tuple[Tree, ...], start: int, length: int) -> tuple[Box, ...]:
-    """Boxes of a range of a page, in order of address. Raises ProofFailed (P001) where an element is cut."""
+    """Return the boxes of a range of a page, in order of address. Raises ProofFailed (P001) if it cuts an element."""
     found = [box for node in body for box in _node(node, start - node.offset, length)]
     return _joined(sorted((_plain(box) for box in found), key=lambda box: (box.at, box.tensor)))
 
@@ -62,7 +62,7 @@ def _node(node: Tree, start: int, length: int) -> list[Box]:
 
 
 def _iteration(loop: BodyLoop, index: int, start: int, length: int) -> list[Box]:
-    """The boxes of one iteration that lie in the range."""
+    """Return the boxes of one iteration that lie in the range."""
     inner = start - index * loop.step
     found = [box for node in loop.body for box in _node(node, inner - node.offset, length)]
     return [box._replace(start=((loop.axis, index * loop.weight), *box.start)) for box in found]
@@ -73,7 +73,7 @@ def _repeat(box: Box, loop: BodyLoop, index: int, count: int) -> Box:
 
 
 def _plain(box: Box) -> Box:
-    """A box in one normal form: digits of an axis added up, loops of one turn dropped, loops that continue joined."""
+    """Return a box in normal form: digits of an axis added up, loops of one turn dropped, continued loops joined."""
     start: dict[str, int] = {}
     for axis, index in box.start:
         start[axis] = start.get(axis, 0) + index
@@ -89,7 +89,7 @@ def _plain(box: Box) -> Box:
 
 
 def _joined(boxes: list[Box]) -> tuple[Box, ...]:
-    """Boxes in order of address, each joined with the last one of its tensor where it goes on from there."""
+    """Return boxes in order of address, each joined with the last one of its tensor if it continues that."""
     found: list[Box] = []
     last: dict[str, int] = {}
     for box in boxes:
@@ -104,7 +104,7 @@ def _joined(boxes: list[Box]) -> tuple[Box, ...]:
 
 
 def _longer(one: Box, other: Box) -> Box | None:
-    """Both boxes as one, where `other` is the next turns of the outermost loop of `one`; None otherwise."""
+    """Join two boxes if `other` is the next turns of the outermost loop of `one`; None otherwise."""
     for depth in (1, 0):
         if len(one.loops) >= depth and len(one.loops) - depth in (len(other.loops), len(other.loops) - 1):
             joined = _continued(one, other, depth)

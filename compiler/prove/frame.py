@@ -1,4 +1,4 @@
-"""The frame of a plan: everything beside its tables that a peer or a runtime relies on is what the sides say."""
+"""Check the frame of a plan: all fields beside its tables that a peer or a runtime relies on agree with the sides."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kvplan.plan.types import Needs, Plan, Read, Side
 
 
 def check_frame(plan: Plan, prefill: PlacedSide, decode: PlacedSide) -> None:
-    """Sides, digests, pairs, skipped caches. Raises ProofFailed (P002, P003, P006, P019)."""
+    """Check sides, digests, pairs, skipped caches. Raises ProofFailed (P002, P003, P006, P019)."""
     _check_options(plan)
     for name, said, truth in (("prefill", plan.prefill, prefill), ("decode", plan.decode, decode)):
         if _said(said) != _said(plan_side(truth)) or said.digest != digest.side(said):
@@ -35,7 +35,7 @@ def check_frame(plan: Plan, prefill: PlacedSide, decode: PlacedSide) -> None:
 
 
 def _check_options(plan: Plan) -> None:
-    """Every compile option once, with a value that it may have, and `elect` as the reads are."""
+    """Check that every compile option occurs once with an allowed value (P019)."""
     given = dict(plan.options)
     machine = given.pop(MACHINE, "") and given.get("strategy") == DIRECT
     if len(dict(plan.options)) != len(plan.options) or given.keys() != OPTIONS.keys() or machine:
@@ -49,8 +49,9 @@ def _said(side: Side) -> tuple[object, ...]:
 
 
 def _pairs(prefill: BoundSide, decode: BoundSide) -> set[tuple[str, str, int, Needs, int]]:
-    """Groups, common page in rows, needs and tokens of a row: of every two groups with a layer in common, and of every
-    tensor of it."""
+    """Return groups, common page in rows, needs and tokens of a row: for every two groups with a layer in common,
+    and for every tensor of it."
+    every tensor of it."""
     caches = {cache.name: cache for cache in decode.caches}
     theirs = grouped((member, group) for group in prefill.groups for member in group.members)
     met = {
@@ -68,7 +69,7 @@ def _pairs(prefill: BoundSide, decode: BoundSide) -> set[tuple[str, str, int, Ne
 
 
 def check_balance(plan: Plan, prefill: BoundSide, decode: BoundSide) -> None:
-    """Per tensor and interval: readers per holder, and a reader's layers per holder, differ by at most one (P008)."""
+    """Check (P008) per tensor and interval that readers per holder, and a reader's layers per holder, are balanced."""
     for cache in (c for c in decode.caches if c.name not in plan.skipped):
         theirs = next(c for c in prefill.caches if c.name == cache.name)
         for tensor, source in zip(cache.tensors, theirs.tensors, strict=True):
@@ -83,7 +84,7 @@ def check_balance(plan: Plan, prefill: BoundSide, decode: BoundSide) -> None:
 
 
 def _layers(reads: tuple[Read, ...], holders: set[int], cache: str, tensor: str) -> Counter[int]:
-    """Layers of a tensor that one reader takes from each holder."""
+    """Count the layers of a tensor that one reader takes from each holder."""
     found: Counter[int] = Counter()
     for read in reads:
         nests = read.table.page + read.table.token
@@ -103,7 +104,7 @@ def _check_loads(what: str, holders: list[int], loads: list[Counter[int]]) -> No
 
 
 def check_contract(plan: Plan, prefill: PlacedSide) -> None:
-    """Every holder of something that moves is notified, by its readers or by one other (P009)."""
+    """Check that every holder of data that moves is notified, by its readers or by one other worker (P009)."""
     read = {read.worker for reads in plan.reads for read in reads}
     told = [worker for workers in plan.notify for worker in workers]
     moved = {cache.name for cache in prefill.side.caches} - set(plan.skipped)
@@ -115,7 +116,7 @@ def check_contract(plan: Plan, prefill: PlacedSide) -> None:
 
 
 def _holds(placed: PlacedSide, worker: int, cache: str) -> bool:
-    """Whether a worker holds an element of a cache: it has layers of it, and no empty share of some tensor's axis."""
+    """Whether a worker holds an element of a cache: some layers, and of some tensor no empty share of an axis."""
     tensors = [held for (name, _), held in placed.holds[worker].items() if name == cache]
     some = any(all(start < stop for start, stop in held.values()) for held in tensors)
     return some and any(unit.cache == cache for unit in placed.units[worker])

@@ -1,4 +1,4 @@
-"""Match: whether a table's nests pair every prefill element with the same decode element, and what they write."""
+"""Check that a table's nests pair every prefill element with the same decode element, and find what they write."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Coordinate = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class ReadEnds:
-    """Both units of a read, and how far a prefill coordinate is from the decode coordinate of the same element.
+    """Both units of a read; `shift` is the decode coordinate minus the prefill coordinate of the same element.
 
-    `tokens` names the token axis of every tensor that has one; `tiled` are the (tensor, axis) that either side stores
-    in tiles. `numbers` are the places of layers in decode's list. `seen` keeps ranges of pages that were exploded:
-    planes of one part differ in nothing but their outer coordinate.
+    `tokens` names the token axis of every tensor with one; `tiled` are the (tensor, axis) that either side stores in
+    tiles. `numbers` are the places of layers in decode's list. `seen` caches exploded ranges of pages: planes of one
+    part differ only in their outer coordinate.
     """
 
     prefill: PlacedCache
@@ -48,7 +48,7 @@ class WrittenCoordinates:
 def regions(
     table: Table, prefill: PlacedCache, decode: PlacedCache, shift: Shift, tokens: Mapping[str, str]
 ) -> WrittenCoordinates:
-    """The decode coordinates that either table writes. Raises ProofFailed (P001, P013..P017)."""
+    """Return the decode coordinates that either table writes. Raises ProofFailed (P001, P013..P017)."""
     numbers = {layer: number for number, layer in enumerate(decode.layers)}
     ends = ReadEnds(prefill, decode, shift, tokens, _tiled(prefill) | _tiled(decode), numbers)
     if any(nest.token or nest.hops for nest in table.page):
@@ -60,13 +60,13 @@ def regions(
 
 
 def _tiled(unit: PlacedCache) -> frozenset[tuple[str, str]]:
-    """The (tensor, axis) that take more than one loop of a unit."""
+    """Return the (tensor, axis) that take more than one loop of a unit."""
     every = Counter((tensor, d.axis) for tensor, spot in spots(unit).items() for d in spot.digits if d.count > 1)
     return frozenset(key for key, count in every.items() if count > 1)
 
 
 def _nest(ends: ReadEnds, nest: Nest) -> list[CoordinateSet]:
-    """One region per box of the span. Raises ProofFailed where a loop moves anything else than it says."""
+    """Return one region per box of the span. Raises ProofFailed if a loop moves anything else than its fields say."""
     first = _boxes(ends, nest, nest.prefill, nest.decode)
     deltas = [_delta(ends, nest, index, first) for index in range(len(nest.loops))]
     for point in dict.fromkeys(_points(nest, _uneven(ends, first))):
@@ -83,12 +83,12 @@ def _nest(ends: ReadEnds, nest: Nest) -> list[CoordinateSet]:
 
 
 def _uneven(ends: ReadEnds, boxes: tuple[Box, ...]) -> set[str]:
-    """Axes whose items need not lie evenly: layers, whose lists need not be regular, and those stored in tiles."""
+    """Return axes whose items may lie unevenly: layers, whose lists may be irregular, and axes stored in tiles."""
     return {"layer", *(axis for tensor, axis in ends.tiled if any(box.tensor == tensor for box in boxes))}
 
 
 def _points(nest: Nest, uneven: set[str]) -> Iterator[tuple[int, ...]]:
-    """Turns that decide all others: every corner of the loops, and every turn of each axis that is `uneven`."""
+    """Yield turns that decide all others: every corner of the loops, and every turn of each axis that is `uneven`."""
     yield from product(*(sorted({0, loop.count - 1}) for loop in nest.loops))
     for axis in sorted(uneven & {loop.axis for loop in nest.loops}):
         yield from product(*(range(loop.count) if loop.axis == axis else (0,) for loop in nest.loops))
@@ -103,7 +103,7 @@ def _at(nest: Nest, point: tuple[int, ...]) -> tuple[Place, Place]:
 
 
 def _delta(ends: ReadEnds, nest: Nest, index: int, first: tuple[Box, ...]) -> tuple[str, int]:
-    """The axis and the number of items that one turn of a loop moves every box."""
+    """Return the axis and the number of items by which one turn of a loop moves every box."""
     point = tuple(int(i == index) for i in range(len(nest.loops)))
     second = _boxes(ends, nest, *_at(nest, point)) if nest.loops[index].count > 1 else first
     if len(first) != len(second):
@@ -122,7 +122,7 @@ def _delta(ends: ReadEnds, nest: Nest, index: int, first: tuple[Box, ...]) -> tu
 
 
 def _moved(box: Box, moves: Sequence[tuple[str, int]]) -> Box:
-    """A box so many items further along some axes."""
+    """Return a box that many items further along each axis."""
     if not moves:
         return box
     start = dict(box.start)
@@ -132,7 +132,7 @@ def _moved(box: Box, moves: Sequence[tuple[str, int]]) -> Box:
 
 
 def _boxes(ends: ReadEnds, nest: Nest, prefill: Place, decode: Place) -> tuple[Box, ...]:
-    """The decode boxes of one span, after checking that the prefill boxes are the same elements."""
+    """Return the decode boxes of one span, after checking that the prefill boxes are the same elements."""
     theirs = _side(ends, ends.prefill, prefill, nest.bytes)
     ours = _side(ends, ends.decode, decode, nest.bytes)
     moved = tuple(_translate(box, ends) for box in theirs)
@@ -157,7 +157,7 @@ def _side(ends: ReadEnds, unit: PlacedCache, at: Place, size: int) -> tuple[Box,
 
 
 def _translate(box: Box, ends: ReadEnds) -> Box:
-    """A prefill box in decode's local coordinates; layers go through the two units' lists."""
+    """Return a prefill box in decode's local coordinates; layers go through the two units' lists."""
     shift = ends.shift.get(box.tensor, {})
     start = {axis: number + shift.get(axis, 0) for axis, number in box.start}
     theirs = start["layer"]
@@ -167,7 +167,7 @@ def _translate(box: Box, ends: ReadEnds) -> Box:
 
 
 def _check_layers(ends: ReadEnds, turns: tuple[BoxLoop, ...], theirs: int, ours: int) -> None:
-    """A span over several layers, from place `theirs` and `ours` of the two lists, has the same ones on both sides."""
+    """Check that a span over several layers has the same ones on both sides, from `theirs` and `ours` in the lists."""
     loops = [t for t in turns if t.axis == "layer"]
     if ours >= 0 and not loops:
         return
@@ -178,7 +178,7 @@ def _check_layers(ends: ReadEnds, turns: tuple[BoxLoop, ...], theirs: int, ours:
 
 
 def _elements(boxes: tuple[Box, ...]) -> list[tuple[int, str, Coordinate]]:
-    """Every element on its own, for spans whose two pages cut them into different boxes."""
+    """Return every element on its own, for spans whose two pages cut them into different boxes."""
     found: list[tuple[int, str, Coordinate]] = []
     for box in boxes:
         if len(found) > MOST_ELEMENTS:
@@ -204,7 +204,7 @@ def _region(box: Box, loops: list[tuple[int, tuple[str, int]]]) -> CoordinateSet
 
 
 def _check_token(ends: ReadEnds, nest: Nest) -> None:
-    """One row of tokens further is the same element of the next row, on either side, up to the end of its own page."""
+    """Check that the token step leads to the next row's same element, on either side, up to the end of the page."""
     if nest.token is None or not ends.tokens or any(rows < 1 for rows, _, _ in nest.hops):
         raise ProofFailed("P013", "a table of tokens has a nest without a token step")
     for side, unit, at in ((0, ends.prefill, nest.prefill), (1, ends.decode, nest.decode)):
@@ -216,15 +216,15 @@ def _check_token(ends: ReadEnds, nest: Nest) -> None:
 
 
 def _reach(nest: Nest, side: int, row: int) -> int:
-    """How far row `row` of a page lies from row 0, as the nest says it."""
+    """Return the distance of row `row` of a page from row 0 by the nest."""
     step = nest.token[side] if nest.token else 0
     return row * step + sum(row // hop[0] * hop[1 + side] for hop in nest.hops)
 
 
 def _decisive(ends: ReadEnds, unit: PlacedCache, side: int, nest: Nest, boxes: tuple[Box, ...]) -> Iterable[int]:
-    """Rows that decide all others: the second turn of each loop of the token axis, and the last row.
+    """Return rows that decide all others: the second turn of each loop of the token axis, and the last row.
 
-    Both where a row lies and what a nest says add up over these loops' turns, as long as hops are where tiles end.
+    A row's place and the nest's distance are both sums over the turns of these loops, if hops are at the ends of tiles.
     """
     rows, axes = _rows(ends, unit, boxes), {box.tensor: ends.tokens[box.tensor] for box in boxes}
     tiles = [{d.weight for d in spots(unit)[tensor].digits if d.axis == axis} for tensor, axis in axes.items()]
@@ -235,7 +235,7 @@ def _decisive(ends: ReadEnds, unit: PlacedCache, side: int, nest: Nest, boxes: t
 
 
 def _rows(ends: ReadEnds, unit: PlacedCache, boxes: tuple[Box, ...]) -> int:
-    """Rows of the token axis in one page of `unit`."""
+    """Return the rows of the token axis in one page of `unit`."""
     if not boxes:
         return 1
     tensor = boxes[0].tensor
@@ -243,7 +243,7 @@ def _rows(ends: ReadEnds, unit: PlacedCache, boxes: tuple[Box, ...]) -> int:
 
 
 def _tokenless(ends: ReadEnds, region: CoordinateSet) -> CoordinateSet:
-    """What a nest of a table of tokens writes for one row: it moves the first of a page, its steps reach the others."""
+    """Return what a token table's nest writes for one row: it moves a page's first row, its steps reach the others."""
     axis = ends.tokens[region.tensor]
     if dict(region.axes)[axis] != 1:
         raise ProofFailed("P013", f"a nest of a table of tokens moves more of {region.tensor} than its first row")

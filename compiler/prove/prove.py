@@ -1,9 +1,9 @@
-"""Prove: check a plan as it was emitted against the two placements, without enumerating bytes.
+"""Prove: check an emitted plan against the two placements, without enumerating bytes.
 
-What is proved, exactly: every byte that both sides store and a decode worker needs is written once; each comes from
-the same (layer, tensor, coordinate); no span leaves its page, pairs padding with data, begins or ends in it, or cuts
-an element; what goes by way of a stage is all in it; readers are spread evenly over the holders of an interval;
-every holder is notified.
+The proof says exactly this: every byte that both sides store and a decode worker needs is written once; each comes
+from the same (layer, tensor, coordinate); no span leaves its page, pairs padding with data, begins or ends in it, or
+cuts an element; a stage holds all bytes that go through it; readers are spread evenly over the holders of an
+interval; every holder is notified.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kvplan.plan.types import Plan, Read
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What was proved, as a sentence."""
+    """The result of a proof, as a sentence."""
 
     sentence: str
 
@@ -51,7 +51,7 @@ def prove(plan: Plan, prefill: PlacedSide, decode: PlacedSide) -> Proof:
 
 
 def claim(decode: PlacedSide, skipped: tuple[str, ...] = ()) -> str:
-    """What a proof of this decode side says: bytes of each cache, with the axes that name an element."""
+    """Return what a proof of this decode side claims: bytes of each cache, with the axes that name an element."""
     caches = [cache for cache in decode.side.caches if cache.name not in skipped]
     said = "; ".join(f"{cache.name}: {len(cache.layers)} layers x {_sizes(cache)}" for cache in caches)
     return (
@@ -60,7 +60,7 @@ def claim(decode: PlacedSide, skipped: tuple[str, ...] = ()) -> str:
 
 
 def _sizes(cache: BoundCache) -> str:
-    """`583 B per row of 4 tokens, coordinates (layer, row, latent)`: of one layer, copies counted once."""
+    """Return `583 B per row of 4 tokens, coordinates (layer, row, latent)`: of one layer, copies counted once."""
     sizes: dict[str, int] = {}
     axes: dict[str, None] = {"layer": None}
     for tensor in cache.tensors:
@@ -73,7 +73,7 @@ def _sizes(cache: BoundCache) -> str:
 
 
 def _check_strays(case: ProofContext, number: int, into: Mapping[tuple[str, str], list[Read]]) -> None:
-    """Every read goes into a unit that this worker has, so that none escapes what is checked unit by unit."""
+    """Check that every read writes a unit that this worker has, so that the check of each unit misses none."""
     own = {(unit.cache, unit.group) for unit in case.decode.units[number] if unit.cache not in case.plan.skipped}
     for unit, (read, *_) in into.items():
         if unit not in own:
@@ -82,7 +82,7 @@ def _check_strays(case: ProofContext, number: int, into: Mapping[tuple[str, str]
 
 
 def _check_unit(case: ProofContext, number: int, unit: PlacedCache, into: list[Read], done: set[object]) -> None:
-    """All reads `into` a unit cover it once, for every share of the tokens that meets the worker's own."""
+    """Check that all reads `into` a unit cover it once, for every share of tokens that meets the worker's own."""
     if unit.cache in case.plan.skipped:
         return
     cache, theirs = case.cache(unit.cache), case.source_cache(unit.cache)
@@ -103,7 +103,7 @@ def _check_unit(case: ProofContext, number: int, unit: PlacedCache, into: list[R
 
 
 def _check_parts(case: ProofContext, number: int, unit: PlacedCache, parts: list[WrittenCoordinates]) -> None:
-    """The tables of all reads together write every tensor once: by page where pages are identical, and by token."""
+    """Check that all reads together write every tensor once: by page if pages are identical, and by token."""
     ours, theirs = case.cache(unit.cache), case.source_cache(unit.cache)
     if ours.store != "tokens" or ours.kernel == theirs.kernel:
         _check_tensors(case, number, unit, [region for part in parts for region in part.page], ours.kernel)

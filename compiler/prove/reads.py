@@ -1,4 +1,4 @@
-"""One read of a plan, proved: it is what it says, and its tables pair equal elements."""
+"""Prove one read of a plan: its fields are true, and its tables pair equal elements."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from kvplan.plan.types import Pair, Plan, Read
 
 @dataclass(frozen=True, slots=True)
 class ProofContext:
-    """A plan and the placements it is judged by. `seen` keeps what equal tables of equal units do.
+    """A plan and the placements that judge it. `seen` caches what equal tables write into equal units.
 
-    `pairs` are by name, `sources` the units of every prefill worker by (cache, group), `shares` what prefill workers
-    have of a cache's tokens.
+    `pairs` are by name, `sources` the units of every prefill worker by (cache, group), `shares` the prefill workers'
+    shares of a cache's tokens.
     """
 
     plan: Plan
@@ -38,7 +38,7 @@ class ProofContext:
 
 
 def context(plan: Plan, prefill: PlacedSide, decode: PlacedSide) -> ProofContext:
-    """What a proof looks up."""
+    """Collect the tables that a proof looks up."""
     side = prefill.side
     once = {id(units): {(unit.cache, unit.group): unit for unit in units} for units in prefill.units}
     shares = {c.name: frozenset(token_share(side, c, worker) for worker in side.workers) for c in side.caches}
@@ -47,7 +47,7 @@ def context(plan: Plan, prefill: PlacedSide, decode: PlacedSide) -> ProofContext
 
 
 def pair_of(case: ProofContext, read: Read) -> Pair:
-    """The pair of groups that a read names. Raises ProofFailed (P006)."""
+    """Return the pair of groups that a read names. Raises ProofFailed (P006)."""
     pair = case.pairs.get(read.pair)
     if pair is None:
         raise ProofFailed("P006", f"a read names the pair {read.pair!r}, which the plan does not have")
@@ -55,12 +55,12 @@ def pair_of(case: ProofContext, read: Read) -> Pair:
 
 
 def group_of(case: ProofContext, read: Read) -> str:
-    """The decode group that a read goes into. Raises ProofFailed (P006)."""
+    """Return the decode group that a read writes. Raises ProofFailed (P006)."""
     return pair_of(case, read).decode
 
 
 def read_regions(case: ProofContext, number: int, unit: PlacedCache, read: Read) -> WrittenCoordinates:
-    """What a read of decode worker `number` writes of `unit`. Raises ProofFailed (P001, P005, P007, P013..P017)."""
+    """Return the coordinates of `unit` that a read writes. Raises ProofFailed (P001, P005, P007, P013..P017)."""
     source = _source(case, number, unit, read)
     _check_holds(case, number, read)
     shift = _shift(case, number, read)
@@ -75,7 +75,7 @@ def read_regions(case: ProofContext, number: int, unit: PlacedCache, read: Read)
 
 
 def _source(case: ProofContext, number: int, unit: PlacedCache, read: Read) -> PlacedCache:
-    """The unit that is read, in the worker and from the planes that the read names."""
+    """Return the unit that a read reads, by the worker and the planes that the read names."""
     who = f"decode worker {number} reads {read.pair!r} from worker {read.worker}"
     if not 0 <= read.worker < len(case.prefill.units):
         raise ProofFailed("P005", f"{who}, which does not exist")
@@ -94,7 +94,7 @@ def _source(case: ProofContext, number: int, unit: PlacedCache, read: Read) -> P
 
 
 def _moved(read: Read) -> set[str]:
-    """The tensors that a read says it moves."""
+    """Return the tensors that a read says it moves."""
     return {t for nests in (read.table.page, read.table.token) for nest in nests for t in nest.tensors}
 
 
@@ -103,7 +103,7 @@ def _overlap(one: Interval, other: Interval) -> Interval:
 
 
 def _check_holds(case: ProofContext, number: int, read: Read) -> None:
-    """The intervals that a read names are where both workers' holdings of its tensors overlap."""
+    """Check that the intervals a read names are the overlap of both workers' holdings of its tensors."""
     expected: dict[str, Interval] = {}
     for tensor in (t for t in case.cache(read.cache).tensors if t.name in _moved(read)):
         theirs = case.prefill.holds[read.worker][read.cache, tensor.name]
@@ -114,7 +114,7 @@ def _check_holds(case: ProofContext, number: int, read: Read) -> None:
 
 
 def _shift(case: ProofContext, number: int, read: Read) -> dict[str, dict[str, int]]:
-    """How far a prefill coordinate is from the decode coordinate of the same element, by tensor and axis."""
+    """Return the decode coordinate minus the prefill coordinate of the same element, by tensor and axis."""
     found = {}
     for tensor in case.cache(read.cache).tensors:
         theirs = case.prefill.holds[read.worker][read.cache, tensor.name]

@@ -1,8 +1,8 @@
-"""Stages: with the ranges of a table as a stop between the sides, each byte still comes from its own place.
+"""Check stages: with a table's ranges as a stop between the sides, each byte still comes from its own place.
 
-Why that is enough: an image is its ranges byte for byte, so that a copy from the image of a prefill page, or into that
-of a decode page, is the copy between the pages themselves, which match.py and cover.py judge, as long as every span
-lies in one range. What is sent whole, `pack`, must have been copied whole, which counting shows: no byte is written
+An image holds its ranges byte for byte. So a copy from the image of a prefill page, or into that of a decode page,
+equals the copy between the pages themselves, which match.py and cover.py judge, if every span lies in one range.
+An image that is sent whole (`pack`) must be written whole. Counting shows that, because no byte is written
 twice.
 """
 
@@ -43,7 +43,7 @@ def _rows(group: Group, tokens: int) -> int:
 
 
 def _images(worker: Worker, ranges: tuple[PageRange, ...]) -> dict[int, list[tuple[int, int]]]:
-    """First byte and end of every image row by plane, in order. Raises ProofFailed (P020) where that is no image."""
+    """Return first byte and end of every image row by plane, in order. Raises ProofFailed (P020) for invalid ranges."""
     pages = [plane.page for plane in planes(worker)]
     found: dict[int, list[tuple[int, int]]] = {}
     for part in ranges:
@@ -61,7 +61,7 @@ def _images(worker: Worker, ranges: tuple[PageRange, ...]) -> dict[int, list[tup
 
 
 def _check_inside(nest: Nest, side: int, rows: int, images: dict[int, list[tuple[int, int]]]) -> None:
-    """Every plane that a nest touches has one image row around all that the nest touches there."""
+    """Check that each plane a nest touches has one image row around all bytes that the nest touches there."""
     for plane, starts in grouped(_corners(nest, side, rows)).items():
         low, high = min(starts), max(starts) + nest.bytes
         if not any(start <= low and high <= end for start, end in images.get(plane, [])):
@@ -72,7 +72,7 @@ def _check_inside(nest: Nest, side: int, rows: int, images: dict[int, list[tuple
 
 
 def _corners(nest: Nest, side: int, rows: int) -> Iterator[tuple[int, int]]:
-    """Places of spans: of every plane, and in it the first and the last turn of each loop and row of tokens."""
+    """Yield places of spans: in every plane the first and the last turn of each loop and row of tokens."""
     at = (nest.prefill, nest.decode)[side]
     steps = [(loop.count, (loop.prefill, loop.decode)[side]) for loop in nest.loops]
     turns = [range(count) if step[0] else sorted({0, count - 1}) for count, step in steps]

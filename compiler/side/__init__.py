@@ -1,4 +1,4 @@
-"""What is asked of a side: its text, `tp=4,order=nhd`, and the values of an engine's options.
+"""A side's text, `tp=4,order=nhd`, and the values of an engine's options.
 
 Start with `text.py`.
 """

@@ -1,4 +1,4 @@
-"""Which engine's file is for a running engine: by its Python package, release and platform, which files name."""
+"""Find the engine file for a running engine by Python package, release and platform, which the files name."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def engine_for(library: Library, package: str, release: str, platform: str) -> Engine:
-    """The engine whose file says that it is for all three. Raises BadInput (I003) unless there is exactly one.
+    """Return the engine whose file matches all three. Raises BadInput (I003) unless exactly one does.
 
-    Without a release the default engine's file is used, if it is for the platform.
+    Without a release it is the default engine, if its file is for the platform.
     """
     every = [library.engine(known) for known in library.engines]
     packaged = [each for each in every if each.package == package]
@@ -38,7 +38,7 @@ def engine_for(library: Library, package: str, release: str, platform: str) -> E
 
 
 def describes(versions: str, release: str) -> bool:
-    """Whether releases as a file writes them, `>=0.29`, have this one."""
+    """Whether a release is among `versions`, written as in an engine's file: `>=0.29`."""
     try:
         return SpecifierSet(versions).contains(release, prereleases=True)
     except InvalidSpecifier:

@@ -11,7 +11,7 @@ from kvplan.dsl.schema.engine import Engine
 
 
 def accepted(engine: Engine, kind: str, params: Mapping[str, Expr], env: Env) -> SizeSet:
-    """What kernels of one cache accept; `params` are its parameters that `env` lacks. Raises Refused (C114)."""
+    """Return the block sizes that a cache's kernels accept; `params` are those not in `env`. Raises Refused (C114)."""
     rule = engine.kernels.get(kind) or engine.kernels.get("tokens") or engine.kernels["default"]
     value = value_of(rule, params, env)
     if not isinstance(value, SizeSet):
@@ -22,7 +22,7 @@ def accepted(engine: Engine, kind: str, params: Mapping[str, Expr], env: Env) ->
 
 
 def common(engine: Engine, sets: Mapping[str, SizeSet]) -> SizeSet:
-    """What the kernels of all these caches accept, of one at least, by its name. Raises Refused (C118)."""
+    """Return the sizes that the kernels of all these caches accept, `sets` by cache name. Raises Refused (C118)."""
     found, *others = sets.values()
     for sizes in others:
         both = found & sizes

@@ -1,4 +1,4 @@
-"""The keys of a side, under their own names or the engine's, and what to say of a word that is none."""
+"""The keys of a side under kvplan's or the engine's names, and the error for an unknown word."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from kvplan.compiler.side.text import close, pairs, parse_side
 from kvplan.dsl.files.engines import spelled
 from kvplan.dsl.schema.engine import Engine
 
-# Beside those of an engine. A pool has no place in a plan: only what follows copies through blocks asks for its size.
+# Keys of every engine. The pool's size is not part of a plan: only commands that follow blocks ask for it.
 POOL = "blocks"
 OTHER_KEYS = ("engine", "groups", POOL, "layers", "without")
 SHARE, MEMORY = "share.", "memory."
 
 
 def side_keys(engine: Engine, text: str) -> dict[str, str]:
-    """One side as key -> value, flags of the engine as the keys that they set. Raises BadInput (S001..S003)."""
+    """Return one side as key -> value, an engine's flags as the keys that they set. Raises BadInput (S001..S003)."""
     keys: dict[str, str] = {}
     for word, value in parse_side(text).items():
         key = word if word in _keys(engine) else engine.flags.get(spelled(word), word)
@@ -28,12 +28,12 @@ def side_keys(engine: Engine, text: str) -> dict[str, str]:
 
 
 def side_words(engine: Engine, text: str) -> str:
-    """A side's text with every key under its own name. Raises BadInput (S001..S003)."""
+    """Return a side's text with kvplan's name for every key. Raises BadInput (S001..S003)."""
     return ",".join(f"{key}={value}" for key, value in side_keys(engine, text).items())
 
 
 def check_keys(engine: Engine, given: Iterable[str], overrides: Iterable[str]) -> None:
-    """Refuse a key that neither the engine nor any side has (S005); `overrides` are keys of derived values."""
+    """Refuse a key that neither the engine nor every side has (S005); `overrides` are keys of derived values."""
     known = {*_keys(engine), *overrides}
     for key in given:
         if key not in known and not key.startswith((SHARE, MEMORY)):
@@ -41,7 +41,7 @@ def check_keys(engine: Engine, given: Iterable[str], overrides: Iterable[str]) -
 
 
 def check_pool(text: str) -> None:
-    """Refuse a pool's size in a side, or a product of them, where nobody asks for it. Raises BadInput (S001, S026)."""
+    """Refuse a side with a pool's size for a command that does not use it. Raises BadInput (S001, S026)."""
     if POOL in dict(pairs(text)):
         message = f"{POOL}= is the size of a pool, which plans do not depend on"
         raise BadInput("S026", message, "leave it out here: simulate, trace and audit ask for it")

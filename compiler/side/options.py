@@ -1,4 +1,4 @@
-"""The values a side is bound with: options given or defaulted, and expressions that use each other's names."""
+"""The values that a side is bound with: given or default options, and expressions that use each other's names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Env = dict[str, Value | SizeSet]
 
 
 def settle(exprs: Mapping[str, Expr], env: Env) -> Env:
-    """`env` with every expression's value added, in whatever order they need each other. Raises BadInput (S008)."""
+    """Add the value of every expression to `env`, in the order of their dependencies. Raises BadInput (S008)."""
     found = dict(env)
     for name in exprs:
         _settle(name, exprs, (), found)
@@ -24,7 +24,7 @@ def settle(exprs: Mapping[str, Expr], env: Env) -> Env:
 
 
 def _settle(name: str, exprs: Mapping[str, Expr], busy: tuple[str, ...], env: Env) -> None:
-    """Add the value of `name`, which those that are `busy` wait for."""
+    """Add the value of `name` to `env`; the names in `busy` wait for it."""
     if name in env:
         return
     if name in busy:
@@ -35,7 +35,7 @@ def _settle(name: str, exprs: Mapping[str, Expr], busy: tuple[str, ...], env: En
 
 
 def value_of(expr: Expr, exprs: Mapping[str, Expr], env: Env) -> Value | SizeSet:
-    """The value of `expr` with those of `exprs` that it needs, and no others. Raises BadInput (S008), DslError."""
+    """Return the value of `expr`, evaluating only the `exprs` that it needs. Raises BadInput (S008), DslError."""
     needed: dict[str, Expr] = {}
     waiting = [*expr.names]
     while waiting:
@@ -47,7 +47,7 @@ def value_of(expr: Expr, exprs: Mapping[str, Expr], env: Env) -> Value | SizeSet
 
 
 def read_option(param: Param, text: str) -> Value | SizeSet:
-    """An option's value from a side's text, aliases resolved. Raises BadInput (S004, S009)."""
+    """Return an option's value from a side's text, aliases resolved. Raises BadInput (S004, S009)."""
     word = param.aliases.get(text, text)
     if param.values and word not in param.values:
         allowed = [*param.values, *param.aliases]
@@ -62,7 +62,7 @@ def read_option(param: Param, text: str) -> Value | SizeSet:
 
 
 def split_options(options: Mapping[str, Param], given: Mapping[str, str], env: Env) -> Env:
-    """`env` with every option: the given ones as read, the others by their defaults; and which of them are given."""
+    """Add every option to `env`, as given or by its default, and whether it is given."""
     read = {name: read_option(options[name], text) for name, text in given.items() if name in options}
     missing = [name for name, param in options.items() if name not in read and param.default is None]
     if missing:
@@ -76,7 +76,7 @@ def given_or_mended(name: str) -> str:
 
 
 def number(value: object, least: int, what: str, unit: str, help: str) -> int:
-    """A derived value that has to be a whole number from `least` up. Raises Refused (C114)."""
+    """Return a derived value that must be a whole number from `least` up. Raises Refused (C114)."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise Refused("C114", f"{what} comes out as {value!r}, not {unit}", help)
     return value

@@ -9,19 +9,19 @@ from itertools import product
 from kvplan.compiler.errors import BadInput
 
 EXAMPLE = "write keys with values: tp=4,order=nhd, or with another engine engine=NAME,tp=4"
-# Digits of a number in a side.
+# The most digits of a number in a side.
 MOST_DIGITS = 12
 
 
 def sides(text: str) -> list[str]:
-    """Every side that a text with products stands for, first key outermost: `tp=1/2,pp=1` gives two."""
+    """Return every side that a text with products stands for, first key outermost: `tp=1/2,pp=1` gives two."""
     asked = pairs(text)
     choices = [[f"{key}={value}" for value in values.split("/")] for key, values in asked]
     return [",".join(choice) for choice in product(*choices)]
 
 
 def parse_side(text: str) -> dict[str, str]:
-    """One side as key -> value, both as written. Raises BadInput (S001..S003)."""
+    """Return one side as key -> value, both as written. Raises BadInput (S001..S003)."""
     found: dict[str, str] = {}
     for key, value in pairs(text):
         if "/" in value:
@@ -33,7 +33,7 @@ def parse_side(text: str) -> dict[str, str]:
 
 
 def whole(key: str, text: str, least: int = 0) -> int:
-    """A decimal whole number of a side. Raises BadInput (S004)."""
+    """Parse a decimal whole number of a side. Raises BadInput (S004)."""
     if text.isascii() and text.isdigit() and len(text) > MOST_DIGITS:
         raise BadInput("S004", f"{key}={text} has too many digits", f"write at most {MOST_DIGITS} digits")
     if not text.isascii() or not text.isdigit() or int(text) < least:
@@ -42,7 +42,7 @@ def whole(key: str, text: str, least: int = 0) -> int:
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> BadInput:
-    """The error for a key that nothing knows, with the nearest name or the allowed set."""
+    """Return the error for an unknown key, with the nearest name or the allowed names."""
     return BadInput("S005", f"unknown {what} {name!r}", nearest(name, sorted(known)))
 
 
@@ -52,13 +52,13 @@ def nearest(name: str, known: Sequence[str]) -> str:
 
 
 def close(name: str, known: Sequence[str]) -> str:
-    """The nearest name, nothing where none is near. Two letters are near to anything: ep is no step."""
+    """Return the nearest name, "" if none is near. Two letters are near to anything: `ep` does not mean `step`."""
     near = (other for other in get_close_matches(name, known) if abs(len(other) - len(name)) <= 2)
     return next(near, "") if len(name) > 2 else ""
 
 
 def pairs(text: str) -> list[tuple[str, str]]:
-    """Every key with its values, `1/2`, as written. Raises BadInput (S001)."""
+    """Return every key with its values, `1/2`, as written. Raises BadInput (S001)."""
     found: list[tuple[str, str]] = []
     for item in (piece.strip() for piece in text.split(",") if piece.strip()):
         key, equals, value = item.partition("=")
