@@ -1,4 +1,4 @@
-"""A list of copies that somebody else made, in the JSON of a trace. Codes Q030..Q035, each with the copy's index."""
+"""A list of another program's copies, in the JSON of a trace. Codes Q030..Q035, each with the copy's index."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NUMBERS = {0: "from.worker", 2: "from.offset", 3: "to.worker", 5: "to.offset", 6
 
 
 class CopyEnd(NamedTuple):
-    """One end of a copy, as JSON has it: nothing is checked yet."""
+    """One end of a copy as JSON has it, unchecked."""
 
     worker: int
     plane: str
@@ -33,7 +33,7 @@ class CopyEnd(NamedTuple):
 
 
 def parse_text(text: str) -> list[Copy]:
-    """Copies from JSON text: a trace, or its list `copies` alone. Raises BadInput (Q030..Q032)."""
+    """Parse copies from JSON text: a trace, or only its list `copies`. Raises BadInput (Q030..Q032)."""
     try:
         value = json.loads(text, object_pairs_hook=_packed)
     except (ValueError, RecursionError) as error:
@@ -51,7 +51,7 @@ def parse_text(text: str) -> list[Copy]:
 
 
 def check_numbers(copies: Sequence[Copy]) -> None:
-    """Refuse what is no whole number in range, and planes that are no names. Raises BadInput (Q031, Q032)."""
+    """Refuse numbers that are not whole or out of range, and planes that are no names. Raises BadInput (Q031, Q032)."""
     columns = list(zip(*copies, strict=True))
     for at, column in enumerate(columns):
         word = NUMBERS.get(at)
@@ -65,12 +65,12 @@ def check_numbers(copies: Sequence[Copy]) -> None:
 
 
 def least(at: int) -> int:
-    """The smallest number that may stand in column `at` of a copy."""
+    """Return the smallest number allowed in column `at` of a copy."""
     return 1 if NUMBERS[at] == "bytes" else 0
 
 
 def by_plane(copies: Iterable[Copy]) -> Moves:
-    """Copies as rows, by decode plane, then prefill plane."""
+    """Return copies as rows, by decode plane, then prefill plane."""
     found: dict[Key, dict[Key, list[tuple[int, int, int, int]]]] = {}
     for index, c in enumerate(copies):
         mine = found.setdefault((c.to_worker, c.to_plane), {}).setdefault((c.from_worker, c.from_plane), [])
@@ -81,9 +81,9 @@ def by_plane(copies: Iterable[Copy]) -> Moves:
 def check_places(
     moves: Moves, prefill: Mapping[Key, OraclePlane], decode: Mapping[Key, OraclePlane], *sides: BoundSide
 ) -> None:
-    """Refuse workers and planes that are not there, and bytes beyond a pool. Raises BadInput (Q033..Q035).
+    """Refuse workers and planes that do not exist, and bytes beyond a pool. Raises BadInput (Q033..Q035).
 
-    `sides` are the prefill and the decode side; the end of a pool is known where a side was given `blocks`.
+    `sides` are the prefill and the decode side; the end of a pool is known if a side has `blocks`.
     """
     pools = [side.blocks for side in sides]
     faults = [
@@ -103,7 +103,7 @@ def check_places(
 def _misplaced(
     end: str, word: str, key: Key, planes: Mapping[Key, OraclePlane], rows: Labels, pool: int | None
 ) -> tuple[int, BadInput] | None:
-    """The first of `rows` (offset, bytes, index) that is not in a plane of the side, and what to say of it."""
+    """Return the first of `rows` (offset, bytes, index) outside the side's planes, and the error for it."""
     worker, name = key
     index = int(rows[:, 2].min())
     names = [plane for number, plane in planes if number == worker]
@@ -128,13 +128,13 @@ def _beyond(where: str, plane: OraclePlane, rows: Labels, pool: int) -> tuple[in
 
 
 def _near(name: str, names: Sequence[str]) -> str:
-    """The nearest name; a few examples where none is near."""
+    """Return the nearest name, or a few examples if none is near."""
     near = nearest(name, names)
     return near if near.startswith("did") or len(names) < 9 else f"its planes are {', '.join(names[:8])} …"
 
 
 def _packed(pairs: list[tuple[str, object]]) -> object:
-    """A mapping of JSON: an End or a Copy where it has their keys, in little memory; any other as it is."""
+    """Return a JSON mapping as an End or a Copy if it has their keys, which saves memory; otherwise as it is."""
     found = dict(pairs)
     if len(found) < len(pairs):
         twice = next(k for i, (k, _) in enumerate(pairs) if k in dict(pairs[:i]))
@@ -150,7 +150,7 @@ def _packed(pairs: list[tuple[str, object]]) -> object:
 
 
 def _malformed(where: str, value: object, sort: str = "copy") -> BadInput:
-    """What is wrong with a copy, or with an end of one, that has not the shape of one."""
+    """Return the error for a copy, or for an end of one, that lacks the shape of one."""
     keys = KEYS[sort]
     help = f"it needs the keys {', '.join(keys)}"
     if not isinstance(value, dict):

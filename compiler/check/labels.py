@@ -1,4 +1,4 @@
-"""Labels: one number for every byte that a model's caches hold, so that a byte in a buffer says what it is.
+"""Labels: one number for every byte that a model's caches hold, so that each byte in a buffer identifies itself.
 
 A label is the byte's place in one long array of all tensors of all layers and tokens; negative numbers are not data.
 """
@@ -40,14 +40,14 @@ Atlas = Mapping[tuple[str, str], LabelRegion]
 
 @dataclass(frozen=True, slots=True)
 class NeededTokens:
-    """What a reader of tokens [first, end) must have."""
+    """The tokens that a reader of [first, end) must have."""
 
     needs: Needs
     first: int
     end: int
 
     def test(self, token: Labels, rows: int = 1) -> Mask:
-        """Which tokens those are; with `rows`, which rows of so many tokens, given by their last ones."""
+        """Return a mask of the needed tokens; with `rows`, of the rows of `rows` tokens, given by their last tokens."""
         end = self.end - self.end % self.needs.whole
         inside: Mask = (token >= self.first) & (token < end)
         if self.needs.keep is None and self.needs.chunk is None:
@@ -67,7 +67,7 @@ class TableBlocks:
 
 
 def atlas(side: BoundSide, tokens: int) -> Atlas:
-    """Regions for every tensor of a side, with room for `tokens` tokens."""
+    """Return regions for every tensor of a side, with room for `tokens` tokens."""
     regions: dict[tuple[str, str], LabelRegion] = {}
     base = 0
     for cache in side.caches:
@@ -81,7 +81,7 @@ def atlas(side: BoundSide, tokens: int) -> Atlas:
 
 
 def paged(side: BoundSide, worker: BoundWorker, group: BoundGroup, table: Table) -> TableBlocks:
-    """Which tokens lie in which kernel block on `worker`: every token of the table is asked for its place."""
+    """Return the tokens in each kernel block on `worker`, by computing the place of every token of the table."""
     if isinstance(table, Slot):
         return TableBlocks(np.array([table.slot]), np.zeros((1, 0), np.int64))
     if isinstance(table, Ring):
@@ -99,7 +99,7 @@ def paged(side: BoundSide, worker: BoundWorker, group: BoundGroup, table: Table)
 
 
 def _ring(group: BoundGroup, table: Ring) -> TableBlocks:
-    """What a ring holds after its tokens were written one by one, the oldest first, each over the one before it."""
+    """Return a ring's contents after its tokens were written one by one, each over the oldest in its place."""
     holds = np.full(len(table.ids) * group.tokens, -1, np.int64)
     for turn in range(max(0, table.at // max(holds.size, 1) - 1), -(-table.at // max(holds.size, 1))):
         written = np.arange(turn * holds.size, min((turn + 1) * holds.size, table.at))
@@ -119,9 +119,9 @@ def _by_block(group: BoundGroup, t: Labels, block: Labels, local: Labels) -> Tab
 
 
 def paint(plane: OraclePlane, regions: Atlas, token: Labels, want: NeededTokens | None = None) -> Labels:
-    """The labels of the pages whose tokens are `token`, one row a page: padding and tokens below 0 are PADDING.
+    """Return the labels of the pages whose tokens are `token`, one page per row.
 
-    So are rows of tokens whose last one is not wanted, and a state that nobody wants.
+    Padding, tokens below 0, rows of tokens whose last one is not wanted, and a state that is not wanted are PADDING.
     """
     page = np.full((len(token), plane.page), PADDING, np.int64)
     for f in plane.fields:
@@ -132,10 +132,10 @@ def paint(plane: OraclePlane, regions: Atlas, token: Labels, want: NeededTokens 
 
 
 def _paint_field(page: Labels, f: PageField, region: LabelRegion, token: Labels, want: NeededTokens | None) -> None:
-    """Write the labels of one tensor into pages: those of its elements, and from them those of each of their bytes."""
+    """Write one tensor's labels into pages: the labels of its elements, and from these the labels of their bytes."""
     first = np.broadcast_to(_elements(f, region, token, want), (len(token), *f.offset.shape))
     labels, offset = first.reshape(len(token), -1).copy(), f.offset.reshape(-1)
-    # From byte to byte a label is one more, unless it is PADDING.
+    # A label increases by one from byte to byte, unless it is PADDING.
     more = labels >= 0
     for byte in range(f.tensor.size):
         spot = offset + byte
@@ -145,7 +145,7 @@ def _paint_field(page: Labels, f: PageField, region: LabelRegion, token: Labels,
 
 
 def _elements(f: PageField, region: LabelRegion, token: Labels, want: NeededTokens | None) -> Labels:
-    """The label of the first byte of every element, pages first; PADDING for what is not there or not wanted."""
+    """Return the label of each element's first byte, pages first; PADDING if it is missing or not wanted."""
     label = np.full((1,) * (1 + f.offset.ndim), region.base)
     known = np.full(label.shape, want is None or want.first < want.end)
     rows, names = f.tensor.tokens_per_row, [a for a, _ in f.axes]
@@ -169,18 +169,18 @@ def token_axes(tensor: BoundTensor) -> set[str]:
 
 
 def region_of(regions: Atlas, label: int) -> LabelRegion:
-    """The region that a label lies in."""
+    """Return the region of a label."""
     return next(r for r in regions.values() if r.base <= label < r.base + prod(r.shape))
 
 
 def ragged(start: Labels, size: Labels) -> Labels:
-    """start[i], start[i] + 1 … size[i] numbers, for every i in a row."""
+    """Return the ranges start[i], start[i] + 1 … of size[i] numbers, one after the other."""
     ends = np.cumsum(size)
     return np.arange(ends[-1] if len(ends) else 0) + np.repeat(start - ends + size, size)
 
 
 def words(regions: Atlas, label: int) -> str:
-    """A label in words: `layer 3 · conv_b · group 0 · st 17`, and the byte where an element has several."""
+    """Describe a label: `layer 3 · conv_b · group 0 · st 17`, and the byte if an element has several."""
     if label < 0:
         return NOT_DATA[label]
     region = region_of(regions, label)
@@ -191,5 +191,5 @@ def words(regions: Atlas, label: int) -> str:
 
 
 def table_of(tables: Mapping[str, Table], group: BoundGroup) -> Table:
-    """The table of a group; an empty one where the request has none."""
+    """Return the table of a group, an empty one if the request has none."""
     return tables.get(group.name, Blocks(0, np.empty(0, np.int64)))

@@ -1,7 +1,7 @@
-"""Where naive indexing finds every byte of a side: the second opinion that plans are simulated against.
+"""Find every byte of a side by naive indexing: the second opinion that plans are simulated against.
 
-Nothing here is shared with the derivation of a plan or its proof, and nothing is clever: who holds an item is asked
-item by item, a storage expression is walked as it is written, and addresses are arrays with one entry per iteration.
+It shares nothing with the derivation of a plan or its proof, and is deliberately simple: it asks item by item who
+holds it, walks a storage expression as written, and keeps addresses in arrays with one entry per iteration.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class PageField:
 
 @dataclass(frozen=True, slots=True)
 class OraclePlane:
-    """One plane of one worker: `page` and `stride` in bytes; `layer` None where layers lie inside the page."""
+    """One plane of one worker: `page` and `stride` in bytes; `layer` is None if layers lie inside the page."""
 
     name: str
     cache: str
@@ -49,7 +49,7 @@ class OraclePlane:
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """What the walk of one cache knows: local numbers of every axis of every tensor on this worker."""
+    """The inputs of one cache's walk: local numbers of every axis of every tensor on this worker."""
 
     cache: BoundCache
     held: Mapping[str, Mapping[str, Ints]]
@@ -57,7 +57,7 @@ class _Scope:
     spare: int = 0
 
     def number(self, expr: Expr) -> int:
-        """The value of an expression of the storage, a whole number."""
+        """Return the value of an expression of the storage, a whole number."""
         value = evaluate(expr, self.cache.env)
         assert isinstance(value, int)
         return value
@@ -65,7 +65,7 @@ class _Scope:
 
 @dataclass(frozen=True, slots=True)
 class _LeafFound:
-    """A leaf, and the loops around it so far: outside `block`, inside it; `base` has one axis per loop inside."""
+    """A leaf and the loops around it so far: outside `block`, inside it; `base` has one axis per loop inside."""
 
     tensor: str
     outer: tuple[Axis, ...]
@@ -74,7 +74,7 @@ class _LeafFound:
 
 
 def share(side: BoundSide, worker: BoundWorker, mesh: str | None, n: int, listed: tuple[int, ...] | None) -> Ints:
-    """The items of an axis of `n` that `worker` holds where the axis is shared over mesh axis `mesh`."""
+    """Return the items of an axis of `n` that `worker` holds if mesh axis `mesh` shares the axis."""
     if mesh is None:
         return np.arange(n)
     t, i = dict(side.sizes)[mesh], dict(worker.at)[mesh]
@@ -88,19 +88,19 @@ def share(side: BoundSide, worker: BoundWorker, mesh: str | None, n: int, listed
 
 
 def held(side: BoundSide, worker: BoundWorker, cache: BoundCache, tensor: BoundTensor) -> dict[str, Ints]:
-    """Global numbers of every axis of `tensor` on `worker`; of the token axis, the rows of one kernel block."""
+    """Return global numbers of every axis of `tensor` on `worker`; on the token axis, the rows of one kernel block."""
     split, listed = dict(tensor.split), dict(tensor.shares)
     rows = np.arange(cache.kernel // tensor.tokens_per_row)
     return {a: share(side, worker, split.get(a), n, listed.get(a)) if n else rows for a, n in tensor.axes}
 
 
 def layers(worker: BoundWorker, cache: BoundCache, group: BoundGroup) -> tuple[int, ...]:
-    """The layers of `cache` that `group` has on this worker's stage, in the group's order."""
+    """Return the layers of `cache` that `group` has on this worker's stage, in the group's order."""
     return tuple(n for name, n in group.members if name == cache.name and n in worker.layers)
 
 
 def planes(side: BoundSide, worker: BoundWorker) -> dict[str, OraclePlane]:
-    """Every plane of `worker` by name: `cache[.layer][.other axis][.part]`, numbers global. Empty ones are none."""
+    """Return every non-empty plane of `worker` by name: `cache[.layer][.other axis][.part]`, with global numbers."""
     every = list(_planes(side, worker))
     caches = {cache.name: cache for cache in side.caches}
     row = {name: _row(side, worker, every, cache.memory) for name, cache in caches.items()}
@@ -108,7 +108,7 @@ def planes(side: BoundSide, worker: BoundWorker) -> dict[str, OraclePlane]:
 
 
 def _row(side: BoundSide, worker: BoundWorker, every: list[OraclePlane], memory: str) -> int:
-    """Bytes of the most pages in a block of one memory, padded as their caches say and rounded up as all need."""
+    """Return the bytes of the largest block of one memory, with all caches' padding, rounded up to their alignment."""
     mine, used = [cache for cache in side.caches if cache.memory == memory], []
     for members in side.stored or [group.members for group in side.groups]:
         here = {cache: [n for name, n in members if name == cache and n in worker.layers] for cache, _ in members}
@@ -119,7 +119,7 @@ def _row(side: BoundSide, worker: BoundWorker, every: list[OraclePlane], memory:
 
 
 def _pages(worker: BoundWorker, side: BoundSide, every: list[OraclePlane], cache: str, numbers: list[int]) -> int:
-    """Bytes of the pages of these layers of a cache, over all planes."""
+    """Return the bytes of the pages of these layers of a cache, over all planes."""
     (stored,) = (c for c in side.caches if c.name == cache)
     mine = [plane for plane in every if plane.cache == cache]
     firsts = [layers(worker, stored, p.group)[0] if p.layer is None else p.layer for p in mine]
@@ -127,7 +127,7 @@ def _pages(worker: BoundWorker, side: BoundSide, every: list[OraclePlane], cache
 
 
 def stride(cache: BoundCache, page: int, row: int) -> int:
-    """Bytes from a block to the next one: what the engine's rule gives, a page without one."""
+    """Return the bytes from a block to the next one: by the engine's rule, or else a page."""
     if cache.stride is None:
         return page
     value = evaluate(cache.stride.expr, {**cache.stride.env, "page": page, "block_bytes": row})
@@ -147,7 +147,7 @@ def _planes(side: BoundSide, worker: BoundWorker) -> Iterator[OraclePlane]:
 
 
 def cache_planes(scope: _Scope, group: BoundGroup) -> Iterator[OraclePlane]:
-    """The planes of one cache in one group, allocation by allocation, `block` by `block`."""
+    """Yield the planes of one cache in one group, allocation by allocation, `block` by `block`."""
     scope = replace(scope, spare=spare(scope))
     for name, items in scope.cache.storage.parts:
         blocks = list(occurrences(scope, items, ()))
@@ -158,9 +158,9 @@ def cache_planes(scope: _Scope, group: BoundGroup) -> Iterator[OraclePlane]:
 
 
 def spare(scope: _Scope) -> int:
-    """What a layer lacks of the bytes that it takes at least, over all planes.
+    """Return the bytes that a layer lacks to its least size, over all planes.
 
-    0 where it has planes of its own, or where a worker holds nothing of it, and has none.
+    0 if it has planes of its own, or if a worker holds none of it.
     """
     blocks = [found for _, items in scope.cache.storage.parts for found in occurrences(scope, items, ())]
     numbers = next(iter(scope.held.values()))
@@ -174,7 +174,7 @@ def spare(scope: _Scope) -> int:
 def occurrences(
     scope: _Scope, items: tuple[Item, ...], outer: tuple[Axis, ...]
 ) -> Iterator[tuple[tuple[Axis, ...], Repeat]]:
-    """Every `block` that has something in it, with the axes of the loops outside it."""
+    """Yield every `block` that is not empty, with the axes of the loops outside it."""
     for item in items:
         if not isinstance(item, Repeat) or not tensors(scope, item):
             continue
@@ -187,7 +187,7 @@ def occurrences(
 def block_planes(
     scope: _Scope, group: BoundGroup, outer: tuple[Axis, ...], block: Repeat, part: str | None
 ) -> Iterator[OraclePlane]:
-    """The planes of one `block`: one for each index of the loops outside it."""
+    """Yield the planes of one `block`: one for each index of the loops outside it."""
     page = size(scope, block.body)
     leaves = [replace(f, outer=outer) for f in walk(scope, block.body, np.zeros((), np.int64), ())]
     numbers = scope.held[leaves[0].tensor]
@@ -203,7 +203,7 @@ def block_planes(
 
 
 def field(scope: _Scope, leaf: _LeafFound, index: tuple[int, ...], seen: dict[tuple[bytes, ...], Ints]) -> PageField:
-    """One tensor of the plane at `index` of the outer loops. `seen` keeps addresses that planes have in common."""
+    """Return one tensor of the plane at `index` of the outer loops. `seen` caches addresses that planes share."""
     tensor = next(t for t in scope.cache.tensors if t.name == leaf.tensor)
     local = {a: np.arange(n.size) for a, n in scope.held[leaf.tensor].items()}
     for axis, i in zip(leaf.outer, index, strict=True):
@@ -216,14 +216,14 @@ def field(scope: _Scope, leaf: _LeafFound, index: tuple[int, ...], seen: dict[tu
 
 
 def offsets(scope: _Scope, leaf: _LeafFound, local: Mapping[str, Ints]) -> Ints:
-    """The address of every element of a leaf: looked up in the walk's array by the index of every loop."""
+    """Return the address of every element of a leaf: an array lookup by the index of every loop."""
     mesh = dict(zip(local, np.ix_(*local.values()), strict=True))
     found = leaf.base[tuple(tiled(scope, axis)(mesh[axis.name]) for axis in leaf.inner)]
     return np.broadcast_to(found, tuple(n.size for n in local.values()))
 
 
 def walk(scope: _Scope, items: tuple[Item, ...], base: Ints, loops: tuple[Axis, ...]) -> Iterator[_LeafFound]:
-    """Every leaf under `items`, whose braces begin at the addresses in `base`."""
+    """Yield every leaf under `items`, whose braces begin at the addresses in `base`."""
     done = 0
     for item in items:
         if isinstance(item, Leaf) and item.tensor in scope.held:
@@ -235,7 +235,7 @@ def walk(scope: _Scope, items: tuple[Item, ...], base: Ints, loops: tuple[Axis, 
 
 
 def size(scope: _Scope, items: tuple[Item, ...]) -> int:
-    """Bytes that one pass over `items` takes."""
+    """Return the bytes of one pass over `items`."""
     done = 0
     for item in items:
         done = after(scope, item, done)
@@ -243,7 +243,7 @@ def size(scope: _Scope, items: tuple[Item, ...]) -> int:
 
 
 def after(scope: _Scope, item: Item, done: int) -> int:
-    """Bytes so far in the enclosing braces once `item` follows `done` of them."""
+    """Return the bytes of the enclosing braces up to the end of `item`, which follows `done` bytes."""
     if isinstance(item, Leaf):
         return done + sum(t.size for t in scope.cache.tensors if t.name == item.tensor)
     if isinstance(item, Pad):
@@ -255,32 +255,32 @@ def after(scope: _Scope, item: Item, done: int) -> int:
 
 
 def body(scope: _Scope, loop: Repeat) -> int:
-    """Bytes of one pass over a loop's body; a layer's with what is spare behind it."""
+    """Return the bytes of one pass over a loop's body; a layer's includes its spare bytes."""
     return size(scope, loop.body) + (scope.spare if loop.axis.name == "layer" else 0)
 
 
 def count(scope: _Scope, loop: Repeat) -> int:
-    """Iterations of a loop, the padding ones too."""
+    """Return the iterations of a loop, including those of padding."""
     real = {extent(scope, loop.axis, t) for t in tensors(scope, loop)}
     assert len(real) == 1, f"tensors under {loop.axis.name} do not agree on its extent: {sorted(real)}"
     return real.pop() + (scope.number(loop.axis.extra) if loop.axis.extra else 0)
 
 
 def extent(scope: _Scope, axis: Axis, tensor: str) -> int:
-    """How many different values the axis' tiles give for the local numbers of `tensor`."""
+    """Return how many different values the axis' tiles give for the local numbers of `tensor`."""
     numbers = scope.held[tensor][axis.name].size
     return len(set(tiled(scope, axis)(np.arange(numbers)).tolist())) if axis.tiles else numbers
 
 
 def tensors(scope: _Scope, item: Item) -> list[str]:
-    """The tensors stored under an item, those that do not exist left out."""
+    """Return the existing tensors stored under an item."""
     if isinstance(item, Leaf):
         return [item.tensor] if item.tensor in scope.held else []
     return [t for inner in item.body for t in tensors(scope, inner)] if isinstance(item, Repeat) else []
 
 
 def tiled(scope: _Scope, axis: Axis) -> Callable[[Ints], Ints]:
-    """The function from a local number to the index of this loop."""
+    """Return the function from a local number to the index of this loop."""
     tiles = [(op, scope.number(n)) for op, n in axis.tiles]
 
     def value(local: Ints) -> Ints:

@@ -1,4 +1,4 @@
-"""The pages that a request has in every plane of a side, by naive indexing, and which of their bytes it needs."""
+"""The pages of a request in every plane of a side, by naive indexing, and the bytes that it needs."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from kvplan.plan.types import Blocks
 
 @dataclass(frozen=True, slots=True)
 class PlanePages:
-    """A plane, and the blocks of it that the request names."""
+    """A plane, and its blocks that the request names."""
 
     plane: OraclePlane
     pages: TableBlocks
 
 
 def pages_of(side: BoundSide, tables: Mapping[str, Table]) -> dict[Key, PlanePages]:
-    """Every plane of every worker of a side, with the blocks of one request."""
+    """Return every plane of every worker of a side, with the blocks of one request."""
     found: dict[Key, PlanePages] = {}
     for worker in side.workers:
         blocks = {group.name: paged(side, worker, group, table_of(tables, group)) for group in side.groups}
@@ -33,7 +33,7 @@ def pages_of(side: BoundSide, tables: Mapping[str, Table]) -> dict[Key, PlanePag
 
 
 def needed(decode: BoundSide, plane: OraclePlane, request: Request) -> NeededTokens:
-    """What decode needs of a plane's tokens."""
+    """Return the tokens of a plane that decode needs."""
     cache = next(cache for cache in decode.caches if cache.name == plane.cache)
     return NeededTokens(cache.needs, *request.range_of(cache))
 
@@ -46,13 +46,13 @@ def all_needed(need: NeededTokens, plane: OraclePlane, token: Labels) -> bool:
 
 
 def labelled(prefill: BoundSide, decode: BoundSide, request: Request) -> Atlas:
-    """Labels for every byte that a table of the request has room for."""
+    """Return labels for every byte that a table of the request has room for."""
     rooms = _room(prefill, request.prefill), _room(decode, request.decode)
     return atlas(decode, max(*rooms, *(end for _, end in request.ranges())))
 
 
 def _room(side: BoundSide, tables: Mapping[str, Table]) -> int:
-    """One past the last token that the side's tables have room for."""
+    """Return one past the last token that the side's tables have room for."""
     round_ = side.token_shards * side.interleave_tokens
     every = [(group, table_of(tables, group)) for group in side.groups]
     blocks = [(t.first + len(t.ids)) * g.tokens * side.token_shards + round_ for g, t in every if isinstance(t, Blocks)]

@@ -1,7 +1,6 @@
-"""One request, as `trace`, `simulate` and `audit` read it: a token range, and each side's tables, as JSON.
+"""Read one request for `trace`, `simulate` and `audit`: a token range, and each side's tables, as JSON.
 
-Codes Q001 to Q006: every shape that the format does not have is refused by name. `check` asks whether the tables
-fit a pair of sides.
+Codes Q001 to Q006 name every deviation from the format. `check` verifies that the tables fit a pair of sides.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ HELP: Mapping[RequestFault, str] = {
 
 
 class Copy(NamedTuple):
-    """One copy of a trace: from a plane of a prefill worker to one of a decode worker; offsets from the plane."""
+    """One copy of a trace: from a plane of a prefill worker to one of a decode worker; offsets count from the plane."""
 
     from_worker: int
     from_plane: str
@@ -54,12 +53,12 @@ class Copy(NamedTuple):
 
 
 def parse_text(text: str) -> Request:
-    """A request from JSON text. Raises BadInput (Q001..Q006)."""
+    """Parse a request from JSON text. Raises BadInput (Q001..Q006)."""
     return parse(JSON.read(text))
 
 
 def parse(value: object) -> Request:
-    """A request from plain values, as JSON gives them. Raises BadInput (Q002..Q006)."""
+    """Parse a request from plain values, as JSON gives them. Raises BadInput (Q002..Q006)."""
     given = JSON.mapping(value, "the request", ("tokens", "prefill", "decode"), ("lengths",))
     tables = _tables("prefill", given["prefill"]), _tables("decode", given["decode"])
     own = JSON.mapping(given.get("lengths", {}), "lengths", free=None, code=JSON.types)
@@ -99,7 +98,7 @@ def _range(what: str, value: object) -> Interval:
 
 @dataclass(frozen=True, slots=True)
 class MetGroups:
-    """Two groups with layers of a cache in common, what is needed of it, and the tokens of a row."""
+    """Two groups with layers of a cache in common, the needed tokens, and the tokens of a row."""
 
     prefill: str
     decode: str
@@ -108,7 +107,7 @@ class MetGroups:
 
 
 def met(prefill: BoundSide, decode: BoundSide) -> tuple[MetGroups, ...]:
-    """All groups that meet, asked layer by layer."""
+    """Return all pairs of groups that share a layer, found layer by layer."""
     caches = {cache.name: cache for cache in decode.caches}
     return tuple(
         dict.fromkeys(
@@ -123,7 +122,7 @@ def met(prefill: BoundSide, decode: BoundSide) -> tuple[MetGroups, ...]:
 
 
 def groups_of(side: BoundSide) -> tuple[Group, ...]:
-    """The groups of a side as a plan has them."""
+    """Return the groups of a side in a plan's type."""
     return tuple(_group(side, group) for group in side.groups)
 
 
@@ -134,7 +133,7 @@ def _group(side: BoundSide, g: BoundGroup) -> Group:
 
 
 def check(asked: Request, prefill: BoundSide, decode: BoundSide) -> None:
-    """Refuse what does not fit the sides. Raises BadInput (Q007..Q017)."""
+    """Refuse a request that does not fit the sides. Raises BadInput (Q007..Q017)."""
     pairs, sides = met(prefill, decode), {"prefill": prefill, "decode": decode}
     groups = {word: {group.name: group for group in groups_of(side)} for word, side in sides.items()}
     try:
@@ -160,7 +159,7 @@ def _check_side(word: str, side: BoundSide, asked: Request, groups: dict[str, Gr
 
 
 def _check_covered(word: str, group: Group, asked: Request, pair: MetGroups) -> None:
-    """Every block of a group that holds a needed token, on whichever worker, is there."""
+    """Check that every block of a group with a needed token, on any worker, is present."""
     table, tokens = getattr(asked, word)[group.name], asked.range_of(group)
     for needed in pair.needs.ranges(*tokens, pair.rows) if group.tokens else ():
         try:

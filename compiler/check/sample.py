@@ -1,4 +1,4 @@
-"""A request made up for a pair of sides: every table that the token range needs, block ids in no order."""
+"""Make up a request for a pair of sides: every table that the token range needs, block ids in random order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LARGE = 1 << 20
 
 @dataclass(slots=True)
 class IdPool:
-    """Block ids that the groups of one arena take turns to draw from, each once; `spare` are not needed by any."""
+    """Block ids that the groups of one arena draw in turn, each once; `spare` of them are not needed by any group."""
 
     ids: Iterator[int]
     spare: int
@@ -30,15 +30,16 @@ class IdPool:
         return next(self.ids)
 
     def extra(self) -> int | None:
-        """An id that nobody needs, None where there are no more."""
+        """Return an id that no group needs, None if there are no more."""
         self.spare -= 1
         return next(self.ids) if self.spare >= 0 else None
 
 
 def sample_range(prefill: BoundSide, decode: BoundSide) -> tuple[int, int]:
-    """A range that begins and ends inside blocks of both sides and spans at least one whole one.
+    """Return a range that begins and ends inside blocks of both sides and spans at least one whole block.
 
-    Windows and chunks of up to 512 tokens leave some of it out; around a multiple of a longer chunk, that one does.
+    Windows and chunks of up to 512 tokens exclude some of it. The range lies around a multiple of a longer chunk, which
+    then excludes some, too.
     """
     sides, needs = (prefill, decode), [cache.needs for cache in decode.caches]
     block = max((g.tokens * s.token_shards for s in sides for g in s.groups), default=0)
@@ -55,7 +56,7 @@ def sample_range(prefill: BoundSide, decode: BoundSide) -> tuple[int, int]:
 
 
 def not_reached(side: BoundSide, tokens: tuple[int, int]) -> dict[str, int]:
-    """The caches that need all of [first, end) despite a window or chunk, each with an end of [0, end) that helps."""
+    """Return caches that need all of [first, end) despite a window or chunk, each with an end that helps."""
     caches = {cache.name: cache.needs for cache in side.caches if cache.needs != ALL and cache.length == CONTEXT}
     return {name: _leaving(needs) for name, needs in caches.items() if _whole(needs, *tokens)}
 
@@ -65,7 +66,7 @@ def _whole(needs: Needs, first: int, end: int) -> bool:
 
 
 def _leaving(needs: Needs) -> int:
-    """The first end from which on some of the tokens from 0 are left out, and a little more."""
+    """Return the first end at which some of the tokens from 0 are left out, and a little more."""
     kept = [n for n in (needs.keep, needs.chunk) if n is not None]
     return next(end for end in count(min(kept) + needs.sink + LEAST) if not _whole(needs, 0, end))
 
@@ -77,11 +78,11 @@ def sample_request(
     seed: int = 0,
     lengths: Mapping[str, tuple[int, int]] | None = None,
 ) -> Request:
-    """Tables for `tokens` = [first needed, end) on both sides. The same seed gives the same ids.
+    """Make tables for `tokens` = [first needed, end) on both sides. The same seed gives the same ids.
 
     Caches with a length of their own get `lengths`, by name, or the context's. Tables begin at position 0 or at the
-    first position needed; blocks that are not needed are there or not. Raises BadInput (Q021) where a side's pool has
-    fewer blocks than are needed.
+    first needed position; blocks that are not needed may be missing. Raises BadInput (Q021) if a side's pool has
+    fewer blocks than the sample needs.
     """
     random = Random(seed)
     own = {g.length: tokens for g in decode.groups if g.length != CONTEXT} | dict(lengths or {})
@@ -107,17 +108,17 @@ def _tables(word: str, side: BoundSide, asked: Request, met: Met, random: Random
 
 
 def _range(asked: Request, group: Group) -> Interval:
-    """The tokens that count for a group; none for the length of a cache that decode lacks."""
+    """Return the tokens that count for a group; none for the length of a cache that decode lacks."""
     return asked.tokens if group.length == CONTEXT else asked.lengths.get(group.length, (0, 0))
 
 
 def _positions(group: Group, tokens: Interval) -> set[int]:
-    """The block positions that tokens [first, end) lie in, on any worker."""
+    """Return the block positions of tokens [first, end), on any worker."""
     return {p for shard in range(group.shards) for each in positions(group, tokens, shard) for p in each}
 
 
 def _needed_positions(group: Group, asked: Request, met: list[MetGroups]) -> set[int]:
-    """The block positions that have to be there."""
+    """Return the block positions that must be present."""
     if group.store != "tokens":
         return {0}
     ranges = [tokens for pair in met for tokens in pair.needs.ranges(*_range(asked, group), pair.rows)]
@@ -127,7 +128,7 @@ def _needed_positions(group: Group, asked: Request, met: list[MetGroups]) -> set
 def _pool(
     word: str, side: BoundSide, groups: list[Group], asked: Request, need: Mapping[str, set[int]], random: Random
 ) -> IdPool:
-    """Ids in no order: a few more than the groups have positions, or all of the side's pool."""
+    """Return ids in random order: a few more than the groups have positions, or all of the side's pool."""
     least = sum(len(need[group.name]) for group in groups)
     if side.blocks is not None and side.blocks < least:
         first, end = asked.tokens
@@ -136,7 +137,7 @@ def _pool(
     most = sum(_count(group, _range(asked, group)[1]) for group in groups)
     size = most + most // 2 + 2 if side.blocks is None else side.blocks
     if size > LARGE:
-        # Some of a pool that is much larger than a sample: all of them need not fit the memory.
+        # Sample a pool that is much larger than needed, because all its ids might not fit into memory.
         ids = random.sample(range(size), min(size, least + most))
     else:
         ids = list(range(size))
@@ -155,14 +156,14 @@ def _table(group: Group, asked: Request, need: set[int], pool: IdPool, random: R
 
 
 def _later(group: Group, ring: Ring, asked: Request, met: list[MetGroups], random: Random) -> Ring:
-    """The ring after more tokens, as many at most as leave there what is needed."""
+    """Return the ring after more tokens, at most as many as leave the needed ones in it."""
     needed = [(first, m.rows) for m in met for first, _ in m.needs.ranges(*_range(asked, group), m.rows)]
     late = (n for n in range(group.ring) if all(_oldest(ring.at + n, group, rows) <= low for low, rows in needed))
     return Ring(ring.ids, ring.at + random.choice([*late] or [0]))
 
 
 def _oldest(at: int, group: Group, rows: int) -> int:
-    """The first token that is still there once a ring stands after `at`: its row is a ring's tokens before the last."""
+    """Return the first token still in a ring that stands after `at`: its row is a ring's length before the last row."""
     last_row = (at - 1) // rows
     return (last_row + 1) * rows - group.ring
 
@@ -174,7 +175,7 @@ def _drawn(needed: bool, wanted: bool, pool: IdPool) -> int | None:
 
 
 def _count(group: Group, end: int) -> int:
-    """Block positions that tokens [0, end) take; one slot for a state."""
+    """Return the number of block positions that tokens [0, end) take; one slot for a state."""
     if group.store != "tokens":
         return 1
     return group.ring // group.tokens if group.ring else max(_positions(group, (0, end)), default=-1) + 1

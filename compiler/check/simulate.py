@@ -1,4 +1,4 @@
-"""Simulate: a plan's own copies, audited as a plan's: nothing beyond what is needed, and its readers spread evenly."""
+"""Simulate: audit a plan's own copies strictly. Nothing unneeded is written, and readers are spread evenly."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ def simulate(
 ) -> Verdict:
     """Execute `copies` for `request` and compare every byte that the request needs on every decode worker.
 
-    A needed byte has to be written exactly once, from its own coordinate; nothing else may be written, but padding
-    inside a page from padding, and no copy may begin or end there. Readers have to be even over holders of the same.
+    A needed byte must be written exactly once, from its own coordinate. Nothing else may be written except padding
+    inside a page from padding, and no copy may begin or end there. Readers must be spread evenly over equal holders.
     """
     return simulated(plan, unchecked_survey(prefill, decode, request), copies, watched)
 
 
 def simulated(plan: Plan, survey: Survey, copies: Iterable[Copy], watched: Watched = iter) -> Verdict:
-    """As `simulate`, of a request that was surveyed."""
+    """Simulate like `simulate`, for a request that was surveyed."""
     verdict = judged(survey, tuple(copies), FINDINGS, strict=True, watched=watched)
     return replace(verdict, crowded=tuple(uneven(plan, *survey.sides)))
 
 
 def uneven(plan: Plan, prefill: BoundSide, decode: BoundSide) -> list[str]:
-    """A sentence for every tensor and set of equal holders of which one is read by two or more readers than another."""
+    """Return a sentence for each tensor and set of equal holders whose readers are spread unevenly (by 2 or more)."""
     found = []
     for cache in prefill.caches:
         for tensor in cache.tensors:
@@ -47,7 +47,7 @@ def uneven(plan: Plan, prefill: BoundSide, decode: BoundSide) -> list[str]:
 
 
 def _equal(side: BoundSide, cache: BoundCache, tensor: BoundTensor) -> list[list[int]]:
-    """The workers of a side by what they hold of a tensor; those that hold nothing left out."""
+    """Group a side's workers by what they hold of a tensor, without workers that hold nothing."""
     alike: dict[Holding, list[int]] = {}
     for worker in side.workers:
         numbers = held(side, worker, cache, tensor)

@@ -1,7 +1,7 @@
-"""Stages, simulated: both hops of a read as lists of copies, and the one list that they come to.
+"""Simulate stages: both hops of a read as lists of copies, composed into one list.
 
-The way is `unpack`, where pages of prefill are read into a buffer as they lie, or `pack`, where pages of decode are
-written from one as they lie. Addresses in the buffer are counted here on their own: pages in order, of each all ranges.
+`unpack` reads prefill pages into a buffer as they lie; `pack` writes decode pages from a buffer as they lie.
+This module computes the buffer's addresses itself: pages in order, all ranges of each.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Buffer = dict[tuple[int, int], list[tuple[int, int, int]]]
 
 
 def staged(plan: Plan, number: int, read: Read, runs: Runs, way: str) -> list[Row]:
-    """What a read copies by way of a stage, from end to end, straight where its table has none.
+    """Return the end-to-end copies of a read through a stage, or its direct copies if its table has none.
 
-    Pages that the runs do not fill are sent as far as they are filled. Bytes that no hop has found are not copied,
-    which a simulation finds.
+    Pages that the runs do not fill are sent as far as they are filled. A byte that either hop misses is not copied,
+    and the simulation finds it.
     """
     rows = [tuple(row) for row in copies(plan, number, read, runs).tolist()]
     table = read.placed
@@ -49,7 +49,7 @@ def staged(plan: Plan, number: int, read: Read, runs: Runs, way: str) -> list[Ro
 
 
 def composed(into: Iterable[Hop], out: Iterable[Hop]) -> list[tuple[tuple[int, int], tuple[int, int], int]]:
-    """(source, target, bytes) of what goes into a buffer and out of it again, places as (plane, offset)."""
+    """Return (source, target, bytes) of what enters and leaves a buffer, places as (plane, offset)."""
     filled = sorted((at, size, plane, offset) for plane, offset, at, size in into)
     starts = [at for at, *_ in filled]
     found = []
@@ -64,7 +64,7 @@ def composed(into: Iterable[Hop], out: Iterable[Hop]) -> list[tuple[tuple[int, i
 
 
 def _whole(plan: Plan, read: Read, runs: Runs) -> list[int]:
-    """The decode blocks all of whose rows are in the runs; a state's slot is."""
+    """Return the decode blocks whose rows are all in the runs; a state's slot always is."""
     pair = pair_named(plan, read.pair)
     group = group_named(plan.decode, pair.decode)
     if group.store == "state":
@@ -87,7 +87,7 @@ def _buffer(ranges: tuple[PageRange, ...], blocks: Iterable[int]) -> Buffer:
 
 
 def _pages(buffer: Buffer, strides: list[int]) -> list[Hop]:
-    """The hop between pages and the buffer."""
+    """Return the hop between pages and the buffer."""
     return [
         (plane, block * strides[plane] + offset, at, size)
         for (plane, block), parts in buffer.items()
@@ -96,7 +96,7 @@ def _pages(buffer: Buffer, strides: list[int]) -> list[Hop]:
 
 
 def _found(buffer: Buffer, strides: list[int], plane: int, offset: int, size: int) -> list[int]:
-    """Where a span of a page lies in the buffer: nowhere, unless one range has all of it."""
+    """Return the place of a page's span in the buffer; empty unless one range has all of it."""
     block, inside = divmod(offset, strides[plane])
     parts = buffer.get((plane, block), [])
     return [at + inside - start for start, length, at in parts if start <= inside and inside + size <= start + length]

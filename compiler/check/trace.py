@@ -1,4 +1,4 @@
-"""Trace: every copy of one request, as the plan's own functions and tables say it. docs/trace.md is its contract."""
+"""Trace every copy of one request by the plan's own functions and tables. docs/trace.md is its contract."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ STAGED = ("unpack", "pack")
 
 
 def copies(plan: Plan, request: Request, way: str = "direct") -> list[Copy]:
-    """All copies, sorted by destination; none of a range that is empty (decode has all of it).
+    """Return all copies, sorted by destination; none for an empty range (decode has all of it).
 
-    They are from end to end, also those that go by way of a stage where the `way` is unpack or pack.
-    Raises BadInput (Q…) where the request's tables do not fit the plan.
+    Copies are end-to-end, even those through a stage if `way` is unpack or pack.
+    Raises BadInput (Q…) if the request's tables do not fit the plan.
     """
     found = [
         copy
@@ -38,7 +38,7 @@ def copies(plan: Plan, request: Request, way: str = "direct") -> list[Copy]:
 
 
 def ways(plan: Plan) -> tuple[str, ...]:
-    """The ways by which a plan's bytes may go: direct, and by way of each stage that a read of it has."""
+    """Return the ways that a plan's bytes can go: direct, and through each stage that a read of it has."""
     tables = [read.table for reads in plan.reads for read in reads]
     return "direct", *(way for way in STAGED if any(getattr(table, way) for table in tables))
 
@@ -55,7 +55,7 @@ def _of_read(plan: Plan, number: int, read: Read, request: Request, way: str) ->
 
 
 def trace(plan: Plan, prefill: BoundSide, decode: BoundSide, request: Request) -> dict[str, Any]:
-    """The JSON of one request: its copies, and the planes of every worker with strides and sizes of their pools."""
+    """Return the JSON of one request: its copies, and every worker's planes with strides and pool sizes."""
     check(request, prefill, decode)
     return {
         "copies": [_copy(copy) for copy in copies(plan, request)],
@@ -94,7 +94,7 @@ def _plane(plane: names.Plane, group: Group, pools: Mapping[int, int]) -> dict[s
 
 
 def _pools(side: Side, tables: Mapping[str, Table], size: int | None) -> dict[int, int]:
-    """Logical blocks of every arena: as the side was given them, otherwise just enough for the request's ids."""
+    """Return the logical blocks of every arena: the side's `blocks`, or else just enough for the request's ids."""
     pools: dict[int, int] = {}
     for group in side.groups:
         need = 1 + max(_ids(tables[group.name]), default=0) if group.name in tables else 1

@@ -1,4 +1,3 @@
-"""Pages drawn in text, to scale: what repeats together, bars of it level by level, and the tensors in it in words.
-
+"""Draw pages as text, to scale: repetitions found, a bar for each level, and the tensors in words.
 In: spans with the loops around them. Out: lines of text. Start with `pieces.py`.
 """

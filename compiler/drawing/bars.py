@@ -1,4 +1,4 @@
-"""Bars: pieces of a page to scale, level by level: a bar for the page, then one for what each of its loops repeats."""
+"""Bars: pieces of a page to scale, level by level: a bar for the page, then one for the body of each loop."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ PADDING = "."
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """`bytes` bytes of a bar, with its names, the longest first: the first that has room stands in it, or none and a
-    `…`. Without a name it is padding."""
+    """`bytes` bytes of a bar. `labels` are its names, the longest first: the bar shows the first that fits, or else a
+    `…`. A segment without a name is padding."""
 
     bytes: int
     labels: tuple[str, ...] = ()
@@ -27,7 +27,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One bar: what it is, its bytes, what lies in it in order, and what that is made of."""
+    """One bar: its title, its bytes, its segments in order, and a legend."""
 
     title: str
     bytes: int
@@ -35,12 +35,12 @@ class Level:
     legend: tuple[str, ...] = ()
 
     def lines(self, width: int, hole: str = PADDING) -> list[str]:
-        """Title and bar."""
+        """Return title and bar."""
         return [f"{self.title}, {self.bytes:,} B", bar(self, width, hole)]
 
 
 def levels(title: str, body: Sequence[Piece], size: int, around: Around = (), which: str = "each") -> list[Level]:
-    """The bar of `body`, then those of the loops in it; what is one span again and again needs no bar of its own.
+    """Return the bar of `body`, then those of its loops; a loop over a single span needs no bar of its own.
 
     The first repetition of a loop is drawn; `which` says whether it stands for each of them.
     """
@@ -55,7 +55,7 @@ def levels(title: str, body: Sequence[Piece], size: int, around: Around = (), wh
 
 
 def bar(level: Level, width: int, hole: str = PADDING) -> str:
-    """`| head 0 | head 1 |`: columns in proportion to bytes, one at least; padding is filled with `hole`."""
+    """Return `| head 0 | head 1 |`: columns in proportion to bytes, at least one; padding is filled with `hole`."""
     total = sum(_drawn(segment, level) for segment in level.segments)
     wide = [max(1, round(width * _drawn(segment, level) / total) - 1) for segment in level.segments]
     for _ in range(sum(wide) + len(wide) - width):
@@ -81,7 +81,7 @@ def _row(rows: DrawnRows, around: Around, index: int) -> Segment:
 
 
 def _lone(rows: DrawnRows) -> bool:
-    """Whether what the rows repeat is one span."""
+    """Whether the rows repeat a single span."""
     spans = [piece for piece in rows.body if not isinstance(piece, DrawnPadding)]
     return len(spans) == 1 and isinstance(spans[0], DrawnSpan)
 
@@ -93,7 +93,7 @@ def _spans(piece: Piece) -> list[DrawnSpan]:
 
 
 def _few(segments: list[Segment]) -> list[Segment]:
-    """The first and the last ones where there are too many to be seen."""
+    """Keep only the first and the last segments if there are too many to see."""
     if len(segments) <= MOST_SEGMENTS:
         return segments
     head, rest, tail = segments[: MOST_SEGMENTS // 2], segments[MOST_SEGMENTS // 2 : -3], segments[-3:]
@@ -102,7 +102,7 @@ def _few(segments: list[Segment]) -> list[Segment]:
 
 
 def _drawn(segment: Segment, level: Level) -> int:
-    """What is left out of a loop takes as much room as the smallest part."""
+    """Return the bytes to draw: a left-out segment takes as much room as the smallest one."""
     return min(other.bytes for other in level.segments) if segment.left_out else segment.bytes
 
 
@@ -114,7 +114,7 @@ def _cell(segment: Segment, width: int, hole: str) -> str:
 
 
 def _joined(cells: list[tuple[Segment, str]]) -> Iterator[str]:
-    """Cells; those of numbered repetitions that have no room for their numbers and lie side by side as one."""
+    """Yield cells; adjacent repetitions without room for their numbers become one cell."""
     for numberless, several in groupby(cells, key=_is_numberless):
         every = [cell for _, cell in several]
         yield from [LEFT_OUT.center(sum(map(len, every)) + len(every) - 1)] if numberless else every
@@ -126,7 +126,7 @@ def _is_numberless(cell: tuple[Segment, str]) -> bool:
 
 
 def legend(piece: Piece) -> str:
-    """What a piece is made of, in words; rows that lie in rows stand in brackets."""
+    """Return the parts of a piece in words; rows inside rows stand in brackets."""
     if isinstance(piece, DrawnPadding):
         return f"padding {piece.end - piece.offset:,} B"
     if isinstance(piece, DrawnSpan):

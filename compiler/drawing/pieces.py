@@ -1,7 +1,7 @@
-"""Pieces of a page: spans that repeat together share their loop, and what lies between spans is padding.
+"""Pieces of a page: spans that repeat together share their loop, and gaps between spans are padding.
 
-Law: the pieces of a page lie in order, and with the padding they make up all its bytes; only spans that lie on each
-other to begin with stay so.
+Law: the pieces of a page lie in order, and with the padding they make up all its bytes; only spans that overlap from
+the beginning still overlap.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ class PageLoop:
 
     @property
     def name(self) -> str:
-        """The axis, whatever its tiles."""
+        """The axis without its tiles."""
         return self.axis.partition("/")[0]
 
     @property
     def weight(self) -> int:
-        """By how much a turn moves the index on the axis."""
+        """The number of items by which a turn moves the index on the axis."""
         return int(self.axis.partition("/")[2] or 1)
 
 
-# Which turns of loops something lies in, outermost first.
+# The loops around something with the turn of each, outermost first.
 Around = tuple[tuple[PageLoop, int], ...]
 
 
 class Drawable(Protocol):
-    """What a span is of."""
+    """The content of a span, which draws itself."""
 
     def labels(self, around: Around) -> tuple[str, ...]:
-        """Its name in a bar, the longest first, as it lies in one repetition of every loop around it."""
+        """Return its names in a bar, the longest first, for one repetition of every loop around it."""
 
     def row(self, around: Around, lone: bool) -> tuple[str, ...]:
-        """The last repetition around it by its global index, `head 4`, with its own name if it is `lone` in it."""
+        """Return names of the innermost repetition by global index, `head 4`, plus its name if it is `lone` there."""
 
     def legend(self, span: PageSpan) -> str:
-        """What it is made of, with all repetitions; empty where that is said elsewhere."""
+        """Describe its parts with all repetitions; empty if another place does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +65,12 @@ class PageSpan:
 
     @property
     def count(self) -> int:
-        """How many repetitions there are."""
+        """The number of repetitions."""
         return prod(loop.count for loop in self.loops)
 
     @property
     def name(self) -> str:
-        """What it is of."""
+        """The longest name of its content."""
         return self.drawable.labels(())[0]
 
 
@@ -95,7 +95,7 @@ class DrawnRows:
 
 @dataclass(frozen=True, slots=True)
 class DrawnPadding:
-    """Bytes [offset, end) of which no span has one."""
+    """Bytes [offset, end), which belong to no span."""
 
     offset: int
     end: int
@@ -105,7 +105,7 @@ Piece = DrawnSpan | DrawnRows | DrawnPadding
 
 
 def gaps(span: PageSpan) -> list[tuple[str, int, int, int]]:
-    """The loops whose repetitions do not lie side by side: (axis, count, bytes of each, bytes apart)."""
+    """Return the loops with gaps between repetitions: (axis, count, bytes of each, bytes apart)."""
     found, size = [], span.bytes
     for loop in reversed(span.loops):
         found += [(loop.axis, loop.count, size, loop.step)] if loop.count > 1 and loop.step != size else []
@@ -114,9 +114,9 @@ def gaps(span: PageSpan) -> list[tuple[str, int, int, int]]:
 
 
 def pieces(spans: Iterable[PageSpan], size: int, whole: bool) -> tuple[Piece, ...]:
-    """The pieces of `size` bytes. A span that shares its outermost loop with no other is one piece if `whole`.
+    """Return the pieces of `size` bytes. A span that shares its outermost loop with no other is one piece if `whole`.
 
-    Loops that interlace are unrolled. What repeats takes its whole step, where there is room behind the last one.
+    Loops that interlace are unrolled. A repetition takes its whole step if the last one has room behind it.
     """
     rest = every = sorted(spans, key=lambda span: span.offset)
     found: list[Piece] = []

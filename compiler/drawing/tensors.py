@@ -1,4 +1,4 @@
-"""The tensors of a page as pieces: what a plan's views say of them, in words and as bars."""
+"""The tensors of a page as pieces: a plan's views in words and as bars."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOKEN, ROW, LAYER = "token", "row", "layer"
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page of a worker, from which every picture of it is made: its tensors, and the global indices in them.
+    """A page of a worker, the source of all pictures of it: its tensors, and the global indices in them.
 
     `kernel` are its tokens. `starts` has the first index on every axis that is split over workers or planes, `layers`
     the layers inside. Sizes are bytes.
@@ -35,18 +35,18 @@ class Page:
     starts: tuple[tuple[str, int], ...]
 
     def at(self, axis: str, local: int) -> int:
-        """The global index on an axis."""
+        """Return the global index on an axis."""
         if axis == LAYER and self.layers:
             return self.layers[local]
         return dict(self.starts).get(axis, 0) + local
 
     def tensors(self) -> tuple[View, ...]:
-        """The views, their token axis called for what it counts: rows, if several tokens make one."""
+        """Return the views; a token axis counts rows if several tokens make one."""
         return tuple(_by_row(view) if tokens_per_row(view, self.kernel) > 1 else view for view in self.views)
 
 
 def page_of(worker: Worker, entry: Planes, group: Group, plane: Plane | None = None) -> Page:
-    """The page of a plane of `entry`, which is of `group`; of its first one if none is given."""
+    """Return the page of a plane of `entry`, which belongs to `group`; of its first plane if none is given."""
     at = dict(plane.at) if plane else {axis: indices[0] for axis, indices, _ in entry.loops}
     starts = {axis: where[0] for cache, axis, where in worker.holds if cache == entry.cache} | at
     return Page(
@@ -63,7 +63,7 @@ def page_of(worker: Worker, entry: Planes, group: Group, plane: Plane | None = N
 
 @dataclass(frozen=True, slots=True)
 class DrawnTensor:
-    """A tensor of a page, with the global indices of what lies in it."""
+    """A tensor of a page, with the global indices of its items."""
 
     view: View
     page: Page
@@ -78,7 +78,7 @@ class DrawnTensor:
         return f"{inner.name} {number}", number
 
     def legend(self, span: PageSpan) -> str:
-        """`exponent 448 B (64 row x 7 tile x u8), 64 rows of 7 B, 8 B apart`."""
+        """Return `exponent 448 B (64 row x 7 tile x u8), 64 rows of 7 B, 8 B apart`."""
         axes = [f"{loop.count:,} {loop.axis}" for loop in span.loops]
         apart = [f"{many(count, axis)} of {each:,} B, {step:,} B apart" for axis, count, each, step in gaps(span)]
         total = span.bytes * span.count
@@ -86,24 +86,24 @@ class DrawnTensor:
 
 
 def page_spans(page: Page) -> list[PageSpan]:
-    """The tensors of a page as they lie on a worker, an element each: every picture of the page is made from these."""
+    """Return the tensors of a page as they lie on a worker, one element each, for all pictures of the page."""
     loops = ((view, tuple(PageLoop(*axis) for axis in view.axes)) for view in page.tensors())
     return [PageSpan(view.offset, size(view.dtype), over, DrawnTensor(view, page)) for view, over in loops]
 
 
 def page_pieces(page: Page) -> tuple[Piece, ...]:
-    """The tensors of a page, and its padding."""
+    """Return the tensors of a page, and its padding."""
     return pieces(page_spans(page), page.bytes, whole=True)
 
 
 def draw(page: Page) -> list[str]:
-    """The lines of one page, level by level."""
+    """Return the lines of one page, level by level."""
     drawn = levels("page", page_pieces(page), page.bytes)
     return [line for level in drawn for line in (*level.lines(WIDTH), *(f"  {said}" for said in level.legend))]
 
 
 def tokens_per_row(view: View, kernel: int) -> int:
-    """The tokens that make a row of a tensor's token axis, in a page of `kernel` tokens; 1 in a state."""
+    """Return the tokens that make a row of a tensor's token axis, in a page of `kernel` tokens; 1 in a state."""
     rows = prod(count for axis, count, _ in view.axes if axis.partition("/")[0] == TOKEN)
     return kernel // rows if kernel else 1
 

@@ -1,7 +1,6 @@
-"""The arrays that a dump's spec says a state or a row is made of, and the tensors of a layout that have to fill them.
-
-A state's spec has `shapes` and `dtypes`, one of each per array, in the order in which they lie; a row's has `head_size`
-and `head_size_v`, elements of `dtype`. Arrays of bytes are opaque and say nothing.
+"""The arrays of a state or a row by a dump's spec, and the tensors of a layout that must fill them.
+A state's spec has `shapes` and `dtypes`, one of each per array, in memory order; a row's spec has `head_size`
+and `head_size_v`, elements of `dtype`. Arrays of bytes are opaque.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class DumpedArray:
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """Elements between two items of each axis."""
+        """The elements between two items of each axis."""
         return tuple(prod(self.shape[axis + 1 :]) for axis in range(len(self.shape)))
 
     @property
@@ -37,7 +36,7 @@ class DumpedArray:
 
 @dataclass(frozen=True, slots=True)
 class LayoutArray:
-    """A tensor of a layout: `at` as of an array, `axes` are (items, bytes between two)."""
+    """A tensor of a layout: `at` as in DumpedArray, `axes` are (items, bytes between two)."""
 
     tensor: str
     at: int
@@ -46,12 +45,12 @@ class LayoutArray:
 
 
 def arrays(layer: DumpedLayer, store: str) -> tuple[DumpedArray, ...]:
-    """What the spec says, nothing where it says too little; `unsaid` says why."""
+    """Return the spec's arrays, empty if it says too little; `unsaid` gives the reason."""
     return () if unsaid(layer, store) else _all(layer, store)
 
 
 def unsaid(layer: DumpedLayer, store: str) -> str:
-    """Why a spec does not say what a state or a row is made of; empty where it does."""
+    """Say why a spec does not describe the parts of a state or a row; empty if it does."""
     found, size = _all(layer, store), layer.counts.get(CONTENT, 1) * layer.size
     if not found:
         return "the dump gives no shapes and dtypes" if store == "state" else "the dump gives no head sizes and dtype"
@@ -64,7 +63,7 @@ def unsaid(layer: DumpedLayer, store: str) -> str:
 
 
 def _all(layer: DumpedLayer, store: str) -> tuple[DumpedArray, ...]:
-    """The arrays of a spec that was checked, one behind the other."""
+    """Return the arrays of a checked spec, one after the other."""
     spec: Mapping[str, Any] = layer.spec
     if store == "state":
         return _behind(spec.get("dtypes", []), spec.get("shapes", []))
@@ -73,7 +72,7 @@ def _all(layer: DumpedLayer, store: str) -> tuple[DumpedArray, ...]:
 
 
 def _behind(dtypes: Sequence[str], shapes: Sequence[Sequence[int]]) -> tuple[DumpedArray, ...]:
-    """Arrays one behind the other."""
+    """Return arrays that lie one after the other."""
     found: list[DumpedArray] = []
     for dtype, shape in zip(dtypes, shapes, strict=True):
         found.append(DumpedArray(sum(array.bytes for array in found), canonical(dtype), tuple(shape)))
@@ -96,13 +95,13 @@ def filled_by(found: Sequence[DumpedArray], fields: Iterable[LayoutArray]) -> bo
 
 
 def _whole(mine: Sequence[tuple[LayoutArray, tuple[int, ...]]]) -> bool:
-    """Whether tensors make up the box from the array's first element to the last that any of them has."""
+    """Whether tensors fill the box from the array's first element to the last one of any of them."""
     box = prod(max(ends) + 1 for ends in zip(*(last for _, last in mine), strict=True))
     return bool(mine) and box == sum(prod(count for count, _ in field.axes) for field, _ in mine)
 
 
 def _last(array: DumpedArray, field: LayoutArray) -> tuple[int, ...] | None:
-    """The coordinates of a tensor's last element in an array, None where it does not lie in it along its axes."""
+    """Return the coordinates of a tensor's last element in an array, None if it does not lie along its axes."""
     size = SIZES[array.dtype]
     start = field.at - array.at
     if field.dtype != array.dtype or not 0 <= start < array.bytes or start % size:
@@ -117,11 +116,11 @@ def _last(array: DumpedArray, field: LayoutArray) -> tuple[int, ...] | None:
 
 
 def arrays_text(found: Iterable[DumpedArray]) -> str:
-    """`bf16 8192x3, f32 32x128x128`"""
+    """Return `bf16 8192x3, f32 32x128x128`."""
     return ", ".join(f"{array.dtype} {'x'.join(map(str, array.shape))}" for array in found)
 
 
 def fields_text(fields: Iterable[LayoutArray]) -> str:
-    """`x bf16 at 0: 64 by 384, 64 by 6, 3 by 2; …`, bytes between items"""
+    """Return `x bf16 at 0: 64 by 384, 64 by 6, 3 by 2; …`, bytes between items."""
     axes = [(field, ", ".join(f"{count} by {step}" for count, step in field.axes)) for field in fields]
     return "; ".join(f"{field.tensor} {field.dtype} at {field.at}: {text}" for field, text in axes)

@@ -1,7 +1,7 @@
-"""A dump compared with a layout: which dumped layer is which layer of a cache, and how they differ.
+"""Compare a dump with a layout: find each dumped layer's layer of a cache, and their differences.
 
-Law: dumped layers and pieces of the layout are matched one to one, by number and by what fits; what stays alone, every
-fact of a pair that both know, and who shares a block table with whom, are compared.
+Law: dumped layers and pieces of the layout are matched one to one, by number and by fit. It reports unmatched
+layers, facts that differ within a pair if both sides know them, and block tables with different layers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NONE = "none"
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A difference: `dump` and `layout` are both values, `layers` the dumped layers (or the layout's) that have it."""
+    """A difference: `dump` and `layout` are the two values, `layers` the dumped layers (or the layout's) with it."""
 
     cache: str
     what: str
@@ -35,7 +35,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class NotCompared:
-    """What a layout says of a cache and the dump does not: `what` of these dumped `layers`, and `why`."""
+    """A fact of the layout that the dump lacks: `what` of these dumped `layers`, and `why`."""
 
     cache: str
     what: str
@@ -44,7 +44,7 @@ class NotCompared:
 
 
 def side_text(dump: Dump, engine: Engine, given: str) -> str:
-    """The side of a dump as it is written: its options and its mesh, less what `given` says otherwise.
+    """Return the text of a dump's side: its options and its mesh; entries of `given` replace them.
 
     Raises BadInput (D010) for a mesh axis that the engine lacks, S00x for `given`.
     """
@@ -61,7 +61,7 @@ def side_text(dump: Dump, engine: Engine, given: str) -> str:
 
 
 def worker_of(dump: Dump, side: BoundSide) -> BoundWorker:
-    """The worker that printed the dump. Raises BadInput (D010)."""
+    """Return the worker that printed the dump. Raises BadInput (D010)."""
     if (worker := side.at(dump.rank)) is not None:
         return worker
     said = ", ".join(f"{axis} {number}" for axis, number in dump.rank.items())
@@ -69,7 +69,7 @@ def worker_of(dump: Dump, side: BoundSide) -> BoundWorker:
 
 
 def compare(dump: Dump, side: BoundSide) -> tuple[Difference, ...]:
-    """Every difference, those of many layers once. Raises BadInput (D010), Refused (C10x)."""
+    """Return every difference, once for all its layers. Raises BadInput (D010), Refused (C10x)."""
     worker = worker_of(dump, side)
     found = pieces(side, worker)
     pairs = matched(dump, found)
@@ -86,7 +86,7 @@ def compare(dump: Dump, side: BoundSide) -> tuple[Difference, ...]:
 
 
 def not_compared(dump: Dump, side: BoundSide) -> tuple[NotCompared, ...]:
-    """What of a dump cannot be compared with a layout, that of many layers once. Raises as `compare`."""
+    """Return the facts that a dump lacks for a comparison, once for all their layers. Raises as `compare`."""
     pairs = matched(dump, pieces(side, worker_of(dump, side)))
     said = (
         (layer, piece, unsaid(layer, dump.groups[layer.group].store))
@@ -98,7 +98,7 @@ def not_compared(dump: Dump, side: BoundSide) -> tuple[NotCompared, ...]:
 
 
 def matched(dump: Dump, found: Sequence[ExpectedLayer]) -> tuple[Match, ...]:
-    """Dumped layers with their pieces, the likest first, in order of the dump."""
+    """Return dumped layers with their pieces, the most similar first, in order of the dump."""
     by_layer = grouped((piece.layer, piece) for piece in found)
     costs = [
         (len(_unlike(dump, layer, piece)), at, number)
@@ -128,7 +128,7 @@ def _unlike(dump: Dump, layer: DumpedLayer, piece: ExpectedLayer) -> list[Differ
 
 
 def _parts(dump: Dump, layer: DumpedLayer, piece: ExpectedLayer) -> list[Difference]:
-    """What a page, or a row of it, is made of, where the dump says it of the whole and the layout has rows."""
+    """Compare the parts of a page, or of a row of it, if the dump gives them and the layout has rows."""
     found = arrays(layer, dump.groups[layer.group].store) if _divided(layer, piece) else ()
     if not found or filled_by(found, piece.fields):
         return []
@@ -136,7 +136,7 @@ def _parts(dump: Dump, layer: DumpedLayer, piece: ExpectedLayer) -> list[Differe
 
 
 def _divided(layer: DumpedLayer, piece: ExpectedLayer) -> bool:
-    """Whether a layout says of the whole what a state, or a row, is made of. Both have rows in heads, or neither."""
+    """Whether a layout describes the parts of a whole state or row. Both must have rows in heads, or neither."""
     if layer.counts.get(HEAD, 1) > 1 and f"{HEAD}s" not in piece.facts:
         return False
     rows = piece.facts["store"] == "state" or piece.facts.get("tokens") == 1 or BETWEEN_TOKENS in piece.facts
@@ -148,7 +148,7 @@ def _what(piece: ExpectedLayer) -> str:
 
 
 def _sharing(dump: Dump, found: Iterable[ExpectedLayer], pairs: Sequence[Match]) -> list[Difference]:
-    """Groups of the dump whose layers share no group of the layout, or share it with others."""
+    """Return groups of the dump whose layers share no group of the layout, or share it with others."""
     tables = {group: {*names} for group, names in grouped((p.group, (p.name, p.layer)) for p in found).items()}
     differences = []
     for number in range(len(dump.groups)):
@@ -162,12 +162,12 @@ def _sharing(dump: Dump, found: Iterable[ExpectedLayer], pairs: Sequence[Match])
 
 
 def _listed(names: Iterable[tuple[str, int]]) -> str:
-    """`attention 3 7 11, states 0 1 2`"""
+    """Return `attention 3 7 11, states 0 1 2`."""
     return ", ".join(f"{name} {' '.join(map(str, layers))}" for name, layers in grouped(sorted(names)).items())
 
 
 def _inside(pairs: Sequence[Match]) -> list[Difference]:
-    """Where layers lie inside a block: the distance of each from the first of its cache and group."""
+    """Compare the places of layers inside a block: each one's distance from the first of its cache and group."""
     first = {(piece.name, piece.group): layer for layer, piece in pairs if piece.inside == 0}
     differences = []
     for layer, piece in pairs:

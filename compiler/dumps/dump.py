@@ -1,4 +1,4 @@
-"""A dump: where a running engine keeps its caches on one worker, as it can say itself. Nothing of a layout is in it.
+"""A dump: the memory of a running engine's caches on one worker, as the engine describes it, independent of a layout.
 
 `read_dump` reads its text.
 """
@@ -43,7 +43,7 @@ class DumpedGroup:
 
 @dataclass(frozen=True, slots=True)
 class DumpedLayer:
-    """One view of an allocation. `counts` has the items and `steps` the bytes between two of them, axis by axis.
+    """One view of an allocation. `counts` has the items of each axis, `steps` the bytes between two of them.
 
     Blocks are kernel blocks. `size` is the bytes of one element, of the canonical `dtype`, `layer` the layer's number
     in the model, `group` the index of its group, `offset` the first byte in allocation number `allocation`.
@@ -62,13 +62,13 @@ class DumpedLayer:
 
     @property
     def end(self) -> int:
-        """The first byte behind everything that the view reaches."""
+        """The first byte behind all bytes that the view reaches."""
         reach = sum((self.counts[axis] - 1) * self.steps[axis] for axis in self.counts)
         return self.offset + reach + self.size
 
     @property
     def bytes(self) -> int:
-        """The bytes of one layer in one kernel block, without what lies between two blocks."""
+        """The bytes of one layer in one kernel block, without gaps between blocks."""
         found = self.size
         for axis, count in self.counts.items():
             found *= 1 if axis == BLOCK else count
@@ -77,7 +77,7 @@ class DumpedLayer:
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """What one worker printed: `side` are its engine's options by name, `rank` its coordinate on every axis of `mesh`.
+    """One worker's output: `side` has its engine's options by name, `rank` its coordinate on every axis of `mesh`.
 
     `blocks` is the pool's size in logical blocks, `allocations` the bytes of each.
     """
@@ -96,13 +96,13 @@ class Dump:
 
 
 def number_in(name: str) -> int | None:
-    """The layer's number that its name has, if any."""
+    """Return the layer's number in its name, if any."""
     found = NUMBER.search(name)
     return int(found[1]) if found else None
 
 
 def read_dump(text: str) -> Dump:
-    """Raises BadInput (D001..D008)."""
+    """Parse a dump. Raises BadInput (D001..D008)."""
     value = JSON.read(text)
     version = JSON.mapping(value, "a dump", ("kvplan-dump",), None)["kvplan-dump"]
     if version != 1 or isinstance(version, bool):
@@ -192,7 +192,7 @@ def _layer(value: object, where: str, top: Mapping[str, Any]) -> DumpedLayer:
 
 
 def _dtype(value: object, where: str) -> str:
-    """The canonical name of an element type."""
+    """Return the canonical name of an element type."""
     name = JSON.words(value, where)
     if canonical(name) not in map(canonical, NAMES):
         JSON.bad("D007", f"{where} is {name!r}, no element type", nearest(name, sorted(NAMES)))
@@ -210,7 +210,7 @@ def _axes(value: object, where: str) -> list[str]:
 
 
 def _spec(value: object, specs: object, where: str) -> Mapping[str, object]:
-    """A mapping, or the number of one in the dump's `specs`."""
+    """Return a spec: a mapping, or one of the dump's `specs` by number."""
     if isinstance(value, dict):
         return value
     known, number = JSON.sequence(specs, "specs"), JSON.whole(value, where)
@@ -220,7 +220,7 @@ def _spec(value: object, specs: object, where: str) -> Mapping[str, object]:
 
 
 def _check_spec(layer: DumpedLayer, store: str) -> None:
-    """What is compared of a spec can be read: it may be left out, and is not passed over where it is wrong."""
+    """Check that the compared parts of a spec are readable: they may be left out, but must not be malformed."""
     spec, where = layer.spec, f"the spec of layer {layer.name!r}"
     if store == "tokens":
         for key in (key for key in ("head_size", "head_size_v") if spec.get(key) is not None):
@@ -240,7 +240,7 @@ def _check_spec(layer: DumpedLayer, store: str) -> None:
 
 
 def _check_groups(groups: Sequence[DumpedGroup], layers: Sequence[DumpedLayer]) -> None:
-    """Each layer has a name of its own and is in one group, the one that it names."""
+    """Check that each layer has a unique name and is in one group, the one that it names."""
     known = {layer.name for layer in layers}
     if len(known) < len(layers):
         names = [layer.name for layer in layers]

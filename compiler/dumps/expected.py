@@ -1,4 +1,4 @@
-"""What a layout says of one worker, layer by layer, in the words of a dump."""
+"""A layout's facts on one worker, layer by layer, in the words of a dump."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ BETWEEN_ELEMENTS = "bytes between elements"
 
 @dataclass(frozen=True, slots=True)
 class ExpectedLayer:
-    """One layer of one part of a cache: `facts` by name; its page has from `least` bytes on, without padding at its
-    end, up to `most`. `inside` is its distance from the first layer where layers lie inside a block. `fields` are
-    the tensors of its state, or of its first row."""
+    """One layer of one part of a cache: `facts` by name. Its page has `least` bytes without padding at its end, at most
+    `most`. `inside` is its distance from the first layer if layers lie inside a block. `fields` are the tensors of its
+    state, or of its first row."""
 
     cache: str
     layer: int
@@ -42,7 +42,7 @@ class ExpectedLayer:
 
 
 def pieces(side: BoundSide, worker: BoundWorker) -> tuple[ExpectedLayer, ...]:
-    """Every layer that the layout places on a worker. Raises Refused (C10x) like `place`."""
+    """Return every layer that the layout places on a worker. Raises Refused (C10x) like `place`."""
     caches = {cache.name: cache for cache in side.caches}
     groups = {group.name: group for group in side.groups}
     found = [(unit, part) for unit in place(side, worker) for part in unit.parts]
@@ -67,7 +67,7 @@ def _pieces(unit: PlacedCache, part: PagedRegion, cache: BoundCache, group: Boun
 
 
 def _fields(cache: BoundCache, here: Mapping[str, TensorPlacement]) -> tuple[LayoutArray, ...]:
-    """The tensors of a layer's state, or of a row: of its first head and token."""
+    """Return the tensors of a layer's state, or of the row of its first head and token."""
     among = (LAYER, BLOCK) if cache.store == "state" else (LAYER, BLOCK, HEAD, TOKEN)
     dtypes = {tensor.name: tensor.dtype for tensor in cache.tensors}
     first = min(spot.address for spot in here.values())
@@ -87,14 +87,14 @@ def _paging(cache: BoundCache, group: BoundGroup) -> dict[str, int | str]:
     if store == "state":
         return {"store": store}
     keep = cache.needs.keep
-    # A ring is as long as it is. Which of its tokens a reader needs, an engine does not say.
+    # A ring's length is all that an engine reports; it does not report which of its tokens a reader needs.
     limits = {} if cache.ring else {"window": 0 if keep is None else keep + 1, "chunk": cache.needs.chunk or 0}
     paged = {"tokens of a block": group.tokens, "tokens of a kernel block": group.kernel}
     return {"store": store, **paged, "kernel blocks of a block": group.ratio, **limits}
 
 
 def _axes(here: Mapping[str, TensorPlacement]) -> dict[str, int | str]:
-    """Items of the axes that a dump knows, and the bytes between two, where all tensors of the part agree."""
+    """Return the items of the axes that a dump knows, and the bytes between two, if all tensors of the part agree."""
     found: dict[str, int | str] = {}
     for axis in (HEAD, TOKEN):
         digits = {tuple((d.count, d.step) for d in spot.digits if d.axis == axis) for spot in here.values()}
@@ -132,14 +132,14 @@ def _element(cache: BoundCache, here: Mapping[str, TensorPlacement]) -> dict[str
 
 
 def _reach(cache: BoundCache, spot: TensorPlacement) -> int:
-    """The first byte behind a tensor of the first layer, in its block."""
+    """Return the first byte behind a tensor of the first layer, in its block."""
     inner = [d for d in spot.digits if d.step < PLANE and d.axis != LAYER]
     size = next(tensor.size for tensor in cache.tensors if tensor.name == spot.tensor)
     return spot.address % PLANE + sum((d.count - 1) * d.step for d in inner) + size
 
 
 def facts_of(dump: Dump, layer: DumpedLayer) -> dict[str, int | str]:
-    """What a dump says of a layer, in the words of `pieces`; the page's bytes besides."""
+    """Return a dump's facts of a layer, in the words of `pieces`, plus the page's bytes."""
     group = dump.groups[layer.group]
     paged: dict[str, int | str] = {"store": group.store}
     if group.store == "tokens":

@@ -1,7 +1,8 @@
-"""Probe: an engine's own write function fills pages with numbered tokens, and the layout says where each has to lie.
+"""Probe: an engine's own write function fills pages with numbered tokens, and the layout predicts each one's place.
 
-Shapes and strides cannot show how a kernel fills a page. Every element of one layer has a number, which is written
-digit by digit, in whole numbers that its type has exactly, and looked for where the layout places it; then everywhere.
+Shapes and strides cannot show how a kernel fills a page. Every element of one layer has a number, written digit by
+digit in whole numbers that its type represents exactly. The probe looks for it where the layout has it, then
+everywhere.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from kvplan.compiler.placement.tree import PLANE, SHIFT, PagedRegion, PlacedCach
 
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
-# Types that numpy lacks: whole numbers from 1 up to which they are exact, bits of the mantissa, bias of the exponent.
+# Types that numpy lacks: the largest exact whole number, bits of the mantissa, bias of the exponent.
 SHORT = {"bf16": (256, 7, 127), "fp8": (16, 3, 7), "fp8_e5m2": (8, 2, 15)}
 PLAIN: Mapping[str, tuple[int, npt.DTypeLike]] = {
     "f64": (1 << 24, np.float64), "f32": (1 << 24, np.float32), "f16": (2048, np.float16),
@@ -28,17 +29,17 @@ PLAIN: Mapping[str, tuple[int, npt.DTypeLike]] = {
     "i8": (127, np.int8), "u8": (255, np.uint8),
 }  # fmt: skip
 BLOCKS = 4
-# The blocks that tokens are written to, one after the other; one is left out.
+# The blocks that tokens are written to, in this order; one is left out.
 TABLE = (2, 0, 3)
 
 
 @dataclass(frozen=True, slots=True)
 class ProbedPages:
-    """What a write function is given of one layer of a cache, to fill.
+    """The pages of one layer of a cache for a write function to fill.
 
-    `pages` has for each part of its memory (`""` where there is one) zeros, (planes, blocks, bytes); `values` has each
-    tensor's (tokens, its other axes in the kind's order), whole numbers that its type in `dtypes` has exactly. Token i
-    goes to `slots[i]`: number of the block times `tokens` of a block, plus the place in it.
+    `pages` has zeros for each part of its memory (`""` if it is the only one), (planes, blocks, bytes). `values` has
+    each tensor's (tokens, its other axes in the kind's order), whole numbers that its type in `dtypes` represents
+    exactly. Token i goes to `slots[i]`: number of the block times `tokens` of a block, plus the place in it.
     """
 
     cache: str
@@ -64,14 +65,14 @@ class ProbeMemory:
     labels: tuple[str, ...]
 
     def place(self, byte: int) -> str:
-        """`byte 640 of block 2`"""
+        """Return `byte 640 of block 2`."""
         plane = int(np.where(self.bases <= byte, self.bases, -1).argmax())
         block, inside = divmod(byte - int(self.bases[plane]), int(self.sizes[plane]))
         return f"byte {inside:,} of block {block}{f' of {self.labels[plane]}' if self.labels[plane] else ''}"
 
 
 def probe(side: BoundSide, worker: BoundWorker, write: Write) -> tuple[str, ...]:
-    """A line for each tensor of which elements lie elsewhere than the layout says; states cannot be probed.
+    """Return a line for each tensor with elements elsewhere than the layout says; states cannot be probed.
 
     Raises BadInput (D015) for a cache that cannot be probed, and for a function that fails.
     """
@@ -98,7 +99,7 @@ def _probed(side: BoundSide, worker: BoundWorker, cache: BoundCache, write: Writ
 
 
 def _one_layer(side: BoundSide, worker: BoundWorker, cache: BoundCache) -> PlacedCache:
-    """The first layer of a cache on a worker, as if there were no other."""
+    """Return the first layer of a cache on a worker, as if it were the only one."""
     group, layer = next(
         (g, n) for g in side.groups for name, n in g.members if name == cache.name if n in worker.layers
     )
@@ -116,7 +117,7 @@ def _why(tensor: BoundTensor) -> str:
 
 
 def _memory(unit: PlacedCache) -> ProbeMemory:
-    """Zeros for all planes, part by part."""
+    """Return zeros for all planes, part by part."""
     parts = {part.name or "": (part, _planes(part)) for part in unit.parts}
     sizes = {name: len(planes) * BLOCKS * part.page for name, (part, planes) in parts.items()}
     memory, ends = np.zeros(sum(sizes.values()), np.uint8), np.cumsum([0, *sizes.values()]).tolist()
@@ -141,7 +142,7 @@ def _planes(part: PagedRegion) -> list[int]:
 
 
 def _bytes(tensor: BoundTensor, spot: TensorPlacement, memory: ProbeMemory) -> Ints:
-    """Where in the memory the layout has every element, (tokens, other axes)."""
+    """Return the place in memory that the layout gives every element, (tokens, other axes)."""
     token = next(axis for axis, extent in tensor.axes if not extent)
     axes = [token, *(axis for axis, _ in tensor.axes if axis != token)]
     extents = {axis: prod(d.count for d in spot.digits if d.axis == axis) for axis in axes}
@@ -157,7 +158,7 @@ def _bytes(tensor: BoundTensor, spot: TensorPlacement, memory: ProbeMemory) -> I
 def _written(
     cache: BoundCache, memory: ProbeMemory, numbers: Mapping[str, Ints], slots: Ints, write: Write
 ) -> list[Bytes]:
-    """The memory after each digit of the numbers was written, the lowest first."""
+    """Return the memory after writing each digit of the numbers, the lowest first."""
     dtypes = {tensor.name: tensor.dtype for tensor in cache.tensors}
     most = max(int(found.max()) for found in numbers.values())
     found: list[Bytes] = []
@@ -174,19 +175,19 @@ def _written(
 
 
 def _base(dtypes: Iterable[str]) -> int:
-    """The digits that all types have exactly, besides nothing."""
+    """Return the number of digits that all types represent exactly, not counting 0."""
     return min((SHORT.get(dtype) or PLAIN[dtype])[0] for dtype in dtypes)
 
 
 def _digit(numbers: Ints, order: int, dtypes: Iterable[str]) -> Ints:
-    """A digit of numbers, that of the units first, from 1 up: 0 is what was not written."""
+    """Return the digit of numbers at `order` (0: the units) plus 1: 0 marks unwritten memory."""
     base = _base(dtypes)
     found: Ints = numbers // base**order % base + 1
     return found
 
 
 def _code(dtype: str, digits: Ints) -> Bytes:
-    """The bytes of whole numbers from 1 up as elements, (…, bytes)."""
+    """Return the bytes of whole numbers from 1 up as elements, (…, bytes)."""
     if dtype in PLAIN:
         plain = digits.astype(PLAIN[dtype][1])
         return plain[..., None].view(np.uint8)
@@ -214,7 +215,7 @@ def _misplaced(
     memory: ProbeMemory,
     written: list[Bytes],
 ) -> str:
-    """What is said of elements that lie elsewhere: how many, and of the first where it was expected and found."""
+    """Describe misplaced elements: how many, and the expected and the found place of the first."""
     at, numbers = layout
     first = int(wrong[0])
     token = next(axis for axis, extent in tensor.axes if not extent)

@@ -1,4 +1,4 @@
-"""A dump without a layout: what each layer stores, by the rules of its engine's file."""
+"""Recognise a model in a dump: what each layer stores, by the rules of its engine's file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kvplan.dsl.schema.model import MOST_LAYERS
 
 
 def recognised(dump: Dump, engine: Engine, kinds: Mapping[str, Kind]) -> RecognisedModel:
-    """What a dump says of its model, with an answer for every number. Raises BadInput (D011..D014)."""
+    """Return a dump's model with an answer for every number. Raises BadInput (D011..D014)."""
     if engine.dump is None:
         raise BadInput("D011", f"the file of engine {engine.name!r} has no rules for dumps", "give it a `dump`")
     if (stages := dump.mesh.get(PIPELINE, 1)) > 1:
@@ -40,7 +40,7 @@ def recognised(dump: Dump, engine: Engine, kinds: Mapping[str, Kind]) -> Recogni
 
 
 def facts_of(dump: Dump, layer: DumpedLayer) -> ForeignValues:
-    """What rules may ask: the layer's spec, before that the options in force, before that the sizes of the mesh."""
+    """Return the values for rules; the layer's spec wins over the options in force, and these over the mesh sizes."""
     side = {name: int(text) if text.isdecimal() and len(text) < 10 else text for name, text in dump.side.items()}
     return ForeignValues({**dump.mesh, **side, **{name: foreign(value) for name, value in layer.spec.items()}})
 
@@ -67,7 +67,7 @@ def _answers(expr: Expr | None, every: Sequence[ForeignValues]) -> list[Answer]:
 
 
 def _dtype(expr: Expr | None, every: Sequence[ForeignValues]) -> Answer:
-    """The surest answer. Raises BadInput (D013)."""
+    """Return the most certain answer. Raises BadInput (D013)."""
     known = [a for a in _answers(expr, every) if dtypes.canonical(str(a.value)) in dtypes.SIZES]
     if not known:
         raise BadInput("D013", "the dump does not say the model's element type", "correct the engine's `dump`")

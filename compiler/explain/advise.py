@@ -1,6 +1,6 @@
-"""Advice: what a pair of sides would take with other settings of its engines, and by other strategies.
+"""Advice: the cost of a pair of sides with other settings of its engines, and by other strategies.
 
-The settings are those that engine files name under `choices`; nothing else of a side is touched.
+The settings are those that engine files name under `choices`; the rest of a side stays as it is.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from kvplan.dsl.text.diagnostics import as_written
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library
 
-# Times that differ by less are one.
+# Times whose relative difference is smaller count as equal.
 NEAR = 0.01
 Values = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SettingChange:
-    """An option of a side, prefill or decode, that is set otherwise. `now` and `then` are the engine's own words.
+    """An option of a side, prefill or decode, to change. `now` and `then` are the engine's own words.
 
-    `setting` is the flag or the variable of the environment that tells it, the option itself where there is none.
-    `alias` is another word for `now`: that of the side, or else of the engine's file; empty if there is none.
+    `setting` is the flag or the environment variable that sets it, or the option itself without one.
+    `alias` is another word for `now`: the side's, or else the engine file's; empty if there is none.
     """
 
     side: str
@@ -51,7 +51,7 @@ class SettingChange:
 
 @dataclass(frozen=True, slots=True)
 class PossibleSide:
-    """A side as it could be: bound, with the values of all that is compared, and what has to be changed for it."""
+    """A possible side: bound, with the values of all choices, and the changes that lead to it."""
 
     text: str
     bound: BoundSide
@@ -61,9 +61,9 @@ class PossibleSide:
 
 @dataclass(frozen=True, slots=True)
 class AdvisedPair:
-    """What one request of 1024 tokens takes one way: all decode workers together, states included.
+    """The cost of one request of 1024 tokens by one strategy: all decode workers together, including states.
 
-    `us` is the time of the decode worker that takes longest, in microseconds, as a machine's profile has it.
+    `us` is the time of the slowest decode worker in microseconds, by a machine's profile.
     """
 
     prefill: str
@@ -77,8 +77,9 @@ class AdvisedPair:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """A pair as it is, and all that it could be, the fastest first; `refused` counts what some rule does not allow.
-    `every` are both sides with all values of their choices, as `kvplan matrix` takes them.
+    """A pair as it is, and its alternatives, the fastest first; `refused` counts alternatives that a rule forbids.
+
+    `every` are both sides with all values of their choices, in the form that `kvplan matrix` takes.
     """
 
     now: AdvisedPair
@@ -94,10 +95,10 @@ Watched = Callable[[Sequence[Sides]], Iterable[Sides]]
 def advise(
     library: Library, model: str, prefill: str, decode: str, profile: MachineProfile, watched: Watched = iter
 ) -> Advice:
-    """Every choice of either side by itself, and equal ones of both sides, by every strategy; each plan is proved.
+    """Try every choice of either side alone, and equal ones of both sides, by every strategy; each plan is proved.
 
-    `watched` hands on each pair as it is begun. Raises DslError, BadInput, ProofFailed, and Refused for the pair as
-    it is.
+    `watched` wraps the pairs and yields each as its work begins. Raises DslError, BadInput, ProofFailed, and Refused
+    for the pair as it is.
     """
     layout = library.model(model)
     prefills, no_prefill = _possible(library, layout, "prefill", prefill)
@@ -116,7 +117,7 @@ def advise(
 
 
 def _possible(library: Library, model: Model, role: str, text: str) -> tuple[list[PossibleSide], int]:
-    """A side with every value of every choice, as it is first; and how many of them are refused."""
+    """Return a side with every value of every choice, the present one first, and the number of refused ones."""
     check_pool(text)
     engine = library.engine(parse_side(text).get("engine", library.default_engine))
     given = side_keys(engine, text)
@@ -135,21 +136,21 @@ def _possible(library: Library, model: Model, role: str, text: str) -> tuple[lis
 
 
 def _every(library: Library, side: PossibleSide, text: str) -> str:
-    """A side with all values of its choices, those of now first."""
+    """Return a side's text with all values of its choices, the present ones first."""
     engine = library.engine(parse_side(text).get("engine", library.default_engine))
     values = {name: dict.fromkeys((value, *engine.choices[name].values)) for name, value in side.values}
     return _text({**side_keys(engine, text), **{name: "/".join(each) for name, each in values.items()}})
 
 
 def _values(library: Library, engine: Engine, model: Model, given: Mapping[str, str]) -> Values:
-    """What the choices of an engine are now, by option."""
+    """Return the present values of an engine's choices, by option."""
     own = {name: value for name, value in given.items() if name != "engine"}
     env = option_values(library, engine, model, own)
     return tuple((name, as_written(env[name])) for name in engine.choices)
 
 
 def _others(choices: Mapping[str, LayoutChoice], now: Values) -> Iterator[Values]:
-    """Every combination of values but the one that holds now."""
+    """Yield every combination of values except the present one."""
     for values in product(*(dict.fromkeys((value, *choices[name].values)) for name, value in now)):
         chosen = tuple(zip(choices, values, strict=True))
         if chosen != now:
@@ -180,7 +181,7 @@ def _change(role: str, option: str, choice: LayoutChoice, now: str, then: str, a
 
 
 def _pairs(prefills: Sequence[PossibleSide], decodes: Sequence[PossibleSide]) -> list[Sides]:
-    """The pair as it is first, then those with one side changed, then those with both sides changed to the same."""
+    """Return the present pair, then pairs with one changed side, then pairs with both sides changed to equal values."""
     prefill, decode = prefills[0], decodes[0]
     either = [*((other, decode) for other in prefills[1:]), *((prefill, other) for other in decodes[1:])]
     both = [(p, d) for p in prefills[1:] for d in decodes[1:] if p.values == d.values]
@@ -188,7 +189,7 @@ def _pairs(prefills: Sequence[PossibleSide], decodes: Sequence[PossibleSide]) ->
 
 
 def _advised(sides: Sides, title: str, profile: MachineProfile) -> list[AdvisedPair]:
-    """A pair by every strategy that it has, direct first. Raises Refused."""
+    """Return a pair by every strategy that it has, direct first. Raises Refused."""
     prefill, decode = sides
     moves = compile_bound(prefill.bound, decode.bound, {"strategy": AUTO}, title, profile=profile).facts.moves
     names = dict.fromkeys([DIRECT, *(stage.strategy for move in moves for stage in move.staged)])
@@ -197,14 +198,14 @@ def _advised(sides: Sides, title: str, profile: MachineProfile) -> list[AdvisedP
 
 
 def _figures(moves: Sequence[Moves], strategy: str, profile: MachineProfile) -> tuple[int, int, float]:
-    """Descriptors and bytes of all decode workers by a strategy, and the time of the slowest one."""
+    """Return descriptors and bytes of all decode workers by a strategy, and the time of the slowest one."""
     return *moved(moves, strategy), max(times_us(moves, strategy, profile).values(), default=0.0)
 
 
 def worth(advice: Advice) -> list[AdvisedPair]:
-    """The changes that save time: at each number of changes the fastest, fewest changes first.
+    """Return the changes that save time: at each number of changes the fastest, fewest changes first.
 
-    Left out is what saves less than a hundredth over fewer changes.
+    It leaves out alternatives that save less than a hundredth over fewer changes.
     """
     winners: list[AdvisedPair] = []
     best = advice.now.us

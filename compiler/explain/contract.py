@@ -1,4 +1,4 @@
-"""Who waits for whom: the notifications of a plan, counted."""
+"""The number of notifications that each prefill worker of a plan waits for."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from kvplan.plan.types import Plan
 
 
 def expected(plan: Plan) -> list[int]:
-    """How many notifications every prefill worker waits for: one of each decode worker that reads or tells it."""
+    """Count every prefill worker's notifications: one from each decode worker that reads or only notifies it."""
     tells = [{*(read.worker for read in reads), *told} for reads, told in zip(plan.reads, plan.notify, strict=True)]
     return [sum(number in told for told in tells) for number in range(len(plan.prefill.workers))]

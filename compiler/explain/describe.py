@@ -1,4 +1,4 @@
-"""A plan or a side in plain values: what `explain` says, as text or as JSON."""
+"""A plan or a side in plain values, which `explain` prints as text or as JSON."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from kvplan.plan.spans import group_named
 from kvplan.plan.types import Pair, Plan, Planes, Read, Side, Worker
 
 Plain = dict[str, Any]
-# What is said of a group as it is.
+# Facts of a group that are copied as they are.
 PAGED = ("tokens", "kernel", "ratio", "shards", "chunk", "length", "ring")
 
 
 def describe_plan(plan: Plan, facts: PlanCost, reader: int = 0, width: int = WIDTH) -> Plain:
-    """All that a reader asks about a pair. Descriptors and bytes are per 1024 tokens, or per request for a state.
+    """Describe a pair for a reader. Descriptors and bytes are per 1024 tokens, or per request for a state.
 
-    `landing` is of decode worker `reader`, drawn in about `width` columns. Raises BadInput (S024) if there is none.
+    `landing` is of decode worker `reader`, drawn in about `width` columns. Raises BadInput (S024) without that worker.
     """
     return {
         "title": plan.title,
@@ -49,7 +49,7 @@ def describe_plan(plan: Plan, facts: PlanCost, reader: int = 0, width: int = WID
 
 
 def describe_side(side: Side) -> Plain:
-    """Groups with plane counts of each worker, who holds what, and the pages drawn, with the names of their planes."""
+    """Describe groups with plane counts of each worker, holdings, and drawn pages with the names of their planes."""
     return {
         "side": side.key,
         "digest": side.digest,
@@ -94,7 +94,7 @@ def _worker(worker: Worker) -> Plain:
 
 
 def _pages(side: Side) -> list[Plain]:
-    """Each different page once, as its first worker has it."""
+    """Describe each different page once, by its first worker."""
     alike: dict[tuple[object, ...], list[tuple[int, Planes]]] = {}
     for number, worker in enumerate(side.workers):
         for entry in worker.planes:
@@ -124,7 +124,7 @@ def _page(side: Side, found: list[tuple[int, Planes]]) -> Plain:
 
 
 def _names(worker: Worker, page: Planes) -> list[str]:
-    """The names of a worker's planes that have such a page."""
+    """Return the names of a worker's planes with such a page."""
     alike = [(entry.cache, entry.part, entry.page, entry.stride, entry.views) for entry in entries(worker)]
     like = (page.cache, page.part, page.page, page.stride, page.views)
     return [plane.name for plane, other in zip(planes(worker), alike, strict=True) if other == like]
@@ -163,7 +163,7 @@ def _piece(plan: Plan, piece: LandingSpan) -> Plain:
 
 
 def _place(plan: Plan, piece: LandingSpan, side: int) -> Plain:
-    """Where the first span lies; `turns` are its repetitions in that page, (axis, how often, bytes apart)."""
+    """Describe the place of the first span; `turns` are its repetitions in that page, (axis, count, bytes apart)."""
     number, where = next(laid(piece, side))
     plane, _ = numbered((plan.prefill, plan.decode)[side].workers[worker_of(piece, side)])[number]
     return {

@@ -1,4 +1,4 @@
-"""A model in plain values: its caches, with the numbers that they have on a side which asks for nothing special."""
+"""A model in plain values: its caches, with their numbers on a side without special options."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Env = Mapping[str, Value | SizeSet]
 
 
 def describe_model(model: Model, kinds: Mapping[str, Kind], outer: Env) -> Plain:
-    """A model's caches and the kinds they are of. What `outer` gives no number for is said as it is written.
+    """Describe a model's caches and their kinds. Expressions without a value under `outer` stay as written.
 
-    Layers in `bare` store nothing; the file does not declare it of those in `undeclared`. `stores` has every tensor
-    with its condition, `default` those that exist where names are worth what `outer` says; `records` are those that
-    are stored where something else is asked for.
+    Layers in `bare` store nothing; `undeclared` are those whose file does not say so. `stores` has every tensor
+    with its condition, `default` those that exist under `outer`; `records` are the alternatives that other options
+    select.
     """
     return {
         "model": model.name,
@@ -61,18 +61,18 @@ def _cache(cache: Cache, kind: Kind, outer: Env) -> Plain:
 
 
 def _record(kind: Kind, env: Env) -> Kind:
-    """The kind as the record that it is, as far as that is known."""
+    """Return the kind with the record that is selected, as far as that is known."""
     return next((kind.as_variant(each) for each in kind.variants if _worth(each.when, env)), kind)
 
 
 def _variant(variant: KindVariant) -> Plain:
-    """A record that is stored where something else is asked for."""
+    """Describe a record that other options select."""
     tensors = {spec.name: f"{_tensor(spec, {})}{_when(spec)}" for spec in variant.tensors.values()}
     return {"record": variant.name, "about": variant.doc, "when": variant.when.text, "stores": tensors}
 
 
 def _env(cache: Cache, kind: Kind, outer: Env) -> Env:
-    """What the kind's expressions may use, as far as it has a worth; its own parameters hide other names."""
+    """Return the values for the kind's expressions, as far as they are known; its own parameters hide other names."""
     given = {name: value for name, expr in cache.params.items() if (value := _worth(expr, outer)) is not None}
     waiting = {n: p.default for n, p in kind.params.items() if n not in cache.params and p.default is not None}
     hidden = {n for n in kind.params if n not in waiting or n not in waiting[n].names}
@@ -85,7 +85,7 @@ def _env(cache: Cache, kind: Kind, outer: Env) -> Env:
 
 
 def _worth(expr: Expr, env: Env) -> Value | SizeSet | None:
-    """The worth of an expression, None where it has none."""
+    """Return the value of an expression, None if it has none."""
     try:
         return evaluate(expr, env) if expr.names <= env.keys() else None
     except DslError:
@@ -93,13 +93,13 @@ def _worth(expr: Expr, env: Env) -> Value | SizeSet | None:
 
 
 def _said(expr: Expr, env: Env) -> object:
-    """A number or a word, or the expression as it is written."""
+    """Return a number or a word, or the expression as written."""
     value = _worth(expr, env)
     return expr.text if value is None or isinstance(value, SizeSet) else value
 
 
 def _tensor(spec: TensorSpec, env: Env) -> str:
-    """`[head 8, token, dim 128] bf16`."""
+    """Return `[head 8, token, dim 128] bf16`."""
     token = f"row of {_said(spec.tokens_per_row, env)} tokens" if spec.tokens_per_row else "token"
     axes = (f"{name} {_said(expr, env)}" if expr else token for name, expr in spec.axes)
     return f"[{', '.join(axes)}] {_said(spec.dtype, env)}"
@@ -110,7 +110,7 @@ def _when(spec: TensorSpec) -> str:
 
 
 def _needs(cache: Cache, kind: Kind, env: Env) -> object:
-    """`all`, or the limits by name, less those that are 0; None for a state, which is read whole."""
+    """Return `all`, or the limits by name without those that are 0; None for a state, which is read whole."""
     needs = cache.needs or kind.needs
     found = {name: _said(expr, env) for name, expr in (needs.limits if needs else ())}
     limited = any(found.get(name, 0) != 0 for name in ("window", "chunk", "whole"))

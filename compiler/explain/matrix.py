@@ -1,4 +1,4 @@
-"""Every pair of some prefill and some decode sides of a model, and what each costs."""
+"""The cost of every pair of some prefill and some decode sides of a model."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Watched = Callable[[Sequence[tuple[str, str]]], Iterable[tuple[str, str]]]
 
 @dataclass(frozen=True, slots=True)
 class PairCost:
-    """What one request of 1024 tokens, from token 0, takes: all decode workers and all caches together, states too.
+    """The cost of one request of 1024 tokens from token 0: all decode workers, caches and states together.
 
-    `descriptors` are posted if no two logical blocks are adjacent, `bytes` are on the wire; `shortest_span` is in
-    bytes, of what goes straight before adjoining spans are joined into one descriptor; 0 where nothing moves.
+    `descriptors` are posted if no two logical blocks are adjacent, `bytes` are on the wire. `shortest_span` is in
+    bytes, over direct spans before adjoining ones are joined into one descriptor; 0 if nothing moves.
     """
 
     descriptors: int
@@ -35,7 +35,7 @@ class PairCost:
 
 @dataclass(frozen=True, slots=True)
 class RefusalReason:
-    """Why a pair has no plan, as `Refused` says it, or ProofFailed: that is a fault of the compiler."""
+    """The reason why a pair has no plan: `Refused`, or ProofFailed, which is a fault of the compiler."""
 
     code: str
     message: str
@@ -45,7 +45,7 @@ class RefusalReason:
 
 @dataclass(frozen=True, slots=True)
 class MatrixCell:
-    """One pair of sides as they were written, with its cost, or with the reason why it is refused."""
+    """One pair of sides as written, with its cost or the reason why it is refused."""
 
     prefill: str
     decode: str
@@ -60,10 +60,10 @@ def matrix(
     options: Mapping[str, str] | None = None,
     watched: Watched = iter,
 ) -> tuple[MatrixCell, ...]:
-    """A cell for every pair, prefill sides outermost, in the order given; each plan is proved.
+    """Return a cell for every pair, prefill sides outermost, in the order given; each plan is proved.
 
-    A refused pair is a cell, and so is one whose proof fails. `watched` hands on each pair, (prefill, decode), as it is
-    begun. Raises DslError and BadInput, before a pair is compiled.
+    A refused pair has a cell, and so has one whose proof fails. `watched` wraps the pairs, (prefill, decode), and
+    yields each as its work begins. Raises DslError and BadInput before compiling a pair.
     """
     chosen, found = settled(options or {}), library.model(model)
     sides = {text: _bound(library, found, text) for text in (*prefills, *decodes)}
@@ -72,7 +72,7 @@ def matrix(
 
 
 def _bound(library: Library, model: Model, text: str) -> BoundSide | RefusalReason:
-    """A side, bound once for all its pairs, or why it is refused."""
+    """Return a side, bound once for all its pairs, or the reason why it is refused."""
     try:
         return bind(library, model, text)
     except Refused as error:
@@ -98,5 +98,5 @@ def _reason(error: Refused | ProofFailed) -> RefusalReason:
 
 
 def cost(facts: PlanCost) -> PairCost:
-    """What a request of 1024 tokens costs that is pulled by a plan with these figures, staged where it is."""
+    """Return the cost of a 1024-token request by pull with these figures, staged if the plan is."""
     return PairCost(*moved(facts.moves, "unpack"), facts.shortest)

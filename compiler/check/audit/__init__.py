@@ -1,4 +1,3 @@
-"""Audit: somebody else's copies judged by naive indexing.
-
+"""Audit: judge another program's copies by naive indexing.
 In: a list of copies. Out: a `Verdict`. Start with `audit.py`.
 """

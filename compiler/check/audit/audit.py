@@ -1,7 +1,7 @@
-"""Audit: somebody else's copies, executed on labels and judged by what naive indexing of the two layouts gives.
+"""Audit: execute another program's copies on labels, and judge the result by naive indexing of the two layouts.
 
-No plan is compiled. `fill` gives what the prefill side holds, `apply` what copies make of the decode side, `verdict`
-compares; `audit` is all three, a few pages at a time. A label says which byte of the caches a byte is.
+No plan is compiled. `fill` returns what the prefill side holds, `apply` executes copies on the decode side, `verdict`
+compares; `audit` does all three, a few pages at a time. A label says which byte of the caches a byte is.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ Watched = Callable[[Sequence[ReadPlane]], Iterable[ReadPlane]]
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """One request on a pair of sides: the blocks it has in every plane of either side, the labels of all bytes, and the
-    decode caches that prefill lacks."""
+    """One request on a pair of sides: its blocks in every plane of either side, the labels of all bytes, and the decode
+    caches that prefill lacks."""
 
     prefill: Mapping[Key, PlanePages]
     decode: Mapping[Key, PlanePages]
@@ -51,14 +51,14 @@ class Survey:
     lacking: frozenset[str]
 
     def planes(self) -> Iterator[ReadPlane]:
-        """The decode planes that the other side has, too, in order: number, key, blocks."""
+        """Yield the decode planes of caches that prefill has, too, in order: number, key, blocks."""
         kept = (item for item in self.decode.items() if item[1].plane.cache not in self.lacking)
         return ((number, key, target) for number, (key, target) in enumerate(kept))
 
 
 @dataclass(slots=True)
 class ArrivedPlane:
-    """A decode plane's blocks as copies left them, a row each: the labels they hold, how often written.
+    """A decode plane's blocks as copies left them, one per row: the labels they hold, how often each byte was written.
 
     `outside` has (offset in the plane, bytes) of what was written anywhere else; `padding` counts bytes behind pages
     that came from behind pages.
@@ -71,14 +71,14 @@ class ArrivedPlane:
 
 
 def unchecked_survey(prefill: BoundSide, decode: BoundSide, request: Request) -> Survey:
-    """What a request that fits means on a pair of sides."""
+    """Return the survey of a request that is known to fit the sides."""
     both = pages_of(prefill, request.prefill), pages_of(decode, request.decode)
     lacking = {cache.name for cache in decode.caches} - {cache.name for cache in prefill.caches}
     return Survey(*both, (prefill, decode), request, labelled(prefill, decode, request), frozenset(lacking))
 
 
 def survey(prefill: BoundSide, decode: BoundSide, request: Request) -> Survey:
-    """What any request means on any pair of sides. Raises Refused (C119, C120, C130..C137), BadInput (Q007..Q017)."""
+    """Check a request and return its survey. Raises Refused (C119, C120, C130..C137), BadInput (Q007..Q017)."""
     check_pair(prefill, decode)
     check(request, prefill, decode)
     return unchecked_survey(prefill, decode, request)
@@ -87,7 +87,7 @@ def survey(prefill: BoundSide, decode: BoundSide, request: Request) -> Survey:
 def audit(prefill: BoundSide, decode: BoundSide, request: Request, copies: Iterable[Copy], limit: int = 5) -> Verdict:
     """Judge `copies` for `request`: every needed byte written once, from its own coordinate, nothing outside.
 
-    The verdict tells of the first wrong byte and of `limit` more that are wrong in other ways. Raises Refused and
+    The verdict describes the first wrong byte and `limit` more with other causes. Raises Refused and
     BadInput as `survey`, BadInput (Q031..Q035) for copies.
     """
     every, made = survey(prefill, decode, request), tuple(copies)
@@ -98,8 +98,8 @@ def audit(prefill: BoundSide, decode: BoundSide, request: Request, copies: Itera
 def judged(
     every: Survey, copies: tuple[Copy, ...], limit: int, strict: bool = False, watched: Watched = iter
 ) -> Verdict:
-    """What copies come to. If `strict`, they are a plan's: each lies in one page on either side, and what another
-    connector may write beside what is needed is a fault. `watched` hands on each decode plane as it is begun."""
+    """Judge copies. If `strict`, they are a plan's: each lies in one page on either side, and unneeded bytes that
+    another connector may write are faults. `watched` wraps the decode planes and yields each as its check begins."""
     moves, judge = by_plane(copies), Judge(every.regions, limit, strict, len(copies))
     for number, key, target in watched(tuple(every.planes())):
         mine, strays = _in_pages(every, target, moves.get(key, {})) if strict else (moves.get(key, {}), NONE)
@@ -111,14 +111,14 @@ def judged(
     known = {key for _, key, _ in every.planes()}
     for key in (key for key in moves if key not in known):
         judge.lacking(len(every.decode), key, np.concatenate([rows[:, 1:3] for rows in moves[key].values()]))
-    # The verdict with the copies that wrote the first byte of every finding.
+    # Add the copies that wrote the first byte of every finding.
     verdict = judge.verdict()
     return replace(verdict, findings=tuple(replace(f, copies=_writers(f, moves)) for f in verdict.findings))
 
 
 def _in_pages(every: Survey, target: PlanePages, by: Mapping[Key, Labels]) -> tuple[dict[Key, Labels], Labels]:
-    """The copies that land in one page of the request, those that read no such page under a key of no plane; and what
-    the others write, as (offset, bytes)."""
+    """Return the copies that land in one page of the request, under NO_PLANE if they do not read one such page;
+    and what the others write, as (offset, bytes)."""
     found: dict[Key, Labels] = {}
     strays, foreign = [NONE], []
     for at, rows in by.items():
@@ -131,7 +131,7 @@ def _in_pages(every: Survey, target: PlanePages, by: Mapping[Key, Labels]) -> tu
 
 
 def fill(every: Survey) -> dict[Key, Labels]:
-    """What every prefill plane holds: the labels of the request's blocks, one row a block, ids ascending.
+    """Return the contents of every prefill plane: the labels of the request's blocks, one row per block, ids ascending.
 
     A label takes 8 bytes for each byte of a page. The ids are `every.prefill[key].pages.ids`.
     """
@@ -139,7 +139,7 @@ def fill(every: Survey) -> dict[Key, Labels]:
 
 
 def apply(every: Survey, copies: Iterable[Copy], filled: Mapping[Key, Labels] | None = None) -> dict[Key, ArrivedPlane]:
-    """What copies make of the decode planes, from prefill planes as `fill` gives them. Raises BadInput (Q031..Q035)."""
+    """Execute copies from prefill planes, as `fill` returns them, on decode planes. Raises BadInput (Q031..Q035)."""
     made = tuple(copies)
     _check_copies(every, made)
     moves, arrived = by_plane(made), {}
@@ -151,7 +151,7 @@ def apply(every: Survey, copies: Iterable[Copy], filled: Mapping[Key, Labels] | 
 
 
 def verdict(every: Survey, arrived: Mapping[Key, ArrivedPlane], limit: int = 5) -> Verdict:
-    """Judge what arrived, by whatever way it did. A plane that is not in `arrived` was not written."""
+    """Judge what arrived, however it did. A plane that is not in `arrived` was not written."""
     judge = Judge(every.regions, limit)
     for number, key, target in every.planes():
         shape = len(target.pages.ids), target.plane.page
@@ -172,7 +172,7 @@ def _check_copies(every: Survey, copies: tuple[Copy, ...]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PlaneCopies:
-    """The copies to one decode plane: pieces by prefill plane, by row, with where they are read; what fell outside."""
+    """The copies to one decode plane: pieces by prefill plane, sorted by row, with their sources; and bytes outside."""
 
     pieces: Mapping[Key, tuple[Pieces, Labels]]
     outside: Labels
@@ -196,13 +196,13 @@ def _prepared(every: Survey, target: PlanePages, by: Mapping[Key, Labels]) -> Pl
 
 
 def _lost(mine: Pieces, rows: Labels) -> Labels:
-    """The parts of copies that lie in no block of the table, as (offset, bytes), one for each copy that has some."""
+    """Return the parts of copies that lie in no block of the table, as (offset, bytes), one per copy that has some."""
     kept = np.zeros(len(rows), np.int64)
     np.add.at(kept, mine.copy, mine.size)
     ends = mine.done + mine.size
     last = np.append((mine.copy[1:] != mine.copy[:-1]) | (mine.done[1:] != ends[:-1]), True)[: len(ends)]
     begins = np.zeros(len(rows), np.int64)
-    # Backwards: the end of a copy's first run of pieces is what stays, or 0 where that run is not its beginning.
+    # Backwards, so that the end of a copy's first run of pieces remains, or 0 if that run is not its beginning.
     begins[mine.copy[last][::-1]] = ends[last][::-1]
     begins[mine.copy[::-1]] = np.where(mine.done[::-1] > 0, 0, begins[mine.copy[::-1]])
     gone = kept < rows[:, 2]
@@ -210,7 +210,7 @@ def _lost(mine: Pieces, rows: Labels) -> Labels:
 
 
 def _between(source: PlanePages | None, tail: Pieces, rows: Labels) -> Mask:
-    """Which pieces that land behind a page come from behind a page of the request, too."""
+    """Return a mask of the pieces behind a page that also come from behind a page of the request."""
     if source is None:
         return np.zeros(len(tail.copy), np.bool_)
     read = at_source(source, rows[tail.copy, 0] + tail.done, tail.size)
@@ -220,7 +220,7 @@ def _between(source: PlanePages | None, tail: Pieces, rows: Labels) -> Mask:
 
 
 def _batches(target: PlanePages) -> Iterator[tuple[int, int]]:
-    """Pages of a plane, as many at a time as make a few million labels."""
+    """Yield a plane's pages in batches of a few million labels."""
     step, count = max(1, BATCH // target.plane.page), len(target.pages.ids)
     return ((first, min(first + step, count)) for first in range(0, count, step))
 
@@ -233,7 +233,7 @@ def _written(
     last: int,
     filled: Mapping[Key, Labels] | None = None,
 ) -> WrittenPages:
-    """Pages `first` to `last` of a decode plane as the copies leave them."""
+    """Return pages `first` to `last` of a decode plane as the copies leave them."""
     page = target.plane.page
     holds = np.full((last - first) * page, UNWRITTEN)
     writes, ends = np.zeros_like(holds), np.zeros(holds.size, np.bool_)
@@ -250,7 +250,7 @@ def _written(
 
 
 def _portions(size: Labels) -> Iterator[range]:
-    """Runs of pieces that make a few million bytes together, or one that is larger."""
+    """Yield runs of pieces with a few million bytes together, or a single larger piece."""
     ends, first = np.cumsum(size), 0
     while first < len(size):
         before = ends[first] - size[first]
@@ -260,7 +260,7 @@ def _portions(size: Labels) -> Iterator[range]:
 
 
 def _read(every: Survey, at: Key, offset: Labels, size: Labels, filled: Mapping[Key, Labels] | None) -> Labels:
-    """The labels of `size` bytes at every `offset` of a prefill plane, in a row; FOREIGN where the request has none."""
+    """Return the labels of `size` bytes at every `offset` of a prefill plane, in a row; FOREIGN outside the request."""
     source, labels = every.prefill.get(at), np.full(int(size.sum()), FOREIGN)
     if source is None:
         return labels

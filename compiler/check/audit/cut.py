@@ -1,6 +1,5 @@
-"""Cut: copies of any length become pieces that lie in one block on either side.
-
-Law: the pieces of a copy are disjoint and in order, and make the part of it that lies in blocks of the table.
+"""Cut copies of any length into pieces that lie in one block on either side.
+Law: the pieces of a copy are disjoint and in order, and make up the part of it that lies in blocks of the table.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ class Pieces:
     done: Labels
 
     def only(self, which: Labels | Mask) -> Self:
-        """Some of them, by mask or by index."""
+        """Return some of the pieces, by mask or by index."""
         return type(self)(*(a[which] for a in (self.copy, self.row, self.start, self.size, self.done)))
 
 
 def in_one_page(at: PlanePages | None, offset: Labels, size: Labels) -> Mask:
-    """Which of `size` bytes at `offset` of a plane lie in one page of the table, and are any."""
+    """Return a mask of the ranges (`size` bytes at `offset`) that are not empty and lie in one page of the table."""
     if at is None or not len(at.pages.ids):
         return np.zeros(len(offset), np.bool_)
     block, start = np.divmod(offset, at.plane.stride)
@@ -44,7 +43,7 @@ def in_one_page(at: PlanePages | None, offset: Labels, size: Labels) -> Mask:
 
 
 def into_blocks(at: PlanePages, offset: Labels, size: Labels) -> Pieces:
-    """The parts of `size` bytes at `offset` of a plane that lie in blocks of the table, a block's tail included."""
+    """Return the parts of `size` bytes at `offset` of a plane that lie in the table's blocks, including block tails."""
     ids, stride = at.pages.ids, at.plane.stride
     low = np.searchsorted(ids, offset // stride)
     many = np.searchsorted(ids, (offset + size - 1) // stride, "right") - low
@@ -53,7 +52,7 @@ def into_blocks(at: PlanePages, offset: Labels, size: Labels) -> Pieces:
 
 
 def at_source(at: PlanePages, offset: Labels, size: Labels) -> Pieces:
-    """All of `size` bytes at `offset`, block by block: row NOWHERE where the table does not have the block."""
+    """Return all of `size` bytes at `offset`, block by block: row NOWHERE if the table lacks the block."""
     ids, stride = at.pages.ids, at.plane.stride
     first = offset // stride
     many = (offset + size - 1) // stride - first + 1
@@ -70,7 +69,7 @@ def _pieces(copy: Labels, row: Labels, block: Labels, stride: int, offset: Label
 
 
 def at_page_end(pieces: Pieces, page: int) -> tuple[Pieces, Pieces]:
-    """The parts of pieces inside the page of their block, and the parts behind it, in the block's tail."""
+    """Split pieces into the parts inside the page of their block, and the parts behind it, in the block's tail."""
     inside = np.clip(page - pieces.start, 0, pieces.size)
     tail = pieces.size - inside
     behind = Pieces(pieces.copy, pieces.row, pieces.start + inside, tail, pieces.done + inside)

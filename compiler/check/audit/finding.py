@@ -1,7 +1,7 @@
-"""Findings: faulty bytes with one cause, grouped, and the first of each group in words.
+"""Group faulty bytes with one cause, and describe the first byte of each group.
 
-Wrong bytes are one group if decode worker, tensor, the tensor that they hold, and the way between both coordinates
-are the same; all others if decode worker and tensor are.
+Wrong bytes form one group if they have the same decode worker, needed tensor, held tensor, and distance between both
+coordinates; other faulty bytes if they have the same decode worker and tensor.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class FaultGroup:
 
 @dataclass(slots=True)
 class Findings:
-    """Groups of faults as they are found: `limit` of them, and besides the first of every fault."""
+    """Groups of faults as they are found: at most `limit`, and always the first of every fault."""
 
     regions: Atlas
     limit: int
@@ -39,7 +39,7 @@ class Findings:
     listed: int = 0
 
     def add(self, sort: Sort, at: tuple[int, int], count: int, finding: Callable[[int], Finding]) -> None:
-        """Count `count` bytes of a group, whose first word is the fault, the first of them at `at`."""
+        """Count `count` bytes of a group, whose key begins with the fault; the first byte is at `at`."""
         if sort not in self.groups and not self.room(str(sort[0])):
             return
         group = self.groups.setdefault(sort, FaultGroup(at, finding))
@@ -51,14 +51,14 @@ class Findings:
         return len(self.groups) < self.limit or not any(sort[0] == fault for sort in self.groups)
 
     def result(self) -> tuple[tuple[Finding, ...], int]:
-        """The findings in the order of their first bytes, and how many bytes none of them tells of."""
+        """Return the findings in the order of their first bytes, and the number of bytes in none of them."""
         groups = sorted(self.groups.values(), key=lambda group: group.at)
         return tuple(group.finding(group.bytes) for group in groups), sum(self.counts.values()) - self.listed
 
 
 @dataclass(frozen=True, slots=True)
 class PageRun:
-    """Pages of one decode plane in a row: the plane's number, its blocks `ids`, and what they should hold."""
+    """Consecutive pages of one decode plane: the plane's number, its blocks `ids`, and the labels they should hold."""
 
     worker: int
     plane: str
@@ -69,12 +69,12 @@ class PageRun:
     full: Labels
 
     def offset(self, spot: int) -> int:
-        """Where byte `spot` of all pages in a row lies in the plane."""
+        """Return the place in the plane of byte `spot`, counted over all these pages."""
         return int(self.ids[spot // self.page]) * self.stride + spot % self.page
 
 
 def alike(found: Findings, place: PageRun, fault: str, bad: Mask, tail: str) -> None:
-    """Add the bytes of a mask over pages, tensor by tensor; `tail` says in words what is wrong with them."""
+    """Add the bytes of a mask over pages, tensor by tensor; `tail` is the fault in words."""
     spots = np.flatnonzero(bad)
     found.counts[fault] += len(spots)
     numbers = _numbers(found.regions, place.full.reshape(-1)[spots])
@@ -84,7 +84,7 @@ def alike(found: Findings, place: PageRun, fault: str, bad: Mask, tail: str) -> 
 
 
 def unlike(found: Findings, place: PageRun, bad: Mask, holds: Labels) -> None:
-    """Add the wrong bytes of a mask over pages that hold the labels `holds`, by the way from what they should hold."""
+    """Add the wrong bytes of a mask over pages with the labels `holds`, by the distance from the right coordinate."""
     spots = np.flatnonzero(bad)
     found.counts["wrong"] += len(spots)
     needed, held = place.full.reshape(-1)[spots], holds.reshape(-1)[spots]
@@ -96,7 +96,7 @@ def unlike(found: Findings, place: PageRun, bad: Mask, holds: Labels) -> None:
 
 
 def _by_way(found: Findings, place: PageRun, sort: Sort, spots: Labels, held: Labels, ways: Labels) -> None:
-    """Add bytes of one pair of tensors, way by way, the first one first."""
+    """Add bytes of one pair of tensors, distance by distance, in order of their first bytes."""
     way, first, count = np.unique(ways, return_index=True, return_counts=True)
     known = [number for number, w in enumerate(way.tolist()) if (*sort, w) in found.groups]
     for number in dict.fromkeys([*known, *np.argsort(first)[: found.limit + 1].tolist()]):
@@ -118,13 +118,13 @@ def _add(found: Findings, place: PageRun, sort: Sort, spot: int, count: int, tai
 
 
 def _numbers(regions: Atlas, labels: Labels) -> Labels:
-    """The number of every label's region in the atlas; what is not data keeps its label."""
+    """Return the number of every label's region in the atlas; labels that are not data stay."""
     bases = np.array([region.base for region in regions.values()], np.int64)
     return np.where(labels < 0, labels, np.searchsorted(bases, labels, "right") - 1)
 
 
 def _ways(regions: Atlas, needed: Labels, held: Labels) -> Labels:
-    """One number for each way from a coordinate to another, over the axes in common; all of one pair of tensors."""
+    """Return one number per distance between coordinates, over their common axes, for bytes of one pair of tensors."""
     if not len(held) or held[0] < 0:
         return np.zeros(len(held), np.int64)
     here, there = region_of(regions, int(needed[0])), region_of(regions, int(held[0]))
@@ -137,19 +137,19 @@ def _ways(regions: Atlas, needed: Labels, held: Labels) -> Labels:
 
 
 def _common(here: LabelRegion, there: LabelRegion) -> list[str]:
-    """The axes that tell how two coordinates are apart: all of equal axes, otherwise layer and token alone."""
+    """Return the axes that describe a distance: all if both regions have equal axes, otherwise layer and token."""
     if set(here.axes) != set(there.axes):
         return [axis for axis in here.axes if axis in there.axes and axis in ("layer", "token")]
     return [*here.axes, *([BYTE] if here.shape[-1] == there.shape[-1] else [])]
 
 
 def indices(region: LabelRegion, labels: Labels) -> Mapping[str, Labels]:
-    """The coordinates of labels of one region, by axis, the byte of the element among them."""
+    """Return the coordinates of labels of one region, by axis, including the byte of the element."""
     return dict(zip((*region.axes, BYTE), np.unravel_index(labels - region.base, region.shape), strict=True))
 
 
 def held_words(regions: Atlas, needed: int, held: int) -> str:
-    """What a byte holds that should hold another: only what is different, where that is little."""
+    """Describe the byte that is held in place of another: only the differences if they are few."""
     if held < 0:
         return NOT_DATA[held]
     here, there = region_of(regions, needed), region_of(regions, held)

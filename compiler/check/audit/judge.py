@@ -1,4 +1,4 @@
-"""Judge: pages as they arrived against pages as they should be, counted byte by byte."""
+"""Judge: compare pages as they arrived with pages as they should be, and count byte by byte."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BEHIND_ALL = 2**62
 
 @dataclass(frozen=True, slots=True)
 class WrittenPages:
-    """Pages of a plane as copies left them, a row each: the labels they hold, how often each byte was written, and, for
+    """Pages of a plane as copies left them, one per row: the labels they hold, how often each byte was written, and for
     a plan's copies, whether one begins or ends there."""
 
     holds: Labels
@@ -34,7 +34,7 @@ class WrittenPages:
 
 
 class Judge:
-    """A verdict being made. Planes come in order, every one with a number."""
+    """A verdict in progress. Planes come in order, and each has a number."""
 
     def __init__(self, regions: Atlas, limit: int, strict: bool = False, copies: int = 0) -> None:
         self.regions, self.strict, self.copies = regions, strict, copies
@@ -43,12 +43,12 @@ class Judge:
         self.workers: set[int] = set()
 
     def plane(self, number: int, key: Key, outside: Labels, padding: int) -> None:
-        """Count what was written outside the request's blocks of a plane, rows of (offset, bytes)."""
+        """Count the bytes written outside the request's blocks of a plane, rows of (offset, bytes)."""
         self.counts["padding"] += padding
         self._outside(number, key, outside, "lies in no block of the request")
 
     def lacking(self, number: int, key: Key, outside: Labels) -> None:
-        """Count what was written to a plane that there is not, or of a cache that the prefill side does not have."""
+        """Count the bytes written to a plane that does not exist, or to a cache that the prefill side lacks."""
         self._outside(number, key, outside, "the prefill side has no such cache")
 
     def _outside(self, number: int, key: Key, outside: Labels, why: str) -> None:
@@ -95,7 +95,7 @@ class Judge:
     def _spare(
         self, place: PageRun, target: PlanePages, token: Labels, need: NeededTokens, spare: Mask, holds: Labels
     ) -> None:
-        """What was written and is not needed: padding and what lies beyond may be, what lies before may not."""
+        """Count the unneeded bytes that were written: padding and later tokens are allowed, earlier tokens are not."""
         if not spare.any():
             return
         data = spare & (place.full >= 0)
@@ -109,7 +109,7 @@ class Judge:
             self._find(place, "spilled", spare & ~data & (holds != PADDING))
 
     def verdict(self) -> Verdict:
-        """The counts as they stand."""
+        """Return the verdict of the counts so far."""
         findings, others = self.findings.result()
         found = {fault: self.findings.counts[fault] for fault in (*FAULTS, *STRICT_FAULTS)}
         found |= {word: self.counts[word] for word in ("planes", "bytes", "beyond", "padding")}

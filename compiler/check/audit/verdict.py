@@ -1,4 +1,4 @@
-"""What an audit found: bytes by fault, and for each way of being wrong the first byte in words."""
+"""The result of an audit: bytes by fault, and for each kind of error the first byte in words."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from kvplan.compiler.words import many
 
 FAULTS = ("missing", "double", "wrong", "before", "outside")
-# Faults of a plan's own copies only.
+# Faults that only a plan's own copies can have.
 STRICT_FAULTS = ("beyond", "spilled", "loose")
 
 
@@ -15,7 +15,7 @@ STRICT_FAULTS = ("beyond", "spilled", "loose")
 class Finding:
     """Bytes with one fault: the first of them, at `offset` of a decode worker's plane, in words.
 
-    `bytes` counts all of them, the first too; `copies` are the copies that wrote the first, by index in the list.
+    `bytes` counts all of them, including the first; `copies` wrote the first, by index in the list.
     """
 
     fault: str
@@ -33,14 +33,14 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Counts are bytes but for `workers`, `planes` and `copies`. `bytes` are those that the request needs.
+    """Counts are bytes except `workers`, `planes` and `copies`. `bytes` are those that the request needs.
 
     Faults: needed and not written (`missing`), written more than once (`double`) or with another byte (`wrong`);
-    written `before` the first token asked for, or `outside` of the request's own blocks. Allowed: own blocks `beyond`
-    what is needed, and `padding`. A `strict` verdict, on a plan's copies, allows only padding inside a page written
-    from padding: beside bytes beyond it counts those `spilled` into padding, and bytes off what is needed at which a
-    copy begins or ends (`loose`); `crowded` are sentences on readers that are spread unevenly. `others` are faulty
-    bytes of which no finding tells.
+    written `before` the first requested token, or `outside` of the request's own blocks. Allowed: own blocks `beyond`
+    what is needed, and `padding`. A `strict` verdict, on a plan's copies, allows only padding inside a page that is
+    written from padding. It also counts bytes beyond what is needed, bytes `spilled` into padding, and unneeded bytes
+    at which a copy begins or ends (`loose`); `crowded` are sentences on unevenly spread readers. `others` are faulty
+    bytes that no finding mentions.
     """
 
     workers: int
@@ -63,7 +63,7 @@ class Verdict:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """The kinds of faults that there are."""
+        """The kinds of faults that occurred."""
         counted = (*FAULTS, *STRICT_FAULTS) if self.strict else FAULTS
         return tuple(fault for fault in counted if getattr(self, fault))
 
@@ -72,7 +72,7 @@ class Verdict:
         return not self.faults and not self.crowded
 
     def text(self) -> str:
-        """What was compared, what was found, and every finding on a line of its own."""
+        """Return what was compared, what was found, and every finding on its own line."""
         where = f"{many(self.planes, 'plane')} of {many(self.workers, 'decode worker')}"
         copies = "1 copy" if self.copies == 1 else f"{self.copies:,} copies"
         compared = f"{many(self.bytes, 'needed byte')} in {where}, {copies}"
@@ -85,6 +85,6 @@ class Verdict:
         return "\n  ".join([f"WRONG: {compared}: {', '.join(counts)}", *lines])
 
     def _spare(self) -> str:
-        """What was written besides, and may be."""
+        """Say which unneeded bytes were written and may be."""
         words = {"beyond what is needed": self.beyond, "of padding": self.padding}
         return "".join(f"; {many(count, 'byte')} {word} written, too" for word, count in words.items() if count)

@@ -1,7 +1,7 @@
-"""Landing: which pieces of which prefill page land where in the pages of one decode worker.
+"""Landing: the pieces of prefill pages and their places in the pages of one decode worker.
 
 A piece is a nest of a read with the planes of its two workers. Law: laid out on the decode side, the pieces of one
-worker cover every byte of its tensors that is read once, and nothing else.
+worker cover every byte that its reads move exactly once, and nothing else.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ PREFILL, DECODE = 0, 1
 
 @lru_cache(maxsize=64)
 def numbered(worker: Worker) -> tuple[tuple[names.Plane, Planes], ...]:
-    """Every plane of a worker by number, with the entry of the plan that it comes from."""
+    """Return every plane of a worker by number, with its entry in the plan."""
     return tuple(zip(names.planes(worker), names.entries(worker), strict=True))
 
 
 def entry(worker: Worker, plane: int) -> Planes:
-    """The entry of the plan that a plane comes from."""
+    """Return a plane's entry in the plan."""
     return numbered(worker)[plane][1]
 
 
 def interval(worker: Worker, read: Read, nest: Nest, axis: str, held: Interval) -> Interval | None:
-    """The global interval of a nest on a split axis, None where its tensors do not have that axis.
+    """Return the global interval of a nest on a split axis, None if its tensors do not have that axis.
 
-    Read off the pages of the decode worker: the index under the first byte and under the last one. If the axis
-    is stored in tiles it is `held`, what the whole read holds.
+    It comes from the decode worker's pages: the index at the first byte and at the last one. If the axis is stored in
+    tiles it is `held`, the interval of the whole read.
     """
     first = nest.decode[0]
     last = first + sum((loop.count - 1) * loop.decode[0] for loop in nest.loops)
@@ -57,7 +57,7 @@ def _has(entry: Planes, nest: Nest, axis: str) -> bool:
 
 
 def _index(worker: Worker, plane: int, offset: int, axis: str, start: int) -> int | None:
-    """The global index on `axis` of a byte of a page, None where it cannot be read off."""
+    """Return the global index on `axis` of a byte of a page, None if the page does not determine it."""
     found, entry = numbered(worker)[plane]
     if axis in dict(found.at):
         return dict(found.at)[axis]
@@ -67,7 +67,7 @@ def _index(worker: Worker, plane: int, offset: int, axis: str, start: int) -> in
 
 
 def _digit(view: View, offset: int, axis: str) -> int | None:
-    """The index on `axis` of the tensor's element at `offset`, None where there is none or the axis is in tiles."""
+    """Return the index on `axis` of the element at `offset`, None if there is no element or the axis is in tiles."""
     rest, found = offset - view.offset, []
     for name, count, width in view.axes:
         turn = min(rest // width, count - 1)
@@ -80,10 +80,9 @@ def _digit(view: View, offset: int, axis: str) -> int | None:
 class LandingSpan:
     """The spans of `nest`, from prefill worker `read.worker` to decode worker `reader`; pieces of a pair have letters.
 
-    Places are those of the two workers, not counted from where the read begins.
-
-    `holds` are the global intervals on split axes of what it moves, `rows` the rows of a page of either side in a
-    table of tokens, where one row is drawn after the other (0, 0 in a table of pages).
+    Places count from the start of each worker, not of the read. `holds` are the global intervals on split axes that it
+    moves. `rows` are the rows of a page of either side in a table of tokens, which are drawn one after the other (0, 0
+    in a table of pages).
     """
 
     letter: str
@@ -99,18 +98,18 @@ class LandingSpan:
 
     @property
     def close(self) -> bool:
-        """Whether one token follows the other on both sides, in a tile if there are any."""
+        """Whether consecutive tokens adjoin on both sides, within a tile if there are tiles."""
         return self.nest.token == (self.nest.bytes, self.nest.bytes)
 
     @property
     def joined(self) -> bool:
-        """Whether a run of tokens is one span, whatever its length."""
+        """Whether a run of tokens of any length is one span."""
         return self.close and not self.nest.hops
 
 
 @dataclass(frozen=True, slots=True)
 class LetteredSpan:
-    """A piece in a bar: `A k+v head 0-1`, with less than that, or the letter alone."""
+    """A piece in a bar: `A k+v head 0-1`, a shorter form, or the letter alone."""
 
     letter: str
     piece: LandingSpan = field(compare=False, repr=False)
@@ -133,12 +132,12 @@ class LetteredSpan:
         )
 
     def legend(self, span: PageSpan) -> str:
-        """Nothing: letters have a table."""
+        """Return nothing: letters have a table."""
         return ""
 
 
 def _narrowed(axis: str, where: Interval, around: Around) -> Interval:
-    """The share of an interval that these repetitions of the loops over its axis stand for."""
+    """Return the share of an interval that these repetitions of the loops over its axis have."""
     low, high = where
     for loop, index in around:
         if loop.axis == axis and (high - low) % loop.count == 0:
@@ -149,7 +148,7 @@ def _narrowed(axis: str, where: Interval, around: Around) -> Interval:
 
 @dataclass(frozen=True, slots=True)
 class LandedPages:
-    """Planes of one worker with the same spans in them, and the pieces that these are of."""
+    """Planes of one worker with equal spans in them, and the pieces of these spans."""
 
     side: int
     worker: int
@@ -163,12 +162,12 @@ class LandedPages:
 
     @property
     def written(self) -> int:
-        """Bytes of the page that are in one of the spans."""
+        """The bytes of the page in any of the spans."""
         return sum(span.bytes * span.count for span in self.spans)
 
 
 def pieces(plan: Plan, reader: int) -> tuple[LandingSpan, ...]:
-    """What decode worker `reader` reads, in the plan's order. Raises BadInput (S024) where there is no such worker."""
+    """Return the pieces of decode worker `reader`, in the plan's order. Raises BadInput (S024) without that worker."""
     if not 0 <= reader < len(plan.reads):
         known = f"{plan.decode.key or 'the side'!r} has 0 to {len(plan.reads) - 1}"
         raise BadInput("S024", f"there is no decode worker {reader}, {known}", "give --worker one of these")
@@ -177,9 +176,9 @@ def pieces(plan: Plan, reader: int) -> tuple[LandingSpan, ...]:
 
 
 def laid(piece: LandingSpan, end: int) -> Iterator[tuple[int, PageSpan]]:
-    """The piece as it lies in every plane of its worker on one side: (plane, where). Loops over planes are expanded.
+    """Yield the piece's place in every plane of its worker on one side: (plane, span). Loops over planes are expanded.
 
-    If runs of tokens are one span, all tokens of the page are.
+    If runs of tokens are one span, all tokens of the page are one.
     """
     nest = piece.nest
     first = (nest.prefill, nest.decode)[end]
@@ -196,7 +195,7 @@ def laid(piece: LandingSpan, end: int) -> Iterator[tuple[int, PageSpan]]:
 
 
 def planes_of(piece: LandingSpan) -> Iterator[Place]:
-    """The planes that the piece joins: (of the prefill worker, of the decode worker)."""
+    """Yield the planes that the piece connects: (of the prefill worker, of the decode worker)."""
     nest = piece.nest
     over = [loop for loop in nest.loops if loop.prefill[0] or loop.decode[0]]
     for point in product(*(range(loop.count) for loop in over)):
@@ -208,19 +207,19 @@ def planes_of(piece: LandingSpan) -> Iterator[Place]:
 
 
 def step(loop: Loop, end: int) -> Place:
-    """(planes, bytes) of one turn on one side."""
+    """Return (planes, bytes) of one turn on one side."""
     return (loop.prefill, loop.decode)[end]
 
 
 def worker_of(piece: LandingSpan, end: int) -> int:
-    """The worker on that side."""
+    """Return the worker on that side."""
     return (piece.read.worker, piece.reader)[end]
 
 
 def pages(plan: Plan, found: Sequence[LandingSpan], side: int) -> list[LandedPages]:
-    """The pages of one side that the pieces touch: planes with equal spans once, in the order of workers and planes.
+    """Return the pages of one side that the pieces touch: planes with equal spans once, ordered by worker and plane.
 
-    Of prefill workers that take turns of the tokens of a page only the first has spans: the others' lie on them.
+    If prefill workers take turns of the tokens of a page, only the first has spans: the others' have the same places.
     """
     laid_in: dict[tuple[int, int], list[tuple[PageSpan, LandingSpan]]] = {}
     for piece in found:
@@ -258,20 +257,20 @@ def _piece(plan: Plan, reader: int, read: Read, nest: Nest, letter: str) -> Land
 
 
 def _letter(number: int) -> str:
-    """A to Z, a to z, then A2 and so on: as few characters as there can be."""
+    """Return A to Z, a to z, then A2 and so on: as few characters as possible."""
     known = ascii_uppercase + ascii_lowercase
     again, which = divmod(number, len(known))
     return f"{known[which]}{again + 1 if again else ''}"
 
 
 def _rows(entry: Planes, nest: Nest) -> int:
-    """Rows of the token axis in one page."""
+    """Return the rows of the token axis in one page."""
     axes = next((view.axes for view in entry.views if view.tensor in nest.tensors), ())
     return math.prod(count for axis, count, _ in axes if axis.partition("/")[0] == TOKEN)
 
 
 def _token_loops(piece: LandingSpan, end: int) -> list[PageLoop]:
-    """The rows of a page as loops: one, or one more for every size of tile."""
+    """Return the rows of a page as loops: one, plus one for every size of tile."""
     nest, rows = piece.nest, piece.rows[end]
     if nest.token is None:
         return []

@@ -1,4 +1,4 @@
-"""Landings as text: the pages of both sides to one scale, a table of what each letter is, and why it is cut so."""
+"""Landings as text: the pages of both sides to one scale, a table of letters, and the reasons for the cuts."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ MOST_NAMES = 4
 
 
 def landing(plan: Plan, reader: int, width: int = WIDTH) -> list[str]:
-    """Every pair of groups and cache that decode worker `reader` reads; those that differ in their layers only once.
+    """Draw the pairs of groups and caches that decode worker `reader` reads, one of each set that differs in layers.
 
-    Bars and tables are at most `width` columns and a few more; sentences are as long as they are.
+    Bars and tables are at most `width` columns and a few more; sentences are not wrapped.
     """
     alike: dict[tuple[str, ...], list[Sequence[LandingSpan]]] = {}
     for (_, cache), found in groupby(pieces(plan, reader), key=lambda piece: (piece.read.pair, piece.read.cache)):
@@ -56,15 +56,15 @@ def landing(plan: Plan, reader: int, width: int = WIDTH) -> list[str]:
 
 
 def _few_layers(piece: LandingSpan) -> LandingSpan:
-    """The piece with two layers where each has pages of its own: whatever their number, they look the same."""
+    """Return the piece with only two layers if each has pages of its own: any number looks the same."""
     loops = [replace(loop, count=2) if loop.prefill[0] and loop.decode[0] else loop for loop in piece.nest.loops]
     return replace(piece, nest=replace(piece.nest, loops=tuple(loops)))
 
 
 def section(plan: Plan, found: Sequence[LandingSpan], width: int = WIDTH, name: bool = True) -> list[str]:
-    """Decode pages, the prefill pages they come from to the same scale, the table of letters, why it is cut so.
+    """Return decode pages, their prefill pages to the same scale, the table of letters, the reasons for the cuts.
 
-    Without `name` the pages of some layers are not told from those of others.
+    Without `name` the lines do not distinguish the pages of different layers.
     """
     sides = [pages(plan, found, side) for side in (DECODE, PREFILL)]
     longest = max(page.bytes for side in sides for page in side)
@@ -76,7 +76,7 @@ def section(plan: Plan, found: Sequence[LandingSpan], width: int = WIDTH, name: 
 
 
 def _side(side: Sequence[LandedPages], among: Sequence[LandedPages], longest: int, width: int) -> list[str]:
-    """The first pages of one side, and how many there are beside them."""
+    """Return the first pages of one side, and the number of the others."""
     shown, more = side[:MOST_PAGES], len(side) - MOST_PAGES
     lines = [line for page in shown for line in _page(page, among, longest, width)]
     lines += [f"{LEFT_OUT} {many(more, 'more page')} like these"] if more > 0 else []
@@ -88,7 +88,7 @@ def _empty(page: LandedPages) -> str:
 
 
 def _page(page: LandedPages, among: Sequence[LandedPages], longest: int, width: int) -> list[str]:
-    """What the prefill page has for others is left blank, what nothing is written to is dotted."""
+    """Draw a page: in prefill's, bytes for other readers are blank; in decode's, unwritten bytes are dotted."""
     each = "" if len(page.planes) == 1 else " each"
     head = f"{SIDES[page.side]} worker {page.worker}: {_planes(page, among)}{page.bytes:,} B{each}"
     hole = " " if page.side == PREFILL else PADDING
@@ -99,7 +99,7 @@ def _page(page: LandedPages, among: Sequence[LandedPages], longest: int, width: 
 
 
 def _planes(page: LandedPages, among: Sequence[LandedPages]) -> str:
-    """`32 pages, layers 0-31: `; what tells this page from others of the section."""
+    """Return `32 pages, layers 0-31: `, which distinguishes this page from others of the section."""
     part = part_name(page.planes[0].part, (tensor for piece in page.pieces for tensor in piece.nest.tensors))
     axes: dict[str, set[int]] = {}
     for plane in page.planes:
@@ -113,7 +113,7 @@ def _planes(page: LandedPages, among: Sequence[LandedPages]) -> str:
 
 
 def _title(plan: Plan, ones: Sequence[Sequence[LandingSpan]]) -> list[str]:
-    """The cache, the pairs of groups that look the same, their layers and spans."""
+    """Return the cache, the pairs of groups that look the same, their layers and spans."""
     first = ones[0][0]
     names = [one[0].read.pair for one in ones]
     said = ", ".join(names) if len(names) <= MOST_NAMES else f"{names[0]} {LEFT_OUT} {names[-1]}, {len(names)} groups"
@@ -145,7 +145,7 @@ def _unit(piece: LandingSpan, tokens: int) -> str:
 
 
 def _rows(piece: LandingSpan) -> list[tuple[object, ...]]:
-    """The row of a letter, and more where its loops do not fit beside it."""
+    """Return the row of a letter, and further rows if its loops do not fit beside it."""
     nest = piece.nest
     held = ", ".join(f"{axis} {ranges(range(*where))}" for axis, where in piece.holds) or "all"
     tensors = "+".join(nest.tensors[:4]) + (f"+{LEFT_OUT}" if len(nest.tensors) > 4 else "")
@@ -156,7 +156,7 @@ def _rows(piece: LandingSpan) -> list[tuple[object, ...]]:
 
 
 def _cuts(found: Sequence[LandingSpan]) -> list[str]:
-    """Why a piece is as many spans as it is: how each of its loops goes on in either page."""
+    """Say why a piece is cut into its spans: how each of its loops continues in either page."""
     said: dict[str, list[str]] = {}
     for piece in found:
         for index, loop in enumerate(piece.nest.loops):
@@ -201,7 +201,7 @@ def _tokens(piece: LandingSpan) -> str:
 
 
 def _runs(plan: Plan, found: Sequence[LandingSpan]) -> list[str]:
-    """Which turns of the tokens the workers have, where they are shared out, and where runs of tokens end."""
+    """Say which turns of the tokens workers have, if they take turns, and where runs of tokens end."""
     first = found[0]
     pair = next(pair for pair in plan.pairs if pair.name == first.read.pair)
     sides = (plan.prefill, plan.decode)
@@ -217,7 +217,7 @@ def _runs(plan: Plan, found: Sequence[LandingSpan]) -> list[str]:
 
 
 def _shared(plan: Plan, found: Sequence[LandingSpan]) -> list[str]:
-    """Which letters are drawn where several prefill workers fill the same pages by turns."""
+    """Say which letters are drawn if several prefill workers fill the same pages in turns."""
     drawn = [piece.letter for page in pages(plan, found, DECODE) for piece in page.pieces]
     others = [piece.letter for piece in found if piece.letter not in drawn]
     if not others:
@@ -227,13 +227,13 @@ def _shared(plan: Plan, found: Sequence[LandingSpan]) -> list[str]:
 
 
 def _turns(each: Group, shard: int) -> str:
-    """The first tokens of a worker that takes turns of them with others."""
+    """Return the first tokens of a worker that takes turns of them with others."""
     starts = (shard * each.chunk, (shard + each.shards) * each.chunk)
     return ", ".join(ranges(range(start, start + each.chunk)) for start in starts) + f", {LEFT_OUT}"
 
 
 def _ends(pair: Pair, groups: tuple[Group, Group], shards: tuple[int, int]) -> list[str]:
-    """The lengths of runs from token 0 on, were all of them needed, up to where they begin again."""
+    """Return the lengths of runs from token 0, if all tokens were needed, until they repeat."""
     sizes = [size * each.shards for each in groups for size in (each.kernel, each.chunk)]
     again = math.lcm(*sizes)
     end = min(again, MOST_RUNS * max(sizes))

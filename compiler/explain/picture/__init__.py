@@ -1,4 +1,3 @@
-"""Pictures: what a page of `kvplan show` draws, as plain values, and one figure of it as SVG.
-
+"""Pictures: the data of a page of `kvplan show`, as plain values, and one figure of it as SVG.
 In: plans. Out: JSON in which a page is a map of cells, and text. Start with `page_map.py`.
 """

@@ -1,6 +1,5 @@
 """Owners of bytes, and their colours: a hue for each part of a split axis, a strength for each tensor.
-
-One part has one hue on both sides, so that a reader sees what moves. If nothing is split, each tensor has its own hue.
+One part has the same hue on both sides, so that a reader sees what moves. Without a split each tensor has its own hue.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ STRENGTHS = (1.0, 0.6, 0.45, 0.8)
 
 @dataclass(frozen=True, slots=True)
 class ByteOwner:
-    """What one colour stands for: a tensor, and the part of its split axis in words, `head 0–3`, or nothing."""
+    """The meaning of one colour: a tensor, and the part of its split axis in words, `head 0–3`, or nothing."""
 
     tensor: str
     part: str
@@ -38,11 +37,11 @@ class TensorColour:
     strength: float
 
     def part(self, index: int) -> int:
-        """The part that has a global index on the axis."""
+        """Return the part of a global index on the axis."""
         return index * self.parts // self.extent
 
     def owner(self, part: int) -> ByteOwner:
-        """The owner of the bytes of a part."""
+        """Return the owner of the bytes of a part."""
         if self.axis is None:
             return ByteOwner(self.tensor, "", self.hue, self.strength)
         low, high = (-(-each * self.extent // self.parts) for each in (part, part + 1))
@@ -51,7 +50,7 @@ class TensorColour:
 
 
 def plan_colours(plan: Plan) -> dict[str, dict[str, TensorColour]]:
-    """The colours of every tensor of every cache, in the order of its pages, prefill's first."""
+    """Return the colours of every tensor of every cache, in the order of its pages, prefill's first."""
     entries = [entry for side in (plan.prefill, plan.decode) for worker in side.workers for entry in worker.planes]
     axes: dict[str, dict[str, list[str]]] = {}
     for entry in dict.fromkeys(entries):
@@ -80,12 +79,12 @@ def _cache_colours(
 
 
 def split_axes(side: Side, cache: str) -> set[str]:
-    """The axes of a cache that are shared out over workers."""
+    """Return the axes of a cache that are shared over workers."""
     return {axis for worker in side.workers for name, axis, _ in worker.holds if name == cache}
 
 
 def _extents(side: Side, cache: str) -> dict[str, int]:
-    """The items of every split axis of more than one, over all workers."""
+    """Return the items of every split axis with more than one, over all workers."""
     ends = [(axis, end) for worker in side.workers for name, axis, (_, end) in worker.holds if name == cache]
     found = {axis: max(end for other, end in ends if other == axis) for axis, _ in ends}
     return {axis: extent for axis, extent in found.items() if extent > 1}

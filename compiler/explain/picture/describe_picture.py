@@ -1,4 +1,4 @@
-"""A plan as the data of its page: what `explain` says, every page as a map, and all reads, span by span."""
+"""A plan as the data of its page: what `explain` prints, every page as a map, and all reads, span by span."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ ListedPlane = tuple[str, str, int | None, tuple[tuple[str, int], ...], int]
 # The colours of a cache's tensors.
 Colours = Mapping[str, TensorColour]
 Known = TypeVar("Known", bound=Hashable)
-# Said by `explain` of one decode worker, or drawn by it in text: a page has all workers, and draws.
+# Left out: `explain` gives these for one decode worker or as text; a page shows all workers and draws itself.
 LEFT_OUT = ("worker", "landing", "landing_drawing", "reads", "prefill", "decode")
 
 
 def picture(plan: Plan, facts: PlanCost) -> Plain:
-    """All that a page shows of a plan. Bytes and descriptors are per `tokens` tokens, or per request for a state.
+    """Return all data of a plan's page. Bytes and descriptors are per `tokens` tokens (a state: per request).
 
     `tables` have the spans of reads, each once; a read names its table by index. A side's `plane_lists` are by worker
     kind, its `pages` by index.
@@ -159,5 +159,5 @@ def _page(side: Side, page: Page, colours: Colours) -> Plain:
 
 
 def _index(known: dict[Known, int], value: Known) -> int:
-    """The number of a value among those that differ."""
+    """Return the number of a value among the distinct ones."""
     return known.setdefault(value, len(known))

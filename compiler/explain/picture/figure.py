@@ -1,6 +1,6 @@
-"""One figure of a plan as SVG: the pages of one decode worker, and beside them those that they are read from.
+"""One figure of a plan as SVG: the pages of one decode worker, and beside them the pages that it reads.
 
-It needs no script and no font of its own, and is light or dark as its reader prefers.
+It needs no script and no font of its own, and follows its reader's light or dark mode.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MOST_PAGES = 8  # on a side
 
 @dataclass(frozen=True, slots=True)
 class FigurePage:
-    """A page of a figure: the plane of a worker, by number and as it is, and its map."""
+    """A page of a figure: the plane of a worker with its number, and its map."""
 
     worker: int
     number: int
@@ -46,12 +46,12 @@ class FigurePage:
 
     @property
     def owners(self) -> list[ByteOwner]:
-        """Whose bytes the page has."""
+        """The owners of the page's bytes."""
         return [owner for owner, _ in self.map.boxes]
 
 
 def figure(plan: Plan, reader: int = 0) -> str:
-    """The SVG of the first group that decode worker `reader` reads, of its first layer. Raises BadInput (S024)."""
+    """Return the SVG of the first layer in the first group that a decode worker reads. Raises BadInput (S024)."""
     every = pieces(plan, reader)
     if not every:
         raise BadInput("S024", f"decode worker {reader} reads nothing", "give --worker of one that does")
@@ -99,13 +99,13 @@ def _x(side: int) -> int:
 
 
 def _first(plan: Plan, met: list[LandingSpan]) -> Plane:
-    """The first plane that is written."""
+    """Return the first plane that is written."""
     number, _ = next(laid(met[0], DECODE))
     return numbered(plan.decode.workers[met[0].reader])[number][0]
 
 
 def _pages(plan: Plan, met: list[LandingSpan], layer: int | None, side: int) -> list[FigurePage]:
-    """The first pages of that layer that the pieces touch on one side, each once, in order."""
+    """Return the first pages of that layer that the pieces touch on one side, each once, in order."""
     touched = {(worker_of(piece, side), number) for piece in met for number, _ in laid(piece, side)}
     where, colours = (plan.prefill, plan.decode)[side], plan_colours(plan)
     drawn = [
@@ -121,7 +121,7 @@ def _page(side: Side, worker: int, number: int, colours: Mapping[str, Mapping[st
 
 
 def _column(pages: list[FigurePage], side: int, most: int) -> tuple[list[str], list[float]]:
-    """The pages of a side one below the other, and the middles and the end of what was drawn."""
+    """Draw the pages of a side one below the other; return the lines, and the middles and the end of the drawing."""
     lines: list[str] = []
     middles: list[float] = []
     top = TOP
@@ -155,7 +155,7 @@ def _path(page: PageMap, box: MapBox, x: int, y: int, each: float) -> str:
 
 
 def _row_labels(page: PageMap, x: int, y: int, each: float) -> Iterator[str]:
-    """What begins with a row, as far as there is room; what matters most first."""
+    """Yield the labels of rows that have room, the most important first."""
     taken: list[float] = []
     height = max(-(-page.bytes // page.row) * each, LINE)
     for label in page.rows:
@@ -167,7 +167,7 @@ def _row_labels(page: PageMap, x: int, y: int, each: float) -> Iterator[str]:
 
 
 def _head_labels(page: PageMap, x: int, y: int) -> Iterator[str]:
-    """What stands above the first row, as far as there is room; the numbers alone if names do not fit."""
+    """Yield the labels above the first row that have room; only their numbers if names do not fit."""
     names = [label.name if label.index is None else f"{label.name} {label.index}" for label in page.heads]
     wide = [MAP * (label.high - label.low) / page.row for label in page.heads]
     skip, crowded = 1, any(_width(name) > room for name, room in zip(names, wide, strict=True))
@@ -181,7 +181,7 @@ def _head_labels(page: PageMap, x: int, y: int) -> Iterator[str]:
 
 
 def _meet(met: list[LandingSpan], sides: list[list[FigurePage]]) -> list[tuple[int, int]]:
-    """Which prefill pages that are drawn are read into which decode pages that are drawn, by their places."""
+    """Return which drawn prefill pages are read into which drawn decode pages, by their places."""
     places = [{(page.worker, page.number): place for place, page in enumerate(pages)} for pages in sides]
     keys = {((piece.read.worker, theirs), (piece.reader, ours)) for piece in met for theirs, ours in planes_of(piece)}
     known = [(one, other) for one, other in keys if one in places[PREFILL] and other in places[DECODE]]
@@ -189,7 +189,7 @@ def _meet(met: list[LandingSpan], sides: list[list[FigurePage]]) -> list[tuple[i
 
 
 def _ways(met: list[tuple[int, int]], sources: list[float], targets: list[float]) -> Iterator[str]:
-    """A line from each page that is read to the pages that it lands in."""
+    """Yield a line from each page that is read to the pages that it is written to."""
     left, right = _x(PREFILL) + MAP + 4, _x(DECODE) - LEFT
     for start, end in ((sources[one], targets[other]) for one, other in met):
         middle = (left + right) / 2
@@ -198,7 +198,7 @@ def _ways(met: list[tuple[int, int]], sources: list[float], targets: list[float]
 
 
 def _legend(sides: Iterable[list[FigurePage]], top: float) -> tuple[list[str], int]:
-    """A swatch for each part that is drawn and for each tensor, and the height of the figure."""
+    """Return a swatch for each drawn part and for each tensor, and the height of the figure."""
     owners = [owner for side in sides for page in side for owner in page.owners]
     parts: dict[int, dict[str, None]] = {}
     for owner in (owner for owner in owners if owner.part):
@@ -219,12 +219,12 @@ def _legend(sides: Iterable[list[FigurePage]], top: float) -> tuple[list[str], i
 
 
 def _width(text: str) -> float:
-    """Pixels that a text of a label takes at most, roughly: fonts differ."""
+    """Return the approximate greatest width of a label's text in pixels, because fonts differ."""
     return len(text) * CHARACTER
 
 
 def _short(text: str, room: float, character: float = CHARACTER) -> str:
-    """The text, cut short where it has no room."""
+    """Return the text, shortened if it has no room."""
     most = int(room / character)
     return text if len(text) <= most else f"{text[: most - 1]}…"
 

@@ -1,7 +1,7 @@
 """A page as a map: rows of equal bytes, and boxes in them, each of one owner.
 
 Law: every byte of a tensor is in exactly one box, which is its owner's; padding is in none. A page is drawn from its
-views, which are the placement as a plan writes it down, so this is as true of a plan on disk.
+views, which state the placement in the plan itself, so a map of a plan on disk is as true.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from kvplan.compiler.drawing.pieces import PageLoop, PageSpan
 from kvplan.compiler.drawing.tensors import LAYER, ROW, TOKEN, Page, page_spans
 from kvplan.compiler.explain.picture.colours import ByteOwner, TensorColour
 
-MOST_CELLS = 1024  # of a page; of more, those side by side with one owner are one box
+MOST_CELLS = 1024  # of a page; in a larger one, adjacent cells with one owner are one box
 MOST_PIECES = 64  # of a split axis whose items lie side by side
-WIDE, HIGH = 480, 240  # what a map's shape is chosen for; a page is drawn as wide and as high as there is room
+WIDE, HIGH = 480, 240  # the assumed size that decides a map's shape; pages fill the room they have
 MOST_ACROSS, MOST_DOWN = WIDE // 5, HIGH // 2  # cells that can be seen one by one
 WRAPPED = 8  # rows of a page that is not one loop
 MOST_LABELS = 58  # of rows, each as high as a line of text in the highest map
@@ -35,7 +35,7 @@ class MapBox:
 
 @dataclass(frozen=True, slots=True)
 class HeadLabel:
-    """What lies in bytes [low, high) of the first row: an item of an axis, or a tensor, which has no index."""
+    """The label of bytes [low, high) of the first row: an item of an axis, or a tensor, which has no index."""
 
     low: int
     high: int
@@ -45,7 +45,7 @@ class HeadLabel:
 
 @dataclass(frozen=True, slots=True)
 class RowLabel:
-    """What begins with a row: an item of an axis, or the byte `index` if rows are no turns of a loop."""
+    """The label of a row's start: an item of an axis, or the byte `index` if rows are not turns of a loop."""
 
     row: int
     name: str
@@ -56,7 +56,7 @@ class RowLabel:
 class PageMap:
     """A page of `bytes` bytes in rows of `row` bytes.
 
-    `cells` are the pieces that a reader may point at. `rows` are labels, the first of which matter most.
+    `cells` are the pieces that a reader may point at. `rows` are labels, the most important first.
     """
 
     bytes: int
@@ -68,7 +68,7 @@ class PageMap:
 
 
 def page_map(page: Page, split: Collection[str], colours: Mapping[str, TensorColour]) -> PageMap:
-    """The map of a page, whose axes in `split` are shared out over workers."""
+    """Return the map of a page; the axes in `split` are shared over workers."""
     cells = [_cells(span, {*split, LAYER, TOKEN, ROW}) for span in page_spans(page)]
     large = not any(_seen(page.bytes, row, cells) for row in (page.bytes, *_steps(page.bytes, cells)))
     owned = [(owner, part) for each in cells for owner, part in _owned(each, colours[each.name], page, large)]
@@ -84,7 +84,7 @@ def page_map(page: Page, split: Collection[str], colours: Mapping[str, TensorCol
 
 
 def _cells(span: PageSpan, kept: Collection[str]) -> PageSpan:
-    """A tensor's cells: its innermost loops are one cell as far as they lie side by side and are not kept apart."""
+    """Return a tensor's cells: adjacent innermost loops form one cell, unless they are in `kept`."""
     loops, size = [*span.loops], span.bytes
     while loops and loops[-1].step == size and loops[-1].name not in kept:
         size *= loops.pop().count
@@ -92,13 +92,13 @@ def _cells(span: PageSpan, kept: Collection[str]) -> PageSpan:
 
 
 def _owned(cells: PageSpan, colour: TensorColour, page: Page, large: bool) -> Iterator[tuple[ByteOwner, PageSpan]]:
-    """Cells by their owner; those of a large page folded."""
+    """Yield cells by their owner; those of a large page folded."""
     for part, found in _parts(cells, 0, colour, page.at(colour.axis or "", 0)):
         yield colour.owner(part), _folded(found) if large else found
 
 
 def _parts(cells: PageSpan, at: int, colour: TensorColour, index: int) -> Iterator[tuple[int, PageSpan]]:
-    """Cells cut so that each is of one part: the loops over the split axis from the one at `at` on, from `index` on."""
+    """Cut cells at loops over the split axis from number `at`, so that each has one part; they begin at `index`."""
     where = next((n for n, loop in enumerate(cells.loops) if n >= at and loop.name == colour.axis), None)
     if where is None:
         yield colour.part(index), cells
@@ -117,14 +117,14 @@ def _parts(cells: PageSpan, at: int, colour: TensorColour, index: int) -> Iterat
 
 
 def _turns(cells: PageSpan, where: int, turns: Sequence[int]) -> PageSpan:
-    """The cells of some turns, one after the other, of the loop at `where`."""
+    """Return the cells of consecutive turns of the loop at `where`."""
     loop = cells.loops[where]
     loops = (*cells.loops[:where], replace(loop, count=len(turns)), *cells.loops[where + 1 :])
     return replace(cells, offset=cells.offset + turns[0] * loop.step, loops=loops)
 
 
 def _folded(cells: PageSpan) -> PageSpan:
-    """The same bytes in as few cells and loops as can be."""
+    """Return the same bytes in as few cells and loops as possible."""
     bytes_, loops = cells.bytes, list[PageLoop]()
     for loop in reversed(cells.loops):
         if loop.count == 1:
@@ -139,20 +139,20 @@ def _folded(cells: PageSpan) -> PageSpan:
 
 
 def _steps(page: int, cells: Sequence[PageSpan]) -> list[int]:
-    """The bytes that a row may have: the steps of the page's loops."""
+    """Return the possible bytes of a row: the steps of the page's loops."""
     return sorted({loop.step for each in cells for loop in each.loops if loop.step < page}, reverse=True)
 
 
 def _fits(cells: PageSpan, row: int) -> bool:
-    """Whether rows of so many bytes cut none of these cells."""
+    """Whether rows of `row` bytes cut none of these cells."""
     across = sum((loop.count - 1) * loop.step for loop in cells.loops if loop.step % row)
     return cells.offset % row + across + cells.bytes <= row
 
 
 def _row(page: int, uncut: Sequence[int], cells: Sequence[PageSpan], large: bool) -> int:
-    """The bytes of a row: such that it cuts no cell, if it can be, and that what is drawn can be seen.
+    """Choose the bytes of a row so that it cuts no cell, if possible, and cells are large enough to see.
 
-    The rows of a large page are those that make the fewest boxes; else cells are near twice as wide as high.
+    Rows of a large page make the fewest boxes; otherwise cells are about twice as wide as high.
     """
     if not uncut and len({each.name for each in cells}) > 1:
         return -(-page // WRAPPED)
@@ -165,25 +165,25 @@ def _row(page: int, uncut: Sequence[int], cells: Sequence[PageSpan], large: bool
 
 
 def _seen(page: int, row: int, cells: Sequence[PageSpan]) -> bool:
-    """Whether cells are large enough to be seen one by one in rows of `row` bytes."""
+    """Whether cells in rows of `row` bytes are large enough to be seen one by one."""
     count = sum(each.count for each in cells)
     return count <= MOST_CELLS and count * row <= MOST_ACROSS * page and page <= MOST_DOWN * row
 
 
 def _drawn(cells: Sequence[PageSpan], row: int) -> int:
-    """How many boxes large cells are."""
+    """Return the number of boxes of large cells."""
     return sum(math.prod(loop.count for loop in each.loops if loop.step != row) for each in cells)
 
 
 def _shape(page: int, row: int, cells: Sequence[PageSpan]) -> float:
-    """Width by height of a cell, roughly, in rows of `row` bytes."""
+    """Return the approximate width by height of a cell in rows of `row` bytes."""
     rows = -(-page // row)
     across = sum(each.count for each in cells) / rows
     return (WIDE / max(across, 1)) / (HIGH / rows)
 
 
 def _boxes(cells: PageSpan, row: int, large: bool) -> Iterator[MapBox]:
-    """Cells as boxes; of large pages those of rows that follow each other as one."""
+    """Yield cells as boxes; in large pages consecutive rows form one box."""
     tall = next((loop for loop in cells.loops if large and loop.step == row and _fits(cells, row)), None)
     rest = [loop for loop in cells.loops if loop is not tall]
     for turns in product(*(range(loop.count) for loop in rest)):
@@ -195,12 +195,12 @@ def _boxes(cells: PageSpan, row: int, large: bool) -> Iterator[MapBox]:
 
 
 def whole(page: int, row: int) -> Iterator[MapBox]:
-    """All of a page as boxes."""
+    """Return all of a page as boxes."""
     return _wrapped(0, page, row)
 
 
 def _wrapped(low: int, high: int, row: int) -> Iterator[MapBox]:
-    """A range of bytes as boxes: the rest of its first row, whole rows, the beginning of its last one."""
+    """Yield a range of bytes as boxes: the rest of its first row, whole rows, the beginning of its last one."""
     first, last = low // row, high // row
     if first == last:
         yield MapBox(low - first * row, high - first * row, first, first + 1)
@@ -214,7 +214,7 @@ def _wrapped(low: int, high: int, row: int) -> Iterator[MapBox]:
 
 
 def _pieces(cells: PageSpan) -> PageSpan:
-    """The cells, several items of a split axis as one where they are too many to be pointed at."""
+    """Return the cells; items of a split axis that are too many to point at are merged."""
     if not cells.loops or cells.loops[-1].step != cells.bytes or cells.loops[-1].count <= MOST_PIECES:
         return cells
     *outer, last = cells.loops
@@ -224,7 +224,7 @@ def _pieces(cells: PageSpan) -> PageSpan:
 
 
 def _row_labels(row: int, turns: Sequence[PageLoop], page: Page) -> Iterator[RowLabel]:
-    """The labels of rows, of outer loops first. The first turn of an inner loop has none: an outer one begins there."""
+    """Yield the labels of rows, outer loops first. An inner loop's first turn has none, because an outer one has it."""
     if not turns:
         yield from (RowLabel(n, "", n * row) for n in range(-(-page.bytes // row) if page.bytes > row else 0))
         return
@@ -239,7 +239,7 @@ def _row_labels(row: int, turns: Sequence[PageLoop], page: Page) -> Iterator[Row
 
 
 def _heads(row: int, cells: Sequence[PageSpan], page: Page) -> Iterator[HeadLabel]:
-    """What stands above the first row: the turns of the one loop that makes it up, or the tensors in it."""
+    """Yield labels above the first row: the turns of the one loop that fills it, or the tensors in it."""
     loops = {next((loop for loop in each.loops if loop.step < row), None) for each in cells if each.offset < row}
     loop = loops.pop() if len(loops) == 1 else None
     if loop and loop.step * loop.count == row:
@@ -252,12 +252,12 @@ def _heads(row: int, cells: Sequence[PageSpan], page: Page) -> Iterator[HeadLabe
 
 
 def _end(cells: PageSpan, row: int) -> int:
-    """Where cells end in the first row."""
+    """Return the end of cells in the first row."""
     return cells.offset + cells.bytes + sum((loop.count - 1) * loop.step for loop in cells.loops if loop.step < row)
 
 
 def _apart(spans: Iterable[tuple[int, int, str]]) -> Iterator[tuple[int, int, str]]:
-    """Spans that do not lie on each other, those that do as one with all their names."""
+    """Yield spans without overlap; overlapping ones become one with all their names."""
     known: tuple[int, int, str] | None = None
     for low, high, name in spans:
         if known and low < known[1]:
