@@ -1,4 +1,4 @@
-"""The contract of compiler and runtime: what a plan is, how its tables expand, what a request is. Imports numpy only.
+"""The contract of compiler and runtime: the types of plans, the expansion of tables, requests. Imports numpy only.
 
 Start with `types.py`. Plans import `kvplan.plan.types`.
 """

@@ -18,7 +18,7 @@ TOP = 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The slot of a state, which stands after `at` tokens."""
+    """The slot of a state whose content is the state after `at` tokens."""
 
     slot: int
     at: int
@@ -26,10 +26,10 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Ring:
-    """All blocks of a ring in order, -1 where there is none, which holds the last of `at` tokens.
+    """All blocks of a ring in order, -1 for a missing one. It holds the last of `at` tokens.
 
     Token t lies where token t % (the tokens of all blocks) would lie in a block table. `null` is another number
-    that the engine has for no block. Ids are taken as those of Blocks are.
+    that the engine has for a missing block. Ids are converted like those of Blocks.
     """
 
     ids: Ints
@@ -41,7 +41,7 @@ class Ring:
 
 
 class AnyBlock(Blocks):
-    """A block at every position, of prefill tables that are not known yet: for what does not depend on which."""
+    """A block at every position, for prefill tables that are not known yet and checks that do not depend on them."""
 
     def __init__(self) -> None:
         Blocks.__init__(self, 0, np.zeros(1, np.int64))
@@ -55,19 +55,19 @@ Tables = Mapping[str, Table]
 
 
 def block_ids(ids: Iterable[int | None]) -> Ints:
-    """A row of block ids, None where there is no block."""
+    """Return a row of block ids, None for a missing block."""
     return np.array([-1 if block is None else block for block in ids], np.int64)
 
 
 def blocks(table: Table) -> Blocks:
-    """A table as block ids; a slot is a table of one."""
+    """Return a table as block ids; a slot is a table of one."""
     if isinstance(table, Blocks):
         return table
     return Blocks(0, table.ids if isinstance(table, Ring) else np.array([table.slot], np.int64))
 
 
 def positions(group: Group, tokens: Interval, shard: int) -> list[range]:
-    """The block positions in which the worker of a token shard holds tokens [first, end)."""
+    """Return the block positions in which the worker of a token shard holds tokens [first, end)."""
     first, end = tokens
     if group.shards > 1:
         first, end = (held_before(token, group.chunk, group.shards, shard) for token in tokens)
@@ -76,7 +76,7 @@ def positions(group: Group, tokens: Interval, shard: int) -> list[range]:
         return []
     if not group.ring:
         return [range(start, stop)]
-    # Behind a ring's last block its first comes again.
+    # After a ring's last block comes its first again.
     count = group.ring // group.tokens
     low, high = start % count, (stop - 1) % count + 1
     return (
@@ -89,7 +89,7 @@ def positions(group: Group, tokens: Interval, shard: int) -> list[range]:
 
 
 def whole(value: object, what: str) -> int:
-    """`value` as an int. Raises BadRequestError."""
+    """Return `value` as an int. Raises BadRequestError."""
     try:
         number = TOP if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -100,9 +100,9 @@ def whole(value: object, what: str) -> int:
 
 
 def checked(group: Group, table: object, end: int, pool: int | None, side: str, *, exact: bool = True) -> Table:
-    """The table of one group of a request that ends at token `end`, its numbers ints. Raises BadRequestError.
+    """Check the table of one group of a request that ends at token `end`; convert its numbers. Raises BadRequestError.
 
-    A state stands after exactly so many tokens, or, if not `exact`, after so many or more.
+    A state must stand after exactly `end` tokens, or, if not `exact`, after that many or more.
     """
     if not isinstance(table, _kind(group)):
         stored = "a ring" if group.ring else group.store
@@ -121,7 +121,7 @@ def checked(group: Group, table: object, end: int, pool: int | None, side: str, 
 
 
 def own(side: Side, tables: object, pools: Mapping[str, int]) -> dict[str, Table]:
-    """A prefill worker's tables of its own, checked and copied. Raises BadRequestError."""
+    """Check and copy a prefill worker's own tables. Raises BadRequestError."""
     if not isinstance(tables, Mapping):
         raise BadRequestError(f"tables are a mapping by group, not {type(tables).__name__}")
     groups = {group.name: group for group in side.groups}
@@ -134,7 +134,7 @@ def own(side: Side, tables: object, pools: Mapping[str, int]) -> dict[str, Table
 
 
 def check_repeats(word: str, groups: Iterable[Group], tables: Tables) -> None:
-    """A block holds one thing at a time, of all groups of an arena, where several of one table are one of them.
+    """Check that no block is used twice among all groups of an arena; groups of one table count as one.
 
     Raises BadRequestError.
     """
@@ -145,7 +145,7 @@ def check_repeats(word: str, groups: Iterable[Group], tables: Tables) -> None:
 
 
 def arenas(groups: Iterable[Group]) -> list[dict[str, list[Group]]]:
-    """The groups of each arena, those of one table together."""
+    """Return the groups of each arena, those of one table together."""
     found: dict[int, dict[str, list[Group]]] = {}
     for group in groups:
         found.setdefault(group.arena, {}).setdefault(group.table or group.name, []).append(group)
@@ -153,7 +153,7 @@ def arenas(groups: Iterable[Group]) -> list[dict[str, list[Group]]]:
 
 
 def _ids_of(word: str, alike: Sequence[Group], tables: Tables) -> Ints:
-    """The ids of groups of one table, those that several have once."""
+    """Return the ids of groups of one table, shared ids once."""
     found = [blocks(tables[group.name]).ids for group in alike]
     if len(found) == 1:
         return found[0]
@@ -175,15 +175,15 @@ def _check_once(word: str, groups: Sequence[Group], ids: Ints, tables: Tables) -
 
 
 def _are_distinct(ids: list[int]) -> bool:
-    """Whether no block is named twice, of a few: numpy takes three times as long."""
+    """Whether no block is named twice among a few ids; numpy would take three times as long."""
     named = [block for block in ids if block >= 0]
     return len(set(named)) == len(named)
 
 
 def check_covers(group: Group, table: Table, tokens: Interval, rows: int, shard: int) -> None:
-    """Whether a table reaches over tokens [first, end), which are needed, without making anything as long as they are.
+    """Check that a table covers the needed tokens [first, end), without building arrays of that length.
 
-    Raises BlockTableError for positions beyond it, and where token `first` was overwritten in a ring.
+    Raises BlockTableError for positions beyond it, and if token `first` was overwritten in a ring.
     """
     if isinstance(table, Slot | AnyBlock):
         return
@@ -196,7 +196,7 @@ def check_covers(group: Group, table: Table, tokens: Interval, rows: int, shard:
 
 
 def _check_kept(group: Group, ring: Ring, rows: int, first: int) -> None:
-    """A row of `rows` tokens is at its first one."""
+    """Check that a ring still holds the row of `rows` tokens that contains token `first`."""
     kept = oldest(ring.at, group.ring, rows)
     if first < kept:
         held = f"the ring of {group.ring} tokens stands after {ring.at} and holds those from {kept} on"
@@ -210,7 +210,7 @@ def _kind(group: Group) -> type[Table]:
 
 
 def _given(group: Group) -> str:
-    """What has to be given for a group."""
+    """Return what to give for a group."""
     kind = _kind(group)
     return "Blocks" if kind is Blocks else f"a {kind.__name__}"
 
@@ -227,7 +227,7 @@ def _slot(table: Slot, asked: tuple[int, bool], pool: int | None, where: str) ->
 
 
 def _ring(group: Group, table: Ring, end: int, pool: int | None, side: str) -> Ring:
-    """A ring that is written stands after the tokens asked for, one that is read may stand after more."""
+    """Check a ring: one to write stands after exactly the requested tokens, one to read may stand after more."""
     where, count = f"{side} group {group.name!r}", group.ring // group.tokens
     at, ids = whole(table.at, f"{where}: its number of tokens"), _ids(table.ids, pool, where)
     if ids.size != count:
@@ -236,13 +236,13 @@ def _ring(group: Group, table: Ring, end: int, pool: int | None, side: str) -> R
     if at < end or (at > end and side == "decode"):
         message = f"{where} stands after {at} tokens, the request ends at {end}"
         raise BadRequestError(message, RequestFault.STANDS_ELSEWHERE)
-    # A ring that is read is checked, too: what a block held for one position another one has overwritten.
+    # Also for a ring that is read: a block that occurs twice was overwritten for one of its positions.
     check_repeats(side, (group,), {group.name: Ring(ids, at)})
     return Ring(ids, at)
 
 
 def _ids(given: object, pool: int | None, where: str) -> Ints:
-    # Narrow ids wrap where they are multiplied and shifted later, so they are widened here, after the check.
+    # Narrow ids would wrap in later multiplications and shifts, so they are widened here, after the check.
     ids = np.array(given) if isinstance(given, np.ndarray) and not isinstance(given, np.ma.MaskedArray) else None
     if ids is None or ids.ndim != 1 or ids.dtype.kind not in "iu":
         raise BadRequestError(f"{where}: block ids are one row of integers, an absent block is -1")
@@ -252,7 +252,7 @@ def _ids(given: object, pool: int | None, where: str) -> Ints:
 
 
 def _check_within(least: int, most: int, lowest: int, pool: int | None, where: str) -> None:
-    """Raises BadRequestError where ids from `least` to `most` are not from `lowest` on and of the pool."""
+    """Raises BadRequestError unless ids from `least` to `most` lie between `lowest` and the end of the pool."""
     if least < lowest or most >= (TOP if pool is None else pool):
         text = f"{where}: ids from {least} to {most}, the pool has {pool} from 0"
         raise BadRequestError(text, RequestFault.OUT_OF_POOL)

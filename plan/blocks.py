@@ -1,4 +1,4 @@
-"""Which blocks of a request meet: block tables, and runs of tokens that lie in one kernel block on either side."""
+"""Block tables, and runs of tokens that lie in one kernel block on either side."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ FEW = 32
 
 
 class ArrayLike(Protocol):
-    """What numpy takes as an array without a copy, as a tensor of torch on the host."""
+    """An object that numpy takes as an array without a copy, such as a tensor of torch on the host."""
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]: ...
 
 
-# Which of a row of ids; a row of ids that was checked, in 64 bits or in 32.
+# A mask over a row of ids; a checked row of ids, in 64 bits or in 32.
 Mask = npt.NDArray[np.bool_]
 BlockIds = Ints | npt.NDArray[np.int32]
-# Rows of block ids as engines have them: lists, arrays, buffers.
+# Rows of block ids in an engine's form: lists, arrays, buffers.
 Ids = Ints | Sequence[int] | ArrayLike
 
 
 def row_of(given: Ids) -> Ints:
-    """A row of ids as an array: an array or a buffer as it is; a list, of whole numbers alone, is converted, once.
+    """Return a row of ids as an array. Arrays and buffers are not copied; a list of whole numbers is converted once.
 
-    What cannot be one stays as it is, for its check to refuse.
+    Anything else stays as it is, for its check to refuse.
     """
     if isinstance(given, np.ndarray):
         return given
     try:
         if not isinstance(given, list | tuple):
             return np.asarray(given)
-        # A third of numpy's own time, and what numpy would cut, or read from a text, is refused.
+        # This takes a third of numpy's time, and refuses values that numpy would truncate or parse from a text.
         ids = np.frombuffer(struct.pack(f"={len(given)}q", *given), np.int64)
-        # Of 0 and 1 alone it is not known whether they are numbers.
+        # A 0 or 1 may be a boolean.
         doubtful = np.flatnonzero(ids.view(np.uint64) < 2).tolist()
         return given if bool in map(type, map(given.__getitem__, doubtful)) else ids  # type: ignore[return-value]
     except (struct.error, TypeError, ValueError, RuntimeError):
@@ -51,14 +51,14 @@ def row_of(given: Ids) -> Ints:
 
 
 def in_order(ids: Ints) -> Ints:
-    """The ids, -1 or more each, in order. In 32 bits they are sorted in a third of the time."""
+    """Sort ids of -1 or more. Sorting 32-bit ids takes a third of the time."""
     if len(ids) < 2:
         return ids
     return np.sort(ids.astype(np.int32)).astype(np.int64) if ids.max() <= INT32 else np.sort(ids)
 
 
 def distinct(ids: Ints) -> Ints:
-    """The ids, -1 or more each, in order and once. `np.unique` hashes integers, and takes ten times as long."""
+    """Return ids of -1 or more sorted and without repeats. `np.unique` hashes integers, and takes ten times as long."""
     if len(ids) < 2:
         return ids
     ordered = in_order(ids)
@@ -67,7 +67,7 @@ def distinct(ids: Ints) -> Ints:
 
 
 def bounds(ids: Ints) -> tuple[int, int]:
-    """The least and the most of some ids. A list is faster than numpy for a few, which needs a microsecond."""
+    """Return the least and the greatest of some ids. For a few, a list is faster than numpy's microsecond."""
     if ids.size > FEW:
         return int(ids.min()), int(ids.max())
     few = ids.tolist()
@@ -75,7 +75,7 @@ def bounds(ids: Ints) -> tuple[int, int]:
 
 
 class Positions:
-    """Positions in a block table, those from `low` to before `stop`: all of them, in order, where `side_by_side`."""
+    """Positions in a block table from `low` to before `stop`: all of them, in order, if `side_by_side`."""
 
     __slots__ = ("each", "low", "side_by_side", "stop")
 
@@ -89,10 +89,10 @@ class Positions:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Blocks:
-    """One side's block table of a group: `ids[i]` holds block position `first + i`; -1 is a block that is not there.
+    """One side's block table of a group: `ids[i]` holds block position `first + i`; -1 is a missing block.
 
-    An engine that has another number for such blocks gives it as `null`: the table then has -1 in its place. Ids are
-    taken as engines have them: lists, arrays, buffers, tensors on the host.
+    `null` is another number that an engine has for a missing block; the table then has -1 in its place. Ids may be
+    lists, arrays, buffers, or tensors on the host.
     """
 
     first: int
@@ -104,14 +104,14 @@ class Blocks:
 
     @classmethod
     def checked(cls, first: int, ids: Ints) -> Blocks:
-        """A table whose numbers are checked, with nothing to convert."""
+        """Return a table whose numbers are checked, with nothing to convert."""
         made = object.__new__(Blocks)
         object.__setattr__(made, "first", first)
         object.__setattr__(made, "ids", ids)
         return made
 
     def at(self, positions: Positions) -> Ints:
-        """The block ids at `positions`. Raises BlockTableError where the table has no block there."""
+        """Return the block ids at `positions`. Raises BlockTableError if the table has no block there."""
         if not positions.each.size:
             return positions.each
         low, stop = positions.low - self.first, positions.stop - self.first
@@ -126,9 +126,9 @@ class Blocks:
 
 
 def without_null(ids: Ints, null: int | None) -> Ints:
-    """A copy of `ids` with -1 for the engine's null block; ids that no table may have stay, for its check to refuse.
+    """Return a copy of `ids` with -1 for the engine's null block; invalid ids stay, for their check to refuse.
 
-    Raises TypeError where `null` is no whole number.
+    Raises TypeError if `null` is no whole number.
     """
     if null is None:
         return ids
@@ -164,7 +164,7 @@ def _multiples(first: int, end: int, step: int) -> Ints:
 
 
 def turns(first: int, end: int, kernel: int, chunk: int, shards: int, shard: int) -> Ints:
-    """The tokens behind `first` and before `end` with which kernel blocks begin on a worker that holds turn `shard`.
+    """Return the tokens between `first` and `end` at which kernel blocks begin on the worker with turn `shard`.
 
     Its tokens are [(i * shards + shard) * chunk, … + chunk) for i = 0, 1 …, one turn after the other.
     """
@@ -175,18 +175,18 @@ def turns(first: int, end: int, kernel: int, chunk: int, shards: int, shard: int
 
 
 def held_before(token: int, chunk: int, shards: int, shard: int) -> int:
-    """How many of the tokens before `token` the worker of turn `shard` holds."""
+    """Return how many of the tokens before `token` the worker of turn `shard` holds."""
     whole, rest = divmod(token, chunk * shards)
     return whole * chunk + min(max(rest - shard * chunk, 0), chunk)
 
 
 def both(one: tuple[Ints, Ints], other: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
-    """The runs of two ranges, one after the other."""
+    """Return the runs of two ranges, one after the other."""
     return np.concatenate((one[0], other[0])), np.concatenate((one[1], other[1]))
 
 
 def fixed(row: Ints) -> Ints:
-    """The same numbers, which nobody may change: they are shared."""
+    """Make numbers read-only, because several requests share them."""
     row.flags.writeable = False
     return row
 
@@ -195,7 +195,7 @@ ZERO, ONE = fixed(np.zeros(1, np.int64)), fixed(np.ones(1, np.int64))
 
 
 def slots(prefill: Blocks, decode: Blocks) -> Runs:
-    """The one run of a state, its slot against its slot. Raises BlockTableError where a side has not exactly one."""
+    """Return the one run of a state, slot to slot. Raises BlockTableError if a side has not exactly one."""
     for side, table in (("prefill", prefill), ("decode", decode)):
         if table.ids.size != 1 or table.ids[0] < 0:
             raise BlockTableError(f"a state has one slot on the {side} side, got {table.ids.tolist()}")
@@ -203,13 +203,13 @@ def slots(prefill: Blocks, decode: Blocks) -> Runs:
 
 
 def following(p: BlockIds, d: BlockIds) -> Mask:
-    """Which block pairs go up by one on both sides from the pair before them: the first never does."""
+    """Return a mask of the block pairs that go up by one on both sides from the pair before; the first is never one."""
     follows = np.zeros(len(p), np.bool_)
     follows[1:] = (p[1:] - p[:-1] == 1) & (d[1:] - d[:-1] == 1)
     return follows
 
 
 def chains(p: BlockIds, d: BlockIds) -> tuple[Ints, Ints]:
-    """Where runs of block pairs begin that both go up by one, and how long they are."""
+    """Return the starts and lengths of runs of block pairs that go up by one on both sides."""
     cut = np.flatnonzero(np.concatenate((~following(p, d), [True])))
     return cut[:-1], cut[1:] - cut[:-1]

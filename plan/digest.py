@@ -1,4 +1,4 @@
-"""Digests of sides and plans: over what they mean, never over how they are written or called."""
+"""Digests of sides and plans, over their meaning, never over spelling or names."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ LENGTH = 32
 
 
 def digest(value: object) -> str:
-    """The first 32 hex characters of the SHA-256 of `value` as JSON: keys sorted, no spaces, dataclasses as objects.
+    """Return the first 32 hex digits of the SHA-256 of `value` as JSON: keys sorted, no spaces, dataclasses as objects.
 
-    Fields that have their default are left out: one that is added later changes no digest.
+    Fields that have their default are left out, so that a field added later changes no digest.
     """
     return hashlib.sha256(_json(value, {}).encode()).hexdigest()[:LENGTH]
 
 
 def side(value: Side) -> str:
-    """Digest of where a side keeps things, and of what it needs: groups, workers and needs, not the key."""
+    """Return the digest of a side's memory layout and needs: groups, workers and needs, not the key."""
     needs = {"needs": value.needs} if value.needs else {}
     return digest({"groups": value.groups, "workers": value.workers, **needs})
 
 
 def plan(value: Plan) -> str:
-    """Digest of what a plan does: both sides, model, options, pairs, reads and contract, not titles."""
-    # Many decode workers may have equal reads.
+    """Return the digest of a plan's effect: both sides, model, options, pairs, reads and contract, not titles."""
+    # Once per distinct value, because many decode workers may have equal reads.
     alike = {reads: digest(reads) for reads in dict.fromkeys(value.reads)}
     return digest(
         {
@@ -48,7 +48,7 @@ def plan(value: Plan) -> str:
 
 
 def sealed(value: Plan) -> Plan:
-    """`value` with the digests of its sides and its own computed."""
+    """Return `value` with its sides' digests and its own digest computed."""
     prefill = replace(value.prefill, digest=side(value.prefill))
     decode = replace(value.decode, digest=side(value.decode))
     whole = replace(value, prefill=prefill, decode=decode)
@@ -56,7 +56,7 @@ def sealed(value: Plan) -> Plan:
 
 
 def check(value: Plan) -> None:
-    """Raises PlanFormatError where a digest in the plan is not that of its contents."""
+    """Raises PlanFormatError if a digest in the plan differs from its contents."""
     found = {
         "prefill side": (value.prefill.digest, side(value.prefill)),
         "decode side": (value.decode.digest, side(value.decode)),
@@ -70,7 +70,7 @@ def check(value: Plan) -> None:
 
 
 def _json(value: Any, known: dict[int, str]) -> str:
-    """JSON text of a value. What workers or reads share, the same object, is made once: `known` has it by identity."""
+    """Return the JSON text of a value. Objects that workers or reads share are written once; `known` is by identity."""
     if type(value) is int:
         return str(value)
     if type(value) is str:
@@ -98,12 +98,12 @@ def _written(value: Any, known: dict[int, str]) -> str:
     return f"{{{','.join(items)}}}"
 
 
-# Names of axes, tensors and layers, which come again and again.
+# Cached, because names of axes, tensors and layers repeat.
 _quoted = lru_cache(1 << 12)(json.dumps)
 
 
 @cache
 def _fields(cls: type) -> tuple[tuple[str, str, object], ...]:
-    """The fields of a class that count, as a key of JSON, by name, with their defaults; in the order of JSON."""
+    """Return the fields of a class that count, as a key of JSON, by name, with their defaults; in the order of JSON."""
     by_name = sorted(fields(cls), key=lambda field: field.name)
     return tuple((f"{json.dumps(field.name)}:", field.name, field.default) for field in by_name)

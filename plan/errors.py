@@ -1,4 +1,4 @@
-"""The root of all errors raised on purpose, and those of plans and requests: a permanent code each, and what to do."""
+"""The root of all deliberate errors, and those of plans and requests: a permanent code each, and what to do."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class RequestFault(StrEnum):
-    """What may be wrong with a request, by the permanent code that the compiler's commands say it with."""
+    """The faults of a request, by the permanent codes that the compiler's commands report."""
 
     UNKNOWN_GROUP = "Q007"
     MISSING_GROUP = "Q008"
@@ -143,7 +143,7 @@ class BadRequestError(RequestError):
 
     code = "R041"
 
-    # What is wrong, where the compiler's commands, which read requests from files, have a code for it.
+    # `fault` is set if the compiler's commands, which read requests from files, have a code for it.
     def __init__(self, message: str, fault: RequestFault | None = None) -> None:
         super().__init__(message)
         self.fault = fault

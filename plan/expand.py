@@ -14,26 +14,26 @@ P_PLANE, P_OFFSET, D_PLANE, D_OFFSET, BYTES, P_TOKEN, D_TOKEN = range(7)
 
 @dataclass(frozen=True, slots=True)
 class TokenRows:
-    """Rows of a table of tokens that share their `hops`: as `expand`, with two more columns, how many bytes one row of
-    tokens further lies on either side. Where they are `joined`, rows of tokens lie one after the other on both."""
+    """Rows of a table of tokens with the same `hops`: as from `expand`, with two more columns, the bytes to the next
+    row of tokens on either side. If `joined`, rows of tokens are contiguous on both sides."""
 
     table: Ints
     hops: tuple[tuple[int, int, int], ...] = ()
     joined: bool = False
 
     def most(self, runs: Runs) -> int:
-        """How many spans come of `runs` that are cut in tiles: at most."""
+        """Return the most spans that `runs` can give after they are cut in tiles."""
         spans = len(runs.count) if self.joined and not self.hops else int(runs.count.sum())
         return len(self.table) * spans
 
 
 def expand(nests: tuple[Nest, ...]) -> Ints:
-    """One row (prefill plane, prefill offset, decode plane, decode offset, bytes) per span, in the nests' order."""
+    """Return a row (prefill plane, prefill offset, decode plane, decode offset, bytes) per span, in nest order."""
     return expand_tokens(nests)[:, :P_TOKEN]
 
 
 def tokens(nests: tuple[Nest, ...]) -> tuple[TokenRows, ...]:
-    """A table of tokens expanded, by the hops of its nests and whether their rows of tokens are joined."""
+    """Expand a table of tokens, grouped by the hops of its nests and whether their rows of tokens are joined."""
     alike: dict[tuple[tuple[tuple[int, int, int], ...], bool], list[Nest]] = {}
     for nest in nests:
         alike.setdefault((nest.hops, is_joined(nest)), []).append(nest)
@@ -41,12 +41,12 @@ def tokens(nests: tuple[Nest, ...]) -> tuple[TokenRows, ...]:
 
 
 def is_joined(nest: Nest) -> bool:
-    """Whether rows of tokens lie one after the other on both sides."""
+    """Whether rows of tokens are contiguous on both sides."""
     return nest.token == (nest.bytes, nest.bytes)
 
 
 def joined(page: Ints) -> Ints:
-    """The rows of a page table in the order of the decode page, those that continue each other on both sides as one."""
+    """Return the rows of a page table in the order of the decode page; rows contiguous on both sides become one."""
     page = page[np.lexsort((page[:, D_OFFSET], page[:, D_PLANE]))]
     before, after = page[:-1], page[1:]
     follows = (after[:, [P_PLANE, D_PLANE]] == before[:, [P_PLANE, D_PLANE]]).all(axis=1)
@@ -61,18 +61,18 @@ def joined(page: Ints) -> Ints:
 
 
 def of_read(read: Read) -> tuple[Ints, tuple[TokenRows, ...]]:
-    """Both tables of a read, expanded, with the planes and bytes of its two workers."""
+    """Return both tables of a read, expanded, with the planes and bytes of its two workers."""
     table = read.placed
     return expand(table.page), tokens(table.token)
 
 
 def expand_tokens(nests: tuple[Nest, ...]) -> Ints:
-    """As `expand`, with two more columns: how many bytes one row of tokens further lies, 0 in a page table."""
+    """Expand nests like `expand`, with two more columns: the bytes to the next row of tokens, 0 in a page table."""
     return np.concatenate([_rows(nest) for nest in nests]) if nests else np.empty((0, 7), np.int64)
 
 
 def size(nests: tuple[Nest, ...]) -> int:
-    """How many rows `expand` gives, without expanding."""
+    """Return the number of rows that `expand` gives, without expanding."""
     return sum(math.prod(loop.count for loop in nest.loops) for nest in nests)
 
 

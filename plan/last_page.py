@@ -1,6 +1,6 @@
-"""The last page of a request, which is not full: from how many rows on it costs less to copy it whole.
+"""The last page of a request, which is not full: the number of rows from which copying it whole costs less.
 
-A page that has the same order on both sides is one descriptor or few. A part of it is one for each head and layer where
+A page with the same order on both sides is one descriptor or few. A part of it is one for each head and layer if
 heads come before tokens: with 8 heads, and K and V in one row, one token takes 8 descriptors a layer.
 """
 
@@ -14,18 +14,18 @@ from kvplan.plan import expand
 from kvplan.plan.spans import group_named, pair_named
 from kvplan.plan.types import Group, Nest, Pair, Plan, Read, Runs, Table
 
-# As many bytes as a wire copies while a descriptor is posted: a microsecond of 16 GB/s. Faster wires, and CUDA's copies
-# of 6 us each, make more of them worth it.
+# The bytes that a wire copies in the time of posting a descriptor: a microsecond of 16 GB/s. On faster wires, and
+# with CUDA's copies of 6 us each, more bytes would be worth it.
 DESCRIPTOR_BYTES = 16 << 10
 
 
 def whole_from_by(plan: Plan, found: Mapping[tuple[str, int], Sequence[Read]]) -> dict[tuple[str, int], int]:
-    """From how many rows on a last page is copied whole, for each (pair, prefill shard) of `reads_by`; 0 for never."""
+    """Return the rows from which a last page is copied whole, by (pair, prefill shard) of `reads_by`; 0 for never."""
     return {key: _whole_from(plan, pair_named(plan, key[0]), reads) for key, reads in found.items()}
 
 
 def reads_by(plan: Plan, worker: int) -> dict[tuple[str, int], list[Read]]:
-    """The reads of a decode worker by (pair, prefill shard)."""
+    """Return the reads of a decode worker by (pair, prefill shard)."""
     found = dict[tuple[str, int], list[Read]]()
     for read in plan.reads[worker]:
         found.setdefault((read.pair, plan.prefill.workers[read.worker].shard), []).append(read)
@@ -33,7 +33,7 @@ def reads_by(plan: Plan, worker: int) -> dict[tuple[str, int], list[Read]]:
 
 
 def _whole_from(plan: Plan, pair: Pair, reads: Sequence[Read]) -> int:
-    """Never where prefill's blocks may hold other things, which decode does not have: bytes of another element type."""
+    """Return 0 (never) if prefill's blocks may hold caches that decode lacks, with bytes of another element type."""
     prefill, paired = group_named(plan.prefill, pair.prefill), {pair.prefill for pair in plan.pairs}
     if any(other.name not in paired and other.overlays(prefill) for other in plan.prefill.groups):
         return 0
@@ -41,7 +41,7 @@ def _whole_from(plan: Plan, pair: Pair, reads: Sequence[Read]) -> int:
 
 
 def whole_from(pair: Pair, groups: tuple[Group, Group], tables: Sequence[Table]) -> int:
-    """The fewest rows of a page from which it costs less to copy it whole by these tables of the pair; 0 for never.
+    """Return the fewest rows of a page from which copying it whole by the pair's tables costs less; 0 for never.
 
     Never if the two sides' pages differ or have one row, if other tokens lie behind the last one (rings, context
     parallelism), or if the tables stage their bytes.
@@ -57,23 +57,23 @@ def whole_from(pair: Pair, groups: tuple[Group, Group], tables: Sequence[Table])
         saved = sum(_spans(nest, rows) for nest in token) - expand.size(tuple(page))
         return saved > 0 and saved * DESCRIPTOR_BYTES * pair.page >= size * (pair.page - rows)
 
-    # The more rows are needed, the more it pays: if not with all but one, never.
+    # It pays more with more needed rows: if not with all but one, never.
     return next((rows for rows in range(1, pair.page) if pays(rows)), 0) if pays(pair.page - 1) else 0
 
 
 def _spans(nest: Nest, rows: int) -> int:
-    """How many spans the first rows of a page are."""
+    """Return the number of spans of a page's first rows."""
     if not expand.is_joined(nest):
         return expand.size((nest,)) * rows
-    # A damaged plan's may be 0: it has a header before the proof refuses it.
+    # A damaged plan may have 0 here: its header is written before the proof refuses it.
     tile = max(1, min((hop[0] for hop in nest.hops), default=rows))
     return expand.size((nest,)) * -(-rows // tile)
 
 
 def completed(runs: Runs, page: int, least: int) -> Runs:
-    """The runs up to a request's end, with the last page, of `page` rows, whole if `least` rows of it are needed.
+    """Return the runs up to a request's end, the last page, of `page` rows, whole if `least` rows of it are needed.
 
-    It has to begin in them, too. With `least` 0 none is whole.
+    The page must also begin within the runs. With `least` 0 no page is completed.
     """
     if not least or not len(runs.count) or runs.prefill_token[-1] or runs.decode_token[-1] or runs.count[-1] < least:
         return runs

@@ -1,4 +1,4 @@
-"""Which global layers the rows of a read move, and what moves of some layers only."""
+"""The global layers that the rows of a read move, and the rows that move some layers only."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from kvplan.plan.errors import BadRequestError
 from kvplan.plan.types import Ints, Plan, Planes, Read, Worker
 
 Layers = frozenset[int]
-# The sets of layers that are prepared: chunks name them.
+# The most sets of layers to prepare: chunks name them.
 MOST_SETS = 1024
-# Workers whose layers are kept.
+# The number of workers whose layers are cached.
 MOST_WORKERS = 1024
 Tables = tuple[Ints, tuple[rows.TokenRows, ...]]
-# In how many batches layers are offered: each costs a post and an event.
+# The number of batches in which layers are offered: each costs a post and an event.
 BATCHES = 8
 
 
 def batches(layers: Iterable[int]) -> list[tuple[int, ...]]:
-    """Layers in batches of neighbours, as they are best offered while they are computed.
+    """Return layers in batches of neighbours, the best sizes to offer while they are computed.
 
     Each batch has an eighth, and the last eighth is halved down to one layer: only that one is left to move once all
     layers are computed.
@@ -39,20 +39,20 @@ def batches(layers: Iterable[int]) -> list[tuple[int, ...]]:
 
 
 def moved(plan: Plan, prefill_worker: int | None) -> Layers:
-    """The layers of which anything is read from a prefill worker, or from any."""
+    """Return the layers that are read from a prefill worker, or from any."""
     every = (read for reads in plan.reads for read in reads if prefill_worker in (None, read.worker))
     return frozenset(layer for read in every for layer in read.layers)
 
 
 def stored(plan: Plan, prefill_worker: int | None) -> Layers:
-    """The layers of which a prefill worker, or any, stores something."""
+    """Return the layers that a prefill worker, or any, stores."""
     workers = plan.prefill.workers if prefill_worker is None else (plan.prefill.workers[prefill_worker],)
     said = (held for worker in workers for held in _held(worker) if held is not None)
     return moved(plan, prefill_worker).union(*said)
 
 
 def text(layers: Iterable[int]) -> str:
-    """Layers as a text: `layer 3`, `layers 3-5, 9`."""
+    """Return layers as a text: `layer 3`, `layers 3-5, 9`."""
     found: list[list[int]] = []
     for layer in sorted(layers):
         if found and layer == found[-1][1] + 1:
@@ -65,9 +65,9 @@ def text(layers: Iterable[int]) -> str:
 
 
 def chosen(plan: Plan, decode_worker: int, read: Read, tables: Tables, layers: Layers) -> Tables:
-    """The rows of a read's two tables that move `layers`; tables of tokens without any are left out.
+    """Return the rows of a read's two tables that move `layers`; tables of tokens without any are left out.
 
-    Raises BadRequestError where a row moves some of them and other layers, too.
+    Raises BadRequestError if a row moves some of them together with other layers.
     """
     theirs, ours = plan.prefill.workers[read.worker], plan.decode.workers[decode_worker]
     held = _held(theirs), _held(ours)
@@ -78,7 +78,7 @@ def chosen(plan: Plan, decode_worker: int, read: Read, tables: Tables, layers: L
 
 @lru_cache(MOST_WORKERS)
 def _held(worker: Worker) -> tuple[Layers | None, ...]:
-    """The layers of every plane by number; None where the plane does not say. Every request asks for them."""
+    """Return the layers of every plane by number; None if the plane does not say. Cached for all requests."""
     both = zip(names.planes(worker), names.entries(worker), strict=True)
     return tuple(_of_plane(plane, entry) for plane, entry in both)
 

@@ -1,6 +1,6 @@
-"""Match: which blocks of a request meet, for the two groups of a pair; runs of rows of tokens as arrays.
+"""Match the blocks of a request for the two groups of a pair; runs of rows of tokens as arrays.
 
-A plan has no function of its own: all that decides is in its groups and its pair, so that the digest covers it.
+A plan has no function of its own: its groups and its pair decide everything, so that the digest covers it.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from kvplan.plan.needs import ALL, Needs
 from kvplan.plan.spans import group_named
 from kvplan.plan.types import Group, Interval, Pair, Plan
 
-# Shapes of requests that are kept, and how many runs one may have that is: 20 MB in all.
+# The shapes of requests to cache, and the most runs of a cached one: 20 MB in all.
 SHAPES, LONGEST_SHAPE = 32, 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
 class MatchRule:
-    """All that matching the blocks of two groups depends on; rows are of `rows` tokens."""
+    """All inputs for matching the blocks of two groups; rows are of `rows` tokens."""
 
     prefill: Group
     decode: Group
     needs: Needs = ALL
     rows: int = 1
-    # Rows at whose multiples runs are cut; none of a state.
+    # Runs are cut at multiples of these numbers of rows; a state has none.
     steps: tuple[int, ...] = field(init=False, repr=False, compare=False)
     _hash: int = field(init=False, repr=False, compare=False)
 
@@ -39,24 +39,24 @@ class MatchRule:
         object.__setattr__(self, "_hash", hash((self.prefill, self.decode, self.needs, self.rows)))
 
     def __hash__(self) -> int:
-        """Taken once: each request asks for it."""
+        """Return the cached hash, because each request asks for it."""
         return self._hash
 
     def __reduce__(self) -> tuple[type[MatchRule], tuple[Group, Group, Needs, int]]:
-        """Texts have other hashes in another process."""
+        """Pickle without the hash, because texts have other hashes in another process."""
         return MatchRule, (self.prefill, self.decode, self.needs, self.rows)
 
     def runs(self, tokens: Interval, prefill: Blocks, decode: Blocks, shards: tuple[int, int] = (0, 0)) -> Runs:
-        """Runs of the rows of `tokens` that are needed. Raises as `runs_of` does."""
+        """Return runs of the needed rows of `tokens`. Raises as `runs_of` does."""
         return self.runs_of(self.needs.ranges(*tokens, self.rows), prefill, decode, shards)
 
     def runs_of(
         self, needed: Sequence[Interval], prefill: Blocks, decode: Blocks, shards: tuple[int, int] = (0, 0)
     ) -> Runs:
-        """Runs of whole rows of tokens, each within one kernel block of either side.
+        """Return runs of whole rows of tokens, each within one kernel block of either side.
 
-        `shards` are the two workers' turns where tokens are shared out. A state has one run, its slot, whatever the
-        range. Raises BlockTableError where a table has no block for a row, or a state not one slot.
+        `shards` are the two workers' turns if workers take turns of tokens. A state has one run, its slot, for any
+        range. Raises BlockTableError if a table has no block for a row, or a state has not exactly one slot.
         """
         if self.decode.store == "state":
             return slots(prefill, decode)
@@ -68,7 +68,7 @@ class MatchRule:
         return Runs(there.kernel_blocks(prefill), there.row, here.kernel_blocks(decode), here.row, count)
 
     def shape(self, needed: Sequence[Interval], shards: tuple[int, int]) -> Shape:
-        """Where the runs of these ranges lie, whatever blocks hold them."""
+        """Return the places of these ranges' runs, independent of the blocks that hold them."""
         cut = [self._cut(start // self.rows, stop // self.rows, shards) for start, stop in needed]
         row, count = cut[0] if len(cut) == 1 else both(*cut)
         if self.prefill.shards > 1:
@@ -78,7 +78,7 @@ class MatchRule:
         return _places(self.prefill, self.rows, row), _places(self.decode, self.rows, row), fixed(count)
 
     def _cut(self, first: int, end: int, shards: tuple[int, int]) -> tuple[Ints, Ints]:
-        """First row and rows of every run: cut where a kernel block of either side ends, or a turn of its shards."""
+        """Return first row and length of every run, cut at the ends of either side's kernel blocks and shard turns."""
         if self.prefill.shards == self.decode.shards == 1:
             return cuts(first, end, *self.steps)
         sides = zip((self.prefill, self.decode), shards, strict=True)
@@ -87,14 +87,14 @@ class MatchRule:
 
 
 def rule_of(plan: Plan, pair: Pair) -> MatchRule:
-    """The rule of a pair of a plan's groups."""
+    """Return the rule of a pair of a plan's groups."""
     groups = group_named(plan.prefill, pair.prefill), group_named(plan.decode, pair.decode)
     return MatchRule(*groups, pair.needs, pair.rows)
 
 
 @cache
 def _fewest(one: int, other: int) -> tuple[int, ...]:
-    """Two steps, or the smaller one: a step that is a multiple of another adds no cut."""
+    """Return both steps, or only the smaller one: a step that is a multiple of another adds no cut."""
     low, high = sorted((one, other))
     return (low,) if high % low == 0 else (low, high)
 
@@ -115,14 +115,14 @@ def _turns(group: Group, rows: int, shard: int, first: int, end: int) -> Ints:
 
 
 def _of_shard(group: Group, rows: int, shard: int, row: Ints, count: Ints) -> tuple[Ints, Ints]:
-    """The runs that lie on the worker which takes turn `shard` of the tokens."""
+    """Return the runs on the worker that takes turn `shard` of the tokens."""
     keep = row // (group.chunk // rows) % group.shards == shard
     return row[keep], count[keep]
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where rows lie on one side: positions in its block table, which of `ratio` kernel blocks, and rows in that."""
+    """The places of rows on one side: positions in its block table, which of `ratio` kernel blocks, rows inside."""
 
     blocks: Positions
     ratio: int
@@ -130,12 +130,12 @@ class Places:
     row: Ints
 
     def kernel_blocks(self, table: Blocks) -> Ints:
-        """The kernel block of every row, by a worker's block table. Raises BlockTableError where it has none."""
+        """Return the kernel block of every row by a worker's block table. Raises BlockTableError if one is missing."""
         ids = table.at(self.blocks)
         return ids if self.ratio == 1 else ids * self.ratio + self.kernel
 
 
-# Places on the prefill side, on the decode side, and rows of every run.
+# Places on the prefill side, places on the decode side, and the length of every run in rows.
 Shape = tuple[Places, Places, Ints]
 
 
@@ -143,13 +143,13 @@ def _shape(rule: MatchRule, needed: tuple[Interval, ...], shards: tuple[int, int
     return rule.shape(needed, shards)
 
 
-# Requests of a length that comes again cost no more than a look at their tables.
+# Repeated lengths of requests then cost only a look into their tables.
 _kept_shape = lru_cache(maxsize=SHAPES)(_shape)
 forget_shapes = _kept_shape.cache_clear
 
 
 def _places(group: Group, rows: int, row: Ints) -> Places:
-    """Where the first rows of runs lie in a worker's memory."""
+    """Return the places of runs' first rows in a worker's memory."""
     if group.ring:
         row = row % (group.ring // rows)
     if group.shards > 1:

@@ -1,4 +1,4 @@
-"""Which tokens of a request a reader needs: the one rule, in whole rows of tokens, and what it asks of a ring.
+"""The tokens of a request that a reader needs: the one rule, in whole rows of tokens, and the room it takes in a ring.
 
 The second opinion and the checksums have rules of their own, on purpose.
 """
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """Which tokens of a range that ends behind token `end` a reader must have: all, unless `keep` or `chunk` is given.
+    """The tokens of a range ending behind token `end` that a reader needs: all, unless `keep` or `chunk` is given.
 
     `keep`: the last `keep` tokens; `chunk`: those from the last multiple of `chunk` on; and the first `sink` tokens.
-    With `whole` the range ends at a multiple of so many tokens: those behind it are computed again by the reader.
+    With `whole` the range ends at a multiple of `whole` tokens: the reader computes the later ones again.
     """
 
     keep: int | None = None
@@ -22,18 +22,18 @@ class Needs:
     whole: int = 1
 
     def stop(self, end: int) -> int:
-        """Where the range ends that a reader has, of one that ends behind token `end`."""
+        """Return the end of the range that a reader has if the request ends behind token `end`."""
         return end // self.whole * self.whole
 
     def low(self, end: int) -> int:
-        """The first token that is needed of a range that stops at `end`, sinks set aside; 0 or less for all."""
+        """Return the first needed token of a range that stops at `end`, apart from sinks; 0 or less for all."""
         window = 0 if self.keep is None else end - self.keep
         return max(window, 0 if self.chunk is None else end // self.chunk * self.chunk)
 
     def ranges(self, first: int, end: int, rows: int = 1) -> list[tuple[int, int]]:
-        """The tokens that a reader of [first, end) must have: sinks, and those from `low` on; none that is empty.
+        """Return the tokens that a reader of [first, end) needs: sinks, and those from `low` on; no empty ranges.
 
-        Rows of `rows` tokens are whole: one that is not full at `end` is nobody's, one with a sink is needed whole.
+        Rows of `rows` tokens are whole: one that is not full at `end` is not needed, one with a sink is needed whole.
         """
         end = self.stop(end)
         if self.keep is None and self.chunk is None:
@@ -50,12 +50,12 @@ ALL = Needs()
 
 
 def oldest(at: int, ring: int, rows: int = 1) -> int:
-    """The first token that a ring which stands after `at` tokens still holds, where a row is of `rows` tokens."""
+    """Return the first token still in a ring that stands after `at` tokens; a row has `rows` tokens."""
     return max(0, -(-at // rows) * rows - ring)
 
 
 def room(needs: Needs, rows: int = 1) -> int | None:
-    """The tokens that a ring must have room for, with rows of `rows` tokens; None where no ring is large enough.
+    """Return the tokens that a ring must have room for, with rows of `rows` tokens; None if no ring is large enough.
 
     A row that is not full yet takes the place of a whole one, unless the needed rows begin with a chunk; and so do
     tokens behind the last whole block.

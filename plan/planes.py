@@ -1,6 +1,6 @@
 """The names of a worker's planes: `cache[.layer][.index of another axis][.part]`, with global numbers.
-
-A plane with all layers of a group that is not called as its cache is `cache@group`: a cache may lie in several groups.
+If a plane has all layers of a group whose name differs from its cache, it is `cache@group`, because a cache may lie
+in several groups.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 from kvplan.plan.types import Ints, Planes, Worker
 
-# Between the two memories that the blocks of a plane lie in.
+# The separator between the two memories of a plane's blocks.
 BOTH = "+"
 
 
@@ -20,7 +20,7 @@ BOTH = "+"
 class Plane:
     """One plane of a worker. `at` has the global index on every axis outside `block` but `layer`; sizes are bytes.
 
-    `memory` is where its side declares that it lies, empty where it does not.
+    `memory` is the memory that its side declares, empty if it declares none.
     """
 
     name: str
@@ -35,20 +35,20 @@ class Plane:
 
 
 def planes(worker: Worker) -> tuple[Plane, ...]:
-    """All planes of a worker; the position is the plane's number."""
+    """Return all planes of a worker; the position is the plane's number."""
     found = {number: plane for entry in worker.planes for number, plane in _numbered(entry)}
     return tuple(found[number] for number in sorted(found))
 
 
 def entries(worker: Worker) -> tuple[Planes, ...]:
-    """For every plane by number, the entry of the plan that it comes from."""
+    """Return the plan's entry of every plane, by plane number."""
     found = {number: entry for entry in worker.planes for number, _ in _numbered(entry)}
     return tuple(found[number] for number in sorted(found))
 
 
 def extents(worker: Worker) -> tuple[Plane, ...]:
-    """Where the blocks of a worker's planes lie: every plane by number, in its first memory, then those whose further
-    blocks lie in a second one, in that."""
+    """Return the memory extents of a worker's planes: every plane by number, in its first memory, then the planes with
+    further blocks in a second memory, in that."""
     every = planes(worker)
     firsts = (replace(plane, memory=plane.memory.partition(BOTH)[0]) for plane in every)
     further = (replace(plane, memory=plane.memory.partition(BOTH)[2]) for plane in every if BOTH in plane.memory)
@@ -56,14 +56,14 @@ def extents(worker: Worker) -> tuple[Plane, ...]:
 
 
 def further(worker: Worker) -> dict[int, int]:
-    """For every plane whose blocks lie in two memories, by number, the number of its second extent."""
+    """Return the number of the second extent of every plane with blocks in two memories, by plane number."""
     every = planes(worker)
     numbers = [number for number, plane in enumerate(every) if BOTH in plane.memory]
     return {number: len(every) + place for place, number in enumerate(numbers)}
 
 
 def strides(worker: Worker) -> Ints:
-    """The block stride of every plane by number, in bytes."""
+    """Return the block stride of every plane by number, in bytes."""
     return np.array([plane.stride for plane in planes(worker)], np.int64)
 
 

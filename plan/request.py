@@ -1,4 +1,4 @@
-"""What a caller asks for: a range of tokens, and every group's blocks on both sides, checked before bytes move."""
+"""A caller's request: a range of tokens, and every group's blocks on both sides, checked before bytes move."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from kvplan.plan.types import CONTEXT, Group, Interval, Plan, Runs
 __all__ = ["Request", "RequestRules", "Ring", "Slot", "Tables", "blocks", "check", "runs"]
 
 LONGEST_ID = 256
-# The tokens of a request, and those of its lengths by name.
+# The tokens of a request, and the ranges of its lengths by name.
 AskedRanges = tuple[Interval, Mapping[str, Interval]]
 
 
 class HasLength(Protocol):
-    """A group or a cache, with the name of the length that its tokens are counted in."""
+    """A group or a cache, with the name of the length that counts its tokens."""
 
     @property
     def length(self) -> str: ...
@@ -33,8 +33,8 @@ class Request:
     """Tokens [first, end) of a request, and by group the logical blocks, the slot or the ring of either side.
 
     `lengths` has the ranges of caches with a length of their own, such as a cross attention's, by the length's name.
-    With `whole_last_page` nobody needs what decode's last block of a group holds behind the last token: the last page,
-    where it is not full, may be copied whole.
+    With `whole_last_page` decode needs nothing behind the last token in a group's last block, so a last page that is
+    not full may be copied whole.
     """
 
     id: str
@@ -45,7 +45,7 @@ class Request:
     whole_last_page: bool = False
 
     def range_of(self, group: HasLength) -> Interval:
-        """The tokens of this request that count for a group. Raises BadRequestError where it does not give them."""
+        """Return the tokens of this request that count for a group. Raises BadRequestError if they are missing."""
         if group.length == CONTEXT:
             return self.tokens
         if group.length not in self.lengths:
@@ -58,13 +58,13 @@ class Request:
 
     @property
     def whole_hit(self) -> bool:
-        """Whether decode has all that it asks for: nothing moves, and no table is needed."""
+        """Whether decode already has all of its range: nothing moves, and no table is needed."""
         first, end = self.tokens
         return first == end and all(first == end for first, end in self.lengths.values())
 
 
 class RequestRules:
-    """What all requests of a plan are checked by, looked up once."""
+    """The rules that check all requests of a plan, looked up once."""
 
     def __init__(self, plan: Plan) -> None:
         self._groups = {group.name: group for group in plan.prefill.groups}, {g.name: g for g in plan.decode.groups}
@@ -74,10 +74,10 @@ class RequestRules:
     def check(
         self, request: Request, prefill: Mapping[str, int], decode: Mapping[str, int], *, fed: bool = False
     ) -> Request:
-        """The request with every number an int and every block id an int64, copied, so that nobody changes it later.
+        """Return a copy of the request that its caller cannot change, with ints for numbers and int64 for block ids.
 
-        Raises BadRequestError where it does not fit; `prefill` and `decode` are pool sizes by group. A pool that is not
-        known (a group that this worker holds nothing of) bounds nothing. Prefill tables of a request that is `fed`
+        Raises BadRequestError if it does not fit; `prefill` and `decode` are pool sizes by group. A pool that is not
+        known (a group that this worker holds nothing of) sets no bound. Prefill tables of a request that is `fed`
         in chunks may be missing: chunks bring them. All tables of a whole hit may be missing.
         """
         check_id(request.id)
@@ -95,14 +95,14 @@ class RequestRules:
 def check(
     plan: Plan, request: Request, prefill: Mapping[str, int], decode: Mapping[str, int], *, fed: bool = False
 ) -> Request:
-    """A request checked by the rules of a plan, as `RequestRules.check` does it. Raises BadRequestError."""
+    """Check a request by the rules of a plan, as `RequestRules.check` does. Raises BadRequestError."""
     return RequestRules(plan).check(request, prefill, decode, fed=fed)
 
 
 def brought(plan: Plan, request: Request, tables: object, end: int, pools: Mapping[str, int], *, final: bool) -> Tables:
-    """The prefill tables that a chunk of a checked request brings, checked and copied; the chunk ends at token `end`.
+    """Check and copy the prefill tables that a chunk of a checked request brings; the chunk ends at token `end`.
 
-    Where it is not the `final` one, states may stand after more tokens than it has. Raises BadRequestError.
+    If it is not the `final` one, states may stand after more tokens than it has. Raises BadRequestError.
     """
     groups = {group.name: group for group in plan.prefill.groups}
     return checked_tables("prefill", groups, tables, ((0, end), request.lengths), pools, exact=final)
@@ -117,8 +117,8 @@ def checked_tables(
     *,
     exact: bool = True,
 ) -> Tables:
-    """The tables of one side, whose `groups` are by name, each by itself. Those of states stand after the tokens asked
-    for, or after more if not `exact`. Raises BadRequestError."""
+    """Check the tables of one side, each by itself; `groups` are by name. States must stand after the requested tokens,
+    or after more if not `exact`. Raises BadRequestError."""
     if not isinstance(tables, Mapping):
         raise BadRequestError(f"the {side} side is a mapping by group, not {type(tables).__name__}")
     for name in tables:
@@ -133,7 +133,7 @@ def checked_tables(
 
 
 def check_complete(side: str, needed: Set[str], tables: Tables) -> None:
-    """Raises BadRequestError where a group that is needed has no table."""
+    """Raises BadRequestError if a needed group has no table."""
     if needed <= tables.keys():
         return
     for name in sorted(needed - tables.keys()):
@@ -149,10 +149,10 @@ def runs(
     some: Sequence[Interval] | None = None,
     whole_from: int = 0,
 ) -> Runs:
-    """The runs of one pair of groups; of `some` of the tokens that it needs, in whole rows, where they are given.
+    """Return the runs of one pair of groups: of all tokens that it needs, or only of `some`, in whole rows.
 
-    A last page that may be copied whole is, if it has `whole_from` rows. Raises BadRequestError where a table is
-    missing, short, or null where tokens are.
+    A last page that may be copied whole is, if it has `whole_from` rows. Raises BadRequestError if a table is
+    missing, short, or null at needed tokens.
     """
     theirs, ours = rule.prefill, rule.decode
     first, end = request.range_of(ours)
@@ -170,13 +170,13 @@ def runs(
     except BlockTableError as error:
         message = f"request {request.id}, groups {theirs.name} -> {ours.name}: {error}"
         raise BadRequestError(message, error.fault) from error
-    # Sinks may be all that is needed, and chunks end before the request.
+    # Sinks may be the only needed tokens, and chunks end before the request.
     ends = bool(needed) and needed[-1][1] == rule.needs.stop(end) // rule.rows * rule.rows
     return completed(found, ours.kernel // rule.rows, whole_from) if ends and request.whole_last_page else found
 
 
 def _check_covers(rule: MatchRule, tables: tuple[Table, Table], tokens: Interval, shards: tuple[int, int]) -> None:
-    """Whether the tables of both sides reach over tokens that are needed. Raises BlockTableError."""
+    """Check that the tables of both sides cover needed tokens. Raises BlockTableError."""
     for group, table, shard in zip((rule.prefill, rule.decode), tables, shards, strict=True):
         if group.tokens:
             check_covers(group, table, tokens, rule.rows, shard)
@@ -190,7 +190,7 @@ def _table(tables: Tables, side: str, group: str) -> Table:
 
 
 def check_id(name: object) -> None:
-    """Raises BadRequestError where `name` is no text of 1 to 256 bytes."""
+    """Raises BadRequestError unless `name` is a text of 1 to 256 bytes."""
     if not isinstance(name, str) or not name:
         raise BadRequestError("a request's id is a text that is not empty")
     try:
@@ -202,14 +202,14 @@ def check_id(name: object) -> None:
 
 
 def checked_whole(given: object) -> bool:
-    """Whether the last page may be copied whole. Raises BadRequestError where that is not true or false."""
+    """Whether the last page may be copied whole. Raises BadRequestError unless that is true or false."""
     if not isinstance(given, bool):
         raise BadRequestError(f"whole_last_page is true or false, not of type {type(given).__name__}")
     return given
 
 
 def checked_range(tokens: object) -> tuple[int, int]:
-    """Tokens [first, end) as ints. Raises BadRequestError."""
+    """Return tokens [first, end) as ints. Raises BadRequestError."""
     if not isinstance(tokens, tuple | list) or len(tokens) != 2:
         raise BadRequestError("tokens are two whole numbers: the first, and the one behind the last")
     first, end = whole(tokens[0], "a token"), whole(tokens[1], "a token")
@@ -228,7 +228,7 @@ def _check_group(groups: Mapping[str, Group], key: object, side: str) -> None:
 
 
 def checked_lengths(own: Set[str], given: object) -> dict[str, Interval]:
-    """The ranges of its own lengths that a request has to give. Raises BadRequestError."""
+    """Return the ranges of a request's own lengths, all of which it must give. Raises BadRequestError."""
     if not isinstance(given, Mapping):
         raise BadRequestError(f"lengths are a mapping by name, not {type(given).__name__}")
     if not (own or given):

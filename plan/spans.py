@@ -1,4 +1,4 @@
-"""What one request copies, span by span, as a plan says it and before neighbours are merged."""
+"""The copies of one request, span by span, as a plan gives them, before adjacent spans are merged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kvplan.plan.types import Group, Ints, Pair, Plan, Read, Runs, Side, Table
 
 
 def copies(plan: Plan, decode_worker: int, read: Read, runs: Runs) -> Ints:
-    """Rows (prefill plane, prefill offset, decode plane, decode offset, bytes) of `read` over `runs`.
+    """Return rows (prefill plane, prefill offset, decode plane, decode offset, bytes) of `read` over `runs`.
 
     Offsets count from the plane's base. A whole page uses the page table, every other run the token table.
     """
@@ -27,12 +27,12 @@ def copies(plan: Plan, decode_worker: int, read: Read, runs: Runs) -> Ints:
 
 
 def pair_named(plan: Plan, name: str) -> Pair:
-    """The pair of groups of that name."""
+    """Return the pair of groups of that name."""
     return next(pair for pair in plan.pairs if pair.name == name)
 
 
 def group_named(side: Side, name: str) -> Group:
-    """The group of that name. Raises KeyError."""
+    """Return the group of that name. Raises KeyError."""
     for group in side.groups:
         if group.name == name:
             return group
@@ -40,28 +40,28 @@ def group_named(side: Side, name: str) -> Group:
 
 
 def page_rows(group: Group, tokens: int) -> int:
-    """Rows of `tokens` tokens in a page of a group, 1 for a state."""
+    """Return the rows of `tokens` tokens in a page of a group, 1 for a state."""
     return group.kernel // tokens if group.store == "tokens" else 1
 
 
 def is_whole(table: Table) -> bool:
-    """Whether all runs go by the page table, as those of states do, which have no tokens to cut."""
+    """Whether all runs use the page table: true for states, which have no tokens to cut."""
     return not table.token
 
 
 def whole_pages(page: int, table: Table, runs: Runs) -> npt.NDArray[np.bool_]:
-    """Which runs go by the page table: pages full on both sides, and those of tables that are whole."""
+    """Return a mask of the runs that use the page table: pages full on both sides, or all runs of a whole table."""
     if is_whole(table):
         return np.ones(len(runs.count), np.bool_)
     if not page or not table.page:
         return np.zeros(len(runs.count), np.bool_)
-    # A run lies in one block on either side: one of as many tokens as a page has begins at the page's first.
+    # A run lies in one block on either side, so a run as long as a page is a whole page.
     whole: npt.NDArray[np.bool_] = runs.count == page
     return whole
 
 
 def page_spans(table: Ints, runs: Runs, prefill: Ints, decode: Ints) -> Ints:
-    """Every row of a page table at every block of `runs`; `prefill` and `decode` are block strides by plane."""
+    """Return every row of a page table at every block of `runs`; `prefill` and `decode` are block strides by plane."""
     span = np.empty((len(table), len(runs.count), 5), np.int64)
     span[:] = table[:, None, : rows.P_TOKEN]
     span[:, :, rows.P_OFFSET] += prefill[table[:, rows.P_PLANE], None] * runs.prefill_block
@@ -70,9 +70,9 @@ def page_spans(table: Ints, runs: Runs, prefill: Ints, decode: Ints) -> Ints:
 
 
 def token_spans(tables: Sequence[rows.TokenRows], runs: Runs, prefill: Ints, decode: Ints) -> Ints:
-    """Every row of tables of tokens over every run: one span per run where it is contiguous on both sides.
+    """Return every row of tables of tokens over every run: one span per run if it is contiguous on both sides.
 
-    Runs are cut where a tile of either side ends.
+    Runs are cut at the ends of either side's tiles.
     """
     of_tables = [_token_spans(tokens, in_tiles(runs, tokens.hops), prefill, decode) for tokens in tables]
     return np.concatenate(of_tables) if of_tables else np.empty((0, 5), np.int64)
@@ -93,7 +93,7 @@ def _token_spans(tokens: rows.TokenRows, runs: Runs, prefill: Ints, decode: Ints
 
 
 def in_tiles(runs: Runs, hops: Sequence[tuple[int, int, int]]) -> Runs:
-    """Runs cut so that each lies in one tile of either side."""
+    """Cut runs so that each lies in one tile of either side."""
     for size, prefill, decode in hops:
         runs = _cut(runs, runs.prefill_token, size) if prefill else runs
         runs = _cut(runs, runs.decode_token, size) if decode else runs
@@ -101,7 +101,7 @@ def in_tiles(runs: Runs, hops: Sequence[tuple[int, int, int]]) -> Runs:
 
 
 def _cut(runs: Runs, token: Ints, size: int) -> Runs:
-    """Runs cut at the multiples of `size` of `token`, the first token of each in its block."""
+    """Cut runs at the multiples of `size` of `token`, the first token of each in its block."""
     tile, last = token // size, (token + runs.count - 1) // size
     pieces = last - tile + 1
     number = _counted(pieces) + np.repeat(tile, pieces)
@@ -113,17 +113,17 @@ def _cut(runs: Runs, token: Ints, size: int) -> Runs:
 
 
 def _counted(sizes: Ints) -> Ints:
-    """0, 1 … size - 1 for every size, one after the other."""
+    """Return 0, 1 … size - 1 for every size, one after the other."""
     return np.arange(sizes.sum(), dtype=np.int64) - np.repeat(np.cumsum(sizes) - sizes, sizes)
 
 
 def each_token(runs: Runs) -> Runs:
-    """Runs cut into single tokens."""
+    """Cut runs into single tokens."""
     within = _counted(runs.count)
     repeated = [np.repeat(column, runs.count) for column in runs[:4]]
     return Runs(repeated[0], repeated[1] + within, repeated[2], repeated[3] + within, np.ones_like(within))
 
 
 def pick(runs: Runs, chosen: npt.NDArray[np.bool_] | Ints) -> Runs:
-    """The runs where `chosen` is true, or those whose places it has."""
+    """Return the runs for which `chosen` is true, or whose places it has."""
     return Runs(*(column[chosen] for column in runs))

@@ -1,7 +1,7 @@
-"""The types a plan is made of. Plans import this module, nothing else of kvplan.
+"""The types of a plan. Plans import this module, nothing else of kvplan.
 
-Units: offsets, steps and sizes are bytes; a *step* or *origin* pair is (planes, bytes): how many planes of
-the worker to move on, and how many bytes inside the page.
+Units: offsets, steps and sizes are bytes; a *step* or *origin* pair is (planes, bytes): the number of planes of
+the worker to move on, and the number of bytes inside the page.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ __all__ = [
 
 FORMAT = 2
 CONTEXT = "context"
-# Where the blocks of a cache lie: in the host's memory, in a device's, or in both, where the first blocks of a pool are
-# those of the first one.
+# The memory of a cache's blocks: the host's, a device's, or both, with the first blocks of a pool in the
+# first-named one.
 MEMORIES = ("host", "device", "device+host", "host+device")
 
 Place = tuple[int, int]
@@ -62,9 +62,9 @@ class Planes:
     """The planes of one occurrence of `block` of one cache on one worker.
 
     `loops` are the loops outside `block`, outermost first: (axis, global indices, planes per step). Plane number
-    = `first` + sum(index * step). A page has `page` bytes; pages of one plane lie `stride` bytes apart, one after the
-    other unless it is given. `layers` are the global layers that lie inside a page, none where each has planes of its
-    own. A group that is called as its cache may be left out. `memory` is one of MEMORIES where the side declares it.
+    = `first` + sum(index * step). A page has `page` bytes; pages of one plane lie `stride` bytes apart, by default
+    the page itself. `layers` are the global layers inside a page, empty if each has planes of its own. A group with
+    the name of its cache may be left out. `memory` is one of MEMORIES if the side declares it.
     """
 
     cache: str
@@ -89,11 +89,11 @@ class Group:
 
     `store` is tokens or state. A logical block holds `tokens` tokens of one worker in `ratio` kernel blocks of
     `kernel` tokens (0, 0 and 1 for a state, whose block is its slot). `shards` workers take turns of `chunk`
-    tokens (context parallelism; 1 when the tokens are not shared out). Groups of one `arena` overlay the same
-    memory: a block id belongs to one of them at a time. `length` names the range of a request that counts here:
-    context, or one of its own, such as a cross attention's. A table of a `ring` has blocks for so many tokens: only
-    the last ones are there, token t where token t % ring would be (0: every token has a place of its own). Groups of
-    one `table` name one of the engine's tables apart: they may have the same ids, and do not overlay each other.
+    tokens (context parallelism; 1 if tokens are not divided). Groups of one `arena` overlay the same memory: a block
+    id belongs to one of them at a time. `length` names the range of a request that counts here: context, or a range
+    of its own, such as a cross attention's. A `ring` has blocks for `ring` tokens and keeps the last ones, token t in
+    the place of token t % ring (0: every token has a place of its own). The groups of one `table` name parts of one
+    table of the engine: they may have the same ids, and do not overlay each other.
     """
 
     name: str
@@ -109,13 +109,13 @@ class Group:
     table: str = ""
 
     def overlays(self, other: Group) -> bool:
-        """Whether a block id belongs to one of both at a time."""
+        """Whether a block id belongs to only one of both at a time."""
         return self.arena == other.arena and (self.table or self.name) != (other.table or other.name)
 
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """One worker: its planes, which share of the tokens it holds where tokens are shared out, and of every split axis.
+    """One worker: its planes, its share of the tokens if they are divided, and its interval of every split axis.
 
     `holds` are (cache, axis, global interval).
     """
@@ -127,9 +127,9 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One engine as the plan knows it: readable key, digest, groups, workers in the engine's order.
+    """One engine in a plan: readable key, digest, groups, workers in the engine's order.
 
-    `needs` says by cache which tokens its reader must have, and its engine keeps, where that is not all.
+    `needs` has, by cache, the tokens that a reader needs and the engine keeps, if these are not all.
     """
 
     key: str
@@ -151,12 +151,12 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """Spans of `bytes` bytes that lie together on both sides, repeated by `loops`, outermost first.
+    """Spans of `bytes` bytes, contiguous on both sides, repeated by `loops`, outermost first.
 
     `prefill` and `decode` are (plane, counted from the read's first one, offset in the page). In a table of tokens
-    `token` is how many bytes one row of tokens further lies, on either side; in a table of pages it is None. Where
-    tokens are stored in tiles, `hops` are (rows, prefill bytes, decode bytes): every so many rows of the page the next
-    one lies that much further still.
+    `token` is the bytes to the next row of tokens on either side; in a table of pages it is None. If tokens are stored
+    in tiles, `hops` are (rows, prefill bytes, decode bytes): after every `rows` rows of the page, that many bytes are
+    added to the distance.
     """
 
     tensors: tuple[str, ...]
@@ -170,7 +170,7 @@ class Nest:
 
 @dataclass(frozen=True, slots=True)
 class PageRange:
-    """`bytes` bytes from `offset` on of one page of each of `planes` planes, which lie `step` apart from `plane` on.
+    """`bytes` bytes from `offset` of one page of each of `planes` planes, `step` apart, the first of them `plane`.
 
     Planes count from the read's first one, offsets as those of its table.
     """
@@ -201,7 +201,7 @@ class Table:
     pack: tuple[PageRange, ...] = ()
 
     def moved(self, prefill: Place, decode: Place) -> Table:
-        """The same spans, so many (planes, bytes) further on either side."""
+        """Return the same spans, moved by (planes, bytes) on either side."""
 
         def further(nest: Nest) -> Nest:
             return replace(nest, prefill=_sum(nest.prefill, prefill), decode=_sum(nest.decode, decode))
@@ -224,10 +224,10 @@ def _sum(one: Place, other: Place) -> Place:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What one decode worker takes from prefill worker `worker` for the groups of `pair`.
+    """All that one decode worker reads from prefill worker `worker` for the groups of `pair`.
 
     `holds` are the global intervals on the split axes that this read covers, `layers` the global layer numbers. A
-    cache that is called as its pair may be left out. The table counts planes from `first` and bytes of a page from
+    cache with the name of its pair may be left out. The table counts planes from `first` and bytes of a page from
     `offset`, (those of the prefill worker, those of the decode worker), so that identical groups and workers share
     one.
     """
@@ -252,11 +252,11 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A prefill group and a decode group with layers in common, whose blocks `plan.match` pairs for a range of tokens.
+    """A prefill group and a decode group with layers in common; `plan.match` pairs their blocks for a range of tokens.
 
-    `page` is the number of rows in a page of both sides, 0 where they differ or there are none. A row is of `rows`
-    tokens, and moves with the last of them. `needs` says which tokens of the range are read. Groups that are called as
-    the pair may be left out.
+    `page` is the number of rows in a page of both sides, 0 if they differ or have none. A row is of `rows` tokens,
+    and moves with the last of them. `needs` says which tokens of the range are read. Groups with the name of the
+    pair may be left out.
     """
 
     name: str

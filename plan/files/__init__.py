@@ -1,4 +1,4 @@
-"""Plans in files: the text of a plan is parsed into values and checked; a folder of plans has an index that pins them.
+"""Plans in files: plan texts are parsed into values and checked; a folder of plans has an index that pins them.
 
 Start with `loader.py`.
 """

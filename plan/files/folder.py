@@ -1,4 +1,4 @@
-"""A plans directory on disk: held by one writer at a time, each file written whole or not at all."""
+"""A plans directory on disk: one writer at a time locks it, and each file is written whole or not at all."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ PATIENCE = 60.0
 
 
 def write(out: Path, texts: Mapping[str, str], paths: Iterable[str]) -> None:
-    """Write `paths`, each whole or not at all, while nobody else writes into `out`. Raises PlanIndexError."""
+    """Write `paths`, each whole or not at all, while no other process writes into `out`. Raises PlanIndexError."""
     with locked(out):
         put(out, texts, paths)
 
 
 def put(out: Path, texts: Mapping[str, str], paths: Iterable[str]) -> None:
-    """Write `paths` under a lock that is held: all of them, or, where one has no room, none. Raises PlanIndexError.
+    """Write `paths` under the caller's lock: all of them, or none if one does not fit. Raises PlanIndexError.
 
     They are put in their places in the order given.
     """
@@ -45,7 +45,7 @@ def put(out: Path, texts: Mapping[str, str], paths: Iterable[str]) -> None:
 
 @contextmanager
 def locked(out: Path, seconds: float = PATIENCE) -> Iterator[None]:
-    """Hold the directory, which is made, against other compiles. Raises PlanIndexError where that takes too long."""
+    """Make the directory and lock it against other compiles. Raises PlanIndexError if that takes too long."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         handle = os.open(out, os.O_RDONLY)
@@ -59,7 +59,7 @@ def locked(out: Path, seconds: float = PATIENCE) -> Iterator[None]:
 
 
 def unwritable(out: Path, error: OSError) -> PlanIndexError:
-    """The error of a plans directory that cannot be written."""
+    """Return the error for a plans directory that cannot be written."""
     if isinstance(error, FileExistsError | NotADirectoryError):
         return PlanIndexError(
             f"{out} cannot be written: {error.filename or out} is a file, or lies in one: name a directory"
@@ -69,7 +69,7 @@ def unwritable(out: Path, error: OSError) -> PlanIndexError:
 
 
 def _lock(out: Path, handle: int, until: float) -> None:
-    """A lock ends with its process, however that ends. File systems without locks go without."""
+    """Lock a directory. The lock ends with its process, however that ends. File systems without locks have none."""
     try:
         import fcntl
     except ImportError:
@@ -91,14 +91,14 @@ def _half(target: Path) -> Path:
 
 
 def _sweep(folders: Iterable[Path]) -> None:
-    """Remove what a compile that was killed has left."""
+    """Remove files that a killed compile left behind."""
     for folder in folders:
         for left in folder.glob(f".*{HALF}"):
             left.unlink()
 
 
 def _fill(target: Path, half: Path, text: str) -> None:
-    """The text in a file beside its place, on the disk."""
+    """Write the text to a file beside its place, and onto the disk."""
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -109,7 +109,7 @@ def _fill(target: Path, half: Path, text: str) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Put the new names on the disk, where it can do so for a folder."""
+    """Write new names onto the disk, if the system can do so for a folder."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         with suppress(OSError):

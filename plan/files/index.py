@@ -1,4 +1,4 @@
-"""The index of a plans directory: which file has the plan of which pair, pinned by the SHA-256 of its bytes."""
+"""The index of a plans directory: the file of each pair's plan, pinned by the SHA-256 of its bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 NAME = "index.json"
 LARGEST = 64 << 20
-# What helps if a plan and its index disagree.
+# The remedy if a plan and its index disagree.
 AGAIN = "compile it again (`kvplan compile DEPLOYMENT -o DIRECTORY`)"
 LONGEST = 4096
 
@@ -30,7 +30,7 @@ Stamp = tuple[int, int, int, int]
 class IndexEntry:
     """One plan. `path` is relative to the directory, with `/`; a side is (digest, readable key).
 
-    `options` are all compile options; `unusual` the names of those that are not as the compiler has them by default.
+    `options` are all compile options; `unusual` names those that differ from the compiler's defaults.
     """
 
     path: str
@@ -45,25 +45,25 @@ class IndexEntry:
 
 
 def pinned(data: bytes) -> str:
-    """The SHA-256 of a file's bytes, in hex."""
+    """Return the SHA-256 of a file's bytes, in hex."""
     return sha256(data).hexdigest()
 
 
 def entry(path: str, data: bytes, plan: Plan, unusual: Iterable[str] = ()) -> IndexEntry:
-    """The entry of a plan whose file at `path` has the bytes `data`."""
+    """Return the entry of a plan whose file at `path` has the bytes `data`."""
     prefill, decode = ((side.digest, side.key) for side in (plan.prefill, plan.decode))
     options, names = tuple(sorted(plan.options)), tuple(sorted(unusual))
     return IndexEntry(path, pinned(data), plan.digest, plan.model, plan.model_digest, prefill, decode, options, names)
 
 
 def render(entries: Iterable[IndexEntry]) -> str:
-    """The text of an index: the same for the same entries, in whatever order they come."""
+    """Return the text of an index, which does not depend on the order of the entries."""
     plans = [_written(one) for one in sorted(entries, key=lambda one: one.path)]
     return json.dumps({"format": FORMAT, "plans": plans}, indent=2, sort_keys=True) + "\n"
 
 
 def parse(data: bytes, name: str) -> tuple[IndexEntry, ...]:
-    """The entries of an index's bytes. Raises PlanIndexError, which begins with `name`, for anything else."""
+    """Parse the entries of an index's bytes. Raises PlanIndexError, which begins with `name`, for anything else."""
     try:
         found = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -79,9 +79,9 @@ def parse(data: bytes, name: str) -> tuple[IndexEntry, ...]:
 
 
 def contents(folder: Path, path: str) -> tuple[Stamp, bytes] | None:
-    """A file's bytes and what shows that it has changed; None where there is no such file.
+    """Return a file's stamp, which shows changes, and its bytes; None if there is no such file.
 
-    Raises PlanIndexError where it lies outside of `folder`, is no plain file, too large, or cannot be read.
+    Raises PlanIndexError if it lies outside of `folder`, is no plain file, too large, or unreadable.
     """
     try:
         whole = (folder / path).resolve(strict=True)
@@ -101,7 +101,7 @@ def contents(folder: Path, path: str) -> tuple[Stamp, bytes] | None:
 
 
 def stamp(about: os.stat_result) -> Stamp:
-    """What changes when a file is replaced or written."""
+    """Return values that change when a file is replaced or written."""
     return about.st_mtime_ns, about.st_size, about.st_ino, about.st_dev
 
 
@@ -147,7 +147,7 @@ def _side(found: object) -> tuple[str, str]:
 
 
 def _fields(found: object, *names: str) -> list[object]:
-    """The values of exactly these fields."""
+    """Return the values of exactly these fields."""
     if set(_mapping(found)) != set(names):
         raise ValueError(f"fields {sorted(_mapping(found))}, there must be {sorted(names)}")
     return [_mapping(found)[name] for name in names]
@@ -166,7 +166,7 @@ def _text(found: object) -> str:
 
 
 def _inside(path: str) -> str:
-    """A path of a plan that stays in the directory as it is written."""
+    """Return a plan's path if it stays in the directory as written. Raises ValueError."""
     parts = PurePosixPath(path).parts
     if path != "/".join(parts) or "\\" in path or not path.endswith(".py") or {"..", "/"} & set(parts):
         raise ValueError(f"path {path!r} is none of a plan in the directory")

@@ -13,9 +13,9 @@ from kvplan.plan.types import Plan
 
 
 def load_plan(path: str | Path) -> Plan:
-    """The `PLAN` of the module at `path`, which is parsed and not executed.
+    """Load the `PLAN` of the module at `path`, which is parsed and not executed.
 
-    Raises PlanLoadError where it cannot be read, PlanFormatError where it is no plan of this version, or was changed.
+    Raises PlanLoadError if it cannot be read, PlanFormatError if it is no plan of this version or was changed.
     """
     path = Path(path)
     if path.suffix != ".py" or not path.is_file():
@@ -27,7 +27,7 @@ def load_plan(path: str | Path) -> Plan:
 
 
 def loaded(data: bytes, name: str) -> Plan:
-    """The plan of a module's bytes; `name` is what errors call it. Raises as `load_plan` does."""
+    """Load the plan of a module's bytes; errors call it `name`. Raises as `load_plan` does."""
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
@@ -36,7 +36,7 @@ def loaded(data: bytes, name: str) -> Plan:
 
 
 def parse(text: str, name: str) -> Plan:
-    """The plan of a module's text. Raises PlanFormatError."""
+    """Parse the plan of a module's text. Raises PlanFormatError."""
     plan = module.read(text, name)
     digest.check(plan)
     check_numbers(plan)
@@ -44,7 +44,7 @@ def parse(text: str, name: str) -> Plan:
 
 
 def choose(plans: Iterable[Plan], model: str, prefill: str, decode: str) -> Plan:
-    """The plan for a model digest and two side digests. Raises PlanMissingError where there is none."""
+    """Return the plan for a model digest and two side digests. Raises PlanMissingError if there is none."""
     known = list(plans)
     for plan in known:
         if (plan.model_digest, plan.prefill.digest, plan.decode.digest) == (model, prefill, decode):

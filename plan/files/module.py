@@ -1,9 +1,9 @@
-"""Plan modules, read: the text of a plan is parsed into values, and nothing in it is executed.
+"""Read plan modules: parse the text of a plan into values without executing it.
 
-A module is a docstring, an import, constants, and functions without arguments that return a value, so that what refers
-to constants may stand above them. A value is a number, a text, None, a tuple, a constant, a constructor of these, or
-what such a function returns; in a tuple, one value for each of some others. All that a plan does follows from its
-values, and its digest covers them.
+A module is a docstring, an import, constants, and functions without arguments that return a value, so that code that
+refers to constants may stand above them. A value is a number, a text, None, a tuple, a constant, a constructor of
+these, or the result of such a function; a tuple may also have one value for each of some others. A plan's values
+determine all that it does, and its digest covers them.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ CONSTRUCTORS: dict[str, Callable[..., object]] = {
     "Worker": types.Worker,
 }
 IMPORTS = tuple(sorted(CONSTRUCTORS))
-# The functions that a plan may define, and what their text says that they return.
+# The functions that a plan may define, with their return annotations.
 FUNCTIONS = {"reads": "tuple[tuple[Read, ...], ...]", "prefill": "Side", "decode": "Side"}
-# The variables of what is written for several values at once.
+# The variables of a value that is written once for several.
 VARIABLES = (["name"], ["name", "layers", "plane"], ["name", "layers", "first"])
 RESERVED = {*IMPORTS, "tuple", "range"}
-# Python ends a line at a line feed, others do at these, too: what one reader takes for a line is one to all.
+# Python ends a line only at a line feed, other readers also at these: all readers must see the same lines.
 ODD = re.compile(r"[\x00-\x09\x0b-\x1f\x7f\x85\u2028\u2029]")
 MOST_LAYERS = 1 << 16
-# Bounds that no plan comes near: without them a text of a kilobyte could stand for more than there is memory.
+# Bounds far above any plan, because a text of a kilobyte could stand for more than memory holds.
 MOST_VALUES, LARGEST = 1 << 22, 1 << 64
-# Characters of a text: to parse one takes a thousand times as many bytes. A plan of 700 workers has 150,000.
+# Characters of a text: parsing takes a thousand times as many bytes. A plan of 700 workers has 150,000.
 MOST_TEXT = 1 << 21
 TRIES = 4
-# So many characters of a statement are shown.
+# The most characters of a statement that an error shows.
 SHOWN = 60
 _PARSING = Lock()
 
 
 def read(text: str, name: str) -> Plan:
-    """The plan that a module's text defines; `name` is what errors call it.
+    """Return the plan that a module's text defines; errors call it `name`.
 
     Raises PlanFormatError for anything but a plan of this version, with the place.
     """
@@ -70,10 +70,10 @@ def read(text: str, name: str) -> Plan:
 
 
 def _tree(text: str, name: str) -> ast.Module:
-    """The syntax tree of a text.
+    """Return the syntax tree of a text.
 
-    CPython 3.11 counts the depth of trees for all threads together, so that two that parse at once may be told of a
-    "recursion depth mismatch" (gh-106905): ours take turns, and where somebody else's was in the way it is asked again.
+    CPython 3.11 counts the depth of trees for all threads together, so that two parsers at once may raise a
+    "recursion depth mismatch" (gh-106905). Ours take turns, and retry if another parser interferes.
     """
     with _PARSING:
         for _ in range(TRIES - 1):
@@ -97,7 +97,7 @@ def _read(text: str, name: str) -> Plan:
 
 
 def _check_format(statements: list[ast.stmt], name: str) -> None:
-    """Raises PlanFormatError for a plan of another version, whatever else has changed in it."""
+    """Raises PlanFormatError for a plan of another version, even if other things have changed in it, too."""
     calls = [s.value for s in statements if isinstance(s, ast.Assign) and isinstance(s.value, ast.Call)]
     for word in (word for call in calls if ast.unparse(call.func) == "Plan" for word in call.keywords):
         found = word.value.value if isinstance(word.value, ast.Constant) else None
@@ -107,13 +107,13 @@ def _check_format(statements: list[ast.stmt], name: str) -> None:
 
 
 class _Reader:
-    """What the statements so far define: `values` by name, functions as the expressions that they return."""
+    """The definitions of the statements so far: `values` by name, functions as the expressions that they return."""
 
     def __init__(self, name: str) -> None:
         self.name, self.values, self.functions = name, dict[str, object](), dict[str, ast.expr]()
         self._imported = frozenset[str]()
-        # The values so far, those of a constant counted again wherever it is named, since a digest goes through them
-        # each time; and how many each constant has.
+        # The values so far, and the size of each constant. A constant's values count again at every use, because a
+        # digest goes through them each time.
         self._count, self._sizes = 0, dict[str, int]()
 
     def take(self, statement: ast.stmt, number: int) -> None:
@@ -142,7 +142,7 @@ class _Reader:
         self._imported = frozenset(names)
 
     def _check_function(self, node: ast.FunctionDef) -> None:
-        """A function of a plan is nothing but a name for what it returns."""
+        """Check that a function of a plan only names the value that it returns."""
         if node.name not in FUNCTIONS or _head(node) != _head_of(node.name):
             raise refused(node, self.name, "a function of a plan is reads, prefill or decode, and takes nothing")
 
@@ -173,14 +173,14 @@ class _Reader:
             case ast.Call(func=ast.Name(id="tuple"), args=[ast.Call(func=ast.Name(id="range")) as layers], keywords=[]):
                 return self._layers(layers)
             case ast.Call(func=ast.Name(id=word), args=[], keywords=[]) if word in self.functions:
-                # Each is called once: a function that would call itself is not there any more.
+                # Each function is called once, so that one that calls itself is no longer found.
                 return self._value(self.functions.pop(word))
             case ast.Call(func=ast.Name(id=word)) if word in CONSTRUCTORS and word in self._imported:
                 return self._made(node, CONSTRUCTORS[word])
         raise refused(node, self.name, "a value is a number, a text, a tuple or a constructor")
 
     def _items(self, node: ast.expr) -> list[object]:
-        """What an item of a tuple stands for: itself, or `*(Group(name, …) for name in ("a", "b"))` each of them."""
+        """Return the values of a tuple's item: itself, or one each for `*(Group(name, …) for name in ("a", "b"))`."""
         match node:
             case ast.Starred(
                 value=ast.GeneratorExp(elt=each, generators=[ast.comprehension(ifs=[], is_async=0) as loop])
@@ -194,7 +194,7 @@ class _Reader:
         return [self._value(node)]
 
     def _each(self, node: ast.expr, words: list[str], row: object) -> object:
-        """A value with the variables `words`, which have the values of `row`."""
+        """Return a value with the variables `words`, which have the values of `row`."""
         if not isinstance(row, tuple):
             raise refused(node, self.name, "values are written out")
         self.values.update(zip(words, row, strict=True))
@@ -232,7 +232,7 @@ class _Reader:
 
 
 def _head(node: ast.stmt) -> str:
-    """All of a function but what it does, to compare: arguments, decorators, what it says that it returns."""
+    """Return all of a function except its body, to compare: arguments, decorators, the return annotation."""
     return ast.dump(ast.FunctionDef(**{**dict(ast.iter_fields(node)), "body": []}))
 
 
@@ -242,5 +242,5 @@ def _head_of(name: str) -> str:
 
 
 def refused(node: ast.stmt | ast.expr, name: str, why: str) -> PlanFormatError:
-    """What is raised of a place in a plan's text."""
+    """Return the error for a place in a plan's text."""
     return PlanFormatError(f"{name}:{node.lineno}: {why}; compile the plan again")

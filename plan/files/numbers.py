@@ -1,7 +1,7 @@
-"""Whether every number of a plan that is used as an index lies inside what it counts.
+"""Check that every number of a plan that is used as an index lies inside its range.
 
-A plan's digests prove who wrote it, not that it is right: both engines may have one that somebody edited. What is
-checked here, once, no later code checks again: workers, groups, planes, loops, and the bytes of a page.
+A plan's digests prove its origin, not that it is right: both engines may have one that was edited. Later code
+does not check again what is checked here, once: workers, groups, planes, loops, and the bytes of a page.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from kvplan.plan.needs import Needs
 from kvplan.plan.spans import page_rows
 from kvplan.plan.types import MEMORIES, Group, Ints, Nest, PageRange, Pair, Plan, Planes, Read, Side, Table
 
-# As many as the compiler makes: planes of a worker, and spans of a table.
+# The compiler's own limits: planes of a worker, and spans of a table.
 MOST_PLANES, MOST_SPANS = 1 << 16, 1 << 24
 STORES = ("state", "tokens")
-# Which of a place's two numbers counts planes, and which bytes of a page.
+# The index of a place's plane, and of its byte in a page.
 PLANE, BYTE = 0, 1
-# The turns of a loop, and how far each leads.
+# The turns of a loop, and the distance of each.
 Step = tuple[int, int]
-# The first plane, the loops that lead to others, and the bytes of a page, first and end.
+# The first plane, the loops that lead to other planes, and the bytes of a page, first and end.
 Touched = tuple[int, Sequence[Step], int, int]
 T = TypeVar("T")
 
 
 def check_numbers(plan: Plan) -> None:
-    """Raises PlanFormatError where a number of a plan leads out of what it counts."""
+    """Raises PlanFormatError if a number of a plan leads out of its range."""
     try:
         _Numbers(plan).check()
     except OverflowError:
@@ -41,7 +41,7 @@ def check_numbers(plan: Plan) -> None:
 
 @dataclass(slots=True)
 class _Numbers:
-    """The checks of one plan. What workers and reads share, the same object, is looked at once."""
+    """The checks of one plan. An object that workers or reads share is checked once."""
 
     plan: Plan
     pages: dict[int, Ints] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class _Numbers:
         if not side.workers:
             _bad(f"side {side.key} has no workers")
         for worker in side.workers:
-            # Where no group shares its tokens out, nobody asks for the shard.
+            # The shard is used only if some group's tokens are divided.
             if shards > 1:
                 _check_within("a worker's shard of the tokens", (worker.shard,), shards)
             if id(worker.planes) not in self.pages:
@@ -83,7 +83,7 @@ class _Numbers:
         return found[0], found[1]
 
     def _check_read(self, number: int, read: Read) -> None:
-        """Nothing that read `read` of decode worker `number` touches lies outside of the two workers' pages."""
+        """Check that all that read `read` of decode worker `number` touches lies inside both workers' pages."""
         _check_within("a read's prefill worker", (read.worker,), len(self.plan.prefill.workers))
         pair = next((pair for pair in self.plan.pairs if pair.name == read.pair), None)
         if pair is None:
@@ -103,7 +103,7 @@ class _Numbers:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The planes of a worker by their page's bytes, and where a read's table begins there; `rows` are of a page."""
+    """A worker's planes by page bytes, and the start of a read's table there; `rows` are the rows of a page."""
 
     pages: Ints
     first: int
@@ -121,7 +121,7 @@ class _Place:
 
 
 def _touched(table: Table, side: int, place: _Place) -> Iterator[Touched]:
-    """What each part of a table touches on a side."""
+    """Yield what each part of a table touches on a side."""
     for nest in (*table.page, *table.token):
         yield from _touched_by(nest, side, place.rows if nest.token else 1)
     for part in (table.unpack, table.pack)[side]:
@@ -137,13 +137,13 @@ def _touched_by(nest: Nest, side: int, rows: int) -> Iterator[Touched]:
         low, high = _reach(start[BYTE], inside)
         yield start[PLANE], planes, low + token[0], high + token[1] + nest.bytes
         return
-    # A step that leads to another plane and another byte: each span is looked at for itself.
+    # A step moves to another plane and another byte, so each span is checked by itself.
     for plane, byte in expand.expand((nest,))[:, 2 * side : 2 * side + 2].tolist():
         yield plane, (), byte + token[0], byte + token[1] + nest.bytes
 
 
 def _reach(start: int, steps: Iterable[Step]) -> tuple[int, int]:
-    """The least and the most that loops of (count, step) lead to."""
+    """Return the least and the greatest number that loops of (count, step) lead to."""
     low = high = start
     for count, step in steps:
         reach = (count - 1) * step
@@ -152,7 +152,7 @@ def _reach(start: int, steps: Iterable[Step]) -> tuple[int, int]:
 
 
 def _led_to(start: int, steps: Iterable[Step]) -> Ints:
-    """All numbers that loops of (count, step) lead to, in their order."""
+    """Return all numbers that loops of (count, step) lead to, in their order."""
     numbers = np.full(1, start, np.int64)
     for count, step in steps:
         numbers = (numbers[:, None] + np.arange(count, dtype=np.int64) * step).reshape(-1)
@@ -160,7 +160,7 @@ def _led_to(start: int, steps: Iterable[Step]) -> Ints:
 
 
 def _tokens(nest: Nest, side: int, rows: int) -> tuple[int, int]:
-    """The least and the most that rows of tokens of a page lead to, in bytes."""
+    """Return the least and the greatest byte distance of a page's rows of tokens."""
     if nest.token is None:
         return 0, 0
     if not nest.hops:
@@ -220,13 +220,13 @@ def _check_needs(needs: Needs) -> None:
     _check_counts("tokens of a whole block", needs.whole)
     if needs.chunk is not None:
         _check_counts("tokens of a chunk", needs.chunk)
-    # A window of one token keeps none of those before.
+    # A window of one token keeps no earlier ones.
     if (needs.keep or 0) < 0 or needs.sink < 0:
         _bad(f"the last {needs.keep} and the first {needs.sink} tokens are needed")
 
 
 def _pages(entries: tuple[Planes, ...], groups: dict[str, Group]) -> Ints:
-    """The bytes of a page of every plane of a worker, whose numbers are 0 and up, each once."""
+    """Return the page bytes of every plane of a worker. Its plane numbers must be 0 and up, each once."""
     counts = [prod(len(indices) for _, indices, _ in entry.loops) for entry in entries]
     total = sum(counts)
     if total > MOST_PLANES:
@@ -258,7 +258,7 @@ def _plane_numbers(entry: Planes, total: int) -> Ints:
 
 
 def _named(what: str, values: Iterable[T], name: Callable[[T], str]) -> dict[str, T]:
-    """The values by name. Raises PlanFormatError where two have one."""
+    """Return the values by name. Raises PlanFormatError if two have the same name."""
     given = list(values)
     found = {name(value): value for value in given}
     if len(found) < len(given):

@@ -1,4 +1,4 @@
-"""Shape: every value of a plan is of the type that its field says, places are pairs, hops are triples."""
+"""Check shapes: every value of a plan has the type of its field, places are pairs, hops are triples."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from kvplan.plan.errors import PlanFormatError
 from kvplan.plan.types import Plan
 
-# Which objects were looked at as what: equal workers share their reads, and reads their tables.
+# Objects already checked, with their type: equal workers share their reads, and reads their tables.
 Seen = set[tuple[int, int]]
 Check = Callable[[Any, Seen], None]
 
 
 def check_shape(plan: Plan) -> None:
-    """Raises PlanFormatError where a value is of another type or length than its field."""
+    """Raises PlanFormatError if a value has another type or length than its field."""
     _check_of(Plan)(plan, set())
 
 
 @cache
 def _check_of(hint: Any) -> Check:
-    """What checks values of a type."""
+    """Return the check for values of a type."""
     if is_dataclass(hint):
         return _of_fields(hint)
     if get_origin(hint) in (Union, UnionType):
@@ -51,7 +51,7 @@ def _of_fields(hint: Any) -> Check:
         if (id(value), id(hint)) in seen:
             return
         seen.add((id(value), id(hint)))
-        # Not before: a class may have fields of its own type.
+        # Only now, because a class may have fields of its own type.
         if not parts:
             parts.extend(_hints(hint))
         for name, of_part in parts:
