@@ -1,1 +1,1 @@
-"""Connectors: engines that run on kvplan. Each folder speaks one engine's interface; that engine alone imports it."""
+"""Connectors: engines that run on kvplan. Each folder speaks one engine's interface; only that engine imports it."""

@@ -1,4 +1,4 @@
-"""The router as an HTTP service: OpenAI's completions and chats, the models, and whether all engines are healthy."""
+"""The router as an HTTP service: OpenAI's completions and chats, the models, and the health of all engines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kvplan.integrations.router.exchange import Exchange
 from kvplan.integrations.shared.legs import Body
 
 PATHS = ("/v1/completions", "/v1/chat/completions")
-# What both engines are told of a client's headers.
+# The client's headers that both engines get.
 HEADERS = ("Authorization", "X-Request-Id")
 LARGEST = 64 << 20
 DONE = b"data: [DONE]\n\n"
@@ -29,8 +29,8 @@ EVENTS = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
 class RouterConfig:
     """URLs of prefill and of decode engines, which take turns. Times are seconds.
 
-    `connect` is how long a connection to an engine may take, `silence` how long an engine that was asked may say
-    nothing, and a client neither send nor read.
+    `connect` bounds the time of a connection to an engine, `silence` the time in which an engine does not answer, or a
+    client neither sends nor reads.
     """
 
     prefill: tuple[str, ...]
@@ -40,7 +40,7 @@ class RouterConfig:
 
 
 def application(config: RouterConfig) -> web.Application:
-    """The service. Run it with `handler_cancellation=True`, so that a client that leaves ends what it asked for."""
+    """Return the service. Run it with `handler_cancellation=True`, so that a client's disconnect ends its request."""
     app = web.Application(client_max_size=LARGEST)
     router = Router(config)
     app.cleanup_ctx.append(router.running)
@@ -52,12 +52,12 @@ def application(config: RouterConfig) -> web.Application:
 
 
 def run(config: RouterConfig, host: str, port: int, began: Callable[[], None]) -> None:
-    """Serve until the process is told to end. Once it serves, it calls `began`. Raises OSError if the port is taken."""
+    """Serve until the process is told to end. Call `began` once it serves. Raises OSError if the port is taken."""
     web.run_app(application(config), host=host, port=port, handler_cancellation=True, print=lambda _: began())
 
 
 class Router:
-    """The engines in turn, and what is answered at each path."""
+    """The engines in turn, and the answer at each path."""
 
     def __init__(self, config: RouterConfig) -> None:
         self._config = config
@@ -67,7 +67,7 @@ class Router:
         self._routing = frozenset[str]().union(*(legs.fields for legs in known_legs().values()))
 
     async def running(self, app: web.Application) -> AsyncIterator[None]:
-        """Make the engines, with connections that are used once: one that is closed says that its request is over."""
+        """Make the engines. Connections are used once, so that closing one ends the request at the engine."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._config.connect, sock_read=self._config.silence)
         connector = aiohttp.TCPConnector(limit=0, force_close=True)
         async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
@@ -76,7 +76,7 @@ class Router:
             yield
 
     async def health(self, request: web.Request) -> web.Response:
-        """200 if all engines are healthy, or 503 with those that are not."""
+        """Answer 200 if all engines are healthy, or 503 with those that are not."""
         engines = [*self._prefills, *self._decodes]
         healthy = await asyncio.gather(*(engine.healthy() for engine in engines))
         ill = [engine.name for engine, well in zip(engines, healthy, strict=True) if not well]
@@ -84,14 +84,14 @@ class Router:
         return web.json_response({"unhealthy": ill}, status=status)
 
     async def models(self, request: web.Request) -> web.Response:
-        """The models of the first decode engine."""
+        """Answer with the models of the first decode engine."""
         try:
             return web.json_response(await self._decodes[0].get(MODELS, told_headers(request)))
         except RoutingError as error:
             return web.json_response(error.body, status=error.status)
 
     async def generate(self, request: web.Request) -> web.StreamResponse:
-        """A completion or a chat, by a prefill and a decode engine."""
+        """Answer a completion or a chat by a prefill and a decode engine."""
         reply, turn = ClientReply(request, self._config.silence), next(self._turns)
         try:
             body = client_body(await reply.request_body(), self._routing)
@@ -104,14 +104,14 @@ class Router:
 
 
 class ClientReply:
-    """What a client is answered: in one piece, or in events that begin with the first one."""
+    """The answer to a client: in one piece, or in events once the first one is sent."""
 
     def __init__(self, request: web.Request, patience: float) -> None:
         self._request, self._patience = request, patience
         self._response: web.StreamResponse = web.Response(status=HTTPStatus.BAD_GATEWAY)
 
     async def request_body(self) -> bytes:
-        """Raises SlowClientError."""
+        """Read the request's body. Raises SlowClientError."""
         try:
             async with asyncio.timeout(self._patience):
                 return await self._request.read()
@@ -132,7 +132,7 @@ class ClientReply:
             raise SlowClientError("the client does not read its answer") from error
 
     async def fail(self, error: RoutingError) -> None:
-        """Say what went wrong: by the status, or if events have begun by the last one. Who does not read is left."""
+        """Report an error: by the status, or if events have begun by the last one. Drop a client that does not read."""
         if self._response.prepared and isinstance(error, SlowClientError):
             if self._request.transport is not None:
                 self._request.transport.abort()

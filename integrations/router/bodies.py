@@ -1,4 +1,4 @@
-"""Bodies of requests and answers: what of a client's is routed, and what of prefill's answer belongs to decode's."""
+"""Bodies of requests and answers: routed parts of a client's body, and parts of prefill's answer for decode's."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 from kvplan.integrations.router.errors import BadBodyError
 from kvplan.integrations.shared.legs import Body
 
-# Fields with which one request has several answers, or logprobs of its prompt, which decode does not compute.
+# Fields that ask for several answers, or for logprobs of the prompt, which decode does not compute.
 SINGLE = ("n", "best_of")
 OF_THE_PROMPT = ("echo", "prompt_logprobs")
-# Lists of an answer's logprobs, one entry a token: those of completions, and that of chats.
+# Lists of an answer's logprobs, one entry per token: those of completions, and that of chats.
 BY_TOKEN = ("tokens", "token_logprobs", "top_logprobs", "content")
 DATA = b"data: "
 
 
 def client_body(text: bytes, routing: Iterable[str]) -> Body:
-    """A client's request, without the `routing` fields. Raises BadBodyError for one that two engines cannot share."""
+    """Return a client's request without the `routing` fields. Raises BadBodyError if two engines cannot share it."""
     try:
         body = json.loads(text)
     except ValueError as error:
@@ -48,7 +48,7 @@ def _given(value: object) -> bool:
 
 
 def with_first_token(decoded: Body, prefilled: Body) -> bool:
-    """Put the first token's logprobs of prefill's answer into decode's; whether there was a place for them."""
+    """Put the first token's logprobs of prefill's answer into decode's. Return whether these had a place for them."""
     pairs = zip(_logprobs(decoded), _logprobs(prefilled), strict=False)
     found = [(said, known, name) for said, known in pairs for name in BY_TOKEN if said.get(name) and known.get(name)]
     for said, known, name in found:
@@ -57,7 +57,7 @@ def with_first_token(decoded: Body, prefilled: Body) -> bool:
 
 
 def event_with_first_token(event: bytes, prefilled: Body) -> bytes | None:
-    """A server-sent event with the first token's logprobs; None if it has no logprobs."""
+    """Return a server-sent event with the first token's logprobs; None if it has no logprobs."""
     if not event.startswith(DATA + b"{"):
         return None
     said = json.loads(event[len(DATA) :])

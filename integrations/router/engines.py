@@ -1,4 +1,4 @@
-"""Engines as a router asks them: of which kind each is, where its workers answer, and what it says to a request."""
+"""Engines from a router's view: each one's kind, its workers' address, and its answers to requests."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from kvplan.integrations.shared.legs import Body, EngineLegs, WorkerAddress
 
 MODELS, HEALTH = "/v1/models", "/health"
 EVENT_END = b"\n\n"
-# Bytes of an engine's error that are passed on, and those that a message shows.
+# The most bytes of an engine's error that are passed on, and the most that a message shows.
 LONGEST_ERROR = 1 << 16
 SHOWN = 300
 
 
 @cache
 def known_legs() -> Mapping[str, EngineLegs]:
-    """The legs of every connector that has some, by who owns the models of its engines."""
+    """Return the legs of every connector that has some, by the owner of its engines' models."""
     names = [f"{integrations.__name__}.{found.name}.legs" for found in pkgutil.iter_modules(integrations.__path__)]
     modules = [importlib.import_module(name) for name in names if find_spec(name)]
     every = [module.LEGS for module in modules if hasattr(module, "LEGS")]
@@ -35,7 +35,7 @@ def known_legs() -> Mapping[str, EngineLegs]:
 
 
 class RoutedEngine:
-    """One engine at a URL. Who asks it waits no longer than the session's time-outs, and gets a RoutingError."""
+    """One engine at a URL. Calls wait no longer than the session's time-outs, and raise RoutingError."""
 
     def __init__(self, role: str, url: str, session: aiohttp.ClientSession) -> None:
         self.url = url.rstrip("/")
@@ -45,7 +45,7 @@ class RoutedEngine:
         self._record = ""
 
     async def legs(self, headers: Mapping[str, str]) -> EngineLegs:
-        """How it is asked, by the owner of its models. Raises RoutingError."""
+        """Return the engine's legs, by the owner of its models. Raises RoutingError."""
         if self._legs is None:
             owner = owner_of(await self.get(MODELS, headers))
             if owner not in known_legs():
@@ -55,7 +55,7 @@ class RoutedEngine:
         return self._legs
 
     async def recorded(self, legs: EngineLegs, headers: Mapping[str, str]) -> WorkerAddress | None:
-        """Where its workers answer by its record; None if only its answers say so. Raises RoutingError."""
+        """Return its workers' address by its record; None if only its answers have it. Raises RoutingError."""
         if legs.record is None:
             return None
         if not self._record:
@@ -69,11 +69,11 @@ class RoutedEngine:
         return address
 
     async def get(self, path: str, headers: Mapping[str, str]) -> Any:
-        """The JSON of a path. Raises RoutingError."""
+        """Return the JSON of a path. Raises RoutingError."""
         return await self._get(self.url + path, headers)
 
     async def healthy(self) -> bool:
-        """Whether it says so in as long as a connection may take."""
+        """Whether the engine reports that it is healthy, within the time allowed for a connection."""
         soon = aiohttp.ClientTimeout(total=self._session.timeout.sock_connect)
         try:
             async with self._asked("GET", self.url + HEALTH, timeout=soon):
@@ -82,7 +82,7 @@ class RoutedEngine:
             return False
 
     async def whole(self, path: str, body: Body, headers: Mapping[str, str]) -> Body:
-        """An answer that comes in one piece. Raises RoutingError."""
+        """Return an answer that comes in one piece. Raises RoutingError."""
         async with self.answering(path, body, headers) as response:
             said = await self.read(response)
         if not isinstance(said, dict):
@@ -93,12 +93,12 @@ class RoutedEngine:
     async def answering(
         self, path: str, body: Body, headers: Mapping[str, str]
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """An answer as it comes. To leave early closes the connection, which ends the request. Raises RoutingError."""
+        """Yield an answer as it comes. Leaving early ends the connection and the request. Raises RoutingError."""
         async with self._asked("POST", self.url + path, json=body, headers=headers) as response:
             yield response
 
     async def read(self, response: aiohttp.ClientResponse) -> Any:
-        """The JSON of an answer. Raises RoutingError."""
+        """Return the JSON of an answer. Raises RoutingError."""
         with naming(self.name):
             data = await response.read()
         try:
@@ -107,7 +107,7 @@ class RoutedEngine:
             raise UnreachableError(f"{self.name} answers with no JSON: {error}") from error
 
     async def events(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-        """The server-sent events of an answer, each with the empty line that ends it. Raises RoutingError."""
+        """Yield the server-sent events of an answer, each with the empty line that ends it. Raises RoutingError."""
         rest = b""
         while data := await self._next_data(response):
             *whole, rest = (rest + data).split(EVENT_END)
@@ -117,7 +117,7 @@ class RoutedEngine:
             yield rest
 
     async def _next_data(self, response: aiohttp.ClientResponse) -> bytes:
-        """What comes next of an answer, nothing behind its end."""
+        """Return the next bytes of an answer, empty at its end."""
         with naming(self.name):
             return await response.content.readany()
 
@@ -146,7 +146,7 @@ class RoutedEngine:
 
 
 def owner_of(models: Any) -> str:
-    """Who owns the first model that `/v1/models` lists; empty if it lists none."""
+    """Return the owner of the first model that `/v1/models` lists; empty if it lists none."""
     try:
         return str(models["data"][0]["owned_by"])
     except (IndexError, KeyError, TypeError):
@@ -155,7 +155,7 @@ def owner_of(models: Any) -> str:
 
 @contextmanager
 def naming(engine: str) -> Iterator[None]:
-    """Name the engine in what aiohttp raises. Raises SilentError, UnreachableError."""
+    """Name the engine in errors of aiohttp. Raises SilentError, UnreachableError."""
     try:
         yield
     except TimeoutError as error:

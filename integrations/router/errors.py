@@ -1,4 +1,4 @@
-"""What a router answers if an engine, or a client, does something that it cannot go on with."""
+"""A router's answers to errors of an engine or a client."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class RoutingError(Exception):
 
 
 class BadBodyError(RoutingError):
-    """A client's request that is not routed."""
+    """A client's request that the router refuses."""
 
     def __init__(self, message: str) -> None:
         super().__init__(HTTPStatus.BAD_REQUEST, message, "invalid_request_error")
@@ -46,7 +46,7 @@ class SlowClientError(RoutingError):
 
 
 class SilentError(RoutingError):
-    """An engine said nothing for as long as it may be silent."""
+    """An engine was silent for longer than allowed."""
 
     def __init__(self, message: str) -> None:
         super().__init__(HTTPStatus.GATEWAY_TIMEOUT, message, "engine_timeout")

@@ -1,7 +1,7 @@
-"""One client's request, asked of two engines, and what comes back of it.
+"""One client's request, sent to two engines, and their answer.
 
 Prefill and decode are two tasks. The first one that fails ends the other: its connection is closed, and its engine
-aborts the request. So does a client that leaves.
+aborts the request. A client that disconnects ends both.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kvplan.integrations.router.engines import RoutedEngine
 from kvplan.integrations.router.errors import RoutingError, UnreachableError
 from kvplan.integrations.shared.legs import Body, EngineLegs, PairedRequest, WorkerAddress
 
-# Bits of a room: a number that no two requests share, and that fits a signed integer of 64 bits.
+# The bits of a room: a number that is unique to a request and fits a signed integer of 64 bits.
 ROOM_BITS = 63
 
 
@@ -35,7 +35,7 @@ class RouterReply(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PairedLegs:
-    """How the two engines of a request are asked, and whether decode lacks the logprob of the first token."""
+    """The legs of a request's two engines, and whether decode lacks the logprob of the first token."""
 
     prefill: EngineLegs
     decode: EngineLegs
@@ -45,7 +45,7 @@ class PairedLegs:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A client's request `body` for `path`, with the `headers` that both engines get."""
+    """A client's request `body` for `path`, with the `headers` for both engines."""
 
     prefill: RoutedEngine
     decode: RoutedEngine
@@ -54,7 +54,7 @@ class Exchange:
     headers: Mapping[str, str]
 
     async def carry_out(self, reply: RouterReply) -> None:
-        """Ask both engines, and hand decode's answer on. Raises RoutingError, unless all of it was handed on before."""
+        """Ask both engines, and pass on decode's answer. Raises RoutingError, unless all of it was passed on before."""
         pair = await self._pair()
         asked = pair.prefill.prefill(self.body, pair.request)
         try:
@@ -66,7 +66,7 @@ class Exchange:
                 raise errors.exceptions[0] from None
 
     async def _pair(self) -> PairedLegs:
-        """Raises RoutingError."""
+        """Find both engines' legs. Raises RoutingError."""
         prefill, decode = await self.prefill.legs(self.headers), await self.decode.legs(self.headers)
         request = PairedRequest(secrets.randbits(ROOM_BITS), not decode.computes_last)
         told = decode.computes_last or prefill.tells_logprob
@@ -81,7 +81,7 @@ class Exchange:
     async def _whole(
         self, response: aiohttp.ClientResponse, known: asyncio.Task[Body] | None, reply: RouterReply
     ) -> None:
-        """Hand an answer on, with the first token's logprobs of the one that is `known`."""
+        """Pass on an answer, with the first token's logprobs from the `known` answer."""
         answer = await self.decode.read(response)
         if known is not None:
             with_first_token(answer, await known)
@@ -90,7 +90,7 @@ class Exchange:
     async def _stream(
         self, response: aiohttp.ClientResponse, known: asyncio.Task[Body] | None, reply: RouterReply
     ) -> None:
-        """The same in events."""
+        """Pass on an answer like `_whole`, in events."""
         event = b""
         async for event in self.decode.events(response):
             changed = event_with_first_token(event, await known) if known is not None else None
@@ -100,7 +100,7 @@ class Exchange:
             raise UnreachableError(f"{self.decode.name} ended its answer before it began")
 
     async def _address(self, legs: EngineLegs, first: asyncio.Task[Body]) -> WorkerAddress:
-        """Where prefill's workers answer. Raises RoutingError."""
+        """Return the address of prefill's workers. Raises RoutingError."""
         address = await self.prefill.recorded(legs, self.headers) or legs.address(await first)
         if address is None:
             raise UnreachableError(f"{self.prefill.name} kept nothing of the request: is it started to prefill?")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def register() -> None:
-    """Make `--disaggregation-transfer-backend kvplan` known to SGLang. Exits if this release lacks what that needs."""
+    """Register `--disaggregation-transfer-backend kvplan` with SGLang. Exits if this release lacks a hook for that."""
     from kvplan.integrations.sglang.plugin import install
 
     install()

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from kvplan.integrations.shared.note import PrefillNote
 from kvplan.runtime.errors import NoteError
 
-# Which of SGLang's buffers has the first token, its logprob, the token of that, and the logprobs of the most likely.
+# SGLang's buffers of the first token, its logprob, that logprob's token, and the logprobs of the most likely tokens.
 TOKEN, LOGPROB, LOGPROB_TOKEN, TOP_LOGPROBS = 0, 2, 3, 4
 UNKNOWN = struct.pack("<f", math.nan)
 
 
 @dataclass(frozen=True, slots=True)
 class AuxRows:
-    """Buffers in host memory with one row a request: their `addresses`, and by buffer the `sizes` of a row in bytes.
+    """Buffers in host memory with one row per request: their `addresses`, and each buffer's `sizes` of a row in bytes.
 
     `room` is the buffer of the request's room.
     """
@@ -27,14 +27,14 @@ class AuxRows:
     room: int
 
     def read(self, row: int) -> PrefillNote:
-        """What an engine that decodes has to know of the request of this row."""
+        """Return the note for decode about the request of this row."""
         places = zip(self.addresses, self.sizes, strict=True)
         rows = tuple(ctypes.string_at(address + row * size, size) for address, size in places)
         (token,) = struct.unpack_from("<i", rows[TOKEN])
         return PrefillNote(token, rows=rows)
 
     def write(self, row: int, note: PrefillNote, room: int) -> None:
-        """Fill the rows of one request, with those of the note if it has some. Raises NoteError for other rows."""
+        """Fill the rows of one request, with the note's rows if it has some. Raises NoteError for other rows."""
         rows = note.rows or self._made(note, room)
         if tuple(map(len, rows)) != self.sizes:
             text = f"auxiliary rows of {sum(map(len, rows))} bytes came with the request, ours have {sum(self.sizes)}"
@@ -43,7 +43,7 @@ class AuxRows:
             ctypes.memmove(address + row * size, data, size)
 
     def _made(self, note: PrefillNote, room: int) -> tuple[bytes, ...]:
-        """Rows for the note of an engine that keeps none. A logprob that it does not say is no number."""
+        """Make rows for the note of an engine that keeps none. A missing logprob becomes NaN."""
         token = struct.pack("<i", note.token)
         logprob = UNKNOWN if note.logprob is None else struct.pack("<f", note.logprob)
         unlikely = UNKNOWN * (self.sizes[TOP_LOGPROBS] // len(UNKNOWN))

@@ -1,4 +1,4 @@
-"""SGLang's interface for transfer backends, handed on to requests that the runtime moves."""
+"""SGLang's interface for transfer backends, passed on to requests that the runtime moves."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from kvplan.plan.errors import KvplanError
 from kvplan.runtime.control.identity import Identity
 from kvplan.runtime.ops import logs
 
-# Seconds in which SGLang begins to serve at the bootstrap port, once its workers have loaded the model.
+# Seconds in which SGLang begins to serve at the bootstrap port, after its workers have loaded the model.
 SERVED_S = 600.0
-# Where a service is reached that listens everywhere.
+# The local address of a service that listens everywhere.
 LOCAL = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}
 
 
 class KvplanManager(BaseKVManager):  # type: ignore[misc]
-    """One worker's half: its memory compared and registered, its requests at hand."""
+    """One worker's half: its memory compared and registered, and its requests."""
 
     enable_staging = is_dummy_cp_rank = enable_all_cp_ranks_for_transfer = False
     supports_deferred_decode_kv_release = enable_deferred_decode_kv_release = True
 
     def __init__(self, args: Any, disaggregation_mode: Any, server_args: Any, *_: object) -> None:
-        """Raises what stops the engine: ConnectorError, KvplanError."""
+        """Raises ConnectorError or KvplanError, which stop the engine."""
         self.kv_args, self.server_args = args, server_args
         self.on_device = server_args.device != "cpu"
-        # SGLang asks these; a prefill engine is one group of workers, whose topology the handshake compares.
+        # SGLang reads these. A prefill engine is one group of workers, whose topology the handshake compares.
         self.prefill_info_table: dict[str, Any] = {}
         self.transfer_infos: dict[int, Any] = {}
         self.receivers: dict[int, KvplanReceiver] = {}
@@ -64,7 +64,7 @@ class KvplanManager(BaseKVManager):  # type: ignore[misc]
             self.receiving = decode_requests(config, layout, engine, aux_rows(args))
 
     def register_to_bootstrap(self) -> None:
-        """Say where this engine answers, once SGLang serves at its bootstrap port."""
+        """Register this engine's address once SGLang serves at its bootstrap port."""
         threading.Thread(target=self._register, name="kvplan-register", daemon=True).start()
 
     def _register(self) -> None:
@@ -76,7 +76,7 @@ class KvplanManager(BaseKVManager):  # type: ignore[misc]
             logs.event(logs.WARNING, "prefill not registered", error=error)
 
     def try_ensure_parallel_info(self, bootstrap_addr: str) -> bool:
-        """Whether a prefill engine's topology is known; a receiver meets the engine itself."""
+        """Record a prefill engine's topology as known, because a receiver meets the engine itself."""
         self.prefill_info_table.setdefault(
             bootstrap_addr,
             SimpleNamespace(dp_size=1, follow_bootstrap_room=False, attn_tp_size=1, prefill_http_port=None),
@@ -84,7 +84,7 @@ class KvplanManager(BaseKVManager):  # type: ignore[misc]
         return True
 
     def submit_prefill_recompute(self, receiver: KvplanReceiver, payload: object) -> None:
-        """Prefill is not asked to compute a retracted request again: it fails."""
+        """Fail a retracted request: prefill is not asked to compute it again."""
         receiver.abort()
 
     def is_abort_release_safe(self, room: int, required_acks: int) -> bool:
@@ -99,7 +99,7 @@ class KvplanManager(BaseKVManager):  # type: ignore[misc]
 class KvplanSender(BaseKVSender):  # type: ignore[misc]
     """One request on a prefill worker."""
 
-    # SGLang records an event here behind what writes a cached prefix.
+    # SGLang stores an event here that follows the writes of a cached prefix.
     _early_send_wait_event: Any = None
 
     def __init__(
@@ -113,7 +113,7 @@ class KvplanSender(BaseKVSender):  # type: ignore[misc]
         self.request.begin(aux_index or 0)
 
     def should_send_kv_chunk(self, num_pages: int, last_chunk: bool) -> bool:
-        """Called before `send`, which is not told whether its chunk is the last."""
+        """Note whether the chunk of the next `send` is the last: `send` does not know it."""
         self._last = last_chunk
         return num_pages > 0 or last_chunk
 
@@ -152,7 +152,7 @@ class KvplanReceiver(BaseKVReceiver):  # type: ignore[misc]
 
     @property
     def conclude_state(self) -> int | None:
-        """Failed or Success once it is over."""
+        """Failed or Success once the request is over."""
         state = self.request.state
         return int(state) if state in (state.FAILED, state.SUCCESS) else None
 
@@ -199,14 +199,14 @@ class KvplanReceiver(BaseKVReceiver):  # type: ignore[misc]
 
 
 class KvplanBootstrapServer(BaseKVBootstrapServer):  # type: ignore[misc]
-    """Tells decode engines where this prefill engine answers."""
+    """The service that gives decode engines this prefill engine's address."""
 
     def __init__(self, host: str, port: int) -> None:
         self._service = bootstrap.Bootstrap(host, port, given_config().secrets())
 
 
 def _gathered(record: PrefillRecord) -> list[PrefillRecord]:
-    """The records of all workers of this engine, by rank."""
+    """Return the records of all workers of this engine, by rank."""
     world = get_parallel().world_group
     records: list[Any] = [None] * world.world_size
     torch.distributed.all_gather_object(records, record, group=world.cpu_group)

@@ -30,7 +30,7 @@ LARGEST = 1 << 12
 # Seconds of one HTTP request, and between two attempts.
 REQUEST_S, RETRY_S = 5.0, 0.25
 NONE: Mapping[str, str] = MappingProxyType({})
-# Connections that are served at once, each by a thread.
+# The most concurrent connections, each with a thread.
 MOST = 64
 
 
@@ -43,7 +43,7 @@ class PrefillRecord:
 
 
 def named_worker(where: str) -> PrefillRecord | None:
-    """The record that a router gives instead of a bootstrap address: tcp://[KEY@]HOST:PORT; None for any other address.
+    """Return the record in an address tcp://[KEY@]HOST:PORT from a router; None for a bootstrap address.
 
     Engines of other kinds have no bootstrap service. KEY is the public key, in hexadecimal digits. Raises
     HandshakeError.
@@ -75,7 +75,7 @@ class Bootstrap:
 
 
 class _Server(ThreadingHTTPServer):
-    """Serves MOST connections at once, and closes others: threads of a flood would be the engine's."""
+    """A server of at most MOST concurrent connections. It closes others: a flood must not use the engine's threads."""
 
     daemon_threads, request_queue_size = True, MOST
 
@@ -117,7 +117,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(200, b"")
 
     def _believes(self, body: bytes) -> bool:
-        """Whether a record has its proof, and its sender is on this machine: it connects from where it connects to."""
+        """Whether a record has its proof, and its sender is on this machine: both ends have the same address."""
         near = self.client_address[0] == self.connection.getsockname()[0]
         return near and hmac.compare_digest(
             (self.headers.get(PROOF) or "").encode(), proof(type(self).keys, body).encode()
@@ -130,11 +130,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Nothing: the runtime logs who meets whom."""
+        """Log nothing: the runtime logs meetings."""
 
 
 def register(where: str, record: PrefillRecord, seconds: float, keys: Keys | Plain) -> None:
-    """Put a record at HOST:PORT, within so many seconds, with a proof by the engine's keys. Raises HandshakeError."""
+    """Put a record at HOST:PORT within `seconds`, with a proof by the engine's keys. Raises HandshakeError."""
     body = json.dumps(asdict(record)).encode()
 
     def put(left: float) -> bool:
@@ -148,7 +148,7 @@ def register(where: str, record: PrefillRecord, seconds: float, keys: Keys | Pla
 
 
 def lookup(where: str, seconds: float) -> PrefillRecord:
-    """The record at HOST:PORT, within so many seconds. Raises HandshakeError."""
+    """Return the record at HOST:PORT, within `seconds`. Raises HandshakeError."""
     found: list[PrefillRecord] = []
 
     def ask(left: float) -> bool:
@@ -174,7 +174,7 @@ def _until(seconds: float, attempt: Callable[[float], bool], what: str) -> None:
 
 
 def proof(keys: Keys | Plain, body: bytes) -> str:
-    """What only those can say of a body who have the secret key; without keys anybody can."""
+    """Return the proof of a body, which needs the secret key; without keys any process can compute it."""
     secret = keys.secret if isinstance(keys, Keys) else b""
     return hmac.new(secret, PATH.encode() + body, hashlib.sha256).hexdigest()
 
@@ -193,7 +193,7 @@ def _ask(
 
 
 def _record(body: bytes) -> PrefillRecord | None:
-    """The record of a body, None if it has none."""
+    """Return the record of a body, None if it has none."""
     try:
         said = json.loads(body)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What an engine of SGLang says of itself: the only place that reads its arguments and KVArgs."""
+"""SGLang's description of an engine: the only place that reads its arguments and KVArgs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAME, AUTO = "sglang", "auto"
 
 
 def engine_facts(arguments: Any, kv: Any) -> EngineFacts:
-    """The facts of the worker that this is called on. `arguments` are its ServerArgs, `kv` its KVArgs.
+    """Return the facts of the calling worker. `arguments` are its ServerArgs, `kv` its KVArgs.
 
     Raises ConnectorError (I012) for settings that the connector does not support.
     """
@@ -57,7 +57,7 @@ def engine_facts(arguments: Any, kv: Any) -> EngineFacts:
 
 
 def engine_buffers(arguments: Any, kv: Any) -> EngineBuffers:
-    """The buffers that SGLang registers, by KVArgs."""
+    """Return the buffers that SGLang registers, by KVArgs."""
     pages = _buffers(kv.kv_data_ptrs, kv.kv_data_lens, kv.kv_item_lens, kv.kv_layer_ids)
     lists = zip(kv.state_data_ptrs, kv.state_data_lens, kv.state_item_lens, kv.state_layer_ids, strict=True)
     states = dict(zip(components(kv), (_buffers(*each) for each in lists), strict=True))
@@ -67,18 +67,18 @@ def engine_buffers(arguments: Any, kv: Any) -> EngineBuffers:
 
 
 def aux_rows(kv: Any) -> AuxRows:
-    """The auxiliary rows of requests, which lie in host memory. The room is the last one but for a checksum."""
+    """Return the auxiliary rows of requests, in host memory. The room is the last, or the last before a checksum."""
     room = len(kv.aux_item_lens) - (2 if get_disagg().disaggregation_enable_kv_checksum else 1)
     return AuxRows(tuple(kv.aux_data_ptrs), tuple(kv.aux_item_lens), room)
 
 
 def engine_run(kind: str, port: int) -> str:
-    """The name of this run of an engine, the same on all of its workers: they have one parent process."""
+    """Return the name of this run of an engine, the same on all of its workers, which have one parent process."""
     return f"sglang-{kind}-{port}.{os.getppid()}"
 
 
 def _order() -> str:
-    """How elements lie in a page of keys. KVArgs does not say it, and pages of every order have one size."""
+    """Return the order of elements in a page of keys. KVArgs lacks it, and pages of every order have one size."""
     if envs.SGLANG_USE_HND_KVCACHE.get():
         return "hnd"
     aiter = torch.version.hip is not None and envs.SGLANG_USE_AITER.get()

@@ -1,4 +1,4 @@
-"""Which layout an engine of SGLang has: found by the served model, compared with the buffers that SGLang registers."""
+"""The layout of an engine of SGLang, found by the served model, compared with the buffers that SGLang registers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kvplan.runtime.memory.arrays import Memory
 
 @dataclass(frozen=True, slots=True)
 class Buffers:
-    """Buffers of one kind as SGLang lists them: by part, and for each part by layer. Sizes are bytes.
+    """Buffers of one kind in SGLang's order: by part, and for each part by layer. Sizes are bytes.
 
     `item` is a page, or a slot of a state. `layers` has the layer of each buffer, or is empty if all layers are there.
     """
@@ -36,7 +36,7 @@ class Buffers:
 
 @dataclass(frozen=True, slots=True)
 class EngineBuffers:
-    """What a worker of SGLang's registers: `pages` of tokens, and the states by SGLang's word for each component."""
+    """The buffers that a worker of SGLang's registers: `pages` of tokens, and states by SGLang's component word."""
 
     pages: Buffers
     states: Mapping[str, Buffers]
@@ -48,8 +48,8 @@ class EngineBuffers:
 class ServedLayout:
     """One worker's part of a side, its memory by plane, and the tables of requests.
 
-    With `windows` some layers need the last tokens of a request only. `cache` is the folder into which plans are
-    compiled if there is no plans directory. `settings` have to be equal on both sides of a pair.
+    With `windows` some layers need only the last tokens of a request. Without a plans directory, plans are compiled
+    into the folder `cache`. `settings` have to be equal on both sides of a pair.
     """
 
     side: Side
@@ -64,7 +64,7 @@ class ServedLayout:
 
 
 def worker_layout(config: ConnectorConfig, facts: EngineFacts, buffers: EngineBuffers) -> ServedLayout:
-    """The layout of what a worker has registered.
+    """Return the layout of a worker's registered memory.
 
     Raises ConnectorError (I004 no layout, I005 another layout, I009 no cache, I012), DslError, BadInput or Refused.
     """
@@ -83,7 +83,7 @@ def worker_layout(config: ConnectorConfig, facts: EngineFacts, buffers: EngineBu
 
 
 def _worker(bound: BoundSide, rank: Mapping[str, int]) -> int:
-    """The worker at this rank. Raises ConnectorError (I008)."""
+    """Return the worker at this rank. Raises ConnectorError (I008)."""
     if (worker := bound.at(rank)) is not None:
         return worker.number
     at = ", ".join(f"{axis} {number}" for axis, number in rank.items())
@@ -91,7 +91,7 @@ def _worker(bound: BoundSide, rank: Mapping[str, int]) -> int:
 
 
 def memory_of(side: Side, worker: int, buffers: EngineBuffers) -> dict[str, Memory]:
-    """Where each plane of a worker lies. Raises ConnectorError (I005) with both values if they differ."""
+    """Return the memory of each plane of a worker. Raises ConnectorError (I005) with both values if they differ."""
     kept = {group.name for group in side.groups if group.store == "state"}
     every = planes(side.workers[worker])
     paged = [plane for plane in every if plane.group not in kept]
@@ -109,7 +109,7 @@ def memory_of(side: Side, worker: int, buffers: EngineBuffers) -> dict[str, Memo
 
 
 def _in_order(every: Iterable[Plane]) -> list[Plane]:
-    """Planes as SGLang lists buffers: all layers of the first part, then those of the next."""
+    """Return planes in SGLang's order of buffers: all layers of the first part, then those of the next."""
     parts = {plane.part: None for plane in every}
     return [
         plane
@@ -119,7 +119,7 @@ def _in_order(every: Iterable[Plane]) -> list[Plane]:
 
 
 def _differences(ordered: Sequence[Plane], given: Buffers) -> list[str]:
-    """What differs between planes and buffers."""
+    """Return the differences between planes and buffers."""
     if len(ordered) != len(given.addresses):
         names = ", ".join(plane.name for plane in ordered[:SHOWN])
         return [f"it has {len(given.addresses)} buffers, the layout {len(ordered)} ({names}, …)"]

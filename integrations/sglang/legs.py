@@ -1,4 +1,4 @@
-"""How a router asks engines of SGLang: by rooms. Decode is told where the first prefill worker answers."""
+"""A router's requests to engines of SGLang: by rooms. Decode gets the address of the first prefill worker."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from urllib.parse import urlsplit
 from kvplan.integrations.shared.legs import Body, EngineLegs, Get, PairedRequest, WorkerAddress, host_and_port
 
 HOST, PORT, ROOM, PARAMETERS = "bootstrap_host", "bootstrap_port", "bootstrap_room", "custom_params"
-# Whether decode computes no token of a prompt, among the parameters that SGLang hands to plugins.
+# Whether decode computes no token of a prompt: a key of the parameters that SGLang hands to plugins.
 WHOLE_PROMPT = "whole_prompt"
 SERVER_INFO, BOOTSTRAP_PORT, RECORD = "/server_info", "disaggregation_bootstrap_port", "/kvplan"
 
 
 def prefill(body: Body, paired: PairedRequest) -> Body:
-    """Prefill keeps the prompt of the room for decode; it generates one token, whatever the client asks.
+    """Return prefill's body: keep the prompt of the room for decode, and generate one token, whatever the client asks.
 
-    kvplan's plugin has it leave out the last token if decode computes that.
+    kvplan's plugin leaves out the last token if decode computes that.
     """
     sent = {name: value for name, value in body.items() if name != "stream_options"}
     given = body.get(PARAMETERS)
@@ -25,13 +25,13 @@ def prefill(body: Body, paired: PairedRequest) -> Body:
 
 
 def decode(body: Body, paired: PairedRequest, at: WorkerAddress) -> Body:
-    """Decode receives the prompt of the room from that worker's engine."""
+    """Return decode's body: receive the prompt of the room from that worker's engine."""
     key = f"{at.key.encode().hex()}@" if at.key else ""
     return {**body, HOST: f"tcp://{key}{at.host}", PORT: at.port, ROOM: paired.room}
 
 
 def address(record: Any) -> WorkerAddress | None:
-    """Where the first worker of a bootstrap record answers; None if it is no record."""
+    """Return the address of a bootstrap record's first worker; None if it is no record."""
     try:
         return WorkerAddress(*host_and_port(str(record["address"])), str(record["key"]))
     except (KeyError, TypeError, ValueError):
@@ -39,7 +39,7 @@ def address(record: Any) -> WorkerAddress | None:
 
 
 async def record(url: str, get: Get) -> str:
-    """Where the engine at a URL says where its workers answer: its bootstrap service. Raises what `get` raises."""
+    """Return the URL of an engine's record: its bootstrap service. Raises what `get` raises."""
     said = await get(url + SERVER_INFO)
     host = urlsplit(url).hostname or ""
     return f"http://{f'[{host}]' if ':' in host else host}:{said[BOOTSTRAP_PORT]}{RECORD}"

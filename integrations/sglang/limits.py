@@ -1,4 +1,4 @@
-"""What the connector does not support of SGLang, and what to do instead: an engine with it does not start."""
+"""Features of SGLang that the connector does not support, and what to do instead. An engine with one does not start."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ ONE_EACH = (
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Something that an engine is started with, and what to do instead."""
+    """A setting or component that an engine is started with, and what to do instead."""
 
     what: str
     help: str
 
 
-# State components that have settings of their own, by SGLang's word.
+# State components with advice of their own, by SGLang's word.
 COMPONENTS = {
     "swa": Limit(
         "a window pool of its own (swa)",
@@ -36,18 +36,18 @@ COMPONENTS = {
 
 
 def check(arguments: Any, kv: Any, parallel: Any) -> None:
-    """Compare ServerArgs, KVArgs and the parallel sizes of a worker. Raises ConnectorError (I012)."""
+    """Check ServerArgs, KVArgs and the parallel sizes of a worker. Raises ConnectorError (I012)."""
     _refuse("SGLang is started with", _started_with(arguments, kv, parallel))
     _refuse("SGLang keeps beside its pages", _kept(components(kv)))
 
 
 def components(kv: Any) -> tuple[str, ...]:
-    """SGLang's words for the components of states that KVArgs lists."""
+    """Return SGLang's words for the components of states that KVArgs lists."""
     return tuple(str(getattr(kind, "value", kind)) for kind in kv.state_types)
 
 
 def _kept(names: Iterable[str]) -> Iterator[Limit]:
-    """The components that the connector does not move."""
+    """Yield the components that the connector does not move."""
     for name in names:
         if name != STATES:
             yield COMPONENTS.get(name, Limit(name, UNKNOWN))
@@ -60,7 +60,7 @@ def _started_with(arguments: Any, kv: Any, parallel: Any) -> Iterator[Limit]:
     if parallel.attn_dp_size > 1:
         yield Limit("data parallel attention (--attn-dp-size)", "leave it out: --tp-size then shares attention, too")
     if decodes and parallel.pp_size > 1:
-        # One of them may fail a request that arrives on the others, and SGLang's stages would run different batches.
+        # One stage may fail a request that arrives on the others, and SGLang's stages would run different batches.
         yield Limit(
             "pipeline parallel workers that decode (--pp-size)", "give --tp-size instead; prefill may have stages"
         )

@@ -1,4 +1,4 @@
-"""What SGLang's plugin loader calls: one more transfer backend, through hooks that this release has to have."""
+"""The hooks for SGLang's plugin loader: one more transfer backend, for releases that have these hooks."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from kvplan.runtime.ops import logs
 
 NAME = "kvplan"
 FLAG = "--disaggregation-transfer-backend"
-# Where hooks go: modules, classes and functions of the release that is supported.
+# The hooked modules, classes and functions of the supported release.
 GET_CLASS = "sglang.srt.disaggregation.utils.get_kv_class"
 SENDER = "sglang.srt.disaggregation.prefill.PrefillBootstrapQueue.create_sender"
 RECEIVER = "sglang.srt.disaggregation.decode.DecodePreallocQueue._create_receiver_and_enqueue"
 
 
 def install() -> None:
-    """Register the backend. Exits if hooks are missing and SGLang was asked for kvplan on the command line.
+    """Register the backend. Exits if hooks are missing and the command line asked SGLang for kvplan.
 
-    SGLang only logs what a plugin raises, and then calls the choice invalid.
+    SGLang only logs the errors of a plugin, and then calls the choice invalid.
     """
     try:
         _extend()
@@ -34,11 +34,11 @@ def install() -> None:
         logs.event(logs.WARNING, "plugin not registered", error=failure)
 
 
-# SGLang's names of what a request is, in the order of ours.
+# SGLang's names of the states of a request, in kvplan's order.
 STATES = ("Failed", "Bootstrapping", "WaitingForInput", "Transferring", "Success")
-# Attributes of SGLang's queue of transfers: whether it keeps pages that another worker may be written, for how long.
+# Attributes of SGLang's queue of transfers: whether it keeps pages that another worker may still write, and how long.
 DEFERRED = {"enable_deferred_kv_release": True, "deferred_kv_release_timeout": math.inf}
-# The scheduler's stream on which forwards run: what it frees, the forward that runs yet may still write.
+# The scheduler's stream of forwards: a running forward may still write pages that the scheduler freed.
 FORWARDS = "forward_stream"
 HELP = "install SGLang 0.5.23, or a release of kvplan that is made for yours"
 
@@ -50,7 +50,7 @@ def asked(words: Sequence[str]) -> bool:
 
 
 def _extend() -> None:
-    """One more member of the enumeration, one more choice, and hooks. Raises ImportError, AttributeError."""
+    """Add a member of the enumeration, a choice, and hooks. Raises ImportError, AttributeError."""
     from sglang.srt.arg_groups.choices import add_disagg_transfer_backend_choices
     from sglang.srt.disaggregation import utils
     from sglang.srt.disaggregation.base.conn import KVPoll
@@ -73,7 +73,7 @@ def _extend() -> None:
 
 
 def kv_class(original: Callable[..., Any], transfer_backend: Any, class_type: Any) -> Any:
-    """SGLang's own class, or ours if the backend is ours."""
+    """Return SGLang's own class, or kvplan's for kvplan's backend."""
     if transfer_backend.value != NAME:
         return original(transfer_backend, class_type)
     from kvplan.integrations.sglang.backend import CLASSES
@@ -82,19 +82,19 @@ def kv_class(original: Callable[..., Any], transfer_backend: Any, class_type: An
 
 
 def sender_created(result: Any, queue: Any, req: Any, *_: Any, **__: Any) -> None:
-    """Tell our sender the prompt of its request, which is computed without its last token if decode computes that."""
+    """Give kvplan's sender its request's prompt, without the last token if decode computes that."""
     if _tell(req.disagg_kv_sender, req) and not wants_whole(req):
         leave_out_last(req)
 
 
 def wants_whole(req: Any) -> bool:
-    """Whether decode computes no token of the prompt, as SGLang's does. Only a router of mixed pairs says otherwise."""
+    """Whether decode computes no token of the prompt, like SGLang's. Only a router of mixed pairs says otherwise."""
     given = req.sampling_params.custom_params
     return not isinstance(given, dict) or given.get(WHOLE_PROMPT) is not False
 
 
 def leave_out_last(req: Any) -> None:
-    """Have SGLang compute a prompt without its last token, unless it is the only one, and hold that."""
+    """Make SGLang compute and hold a prompt without its last token, unless it is the only one."""
     if len(req.origin_input_ids) > 1:
         req.origin_input_ids = req.origin_input_ids[:-1]
         req.logprob_start_len = min(req.logprob_start_len, len(req.origin_input_ids))
@@ -102,7 +102,7 @@ def leave_out_last(req: Any) -> None:
 
 
 def receiver_created(result: Any, queue: Any, req: Any, *_: Any, **__: Any) -> None:
-    """Tell our receiver the prompt of its request and the stream of forwards, and have SGLang keep written pages."""
+    """Give kvplan's receiver its request's prompt and the stream of forwards, and make SGLang keep written pages."""
     if _tell(result.kv_receiver, req):
         keep_until_settled(queue.transfer_queue)
         if not hasattr(queue.scheduler, FORWARDS):
@@ -111,9 +111,9 @@ def receiver_created(result: Any, queue: Any, req: Any, *_: Any, **__: Any) -> N
 
 
 def keep_until_settled(transfers: Any) -> None:
-    """Have SGLang free pages of a failed request only if no worker writes to them any more, however long that takes.
+    """Make SGLang free the pages of a failed request only when no worker writes to them any more, without a time-out.
 
-    By itself it frees them after a time-out, or at once, if the environment says so. Raises ConnectorError (I011).
+    By itself it frees them after a time-out, or at once if the environment says so. Raises ConnectorError (I011).
     """
     for name, value in DEFERRED.items():
         if not hasattr(transfers, name):
@@ -122,7 +122,7 @@ def keep_until_settled(transfers: Any) -> None:
 
 
 def _tell(one: Any, req: Any) -> bool:
-    """Whether a sender or a receiver is ours, which is told the prompt."""
+    """Give the prompt to a sender or receiver of kvplan's. Return whether it is one."""
     tell = getattr(one, "tell_prompt", None)
     if tell is not None:
         tell(req.origin_input_ids, getattr(req, "cache_salt", None) or "")

@@ -1,6 +1,6 @@
-"""Requests of SGLang's on their way: one that a prefill worker sends, and one that a decode worker receives.
+"""Requests of SGLang's in progress: one that a prefill worker sends, and one that a decode worker receives.
 
-Nothing here waits. Each is asked by `poll` how far it is.
+Nothing here waits. `poll` returns the state of a request.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Components = Sequence[Any] | None
 
 
 class HeldRequests:
-    """What a prefill worker holds, and why each of it was released."""
+    """The requests that a prefill worker holds, and the reasons of their release."""
 
     def __init__(self, worker: PrefillWorker, tables: RequestTables, aux: AuxRows) -> None:
         self.worker, self.tables, self.aux = worker, tables, aux
@@ -47,7 +47,7 @@ class HeldRequests:
         self._held.add(name)
 
     def ended(self, name: str) -> str:
-        """Why a request was released; empty while it is held."""
+        """Return the reason why a request was released; empty while it is held."""
         for one in self.worker.released():
             if one.request in self._held:
                 self._why[one.request] = one.why
@@ -59,7 +59,7 @@ class HeldRequests:
 
 
 class SentRequest:
-    """One request of a prefill worker. SGLang computes it in chunks, and says of each what it computed."""
+    """One request of a prefill worker. SGLang computes it in chunks, and reports each chunk."""
 
     state: RoomState
     error: KvplanError | None
@@ -71,15 +71,15 @@ class SentRequest:
         self.state, self.error = RoomState.WAITING, None
 
     def tell_prompt(self, tokens: Sequence[int], salt: str = "") -> None:
-        """What the prompt is: SGLang's own interface counts pages only."""
+        """Set the prompt, because SGLang's own interface only counts pages."""
         self._tokens, self._name = len(tokens), room_name(self._room, tokens, salt)
 
     def tell_length(self, tokens: int) -> None:
-        """How many tokens of the prompt are computed here. The request keeps the name of the whole prompt."""
+        """Set how many tokens of the prompt are computed here. The request keeps the name of the whole prompt."""
         self._tokens = tokens
 
     def begin(self, row: int) -> None:
-        """Open the request. `row` is that of its auxiliary data."""
+        """Open the request. `row` is the row of its auxiliary data."""
         self._row, self.state = row, RoomState.TRANSFERRING
         try:
             self._held.open(self._name, self._tokens)
@@ -96,7 +96,7 @@ class SentRequest:
         last: bool,
         after: ComputeEvent | None = None,
     ) -> None:
-        """So many tokens more are computed, once `after` has completed. What is behind the last one is auxiliary."""
+        """Offer `tokens` more computed tokens, once `after` has completed. The `last` offer has the auxiliary data."""
         if self.state is not RoomState.TRANSFERRING:
             return
         first, end = self._sent, min(self._tokens, self._sent + tokens)
@@ -122,7 +122,7 @@ class SentRequest:
         return self.state
 
     def abort(self) -> None:
-        """Give the request up. It has failed once no decode worker can be reading it."""
+        """Give the request up. It has failed once no decode worker can still read it."""
         if self.state in (RoomState.FAILED, RoomState.SUCCESS):
             return
         self.error = WithdrawnError(f"request {self._name} was aborted")
@@ -142,7 +142,7 @@ class SentRequest:
 
 
 def room_name(room: int, tokens: Sequence[int], salt: str) -> str:
-    """By what name the workers of both engines know a request: its room, and its prompt."""
+    """Return the name by which the workers of both engines know a request: its room, and its prompt."""
     return held_name(str(room), prompt_digest(tokens, [salted(salt)] if salt else ()))
 
 
@@ -159,11 +159,11 @@ class EngineMeetings:
         self._meetings = PrefillMeetings(worker)
 
     def meeting(self, where: str) -> Future[Peer]:
-        """The meeting with the engine at HOST:PORT, or of a named worker; the one before as long as it lasts."""
+        """Return the meeting with the engine at HOST:PORT, or of a named worker; the existing one if it lasts."""
         return self._meetings.meeting(where, partial(self._threads.submit, self._meet, where))
 
     def _meet(self, where: str) -> Peer:
-        """On a thread: ask where the engine's first worker answers, and connect to it. Raises KvplanError."""
+        """Ask, on a thread, for the address of the engine's first worker, and connect to it. Raises KvplanError."""
         if (record := named_worker(where)) is None:
             self._check(where)
             record = lookup(where, self._config.connect)
@@ -178,7 +178,7 @@ class EngineMeetings:
 
 @dataclass(frozen=True, slots=True)
 class Receiving:
-    """What all requests of a decode worker share. `timeout` are the seconds in which each has to arrive."""
+    """The shared parts of a decode worker's requests. Each has to arrive in `timeout` seconds."""
 
     worker: DecodeWorker
     engines: EngineMeetings
@@ -203,7 +203,7 @@ class ReceivedRequest:
         self.state, self.error = RoomState.BOOTSTRAPPING, None
 
     def tell_prompt(self, tokens: Sequence[int], salt: str = "") -> None:
-        """What the prompt is: SGLang's own interface counts pages only."""
+        """Set the prompt, because SGLang's own interface only counts pages."""
         self._tokens, self._name = len(tokens), room_name(self._room, tokens, salt)
 
     def begin(self) -> None:
@@ -213,9 +213,10 @@ class ReceivedRequest:
     def receive(
         self, pages: npt.ArrayLike, components: Components, prefix: int, row: int, after: ComputeEvent | None = None
     ) -> None:
-        """Have the request moved, behind a prefix of tokens that are here, once `after` has completed.
+        """Request the transfer of all tokens behind a local prefix, once `after` has completed.
 
-        Its auxiliary data goes to `row`. A step that runs yet may still write the pages for who had them before.
+        Its auxiliary data goes to `row`. Until `after`, a running step may still write the pages for their earlier
+        owner.
         """
         self._row, tables, whole = row, self._shared.tables, (prefix, self._tokens)
         ours = tables.chunk(whole, pages) | tables.states(components, self._tokens)
@@ -231,7 +232,7 @@ class ReceivedRequest:
         return self.state
 
     def abort(self) -> None:
-        """Give the request up. One that was moving has failed once nothing can write to its pages any more."""
+        """Give the request up. One in transfer has failed once nothing can write to its pages any more."""
         if self._transfer is not None:
             self._transfer.cancel()
         elif self.state is not RoomState.FAILED:
@@ -239,7 +240,7 @@ class ReceivedRequest:
             self._fail(CancelledTransferError(f"request {self._name} was aborted"))
 
     def close(self) -> None:
-        """SGLang forgets the request: prefill frees what this worker did not take, as another worker's part failed."""
+        """Forget the request. If another worker's part failed, prefill frees what this worker did not take."""
         if self._transfer is not None and self._transfer.error is not None and self.state is not RoomState.FAILED:
             self._let_go()
 
@@ -249,7 +250,7 @@ class ReceivedRequest:
         return self._transfer is None or self._shared.worker.settled(self._transfer)
 
     def _peer(self) -> str:
-        """The engine that was met."""
+        """Return the name of the engine that was met."""
         assert self._meeting is not None
         return self._meeting.result().name
 
@@ -262,7 +263,7 @@ class ReceivedRequest:
             self._fail(error)
 
     def _open(self) -> None:
-        """Ask for the request, unless the device has not come to it."""
+        """Ask for the request once the device has reached its event."""
         if self._asked is not None and (self._after is None or self._after.query()):
             self._transfer = self._shared.worker.open(self._asked, self._shared.timeout, peer=self._peer())
             self._asked = self._after = None
@@ -279,7 +280,7 @@ class ReceivedRequest:
             self._fail(transfer.error)
 
     def _asked_again(self, failed: Transfer) -> bool:
-        """Whether it was asked for by its second name: an engine that a router names may begin a prompt again."""
+        """Ask once more by the second name, and return whether it did: a named engine may compute a prompt again."""
         first = not self._name.endswith(AGAIN) and named_worker(self._where) is not None
         if not first or not isinstance(failed.error, LeaseError | WithdrawnError):
             return False
@@ -296,7 +297,7 @@ class ReceivedRequest:
             self._fail(error)
 
     def _let_go(self) -> None:
-        """Have prefill free its pages. If that fails, its lease ends it."""
+        """Tell prefill to free its pages. If that fails, its lease ends the hold."""
         if self._meeting is not None and self._meeting.done() and self._meeting.exception() is None:
             self._shared.worker.submit(Request(self._name, (0, 0), {}, {}), self._shared.timeout, peer=self._peer())
 

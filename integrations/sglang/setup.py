@@ -1,4 +1,4 @@
-"""The runtime's worker of one of SGLang's: its memory registered, its sockets open, its plans at hand."""
+"""The runtime's worker for one of SGLang's: its memory registered, its sockets open, its plans ready."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from kvplan.runtime.plans.catalog import Catalog, Role
 from kvplan.runtime.prefill.worker import PrefillWorker
 from kvplan.runtime.transport.nixl import Nixl
 
-# The environment variable that has the configuration: JSON, or the path of a file with it.
+# The environment variable with the configuration: JSON, or the path of a file with it.
 PLACE = "KVPLAN_CONFIG"
-# What only other connectors read, and what to do instead.
+# Keys that only other connectors read, and what to do instead.
 FLEET = "leave it out: an engine of SGLang does not announce itself, its router names the engines"
 UNREAD = {
     "offer": "leave it out: SGLang says when a chunk is computed (--chunked-prefill-size)",
@@ -38,7 +38,7 @@ HELP = "give an object, or the path of a file"
 
 
 def given_config(environment: Mapping[str, str] = os.environ) -> ConnectorConfig:
-    """The configuration that the environment has. Raises ConnectorError (I001, I002)."""
+    """Read the environment's configuration. Raises ConnectorError (I001, I002)."""
     text = environment.get(PLACE, "") or "{}"
     if not text.lstrip().startswith("{"):
         text = _file_text(text)
@@ -52,7 +52,7 @@ def given_config(environment: Mapping[str, str] = os.environ) -> ConnectorConfig
 
 
 def _file_text(path: str) -> str:
-    """The text of the file that the variable names. Raises ConnectorError (I002)."""
+    """Return the text of the file that the variable names. Raises ConnectorError (I002)."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -68,7 +68,7 @@ def prefill_requests(
     aux: AuxRows,
     gather: Callable[[PrefillRecord], list[PrefillRecord]],
 ) -> tuple[HeldRequests, PrefillRecord]:
-    """A worker that prefills, and the record of its engine. `gather` brings the records of all workers, in order.
+    """Make a worker that prefills, and the record of its engine. `gather` collects all workers' records, in order.
 
     Raises ConnectorError (I006), KvplanError.
     """
@@ -91,7 +91,7 @@ def prefill_requests(
 
 
 def decode_requests(config: ConnectorConfig, layout: ServedLayout, engine: Identity, aux: AuxRows) -> Receiving:
-    """A worker that decodes. Raises ConnectorError (I006), KvplanError."""
+    """Make a worker that decodes. Raises ConnectorError (I006), KvplanError."""
     catalog = catalog_for(config, layout, "decode")
     worker = DecodeWorker(
         catalog,
@@ -108,7 +108,7 @@ def decode_requests(config: ConnectorConfig, layout: ServedLayout, engine: Ident
 
 
 def catalog_for(config: ConnectorConfig, layout: ServedLayout, role: Role) -> Catalog:
-    """The plans for a part of this side. Raises ConnectorError (I006), KvplanError."""
+    """Return the plans for a role of this side. Raises ConnectorError (I006), KvplanError."""
     catalog = plans(config, layout.cache)
     prepare_plans(catalog, layout, (role,))
     return catalog

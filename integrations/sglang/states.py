@@ -1,4 +1,4 @@
-"""How far a request is, in SGLang's numbers. Every SGLang process loads this, so it imports nothing of kvplan."""
+"""The progress of a request in SGLang's numbers. Every SGLang process loads this, so it imports nothing of kvplan."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class RoomState(IntEnum):
-    """How far a request is, by the numbers of SGLang's KVPoll: ranks take the least of theirs."""
+    """The progress of a request by the numbers of SGLang's KVPoll: ranks take the least of theirs."""
 
     FAILED = 0
     BOOTSTRAPPING = 1

@@ -1,4 +1,4 @@
-"""The plan's tables of a request, of the pages and slots that SGLang names."""
+"""The plan's tables of a request, from the pages and slots that SGLang names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kvplan.plan.types import Blocks, Interval, Side
 class RequestTables:
     """Tables by group of one side. All groups of tokens share the pages of one pool, `page` tokens each.
 
-    `components` are SGLang's state components by type: slots of recurrent states stand there.
+    `components` are SGLang's state components by type, which hold the slots of recurrent states.
     """
 
     def __init__(self, side: Side, components: Sequence[str]) -> None:
@@ -26,14 +26,14 @@ class RequestTables:
         self._page = next((group.tokens for group in side.groups if group.store == "tokens"), 1)
 
     def chunk(self, tokens: Interval, pages: npt.ArrayLike) -> dict[str, Table]:
-        """The pages of tokens [first, end), of which the first one begins a page. Trailing pages are left out."""
+        """Return the pages of tokens [first, end); `first` begins a page. Trailing pages are left out."""
         first, end = tokens
         count = -(-end // self._page) - first // self._page
         ids = np.asarray(pages, np.int64)[:count]
         return {name: Blocks(first // self._page, ids) for name in self._paged}
 
     def states(self, components: Sequence[Any] | None, tokens: int) -> dict[str, Table]:
-        """The slots of the states that stand after `tokens` tokens; none if SGLang names none."""
+        """Return the slots of the states after `tokens` tokens; none if SGLang names none."""
         if self._component is None or components is None:
             return {}
         slots = components[self._component]

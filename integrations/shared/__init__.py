@@ -1,1 +1,1 @@
-"""What connectors of all engines have in common: their configuration, the served model, its plans."""
+"""The common parts of all connectors: their configuration, the served model, its plans."""

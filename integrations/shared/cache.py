@@ -1,6 +1,6 @@
 """The folder into which an engine without a plans directory compiles what it needs.
 
-Its name is a digest of the compiler, of the layout files that are shipped and of the engine's own: another version, or
+Its name is a digest of the compiler, the shipped layout files and the engine's own, so that another version, or
 another layout of the same name, has another folder. Files are written whole or not at all.
 """
 
@@ -19,7 +19,7 @@ from kvplan.integrations.shared.errors import ConnectorError
 from kvplan.plan.errors import PlanIndexError
 from kvplan.plan.files.folder import write
 
-# Packages that a plan's text depends on, and the suffixes of their files.
+# Packages that determine a plan's text, and the suffixes of their files.
 SOURCES = ("compiler", "dsl", "layouts", "plan")
 SUFFIXES = (".py", ".lark", ".j2", ".json", ".yaml")
 LAYOUTS, PLANS, ABOUT = "layouts", "plans", "README.txt"
@@ -27,9 +27,10 @@ TEXT = "kvplan compiled these plans for engines of this machine. Remove this fol
 
 
 def cache_folder(layouts: Path | None, own: Mapping[str, str]) -> Path:
-    """The folder for plans of the shipped layout files, those in `layouts`, and the texts `own` by file name.
+    """Return the folder for plans of the shipped layout files, those in `layouts`, and the texts `own` by file name.
 
-    It is made, with `own` in its folder LAYOUTS. Raises ConnectorError (I009) if it cannot be written, or others can.
+    Make it, with `own` in its folder LAYOUTS. Raises ConnectorError (I009) if it is not writable, or others may write
+    it.
     """
     root = _root(os.environ)
     folder = root / _key(layouts, own)
@@ -45,7 +46,7 @@ def cache_folder(layouts: Path | None, own: Mapping[str, str]) -> Path:
 
 
 def _root(environment: Mapping[str, str]) -> Path:
-    """`$XDG_CACHE_HOME/kvplan`, without an absolute path there `~/.cache/kvplan`."""
+    """Return `$XDG_CACHE_HOME/kvplan`, or `~/.cache/kvplan` without an absolute path in that variable."""
     given = Path(environment.get("XDG_CACHE_HOME", ""))
     if given.is_absolute():
         return given / "kvplan"
@@ -65,7 +66,7 @@ def _key(layouts: Path | None, own: Mapping[str, str]) -> str:
 
 @cache
 def _compiler() -> str:
-    """The digest of kvplan's code and layout files as they are on this machine: one version number has many states."""
+    """Return the digest of kvplan's code and layout files on this machine, as they may differ within a version."""
     package, digest = Path(kvplan.__file__).parent, sha256()
     files = (path for room in SOURCES for path in (package / room).rglob("*") if path.suffix in SUFFIXES)
     for name, data in _contents(sorted(files)):
@@ -79,7 +80,7 @@ def _contents(files: Iterable[Path]) -> Iterator[tuple[str, bytes]]:
 
 
 def _check_owner(folder: Path) -> None:
-    """Raises PermissionError if another user may put plans there: they say which bytes are moved."""
+    """Raises PermissionError if another user may put plans there, because plans determine which bytes move."""
     about = os.stat(folder)
     if about.st_uid not in (0, os.geteuid()) or about.st_mode & stat.S_IWOTH:
         raise PermissionError(f"{folder} belongs to another user, or every user may write it")

@@ -1,4 +1,4 @@
-"""What a user tells a connector, read strictly: a word that nobody reads is an error, not a default."""
+"""A connector's configuration by its user, read strictly: an unknown word is an error, not a default."""
 
 from __future__ import annotations
 
@@ -19,38 +19,37 @@ from kvplan.runtime.control.keys import Keys, Plain
 from kvplan.runtime.staging.buffers import STAGE_BYTES
 
 MODES = ("auto", "pull", "push")
-# How early decode may have what there is of a prompt.
+# How early decode may have the computed part of a prompt.
 OFFERS = ("layers", "steps", "end")
 HOST = "127.0.0.1"
-# The port of the first worker that others than those of this machine reach.
+# The default port of the first worker if other machines may connect.
 PORT = 7600
-# Where it is written unless a connector says otherwise.
+# The default place of the configuration, for errors.
 PLACE = "kv_connector_extra_config"
-# Set for a whole fleet: what the key `strict` says.
+# The environment variable that sets `strict` for a whole fleet.
 STRICT = "KVPLAN_STRICT"
 NONE: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectorConfig:
-    """What a user says of the connector; times are seconds.
+    """The user's configuration of the connector; times are seconds.
 
-    `plans` is the plans directory, filled from `plans_url` with what `plans_key` signed for that URL, or for
-    `plans_signed_for`, where these are given. Without it, plans are compiled into a cache folder of this machine when
-    they are needed. `strict` asks for a plans directory and for keys: nothing is compiled, and nobody without a key is
-    answered. `layout` is a model's layout, by name or path, `layouts` a directory of one's own, `engine` an engine's
-    layout: they are found without. `options` are those of the side's key that nothing tells, `plan_options` those that
-    plans are compiled with, of one pair the ones that are chosen. `revision` is of the weights, the same in engines
-    that exchange caches, and found without. `keys` is a secret certificate or a folder with one. Without them, engines
-    of this machine alone are asked and answered, unless `insecure` is true. Prefill workers answer at `host` and at
-    `port` plus their number, or each at a free port if `port` is 0. `peers` are the hosts and networks that a request
-    may name as its prefill engine's, none for any. A request is held for `lease_s`, and has arrived within
-    `timeout_s`; `hold_s` is how long decode waits for a prefill engine that it has met to hold it, and `connect` how
-    long meeting one may take. `offer` says when what is computed of a prompt goes to a decode engine that asked for it
-    early. For each worker `stage_bytes` are for what plans stage, 0 sends all of it straight. With
-    `bidirectional_kv_xfer` an engine keeps what it loaded and generated for `lease_s`, and the next prefill of the
-    conversation loads it: its `kv_role` is kv_both. With `fleet_url`, URLs of one etcd, the engine announces itself
-    there under `fleet_prefix`; the files are for TLS.
+    `plans` is the plans directory. If `plans_url` is given, plans are pulled from there that `plans_key` signed for
+    that URL, or for `plans_signed_for`. Without `plans`, plans are compiled on demand into a cache folder of this
+    machine. `strict` requires a plans directory and keys: the engine compiles nothing, and answers no peer without a
+    key. `layout` is a model's layout, by name or path, `layouts` the user's own directory, `engine` an engine's layout:
+    found automatically without. `options` are options of the side's key that the engine does not report. `plan_options`
+    are compile options, which also choose among several plans of one pair. `revision` identifies the weights, equal in
+    engines that exchange caches, found automatically without. `keys` is a secret certificate or a folder with one.
+    Without keys only engines of this machine connect, unless `insecure` is true. Prefill workers listen at `host` and
+    at `port` plus their number, or each at a free port if `port` is 0. `peers` are the hosts and networks that a
+    request may name for its prefill engine; empty allows any. A request is held for `lease_s`, and must arrive within
+    `timeout_s`. Decode waits `hold_s` for a prefill engine that it has met to hold a request, and `connect` to meet
+    one. `offer` says when computed parts of a prompt go to a decode engine that asked for it early. Each worker stages
+    in `stage_bytes`; 0 disables stages. With `bidirectional_kv_xfer` an engine keeps loaded and generated caches for
+    `lease_s`, and the next prefill of the conversation loads them: its `kv_role` is kv_both. With `fleet_url`, URLs of
+    one etcd, the engine announces itself there under `fleet_prefix`; the files are for TLS.
     """
 
     plans: Path | None = None
@@ -85,27 +84,27 @@ class ConnectorConfig:
 
     @property
     def loopback(self) -> bool:
-        """Whether only engines of this machine are asked and answered."""
+        """Whether only engines of this machine may connect."""
         return not self.keys and not self.insecure
 
     def secrets(self) -> Keys | Plain:
-        """The engine's keys. Raises KeysError."""
+        """Load the engine's keys. Raises KeysError."""
         return Keys.load(self.keys) if self.keys else Plain(self.loopback)
 
     def refuses(self, host: str) -> str:
-        """Why a request may not name this host as its prefill engine's; empty if it may."""
+        """Say why a request may not name this host for its prefill engine; empty if it may."""
         if self.loopback and not is_loopback_host(host):
             return f"host {host!r} is another machine, and there are no keys"
         return "" if allows(self.peers, host) else f"host {host!r} is none of peers"
 
 
 def public_key(secrets: Keys | Plain) -> str:
-    """The public key that peers have to know; empty for an engine without keys."""
+    """Return the public key that peers must know; empty for an engine without keys."""
     return secrets.public.decode() if isinstance(secrets, Keys) else ""
 
 
 def worker_address(host: str, port: int, worker: int) -> str:
-    """Where a worker listens, if `port` is that of the first worker; at any free port (`*`) if it is 0."""
+    """Return a worker's address if the first worker listens at `port`; any free port (`*`) if that is 0."""
     return f"tcp://{host}:{port + worker if port else '*'}"
 
 
@@ -117,10 +116,10 @@ def read_config(
     unread: Mapping[str, str] = NONE,
     port: int = PORT,
 ) -> ConnectorConfig:
-    """The configuration that is written at `place`.
+    """Read the configuration written at `place`.
 
-    `unread` are the keys that this connector does not read, each with what to do instead; `port` is where its first
-    worker answers other machines.
+    `unread` are the keys that this connector does not support, each with what to do instead; `port` is the default of
+    its first worker if other machines may connect.
 
     Raises ConnectorError (I001, I002).
     """
@@ -140,7 +139,7 @@ def read_config(
 
 
 def _strict_everywhere(environment: Mapping[str, str]) -> bool:
-    """What the environment says of every engine. Raises ConnectorError for a word that is neither."""
+    """Whether the environment makes every engine strict. Raises ConnectorError for an unknown word."""
     word = environment.get(STRICT, "")
     if word not in ("", "0", "1"):
         raise ConnectorError("I002", f"{STRICT} is {word!r}", "it is 1, or 0 or unset")
@@ -148,7 +147,7 @@ def _strict_everywhere(environment: Mapping[str, str]) -> bool:
 
 
 def _check_strict(config: ConnectorConfig, place: str) -> None:
-    """Raises ConnectorError if an engine that is strict would compile plans, or answer those who have no key."""
+    """Raises ConnectorError if a strict engine would compile plans, or answer peers without a key."""
     missing = [name for name in ("plans", "keys") if not getattr(config, name)]
     if config.strict and missing:
         help = 'give "plans": the plans directory, and "keys": the folder with keys'
@@ -157,7 +156,7 @@ def _check_strict(config: ConnectorConfig, place: str) -> None:
 
 
 def _check_keys(config: ConnectorConfig, place: str) -> None:
-    """Raises ConnectorError for keys that would not count, and if there are none where other machines are named."""
+    """Raises ConnectorError for keys without effect, and for other machines without keys."""
     if config.keys and config.insecure:
         what = f"{place} has both keys and insecure"
         raise ConnectorError("I002", what, "leave one of them out")
@@ -175,7 +174,7 @@ NO_KEYS = (
 
 
 def _check_url(config: ConnectorConfig, place: str) -> None:
-    """Raises ConnectorError where plans come from a URL and nobody signs them, or there is no directory for them."""
+    """Raises ConnectorError for a URL of plans without a signing key, or without a directory to pull into."""
     if bool(config.plans_url) != bool(config.plans_key):
         help = 'give "plans_url" and "plans_key", the public key of who signs plans, or neither'
         raise ConnectorError("I002", f"{place} has one of plans_url and plans_key", help)
@@ -188,7 +187,7 @@ def _check_url(config: ConnectorConfig, place: str) -> None:
 
 
 def _check_fleet(config: ConnectorConfig, place: str) -> None:
-    """Raises ConnectorError where there is more about an etcd than its URL, or half of a certificate."""
+    """Raises ConnectorError for other keys of an etcd without its URL, or half of a certificate."""
     files = config.fleet_ca or config.fleet_cert or config.fleet_cert_key
     if not config.fleet_url and (files or config.fleet_prefix != PREFIX):
         help = 'give "fleet_url", http://host:2379, or leave the other keys of a fleet out'
@@ -205,7 +204,7 @@ def _text(name: str, value: object) -> str:
 
 
 def _url(name: str, value: object) -> str:
-    """URLs without credentials, which an error would show."""
+    """Read URLs. Refuse credentials in them, because errors would show them."""
     if isinstance(value, str) and "@" in value:
         raise ConnectorError("I002", f"{name} has a user or a password", "give certificates")
     return _text(name, value)
@@ -243,7 +242,7 @@ def _port(name: str, value: object) -> int:
 
 
 def allows(peers: tuple[str, ...], host: str) -> bool:
-    """Whether `peers` have a host, by its word or as an address of one of their networks; none of them have any."""
+    """Whether `peers` allow a host, by name or as an address of one of their networks; empty `peers` allow any."""
     if not peers or host in peers:
         return True
     try:
@@ -254,7 +253,7 @@ def allows(peers: tuple[str, ...], host: str) -> bool:
 
 
 def _network(word: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
-    """The network that is written `10.0.0.0/8`, None for a name."""
+    """Return the network written as `10.0.0.0/8`, None for a name."""
     try:
         return ipaddress.ip_network(word)
     except ValueError:
@@ -262,7 +261,7 @@ def _network(word: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
 
 
 def _is_local(word: str) -> bool:
-    """Whether a network has addresses of loopback alone."""
+    """Whether a network has only loopback addresses."""
     network = _network(word)
     return network is not None and network.is_loopback
 
@@ -295,7 +294,7 @@ def _options(name: str, value: object) -> Mapping[str, str]:
 
 
 def _plan_options(name: str, value: object) -> Mapping[str, str]:
-    """Options of `kvplan compile` by name. Raises ConnectorError for one that it does not have."""
+    """Read options of `kvplan compile` by name. Raises ConnectorError for an unknown one."""
     if not isinstance(value, Mapping) or not all(isinstance(each, str) and each for each in value.values()):
         raise _unlike(name, value, "options of kvplan compile by name, each a text")
     try:
@@ -307,7 +306,7 @@ def _plan_options(name: str, value: object) -> Mapping[str, str]:
 
 
 def _spelled(value: object) -> str:
-    """A value as a side's key writes it."""
+    """Return a value as a side's key writes it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -1,4 +1,4 @@
-"""What stops an engine at start-up: a permanent code each (cli/codes.md), what is wrong, and what to do."""
+"""Errors that stop an engine at start-up: a permanent code each (cli/codes.md), what is wrong, and what to do."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from kvplan.compiler.errors import CompileError
 
 
 class ConnectorError(CompileError):
-    """The connector cannot run as it is set up."""
+    """The connector cannot run with this configuration."""

@@ -1,4 +1,4 @@
-"""What an engine says of itself."""
+"""An engine's own description of itself."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """What an engine says of itself beside its caches: `options` by the names that its layout file has for them.
+    """An engine's description of itself, apart from its caches. `options` have the names of its layout file.
 
-    `mesh` and `rank` are sizes and this worker's place by axis; `state_dtype` is what recurrent states are kept in, and
-    `conv_dtype` what convolution states are, empty for the engine's own choice. `overrides` are given over the
+    `mesh` and `rank` are sizes and this worker's place by axis; `state_dtype` is the element type of recurrent states,
+    `conv_dtype` that of convolution states, empty for the engine's own choice. `overrides` win over the
     checkpoint's configuration, whose path is `config`.
     """
 
@@ -30,5 +30,5 @@ class EngineFacts:
 
 
 def plain_word(value: object) -> str:
-    """An element type, or another object of torch's, as dumps have it."""
+    """Return an element type, or another object of torch's, as dumps write it."""
     return str(value).removeprefix("torch.").replace("float8_e4m3fn", "fp8")

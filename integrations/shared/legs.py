@@ -1,4 +1,4 @@
-"""Legs: what a router sends to either engine of a pair. Each connector says it for its own engine, in `legs.py`."""
+"""Legs: the requests that a router sends to either engine of a pair. Each connector has its engine's in `legs.py`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 Body = dict[str, Any]
-# Gives the JSON of a URL.
+# Returns the JSON of a URL.
 Get = Callable[[str], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerAddress:
-    """Where the first prefill worker of an engine answers, and the engine's public key, empty without keys."""
+    """The address of an engine's first prefill worker, and the engine's public key, empty without keys."""
 
     host: str
     port: int
@@ -22,9 +22,9 @@ class WorkerAddress:
 
 @dataclass(frozen=True, slots=True)
 class PairedRequest:
-    """A request that two engines are asked at once. With `whole` decode computes no token of its prompt.
+    """A request sent to two engines at once. With `whole` decode computes no token of its prompt.
 
-    Otherwise prefill leaves out the last token, which decode computes: a state then stands where decode goes on.
+    Otherwise prefill leaves out the last token, which decode computes, so that a state ends before it.
     """
 
     room: int
@@ -33,14 +33,13 @@ class PairedRequest:
 
 @dataclass(frozen=True, slots=True)
 class EngineLegs:
-    """How engines of one kind are asked over HTTP. `owner` is who owns models, as their `/v1/models` says.
+    """The HTTP requests of one kind of engine. `owner` is the owner of models in its `/v1/models`.
 
     `fields` are those of a body that only a router sets. A decode engine that `computes_last` computes the end of a
-    prompt itself, and so the first token; others take that from prefill. Prefill `tells_logprob` if what it hands on
-    has the first token's logprob.
-    `prefill` and `decode` make the two bodies of a client's one. `record` finds the URL at which a prefill engine says
-    where its workers answer; None if each of its answers does. `address` is what such a record, or such an answer,
-    says; None if it says nothing.
+    prompt itself, and so the first token; others take that from prefill. Prefill `tells_logprob` if its note has the
+    first token's logprob. `prefill` and `decode` make the two bodies of a client's one. `record` finds the URL at which
+    a prefill engine publishes its workers' address; None if each of its answers has it. `address` reads such a record
+    or answer; it returns None if that has no address.
     """
 
     owner: str
@@ -54,7 +53,7 @@ class EngineLegs:
 
 
 def only_first_token(body: Body) -> Body:
-    """A client's body, asked for one token and not in a stream. What forbids an early end forbids it for that token."""
+    """Return a client's body for one token, not in a stream. A minimum of tokens becomes one token, too."""
     sent = {name: value for name, value in body.items() if name != "stream_options"} | {"stream": False}
     for limit in ("max_tokens", "max_completion_tokens"):
         if limit in sent or limit == "max_tokens":
@@ -65,7 +64,7 @@ def only_first_token(body: Body) -> Body:
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """What tcp://HOST:PORT says. Raises ValueError."""
+    """Split tcp://HOST:PORT. Raises ValueError."""
     host, _, port = address.removeprefix("tcp://").rpartition(":")
     if not host:
         raise ValueError(f"{address} has no host")

@@ -1,4 +1,4 @@
-"""The prefill engines that a decode worker meets: each once as long as the meeting lasts, and only with a known key."""
+"""The prefill engines that a decode worker meets: each once while the meeting lasts, and only with a known key."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from kvplan.runtime.errors import KeysError
 
 
 class PrefillMeetings:
-    """The meetings of a decode worker with prefill engines, by whatever names an engine."""
+    """The meetings of a decode worker with prefill engines, by any hashable name of an engine."""
 
     def __init__(self, worker: DecodeWorker) -> None:
         self._worker = worker
         self._meetings: dict[Hashable, Future[Peer]] = {}
 
     def meeting(self, name: Hashable, begin: Callable[[], Future[Peer]]) -> Future[Peer]:
-        """The meeting with an engine: the one before as long as it lasts, or a new one. Raises what `begin` raises."""
+        """Return the meeting with an engine: the existing one if it lasts, or a new one. Raises what `begin` raises."""
         meeting = self._meetings.get(name)
         if meeting is None or not self._lasts(meeting):
             self._meetings = {name: kept for name, kept in self._meetings.items() if self._lasts(kept)}
@@ -34,9 +34,9 @@ class PrefillMeetings:
 
 
 def trusted(keys: Keys | Plain, key: str, engine: str) -> bytes | None:
-    """The public key that an engine has to have, None without one.
+    """Return the public key that an engine must have, None without one.
 
-    Raises KeysError for a key that is no peer's: a request can name any key.
+    Raises KeysError for a key of no allowed peer: a request can name any key.
     """
     wanted = key.encode() or None
     if wanted is not None and isinstance(keys, Keys) and wanted not in keys.allowed():

@@ -1,7 +1,6 @@
-"""The note of a prefill engine to those who decode a request: its first token, in a form that every engine reads.
+"""The note of a prefill engine to the readers of a request: its first token, in a form that every engine reads.
 
-A note is a map in MessagePack with these keys, of which readers ignore those that they do not know:
-
+A note is a map in MessagePack with these keys. Readers ignore keys that they do not know:
     version   1
     token     the first generated token, 0 or more
     logprob   its log probability, if the engine has it at hand
@@ -23,14 +22,14 @@ Rows = Annotated[tuple[bytes, ...], msgspec.Meta(max_length=64)]
 
 
 class PrefillNote(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a prefill engine knows of the request that it computed. The runtime bounds a note to 64 KiB."""
+    """A prefill engine's results of a request that it computed. The runtime bounds a note to 64 KiB."""
 
     token: Token
     logprob: float | None = None
     rows: Rows = ()
 
     def encode(self) -> bytes:
-        """The note as it is attached to a request."""
+        """Return the note in the form that is attached to a request."""
         return msgspec.msgpack.encode({"version": VERSION, **msgspec.to_builtins(self, builtin_types=(bytes,))})
 
 
@@ -39,7 +38,7 @@ class _Version(msgspec.Struct):
 
 
 def read_note(note: bytes) -> PrefillNote:
-    """The note of a request that has arrived. Raises NoteError if there is none, or it cannot be read."""
+    """Read the note of a request that has arrived. Raises NoteError if it is missing or unreadable."""
     if not note:
         raise NoteError("the prefill engine attached no note: decode does not know the first token")
     try:

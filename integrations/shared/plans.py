@@ -1,4 +1,4 @@
-"""The plans of an engine's side: where they come from, and as whom its workers meet others."""
+"""The plans of an engine's side: their source, and the identity with which its workers meet others."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ServedSide(Protocol):
 
 
 def plans(config: ConnectorConfig, cache: Path | None) -> Catalog:
-    """The plans directory, with what is missing pulled if there is a URL; or the cache, where that is compiled.
+    """Return the plans directory, which pulls missing plans if there is a URL, or else the cache, which compiles them.
 
     Raises KvplanError.
     """
@@ -64,13 +64,13 @@ def prepare_plans(catalog: Catalog, layout: ServedSide, wanted: Iterable[Role]) 
 
 
 def compile_ahead(catalog: Catalog, layout: ServedSide) -> Thread:
-    """Have the plan for a peer like this engine made meanwhile. Which peers it has is known when it meets them."""
+    """Compile the plan for a peer like this engine in the background. Real peers are known only at their meeting."""
 
     def run() -> None:
         side = layout.side.digest, layout.side.key
         try:
             catalog.find(layout.model, layout.model_digest, side, side)
-        except Exception as error:  # The first request is told what is wrong.
+        except Exception as error:  # The first request reports the error.
             logs.event(logs.WARNING, "plan not compiled", error=error)
 
     thread = Thread(target=run, name="kvplan-ahead", daemon=True)
@@ -79,7 +79,7 @@ def compile_ahead(catalog: Catalog, layout: ServedSide) -> Thread:
 
 
 def check_plans(catalog: Catalog, layout: ServedSide, wanted: Iterable[Role]) -> None:
-    """Raises ConnectorError (I006) where no plan has this side, and none will be made."""
+    """Raises ConnectorError (I006) if no plan has this side, and none will be compiled."""
     if catalog.jit or any(catalog.models(role, layout.side.digest) for role in wanted):
         return
     key = layout.side.key
@@ -90,13 +90,13 @@ def check_plans(catalog: Catalog, layout: ServedSide, wanted: Iterable[Role]) ->
 
 
 def identity(catalog: Catalog, layout: ServedSide, engine: Identity, role: Role) -> Identity:
-    """The engine with its model as plans with this side have it, or as the layout has where there are none yet.
+    """Return the engine's identity with its model as in plans with this side, or as in the layout without such plans.
 
-    With it goes everything that must be equal on both engines of a pair, whatever their kinds.
+    It includes all settings that must be equal on both engines of a pair, of any kinds.
     """
     known = sorted(catalog.models(role, layout.side.digest))
     own = layout.model, layout.model_digest
     alike = not known or any(digest == layout.model_digest for _, digest in known)
-    # Plans of before, or of another layout of this memory: what they call it is what their engines have.
+    # Plans of an earlier layout, or of another one for this memory: peers with these plans use their name of the model.
     name, digest = own if alike else next((pair for pair in known if pair[0] == layout.model), known[0])
     return replace(engine, model=name, model_digest=digest, settings=layout.settings)

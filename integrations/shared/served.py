@@ -1,4 +1,4 @@
-"""The model that an engine serves: its layout file and that of the engine, and which weights they are."""
+"""The model that an engine serves: its layout file, the engine's layout file, and the revision of its weights."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ from kvplan.runtime.control.identity import revision_of
 from kvplan.runtime.ops import logs
 
 DTYPES = ("dtype", "torch_dtype")
-# Words of ours: what recurrent states and convolution states are kept in.
+# kvplan's own words for the element types of recurrent states and convolution states.
 STATES, CONVOLUTIONS = "state_dtype", "conv_state_dtype"
-# How many differences an error lists.
+# The most differences that an error lists.
 SHOWN = 5
 GIVE_OPTIONS = 'give "options" that say what the engine does, or another "layout" or "engine"'
-# Where the hub's client keeps what it has downloaded.
+# The download folder of the hub's client.
 SNAPSHOT = re.compile(r"/snapshots/([0-9a-f]{40})$")
 
 
 def engine_layout(layouts: Library, name: str, facts: EngineFacts) -> Engine:
-    """The engine of that name, or the one whose file says that it is for this package, platform and release."""
+    """Return the engine of that name, or the one whose file is for this package, platform and release."""
     return layouts.engine(name) if name else engine_for(layouts, facts.name, facts.version, facts.platform)
 
 
 def side_options(config: ConnectorConfig, facts: EngineFacts, engine: Engine) -> dict[str, str]:
-    """The options of a side: those of the engine's own that its layout file knows, and over them what the user says."""
+    """Return a side's options: the engine's own that its layout file knows, overridden by the user's."""
     known = {*engine.options, *engine.derive}
     return {word: value for word, value in facts.options.items() if word in known} | dict(config.options)
 
 
 def another_layout(what: str, differences: Sequence[str], help: str = GIVE_OPTIONS) -> ConnectorError:
-    """The error (I005) of memory that is not as a layout says: `what` it is about, and the first differences."""
+    """Return the error (I005) for memory that differs from a layout: `what` it is about, and the first differences."""
     more = [f"and {len(differences) - SHOWN} more"] if len(differences) > SHOWN else []
     return ConnectorError("I005", f"{what}: {'; '.join([*differences[:SHOWN], *more])}", help)
 
 
 def model_layout(config: ConnectorConfig, facts: EngineFacts) -> tuple[Library, str, Path | None]:
-    """The layout files, the name of the served model's, and without a plans directory the cache folder for its plans.
+    """Return the layout files, the name of the served model's, and the cache folder for plans if there is no directory.
 
-    The model's file is the one that is given, or one that stores the same. If there is none, and plans are compiled
-    here, it is made of the checkpoint's configuration.
+    The model's file is the given one, or one that stores the same. If there is none, and plans are compiled
+    here, it is made from the checkpoint's configuration.
     """
     own = (config.layouts,) if config.layouts else ()
     if config.layout:
@@ -76,19 +76,19 @@ def _cache(config: ConnectorConfig, texts: Mapping[str, str]) -> Path | None:
 
 
 def served(config: Mapping[str, object], facts: EngineFacts) -> Mapping[str, object]:
-    """A checkpoint's configuration as it is served: engines may keep a model, and its states, in other elements."""
+    """Return a checkpoint's configuration as served: engines may keep a model and its states in other element types."""
     kept = {STATES: facts.state_dtype, CONVOLUTIONS: facts.conv_dtype}
     return {**_elements(config, facts.dtype), **{word: dtype for word, dtype in kept.items() if dtype}}
 
 
 def _elements(config: Mapping[str, object], dtype: str) -> Mapping[str, object]:
-    """A configuration, and those inside it, with this element type where they have one."""
+    """Return a configuration, with inner ones, with this element type in place of any that it has."""
     inner = {key: _elements(value, dtype) for key, value in config.items() if isinstance(value, Mapping)}
     return {**config, **inner, **{key: dtype for key in DTYPES if key in config}}
 
 
 def _unknown(new: NewModel, facts: EngineFacts, layouts: Path | None) -> ConnectorError:
-    """What to do where no file has the served model, neither a shipped one nor one of `layouts`."""
+    """Return the error for a served model without a file, shipped or in `layouts`, and what to do."""
     file = f"{new.name}.yaml"
     doubts = f"; look at what is not sure in it ({', '.join(new.notes)})" if new.notes else ""
     help = f'{new.command(facts.config, layouts)}{doubts}; then give "layout": "{file}"'
@@ -96,9 +96,9 @@ def _unknown(new: NewModel, facts: EngineFacts, layouts: Path | None) -> Connect
 
 
 def served_revision(config: str, weights: str, *, streamed: bool = False) -> str:
-    """Which weights an engine serves, by the path of the checkpoint's own `config.json`.
+    """Return the revision of the weights that an engine serves, by the path of the checkpoint's own `config.json`.
 
-    The commit that was downloaded, else a digest of the checkpoint's files, else of how the `weights` are named.
+    It is the downloaded commit, else a digest of the checkpoint's files, else a digest of the name `weights`.
     Weights that are `streamed` are in no folder of this machine. Raises OSError.
     """
     folder = Path(config).parent

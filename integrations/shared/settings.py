@@ -1,6 +1,6 @@
 """Settings that must be equal on both engines of a pair, as texts by name: the handshake refuses a difference.
 
-They are taken from the layout and from the checkpoint's own configuration, so that engines of all kinds say the same.
+They come from the layout and from the checkpoint's own configuration, so that engines of all kinds give the same ones.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from kvplan.compiler.bound import BoundCache, BoundSide
 from kvplan.integrations.shared.facts import EngineFacts
 
 ROTARY = "rotary embedding"
-# How a configuration says how positions are rotated: in keys of its own, in a table, or in a table for each kind of
-# layer. Releases of transformers write the same in either way.
+# A configuration describes the rotation of positions in keys of its own, in a table, or in a table for each kind
+# of layer. Releases of transformers write the same rotation in any of these ways.
 KEYS = (
     "rope_theta",
     "rope_local_base_freq",
@@ -27,24 +27,24 @@ KEYS = (
     "max_position_embeddings",
 )
 TABLES = ("rope_scaling", "rope_parameters")
-# The name of a table's kind before it was `rope_type`, and the kind that changes nothing.
+# The name of a table's kind before it was `rope_type`, and the kind without effect.
 OLD_KIND, KIND, PLAIN = "type", "rope_type", "default"
-# The longest context counts only if positions are scaled by it.
+# The longest context counts only if it scales positions.
 LIMIT = "max_position_embeddings"
 SCALED_BY_LIMIT = ("dynamic", "yarn", "longrope", "su")
 TEXT = "text_config"
-# Characters of a text that a card takes, and of a value that an error shows as it is.
+# The most characters of a setting, which must fit a card, and of a value that an error shows as it is.
 LONGEST, SHOWN = 256, 32
 
 
 def settings(side: BoundSide, facts: EngineFacts) -> dict[str, str]:
-    """What an engine has that decides which bytes its caches hold: elements by cache, and the rotary embedding."""
+    """Return the settings that determine an engine's cache bytes: elements by cache, and the rotary embedding."""
     elements = {f"elements of {cache.name}": _elements(cache) for cache in side.caches}
     return {name: _short(text) for name, text in {**elements, ROTARY: rotary(_config(facts))}.items()}
 
 
 def rotary(config: Mapping[str, Any]) -> str:
-    """How a configuration rotates positions, the same text for the same rotation; `none` if it says nothing."""
+    """Describe how a configuration rotates positions, with one text per rotation; `none` if it says nothing."""
     found = {name: config[name] for name in KEYS if config.get(name) is not None}
     for name in TABLES:
         found |= _table(_mapping(config.get(name)))
@@ -54,7 +54,7 @@ def rotary(config: Mapping[str, Any]) -> str:
 
 
 def _table(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The entries of a table, those of inner tables behind their names, without what changes nothing."""
+    """Return the effective entries of a table; inner tables' entries have their table's name in front."""
     found: dict[str, Any] = {}
     for name, value in table.items():
         said = f"{prefix}{KIND if name == OLD_KIND else name}"
@@ -70,7 +70,7 @@ def _elements(cache: BoundCache) -> str:
 
 
 def _config(facts: EngineFacts) -> Mapping[str, Any]:
-    """The text model's configuration as it is served; empty if there is no such file."""
+    """Return the text model's configuration as served; empty if there is no such file."""
     read: object = None
     with suppress(OSError, ValueError):
         read = json.loads(Path(facts.config).read_text(encoding="utf-8"))
@@ -80,12 +80,12 @@ def _config(facts: EngineFacts) -> Mapping[str, Any]:
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
-    """What a configuration has where a table is meant; an empty one if it has none."""
+    """Return a configuration's table; an empty one if the value is no table."""
     return value if isinstance(value, Mapping) else {}
 
 
 def _value(value: Any) -> str:
-    """A number as it is whatever its type, lists by their digest."""
+    """Return a text that is equal for equal numbers of any type; long values become a digest."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return f"{value:g}" if float(f"{value:g}") == value else repr(value)
     text = json.dumps(value)
@@ -93,5 +93,5 @@ def _value(value: Any) -> str:
 
 
 def _short(text: str) -> str:
-    """A text that fits a card: of a longer one the beginning, and a digest."""
+    """Return a text that fits a card: a longer one becomes its beginning and a digest."""
     return text if len(text) <= LONGEST else f"{text[:200]}… {sha256(text.encode()).hexdigest()[:16]}"
