@@ -1,4 +1,4 @@
-"""The connectors for vLLM, KvplanConnector and KvplanECConnector: its processes call `register`, a plugin of theirs."""
+"""The connectors for vLLM, KvplanConnector and KvplanECConnector. vLLM's processes call `register`, as a plugin."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["KvplanConnector", "KvplanECConnector", "register"]
 
 
 def register() -> None:
-    """Tell vLLM's factories of connectors where these are. vLLM may call it several times in one process."""
+    """Register these connectors in vLLM's factories. vLLM may call it several times in one process."""
     from vllm.distributed.ec_transfer.ec_connector.factory import ECConnectorFactory
     from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 
@@ -22,7 +22,7 @@ def register() -> None:
 
 
 def __getattr__(name: str) -> object:
-    """A connector, imported when vLLM asks for it, so that the rest can be imported without vLLM."""
+    """Return a connector, imported when vLLM asks for it, so that the rest can be imported without vLLM."""
     if name == "KvplanConnector":
         from kvplan.integrations.vllm.connector import KvplanConnector
 

@@ -1,4 +1,4 @@
-"""Which weights a LoRA has, as far as an engine's scheduler can tell: its name stays when its weights change."""
+"""The weights of a LoRA, as far as an engine's scheduler can identify them: its name stays when its weights change."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from kvplan.runtime.control.identity import revision_of
 
 CONFIG = "adapter_config.json"
 MOST = 256
-# What changes when a file of an adapter is replaced or written: name, time, size, inode.
+# Values that change when a file of an adapter is replaced or written: name, time, size, inode.
 Stamps = tuple[tuple[str, int, int, int], ...]
 
 
 def nowhere(name: str) -> str | None:
-    """No folder: what is not a path is not on this machine."""
+    """Return None: a name that is not a path is not on this machine."""
     return None
 
 
 def adapter_identity(lora: Any, locate: Callable[[str], str | None] = nowhere) -> str:
-    """What names the weights of a LoRARequest: a digest of its files if they are on this machine, else its path.
+    """Identify the weights of a LoRARequest: by a digest of its files if they are on this machine, else by its path.
 
-    `locate` finds the folder of one that is named as the hub does. Files are looked at again for every request, and
-    read again when one has changed.
+    `locate` finds the folder of a hub name. Every request checks the files, and reads them again if one has
+    changed.
     """
     path = str(getattr(lora, "lora_path", ""))
     with suppress(OSError):
@@ -51,7 +51,7 @@ def _stamps(folder: str) -> Iterator[tuple[str, int, int, int]]:
 
 @lru_cache(MOST)
 def _digest(folder: str, stamps: Stamps) -> str:
-    """The digest of an adapter's weights and of how they are scaled; empty if the folder has no weights."""
+    """Return the digest of an adapter's weights and their scaling; empty if the folder has no weights."""
     weights = revision_of(Path(folder))
     config = Path(folder, CONFIG)
     scaled = config.read_bytes() if config.is_file() else b""

@@ -1,4 +1,4 @@
-"""The engine's record in a fleet: told by the process of its scheduler, where a configuration names an etcd."""
+"""The engine's record in a fleet, kept by its scheduler's process if a configuration names an etcd."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from kvplan.integrations.vllm.metadata import WorkerFacts
 from kvplan.runtime.control.card import PROTOCOL
 from kvplan.runtime.ops import logs
 
-# Seconds for which an engine that ends waits for an etcd that does not answer.
+# Seconds that an engine waits at its end for an etcd that does not answer.
 PATIENCE = 1.0
 
 
 class FleetAnnouncer:
-    """Announces one engine, on threads of its own; nothing waits for etcd, and nothing happens where none is named."""
+    """Announces one engine, on threads of its own; nothing waits for etcd, and without one nothing happens."""
 
     def __init__(self, config: ConnectorConfig) -> None:
-        """Raises FleetError where the configuration names no etcd that could be asked, or its client is missing."""
+        """Raises FleetError if the configuration names no usable etcd, or its client is missing."""
         self._fleet: EtcdFleet | None = None
         self._free: Callable[[], int] | None = None
         if config.fleet_url:
@@ -29,11 +29,11 @@ class FleetAnnouncer:
             self._fleet = EtcdFleet(config.fleet_url.split(","), config.fleet_prefix, certificates=certificates)
 
     def count(self, free: Callable[[], int]) -> None:
-        """Ask `free` from now on how many blocks are free."""
+        """Use `free` from now on to count free blocks."""
         self._free = free
 
     def announce(self, name: str, run: str, role: EngineRole, workers: Sequence[WorkerFacts], blocks: int) -> None:
-        """Keep the record of the engine that has all these workers, and `blocks` where nobody counts the free ones."""
+        """Keep the record of the engine with these workers; `blocks` are its free blocks if `count` has no counter."""
         if self._fleet is None:
             return
         try:
@@ -43,7 +43,7 @@ class FleetAnnouncer:
             logs.event(logs.WARNING, "fleet not told", error=error)
 
     def close(self) -> None:
-        """Take the record back, if etcd answers at once."""
+        """Remove the record, if etcd answers at once."""
         if self._fleet is not None:
             self._fleet.close(PATIENCE)
 
@@ -57,7 +57,7 @@ def engine_role(prefills: bool, decodes: bool) -> EngineRole:
 def engine_record(
     name: str, run: str, role: EngineRole, workers: Sequence[WorkerFacts], free_blocks: int
 ) -> EngineRecord:
-    """One record for all workers of an engine, with the addresses of those that prefill."""
+    """Return one record for all workers of an engine, with the addresses of those that prefill."""
     ordered = sorted(workers, key=lambda worker: worker.worker)
     first = ordered[0]
     return EngineRecord(

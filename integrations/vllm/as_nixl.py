@@ -2,8 +2,8 @@
 
     {"kv_connector": "NixlConnector", "kv_connector_module_path": "kvplan.integrations.vllm.as_nixl", …}
 
-vLLM takes a connector from `kv_connector_module_path` before its own of that name. So vLLM's NixlConnector is replaced
-in a configuration that names this module, and nowhere else; the engine's log names the class, KvplanConnector.
+vLLM prefers a connector from `kv_connector_module_path` to its own of that name. So only a configuration that names
+this module replaces vLLM's NixlConnector; the engine's log names the class, KvplanConnector.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["NixlConnector"]
 
 
 def __getattr__(name: str) -> object:
-    """The connector, imported when vLLM asks for it."""
+    """Return the connector, imported when vLLM asks for it."""
     if name != "NixlConnector":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from kvplan.integrations.vllm.connector import KvplanConnector

@@ -1,9 +1,9 @@
-"""Zeroes where a load writes nothing, in blocks that the engine believes will be written whole.
+"""Zero parts of blocks that a load does not write, but that the engine believes to be written whole.
 
-vLLM zeroes blocks that go from states to tokens, since the old bytes may be no number in another element type; not
-those that a connector loads into. A load into such blocks writes the tokens that were asked for and no byte beside
-them (`whole_last_page` is not set), so that the rest of the last block has to be zeroed here, and of a window the front
-of its first block: tokens before it are not loaded.
+vLLM zeroes blocks that go from states to tokens, because the old bytes may be no number in another element type, but
+not the blocks that a connector loads into. A load into such blocks writes only the requested tokens
+(`whole_last_page` is not set). So this module zeroes the rest of the last block, and in a window also the front of
+its first block, because earlier tokens are not loaded.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from kvplan.integrations.vllm.metadata import NULL_BLOCK, LoadOrder
 
 
 class BlockClearing:
-    """What is to be zeroed before a load, on one worker.
+    """The memory to zero before a load, on one worker.
 
-    `spans` are the tokens of a block by the group's position among those that are moved, of groups of tokens alone;
-    `tensors` the layers of each as they are registered, `blocks` the blocks of the pool. `windows` are the groups of
-    which only the last tokens are loaded.
+    `spans` are the tokens of a block by the group's position among the moved ones, for groups of tokens only; `tensors`
+    are the registered layers of each, `blocks` the blocks of the pool. `windows` are the groups that load only their
+    last tokens.
     """
 
     def __init__(
@@ -43,9 +43,9 @@ class BlockClearing:
             self._stream.synchronize()
 
     def _first(self, group: int, order: LoadOrder) -> int:
-        """The position of the first block to be zeroed: the load's last one; of a window, of few blocks, its first one.
+        """Return the position of the first block to zero: the load's last one, or in a window its first one.
 
-        A block in which local tokens end stays as it is: it was computed here.
+        A block in which local tokens end stays as it is, because it was computed here.
         """
         span, (first, end) = self._spans[group], order.tokens
         return -(-first // span) if group in self._windows else end // span
@@ -58,7 +58,7 @@ class BlockClearing:
             tensor[block * ratio : (block + 1) * ratio].zero_()
 
     def _beside_the_model(self) -> AbstractContextManager[Any]:
-        """A stream of one's own on an accelerator: the model's has a step to compute, which nobody is to wait for."""
+        """Return a separate stream on an accelerator, so that zeroing does not wait for the model's step."""
         tensor = next((tensors[0] for tensors in self._tensors.values() if tensors), None)
         if tensor is None or tensor.device.type == "cpu":
             return nullcontext()

@@ -1,6 +1,6 @@
-"""What a worker of vLLM has allocated, as a dump: the same facts, in the same form, as `kvplan from-cache` reads.
+"""The memory that a worker of vLLM has allocated, as a dump: the same facts and form that `kvplan from-cache` reads.
 
-Objects of vLLM's are read by the names of their fields; nothing of vLLM is imported.
+vLLM's objects are read by the names of their fields; nothing of vLLM is imported.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kvplan.compiler.dumps.dump import Dump, number_in, read_dump
 from kvplan.integrations.shared.facts import EngineFacts, plain_word
 
 AXES = ("block", "head", "token", "content")
-# How vLLM names draft layers that it counts from 0 by themselves; others it counts on behind the model's own.
+# vLLM's names of draft layers that it counts from 0; other draft layers continue the model's own numbers.
 DRAFTS = ("mtp.", "draft_model.")
 LIMITS = {"window": "sliding_window", "chunk": "attention_chunk_size"}
 
@@ -23,9 +23,9 @@ LIMITS = {"window": "sliding_window", "chunk": "attention_chunk_size"}
 def dumped(
     facts: EngineFacts, options: Mapping[str, str], caches: Any, tensors: Mapping[str, Any], own: int, drafts: int
 ) -> Dump:
-    """The dump of a worker. `caches` is vLLM's KVCacheConfig, `tensors` are those registered, by layer.
+    """Make the dump of a worker. `caches` is vLLM's KVCacheConfig, `tensors` are those registered, by layer.
 
-    The model has `own` layers, which those of its drafts follow. Raises BadInput (D00x) where it is none.
+    The model has `own` layers, then come those of its drafts. Raises BadInput (D00x) if the dump is invalid.
     """
     here = [(group, [name for name in group.layer_names if name in tensors]) for group in moved_groups(caches)]
     kept = [(group, names) for group, names in here if names]
@@ -55,22 +55,22 @@ def dumped(
 
 
 def moved_groups(caches: Any) -> list[Any]:
-    """The groups of the engine's KVCacheConfig that a connector moves, in the order of its block tables."""
+    """Return the groups of the engine's KVCacheConfig that a connector moves, in the order of its block tables."""
     return [caches.kv_cache_groups[number] for number in caches.transfer_group_ids]
 
 
 def block_sizes(caches: Any) -> list[int]:
-    """Tokens of a block of each group of tokens, also of those that have no layer on this worker."""
+    """Return the tokens of a block of each group of tokens, even of groups without a layer on this worker."""
     return [group.kv_cache_spec.block_size for group in moved_groups(caches) if not is_state(first_spec(group))]
 
 
 def _spec(group: Any, layer: str) -> Any:
-    """The description of one layer of a group; one for all, or each its own."""
+    """Return the spec of one layer of a group; layers share one, or each has its own."""
     return getattr(group.kv_cache_spec, "kv_cache_specs", {}).get(layer, group.kv_cache_spec)
 
 
 def first_spec(group: Any) -> Any:
-    """The description of a group's layers, or of the first of them where each has its own."""
+    """Return the spec of a group's layers, or of its first layer if each has its own."""
     return next(iter(getattr(group.kv_cache_spec, "kv_cache_specs", {}).values()), group.kv_cache_spec)
 
 
@@ -84,25 +84,25 @@ def _group(group: Any, names: Sequence[str], blocks: int, tensor: Any) -> dict[s
 
 
 def limited(spec: Any) -> bool:
-    """Whether a cache keeps a window or a chunk of its tokens, and not all."""
+    """Whether a cache keeps only a window or a chunk of its tokens."""
     return any(getattr(spec, field, None) for field in LIMITS.values())
 
 
 def is_state(spec: Any) -> bool:
-    """Whether a cache has one value a sequence: what has heads is of tokens."""
+    """Whether a cache has one value per sequence: caches of tokens have heads."""
     return not hasattr(spec, "num_kv_heads")
 
 
 def _allocations(tensors: Mapping[str, Any]) -> dict[int, int]:
-    """Bytes of each allocation by its address, in order of first use."""
+    """Return the bytes of each allocation by its address, in order of first use."""
     stores = [tensor.untyped_storage() for tensor in tensors.values()]
     return {store.data_ptr(): store.nbytes() for store in stores}
 
 
 def _number(name: str, own: int, drafts: int) -> dict[str, int]:
-    """The layer's number of a model of `own` layers and those of its drafts, which follow them.
+    """Return the number of a layer; those of the drafts follow the model's `own` layers.
 
-    If a layer has two caches and names are numbers, some classes number the second ones after the last layer.
+    If a layer has two caches and names are numbers, some classes number the second caches after the last layer.
     """
     number = number_in(name)
     if number is None:
@@ -129,7 +129,7 @@ def _layer(
 
 
 def _described(spec: Any) -> dict[str, object]:
-    """The class of a spec and its fields; those that are unset are left out."""
+    """Return the class of a spec and its fields without unset ones."""
     fields = {each.name: _plain(getattr(spec, each.name)) for each in dataclasses.fields(spec)}
     return {"class": type(spec).__name__, **{n: v for n, v in fields.items() if v not in (None, False, "none")}}
 

@@ -1,4 +1,4 @@
-"""What an engine of vLLM says of itself: the only place that reads its configuration, and the names of its options."""
+"""vLLM's description of an engine: the only place that reads its configuration, and the names of its options."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from kvplan.integrations.vllm.dump import first_spec, is_state, moved_groups
 
 NAME = "vllm"
 AUTO = "auto"
-# The engine's own layout of convolution states, where nobody sets another.
+# The engine's default layout of convolution states.
 CONV_DEFAULT = "SD"
-# Kernels for vectors of 16 elements fill pages as those for others do.
+# Kernels for vectors of 16 elements fill pages like those for other vectors.
 ISAS = {"vec": "VEC", "vec16": "VEC", "amx": "AMX"}
 
 
 def engine_facts(config: Any, caches: Any) -> EngineFacts:
-    """The facts of the worker that this is called on. `config` is its VllmConfig, `caches` its KVCacheConfig."""
+    """Return the facts of the calling worker. `config` is its VllmConfig, `caches` its KVCacheConfig."""
     model, parallel = config.model_config, config.parallel_config
     places = {
         "tp": parallel_state.get_tp_group(),
@@ -53,7 +53,7 @@ def engine_facts(config: Any, caches: Any) -> EngineFacts:
 
 
 def adapter_folder(name: str) -> str | None:
-    """Where the hub's client keeps a LoRA of this name, None if it does not; nothing is asked of the hub."""
+    """Return the hub client's folder of a LoRA of this name, None without one; the hub itself is not asked."""
     try:
         found = cached_file(name, "adapter_config.json", local_files_only=True)
     except OSError:
@@ -62,9 +62,9 @@ def adapter_folder(name: str) -> str | None:
 
 
 def _options(config: Any, caches: Any) -> dict[str, str]:
-    """Options in force by the names of layout files; those that are not known here are left out.
+    """Return the options in force by the names of layout files; unknown ones are left out.
 
-    Each is read from what vLLM does not change any more when connectors register: not the block, whose
+    Each comes from a value that vLLM does not change after connectors register. So the block is not among them:
     `cache_config.block_size` becomes the smallest of all groups in the process of the engine's core.
     """
     cache, drafts = config.cache_config, config.speculative_config
@@ -82,22 +82,22 @@ def _options(config: Any, caches: Any) -> dict[str, str]:
 
 
 def _state_dtype(caches: Any) -> str:
-    """The element type of recurrent states, which are the last of a layer's; empty where there are none."""
+    """Return the element type of recurrent states, the last of a layer's types; empty without states."""
     specs = map(first_spec, moved_groups(caches))
     return next((plain_word(spec.dtypes[-1]) for spec in specs if is_state(spec)), "")
 
 
 def _interleave(parallel: Any) -> int | None:
-    """How many tokens a worker has before the next one's begin, where they take turns.
+    """Return how many tokens a worker has before the next one's begin, if they take turns.
 
-    vLLM makes it a block for its own connector; with any other it is what the user gave, 1 unless it was.
+    For its own connector vLLM sets a block; with others it is the user's value, by default 1.
     """
     shared = max(parallel.decode_context_parallel_size, parallel.prefill_context_parallel_size) > 1
     return parallel.cp_kv_cache_interleave_size if shared else None
 
 
 def _kernel_sizes(config: Any, caches: Any) -> str | None:
-    """The block sizes that attention kernels accept, where they list them, as a side's key does: `16+32+64`."""
+    """Return the block sizes that attention kernels accept, if they list them, in a side key's form: `16+32+64`."""
     names = [name for group in moved_groups(caches) if not is_state(first_spec(group)) for name in group.layer_names]
     backends = get_current_attn_backends(config, names) if names else []
     sizes = {tuple(backend.get_supported_kernel_block_sizes()) for backend in backends}
@@ -106,7 +106,7 @@ def _kernel_sizes(config: Any, caches: Any) -> str | None:
 
 
 def _isa(config: Any, caches: Any) -> str | None:
-    """What instructions attention's kernels on CPUs are for, by which pages are filled; None on other platforms."""
+    """Return the instruction set of attention's CPU kernels, which determines how pages are filled; None elsewhere."""
     if current_platform.device_type != "cpu":
         return None
     from vllm.v1.attention.backends.cpu_attn import _get_attn_isa

@@ -1,5 +1,5 @@
-"""Which layout an engine has: found by the served model's configuration and by what the engine says of itself, and
-compared with the memory that it registered.
+"""The layout of an engine, found by the served model's configuration and the engine's own facts, and compared with the
+memory that it registered.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ DRAFT_TOKENS = "draft_tokens"
 
 @dataclass(frozen=True, slots=True)
 class WorkerLayout:
-    """One worker's part of a side: its number, its memory by plane, and the engine's groups as the plan names them.
+    """One worker's part of a side: its number, its memory by plane, and the engine's groups by the plan's names.
 
-    `batches` are the layers whose end the engine tells, by its names of them, None where layers share a page; `mark`
-    makes an event behind what the device was told to do. `cache` is the folder into which plans are compiled if there
-    is no plans directory. `settings` have to be equal on both sides of a pair.
+    `batches` are the layers that the engine reports as computed, by its names, None if layers share a page; `mark`
+    makes an event after all work that the device was given. Without a plans directory, plans are compiled into the
+    folder `cache`. `settings` have to be equal on both sides of a pair.
     """
 
     side: Side
@@ -60,7 +60,7 @@ class WorkerLayout:
 
 
 def worker_layout(config: ConnectorConfig, facts: EngineFacts, caches: Any, tensors: Mapping[str, Any]) -> WorkerLayout:
-    """The layout of what a worker has registered.
+    """Return the layout of a worker's registered memory.
 
     Raises ConnectorError (I004 no layout, I005 another layout, I009 no cache), DslError, BadInput (I003 no engine) or
     Refused.
@@ -87,10 +87,11 @@ def worker_layout(config: ConnectorConfig, facts: EngineFacts, caches: Any, tens
 def as_allocated(
     layouts: Library, model: Model, engine: Engine, dump: Dump, blocks: Sequence[int]
 ) -> tuple[Dump, BoundSide, tuple[Difference, ...]]:
-    """The dump with its side's block, the side, and how it differs from the dump: with the block that differs least.
+    """Return the dump with its side's block, the side, and their differences, for the block with the fewest
+    differences.
 
-    An engine may not say its block any more when its caches are allocated. One of its groups has it, of which `blocks`
-    are the sizes: the other groups derive theirs from it. Raises Refused if no block is possible.
+    An engine may no longer report its block after its caches are allocated. It is one of `blocks`, the block sizes of
+    its groups: other groups derive theirs from it. Raises Refused if no block is possible.
     """
     found, refused = list[tuple[Dump, BoundSide, tuple[Difference, ...]]](), list[Refused]()
     for way in _with_blocks(engine, dump, blocks):
@@ -108,14 +109,14 @@ def as_allocated(
 
 
 def _with_blocks(engine: Engine, dump: Dump, blocks: Sequence[int]) -> list[Dump]:
-    """The dump with each of these blocks, the largest first; as it is if it says its block."""
+    """Return the dump with each of these blocks, the largest first; unchanged if it has its block."""
     if BLOCK in dump.side or BLOCK not in engine.options or not blocks:
         return [dump]
     return [replace(dump, side={**dump.side, BLOCK: str(block)}) for block in sorted({*blocks}, reverse=True)]
 
 
 def _differing(side: BoundSide, differences: Sequence[Difference], drafts: bool) -> ConnectorError:
-    """The difference, and what to do; if the engine `drafts`, layers without a cache may be its drafts'."""
+    """Return the error for a difference, and what to do; if the engine `drafts`, layers without a cache may be its."""
     lines = [
         f"{d.cache or 'no cache'}: {d.what}: the engine has {d.dump}, the layout {d.layout} ({d.layers[0]})"
         for d in differences
@@ -130,7 +131,7 @@ def _differing(side: BoundSide, differences: Sequence[Difference], drafts: bool)
 def memory_of(
     every: Sequence[Plane], pairs: Sequence[tuple[DumpedLayer, ExpectedLayer]], tensors: Mapping[str, Any]
 ) -> dict[str, Memory]:
-    """Where each plane lies: at its first layer's tensor, behind the heads that have planes before it."""
+    """Return the memory of each plane: its first layer's tensor, behind the heads of earlier planes."""
     firsts: dict[tuple[str, str], int] = {}
     for plane in every:
         for axis, index in plane.at:
@@ -151,13 +152,13 @@ def _plane_memory(plane: Plane, layer: DumpedLayer, tensor: Any, before: int) ->
 
 
 def _begins(piece: ExpectedLayer, plane: Plane) -> bool:
-    """Whether a layer begins a plane: the only one of it, or the first of those that lie inside its blocks."""
+    """Whether a layer begins a plane: its only layer, or the first of those that lie inside its blocks."""
     own = piece.layer == plane.layer if plane.layer is not None else not piece.inside
     return own and (piece.cache, piece.group, piece.part or None) == (plane.cache, plane.group, plane.part)
 
 
 def layer_batches(pairs: Sequence[tuple[DumpedLayer, ExpectedLayer]]) -> LayerBatches | None:
-    """The layers of a worker as they can be offered; None where one cannot be without another."""
+    """Return a worker's layers for offers; None if layers cannot be offered separately."""
     if any(piece.inside is not None for _, piece in pairs):
         return None
     paged = {dumped.name: piece.layer for dumped, piece in pairs if piece.facts["store"] == "tokens"}
@@ -165,7 +166,7 @@ def layer_batches(pairs: Sequence[tuple[DumpedLayer, ExpectedLayer]]) -> LayerBa
 
 
 def marking(tensors: Mapping[str, Any]) -> Callable[[], ComputeEvent | None]:
-    """What makes an event behind all that a device was told to do; a CPU has done it."""
+    """Return a function that makes an event after all work given to a device, or None on a CPU, which has done it."""
     device = next(iter(tensors.values())).device
     if device.type == "cpu":
         return lambda: None
@@ -180,7 +181,7 @@ def marking(tensors: Mapping[str, Any]) -> Callable[[], ComputeEvent | None]:
 
 
 def _groups(side: Side, caches: Any, pairs: Sequence[tuple[DumpedLayer, ExpectedLayer]]) -> tuple[GroupName, ...]:
-    """Each of the engine's groups that are moved, without a name where none of its layers is here."""
+    """Return each of the engine's moved groups, without a name if none of its layers is here."""
     stores = {group.name: "ring" if group.ring else group.store for group in side.groups}
     names = {dumped.name: GroupName(piece.group, stores[piece.group]) for dumped, piece in pairs}
     moved = moved_groups(caches)

@@ -1,10 +1,10 @@
-"""What loads took and what went wrong, gathered between two questions of the engine."""
+"""Measures of loads and failures between two calls of the engine."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-# By name: seconds and bytes of each load that arrived; how many failed, and how many held requests nobody fetched.
+# By name: seconds and bytes of each load that arrived; failed loads, and holds that no engine fetched.
 SECONDS, BYTES, FAILED, EXPIRED = "load_seconds", "loaded_bytes", "failed_loads", "expired_requests"
 NAMES = (SECONDS, BYTES, FAILED, EXPIRED)
 Measures = dict[str, list[float]]
@@ -15,7 +15,7 @@ def nothing() -> Measures:
 
 
 def added(measures: Measures, more: Mapping[str, list[float]]) -> None:
-    """Add what other workers, or later steps, have measured."""
+    """Add the measures of other workers, or of later steps."""
     for name in NAMES:
         measures[name].extend(more[name])
 
@@ -25,7 +25,7 @@ def empty(measures: Mapping[str, list[float]]) -> bool:
 
 
 def summary(measures: Mapping[str, list[float]]) -> dict[str, int | float]:
-    """A few numbers for a line of the log."""
+    """Return a few numbers for a line of the log."""
     seconds, size = sorted(measures[SECONDS]), sum(measures[BYTES])
     arrived: dict[str, int | float] = {
         "Loads": len(seconds),

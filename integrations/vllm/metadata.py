@@ -1,4 +1,4 @@
-"""What the scheduler tells its workers in a step, and what two engines tell each other through a router."""
+"""The scheduler's orders to its workers, and two engines' messages to each other through a router."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from kvplan.integrations.shared.names import LONGEST_TRANSFER, held_name
 from kvplan.plan.types import Interval
 
-# Block ids by group of the engine that they are of, by position, 0 for no block; of a state its slot alone.
+# Block ids by group of an engine, by position, 0 for no block; of a state only its slot.
 BlockIds = tuple[tuple[int, ...], ...]
 NULL_BLOCK = 0
 
 
 @dataclass(frozen=True, slots=True)
 class GroupName:
-    """An engine's group as the plan has it: its name, empty where nothing of it is stored, and what its blocks are.
+    """The plan's name of an engine's group, empty if it stores nothing, and what its blocks are.
 
     `store` is `tokens`, `state` or `ring`.
     """
@@ -26,12 +26,12 @@ class GroupName:
 
 @dataclass(frozen=True, slots=True)
 class RemotePrefill:
-    """A request as a prefill engine holds it: who holds it, where it answers, and its blocks, computed for `tokens`.
+    """A request that a prefill engine holds: the engine and its address, and its blocks, computed for `tokens`.
 
-    `groups` are those of `blocks`; `key` is the engine's public key, empty without keys. `prompt` is the digest of what
-    was prefilled, empty where nobody said it. Workers know the request by `held_name`. Of one that is `early` prefill
-    may not have heard yet: nobody knows its blocks, and the engine's name may be empty. `until` is the time, in seconds
-    since 1970, after which a decode engine keeps a request for the next turn no longer; 0 where a prefill engine does.
+    `groups` are those of `blocks`; `key` is the engine's public key, empty without keys. `prompt` is the digest of the
+    prefilled prompt, empty if unknown. Workers know the request by `held_name`. Prefill may not have received an
+    `early` request yet: its blocks are unknown, and the engine's name may be empty. `until` is the time, in seconds
+    since 1970, until which a decode engine keeps a request for the next turn; 0 for a prefill engine.
     """
 
     engine: str
@@ -60,10 +60,10 @@ class RemotePrefill:
 
 @dataclass(frozen=True, slots=True)
 class HoldOrder:
-    """Keep the blocks of a request that was prefilled, `tokens` of it, until decode has them.
+    """Keep the blocks of a prefilled request, `tokens` of it, until decode has them.
 
-    `prompt` is the digest of the prompt, `shared` what a router calls the request where it asks both engines at once.
-    One for the `next_turn` may never be read, and that is no fault. `note` is what its readers get.
+    `prompt` is the digest of the prompt, `shared` a router's name of the request if it asks both engines at once. A
+    hold for the `next_turn` may never be read, which is not an error. `note` is for its readers.
     """
 
     request: str
@@ -81,9 +81,9 @@ class HoldOrder:
 
 @dataclass(frozen=True, slots=True)
 class PromptChunk:
-    """Tokens of the prompt `name` that a step computes; the first ones of it are 0. Decode asks for those before `end`.
+    """Tokens of the prompt `name` that a step computes; its first ones begin at 0. Decode asks for those before `end`.
 
-    `blocks` are those of all that is computed after the step.
+    `blocks` are those of all tokens that are computed after the step.
     """
 
     name: str
@@ -94,7 +94,7 @@ class PromptChunk:
 
 @dataclass(frozen=True, slots=True)
 class LoadOrder:
-    """Have `tokens` of a request moved into `blocks`. Of no tokens, prefill is told that it may free its blocks."""
+    """Load `tokens` of a request into `blocks`. An order without tokens tells prefill that it may free its blocks."""
 
     request: str
     tokens: Interval
@@ -104,10 +104,10 @@ class LoadOrder:
 
 @dataclass(frozen=True, slots=True)
 class StepOrders:
-    """What workers have to begin in one step. `addresses` of all prefill workers, once, when they are known.
+    """A step's orders to workers. `addresses` has all prefill workers' addresses, once, when they are known.
 
-    `cancels` are requests whose load is not wanted any more. `chunks` are offered as the step computes them;
-    `withdrawals` are names of which no more will be.
+    `cancels` are requests whose load is not needed any more. `chunks` are offered as the step computes them;
+    `withdrawals` are names that are offered no more.
     """
 
     holds: tuple[HoldOrder, ...] = ()
@@ -120,11 +120,11 @@ class StepOrders:
 
 @dataclass(frozen=True, slots=True)
 class WorkerFacts:
-    """What a worker tells its scheduler when it has registered its memory.
+    """A worker's facts for its scheduler after it has registered its memory.
 
-    `worker` is its number in the plan's order, `address` where its prefill side answers, empty where it has none;
-    `groups` are the plan's names of the engine's groups, empty for those of which this worker has no layer. The model
-    and the side, by digest and readable key, and the revision of the weights are the engine's.
+    `worker` is its number in the plan's order, `address` that of its prefill side, empty without one; `groups` are the
+    plan's names of the engine's groups, empty for those without a layer on this worker. The model and the side, by
+    digest and readable key, and the revision of the weights are the engine's.
     """
 
     worker: int
@@ -139,7 +139,7 @@ class WorkerFacts:
 
 
 def remote_prefill(params: Mapping[str, object]) -> RemotePrefill | None:
-    """What `kv_transfer_params` say of a prefilled request, None where they are not whole: anybody can send them."""
+    """Read a prefilled request from `kv_transfer_params`, None if they are incomplete: any client can send them."""
     try:
         engine, request, host, key = (_text(params[name]) for name in TEXTS)
         prompt = _text(params.get("remote_prompt", ""))
@@ -155,7 +155,7 @@ def remote_prefill(params: Mapping[str, object]) -> RemotePrefill | None:
 
 
 def early_prefill(params: Mapping[str, object], prompt: str, tokens: int) -> RemotePrefill | None:
-    """A request of this digest that prefill may be computing, where a router says it is; None where it says nothing."""
+    """Return a request with this digest that prefill may be computing, if a router says so; otherwise None."""
     try:
         host, port = _text(params["remote_host"]), _whole(params["remote_port"])
         engine, key = (_text(params.get(word) or "") for word in ("remote_engine_id", "remote_key"))
@@ -167,7 +167,7 @@ def early_prefill(params: Mapping[str, object], prompt: str, tokens: int) -> Rem
 
 
 def transfer_id(params: Mapping[str, object]) -> str:
-    """What a router that asks both engines at once calls a request; empty where it does not, or for too long."""
+    """Return the name of a request from a router that asks both engines at once; empty without one, or if too long."""
     try:
         given = _text(params.get("transfer_id") or "")
     except ValueError:
@@ -175,16 +175,16 @@ def transfer_id(params: Mapping[str, object]) -> str:
     return given if len(given.encode()) <= LONGEST_TRANSFER else ""
 
 
-# Blocks of a group that may follow those of its tokens: drafts look ahead. A block holds a token at least.
+# Blocks of a group that may follow those of its tokens, because drafts look ahead. A block holds at least one token.
 SPARE_BLOCKS = 64
 MOST_GROUPS = 4096
 TEXTS = ("remote_engine_id", "remote_request_id", "remote_host", "remote_key")
 
 
 def transfer_params(remote: RemotePrefill, workers: int, goes_on: bool = False) -> dict[str, object]:
-    """`kv_transfer_params` for the engine that is asked next, by the names of vLLM's own connector.
+    """Return `kv_transfer_params` for the engine that is asked next, with the keys of vLLM's own connector.
 
-    Routers pass them unread. That engine is to decode, or, for what a decode engine keeps, to prefill the next turn,
+    Routers pass them unread. That engine decodes; or if a decode engine keeps the request, it prefills the next turn,
     unless the request `goes_on` there.
     """
     kept = remote.until > 0
@@ -208,7 +208,7 @@ def transfer_params(remote: RemotePrefill, workers: int, goes_on: bool = False) 
 def _text(value: object) -> str:
     if not isinstance(value, str) or len(value) > 4096:
         raise ValueError(value)
-    value.encode()  # UnicodeEncodeError, a ValueError, where half a character is in it
+    value.encode()  # UnicodeEncodeError, a ValueError, for half a character
     return value
 
 

@@ -1,7 +1,7 @@
-"""Offers while a prompt is computed: what each step adds to it goes to decode, layer by layer where that can be.
+"""Offers of a prompt while it is computed: each step's tokens go to decode, layer by layer if possible.
 
-What moves early is whole blocks before the last one. The end of a prompt waits until the engine has said that it ended
-well and keeps its blocks: with the last part, states and rings move, and decode has none of it before.
+Only whole blocks before the last one move early. The end of a prompt waits until the engine has ended it well and
+keeps its blocks: states and rings move with the last part, and decode has none of them before.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class LayerBatches:
         self._left = [set(names) for names in self._names]
 
     def computed(self, name: str) -> tuple[int, ...]:
-        """A layer is computed: the batch that it was the last one of, or nothing."""
+        """Note a computed layer. Return its batch if it was the batch's last layer, or nothing."""
         number = self._batch_of.get(name)
         if number is None or name not in self._left[number]:
             return ()
@@ -42,7 +42,7 @@ class LayerBatches:
         return () if self._left[number] else self._batches[number]
 
     def rest(self) -> tuple[int, ...] | None:
-        """The layers of which the step did not say so, None for all; the next step begins."""
+        """Begin the next step. Return the layers that this step did not report, None for all."""
         left = [layer for batch, names in zip(self._batches, self._left, strict=True) if names for layer in batch]
         whole = len(left) == sum(map(len, self._batches))
         self._left = [set(names) for names in self._names]
@@ -51,7 +51,7 @@ class LayerBatches:
 
 @dataclass(slots=True)
 class OpenPrompt:
-    """A prompt that is open: tokens before `offered` were, those before `reached` are offered in this step."""
+    """An open prompt: tokens before `offered` were offered, those before `reached` are offered in this step."""
 
     name: str
     end: int
@@ -80,7 +80,7 @@ class PromptOffers:
         self.unreleased: set[str] = set()
 
     def begin(self, chunks: Iterable[PromptChunk]) -> None:
-        """A step begins that computes these."""
+        """Begin a step that computes these chunks."""
         self._step = []
         for chunk in chunks:
             try:
@@ -89,12 +89,12 @@ class PromptOffers:
                 logs.event(logs.WARNING, "prompt not offered", request=chunk.name, error=error)
 
     def computed(self, layer: str) -> None:
-        """The step has computed a layer, by its name in the engine."""
+        """Offer a layer that the step has computed, by its name in the engine."""
         if self._step and (batch := self._layers.computed(layer)):
             self._offer(batch)
 
     def end(self) -> None:
-        """The step has computed all layers."""
+        """Offer the rest: the step has computed all layers."""
         if not self._step:
             return
         rest = self._layers.rest()
@@ -105,7 +105,7 @@ class PromptOffers:
         self._step = []
 
     def finish(self, order: HoldOrder, after: ComputeEvent | None = None) -> bool:
-        """Offer the last part of a prompt that is open, behind an event; False where it is not. Raises KvplanError."""
+        """Offer the last part of an open prompt, after an event; False if it is not open. Raises KvplanError."""
         prompt = self._open.pop(order.held_name, None)
         if prompt is None:
             return False
@@ -118,7 +118,7 @@ class PromptOffers:
         return True
 
     def withdraw(self, name: str) -> None:
-        """Nothing more of a prompt comes by this name; decode is told so, whenever it asks."""
+        """End a prompt's offers by this name; decode learns it when it asks."""
         try:
             if self._open.pop(name, None) is None and name not in self.unreleased:
                 self._worker.decline(name)
@@ -129,7 +129,7 @@ class PromptOffers:
             logs.event(logs.INFO, "decode not told", request=name, error=error)
 
     def released(self, name: str) -> None:
-        """The runtime keeps a name no more."""
+        """Forget a name that the runtime has released."""
         self.unreleased.discard(name)
         self._open.pop(name, None)
 

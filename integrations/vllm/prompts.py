@@ -1,6 +1,6 @@
-"""Prompts that are offered while they are computed: what each step of an engine's scheduler adds to them.
+"""Prompts that are offered while they are computed: the tokens that each step of an engine's scheduler adds to them.
 
-Objects of vLLM's are read by the names of their fields.
+vLLM's objects are read by the names of their fields.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from kvplan.plan.types import Interval
 
 @dataclass(slots=True)
 class OfferedPrompt:
-    """A prompt that a router calls `shared`, of which the tokens before `end` are computed here; `digest` is the whole
-    prompt's.
+    """A prompt that a router calls `shared`. This engine computes its tokens before `end`; `digest` is of the whole
+    prompt.
 
-    `tables` are the engine's block ids by group, of `computed` tokens. One that was `preempted` is computed again: the
-    blocks that were offered are others' meanwhile, and may be its own again.
+    `tables` are the engine's block ids by group, of `computed` tokens. A `preempted` prompt is computed again: other
+    requests have had the offered blocks meanwhile, even if it gets them again.
     """
 
     shared: str
@@ -34,16 +34,16 @@ class OfferedPrompt:
         return held_name(self.shared, self.digest)
 
     def begin(self, blocks: Sequence[Sequence[int]], end: int) -> Interval | None:
-        """The tokens that its first step computes, up to `end`.
+        """Return the tokens that its first step computes, up to `end`.
 
-        Those of a prefix that was found, too: another request of the same step may be computing them.
+        They include a prefix that was found, because another request of the same step may be computing it.
         """
         self.preempted = self.preempted or bool(self.tables)
         self.tables = [list(ids) for ids in blocks]
         return self._up_to(end)
 
     def go_on(self, blocks: Sequence[Sequence[int]] | None, first: int, end: int) -> Interval | None:
-        """The tokens [first, end) that its next step computes, with the blocks that it got for them; None after all."""
+        """Return the tokens [first, end) of its next step, which gives it new blocks; None after all are computed."""
         self.preempted = self.preempted or first != self.computed
         for table, ids in zip(self.tables, blocks or (), strict=False):
             table.extend(ids)
@@ -61,16 +61,16 @@ class OfferedPrompts:
         self.by_request: dict[str, OfferedPrompt] = {}
 
     def add(self, request: str, prompt: OfferedPrompt) -> None:
-        """A request is new. Not where another one has the name: each is in blocks of its own."""
+        """Add a new request, unless another one has its name: each is in blocks of its own."""
         if all(other.name != prompt.name for other in self.by_request.values()):
             self.by_request[request] = prompt
 
     def remove(self, request: str) -> OfferedPrompt | None:
-        """A request is over."""
+        """Remove a request that is over."""
         return self.by_request.pop(request, None)
 
     def step(self, output: Any) -> Iterator[tuple[OfferedPrompt, Interval]]:
-        """Each prompt with the tokens that a step computes of it, by vLLM's SchedulerOutput. Every step counts."""
+        """Yield each prompt with its tokens in a step, by vLLM's SchedulerOutput. No step may be left out."""
         cached, scheduled = output.scheduled_cached_reqs, output.num_scheduled_tokens
         preempted = getattr(output, "preempted_req_ids", None) or ()
         for request in self.by_request.keys() & {*preempted, *cached.resumed_req_ids}:

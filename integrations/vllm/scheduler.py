@@ -1,4 +1,4 @@
-"""The scheduler's half: which tokens of a request come from elsewhere, who holds what, what workers are to begin.
+"""The scheduler's half: tokens of a request that come from elsewhere, holds, and the orders to workers.
 
 Nothing here moves bytes or waits. Requests are read by the names that vLLM gives their fields.
 """
@@ -35,9 +35,9 @@ from kvplan.integrations.vllm.prompts import OfferedPrompt, OfferedPrompts
 from kvplan.runtime.ops import logs
 
 HASH_BYTES = 32
-# Seconds before the end of what decode keeps in which nobody asks for it any more: clocks differ, and requests wait.
+# Seconds before the end of decode's hold after which nothing asks for it any more: clocks differ, and requests wait.
 MARGIN = 2.0
-# The states in which a prefill request has ended well: its blocks hold what was asked for.
+# The states in which a prefill request has ended well: its blocks hold the requested tokens.
 CAPPED = "FINISHED_LENGTH_CAPPED"
 SERVED = (CAPPED, "FINISHED_STOPPED")
 
@@ -55,22 +55,22 @@ class EngineRequest(Protocol):
 
     @property
     def output_token_ids(self) -> Sequence[int]:
-        """Those generated."""
+        """The generated tokens."""
 
     @property
     def num_tokens(self) -> int:
-        """Those of the prompt, and those generated."""
+        """The number of tokens of the prompt and generated ones."""
 
     @property
     def all_token_ids(self) -> Sequence[int]:
-        """As many."""
+        """The tokens of the prompt and generated ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupTable:
-    """One of the engine's groups: its number in the engine's tables, and of a state how many scratch slots follow it.
+    """One of the engine's groups: its number in the engine's tables, and for a state the scratch slots that follow it.
 
-    `scratch` is None for a group of tokens. `forgets` says that the engine keeps what the next token needs, no more: a
+    `scratch` is None for a group of tokens. A group that `forgets` keeps only what the next token needs: a
     state, or the tokens of a window.
     """
 
@@ -79,7 +79,7 @@ class GroupTable:
     forgets: bool = False
 
     def of(self, tables: Sequence[Sequence[int]]) -> tuple[int, ...]:
-        """Block ids by position; of a state the slot in which it stands, which is the last one before scratch slots."""
+        """Return block ids by position; for a state its slot, the last one before scratch slots."""
         ids = tuple(tables[self.number])
         if self.scratch is None or not ids:
             return ids
@@ -88,14 +88,14 @@ class GroupTable:
 
 @dataclass(slots=True)
 class ConnectorScheduler:
-    """What is to be told to workers in the next step. `tables` are the groups that are moved, in the engine's order.
+    """The orders to workers in the next step. `tables` are the groups that are moved, in the engine's order.
 
-    `recomputed` tokens at the end of a prompt are computed on decode whatever prefill has: the last one, from which the
-    next is sampled, and with drafts of several modules those that they look ahead to. One that does not decode loads
-    nothing, whatever a request says; `refuses` says why a request may not name a host, empty if it may. `locate`
-    finds the folder of a LoRA by its name. With `offers` decode may have what there is of a prompt while the rest of it
-    is computed. What was loaded from prefill and generated behind it is kept for `next_turn` seconds, so that the
-    conversation's next prefill loads it, or the engine that goes on with a request handed over; for none with 0.
+    Decode always computes the `recomputed` last tokens of a prompt: the last one, from which the next is sampled, and
+    with drafts of several modules the tokens that they look ahead to. An engine that does not decode loads nothing,
+    whatever a request says. `refuses` says why a request may not name a host, empty if it may. `locate` finds the
+    folder of a LoRA by its name. With `offers` decode may have the computed part of a prompt early. Tokens that were
+    loaded from prefill or generated after that are kept for `next_turn` seconds, 0 for not at all: for the
+    conversation's next prefill, or for the engine that continues a request handed over.
     """
 
     engine: str
@@ -123,22 +123,22 @@ class ConnectorScheduler:
 
     @property
     def forgets(self) -> bool:
-        """Whether prefill is to stop where decode goes on: what lies before is forgotten."""
+        """Whether prefill must stop at the token at which decode continues, because earlier content is forgotten."""
         return any(table.forgets for table in self.tables)
 
     @property
     def quiet(self) -> bool:
-        """Whether there is nothing to tell workers, whatever the step computes: most steps are so."""
+        """Whether there are no orders to workers, whatever the step computes, as in most steps."""
         ordered = self._holds or self._loads or self._cancels or self._chunks or self._withdrawals or self._announce
         return not (ordered or self._prompts.by_request)
 
     @property
     def _prefills(self) -> bool:
-        """Whether this engine answers those that ask for what it holds."""
+        """Whether this engine answers peers that ask for its holds."""
         return bool(self.workers) and all(worker.address for worker in self.workers.values())
 
     def registered(self, workers: Sequence[WorkerFacts]) -> None:
-        """What all workers said when their memory was registered. Raises ConnectorError (I008), at start-up."""
+        """Take all workers' facts after their memory is registered. Raises ConnectorError (I008), at start-up."""
         numbers = sorted(worker.worker for worker in workers)
         if numbers != list(range(len(numbers))):
             help = "report it with the engine's parallel sizes: the side numbers them otherwise than vLLM"
@@ -147,7 +147,7 @@ class ConnectorScheduler:
         self._announce = self._prefills
 
     def arrived(self, request: EngineRequest) -> None:
-        """A request is new: what it says of a prefill engine is read, and one that is to be prefilled is made ready."""
+        """Take a new request: read the prefill engine that it names, and prepare one that is to be prefilled."""
         params = request.kv_transfer_params or {}
         self._handovers.arrived(request, params, keeps=self.next_turn > 0)
         if params.get("do_remote_decode") and self._answers(request):
@@ -157,21 +157,21 @@ class ConnectorScheduler:
                 self._stop_short(request)
             if shared:
                 self._prompts.add(request.request_id, OfferedPrompt(shared, digest, request.num_prompt_tokens))
-        # Behind that: states and windows are loaded where the prompt goes on behind them.
+        # After that, because states and windows are loaded at the end of the shortened prompt.
         if params.get("do_remote_prefill") or _continues(params):
             self._read(request, params)
 
     def matched(self, request: EngineRequest, local: int) -> int:
-        """How many tokens behind the `local` ones come from the prefill engine that `request` names."""
+        """Return how many tokens after the `local` ones come from the prefill engine that `request` names."""
         remote = self._remote.get(request.request_id)
         if remote is None:
             return 0
         self._local[request.request_id] = local
-        # Decode goes on from a state or a window that ends before the tokens that it computes.
+        # Decode continues from a state or a window that ends before the tokens that it computes.
         return max(0, min(request.num_prompt_tokens - self.recomputed, remote.tokens) - local)
 
     def allocated(self, request: EngineRequest, tables: Sequence[Sequence[int]], external: int) -> None:
-        """Blocks are there for `external` tokens that are to be loaded; none where all of them are here already."""
+        """Order the load of `external` tokens, whose blocks are allocated; with none, all of them are here already."""
         local, remote = self._local.pop(request.request_id, 0), self._remote.pop(request.request_id, None)
         if remote is None:
             return
@@ -183,7 +183,7 @@ class ConnectorScheduler:
     def finished(
         self, request: EngineRequest, tables: Sequence[Sequence[int]], state: str
     ) -> tuple[bool, dict[str, object] | None]:
-        """Whether blocks are kept for decode though the request has ended in `state`, and what its client is told."""
+        """Return whether blocks are kept for decode after the request ended in `state`, and the client's parameters."""
         shortened = request.request_id in self._shortened
         self._shortened.discard(request.request_id)
         self._local.pop(request.request_id, None)
@@ -212,20 +212,20 @@ class ConnectorScheduler:
     def _keep(
         self, request: EngineRequest, blocks: BlockIds, shared: str = ""
     ) -> tuple[bool, dict[str, object] | None]:
-        """Keep what was loaded and generated for the next turn, or for the engine that goes on with a `shared` request.
+        """Keep loaded and generated tokens for the next turn, or for the engine that continues a `shared` request.
 
         Nothing is kept if this engine keeps nothing, or if a state is ahead.
         """
-        # The last token was sampled, and not computed.
+        # The last token was sampled, but not computed.
         tokens = request.num_tokens - 1
         whole = request.num_computed_tokens >= tokens
-        # A state stands behind all that was computed, which may be more, and with drafts in another slot.
+        # A state includes all computed tokens, which may be more, and with drafts it is in another slot.
         stands = all(table.scratch is None for table in self.tables) or (
             request.num_computed_tokens == tokens and not any(table.scratch for table in self.tables)
         )
         if not (self.next_turn and self._answers(request) and whole and stands):
             return False, None
-        # The engine that goes on may know no more than all tokens so far, and who has them.
+        # The engine that continues may know only all tokens so far, and who has them.
         digest = self._digest(request, request.num_tokens if shared else tokens)
         held = self._told(shared or request.request_id, tokens, blocks, digest)
         self._holds.append(HoldOrder(request.request_id, tokens, blocks, held.prompt, shared, next_turn=True))
@@ -233,13 +233,13 @@ class ConnectorScheduler:
         return True, transfer_params(replace(held, until=until), len(self.workers), goes_on=bool(shared))
 
     def loaded(self, requests: Iterable[str]) -> None:
-        """All workers have these, or have given them up: a cancel would hit the next request of the name."""
+        """Forget loads that all workers have finished or given up: a cancel would hit the next request of the name."""
         over = set(requests)
         self._loading -= over
         self._cancels = [request for request in self._cancels if request not in over]
 
     def scheduled(self, output: Any) -> None:
-        """What a step computes, by vLLM's SchedulerOutput."""
+        """Take the chunks that a step computes, by vLLM's SchedulerOutput."""
         if not self.offers or not self._prompts.by_request:
             return
         for prompt, tokens in self._prompts.step(output):
@@ -247,7 +247,7 @@ class ConnectorScheduler:
             self._chunks.append(PromptChunk(prompt.name, tokens, prompt.end, blocks))
 
     def orders(self) -> StepOrders:
-        """What workers are to begin in this step, each order once."""
+        """Return the orders to workers in this step, each order once."""
         addresses = tuple(self.workers[number].address for number in sorted(self.workers)) if self._announce else ()
         told = StepOrders(
             tuple(self._holds),
@@ -277,7 +277,7 @@ class ConnectorScheduler:
             _refused(request, "the prompt ends before the states and windows that decode kept", logs.INFO)
             self._loads.append(LoadOrder(request.request_id, (0, 0), (), remote))
         elif not (remote.early or self._is_prompt(request, remote)):
-            # Its bytes would be right for another text, and would be found by all whose prompt begins like this one.
+            # Its bytes would belong to another text, and every prompt that begins like this one would find them.
             _refused(request, "another prompt was prefilled")
             self._loads.append(LoadOrder(request.request_id, (0, 0), (), remote))
         else:
@@ -286,17 +286,17 @@ class ConnectorScheduler:
             self._hide_blocks(request)
 
     def _hide_blocks(self, request: EngineRequest) -> None:
-        """Let no other prompt find the blocks of a request that is loaded, in the pool or in an offload tier.
+        """Hide the blocks of a loaded request from other prompts, in the pool and in an offload tier.
 
-        A load writes only the last tokens of a window, so the block in which it begins is whole to the engine alone.
+        A load writes only the last tokens of a window, but the engine takes the block in which it begins for whole.
         """
         if any(table.forgets and table.scratch is None for table in self.tables):
             request.block_hashes[:] = [os.urandom(HASH_BYTES) for _ in request.block_hashes]
 
     def _stop_short(self, request: EngineRequest) -> None:
-        """Prefill no further than where decode goes on, so that states and windows end there.
+        """Prefill only up to the token at which decode continues, so that states and windows end there.
 
-        What is sampled behind that is not the first token.
+        The token sampled after that is not the first token.
         """
         count = self.recomputed
         if not self.forgets or request.num_prompt_tokens <= count:
@@ -309,23 +309,23 @@ class ConnectorScheduler:
         self._shortened.add(request.request_id)
 
     def _is_prompt(self, request: EngineRequest, remote: RemotePrefill) -> bool:
-        """Whether a prompt was prefilled: its digest is of the tokens that are held, or of the whole prompt."""
+        """Whether a prompt was prefilled: its digest is of the held tokens, or of the whole prompt."""
         counts = dict.fromkeys((remote.tokens, request.num_prompt_tokens))
         return bool(remote.prompt) and any(remote.prompt == self._digest(request, count) for count in counts)
 
     def _answers(self, request: EngineRequest) -> bool:
-        """Whether decode loads a request that is prefilled here: not where it needs logprobs of the whole prompt."""
+        """Whether decode can load a request that is prefilled here: not if it needs logprobs of the whole prompt."""
         return self._prefills and _loadable(request)
 
     def _early(self, request: EngineRequest, params: Mapping[str, object]) -> RemotePrefill | None:
-        """A prompt that prefill may be computing, named by what both engines know of it."""
+        """Return a prompt that prefill may be computing, named by what both engines know of it."""
         if not transfer_id(params) or not _loadable(request):
             return None
         tokens = request.num_prompt_tokens
         return early_prefill(params, self._digest(request, tokens), tokens)
 
     def _shared(self, prompt: OfferedPrompt, computed: int) -> str:
-        """What a prompt is held by: what it was offered by, or, where that counts no more, its second name."""
+        """Return the name by which a prompt is held: that of its offers, or its second name if those are invalid."""
         if not prompt.preempted and computed >= prompt.end:
             return prompt.shared
         self._withdrawals.append(prompt.name)
@@ -338,41 +338,41 @@ class ConnectorScheduler:
         return _digest(request, tokens, self.locate)
 
     def _held(self, request: EngineRequest, offered: OfferedPrompt | None, blocks: BlockIds) -> RemotePrefill:
-        """The request as its client is told of it."""
+        """Return the request in the form for its client."""
         tokens = request.num_computed_tokens
         if offered is not None:
-            # Both engines name it by the whole prompt, also if this one stopped short of its end.
+            # Both engines name it by the whole prompt, even if this one stopped short of its end.
             return self._told(self._shared(offered, tokens), min(tokens, offered.end), blocks, offered.digest)
         digest = self._digest(request, min(tokens, request.num_prompt_tokens))
         return self._told(request.request_id, tokens, blocks, digest)
 
     def _told(self, name: str, tokens: int, blocks: BlockIds, prompt: str) -> RemotePrefill:
-        """What this engine holds by a name, as others are told of it."""
+        """Return this engine's hold by a name, in the form for other engines."""
         first = self.workers[min(self.workers)]
         host, port = host_and_port(first.address)
-        # A stage of a pipeline knows its own groups only.
+        # A stage of a pipeline knows only its own groups.
         names = zip(*(worker.groups for worker in self.workers.values()), strict=True)
         groups = tuple(next((group for group in each if group.name), GroupName()) for each in names)
         return RemotePrefill(self.engine, name, host, port, tokens, groups, blocks, first.key, prompt)
 
 
 def _continues(params: Mapping[str, object]) -> bool:
-    """Whether the engine that decoded the turn before holds it for this one, which is to be prefilled."""
+    """Whether the engine that decoded the previous turn holds it for this one, which is to be prefilled."""
     return bool(params.get("do_remote_decode") and params.get("remote_request_id") and params.get("remote_block_ids"))
 
 
 def _loadable(request: EngineRequest) -> bool:
-    """Whether the caches of a prompt tell all that decode needs of it: not where logprobs of all of it are wanted."""
+    """Whether the caches of a prompt are all that decode needs of it: not if logprobs of all of it are asked for."""
     return _has_ids(request) and not getattr(request, "skip_reading_prefix_cache", False)
 
 
 def _has_ids(request: EngineRequest) -> bool:
-    """Whether a prompt is its token ids: one that has embeddings cannot be told from another."""
+    """Whether a prompt is only token ids: prompts with embeddings cannot be told apart."""
     return request.prompt_token_ids is not None and getattr(request, "prompt_embeds", None) is None
 
 
 def _digest(request: EngineRequest, tokens: int, locate: Callable[[str], str | None] = nowhere) -> str:
-    """The digest of the first `tokens` tokens; empty where the prompt has no ids. It takes a millisecond or more.
+    """Return the digest of the first `tokens` tokens; empty if the prompt has no ids. It takes a millisecond or more.
 
     Requests of other LoRA weights compute other caches; those of another salt share none.
     """
@@ -389,10 +389,10 @@ def _digest(request: EngineRequest, tokens: int, locate: Callable[[str], str | N
 
 
 def _note(request: EngineRequest) -> bytes:
-    """The first token, for a decode engine that does not compute it; its logprob is not known to a scheduler."""
+    """Return the first token for a decode engine that does not compute it; a scheduler does not know its logprob."""
     return PrefillNote(int(request.output_token_ids[0])).encode() if request.output_token_ids else b""
 
 
 def _refused(request: EngineRequest, why: str, level: int = logs.WARNING) -> None:
-    """The request is computed here, as if it named nobody."""
+    """Log that the request's parameters are refused; it is computed here as if it named no engine."""
     logs.event(level, "parameters refused", request=request.request_id, why=why)

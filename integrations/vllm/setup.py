@@ -1,4 +1,4 @@
-"""The runtime's workers of one of the engine's: its memory registered, its sockets open, its plans at hand."""
+"""The runtime's workers for one of the engine's: its memory registered, its sockets open, its plans ready."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ W = TypeVar("W", PrefillWorker, DecodeWorker)
 
 @dataclass(frozen=True, slots=True)
 class EngineRoles:
-    """An engine: its name, this run of it, what it does, the port of its first worker, how early it offers, and the
-    revision of its weights. One that `drafts` goes on to write to its caches when a step has told its tokens.
+    """An engine: its name, this run of it, its roles, the port of its first worker, how early it offers, and the
+    revision of its weights. One that `drafts` still writes to its caches after a step has returned its tokens.
 
-    With port 0 each worker takes a free one, or goes on at the address `before`, which others were told of already.
+    With port 0 each worker takes a free one, or keeps the address `before`, which peers already know.
     """
 
     name: str
@@ -44,20 +44,20 @@ class EngineRoles:
 
     @property
     def played(self) -> tuple[Role, ...]:
-        """The parts that the engine takes."""
+        """The roles that the engine plays."""
         roles: tuple[tuple[Role, bool], ...] = (("prefill", self.prefills), ("decode", self.decodes))
         return tuple(role for role, played in roles if played)
 
     @property
     def identity(self) -> Identity:
-        """The engine, whatever its model is called."""
+        """The engine without its model's name."""
         return Identity(self.name, self.run, self.revision)
 
 
 def connector_worker(
     config: ConnectorConfig, layout: WorkerLayout, roles: EngineRoles
 ) -> tuple[ConnectorWorker, WorkerFacts]:
-    """One worker, and what its scheduler has to know of it. Raises ConnectorError (I006), KvplanError."""
+    """Make one worker and its facts for the scheduler. Raises ConnectorError (I006), KvplanError."""
     catalog, secrets = plans(config, layout.cache), config.secrets()
     prepare_plans(catalog, layout, roles.played)
     pool, tables = views(layout.side, layout.worker, layout.memory), BlockTables(layout.groups, spans(layout.side))
@@ -94,16 +94,16 @@ def connector_worker(
 
 
 def load_times(config: ConnectorConfig) -> LoadTimes:
-    """How long loads may take: none waits for a hold longer than it may take in all."""
+    """Return the time limits of loads: none waits for a hold longer than it may take in all."""
     return LoadTimes(config.timeout_s, min(config.hold_s, config.timeout_s), config.connect)
 
 
 def _address(host: str, layout: WorkerLayout, roles: EngineRoles) -> str:
-    """Where a worker listens: at the address that others know, if there is one."""
+    """Return a worker's address: the one that peers already know, if there is one."""
     return roles.before or worker_address(host, roles.port, layout.worker)
 
 
 def checkpoint_revision(model: Any, config: str) -> str:
-    """Which weights an engine serves, by its model configuration and the path of `config.json`. Raises OSError."""
+    """Return the revision of an engine's weights, by its model configuration and `config.json`. Raises OSError."""
     streamed = model.model_weights
     return served_revision(config, f"{streamed or model.model} {model.revision or ''}", streamed=bool(streamed))

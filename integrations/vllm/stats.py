@@ -1,4 +1,4 @@
-"""Measures as vLLM logs them, and as it gives them to Prometheus, under names like those of its own connector."""
+"""Measures for vLLM's log and for Prometheus, under names like those of vLLM's own connector."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class KvplanStats(KVConnectorStats):  # type: ignore[misc]
 
 
 class KvplanPromMetrics(KVConnectorPromMetrics):  # type: ignore[misc]
-    """The same for Prometheus, with a label for each engine."""
+    """The same measures for Prometheus, with a label for each engine."""
 
     def __init__(self, config: Any, types: Any, labels: list[str], values: dict[int, list[object]]) -> None:
         super().__init__(config, types, labels, values)
@@ -63,6 +63,6 @@ class KvplanPromMetrics(KVConnectorPromMetrics):  # type: ignore[misc]
             counter[engine_idx].inc(sum(transfer_stats_data[name]))
 
     def _of_engines(self, kind: Any, title: str, text: str, labels: list[str], **more: Any) -> Any:
-        """A metric, by engine."""
+        """Return a metric by engine."""
         metric = kind(name=title, documentation=text, labelnames=labels, **more)
         return create_metric_per_engine(metric, self.per_engine_labelvalues)

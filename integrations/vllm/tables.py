@@ -1,4 +1,4 @@
-"""The plan's tables of an engine's blocks, of all that a request has or of some of its tokens."""
+"""The plan's tables from an engine's blocks, for all of a request or for some of its tokens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kvplan.plan.types import Blocks, Interval, Side
 
 
 class BlockTables:
-    """The plan's tables of an engine's blocks. `names` are its groups, `spans` by name the tokens of a block."""
+    """The plan's tables from an engine's blocks. `names` are its groups, `spans` by name the tokens of a block."""
 
     def __init__(self, names: Sequence[GroupName], spans: Mapping[str, int]) -> None:
         self._names, self._spans = tuple(names), spans
@@ -21,14 +21,14 @@ class BlockTables:
         self._step = math.lcm(*(spans[group.name] for group in self._paged))
 
     def of(self, blocks: BlockIds, tokens: int, first: int = 0) -> dict[str, Table]:
-        """Tables of blocks that hold `tokens` tokens, without the blocks that end before token `first`."""
+        """Return tables of blocks that hold `tokens` tokens, without the blocks that end before token `first`."""
         return {
             group.name: table(group.store, ids, tokens, first // self._spans[group.name])
             for group, ids in stored(self._names, blocks)
         }
 
     def part(self, blocks: BlockIds, tokens: Interval) -> dict[str, Table]:
-        """Tables of the blocks that hold tokens [first, end), of groups of tokens alone."""
+        """Return tables of the blocks that hold tokens [first, end), only for groups of tokens."""
         first, end = tokens
         return {
             group.name: table(group.store, ids[: -(-end // span)], end, first // span)
@@ -37,17 +37,17 @@ class BlockTables:
         }
 
     def whole(self, tokens: int) -> int:
-        """How many of the first `tokens` tokens fill blocks of every group."""
+        """Return how many of the first `tokens` tokens fill blocks of every group."""
         return tokens // self._step * self._step
 
 
 def stored(names: Sequence[GroupName], blocks: BlockIds) -> list[tuple[GroupName, tuple[int, ...]]]:
-    """Groups with their blocks, without those of which nothing is stored: a request that needs them is refused."""
+    """Return groups with their blocks, without groups that store nothing: a request that needs them is refused."""
     return [(group, ids) for group, ids in zip(names, blocks, strict=True) if group.name and ids]
 
 
 def table(store: str, ids: Sequence[int], tokens: int, start: int = 0) -> Table:
-    """One group's table, of its blocks from position `start` on; ids stand by position, 0 for no block."""
+    """Return one group's table, of its blocks from position `start` on; ids stand by position, 0 for no block."""
     if store == "state":
         return Slot(ids[0], tokens)
     if store == "ring":
@@ -56,5 +56,5 @@ def table(store: str, ids: Sequence[int], tokens: int, start: int = 0) -> Table:
 
 
 def spans(side: Side) -> dict[str, int]:
-    """How many tokens of a request one position of a block table stands for, by group; those of a state all."""
+    """Return the tokens of one position of a block table, by group; for a state 1."""
     return {group.name: max(group.tokens * group.shards, 1) for group in side.groups}

@@ -1,4 +1,4 @@
-"""A worker's half: its prefill and its decode side, fed with a step's orders, asked what has ended. Nothing waits."""
+"""A worker's half: its prefill and its decode side. It takes a step's orders and reports results without waiting."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from kvplan.runtime.ops import logs
 from kvplan.runtime.prefill.events import ComputeEvent
 from kvplan.runtime.prefill.worker import PrefillWorker
 
-# Makes an event behind all that the device was told to do, none where it has done that.
+# Makes an event after all work that the device was given, or none if the device has done it.
 Mark = Callable[[], ComputeEvent | None]
 
 
 def unmarked() -> None:
-    """Nothing is waited for: a step that is over has done all."""
+    """Return no event: a step that is over has done all its work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +47,15 @@ class LoadTimes:
     connect: float
 
 
-# How long a step that computes nothing waits for a load to end, in seconds: engines step without pause while any
-# request is on its way, and would keep the thread that moves it from running. The longer nothing ends the longer, as
-# requests that are held may wait for seconds; as long may a new one wait for its first step.
+# How long a step without tokens waits for a load to end, in seconds. Engines step without pause while any request
+# is loading, which would starve the thread that moves it. The wait grows while nothing ends, because requests
+# that are held may wait for seconds; a new request may wait as long for its first step.
 SHORTEST_REST, LONGEST_REST = 0.001, 0.004
 
 
 @dataclass(slots=True)
 class StepResults:
-    """Requests by what became of them: what was sent or is free again, what has arrived, and which of it has not."""
+    """Requests by result: blocks sent or free again, loads that arrived, and loads among these that failed."""
 
     sent: set[str] = field(default_factory=set)
     received: set[str] = field(default_factory=set)
@@ -63,7 +63,7 @@ class StepResults:
 
 
 class PrefillSide:
-    """What this worker holds for others, from when the device has come to what `mark` marks."""
+    """This worker's holds for other engines. Each begins once the device has reached the event of `mark`."""
 
     def __init__(
         self, worker: PrefillWorker, tables: BlockTables, offers: PromptOffers | None = None, mark: Mark = unmarked
@@ -86,13 +86,13 @@ class PrefillSide:
         for order in orders.holds:
             self._hold(order, after)
         for name in orders.withdrawals:
-            # A name that a router gave twice may be held for another request.
+            # If a router gave a name twice, another request may be held by it.
             if name not in self._held:
                 self.offers.withdraw(name)
         self.offers.begin(orders.chunks)
 
     def sent(self) -> set[str]:
-        """The requests whose blocks are free again, each once."""
+        """Return the requests whose blocks are free again, each once."""
         if not self.busy:
             return set()
         free, self._refused = self._refused, set()
@@ -114,15 +114,16 @@ class PrefillSide:
                 tables = self._tables.of(order.blocks, order.tokens)
                 self.worker.hold(order.held_name, tables, tokens=(0, order.tokens), after=after, note=order.note)
             self._held[order.held_name] = order
-        except Exception as error:  # What another engine or a client said must not end this one.
+        except Exception as error:  # Data from another engine or a client must not end this one.
             logs.event(logs.WARNING, "hold refused", request=order.request, error=error)
             self._refused.add(order.request)
 
 
 class DecodeSide:
-    """What this worker loads from others: transfers end on the thread that polls, and are kept until asked for.
+    """This worker's loads from other engines. Transfers end on the polling thread and are kept until `ended` reports
+    them.
 
-    None begins before the device has come to what `mark` marked when the step began.
+    A load begins only after the device has reached the event that `mark` made when the step began.
     """
 
     def __init__(
@@ -144,7 +145,7 @@ class DecodeSide:
         self._ended: deque[tuple[LoadOrder, Transfer, float]] = deque()
         self._failed: list[tuple[LoadOrder, Transfer]] = []
         self._refused: list[str] = []
-        # Whose loads have not been told of: they are not begun once more.
+        # Requests whose cancelled loads are not reported yet: these are not retried.
         self._cancelled: set[str] = set()
         self._news = Event()
         self.measures = nothing()
@@ -160,11 +161,11 @@ class DecodeSide:
         return bool(self.measures[SECONDS] or self.measures[FAILED])
 
     def wait(self, seconds: float) -> None:
-        """Until a load ends, and no longer than `seconds`."""
+        """Wait until a load ends, but no longer than `seconds`."""
         self._news.wait(seconds)
 
     def step(self, orders: StepOrders) -> None:
-        """A step begins: its loads wait for what the device was told to do before it."""
+        """Begin a step: its loads wait for the work that the device was given before."""
         self._after = self._mark() if orders.loads else None
 
     def begin(self, orders: StepOrders) -> None:
@@ -179,7 +180,7 @@ class DecodeSide:
             self._cancel(request)
 
     def ended(self, results: StepResults) -> None:
-        """Add what has arrived, and what failed once nothing can be written to its blocks any more."""
+        """Add loads that arrived, and failed ones once nothing can be written to their blocks any more."""
         if self._waiting:
             self._begin_waiting()
         if self._news.is_set():
@@ -198,7 +199,7 @@ class DecodeSide:
             self._settle(results)
 
     def _begin_waiting(self) -> None:
-        """Begin the loads that the device has come to."""
+        """Begin the loads whose events the device has reached."""
         waiting, self._waiting = self._waiting, []
         for order, after in waiting:
             try:
@@ -212,7 +213,7 @@ class DecodeSide:
                 self._waiting.append((order, after))
 
     def _cancel(self, request: str) -> None:
-        """Give a load up, and one that has failed and was not told of."""
+        """Give up a load, including one that has failed and is not reported yet."""
         for order in [order for order, _ in self._waiting if order.request == request]:
             self._waiting = [one for one in self._waiting if one[0] is not order]
             self._let_go(order)
@@ -242,7 +243,7 @@ class DecodeSide:
         results.failed |= lost
 
     def _retried(self, order: LoadOrder, error: KvplanError | None) -> bool:
-        """Whether a load began once more: of a prompt that prefill does not keep, or holds in other blocks by now."""
+        """Retry a load of a prompt that prefill no longer keeps, or holds in other blocks. Return whether one began."""
         remote = order.remote
         asked_before = remote.request.endswith(AGAIN) or order.request in self._cancelled
         if not remote.early or asked_before or not isinstance(error, LeaseError | WithdrawnError):
@@ -251,7 +252,7 @@ class DecodeSide:
         return True
 
     def _begin(self, order: LoadOrder) -> None:
-        """Begin a load, or fail it. One of no tokens tells prefill that its blocks are not needed."""
+        """Begin a load, or fail it. A load without tokens tells prefill that its blocks are not needed."""
         if not order.blocks:
             self._let_go(order)
             return
@@ -274,36 +275,36 @@ class DecodeSide:
         held = stored(remote.groups, remote.blocks)
         prefill = {group.name: table(group.store, ids, remote.tokens) for group, ids in held}
         decode = self._tables.of(order.blocks, end, first)
-        # What was cleared is to stay zero.
+        # Cleared parts must stay zero.
         return Request(remote.held_name, order.tokens, prefill, decode, whole_last_page=self._clearing is None)
 
     def _submit(self, order: LoadOrder, request: Request) -> Transfer:
-        # Decode knows no blocks of a prompt that prefill may be computing: offers bring them.
+        # Decode knows no blocks of a prompt that prefill may still be computing: offers bring them.
         begin = self.worker.open if order.remote.early and request.decode else self.worker.submit
         return begin(request, self._times.load, self._meeting(order.remote), wait=self._wait(order.remote))
 
     def _wait(self, remote: RemotePrefill) -> float:
-        """How long prefill may take to hold a request: one that it has yet to compute may stand in a queue there."""
+        """Return how long prefill may take to hold a request; one that it has yet to compute may wait in its queue."""
         if not remote.early:
             return self._times.hold
         return min(REMADE, self._times.hold) if remote.request.endswith(AGAIN) else self._times.load
 
     def _let_go(self, order: LoadOrder) -> None:
-        """Have prefill free its blocks: nothing of the request moves. If that fails, a lease ends it."""
+        """Tell prefill to free its blocks, because the request moves nothing. If that fails, a lease ends the hold."""
         try:
             self._submit(order, Request(order.remote.held_name, (0, 0), {}, {}))
         except Exception as error:  # As in `_hold`.
             logs.event(logs.INFO, "prefill not told", request=order.remote.request, error=error)
 
     def _end(self, order: LoadOrder, transfer: Transfer) -> None:
-        """On the thread that polls."""
+        """Record the end of a load, on the polling thread."""
         if transfer.error is not None:
             logs.event(logs.WARNING, "load failed", request=order.request, error=transfer.error)
         self._ended.append((order, transfer, now() - transfer.began))
         self._news.set()
 
     def _meeting(self, remote: RemotePrefill) -> Future[Peer]:
-        """The meeting with the prefill engine of a request: the one before as long as it holds. Raises KvplanError."""
+        """Return the meeting with a request's prefill engine: the existing one if it lasts. Raises KvplanError."""
         return self._meetings.meeting((remote.engine, remote.address), partial(self._meet, remote))
 
     def _meet(self, remote: RemotePrefill) -> Future[Peer]:
@@ -313,7 +314,7 @@ class DecodeSide:
 
 
 class ConnectorWorker:
-    """Both sides of one worker, of which an engine may have either alone, and the memory of both."""
+    """Both sides of one worker, or only one if the engine has only that, and the memory of both."""
 
     def __init__(self, prefill: PrefillSide | None, decode: DecodeSide | None, pool: Pool | None = None) -> None:
         self._prefill, self._decode, self._pool = prefill, decode, pool
@@ -325,7 +326,7 @@ class ConnectorWorker:
         self._pause = SHORTEST_REST
 
     def suspend(self) -> None:
-        """Give the memory back, for both sides or, raising HandleError where either is in use, for neither."""
+        """Give back the memory of both sides, or of neither if either is in use. Raises HandleError."""
         if self._asleep:
             return
         with ExitStack() as undo:
@@ -336,7 +337,7 @@ class ConnectorWorker:
         self._asleep = True
 
     def resume(self) -> None:
-        """Register the memory again; what is not suspended is left alone."""
+        """Register the memory again if it is suspended."""
         if self._asleep:
             for worker in self._workers:
                 worker.resume(self._memory())
@@ -347,7 +348,7 @@ class ConnectorWorker:
         return self._pool
 
     def hold(self, orders: StepOrders) -> None:
-        """Begin what a step orders for decode engines, before the model computes it."""
+        """Begin a step's orders for decode engines, before the model computes it."""
         self._pause = SHORTEST_REST
         if self._prefill is not None:
             self._prefill.begin(orders)
@@ -355,21 +356,21 @@ class ConnectorWorker:
             self._decode.step(orders)
 
     def computed(self, layer: str | None = None) -> None:
-        """The step has computed this layer, or all of them."""
+        """Offer this layer, or all layers, which the step has computed."""
         if self._prefill is not None:
             offers = self._prefill.offers
             offers.end() if layer is None else offers.computed(layer)
 
     def load(self, orders: StepOrders) -> None:
-        """Begin what a step orders from prefill engines, beside the model."""
+        """Begin a step's orders from prefill engines, beside the model."""
         if self._decode is not None:
             self._decode.begin(orders)
         else:
-            # The engine waits for whatever was ordered.
+            # The engine waits for every order.
             self._sideless |= {order.request for order in orders.loads if order.blocks}
 
     def ended(self, *, idle: bool) -> StepResults:
-        """What has ended since the last call, each request once. An idle step rests, so that others may run."""
+        """Return the requests that ended since the last call, each once. An idle step rests for other threads."""
         if idle:
             self._rest()
         else:
@@ -386,18 +387,18 @@ class ConnectorWorker:
 
     @property
     def busy(self) -> bool:
-        """Whether `ended` may have something to say."""
+        """Whether `ended` may have results."""
         held = self._prefill is not None and self._prefill.busy
         return held or (self._decode is not None and self._decode.busy) or bool(self._sideless)
 
     @property
     def measured(self) -> bool:
-        """Whether there are measures to ask for."""
+        """Whether there are measures."""
         loads = self._decode is not None and self._decode.measured
         return loads or (self._prefill is not None and self._prefill.expired > 0)
 
     def measures(self) -> Measures:
-        """What was measured since the last call."""
+        """Return the measures since the last call."""
         measures = nothing()
         if self._decode is not None:
             measures, self._decode.measures = self._decode.measures, measures
@@ -414,7 +415,7 @@ class ConnectorWorker:
             time.sleep(pause)
 
     def close(self) -> None:
-        """Both sides, the second one whatever the first one raises."""
+        """Close both sides, the second one even if the first raises."""
         with ExitStack() as sides:
             for worker in self._workers:
                 sides.callback(worker.close)

@@ -1,4 +1,4 @@
-"""KvplanECConnector: vLLM's interface for encoder caches, handed on to the scheduler's and the worker's half."""
+"""KvplanECConnector: vLLM's interface for encoder caches, passed on to the scheduler's and the worker's half."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kvplan.integrations.vllm.encoder.setup import EncoderEngine, connector_sche
 from kvplan.integrations.vllm.encoder.transfers import ItemTransfers
 from kvplan.integrations.vllm.encoder.worker import EncoderCache, EncoderWorker
 
-# Those of the connector for keys and values are from 7600 on.
+# The ports of the connector for keys and values begin at 7600.
 PORT = 7500
 OF_TOKENS = "it is about caches of tokens: leave it out, or give it in kv_connector_extra_config"
 UNREAD = {
@@ -35,7 +35,7 @@ HOOKS = ("ensure_cache_available", "start_save_caches", "take_unavailable_reques
 
 @dataclass(frozen=True)
 class ItemsMetadata(ECConnectorMetadata):  # type: ignore[misc]
-    """A step's orders, on their way to the workers."""
+    """A step's orders on their way to the workers."""
 
     orders: StepItems
 
@@ -76,24 +76,24 @@ class KvplanECConnector(ECConnectorBase):  # type: ignore[misc]
     # The worker's half
 
     def start_save_caches(self, **kwargs: Any) -> None:
-        """Save what the engine has of an earlier step: the encoder does not run for that again."""
+        """Save items that the engine has from an earlier step, because the encoder does not run for them again."""
         worker = self._of_worker()
         worker.begin(self._get_connector_metadata().orders)
         worker.save_all(kwargs["encoder_cache"])
 
     def start_load_caches(self, encoder_cache: EncoderCache, **kwargs: Any) -> None:
-        """Load what the scheduler has in the pool: no step is scheduled before it is there."""
+        """Load items that the scheduler has in the pool: it schedules a step only once they are there."""
         worker = self._of_worker()
         worker.begin(self._get_connector_metadata().orders)
         worker.load(encoder_cache)
 
     def save_caches(self, encoder_cache: EncoderCache, mm_hash: str, **kwargs: Any) -> None:
-        """Save what the encoder has just made."""
+        """Save an item that the encoder has just made."""
         if self.is_producer:
             self._of_worker().save(encoder_cache, mm_hash)
 
     def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
-        """The step is over: nothing that it ordered is in progress. No request's end waits for items."""
+        """End a step: none of its orders is in progress. No request's end waits for items."""
         self._of_worker().end()
         return None, None
 
@@ -120,7 +120,7 @@ class KvplanECConnector(ECConnectorBase):  # type: ignore[misc]
         return ItemsMetadata(orders) if orders.step else NO_ITEMS
 
     def request_finished(self, request: Any) -> tuple[bool, dict[str, Any] | None]:
-        """What the next engine is told of the request's items, in the words that vLLM's own connectors use."""
+        """Return the parameters of a request's items for the next engine, with the keys of vLLM's own connectors."""
         held = self._of_scheduler().finished(request)
         if not held:
             return False, None
@@ -149,7 +149,7 @@ def check_release(base: type) -> None:
 
 
 def check_adapters(lora: Any) -> None:
-    """Raises ConnectorError (I012) if LoRAs change what the encoder makes: a hash has no more than their names."""
+    """Raises ConnectorError (I012) if LoRAs change the encoder's output: a hash has only their names."""
     if lora is not None and getattr(lora, "enable_tower_connector_lora", False):
         help = "leave --enable-tower-connector-lora out, or run the encoder in the engine that prefills"
         raise ConnectorError(
@@ -167,7 +167,7 @@ def check_widths(measured: Mapping[str, int], layout: EncoderLayout) -> None:
 
 
 def encoder_engine(vllm_config: Any, config: ConnectorConfig, revision: str) -> EncoderEngine:
-    """The engine. A user may give it the same id each time; its instance is new with each start."""
+    """Return the engine. A user may give it the same id each time; its instance is new with each start."""
     transfer, parallel = vllm_config.ec_transfer_config, vllm_config.parallel_config
     number = parallel.data_parallel_index
     run = f"{transfer.engine_id}.{vllm_config.instance_id}"

@@ -1,4 +1,4 @@
-"""What an engine of vLLM says of its encoder, and of items: the only place here that reads its configuration."""
+"""vLLM's description of an engine's encoder and of items: the only place here that reads its configuration."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from kvplan.integrations.shared.facts import plain_word
 from kvplan.integrations.vllm.encoder.layout import EncoderFacts
 from kvplan.integrations.vllm.setup import checkpoint_revision
 
-# The files of a checkpoint that say how an image, a video or a clip becomes what the encoder gets.
+# The files of a checkpoint that determine how an image, a video or a clip becomes the encoder's input.
 PROCESSORS = ("preprocessor_config.json", "video_preprocessor_config.json", "processor_config.json")
-# The engine's own settings that do, by vLLM's names.
+# The engine's own settings that also determine it, by vLLM's names.
 SETTINGS = ("mm_processor_kwargs", "video_pruning_rate", "video_pruning_method", "media_io_kwargs")
 
 
 def encoder_facts(config: Any) -> EncoderFacts:
-    """The facts of an engine. `config` is its VllmConfig. Raises OSError."""
+    """Return the facts of an engine. `config` is its VllmConfig. Raises OSError."""
     model = config.model_config
     file = str(cached_file(model.model, "config.json", revision=model.revision))
     return EncoderFacts(
@@ -35,12 +35,12 @@ def encoder_facts(config: Any) -> EncoderFacts:
 
 
 def deep_layers(config: Any) -> int:
-    """The layers of the encoder that give features of their own, as configurations with DeepStack list them."""
+    """Count the encoder's layers that give features of their own, as configurations with DeepStack list them."""
     return len(getattr(getattr(config, "vision_config", None), "deepstack_visual_indexes", None) or ())
 
 
 def processor(model: Any, folder: Path) -> str:
-    """A digest of all that decides what the encoder gets for an item. Hashes of items do not depend on all of it."""
+    """Return a digest of all that determines the encoder's input for an item. Hashes of items depend on less."""
     own = model.multimodal_config
     said = {name: repr(getattr(own, name, None)) for name in SETTINGS}
     files = {name: (folder / name).read_text(encoding="utf-8") for name in PROCESSORS if (folder / name).is_file()}
@@ -48,23 +48,23 @@ def processor(model: Any, folder: Path) -> str:
 
 
 def load_device() -> str:
-    """The device of this worker, as torch names it."""
+    """Return the device of this worker, as torch names it."""
     kind = str(current_platform.device_type)
     return f"{kind}:{current_platform.current_device()}" if current_platform.is_cuda_alike() else kind
 
 
 class EngineItems:
-    """What vLLM has to say of items, by the model's own processor."""
+    """vLLM's facts about items, from the model's own processor."""
 
     def __init__(self, model: Any) -> None:
         self._resolver = PlaceholderMetadataResolver(model)
 
     def encodable(self, feature: Any) -> bool:
-        """Whether a request has what the encoder needs for an item, or only the sizes that placeholders need."""
+        """Whether a request has the encoder's input for an item, or only the sizes for placeholders."""
         told = self._resolver.fields_for(feature.modality) if feature.data else set()
         return any(value.data is not None for name, value in (feature.data or {}).items() if name not in told)
 
     def metadata(self, features: list[Any]) -> dict[str, dict[str, Any]]:
-        """By hash, what the next engine can have without the media: the sizes that placeholders need."""
+        """Return by hash what the next engine can have without the media: the sizes for placeholders."""
         found: dict[str, dict[str, Any]] = collect_ec_item_metadata(features, self._resolver)
         return found

@@ -1,4 +1,4 @@
-"""Which layout the pool of an engine has: made of what the engine says of its encoder's rows, or the user's own."""
+"""The layout of an engine's pool: made from the engine's facts of its encoder's rows, or the user's own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kvplan.plan.planes import planes
 from kvplan.plan.types import Side
 
 ENGINE, KIND = "encoder-pool", "encoder-cache"
-# Where vLLM has what a user tells the connector.
+# The place of the connector's configuration in vLLM's.
 PLACE = "ec_connector_extra_config"
 # The setting that must be equal on both engines of a pair.
 PROCESSOR = "processor of items"
@@ -33,8 +33,8 @@ PROCESSOR = "processor of items"
 class EncoderFacts:
     """An engine's encoder: a row is `levels` vectors of `dim` elements of type `dtype`, in torch's words.
 
-    Its configuration says so; a layout of the user's may know better. `processor` is a digest of all that decides what
-    the encoder gets for an item, `revision` says which weights it has.
+    They come from its configuration; a user's layout may be more exact. `processor` is a digest of all that determines
+    the encoder's input for an item, `revision` identifies the weights.
     """
 
     dim: int
@@ -46,9 +46,9 @@ class EncoderFacts:
 
 @dataclass(frozen=True, slots=True)
 class EncoderLayout:
-    """A pool as plans have it: one worker's, whatever the engine's own are, as they share it.
+    """A pool as in plans: that of one worker, because all workers of an engine share it.
 
-    A row has `width` elements. `cache` is the folder into which plans are compiled if there is no plans directory.
+    A row has `width` elements. Without a plans directory, plans are compiled into the folder `cache`.
     """
 
     side: Side
@@ -73,7 +73,7 @@ class EncoderLayout:
 
 
 def encoder_layout(config: ConnectorConfig, facts: EncoderFacts) -> EncoderLayout:
-    """The layout of an engine's pool. Raises ConnectorError (I002, I004, I009), DslError, BadInput or Refused."""
+    """Return the layout of an engine's pool. Raises ConnectorError (I002, I004, I009), DslError, BadInput, Refused."""
     dtype = canonical(facts.dtype)
     layouts, name, cache = _model(config, facts, dtype)
     options = {"engine": config.engine or ENGINE, "kv_dtype": dtype, **config.options}
@@ -86,13 +86,13 @@ def encoder_layout(config: ConnectorConfig, facts: EncoderFacts) -> EncoderLayou
 
 
 def _width(caches: Sequence[BoundCache]) -> int:
-    """The elements of a row of all caches: there is one, of items."""
+    """Return the elements of a row of all caches: there is one cache, of items."""
     tensors = [tensor for cache in caches for tensor in cache.tensors]
     return sum(prod(size for axis, size in tensor.axes if axis != "token") for tensor in tensors)
 
 
 def _model(config: ConnectorConfig, facts: EncoderFacts, dtype: str) -> tuple[Library, str, Path | None]:
-    """The layout files, the model's name, and without a plans directory the cache folder for its plans."""
+    """Return the layout files, the model's name, and the cache folder for plans if there is no plans directory."""
     own = (config.layouts,) if config.layouts else ()
     if config.layout:
         path = Path(config.layout)

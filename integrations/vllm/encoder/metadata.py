@@ -1,4 +1,4 @@
-"""What the scheduler tells its workers in a step, and what an encode engine tells a prefill engine through a router."""
+"""The scheduler's orders to its workers, and an encode engine's messages to a prefill engine through a router."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class RowsPlace:
-    """Where an item's rows are in the pool: from block `first` on, with the ticket under which it has them."""
+    """The place of an item's rows in the pool: from block `first` on, with its ticket there."""
 
     first: int
     rows: int
@@ -17,9 +17,9 @@ class RowsPlace:
 
 @dataclass(frozen=True, slots=True)
 class StepItems:
-    """By hash, the items that a step's workers copy into the pool if they have them, and those that they take from it.
+    """By hash, the items that workers copy into the pool if they have them, and the items that they load from it.
 
-    `step` is greater than that of every step before, 0 if there is nothing to say.
+    `step` is greater than in every step before, or 0 if there are no orders.
     """
 
     step: int = 0
@@ -32,7 +32,7 @@ NOTHING = StepItems()
 
 @dataclass(frozen=True, slots=True)
 class RemoteItem:
-    """An item as an encode engine holds it: by the name `request`, `rows` rows in blocks from `first` on."""
+    """An item that an encode engine holds: by the name `request`, `rows` rows in blocks from `first` on."""
 
     engine: str
     request: str
@@ -47,7 +47,7 @@ class RemoteItem:
         return f"tcp://{self.host}:{self.port}"
 
     def params(self) -> dict[str, object]:
-        """What a router passes on for this item, unread."""
+        """Return the parameters that a router passes on for this item, unread."""
         return {
             "remote_engine_id": self.engine,
             "remote_request_id": self.request,
@@ -59,12 +59,12 @@ class RemoteItem:
         }
 
 
-# Limits of what anybody can send: characters of a text, and the largest number.
+# Limits for untrusted input: characters of a text, and the largest number.
 LONGEST, LARGEST = 4096, 1 << 40
 
 
 def remote_items(params: object) -> dict[str, RemoteItem]:
-    """What `ec_transfer_params` say of items, by hash, without what is not whole: anybody can send them."""
+    """Return the items in `ec_transfer_params`, by hash, without incomplete ones: any client can send them."""
     if not isinstance(params, Mapping):
         return {}
     found = {hash: remote_item(each) for hash, each in params.items() if isinstance(hash, str)}

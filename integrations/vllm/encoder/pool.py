@@ -1,4 +1,4 @@
-"""Which rows of the pool an item has, who needs them, and when others may have them. Nothing here touches memory."""
+"""Rows of the pool: each item's rows, its users, and when other items may take them. Nothing here touches memory."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Sizes = Mapping[str, int]
 class PooledItem:
     """An item with its blocks [first, first + blocks), which hold `rows` rows.
 
-    `ticket` is new for each time that an item gets blocks. It is `ready` once its rows are there. `users` are requests
-    and holds that need it. Its rows may still be written to while they are `arriving` from another engine. Workers may
+    `ticket` is new each time an item gets blocks. It is `ready` once its rows are there. `users` are requests
+    and holds that need it. While it is `arriving` from another engine, its rows may still be written. Workers may
     read or write them until they have done step `step`.
     """
 
@@ -37,14 +37,14 @@ class PooledItem:
 class RowPool:
     """`blocks` blocks of `block_rows` rows. `done` says whether all workers have done a step.
 
-    An item without users is kept until its blocks are wanted; those that nobody used for longest go first.
+    An item without users is kept until its blocks are needed; the least recently used items go first.
     """
 
     def __init__(self, blocks: int, block_rows: int, done: Callable[[int], bool]) -> None:
         self._blocks, self._block_rows, self._done = blocks, block_rows, done
-        # By hash, the one that was used last at the end.
+        # By hash, the most recently used one at the end.
         self._items: dict[str, PooledItem] = {}
-        # Dropped, and their blocks are not free yet.
+        # Dropped items whose blocks are not free yet.
         self._leaving: list[PooledItem] = []
         self._tickets = count(1)
 
@@ -55,16 +55,16 @@ class RowPool:
         return self._items.get(hash)
 
     def use(self, item: PooledItem, user: str) -> None:
-        """`user` needs an item from now on."""
+        """Note that `user` needs an item from now on."""
         item.users.add(user)
         self._items[item.hash] = self._items.pop(item.hash)
 
     def fits(self, sizes: Sizes) -> bool:
-        """Whether the pool has so many blocks at all."""
+        """Whether the whole pool has enough blocks for these sizes."""
         return sum(map(self._count, sizes.values())) <= self._blocks
 
     def take(self, sizes: Sizes, user: str) -> list[PooledItem] | None:
-        """Blocks for new items that `user` needs: for all of them, or None if there is no room for all."""
+        """Take blocks for new items that `user` needs: for all of them, or None if there is no room for all."""
         taken: list[PooledItem] = []
         for hash, rows in sizes.items():
             item = self._take(hash, rows, user)
@@ -76,7 +76,7 @@ class RowPool:
         return taken
 
     def drop(self, item: PooledItem) -> None:
-        """Nobody finds an item any more. Its blocks are free once nothing can write to them."""
+        """Hide an item from all lookups. Its blocks are free once nothing can write to them."""
         if self._items.get(item.hash) is item:
             del self._items[item.hash]
             item.users.clear()
@@ -103,12 +103,12 @@ class RowPool:
 
 
 def blocks_of(rows: int, block_rows: int) -> int:
-    """The blocks of an item: one without rows has a block, too."""
+    """Return the number of an item's blocks: one without rows has a block, too."""
     return max(1, -(-rows // block_rows))
 
 
 def _gap(taken: Sequence[PooledItem], size: int, blocks: int) -> int | None:
-    """The first of `size` blocks in a row that nobody has."""
+    """Return the first of `size` consecutive free blocks."""
     first = 0
     for item in sorted(taken, key=lambda item: item.first):
         if item.first - first >= size:

@@ -1,6 +1,6 @@
-"""Memory that all processes of an engine share: the rows of its pool, and how far each worker has come.
+"""Memory that all processes of an engine share: the rows of its pool, and each worker's last completed step.
 
-The scheduler's process moves bytes between engines, for which it needs no worker and no step. Workers copy between
+The scheduler's process moves bytes between engines, which needs no worker and no step. Workers copy between
 these rows and the device.
 """
 
@@ -22,15 +22,15 @@ from kvplan.plan.types import Ints
 
 PAGE = 4096
 SHARED = Path("/dev/shm")
-# The step that a worker has done: none, as it has not opened the memory, or none yet. Steps have greater numbers.
+# The completed step of a worker that has not opened the memory, and of one without a completed step. Steps are greater.
 ABSENT, HERE = 0, 1
 
 
 class SharedRows:
     """`blocks` blocks of `block_bytes` bytes, shared by `ranks` workers and their scheduler.
 
-    The first process makes the memory. It has a name until the scheduler has it, too (`unlink`), so that nothing is
-    left behind, however processes end. Raises ConnectorError (I013) if there is not enough memory.
+    The first process makes the memory. It has a name only until the scheduler has it, too (`unlink`), so that nothing
+    is left behind, however processes end. Raises ConnectorError (I013) if there is not enough memory.
     """
 
     def __init__(self, name: str, blocks: int, block_bytes: int, ranks: int) -> None:
@@ -45,11 +45,11 @@ class SharedRows:
             help = "start all workers of the engine with the same options"
             raise ConnectorError("I013", f"{self._path} is of other sizes than this process has", help)
         self._shape[:] = shape
-        # Bytes of all blocks, block after block.
+        # The bytes of all blocks, block after block.
         self.rows: np.ndarray[Any, np.dtype[np.uint8]] = np.frombuffer(self._map, np.uint8, offset=head)
 
     def unlink(self) -> None:
-        """The memory has no name any more: every process of the engine has it. Raises ConnectorError (I013)."""
+        """Remove the memory's name, because every process of the engine has it. Raises ConnectorError (I013)."""
         absent = [rank for rank, step in enumerate(self._steps.tolist()) if step == ABSENT]
         self._path.unlink(missing_ok=True)
         if absent:
@@ -57,11 +57,11 @@ class SharedRows:
             raise ConnectorError("I013", f"workers {absent} do not share the memory of their scheduler", help)
 
     def join(self, rank: int) -> None:
-        """This worker shares the memory."""
+        """Note that this worker shares the memory."""
         self._steps[rank] = HERE
 
     def did(self, rank: int, step: int) -> None:
-        """This worker has done a step: it reads and writes nothing that an earlier one ordered."""
+        """Note that this worker has done a step: it no longer reads or writes for earlier orders."""
         self._steps[rank] = step
 
     def done(self, step: int, ranks: Sequence[int]) -> bool:
@@ -69,14 +69,14 @@ class SharedRows:
         return all(self._steps[rank] >= step for rank in ranks)
 
     def sign(self, block: int, ticket: int) -> None:
-        """The rows from a block on are those that had this ticket."""
+        """Note that the rows from a block on belong to this ticket."""
         self._tickets[block] = ticket
 
     def signed(self, block: int, ticket: int) -> bool:
         return bool(self._tickets[block] == ticket)
 
     def part(self, first: int, size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """So many bytes from a block on."""
+        """Return `size` bytes from a block on."""
         start = first * self.block_bytes
         return self.rows[start : start + size]
 
@@ -86,7 +86,7 @@ def _folder() -> Path:
 
 
 def _opened(path: Path, size: int) -> mmap.mmap:
-    """A file of memory of this user alone, with all of its pages. Raises ConnectorError (I013)."""
+    """Open a memory file that only this user can access, with all of its pages. Raises ConnectorError (I013)."""
     try:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -94,7 +94,7 @@ def _opened(path: Path, size: int) -> mmap.mmap:
     try:
         if os.fstat(file).st_uid != os.geteuid():
             raise PermissionError(errno.EPERM, "another user has it")
-        # A page that cannot be had is an error here. Without this the process would end when it writes the page.
+        # Without this, a missing page would end the process when it is written. Here it is an error.
         os.posix_fallocate(file, 0, size)
         return mmap.mmap(file, size)
     except OSError as error:

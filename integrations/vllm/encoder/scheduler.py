@@ -1,4 +1,4 @@
-"""The scheduler's half: which items a step's workers save and load, which are held, which are fetched from where.
+"""The scheduler's half: the items that a step's workers save and load, the holds, and the fetches.
 
 Nothing here copies bytes or waits for them. Requests are read by the names that vLLM gives their fields.
 """
@@ -18,7 +18,7 @@ from kvplan.runtime.ops import logs
 
 
 class Transfers(Protocol):
-    """What moves items between engines, as far as the scheduler asks it."""
+    """The transfers of items between engines, as far as the scheduler uses them."""
 
     @property
     def busy(self) -> bool: ...
@@ -38,7 +38,7 @@ class Transfers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PoolOwner:
-    """The engine as others meet it: its name, where it answers, its public key; and what it does with items."""
+    """The engine from the view of its peers: its name, address and public key; and whether it saves and loads items."""
 
     engine: str
     host: str = ""
@@ -87,7 +87,7 @@ class EncoderScheduler:
     # Items that other engines encode
 
     def available(self, request: Any, computed: int) -> bool:
-        """Whether a request needs to wait for no item. `computed` tokens of it are in caches already."""
+        """Whether a request need not wait for an item. `computed` tokens of it are in caches already."""
         if not self.owner.loads:
             return True
         self._settle()
@@ -110,31 +110,31 @@ class EncoderScheduler:
         return self.owner.loads and item is not None and item.ready
 
     def allocated(self, feature: Any) -> None:
-        """The engine's encoder cache takes an item: it is loaded in this step if it can be, and encoded if not."""
+        """Load an item that the engine's encoder cache takes, in this step if it is ready; otherwise it is encoded."""
         if self.has(feature.identifier):
             item = self.pool.find(feature.identifier)
             assert item is not None
             self._loads[item.hash] = item
 
     def passed(self, request: Any, feature: Any) -> None:
-        """A request needs an item no more: it is behind it."""
+        """Note that a request has passed an item and no longer needs it."""
         if (item := self.pool.find(feature.identifier)) is not None:
             item.users.discard(request.request_id)
 
     def unavailable(self) -> set[str]:
-        """Requests of which an item can be had from nowhere, each once."""
+        """Return the requests with an item that no engine can provide, each once."""
         lost, self._lost = self._lost, set()
         return lost
 
     # Steps
 
     def orders(self, scheduled: Iterable[Any], tokens: int) -> StepItems:
-        """What a step's workers do, of `tokens` tokens in all. `scheduled` are the requests that are new in it."""
+        """Return the orders of a step of `tokens` tokens in all. `scheduled` are the requests that are new in it."""
         self._settle()
         for each in scheduled if self.owner.saves else ():
             self._save(each.req_id, each.mm_features)
         if not tokens:
-            # Engines step without pause while a request waits, and would keep the thread that moves it from running.
+            # Engines step without pause while a request waits, which would starve the thread that moves it.
             if self.transfers.busy:
                 self.transfers.wait(LONGEST_REST)
             return NOTHING
@@ -146,7 +146,7 @@ class EncoderScheduler:
         return StepItems(self._step, _places(self._unsaved.values()), _places(loads.values()))
 
     def finished(self, request: Any) -> dict[str, dict[str, object]]:
-        """A request is over. By hash, what a prefill engine has to know of the items that are held for it."""
+        """End a request. Return by hash the parameters of its held items for a prefill engine."""
         told = self._announced.pop(request.request_id, None)
         for remote in () if told is None else told.remote.values():
             self.transfers.let_go(remote)
@@ -158,7 +158,7 @@ class EncoderScheduler:
         return held
 
     def _settle(self) -> None:
-        """Take note of what has arrived, and of holds that have ended."""
+        """Note arrived items, and ended holds."""
         for item, error in self.transfers.arrived():
             item.ready = error is None
             if error is not None:
@@ -169,7 +169,7 @@ class EncoderScheduler:
                 held.users.discard(name)
 
     def _told(self, request: Any) -> Announced:
-        """What a request says, read once."""
+        """Return a request's announcement, read once."""
         if (told := self._announced.get(request.request_id)) is None:
             params = request.ec_transfer_params
             remote = remote_items(params)
@@ -183,10 +183,10 @@ class EncoderScheduler:
         return told
 
     def _same(self, hash: str, feature: Any, request: Any) -> bool:
-        """Whether what the pool has under a hash may be this item. Hashes can be given by hand: then rows may differ.
+        """Whether the pool's item under a hash may be this item. If hashes are given by hand, rows may differ.
 
-        What nobody needs is dropped, and rows that nobody brings. Otherwise the request fails, as in the engine's own
-        cache.
+        An item that no request needs is dropped, and so are rows that no engine brings. Otherwise the request fails, as
+        in the engine's own cache.
         """
         item = self.pool.find(hash)
         if item is None or (item.rows == _rows(feature) and (item.users or item.ready or item.arriving)):
@@ -200,7 +200,7 @@ class EncoderScheduler:
         return False
 
     def _here(self, hash: str, request: Any, told: Announced) -> bool:
-        """Whether the pool has an item, or gets it: it stays there until the request has passed it."""
+        """Whether the pool has or gets an item, which then stays until the request has passed it."""
         item = self.pool.find(hash)
         if item is None or not (item.ready or item.arriving):
             return False
@@ -210,14 +210,15 @@ class EncoderScheduler:
         return True
 
     def _coming(self, hash: str, told: Announced) -> bool:
-        """Whether an item is on its way, or waits for room."""
+        """Whether an item is being fetched, or waits for room."""
         item = self.pool.find(hash)
         return hash in told.wanted and not (item is not None and item.ready)
 
     def _fetch(self, features: dict[str, Any], request: Any, told: Announced) -> bool:
-        """Begin to fetch items, all at once: two requests that have half of theirs would wait for each other.
+        """Begin to fetch items, all at once, because two requests that each have half of their items would wait
+        forever.
 
-        False if they can be had from nowhere: they are not what was announced, or there is no room for them.
+        False if no engine can provide them: they differ from the announcement, or there is no room for them.
         """
         sizes = {hash: _rows(feature) for hash, feature in features.items()}
         unlike = [hash for hash, rows in sizes.items() if told.remote[hash].rows != rows]
@@ -231,7 +232,7 @@ class EncoderScheduler:
         return items is not None or (self.pool.fits(sizes) and self.clock() < told.until)
 
     def _given_up(self, feature: Any, request: Any, told: Announced) -> bool:
-        """An item does not come from elsewhere. Whether the engine can encode it."""
+        """Note that an item does not come from elsewhere. Return whether the engine can encode it."""
         told.wanted.discard(feature.identifier)
         if (remote := told.remote.pop(feature.identifier, None)) is not None:
             self.transfers.let_go(remote)
@@ -245,7 +246,7 @@ class EncoderScheduler:
     # Items that this engine encodes
 
     def _save(self, request: str, features: Sequence[Any]) -> None:
-        """Have workers save the items of a new request that the pool does not have."""
+        """Order workers to save a new request's items that the pool lacks."""
         for feature in features:
             hash, rows = feature.identifier, _rows(feature)
             item = self.pool.find(hash)
@@ -260,7 +261,7 @@ class EncoderScheduler:
                 self._unsaved[hash] = item
 
     def _is_unsaved(self, item: PooledItem) -> bool:
-        """Whether an item is still to be saved: somebody needs it, and no worker has done it."""
+        """Whether an item is still to be saved: a request needs it, and no worker has done it."""
         item.ready = item.ready or self.signed(item.first, item.ticket)
         return bool(item.users) and not item.ready
 
@@ -288,12 +289,12 @@ def _places(items: Iterable[PooledItem]) -> dict[str, RowsPlace]:
 
 
 def _rows(feature: Any) -> int:
-    """The rows of an item: a place of the prompt that gets no embedding has none."""
+    """Return the rows of an item: positions of the prompt without an embedding have none."""
     rows: int = feature.mm_position.get_num_embeds()
     return rows
 
 
 def _end(feature: Any) -> int:
-    """The token behind an item."""
+    """Return the position of the token behind an item."""
     end: int = feature.mm_position.offset + feature.mm_position.length
     return end

@@ -1,4 +1,4 @@
-"""The scheduler's half of an engine with all that it needs: the shared memory, the runtime's workers, the plans."""
+"""The scheduler's half of an engine with all its parts: the shared memory, the runtime's workers, the plans."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ W = TypeVar("W", PrefillWorker, DecodeWorker)
 
 @dataclass(frozen=True, slots=True)
 class EncoderEngine:
-    """An engine: its name, this run of it, the revision of its weights, and what it does with items.
+    """An engine: its name, this run of it, the revision of its weights, and whether it saves and loads items.
 
-    `memory` is the name of the memory that its `workers` share, of `pool_bytes` bytes. With port 0 it answers at a free
-    one. `number` is its own among engines of a data-parallel deployment, which answer at one port after the other.
+    `memory` is the name of its workers' shared memory, of `pool_bytes` bytes. With port 0 it listens at a free port.
+    `number` is its index among the engines of a data-parallel deployment, which listen at consecutive ports.
     """
 
     name: str
@@ -48,13 +48,13 @@ class EncoderEngine:
 
     @property
     def roles(self) -> tuple[Role, ...]:
-        """The parts that the engine takes in the runtime's words: who holds prefills, who fetches decodes."""
+        """The engine's roles in the runtime's words: an engine that saves prefills, one that loads decodes."""
         played: tuple[tuple[Role, bool], ...] = (("prefill", self.saves), ("decode", self.loads))
         return tuple(role for role, plays in played if plays)
 
 
 def shared_rows(layout: EncoderLayout, engine: EncoderEngine) -> SharedRows:
-    """The memory of the engine's pool. Raises ConnectorError (I013)."""
+    """Make the memory of the engine's pool. Raises ConnectorError (I013)."""
     blocks = engine.pool_bytes // layout.block_bytes
     if blocks < 1:
         help = f'give "ec_buffer_size": {layout.block_bytes} or more, beside "ec_connector"'
@@ -65,7 +65,7 @@ def shared_rows(layout: EncoderLayout, engine: EncoderEngine) -> SharedRows:
 def connector_scheduler(
     config: ConnectorConfig, layout: EncoderLayout, engine: EncoderEngine, rows: SharedRows, first: int
 ) -> tuple[EncoderScheduler, ItemTransfers]:
-    """The scheduler's half, and what moves its items. The first `first` workers copy items. Raises KvplanError."""
+    """Make the scheduler's half, and its transfers. The first `first` workers copy items. Raises KvplanError."""
     catalog, secrets = plans(config, layout.cache), config.secrets()
     prepare_plans(catalog, layout, engine.roles)
     pool = views(layout.side, layout.worker, {layout.plane: rows.rows})

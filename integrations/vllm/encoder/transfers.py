@@ -1,4 +1,4 @@
-"""Items on their way: holds for prefill engines, and what is fetched from encode engines. Nothing waits."""
+"""Transfers of items: holds for prefill engines, and fetches from encode engines. Nothing waits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kvplan.runtime.decode.worker import DecodeWorker
 from kvplan.runtime.ops import logs
 from kvplan.runtime.prefill.worker import PrefillWorker
 
-# One row in so many of a longer item is summed: all rows of an image of a page take longer than to move them.
+# Checksums of a longer item cover one row in so many: summing all rows of a page's image takes longer than the move.
 LONG, EVERY = 1024, 16
 
 
@@ -35,7 +35,7 @@ class PoolLayout:
     block_rows: int
 
     def tables(self, first: int, rows: int) -> Tables:
-        """The blocks of `rows` rows that begin at block `first`."""
+        """Return the blocks of `rows` rows that begin at block `first`."""
         return {self.group: Blocks(0, range(first, first + blocks_of(rows, self.block_rows)))}
 
 
@@ -49,14 +49,14 @@ class ItemTransfers:
         self._meetings = None if reader is None else PrefillMeetings(reader)
         self._ended: deque[tuple[PooledItem, KvplanError | None, Transfer]] = deque()
         self._refused: list[tuple[PooledItem, Exception]] = []
-        # What failed, while a late write may still come.
+        # Failed fetches that may still be written.
         self._unsettled: list[tuple[PooledItem, Transfer]] = []
         self._fetching = 0
         self._news = Event()
 
     @property
     def busy(self) -> bool:
-        """Whether items are on their way here."""
+        """Whether items are being fetched."""
         return self._fetching > 0
 
     def hold(self, name: str, item: PooledItem) -> bool:
@@ -70,7 +70,7 @@ class ItemTransfers:
         return True
 
     def released(self) -> list[str]:
-        """The holds that have ended since the last call: the items were fetched, or nobody came for them in time."""
+        """Return the holds that ended since the last call: fetched items, and items that no engine fetched in time."""
         released = [] if self._holder is None else self._holder.released()
         for lease in released:
             if lease.why != "finished":
@@ -85,7 +85,7 @@ class ItemTransfers:
         sample = Sample(EVERY if item.rows > LONG else 1)
         try:
             transfer = self._submit(Request(remote.request, (0, item.rows), there, here), remote, sample)
-        except Exception as error:  # What another engine or a client said must not end this one.
+        except Exception as error:  # Data from another engine or a client must not end this one.
             self._refused.append((item, error))
             self._news.set()
             return
@@ -99,7 +99,7 @@ class ItemTransfers:
             logs.event(logs.INFO, "encode engine not told", request=remote.request, error=error)
 
     def arrived(self) -> list[tuple[PooledItem, Exception | None]]:
-        """What has ended since the last call: items with their error, None for those that are here."""
+        """Return the fetches that ended since the last call: items with their error, None for those that arrived."""
         self._news.clear()
         found: list[tuple[PooledItem, Exception | None]] = list(self._refused)
         self._refused = []
@@ -115,7 +115,7 @@ class ItemTransfers:
         return found
 
     def wait(self, seconds: float) -> None:
-        """Until something ends, and no longer than `seconds`."""
+        """Wait until a fetch ends, but no longer than `seconds`."""
         self._news.wait(seconds)
 
     def close(self) -> None:
@@ -144,6 +144,6 @@ class ItemTransfers:
         return self._reader.connect_soon(remote.address, self._times.connect, key, self._mode, remote.engine)
 
     def _end(self, item: PooledItem, transfer: Transfer) -> None:
-        """On the thread that polls."""
+        """Record the end of a fetch, on the polling thread."""
         self._ended.append((item, transfer.error, transfer))
         self._news.set()

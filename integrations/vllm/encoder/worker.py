@@ -11,7 +11,7 @@ from kvplan.integrations.vllm.encoder.metadata import NOTHING, RowsPlace, StepIt
 from kvplan.integrations.vllm.encoder.region import SharedRows
 from kvplan.runtime.ops import logs
 
-# vLLM's: by hash what the encoder made of an item, (rows, elements of a row).
+# vLLM's encoder outputs by item hash, (rows, elements of a row).
 EncoderCache = MutableMapping[str, torch.Tensor]
 
 
@@ -19,8 +19,8 @@ EncoderCache = MutableMapping[str, torch.Tensor]
 class EncoderWorker:
     """Worker `rank` of an engine. Its `rows` have `width` elements of type `dtype`; items are loaded to `device`.
 
-    All workers have the same items, so that one of them `saves`. Copies are over when a call returns: torch copies from
-    and to memory that is not pinned, and waits for that.
+    All workers have the same items, so only one of them `saves`. Copies are complete when a call returns, because torch
+    waits for copies from and to memory that is not pinned.
     """
 
     rows: SharedRows
@@ -32,16 +32,16 @@ class EncoderWorker:
     _orders: StepItems = NOTHING
 
     def begin(self, orders: StepItems) -> None:
-        """A step begins."""
+        """Begin a step."""
         self._orders = orders
 
     def load(self, cache: EncoderCache) -> None:
-        """Put the items that the step needs into the engine's cache, in memory of its own."""
+        """Put the items that the step needs into the engine's cache, in separate memory."""
         for hash, place in self._orders.loads.items():
             cache[hash] = self._tensor(place).to(self.device, copy=True)
 
     def save(self, cache: EncoderCache, hash: str) -> None:
-        """Copy an item of the engine's cache into the pool if the step says so."""
+        """Copy an item of the engine's cache into the pool if the step orders it."""
         place = self._orders.saves.get(hash)
         if place is None or not self.saves or self.rows.signed(place.first, place.ticket):
             return
@@ -54,18 +54,18 @@ class EncoderWorker:
         self.rows.sign(place.first, place.ticket)
 
     def save_all(self, cache: EncoderCache) -> None:
-        """Copy what the engine's cache had before the step: the encoder does not run for that."""
+        """Copy ordered items that the engine's cache had before the step: the encoder does not run for them."""
         for hash in self._orders.saves:
             if hash in cache:
                 self.save(cache, hash)
 
     def end(self) -> None:
-        """The step has done what it was to do."""
+        """End the step: its orders are done."""
         if self._orders.step:
             self.rows.did(self.rank, self._orders.step)
         self._orders = NOTHING
 
     def _tensor(self, place: RowsPlace) -> torch.Tensor:
-        """An item's rows in the pool."""
+        """Return an item's rows in the pool."""
         size = place.rows * self.width * self.dtype.itemsize
         return torch.from_numpy(self.rows.part(place.first, size)).view(self.dtype).view(place.rows, self.width)
