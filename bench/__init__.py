@@ -1,1 +1,1 @@
-"""What `make bench` measures, one module per measurement; each has `measure(pairs) -> list[Row]`."""
+"""The measurements of `make bench`, one module each, with `measure(pairs) -> list[Row]`."""

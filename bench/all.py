@@ -28,13 +28,13 @@ MEASUREMENTS = (
     "proof",
     "curves",
 )
-# Only where they are named: they need what not every machine has, or a machine that nobody else uses.
+# Only run by name: these need what not every machine has, or an otherwise idle machine.
 BESIDE = ("peers", "fleet", "gpu", "simulating")
 
 
 def measure(names: Sequence[str], pairs: int, tell: Callable[[str], None] = lambda _: None) -> list[Row]:
-    """The rows of the measurements in `names`, each module told to `tell` before it starts; without NIXL those that
-    take it are not measured.
+    """Return the rows of the measurements in `names`; `tell` gets each name before it starts. Without NIXL those that
+    need it are skipped.
     """
     rows: list[Row] = []
     for name in names:

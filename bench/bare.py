@@ -1,4 +1,4 @@
-"""NIXL by hand between two processes: what writes and reads take, by bytes and by descriptors."""
+"""NIXL by hand between two processes: the times of writes and reads, by bytes and by descriptors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SECONDS, SMALL, MANY = 30.0, 64 << 10, 4096
 
 @dataclass(frozen=True, slots=True)
 class BareCase:
-    """A transfer of `bytes` bytes in so many `descriptors` of one size, by an `op` of NIXL's: WRITE or READ."""
+    """A transfer of `bytes` bytes in `descriptors` descriptors of one size, by an `op` of NIXL's: WRITE or READ."""
 
     op: str
     bytes: int
@@ -37,13 +37,13 @@ class BareCase:
 
 
 def cases(size: int) -> tuple[BareCase, ...]:
-    """What is timed of `size` bytes: few and all as one, and all in pieces."""
+    """Return the cases for `size` bytes: few and all as one, and all in pieces."""
     each = [BareCase(op, some, 1) for op in ("WRITE", "READ") for some in (min(SMALL, size), size)]
     return (*each, BareCase("WRITE", size, MANY))
 
 
 def rows(mem_type: str, pairs: int, size: int) -> list[Row]:
-    """The median microseconds of every case over `pairs` turns, in memory of the type VRAM or DRAM."""
+    """Return the median microseconds of every case over `pairs` turns, in memory of the type VRAM or DRAM."""
     with _met(mem_type, size) as (raw, card):
         return [_row(case, _timed(raw, card, case, pairs)) for case in cases(size)]
 
@@ -57,7 +57,7 @@ def _row(case: BareCase, seconds: list[float]) -> Row:
 
 def _timed(raw: Raw, card: tuple[bytes, int], case: BareCase, pairs: int) -> list[float]:
     raw.meet(card, case.bytes // case.descriptors)
-    # In no order, or NIXL joins them.
+    # In random order, because NIXL joins adjacent ones.
     chosen = [np.random.default_rng(1).permutation(case.descriptors).astype(np.int32)]
     move: Callable[..., None] = raw.write if case.op == "WRITE" else raw.read
     return [clock(lambda: move(chosen)) for _ in range(WARMUP + pairs)][WARMUP:]
@@ -65,7 +65,7 @@ def _timed(raw: Raw, card: tuple[bytes, int], case: BareCase, pairs: int) -> lis
 
 @contextmanager
 def _met(mem_type: str, size: int) -> Iterator[tuple[Raw, tuple[bytes, int]]]:
-    """This process's agent over `size` bytes, and the card of another's. Raises NixlMissingError, BadInput (S031)."""
+    """Yield this process's agent over `size` bytes, and another's card. Raises NixlMissingError, BadInput (S031)."""
     from kvplan.calibrate.memories import memory_of
     from kvplan.demo.processes import Processes
     from kvplan.runtime.transport.nixl import api
@@ -77,7 +77,7 @@ def _met(mem_type: str, size: int) -> Iterator[tuple[Raw, tuple[bytes, int]]]:
 
 
 def serve(line: WorkerPipe, mem_type: str, size: int) -> None:
-    """The other process's memory, polled until the parent ends."""
+    """Poll the other process's memory until the parent ends."""
     from kvplan.calibrate.memories import memory_of
     from kvplan.runtime.transport.nixl import api
 

@@ -1,4 +1,4 @@
-"""A small request beside a caller that computes in pure Python, by how long Python keeps its lock."""
+"""A small request beside a caller that computes in pure Python, by Python's switch interval."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 AREA = "beside a busy caller"
 # Python's own switch interval and one that suits a worker, in seconds.
 INTERVALS = (0.005, 0.001)
-# A sample is a few requests: when in the interval each begins is chance. Between them the caller computes, too.
+# A sample is a few requests, because each begins at a random time of the interval. Between them the caller computes.
 REQUESTS, STEPS, BETWEEN = 4, 2000, 0.03
 
 
 def measure(pairs: int) -> list[Row]:
-    """From submit to done, with the worker's own thread, while the caller never waits."""
+    """Measure from submit to done, with the worker's own thread, while the caller never waits."""
     names = len(INTERVALS) * (WARMUP + pairs) * REQUESTS
     with met(MODEL, SIDE, SIDE, lambda _: 1, names) as pair:
         pair.decode.start()
@@ -42,7 +42,7 @@ def _row(pair: PeerPair, interval: float, pairs: int) -> Row:
 
 @contextmanager
 def switching(interval: float) -> Iterator[None]:
-    """Python gives its lock on after `interval` seconds, as long as the block runs."""
+    """Set Python's switch interval to `interval` seconds inside the block."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(interval)
     try:
@@ -52,12 +52,12 @@ def switching(interval: float) -> Iterator[None]:
 
 
 def _seconds(pair: PeerPair) -> float:
-    """The mean of a few requests."""
+    """Return the mean of a few requests."""
     return sum(_one(pair) for _ in range(REQUESTS)) / REQUESTS
 
 
 def _one(pair: PeerPair) -> float:
-    """One request, after the worker has had time to rest."""
+    """Time one request, after the worker has had time to rest."""
     rested = time.perf_counter() + BETWEEN
     while time.perf_counter() < rested:
         _compute()

@@ -1,4 +1,4 @@
-"""Checksums of what one read covers, on the host: bytes per second of one core, and what a sample costs."""
+"""Checksums of one read's bytes, on the host: bytes per second of one core, and the cost of a sample."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SAMPLES = (1, 16)
 
 
 def measure(pairs: int) -> list[Row]:
-    """Bounded by one multiplication and addition of 64 bits per word of 16: nothing is asked for."""
+    """Measure without a target: the bound is one multiplication and addition of 64 bits per word of 16."""
     return [row for name, *pair in CASES for row in _case(name, plan_of(*pair), pairs)]
 
 
@@ -48,7 +48,7 @@ def _row(name: str, plan: Plan, pool: Pool, request: Request, every: int, pairs:
 
 
 def _bytes(plan: Plan) -> int:
-    """What all tokens take on worker 0, padding included."""
+    """Return the bytes of all tokens on worker 0, including padding."""
     from kvplan.plan import planes as names
 
     kernel = {group.name: group.kernel for group in plan.prefill.groups}

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 AREA = "compiling"
 SIZES = (1, 2, 4, 8, 16)
 SIDES = ("tp=4", "tp=2")
-# Of one compile, of importing a plan, and of all models over all pairs of sizes, on one core.
+# Seconds on one core: of one compile, of importing a plan, and of all models over all pairs of sizes.
 ONE, IMPORT, ALL = 0.050, 0.005, 60.0
 
 
 def measure(pairs: int) -> list[Row]:
-    """One compile under 50 ms, importing a plan under 5 ms, all models x 25 pairs under a minute."""
+    """Measure: one compile under 50 ms, importing a plan under 5 ms, all models x 25 pairs under a minute."""
     from kvplan.compiler.api import compile_pair
     from kvplan.dsl.library import load
 
@@ -43,7 +43,7 @@ def measure(pairs: int) -> list[Row]:
 
 
 def _one(library: Any, model: str) -> Compiled | None:
-    """The plan of one pair, None where a model cannot run on one of the sides."""
+    """Compile the plan of one pair, None if a model cannot run on one of the sides."""
     from kvplan.compiler.api import compile_pair
     from kvplan.compiler.errors import Refused
 
@@ -54,7 +54,7 @@ def _one(library: Any, model: str) -> Compiled | None:
 
 
 def _imports(folder: Path, name: str, made: Compiled, pairs: int) -> list[float]:
-    """Times of importing the plan as Python does: source compiled again each time, no cache of byte code."""
+    """Time imports of the plan like Python's: the source is compiled again each time, without cached byte code."""
     path = folder / f"{Path(made.path).stem}_{len(name)}.py"
     path.write_text(made.text)
     return [clock(lambda: _import(path)) for _ in range(pairs)]

@@ -1,4 +1,4 @@
-"""Curves: how what kvplan takes grows with tokens, tensor parallel size, peers, and requests at once."""
+"""Curves: the growth of kvplan's costs with tokens, tensor parallel size, peers, and requests at once."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ LARGE = "llama-3.3-70b"
 TOKENS = tuple(1024 * 4**n for n in range(6))
 SIZES = tuple(2**n for n in range(7))
 PEERS = tuple(4**n for n in range(5))
-# Some at a time: prefill holds all requests of a run of `rates` from its start.
+# In parts, because prefill holds all requests of a run of `rates` from its start.
 AT_ONCE = ((1, 2, 4), (8, 16), (32, 64))
 BLOCKS, LEAST = 1000, 3
 Curve = list[tuple[float, float]]
 
 
 def measure(pairs: int) -> list[Row]:
-    """Points (x, y) of every curve in its row's details; the value is where the last one ends."""
+    """Measure points (x, y) of every curve into its row's details; the value is the last point."""
     times = max(LEAST, pairs // 3)
     by_tokens = [(f"{p} -> {d}", partial(_tokens, p, d, times)) for p, d in (("tp=1", "tp=1"), ("tp=4", "tp=1"))]
     rows = [_row("tokens of a request", "block ids to what is posted, ms", name, make()) for name, make in by_tokens]
@@ -45,13 +45,13 @@ def _row(along: str, what: str, name: str, curve: Curve) -> Row:
 
 
 def _middle(action: Callable[[], object], times: int) -> float:
-    """Milliseconds, the median of some, after one that is not counted."""
+    """Return the median milliseconds of some calls, after one that is not counted."""
     action()
     return 1e3 * median(clock(action) for _ in range(times))
 
 
 def _tokens(prefill: str, decode: str, times: int) -> Curve:
-    """From two lists of shuffled block ids to indices of prepared lists."""
+    """Measure from two lists of shuffled block ids to indices of prepared lists."""
     from kvplan.plan.match import rule_of
     from kvplan.plan.types import Blocks
     from kvplan.runtime.transfer.gather import IndexScratch, gather
@@ -81,7 +81,7 @@ def _sizes(times: int) -> Curve:
 
 
 def _peers(times: int) -> Curve:
-    """Every peer's reads expanded and its lists prepared, all of them kept until the last one is."""
+    """Measure expanding and preparing every peer's reads; all are kept until the last one is ready."""
     prepare = linker(plan_of(LARGE, "tp=8", "tp=4"), BLOCKS)
 
     def all_of(count: int) -> None:

@@ -28,17 +28,17 @@ Order = Callable[[int], "Ints"]
 
 
 def in_order(count: int) -> Ints:
-    """Ids that go up by one."""
+    """Return ascending ids."""
     return np.arange(count, dtype=np.int64)
 
 
 def halves(count: int) -> Ints:
-    """Two runs of neighbours, the second one first."""
+    """Return two runs of adjacent ids, the second one first."""
     return np.roll(in_order(count), count // 2)
 
 
 def shuffled(count: int) -> Ints:
-    """Ids in no order."""
+    """Return ids in random order."""
     return np.random.default_rng(3).permutation(count).astype(np.int64)
 
 
@@ -50,7 +50,7 @@ ORDERS: tuple[tuple[str, Order, Order], ...] = (
 
 
 def measure(pairs: int) -> list[Row]:
-    """One request for every pair of sides and every order of blocks; ragged at both ends."""
+    """Measure one request for every pair of sides and every order of blocks; ragged at both ends."""
     return [row for model, prefill, decode in PAIRS for row in _sides(model, prefill, decode)]
 
 
@@ -71,7 +71,7 @@ def _row(pair: PeerPair, name: str, prefill: Order, decode: Order) -> Row:
 
 
 def request(plan: Plan, name: str, prefill: Order, decode: Order) -> Request:
-    """As many tokens as the smaller side's pool holds, but for a few at both ends; states take the last blocks."""
+    """Return a request of nearly all tokens of the smaller side's pool, without a few at both ends; states are last."""
     from kvplan.runtime import Request
 
     states = max(sum(group.store == "state" for group in side.groups) for side in (plan.prefill, plan.decode))
@@ -82,7 +82,7 @@ def request(plan: Plan, name: str, prefill: Order, decode: Order) -> Request:
 
 
 def tables(groups: tuple[Group, ...], order: Order, tokens: int, blocks: int = BLOCKS) -> dict[str, Blocks | Slot]:
-    """The first ones of `blocks` for tokens to `tokens`, the last ones for states at that token."""
+    """Return the first of `blocks` for tokens up to `tokens`, the last ones for states at that token."""
     from kvplan.runtime import Blocks, Slot
 
     states = [group.name for group in groups if group.store == "state"]
@@ -92,7 +92,7 @@ def tables(groups: tuple[Group, ...], order: Order, tokens: int, blocks: int = B
 
 
 def minimum(plan: Plan, wanted: Request) -> int:
-    """Runs of bytes that are contiguous on both sides, from the compiler's trace and by the simplest loop there is."""
+    """Count runs of bytes that are contiguous on both sides, in the compiler's trace, by the simplest possible loop."""
     from kvplan.compiler.check.trace import copies
 
     found = [copy for copy in copies(plan, wanted) if (copy.from_worker, copy.to_worker) == (0, 0)]

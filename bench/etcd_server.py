@@ -1,4 +1,4 @@
-"""A real etcd of one member on this machine, which can be killed, started again and frozen: for tests, too."""
+"""A real etcd of one member on this machine, which can be killed, restarted and frozen. Tests use it, too."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ETCD = shutil.which("etcd")
 
 
 class EtcdServer:
-    """Its ports and its data stay over restarts."""
+    """An etcd whose ports and data survive restarts."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -39,7 +39,7 @@ class EtcdServer:
             self._process.send_signal(signal.SIGSTOP if frozen else signal.SIGCONT)
 
     def resident(self) -> float:
-        """KiB of memory that it has now."""
+        """Return the KiB of memory that it has now."""
         assert self._process is not None
         lines = Path(f"/proc/{self._process.pid}/status").read_text().splitlines()
         return float(next(line.split()[1] for line in lines if line.startswith("VmRSS")))

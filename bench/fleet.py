@@ -1,4 +1,4 @@
-"""A fleet in a real etcd: how long until everybody is seen, at first, after a restart and after a time without etcd."""
+"""A fleet in a real etcd: the time until all engines are seen, at first, after a restart and after an outage."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ MESHES, RELEASES = ("tp=1", "tp=2", "tp=4", "tp=8,order=nhd"), ("0" * 32, "1" * 
 
 
 def measure(pairs: int) -> list[Row]:
-    """Engines of this process that announce themselves, each with its own connection, and some that watch."""
+    """Measure engines of this process that announce themselves, each with its own connection, and some that watch."""
     if ETCD is None:
         return [skipped(AREA, "no etcd on this machine")]
-    # What engines say of an etcd that stands still is no part of the answer.
+    # Warnings of engines about a frozen etcd are expected.
     logging.getLogger("kvplan.runtime").setLevel(logging.ERROR)
     return [row for size in SIZES for row in _of_size(size)]
 
@@ -62,7 +62,7 @@ def _row(size: int, found: dict[str, float], share: float, figures: dict[str, fl
 
 
 def _record(number: int) -> EngineRecord:
-    """Engines of mixed sizes and releases."""
+    """Return a record of an engine of mixed size and release."""
     mesh, release = MESHES[number % len(MESHES)], RELEASES[number // len(MESHES) % 2]
     role = (EngineRole.PREFILL, EngineRole.DECODE)[number % 2]
     addresses = tuple(f"tcp://10.0.{number >> 8}.{number & 255}:{7600 + worker}" for worker in range(8))
@@ -71,7 +71,7 @@ def _record(number: int) -> EngineRecord:
 
 
 def _seconds(do: Callable[[], None], watchers: Sequence[EtcdFleet], size: int, late: EtcdFleet | None = None) -> float:
-    """From the end of what is done until all that watch, and one who came later, see everybody as of now."""
+    """Return the seconds from the end of `do` until all watchers, and a late one, see all engines as of then."""
     do()
     began = time.monotonic()
     everybody = [*watchers, *([late] if late else [])]
@@ -85,7 +85,7 @@ def _seconds(do: Callable[[], None], watchers: Sequence[EtcdFleet], size: int, l
 
 
 def _resident() -> float:
-    """KiB that this process has had at most."""
+    """Return the most KiB that this process has had."""
     return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 

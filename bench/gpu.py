@@ -1,4 +1,4 @@
-"""Caches in a GPU's memory, moved to another process, direct and through a stage; and what NIXL takes by itself."""
+"""Caches in a GPU's memory, moved to another process, direct and through a stage; and NIXL alone."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 AREA = "memory of a GPU"
 MODEL, BYTES, SECONDS = "llama-3.1-8b", 64 << 20, 60.0
 TOKENS, HEADS = "tp=1,order=nhd", "tp=1,order=hnd"
-# What a stage wins over going straight, as on the host.
+# The least gain of a stage over going straight, as on the host.
 LEAST = 4.0
 OTHER = {"pull": "push", "push": "pull"}
 
 
 def measure(pairs: int) -> list[Row]:
-    """Bytes are summed on both GPUs first, and requests are held behind an event: what is wrong raises."""
+    """Measure. First both GPUs sum the bytes, with requests held after an event: a wrong byte raises."""
     if why := nixl_missing() or _no_gpu():
         return [skipped(AREA, why)]
     cases = {"equal pages": layers.SAME, "tokens first to heads first, unpacked": layers.TURNED}
@@ -37,7 +37,7 @@ def measure(pairs: int) -> list[Row]:
 
 
 def rows(mem_type: str, pairs: int, size: int) -> list[Row]:
-    """All of it for requests of `size` bytes in memory of the type VRAM or DRAM."""
+    """Return all rows for requests of `size` bytes in memory of the type VRAM or DRAM."""
     memcpy = _memcpy(mem_type, size)
     found = bare.rows(mem_type, pairs, size)
     with _mover(mem_type, pairs, size, TOKENS, TOKENS, "direct") as alike:
@@ -61,9 +61,9 @@ def rows(mem_type: str, pairs: int, size: int) -> list[Row]:
 
 @dataclass(frozen=True, slots=True)
 class RepeatedRequest:
-    """A request of all blocks of a pool that is asked for again and again, each time by another name.
+    """A request of all blocks of a pool that is repeated, each time with another name.
 
-    `mode` says who moves it, as the worker chose: a GPU's memory is pulled over RDMA, and pushed without.
+    `mode` says which side moves it, as the worker chose: a GPU's memory is pulled over RDMA, and otherwise pushed.
     """
 
     worker: DecodeWorker
@@ -77,14 +77,14 @@ class RepeatedRequest:
         self.worker.submit(request(self.plan, self.blocks, next(self.names)), SECONDS).wait()
 
     def check(self) -> None:
-        """Move it, and have both sides sum every token. Raises ChecksumError where these differ."""
+        """Move it, and let both sides sum every token. Raises ChecksumError if these differ."""
         from kvplan.runtime import Sample
 
         wanted = request(self.plan, self.blocks, next(self.names))
         self.worker.submit(wanted, SECONDS, checksum=Sample(every=1)).wait()
 
     def copies(self) -> Callable[[], None]:
-        """The copies that a move makes between buffers of the stage and the pool, without the wire."""
+        """Return a function that makes a move's copies between the stage's buffers and the pool, without the wire."""
         (engine,) = self.worker.half.engines.live.values()
         (connection,) = engine.connections.values()
         wanted = request(self.plan, self.blocks, "copies")
@@ -110,7 +110,7 @@ def _copy(link: Any, stage: Stage, runs: Any) -> None:
 def _mover(
     mem_type: str, pairs: int, size: int, prefill: str, decode: str, strategy: str, mode: str = "auto"
 ) -> Iterator[RepeatedRequest]:
-    """Two processes, and a request whose bytes were found right."""
+    """Start two processes; yield a request whose bytes were checked."""
     from kvplan.calibrate.peers import ServedPair, served
 
     with TemporaryDirectory() as folder:
@@ -133,7 +133,7 @@ def _memcpy(mem_type: str, size: int) -> Callable[[], None]:
 
 
 def _no_gpu() -> str:
-    """Why no memory of a GPU can be measured, empty where it can."""
+    """Say why no memory of a GPU can be measured, empty if it can."""
     from kvplan.calibrate.memories import DeviceMemory
     from kvplan.compiler.errors import BadInput
 

@@ -13,7 +13,7 @@ MODEL, SIDE, BYTES, MOST = "llama-3.1-8b", "tp=1", 256 << 20, 1.03
 
 
 def measure(pairs: int) -> list[Row]:
-    """Submit to done, everything that a caller of the runtime waits for, against make + post + poll + release."""
+    """Compare submit to done, all that a caller of the runtime waits for, with make + post + poll + release."""
     with met(MODEL, SIDE, SIDE, blocks_of(BYTES), 1 + WARMUP + pairs) as pair:
         pair.by_hand.read()
         expected = pair.memory.copy()

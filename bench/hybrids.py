@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 AREA = "hybrid models"
 MODEL, SIDES = "nemotron-3-nano-30b", (("tp=4", "tp=1"), ("tp=1", "tp=4"))
-# What it may take of one merged descriptor's time.
+# The most that it may take of one merged descriptor's time.
 MOST = 1 / 0.9
-# States are 48 MiB of each request, whatever its length.
+# States are 48 MiB of each request of any length.
 TOKENS = (2048, 32768)
 
 
 def measure(pairs: int) -> list[Row]:
-    """Submit to done against as many bytes that are read by hand as one descriptor."""
+    """Compare submit to done with reading as many bytes by hand as one descriptor."""
     return [_row(pairs, *sides, tokens) for sides in SIDES for tokens in TOKENS]
 
 
@@ -41,7 +41,7 @@ def _row(pairs: int, prefill: str, decode: str, tokens: int) -> Row:
 
 
 def _blocks(plan: Plan, tokens: int) -> int:
-    """Decode's blocks of which, and of as many of prefill's as `met` makes of them, all groups have their own."""
+    """Return the fewest decode blocks with which all groups of both sides have separate blocks."""
     blocks = 1
     while prefill_blocks(plan, blocks) < _needed(plan.prefill, tokens) or blocks < _needed(plan.decode, tokens):
         blocks += 1

@@ -1,4 +1,4 @@
-"""Workers that have met and have nothing to do: how much of a core each takes."""
+"""Connected workers without requests: the share of a core that each takes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST, SECONDS, SAMPLES, WORKERS = 0.002, 2.0, 5, 2
 
 
 def measure(pairs: int) -> list[Row]:
-    """Processor time of this process, in which a prefill and a decode worker are polled by threads of their own."""
+    """Measure the processor time of this process while threads of its own poll a prefill and a decode worker."""
     shares = _shares(plan_of(MODEL, SIDE, SIDE))
     low, middle, high = quantiles(shares, n=4, method="inclusive")
     value, spread = f"{100 * middle:.2f} % of a core", f"{100 * low:.2f}..{100 * high:.2f}"

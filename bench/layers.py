@@ -1,7 +1,7 @@
-"""A prompt whose layers are offered as they are computed, as vLLM's connector does: what is left after the last one.
+"""A prompt whose layers are offered as they are computed, like by vLLM's connector: the time after the last layer.
 
-In a GPU's memory the GPU computes matrix products meanwhile, as many as the model takes for such a prompt. A CPU would
-take minutes for these: there a clock stands for it.
+With memory on a GPU, the GPU computes matrix products meanwhile, as many as a model needs for such a prompt. A CPU
+would take minutes for these, so a clock replaces it.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ MODEL, PROMPT, DEADLINE = "llama-3.1-8b", 8192, 60.0
 SAME, TURNED = ("tp=1,order=nhd", "tp=1,order=nhd", "direct"), ("tp=1,order=nhd", "tp=1,order=hnd", "unpack")
 # Two operations for each of 8.03e9 parameters and each token; a product of two matrices of 8,192 rows has 2 * 8192**3.
 ROWS, OPERATIONS = 8192, 2 * 8.03e9
-# Seconds that the prompt takes at half of an H100's 989 TFLOP/s, for where a clock stands for them.
+# Seconds for the prompt at half of an H100's 989 TFLOP/s, when a clock replaces the computation.
 COMPUTED = 0.27
 
 
 def measure(pairs: int) -> list[Row]:
-    """In the host's memory, with pages as they are: a stage's copies would take the cores that the wire needs."""
+    """Measure in the host's memory, with equal pages: a stage's copies would take the cores that the wire needs."""
     return rows("DRAM", pairs, {"equal pages": SAME})
 
 
 def rows(mem_type: str, pairs: int, cases: dict[str, tuple[str, str, str]]) -> list[Row]:
-    """For each pair of sides: seconds from the last layer's end to done, against all of it offered at that moment."""
+    """Compare the seconds from the last layer's end to done with one offer of everything at that time, per pair."""
     found = []
     for name, sides in cases.items():
         with _met(mem_type, *sides) as prompt:
@@ -53,10 +53,10 @@ def rows(mem_type: str, pairs: int, cases: dict[str, tuple[str, str, str]]) -> l
 
 
 class Compute(Protocol):
-    """What computes a prompt."""
+    """The computation of a prompt."""
 
     def begin(self, shares: Sequence[float]) -> list[ComputeEvent]:
-        """Begin, and give the events behind these shares of the prompt, which rise to 1."""
+        """Begin, and return the events of these shares of the prompt, which rise to 1."""
 
     def wait(self, event: Any) -> None:
         """Wait until an event has completed."""
@@ -73,7 +73,7 @@ class ClockEvent:
 
 
 class ClockCompute:
-    """Takes COMPUTED seconds and no core."""
+    """A computation that takes COMPUTED seconds and no core."""
 
     def begin(self, shares: Sequence[float]) -> list[ComputeEvent]:
         start = time.monotonic()
@@ -111,14 +111,14 @@ class DeviceCompute:
 
 @dataclass(frozen=True, slots=True)
 class StreamedPrompt:
-    """A prompt that the other process computes when it is told to, and a worker that loads it into this one."""
+    """A prompt that the other process computes on request, and a worker that loads it into this one."""
 
     worker: DecodeWorker
     member: WorkerHandle
     plan: Plan
 
     def both(self, turn: int) -> tuple[float, float]:
-        """Seconds that are left after the last layer: offered layer by layer, and all at once."""
+        """Return the seconds after the last layer: offered layer by layer, and all at once."""
         return self._left(f"layers-{turn}", False), self._left(f"whole-{turn}", True)
 
     def _left(self, name: str, whole: bool) -> float:
@@ -135,7 +135,7 @@ class StreamedPrompt:
 
 @contextmanager
 def _met(mem_type: str, prefill: str, decode: str, strategy: str) -> Iterator[StreamedPrompt]:
-    """The other process, and a decode worker here that is connected to it. Raises NixlMissingError, BadInput (S031)."""
+    """Start the other process, and connect a decode worker here. Raises NixlMissingError, BadInput (S031)."""
     from kvplan.demo.processes import Processes
     from kvplan.demo.run import engines
     from kvplan.runtime import DecodeWorker, Nixl, views
@@ -157,7 +157,7 @@ def _met(mem_type: str, prefill: str, decode: str, strategy: str) -> Iterator[St
 
 
 def serve(line: WorkerPipe, path: str, mem_type: str, identity: Identity, keys: Keys) -> None:
-    """Compute and offer what the parent names, and say when it was computed; until the parent ends."""
+    """Compute and offer the prompts that the parent names, and report when each was computed, until the parent ends."""
     from kvplan.plan.layers import batches, stored
     from kvplan.runtime import Nixl, PrefillWorker, load_plan, views
 
@@ -187,7 +187,7 @@ def serve(line: WorkerPipe, path: str, mem_type: str, identity: Identity, keys: 
 
 
 def _blocks(side: Side) -> int:
-    """Blocks of a whole prompt."""
+    """Return the blocks of a whole prompt."""
     return -(-PROMPT // side.groups[0].tokens)
 
 

@@ -1,4 +1,4 @@
-"""From an engine's lists of block ids to what is posted: all that a request costs on decode before NIXL is called."""
+"""From an engine's lists of block ids to posted indices: all of a request's cost on decode before NIXL."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CASES = (
 
 
 def measure(pairs: int) -> list[Row]:
-    """Blocks in no order; requests whose shape was seen before, and others."""
+    """Measure blocks in random order; requests whose shape was seen before, and others."""
     return [row for model, p, d, tokens in CASES for row in _case(f"{model} {p} -> {d}", model, p, d, tokens, pairs)]
 
 
@@ -52,7 +52,7 @@ def _row(name: str, times: Sequence[float]) -> Row:
 
 @dataclass(frozen=True, slots=True)
 class BlockLists:
-    """Block ids by group that a request of `tokens` tokens has, a state's one slot; pools are of `pool` blocks."""
+    """Block ids by group of a request of `tokens` tokens, a state's single slot; pools are of `pool` blocks."""
 
     tokens: int
     pool: int
@@ -61,14 +61,14 @@ class BlockLists:
 
 
 def draw(plan: Plan, tokens: int) -> BlockLists:
-    """Block ids in no order; slots are at the end of the pool."""
+    """Return block ids in random order; slots are at the end of the pool."""
     sides, random = (plan.prefill, plan.decode), np.random.default_rng(5)
     pool = 2 * max(-(-tokens // group.tokens) for side in sides for group in side.groups if group.tokens) + 16
     return BlockLists(tokens, pool, *(_ids(side.groups, pool, tokens, random) for side in sides))
 
 
 def preparer(plan: Plan, lists: BlockLists) -> Callable[[], int]:
-    """What takes lists to indices and addresses, for all workers that decode worker 0 reads from, and counts these."""
+    """Return a function that turns lists into indices and addresses, for all sources of worker 0, and counts them."""
     from kvplan.plan.request import RequestRules
     from kvplan.runtime import Request
     from kvplan.runtime.transfer import slices
@@ -102,7 +102,7 @@ def _ids(groups: Sequence[Group], pool: int, tokens: int, random: np.random.Gene
 
 
 def _states(groups: Sequence[Group]) -> list[Group]:
-    """The groups that have a slot in place of blocks."""
+    """Return the groups that have a slot in place of blocks."""
     return [group for group in groups if group.store == "state"]
 
 

@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from kvplan.runtime import Transfer
 
 AREA = "many requests"
-# A worker of one layer, whose blocks are of 64 KiB; as many requests a sample as prefill holds for all samples.
+# A worker of one layer, with blocks of 64 KiB; prefill holds the requests of all samples from the start.
 MODEL, SIDE, KIB = "qwen3-0.6b", "pp=28", 64
 AT_ONCE, REQUESTS, SAMPLES = (1, 8, 64), 200, 6
-# Slices, and how many of them a request has.
+# Bytes of a slice, and the slices of a request.
 LARGE, SLICES = "llama-3.1-8b", ((8 << 20, 16), (64 << 20, 8))
 PAUSE = 0.05
 
 
 def measure(pairs: int) -> list[Row]:
-    """Requests a second, from submit to done; the first sample of each is not counted."""
+    """Measure requests a second, from submit to done; the first sample of each is not counted."""
     return [*rates(AT_ONCE), *(_longest_poll(pairs, *slices) for slices in SLICES)]
 
 
 def rates(numbers: Sequence[int]) -> list[Row]:
-    """A row for each number of requests at once."""
+    """Return a row for each number of requests at once."""
     with met(MODEL, SIDE, SIDE, lambda _: max(numbers), len(numbers) * REQUESTS * SAMPLES, pause=PAUSE) as pair:
         return [_rate(pair, at_once) for at_once in numbers]
 
@@ -44,7 +44,7 @@ def _rate(pair: PeerPair, at_once: int) -> Row:
 
 
 def _seconds(pair: PeerPair, at_once: int) -> float:
-    """How long a sample takes where the next request begins when one has ended."""
+    """Return the seconds of a sample in which the next request begins when one has ended."""
     decode, free, running = pair.decode, list(range(at_once)), dict["Transfer", int]()
     begun, began = 0, time.perf_counter()
     while begun < REQUESTS or running:
@@ -61,7 +61,7 @@ def _seconds(pair: PeerPair, at_once: int) -> float:
 
 
 def _longest_poll(pairs: int, size: int, count: int) -> Row:
-    """The longest poll of a request of `count` slices of `size` bytes, over the longest read of one of them by hand."""
+    """Compare the longest poll of a request of `count` slices of `size` bytes with the longest read of one by hand."""
     from kvplan.runtime import Limits
 
     with met(LARGE, "tp=1", "tp=1", blocks_of(count * size), 1 + pairs, limits=Limits(slice_bytes=size)) as pair:
@@ -76,7 +76,7 @@ def _longest_poll(pairs: int, size: int, count: int) -> Row:
 
 
 def _polled(pair: PeerPair, name: str) -> float:
-    """Seconds of the longest poll of one request."""
+    """Return the seconds of the longest poll of one request."""
     decode, polls = pair.decode, list[float]()
     transfer = decode.submit(request(pair.plan, pair.blocks, name), SECONDS)
     while not transfer.ended:
@@ -87,7 +87,7 @@ def _polled(pair: PeerPair, name: str) -> float:
 
 
 def _longest_read(slices: Raw) -> float:
-    """Seconds of the longest read of all slices, one after the other."""
+    """Return the seconds of the longest read of all slices, one after the other."""
     return max(_taken(partial(slices.read, [span])) for span in slices.spans)
 
 

@@ -1,4 +1,4 @@
-"""Prefill workers in a process of their own, and a decode worker here that reads from them, over NIXL."""
+"""Prefill workers in a separate process, and a decode worker here that reads from them, over NIXL."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PAUSE = 0.0005
 
 @dataclass(frozen=True)
 class PeerPair:
-    """What reads from the other process: kvplan's decode worker, and NIXL by hand into the same memory.
+    """Readers of the other process: kvplan's decode worker, and NIXL by hand into the same memory.
 
     Requests are of `blocks` blocks of decode; `names` are those that prefill holds, each to be asked for once.
     """
@@ -47,7 +47,7 @@ class PeerPair:
 
     @cached_property
     def _requests(self) -> Iterator[Request]:
-        """Those that are left, made before anything is timed: an engine has its tables when it submits."""
+        """The remaining requests, made before anything is timed, because an engine has its tables when it submits."""
         return iter([request(self.plan, self.blocks, name) for name in self.names])
 
     @cached_property
@@ -56,12 +56,12 @@ class PeerPair:
         return self.in_spans()
 
     def in_spans(self, span: int = 0) -> Raw:
-        """NIXL by hand, which reads in spans of `span` bytes, 0 for all of it as one."""
+        """Return NIXL by hand, which reads in spans of `span` bytes, 0 for all of it as one."""
         self.raw.meet(self.card, span)
         return self.raw
 
     def first(self, size: int) -> Callable[[], None]:
-        """Reading the first `size` bytes by hand, as one descriptor."""
+        """Return a function that reads the first `size` bytes by hand, as one descriptor."""
         raw = self.in_spans(size)
         return lambda: raw.read(raw.spans[:1])
 
@@ -69,7 +69,7 @@ class PeerPair:
 def serve(
     line: WorkerPipe, path: str, blocks: int, requests: Iterable[str], pause: float, identity: Identity, keys: Keys
 ) -> None:
-    """The prefill workers of the plan at `path`, over noise that `requests` hold; until the parent ends.
+    """Run the prefill workers of the plan at `path`, over noise that `requests` hold, until the parent ends.
 
     `blocks` are decode's. NIXL by hand is polled every `pause` seconds.
     """
@@ -102,7 +102,7 @@ def serve(
 
 
 def prefill_blocks(plan: Plan, blocks: int) -> int:
-    """Prefill blocks with as many tokens as `blocks` of decode, by the first group of either side that has tokens."""
+    """Return the prefill blocks with as many tokens as `blocks` of decode, by each side's first group of tokens."""
     prefill, decode = (
         next(group.tokens for group in side.groups if group.store == "tokens") for side in (plan.prefill, plan.decode)
     )
@@ -110,7 +110,7 @@ def prefill_blocks(plan: Plan, blocks: int) -> int:
 
 
 def request(plan: Plan, blocks: int, name: str, first: int = 0) -> Request:
-    """`blocks` blocks of decode from block `first` on, and as many tokens of prefill, in order."""
+    """Return a request of `blocks` blocks of decode from block `first` on, and as many tokens of prefill, in order."""
     from kvplan.runtime import Blocks, Request
 
     (group,) = plan.decode.groups
@@ -121,7 +121,7 @@ def request(plan: Plan, blocks: int, name: str, first: int = 0) -> Request:
 
 
 def blocks_of(size: int) -> Callable[[Plan], int]:
-    """How many blocks of decode worker 0 have `size` bytes, one at least."""
+    """Return a function that gives how many blocks of decode worker 0 have `size` bytes, at least one."""
     return lambda plan: max(1, size // room(plan.decode, 1))
 
 
@@ -138,8 +138,8 @@ def met(
     pause: float = PAUSE,
     mode: str = "pull",
 ) -> Iterator[PeerPair]:
-    """A process that serves so many `requests` of a pair of sides, each of `blocks` blocks of its plan, and this one
-    connected to it; NIXL counts what it posts. Raises NixlMissingError.
+    """Start a process that serves `requests` requests of a pair of sides, each of `blocks` blocks of its plan, and
+    connect this one; NIXL counts what it posts. Raises NixlMissingError.
     """
     from kvplan.demo.processes import Processes
     from kvplan.demo.run import engines

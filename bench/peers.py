@@ -1,6 +1,6 @@
-"""kvplan beside what users would take instead: an engine's own connector, a loop over NIXL, memcpy.
+"""kvplan beside its alternatives: an engine's own connector, a loop over NIXL, memcpy.
 
-The connector runs in an environment of its own, which KVPLAN_VLLM_ENV names, with kvplan beside it in one process.
+The connector runs in the environment that KVPLAN_VLLM_ENV names, with kvplan beside it in one process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kvplan.bench.report import Row, skipped
 
 AREA, PROGRAM, SECONDS = "block lists to posted ids, vLLM", "kvplan.bench.vllm_lists", 600.0
 NEEDED = "KVPLAN_VLLM_ENV names no environment: `make vllm` makes one"
-# No words, no look at a hub, states as the connector asks for them, no GPU.
+# Quiet, offline, states in the connector's form, no GPU.
 ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "ERROR", "HF_HUB_OFFLINE": "1", "VLLM_SSM_CONV_STATE_LAYOUT": "DS", "CUDA_VISIBLE_DEVICES": ""
 }  # fmt: skip
@@ -28,7 +28,7 @@ def measure(pairs: int) -> list[Row]:
 
 
 def connector(environment: str, pairs: int) -> list[Row]:
-    """The rows that are measured in vLLM's environment, or why they are not."""
+    """Return the rows measured in vLLM's environment, or the reason why there are none."""
     python = Path(environment) / "bin" / "python"
     if not (environment and python.exists()):
         return [skipped(AREA, NEEDED)]
@@ -40,7 +40,7 @@ def connector(environment: str, pairs: int) -> list[Row]:
 
 
 def failure(command: list[str]) -> str:
-    """Run a program that finds kvplan where this one does; the last it says where it fails, empty where it does not."""
+    """Run a program that finds this kvplan. Return its last line if it fails, empty if it does not."""
     paths = [str(Path(kvplan.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     try:

@@ -1,4 +1,4 @@
-"""Times that `kvplan advise` predicts, by this machine's profile of the same minute, against those that are taken."""
+"""Times that `kvplan advise` predicts, by this machine's profile of the same minute, against measured ones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ AREA = "predicted times"
 MOST = 0.15
 SIZE = 64 << 20
 DIRECT, UNPACK = "direct", "unpack"
-# Model, sides and strategy, where one prefill worker has all: the other process runs one of each pair.
+# Model, sides and strategy. One prefill worker has everything, because the other process runs one of each pair.
 PAIRS = (
     ("qwen3-0.6b", "tp=1", "tp=1", DIRECT),
     ("qwen3-0.6b", "tp=1,block=64", "tp=1,block=64", DIRECT),
@@ -53,7 +53,7 @@ PAIRS = (
 
 @dataclass(frozen=True, slots=True)
 class PredictedPair:
-    """A pair whose times are predicted: its sides, the path of its plan, blocks of either pool."""
+    """A pair with predicted times: its sides, the path of its plan, the blocks of either pool."""
 
     name: str
     prefill: BoundSide
@@ -63,11 +63,11 @@ class PredictedPair:
     blocks: int
 
     def request(self, turn: int) -> str:
-        """The name of the request of one turn."""
+        """Return the name of one turn's request."""
         return f"{self.name}, {turn}"
 
     def moves(self, profile: MachineProfile) -> tuple[Moves, ...]:
-        """What its plan moves, stages with their times by `profile`."""
+        """Return what its plan moves, with the stages' times by `profile`."""
         from kvplan.compiler.api import compile_bound
 
         return compile_bound(self.prefill, self.decode, {"strategy": self.strategy}, profile=profile).facts.moves
@@ -82,7 +82,7 @@ class Reader:
     peer: Peer
 
     def read(self, turn: int) -> float:
-        """Seconds from submit to done."""
+        """Return the seconds from submit to done."""
         wanted = request(self.peer.plan, self.pair.request(turn))
         began = time.perf_counter()
         self.worker.submit(wanted, SECONDS).wait()
@@ -90,7 +90,7 @@ class Reader:
 
 
 def measure(pairs: int) -> list[Row]:
-    """The median error over all pairs under 15 %; the profile is measured in turns with them."""
+    """Measure: the median error over all pairs under 15 %; the profile is measured in turns with them."""
     with TemporaryDirectory() as folder, readers(compiled(folder), WARMUP + pairs) as met:
         for reader in met:
             _ = [reader.read(turn) for turn in range(WARMUP)]
@@ -101,7 +101,7 @@ def measure(pairs: int) -> list[Row]:
 
 
 def measured(rounds: int, met: Sequence[Reader], times: dict[str, list[float]]) -> MachineProfile:
-    """This machine's profile; between its rounds every reader reads once, and `times` takes it."""
+    """Return this machine's profile; between its rounds every reader reads once, and `times` records that."""
     from kvplan.calibrate.measure import calibrated
 
     def watch(turns: Iterable[int]) -> Iterator[int]:
@@ -114,7 +114,7 @@ def measured(rounds: int, met: Sequence[Reader], times: dict[str, list[float]]) 
 
 
 def profile_of(calibration: Calibration) -> MachineProfile:
-    """This machine as it was measured."""
+    """Return this machine's profile from a calibration."""
     from kvplan.calibrate.machine_text import machine_text
     from kvplan.dsl.library import load
 
@@ -125,7 +125,7 @@ def profile_of(calibration: Calibration) -> MachineProfile:
 
 
 def compiled(folder: str) -> list[PredictedPair]:
-    """The plans of all pairs, each with the blocks that a request of 1024 tokens takes, and those between them."""
+    """Compile all pairs, each with the blocks of a request of 1024 tokens, and those between them."""
     from kvplan.compiler.api import compile_pair
 
     predicted = []
@@ -141,7 +141,7 @@ def compiled(folder: str) -> list[PredictedPair]:
 
 
 def request(plan: Plan, name: str) -> Request:
-    """1024 tokens from token 0 in blocks of which no two are neighbours, as costs are counted."""
+    """Return a request of 1024 tokens from token 0 in blocks of which no two are adjacent, like in costs."""
     from kvplan.compiler.cost.cost import TOKENS
     from kvplan.runtime import Request
 
@@ -150,7 +150,7 @@ def request(plan: Plan, name: str) -> Request:
 
 
 def _tables(groups: tuple[Group, ...], tokens: int) -> dict[str, Blocks | Slot]:
-    """Blocks in turns: groups may lie in one memory, where a block is one group's."""
+    """Return interleaved blocks, because groups may overlay one memory, and a block belongs to one group."""
     from kvplan.runtime import Blocks, Slot
 
     ids = {g.name: number + _apart(groups) * np.arange(_count(g), dtype=np.int64) for number, g in enumerate(groups)}
@@ -163,7 +163,7 @@ def _apart(groups: tuple[Group, ...]) -> int:
 
 
 def _count(group: Group) -> int:
-    """Blocks of 1024 tokens, or the one of a state."""
+    """Return the blocks of 1024 tokens, or 1 for a state."""
     from kvplan.compiler.cost.cost import TOKENS
 
     return -(-TOKENS // group.tokens) if group.store == "tokens" else 1
@@ -171,7 +171,7 @@ def _count(group: Group) -> int:
 
 @contextmanager
 def readers(pairs: Sequence[PredictedPair], turns: int) -> Iterator[list[Reader]]:
-    """Both processes; the other one holds the requests of all turns."""
+    """Start both processes; the other one holds the requests of all turns."""
     from kvplan.calibrate.peers import ServedPair, served
 
     held = [ServedPair(pair.path, pair.blocks, tuple(map(pair.request, range(turns)))) for pair in pairs]

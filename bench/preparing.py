@@ -22,7 +22,7 @@ ALIKE = 1.25
 
 
 def measure(pairs: int) -> list[Row]:
-    """A million blocks against a thousand, through NIXL, on address space that is reserved and never touched."""
+    """Compare a million blocks with a thousand, through NIXL, on reserved address space that is never touched."""
     plan = plan_of(MODEL, *SIDES)
     few, many = preparer(plan, FEW), preparer(plan, MANY)
     row = within(AREA, f"{MANY:,} blocks against {FEW:,}", interleave(many, few, pairs), ALIKE)
@@ -31,13 +31,13 @@ def measure(pairs: int) -> list[Row]:
 
 
 def preparer(plan: Plan, blocks: int) -> Callable[[], None]:
-    """What prepares decode worker 0's reads from prefill worker 0 and gives them back, pools of `blocks` blocks."""
+    """Return a function that prepares and releases decode worker 0's reads from prefill worker 0, for these pools."""
     prepare = linker(plan, blocks)
     return lambda: prepare().release()
 
 
 def linker(plan: Plan, blocks: int) -> Callable[[], PreparedLink]:
-    """What prepares decode worker 0's reads from prefill worker 0, pools of `blocks` blocks."""
+    """Return a function that prepares decode worker 0's reads from prefill worker 0, for pools of `blocks` blocks."""
     from kvplan.runtime.transfer import prepare
     from kvplan.runtime.transport.nixl import Nixl
 
@@ -57,7 +57,7 @@ def linker(plan: Plan, blocks: int) -> Callable[[], PreparedLink]:
 
 
 def peak(action: Callable[[], None]) -> int:
-    """The most bytes that Python and numpy held at once during `action`."""
+    """Return the most bytes that Python and numpy held at once during `action`."""
     tracemalloc.start()
     action()
     most = tracemalloc.get_traced_memory()[1]

@@ -1,4 +1,4 @@
-"""How long a compilation of large sides takes, step by step, and how much of that is the proof."""
+"""The times of compiling large sides, step by step, and the share of the proof."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 AREA = "proof, after bind+route+emit+parse"
 MOST, LONGEST = 1 / 3, 1.0
 Times = dict[str, float]
-# The functions that each step of a compilation is made of, in the order in which they are called.
+# The functions of each step of a compilation, in the order of their calls.
 STEPS: Mapping[str, tuple[str, ...]] = {
     "bind": ("bind",),
     "route": ("check_pair", "placed", "_plan"),
@@ -28,7 +28,7 @@ STEPS: Mapping[str, tuple[str, ...]] = {
     "parse": ("parse",),
     "prove": ("prove",),
 }
-# Shapes that 64 workers can share, as large as models are. 192 query heads can be shared by all of them.
+# Shapes that 64 workers can share, as large as existing models. All of them can share 192 query heads.
 LAYERS, QUERY_HEADS = 80, 192
 SHAPES: Mapping[str, str] = {
     "gqa": "{kind: gqa, layers: all, heads: 64, dim: 128}",
@@ -45,7 +45,7 @@ PAIRS = (
 
 
 def measure(pairs: int) -> list[Row]:
-    """The proof under a third of a compilation, by medians, and each compilation under a second."""
+    """Measure: the proof under a third of a compilation, by medians, and each compilation under a second."""
     found = library()
     return [_row(f"{' '.join(pair[:2])} -> {pair[2]}", [steps(found, *pair) for _ in range(pairs)]) for pair in PAIRS]
 
@@ -71,7 +71,7 @@ def _document(name: str, shape: str) -> str:
 
 
 def steps(found: Library, shape: str, prefill: str, decode: str) -> Times:
-    """Seconds of one compilation by step; `whole` is all of it."""
+    """Return the seconds of one compilation by step; `whole` is all of it."""
     from kvplan.compiler.api import compile_pair
 
     with _watched() as times:
@@ -102,7 +102,7 @@ def _timed(times: Times, step: str, function: Callable[..., Any]) -> Callable[..
 
 
 def _row(name: str, runs: list[Times]) -> Row:
-    """The median share, and the median milliseconds of every step."""
+    """Return the median share, and the median milliseconds of every step."""
     shares = [run["prove"] / run["whole"] for run in runs]
     low, middle, high = quantiles(shares, n=4, method="inclusive")
     ms = {step: 1000 * median(run[step] for run in runs) for step in (*STEPS, "whole")}

@@ -1,4 +1,4 @@
-"""NIXL by hand, without kvplan: what the runtime is measured against."""
+"""NIXL by hand, without kvplan: the reference for the runtime."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECONDS = 30.0
 class Raw:
     """One agent over one piece of memory, flat bytes of numpy's or torch's, which it reads from a peer in `spans`.
 
-    It is one span, if not told otherwise.
+    By default it is one span.
     """
 
     def __init__(self, api: Any, name: str, memory: Any) -> None:
@@ -25,7 +25,7 @@ class Raw:
             enable_prog_thread=False, backends=["UCX"], sync_mode=api.nixl_thread_sync_t.NIXL_THREAD_SYNC_STRICT
         )
         self._agent = api.nixl_agent(name, config)
-        # Kept, so that writes there still have memory.
+        # Kept alive, so that writes there still have memory.
         self.memory, found = memory, describe(memory)
         self._base, self._size, self._mem_type = found.address, found.nbytes, found.mem_type
         self._registered = self._agent.register_memory(rows(self._base, self._size, self._size), self._mem_type)
@@ -33,11 +33,11 @@ class Raw:
         self.spans = list[npt.NDArray[np.int32]]()
 
     def card(self) -> tuple[bytes, int]:
-        """What a peer needs: NIXL's metadata and the memory's address."""
+        """Return the card for a peer: NIXL's metadata and the memory's address."""
         return self._agent.get_agent_metadata(), self._base
 
     def meet(self, card: tuple[bytes, int], span: int = 0) -> None:
-        """Prepare to read from the peer whose card this is, in spans of `span` bytes; 0 for all of it."""
+        """Prepare to read from the peer with this card, in spans of `span` bytes; 0 for all of it."""
         metadata, address = card
         peer = self._agent.add_remote_agent(metadata).decode()
         here, there = (rows(start, self._size, span or self._size) for start in (self._base, address))
@@ -46,14 +46,14 @@ class Raw:
         self.spans = [np.array([number], np.int32) for number in range(len(here))]
 
     def read(self, spans: Sequence[npt.NDArray[np.int32]] = (), seconds: float = SECONDS) -> None:
-        """Read these of the `spans`, or all, each as a transfer of its own, all of them in flight together.
+        """Read these of the `spans`, or all, each as a separate transfer, all of them in flight together.
 
         Raises TimeoutError after `seconds`.
         """
         self._move("READ", spans, seconds)
 
     def write(self, spans: Sequence[npt.NDArray[np.int32]] = (), seconds: float = SECONDS) -> None:
-        """Write spans there, as `read` reads them."""
+        """Write spans to the peer, like `read` reads them."""
         self._move("WRITE", spans, seconds)
 
     def _move(self, op: str, spans: Sequence[npt.NDArray[np.int32]] = (), seconds: float = SECONDS) -> None:
@@ -70,11 +70,11 @@ class Raw:
             self._agent.release_xfer_handle(handle)
 
     def poll(self) -> None:
-        """Let NIXL make progress; a peer that never polls is never reached."""
+        """Let NIXL make progress: peers cannot reach an agent that never polls."""
         self._agent.get_new_notifs()
 
 
 def rows(address: int, size: int, span: int) -> npt.NDArray[np.uint64]:
-    """Descriptors (address, bytes, device) of the whole spans in `size` bytes, which follow each other."""
+    """Return descriptors (address, bytes, device) of the consecutive whole spans in `size` bytes."""
     starts = address + np.arange(0, size - span + 1, span, dtype=np.uint64)
     return np.stack([starts, np.full_like(starts, span), np.zeros_like(starts)], axis=1)

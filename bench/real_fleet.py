@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kvplan.demo.processes import WorkerHandle, WorkerPipe
     from kvplan.runtime import DecodeWorker, Identity, Keys, Transfer
 
-# Engines of either sort, and blocks of the pool of each.
+# Engines of either kind, and blocks of the pool of each.
 ENGINES, BLOCKS = 2, 256
 SECONDS, AHEAD = 60.0, 0.5
 SCHEDSTAT = "/proc/{}/schedstat"
@@ -27,7 +27,7 @@ SCHEDSTAT = "/proc/{}/schedstat"
 
 @dataclass(frozen=True, slots=True)
 class FleetRequest:
-    """A request of the fleet: when it is asked for, in seconds from the beginning, its tokens, its prefill engine."""
+    """A request of the fleet: its due time, in seconds from the beginning, its tokens, its prefill engine."""
 
     name: str
     at: float
@@ -37,7 +37,7 @@ class FleetRequest:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """When a request was submitted and when it had arrived, in seconds from the beginning."""
+    """The times at which a request was submitted and had arrived, in seconds from the beginning."""
 
     submitted: float
     arrived: float
@@ -45,7 +45,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class FleetRun:
-    """All requests of one run, and the share of the time in which decode had a core when it wanted one to move some."""
+    """All requests of one run, and the share of the time in which decode had a core when it needed one to move."""
 
     moved: tuple[Moved, ...]
     share: float
@@ -66,7 +66,7 @@ class CoreTime:
 
 
 def run_once(decodes: Sequence[WorkerHandle], schedule: Sequence[Sequence[FleetRequest]]) -> FleetRun:
-    """All of one schedule by the decode engines, which begin at the same time."""
+    """Run one schedule on the decode engines, which begin at the same time."""
     begin = time.monotonic() + AHEAD
     for engine, requests in zip(decodes, schedule, strict=True):
         engine.tell((begin, requests))
@@ -77,19 +77,19 @@ def run_once(decodes: Sequence[WorkerHandle], schedule: Sequence[Sequence[FleetR
 
 
 def working() -> float:
-    """Seconds by a clock that stands still while this thread waits for a core."""
+    """Return seconds by a clock that stops while this thread waits for a core."""
     return time.perf_counter() - core_time().waited / 1e9
 
 
 def core_time() -> CoreTime:
-    """What this process' first thread has had of cores so far."""
+    """Return the core time of this process' first thread so far."""
     run, waited, _ = Path(SCHEDSTAT.format("self")).read_text().split()
     return CoreTime(int(run), int(waited))
 
 
 @contextmanager
 def real_fleet(path: str, schedules: Iterable[list[list[FleetRequest]]]) -> Iterator[list[WorkerHandle]]:
-    """Decode engines that have met those of prefill, and do what they are told; each is a process."""
+    """Start decode engines, each a process, which have met the prefill engines and follow orders."""
     from kvplan.calibrate.peers import ServedPair, serve
     from kvplan.demo.processes import Processes
     from kvplan.demo.run import engines
@@ -109,7 +109,7 @@ def real_fleet(path: str, schedules: Iterable[list[list[FleetRequest]]]) -> Iter
 
 
 def read(line: WorkerPipe, path: str, peers: Sequence[tuple[str, bytes]], identity: Identity, keys: Keys) -> None:
-    """A decode engine that does what it is told: a beginning, and requests from then on."""
+    """Run a decode engine that follows orders: a beginning, and requests from then on."""
     from kvplan.calibrate.memories import memory_of
     from kvplan.calibrate.peers import arrays, room
     from kvplan.runtime import DecodeWorker, Nixl, load_plan, views
@@ -126,9 +126,9 @@ def read(line: WorkerPipe, path: str, peers: Sequence[tuple[str, bytes]], identi
 
 
 class Reading:
-    """One decode engine while it has requests moved, each as soon as it is due and there are blocks for it.
+    """One decode engine while its requests move, each as soon as it is due and there are blocks for it.
 
-    `busy` is what it has had of cores while any was in progress: between them it polls in vain.
+    `busy` is its core time while any was in progress: between them it polls in vain.
     """
 
     def __init__(self, worker: DecodeWorker, peers: Sequence[str], begin: float) -> None:

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One measured figure: `value` against `target` in words; `met` is None where nothing was asked for.
+    """One measured figure: `value` against `target` in words; `met` is None without a target.
 
-    `spread` are the quartiles of `value` over `pairs` pairs; `details` are the figures it was made of.
+    `spread` are the quartiles of `value` over `pairs` pairs; `details` are the figures that it was made of.
     """
 
     area: str
@@ -33,7 +33,7 @@ class Row:
 
 
 def faster(area: str, name: str, ratio: Ratio, least: float | None = None) -> Row:
-    """How many times faster than the other one; `least` is what is asked for."""
+    """Return a row that says how many times faster than the other; `least` is the target."""
     target = "" if least is None else f"at least {least:g}x"
     met = None if least is None else 1 / ratio.ratio >= least
     spread = f"{1 / ratio.high:.2f}..{1 / ratio.low:.2f}"
@@ -41,7 +41,7 @@ def faster(area: str, name: str, ratio: Ratio, least: float | None = None) -> Ro
 
 
 def within(area: str, name: str, ratio: Ratio, most: float | None = None) -> Row:
-    """Time over the other one's time; `most` is what is allowed."""
+    """Return a row with the time over the other's time; `most` is the target."""
     target = "" if most is None else f"at most {most:g}x"
     met = None if most is None else ratio.ratio <= most
     spread = f"{ratio.low:.3f}..{ratio.high:.3f}"
@@ -49,12 +49,12 @@ def within(area: str, name: str, ratio: Ratio, most: float | None = None) -> Row
 
 
 def skipped(area: str, why: str) -> Row:
-    """A measurement that this machine cannot make, and why."""
+    """Return a row for a measurement that this machine cannot make, with the reason."""
     return Row(area, "not measured", why)
 
 
 def as_json(rows: Sequence[Row]) -> str:
-    """All rows with their details and the machine, as JSON text."""
+    """Return all rows with their details and the machine, as JSON text."""
     cores, load = os.cpu_count(), round(os.getloadavg()[1], 1)
     machine = {"python": platform.python_version(), "machine": platform.machine(), "cores": cores, "load": load}
     return json.dumps({"machine": machine, "rows": [asdict(row) for row in rows]}, indent=2)
@@ -64,13 +64,13 @@ MET = {True: ("yes", "green"), False: ("no", "red"), None: ("", "")}
 
 
 def as_table(rows: Sequence[Row]) -> Table:
-    """All rows as a rich table."""
+    """Return all rows as a rich table."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table(title="kvplan bench", title_justify="left", box=None, padding=(0, 2, 0, 0))
     table.add_column("what", min_width=44)
-    # Why something was not measured may be a sentence: it is folded, and narrows no other column.
+    # The reason why something was not measured may be a sentence: it is folded, and narrows no other column.
     table.add_column("measured", max_width=40, overflow="fold")
     for column in ("quartiles", "pairs", "asked for", "met"):
         table.add_column(column, no_wrap=True)

@@ -1,4 +1,4 @@
-"""A request of a few blocks: what being sure costs, against the same bytes and as many bare round trips."""
+"""A request of a few blocks: the cost of confirmation, against the same bytes and as many bare round trips."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 AREA = "small requests"
 ROUNDS = 2
-# Model, side, blocks, and the most that is allowed. The first worker of many stages has one layer: a page of 64 KiB.
+# Model, side, blocks, and the target. The first worker of many stages has one layer: a page of 64 KiB.
 CASES = (("llama-3.1-8b", "tp=1", 4, 1.15), ("qwen3-0.6b", "pp=28", 1, 1.5))
 
 
 def measure(pairs: int) -> list[Row]:
-    """Submit to done against reading the same bytes by hand between two round trips of empty claims.
+    """Compare submit to done with reading the same bytes by hand between two round trips of empty claims.
 
-    The round trips are those that a request must make: held before the first read, kept after the last one.
+    A request must make these round trips: held before the first read, kept after the last one.
     """
     return [_case(*case, pairs) for case in CASES]
 
@@ -39,7 +39,7 @@ def _case(model: str, side: str, blocks: int, most: float, pairs: int) -> Row:
 
 
 def round_trip(line: PrefillLine) -> None:
-    """A claim of nothing, and the answer."""
+    """Send an empty claim and wait for the answer."""
     from kvplan.runtime.control.messages import Claim
 
     line.send(Claim(0, ()))

@@ -1,4 +1,4 @@
-"""Timing two things in turns, so that what disturbs the machine disturbs both."""
+"""Time two actions in turns, so that disturbances of the machine affect both."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Ratio:
 def interleave(
     ours: Callable[[], object], theirs: Callable[[], object], pairs: int = PAIRS, warmup: int = WARMUP
 ) -> Ratio:
-    """Time `ours` and `theirs` in turns, `pairs` times each, the first one alternating."""
+    """Time `ours` and `theirs` in turns, `pairs` times each; they alternate in going first."""
     for _ in range(warmup):
         ours(), theirs()
     times = [_both(ours, theirs, swap=bool(turn % 2)) for turn in range(pairs)]
@@ -39,7 +39,7 @@ def interleave(
 
 
 def summary(times: list[tuple[float, float]]) -> Ratio:
-    """Medians and spread of pairs of times in seconds; needs two pairs or more."""
+    """Return medians and spread of pairs of times in seconds; needs two pairs or more."""
     ratios = sorted(mine / other for mine, other in times)
     low, middle, high = quantiles(ratios, n=4, method="inclusive")
     mine, other = (median(column) for column in zip(*times, strict=True))
@@ -47,7 +47,7 @@ def summary(times: list[tuple[float, float]]) -> Ratio:
 
 
 def clock(action: Callable[[], object]) -> float:
-    """Seconds that one call takes, with the garbage collector held still."""
+    """Return the seconds of one call, without garbage collection."""
     enabled = gc.isenabled()
     gc.disable()
     try:

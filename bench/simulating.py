@@ -1,8 +1,8 @@
-"""Times of a real fleet of two prefill and two decode engines against those that are simulated for it.
+"""Times of a real fleet of two prefill and two decode engines against its simulation.
 
-The machine's profile is measured in turns with the fleet, by a clock that stands still while others have the core; how
-often they have it while decode has transfers in progress is measured, too, and slows the profile down. The calmest runs
-count.
+The machine's profile is measured in turns with the fleet, by a clock that stops while other processes have the core.
+The share of cores that decode had during transfers is measured, too, and slows the profile down. The calmest
+runs count.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ AREA = "a simulated fleet"
 NEAR = 0.2
 MODEL, SIDE = "qwen3-0.6b", "tp=1"
 LONGEST = 1024
-# Requests, and how many arrive in a minute: some that rarely meet, and more than can be moved.
+# The number of requests, and their arrivals per minute: one load that rarely overlaps, and one above capacity.
 REQUESTS = 80
 LOADS = {"rarely two at once": 1200, "as fast as it can be": 60_000}
-# How often each is moved, and how many of these count: those in which decode waited least for a core.
+# The repetitions of each load, and how many of them count: those in which decode waited least for a core.
 TURNS, COUNTED = 9, 5
 
 
 def measure(pairs: int) -> list[Row]:
-    """Medians and p90 of transfer times, and requests a second, of real engines against simulated ones: within 20 %."""
+    """Compare transfer times (median, p90) and requests a second of real and simulated engines: within 20 %."""
     if why := missing():
         return [skipped(AREA, why)]
     traffic = {name: trace(per_minute) for name, per_minute in LOADS.items()}
@@ -69,19 +69,19 @@ def measure(pairs: int) -> list[Row]:
 
 
 def calmest(runs: Sequence[FleetRun]) -> list[FleetRun]:
-    """The runs in which decode waited least for a core."""
+    """Return the runs in which decode waited least for a core."""
     return sorted(runs, key=lambda run: run.share)[-COUNTED:]
 
 
 def missing() -> str:
-    """Why this cannot be measured here, empty where it can."""
+    """Say why this cannot be measured here, empty if it can."""
     if find_spec("simpy") is None:
         return "simpy is not installed"
     return nixl_missing() or ("" if Path(SCHEDSTAT.format("self")).exists() else "the system does not tell who waits")
 
 
 def trace(per_minute: int) -> tuple[Arrival, ...]:
-    """Arrivals of mixed lengths, by way of a trace as others write them."""
+    """Return arrivals of mixed lengths, through a trace in the public format."""
     from kvplan.dsl.schema.fleet import PoissonTraffic, Traffic
     from kvplan.traffic.arrivals import drawn, traced
 
@@ -96,7 +96,7 @@ def trace(per_minute: int) -> tuple[Arrival, ...]:
 
 
 def scheduled(arrivals: Sequence[Arrival], run: str) -> list[list[FleetRequest]]:
-    """Requests by decode engine; both kinds of engines take turns."""
+    """Return requests by decode engine; both kinds of engines take turns."""
     every = [
         FleetRequest(f"{run} {number}", arrival.at / 1e6, arrival.input, number % ENGINES)
         for number, arrival in enumerate(arrivals)
@@ -105,10 +105,10 @@ def scheduled(arrivals: Sequence[Arrival], run: str) -> list[list[FleetRequest]]
 
 
 def slowed(profile: MachineProfile, share: float) -> MachineProfile:
-    """The profile of a machine on which a thread that works has a core for that share of the time.
+    """Return the profile of a machine on which a working thread has a core for that share of the time.
 
-    What a transfer takes beside its bytes is mostly waiting for the other side, which was measured as it is; what a
-    cold one takes longer is work.
+    The fixed time of a transfer is mostly waiting for the other side, which was measured as it is; the extra time of a
+    cold one is work.
     """
     return replace(
         profile,
@@ -120,7 +120,7 @@ def slowed(profile: MachineProfile, share: float) -> MachineProfile:
 
 
 def simulated_run(made: Compiled, profile: MachineProfile, arrivals: Sequence[Arrival]) -> FleetRun:
-    """The same fleet, simulated: prompts take no time, and decode lets its blocks go when they are filled."""
+    """Simulate the same fleet: prompts take no time, and decode frees its blocks when they are filled."""
     from kvplan.dsl.schema.fleet import DecodeFigures, PrefillFigures
     from kvplan.runtime import Limits
     from kvplan.traffic.loads import loads_of
@@ -139,7 +139,7 @@ def simulated_run(made: Compiled, profile: MachineProfile, arrivals: Sequence[Ar
 
 
 def compiled(folder: str) -> Compiled:
-    """The plan of the fleet, written to `plan.py`."""
+    """Compile the plan of the fleet into `plan.py`."""
     from kvplan.compiler.api import compile_pair
 
     made = compile_pair(library(), MODEL, SIDE, SIDE)
@@ -150,7 +150,7 @@ def compiled(folder: str) -> Compiled:
 def measured(
     decodes: Sequence[WorkerHandle], schedules: dict[tuple[str, int], list[list[FleetRequest]]]
 ) -> tuple[dict[tuple[str, int], FleetRun], MachineProfile]:
-    """Every run of the fleet, and the profile of the machine, which is measured in turns with them."""
+    """Return every run of the fleet, and the machine's profile, which is measured in turns with them."""
     from kvplan.calibrate.measure import calibrated
 
     runs: dict[tuple[str, int], FleetRun] = {}
@@ -168,7 +168,7 @@ def measured(
 
 
 def rows_of(name: str, real: Sequence[FleetRun], simulated: Sequence[FleetRun]) -> list[Row]:
-    """A row for each figure; every run is compared with the one that is simulated for the cores that it had."""
+    """Return a row for each figure; every run is compared with its simulation on the cores that it had."""
     rows, shares = [], [run.share for run in real]
     for figure, of in FIGURES.items():
         took, told = [of(run.moved) for run in real], [of(run.moved) for run in simulated]
@@ -190,12 +190,12 @@ def rows_of(name: str, real: Sequence[FleetRun], simulated: Sequence[FleetRun]) 
 
 
 def _part(moved: Sequence[Moved], tenth: int) -> float:
-    """Milliseconds of the transfer at this tenth of all."""
+    """Return the milliseconds of the transfer at this tenth of all."""
     return 1e3 * quantiles([each.arrived - each.submitted for each in moved], n=10, method="inclusive")[tenth - 1]
 
 
 def _rate(moved: Sequence[Moved]) -> float:
-    """Requests a second."""
+    """Return requests a second."""
     return len(moved) / (max(each.arrived for each in moved) - min(each.submitted for each in moved))
 
 

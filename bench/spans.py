@@ -1,4 +1,4 @@
-"""What users would write themselves: a NIXL descriptor for each span of two equal sides; and memcpy, the limit."""
+"""Alternatives to kvplan: a user's own NIXL descriptor for each span of two equal sides; and memcpy, the limit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ AREA = f"equal sides, {BYTES >> 20} MiB"
 
 
 def measure(pairs: int) -> list[Row]:
-    """kvplan's runtime, submit to done, in turns with each of them."""
+    """Measure kvplan's runtime, submit to done, in turns with each of them."""
     if why := nixl_missing():
         return [skipped(AREA, why)]
     with met(MODEL, SIDE, SIDE, blocks_of(BYTES), 1 + 2 * (WARMUP + pairs)) as pair:

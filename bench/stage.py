@@ -1,4 +1,4 @@
-"""Plans and peers for the measurements: no memory is touched where only addresses matter."""
+"""Plans and peers for the measurements: no memory is touched if only addresses matter."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ TOP, GAP = 1 << 40, 1 << 30
 
 @cache
 def library() -> Library:
-    """The shipped layouts."""
+    """Return the shipped layouts."""
     from kvplan.dsl.library import load
 
     return load()
 
 
 def plan_of(model: str, prefill: str, decode: str) -> Plan:
-    """The plan of a pair, loaded from its text as an engine would."""
+    """Return the plan of a pair, loaded from its text like by an engine."""
     with TemporaryDirectory() as folder:
         return write_plan(folder, model, prefill, decode)[1]
 
 
 def write_plan(folder: str, model: str, prefill: str, decode: str, strategy: str = "direct") -> tuple[str, Plan]:
-    """Compile a pair into a file of `folder`; its path and the plan."""
+    """Compile a pair into a file of `folder`; return its path and the plan."""
     from kvplan.compiler.api import compile_pair
     from kvplan.runtime import load_plan
 
@@ -47,7 +47,7 @@ def write_plan(folder: str, model: str, prefill: str, decode: str, strategy: str
 
 
 def nixl_missing() -> str:
-    """Why NIXL cannot be used here, empty where it can."""
+    """Say why NIXL cannot be used here, empty if it can."""
     from kvplan.runtime.errors import NixlMissingError
     from kvplan.runtime.transport.nixl import api
 
@@ -60,7 +60,7 @@ def nixl_missing() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """Address space that is reserved and never touched, from `base` on; `owner` keeps it."""
+    """Reserved address space that is never touched, from `base` on; `owner` keeps it."""
 
     base: int
     owner: object
@@ -76,7 +76,7 @@ def reserve(size: int) -> Reserved:
 
 
 def pool(side: Side, worker: int, blocks: int, base: int) -> Pool:
-    """A pool of `blocks` logical blocks whose planes follow each other from address `base`."""
+    """Return a pool of `blocks` logical blocks whose planes are consecutive from address `base`."""
     from kvplan.runtime.memory.arrays import Memory
     from kvplan.runtime.memory.register import views
 
@@ -89,7 +89,7 @@ def pool(side: Side, worker: int, blocks: int, base: int) -> Pool:
 
 
 def filled(side: Side, worker: int, tokens: int) -> Pool:
-    """A pool with memory of its own for `tokens` tokens, full of noise."""
+    """Return a pool with separate memory for `tokens` tokens, full of noise."""
     import numpy as np
 
     from kvplan.plan import planes as names
@@ -101,7 +101,7 @@ def filled(side: Side, worker: int, tokens: int) -> Pool:
 
 
 def shuffled(side: Side, tokens: int) -> Tables:
-    """The blocks of `tokens` tokens, in no order."""
+    """Return the blocks of `tokens` tokens, in random order."""
     import numpy as np
 
     from kvplan.plan.types import Blocks
@@ -111,7 +111,7 @@ def shuffled(side: Side, tokens: int) -> Tables:
 
 
 def here(plan: Plan, blocks: int, worker: int = 0) -> PreparedLink:
-    """Decode worker 0's prepared reads from a prefill worker, over made-up addresses that nothing is read from."""
+    """Prepare decode worker 0's reads from a prefill worker, over made-up addresses that nothing reads."""
     from kvplan.runtime.transport.inmemory import Hub, InMemory
 
     prefill = pool(plan.prefill, worker, blocks, TOP)

@@ -10,7 +10,7 @@ from kvplan.bench.sample import WARMUP, interleave
 
 AREA = "different pages, through a stage"
 MODEL, BYTES = "llama-3.1-8b", 64 << 20
-# What a stage wins over going straight, and what it may take of one merged descriptor's time.
+# The least gain of a stage over going straight, and the most that it may take of one merged descriptor's time.
 LEAST, MOST = 4.0, 1 / 0.35
 CASES = (
     ("pull, heads first tp=4 to tokens first tp=2", "tp=4,order=hnd", "tp=2,order=nhd", "unpack", "pull"),
@@ -23,14 +23,14 @@ CASES = (
 
 
 def measure(pairs: int) -> list[Row]:
-    """Submit to done, against the same without a stage, and against moving as many bytes that way by hand."""
+    """Compare submit to done with the same without a stage, and with moving as many bytes by hand."""
     return [row for case in CASES for row in _rows(pairs, *case)]
 
 
 def _rows(pairs: int, title: str, prefill: str, decode: str, strategy: str, mode: str) -> list[Row]:
     sides = partial(met, MODEL, prefill, decode, blocks_of(BYTES), 2 * (WARMUP + pairs), mode=mode)
     with sides(strategy=strategy) as staged, sides() as straight:
-        # Writing takes longer than reading: what is pushed is compared with what is written.
+        # Writing takes longer than reading, so pushes are compared with writes.
         by_hand = staged.by_hand.write if mode == "push" else staged.by_hand.read
         won = interleave(staged.move, straight.move, pairs, WARMUP)
         bound = interleave(staged.move, by_hand, pairs, WARMUP)

@@ -1,4 +1,4 @@
-"""Saving and loading by way of files and of objects, against plain writes and reads of the same bytes."""
+"""Save and load through files and objects, against plain writes and reads of the same bytes."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ CASES = (
     ("tokens first", "tp=2,order=nhd"),
     ("tokens first, pages of one token", "engine=sglang,tp=2"),
 )
-# What a save and a load may take of a plain write's and read's time.
+# The most that a save and a load may take of a plain write's and read's time.
 MOST_SAVE, MOST_LOAD = 1.3, 2.0
 Bytes = npt.NDArray[np.uint8]
-# The variable that names a folder for objects: no server is started here.
+# The variable that names a folder for objects, because no server is started here.
 PLACE = "KVPLAN_BENCH_STORE"
-# The server frees what was written there when it cleans up, not when it is removed.
+# A server may free removed objects only when it cleans up, so few pairs are written.
 MOST_PAIRS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class PlainCopies:
-    """What a store is compared with: pages, one row each, written as they are and read back."""
+    """The reference for a store: pages, one row each, written as they are and read back."""
 
     write: Callable[[Bytes], object]
     read: Callable[[Bytes], object]
 
 
 def measure(pairs: int) -> list[Row]:
-    """Files that are read are in the system's memory: what a disk does is its own. Nothing is asked for."""
+    """Measure without a target. Files that are read are in the system's memory; a disk's own speed is left out."""
     return [*file_rows(pairs), *object_rows(os.environ.get(PLACE, ""), pairs)]
 
 
@@ -76,7 +76,7 @@ def _in_files(name: str, side: str, files: Files, pairs: int) -> list[Row]:
 
 
 def object_rows(url: str, pairs: int) -> list[Row]:
-    """Objects of an S3 server, or of whatever the URL names, below a folder that is left empty."""
+    """Return rows for objects of an S3 server, or of another URL, below a folder that is left empty."""
     from kvplan.remote.folder import RemoteFolder
     from kvplan.store.errors import StoreFileError
 
@@ -86,7 +86,7 @@ def object_rows(url: str, pairs: int) -> list[Row]:
         folder = RemoteFolder(f"{url}/{uuid.uuid4().hex}", StoreFileError)
         return _objects(url, folder, min(pairs, MOST_PAIRS))
     except StoreFileError as error:
-        # A server that is not there, or goes away: what was measured before of other areas is not lost.
+        # A server may be missing or go away: rows of other areas must not be lost.
         return [skipped(AREA, str(error))]
 
 
@@ -103,7 +103,7 @@ def _objects(url: str, folder: RemoteFolder, pairs: int) -> list[Row]:
 
 
 def _bucket(url: str) -> NixlBucket | None:
-    """The bucket of a URL for NIXL, None where that is none of S3's. Its endpoint is AWS_ENDPOINT_OVERRIDE's."""
+    """Return the bucket of a URL for NIXL, None if it is not S3's. Its endpoint is AWS_ENDPOINT_OVERRIDE's."""
     from kvplan.store.bucket import NixlBucket
 
     scheme, _, path = url.partition("://")
@@ -115,7 +115,7 @@ def _bucket(url: str) -> NixlBucket | None:
 
 
 def _in_objects(name: str, side: str, folder: RemoteFolder, bucket: NixlBucket | None, pairs: int) -> list[Row]:
-    """Plain puts and gets by the same client, as many at once."""
+    """Compare with plain puts and gets by the same client, as many at once."""
     from kvplan.remote.folder import RemoteFolder
     from kvplan.store.objects import AT_ONCE
     from kvplan.store.store import Store
@@ -170,7 +170,7 @@ def _case(name: str, side: str, store: Store, plain: PlainCopies, pairs: int) ->
 
 
 def _write(paths: Sequence[Path], pages: Bytes) -> None:
-    """New files, synced as those of a store are."""
+    """Write new files, synced like those of a store."""
     for path, page in zip(paths, pages, strict=True):
         path.unlink(missing_ok=True)
         with path.open("wb") as file:

@@ -1,6 +1,6 @@
-"""kvplan and vLLM's NixlConnector take the same block lists to what is posted, in turns: `… PAIRS FILE`.
+"""Time kvplan and vLLM's NixlConnector from the same block lists to posted indices, in turns: `… PAIRS FILE`.
 
-Runs in vLLM's environment, where bench/peers.py starts it; writes rows as JSON.
+Runs in vLLM's environment, started by bench/peers.py; writes rows as JSON.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ HYBRID = {
 
 @dataclass(frozen=True)
 class Case:
-    """A pair of sides for both: kvplan's model and vLLM's configuration of it, decode reading `tokens` tokens."""
+    """A pair of sides for both: kvplan's model and vLLM's configuration of it; decode reads `tokens` tokens."""
 
     model: str
     config: Mapping[str, Any]
@@ -69,7 +69,7 @@ def measure(pairs: int) -> list[Row]:
 
 
 def rows_of(case: Case, pairs: int) -> list[Row]:
-    """The same lists by both, for requests whose shape kvplan saw before and others; or why vLLM refuses the pair."""
+    """Return rows of the same lists by both, for known and new request shapes; or why vLLM refuses the pair."""
     block = f",block={case.prefill_block}" if case.prefill_block else ""
     plan = plan_of(case.model, f"tp={case.prefill}{block}", f"tp={case.decode}")
     lists = draw(plan, case.tokens)
@@ -91,7 +91,7 @@ def rows_of(case: Case, pairs: int) -> list[Row]:
 
 
 def engines(case: Case, lists: BlockLists, folder: Path) -> tuple[Any, list[Any]]:
-    """vLLM's decode worker 0, and the prefill workers that it reads from."""
+    """Return vLLM's decode worker 0, and the prefill workers that it reads from."""
     prefill = engine(case, case.prefill, case.prefill_block or case.block, folder)
     decode = engine(case, case.decode, case.block, folder)
     ranks = range(max(case.prefill // case.decode, 1))
@@ -110,7 +110,7 @@ def engine(case: Case, size: int, block: int, folder: Path) -> tuple[Any, Mappin
 
 
 def reader(worker: Any, case: Case, lists: BlockLists, count: int) -> Callable[[], None]:
-    """vLLM reads the next of `count` requests, which are made before, as its scheduler makes them."""
+    """Return a function with which vLLM reads the next of `count` requests, made before, like by its scheduler."""
     local, remote = list(lists.decode.values()), list(lists.prefill.values())
     orders = iter([peer.read_order(number, local, remote, case.prefill) for number in range(count)])
     return lambda: worker.start_load_kv(next(orders))

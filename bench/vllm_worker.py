@@ -1,7 +1,7 @@
-"""Workers of vLLM's NixlConnector over address space that nobody touches, with a NIXL that does nothing.
+"""Workers of vLLM's NixlConnector over untouched address space, with a NIXL that does nothing.
 
-Runs in vLLM's environment. The classes are vLLM's own, through their constructors, `register_kv_caches` and handshake;
-in their place are NIXL, the place of the worker in its group, the attention backend – that of a GPU, as kernels are not
+Runs in vLLM's environment. The classes are vLLM's own, through their constructors, `register_kv_caches` and handshake.
+Replaced are NIXL, the worker's rank in its group, the attention backend – a GPU's, because kernels are not
 loaded – and the memory.
 """
 
@@ -57,12 +57,12 @@ class IdleNixl:
         return 1
 
     def __getattr__(self, name: str) -> Any:
-        """What is called when memory is registered and given back."""
+        """Return a no-op for calls that register memory and give it back."""
         return lambda *_, **__: None
 
 
 def engine_config(folder: Path, model: Mapping[str, Any], tp: int, tokens: int, block: int) -> Any:
-    """vLLM's configuration of an engine for requests of `tokens` tokens; `block` grows to hold a state."""
+    """Return vLLM's configuration of an engine for requests of `tokens` tokens; `block` grows to hold a state."""
     (folder / "config.json").write_text(json.dumps(model))
     transfer = {"kv_connector": "NixlConnector", "kv_role": "kv_both", "kv_buffer_device": "cpu"}
     config = EngineArgs(
@@ -77,7 +77,7 @@ def engine_config(folder: Path, model: Mapping[str, Any], tp: int, tokens: int, 
 
 
 def cache_specs(config: Any, attention: Sequence[int], states: Sequence[int]) -> dict[str, KVCacheSpec]:
-    """vLLM's specs by layer, as its own layers would make them."""
+    """Return vLLM's specs by layer, like its own layers would make them."""
     model, cache = config.model_config, config.cache_config
     heads = model.get_num_kv_heads(config.parallel_config)
     pages = FullAttentionSpec(
@@ -97,7 +97,7 @@ def cache_specs(config: Any, attention: Sequence[int], states: Sequence[int]) ->
 
 
 def worker(config: Any, specs: Mapping[str, KVCacheSpec], rank: int, blocks: int, name: str) -> Any:
-    """A worker of the engine `name`, with a pool of `blocks` blocks registered. Raises what vLLM raises."""
+    """Make a worker of the engine `name`, with a registered pool of `blocks` blocks. Raises what vLLM raises."""
     config.cache_config.num_gpu_blocks_override = blocks
     (caches,) = get_kv_cache_configs(config, [dict(specs)], [ENOUGH])
     size = config.parallel_config.tensor_parallel_size
@@ -117,7 +117,7 @@ def worker(config: Any, specs: Mapping[str, KVCacheSpec], rank: int, blocks: int
 
 
 def untouched(config: Any, caches: Any) -> dict[str, torch.Tensor]:
-    """The tensors that vLLM would allocate, in address space without memory."""
+    """Return the tensors that vLLM would allocate, in address space without memory."""
     kept: list[Reserved] = []
 
     def zeros(size: int, dtype: torch.dtype, device: object) -> torch.Tensor:
@@ -132,7 +132,7 @@ def untouched(config: Any, caches: Any) -> dict[str, torch.Tensor]:
 
 
 def introduce(decode: Any, prefill: Sequence[Any], size: int) -> None:
-    """Decode's half of the handshake with the workers of a prefill engine of `size`. Raises what vLLM raises."""
+    """Do decode's half of the handshake with the workers of a prefill engine of `size`. Raises what vLLM raises."""
     decoder = msgspec.msgpack.Decoder(NixlAgentMetadata)
     for each in prefill:
         card = decoder.decode(each.xfer_handshake_metadata.agent_metadata_bytes)
@@ -140,7 +140,7 @@ def introduce(decode: Any, prefill: Sequence[Any], size: int) -> None:
 
 
 def read_order(number: int, local: Sequence[list[int]], remote: Sequence[list[int]], size: int) -> Any:
-    """What vLLM's scheduler tells its workers in a step in which one request is to be read."""
+    """Return the order of vLLM's scheduler to its workers in a step that reads one request."""
     order = NixlConnectorMetadata()
     params = {
         "remote_block_ids": remote, "remote_engine_id": PRODUCER, "remote_request_id": "r", "remote_host": "host",
@@ -151,6 +151,6 @@ def read_order(number: int, local: Sequence[list[int]], remote: Sequence[list[in
 
 
 def block_counts(made: Any, tokens: int) -> list[int]:
-    """How many blocks a request of `tokens` tokens has in each of a worker's groups."""
+    """Return how many blocks a request of `tokens` tokens has in each of a worker's groups."""
     specs = [group.kv_cache_spec for group in made.kv_cache_config.transfer_groups]
     return [math.ceil(tokens / spec.block_size) for spec in specs]

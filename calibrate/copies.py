@@ -1,4 +1,4 @@
-"""Copies within memory: rates by how many bytes lie together, as where heads and tokens change places."""
+"""Copies within memory: rates by contiguous bytes, in the pattern of swapped heads and tokens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from kvplan.calibrate.memories import CalibratedMemory
 
-# Bytes that lie together on both sides.
+# Bytes that are contiguous on both sides.
 TOGETHER = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 16384, 65536)
 TOKENS, HEADS = 16, 8
 # Shorter spans are copied faster as items of 16 bytes, longer ones as rows of 8.
@@ -19,7 +19,7 @@ SHORT = 64
 
 @dataclass(frozen=True, slots=True)
 class TimedCopy:
-    """Pages with heads first that are copied to pages with tokens first: views of one shape, and their bytes."""
+    """A copy of pages with heads first to pages with tokens first: views of one shape, and their bytes."""
 
     memory: CalibratedMemory
     target: Any
@@ -28,7 +28,7 @@ class TimedCopy:
     clock: Callable[[], float]
 
     def run(self) -> float:
-        """Bytes a second."""
+        """Return bytes a second."""
         began = self.clock()
         self.memory.copy(self.target, self.source)
         return self.bytes / (self.clock() - began)
@@ -37,7 +37,7 @@ class TimedCopy:
 def timed_copies(
     memory: CalibratedMemory, size: int, clock: Callable[[], float] = perf_counter
 ) -> dict[int, TimedCopy]:
-    """Copies of `size` bytes, by those that lie together; none where not even a page of them is so small."""
+    """Return copies of `size` bytes, by contiguous bytes; lengths whose page exceeds `size` are left out."""
     source, target = memory.allocate(size), memory.allocate(size)
     lengths = (together for together in TOGETHER if _page(together) <= size)
     return {together: _transposed(memory, target, source, together, size, clock) for together in lengths}

@@ -1,4 +1,4 @@
-"""What transfers of several kinds took, as what a transfer, a slice, a descriptor and a byte take."""
+"""Fit the costs of a transfer, a slice, a descriptor and a byte to the times of transfers of several kinds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class TimedTransfer:
-    """A transfer, or the median of some of a kind, from submit to done; `cold` where there was nothing to do before."""
+    """A transfer, or the median of some of one kind, from submit to done; `cold` after an idle time."""
 
     slices: int
     descriptors: int
@@ -38,7 +38,7 @@ class TransferRates:
 
 
 def fitted(timed: Sequence[TimedTransfer]) -> TransferRates:
-    """The rates by which the times are least off, each by its part of the time, so that short ones count as much."""
+    """Fit the rates with the least errors, relative to each time, so that short ones count as much."""
     counts = np.array([(1, each.slices, each.descriptors, each.bytes, each.cold) for each in timed], float)
     shares = counts / np.array([[each.seconds] for each in timed])
     rates = _nonnegative(shares)
@@ -47,10 +47,10 @@ def fitted(timed: Sequence[TimedTransfer]) -> TransferRates:
 
 
 def _nonnegative(shares: Floats) -> Floats:
-    """Rates of which none is below 0 whose shares add up to 1 most nearly: what would be below 0 takes no time."""
+    """Return rates of at least 0 whose shares add up to 1 most nearly; a rate that would be negative becomes 0."""
     rates, left = np.zeros(shares.shape[1]), np.flatnonzero(shares.any(axis=0)).tolist()
     while left:
-        # By columns of one size: bytes and transfers are many powers of ten apart.
+        # Scaled by column, because bytes and transfers are many powers of ten apart.
         scale = np.abs(shares[:, left]).max(axis=0)
         solved = np.linalg.lstsq(shares[:, left] / scale, np.ones(len(shares)), rcond=None)[0] / scale
         if (solved >= 0).all():

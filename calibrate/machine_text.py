@@ -18,7 +18,7 @@ MOVERS = {"pull": "read by decode", "push": "written by prefill"}
 
 
 def machine_text(name: str, calibration: Calibration, mem_type: str, how: str) -> str:
-    """The file of the machine `name`; `how` says by which command, with which rounds and sizes."""
+    """Return the file of the machine `name`; `how` says by which command, with which rounds and sizes."""
     rates = calibration.rates
     measured = {
         "machine": f"{processor()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}",
@@ -45,7 +45,7 @@ def machine_text(name: str, calibration: Calibration, mem_type: str, how: str) -
 
 
 def processor() -> str:
-    """The name of this machine's processor, as well as it is known."""
+    """Return the best known name of this machine's processor."""
     try:
         name = CPU.search(Path("/proc/cpuinfo").read_text())
     except OSError:
@@ -54,7 +54,7 @@ def processor() -> str:
 
 
 def _transport() -> str:
-    """NIXL's release, and which of UCX's transports it may take where that is said."""
+    """Return NIXL's release, and UCX's allowed transports if they are set."""
     from kvplan.runtime.transport.nixl import api
 
     package = str(api().__name__).partition(".")[0].replace("_", "-")
@@ -67,5 +67,5 @@ def _scalar(text: str) -> str:
 
 
 def _rate(bytes_a_second: float) -> int:
-    """In MB, 1 at least."""
+    """Return MB, at least 1."""
     return max(1, round(min(bytes_a_second, 1e15) / 1e6))

@@ -21,9 +21,9 @@ Watch = Callable[[Iterable[int]], Iterable[int]]
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What was measured: what transfers take, bytes a second of copies by bytes that lie together.
+    """The results: the costs of transfers, and bytes a second of copies by contiguous bytes.
 
-    `mode` says who moved the bytes of transfers: `pull` or `push`.
+    `mode` says which side moved the bytes of transfers: `pull` or `push`.
     """
 
     rates: TransferRates
@@ -34,7 +34,7 @@ class Calibration:
 def calibrated(
     mem_type: str, rounds: int, size: int, watch: Watch, clock: Callable[[], float] = perf_counter
 ) -> Calibration:
-    """Measure memory of the type DRAM or VRAM, `size` bytes at most in one transfer; `watch` hands on each round.
+    """Measure memory of the type DRAM or VRAM, at most `size` bytes in one transfer; `watch` wraps the rounds.
 
     Seconds are those of `clock`. Raises NixlMissingError, BadInput (S031), ProcessError and TransferError.
     """

@@ -1,4 +1,4 @@
-"""Memory that is measured: the host's through numpy, a device's through torch. Both allocate, look and copy."""
+"""Measured memory: the host's through numpy, a device's through torch. Both allocate, view and copy."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
 
     from kvplan.runtime.prefill.events import ComputeEvent
 
-# Items by their bytes, as numpy and torch name them. Those of 16 are complex for being that wide: copied as bits.
+# Item types by bytes, as numpy and torch name them. The 16-byte type is complex only for its width: it copies bits.
 ITEMS = {2: "int16", 4: "int32", 8: "int64", 16: "complex128"}
 
 
 class CalibratedMemory(Protocol):
-    """A kind of memory by NIXL's name for it. What `allocate` gives is flat, bytes."""
+    """A kind of memory by NIXL's name for it. `allocate` returns flat bytes."""
 
     mem_type: str
 
     def allocate(self, size: int) -> Any: ...
 
     def noise(self, size: int) -> Any:
-        """As `allocate`, of bytes that differ, the same ones each time."""
+        """Allocate bytes that differ, the same ones each time."""
 
     def event(self) -> ComputeEvent | None:
-        """What tells when all is done that was begun so far, None where it is when a call returns."""
+        """Return an event after all work begun so far, None if work is complete when a call returns."""
 
     def view(self, whole: Any, item: int, shape: tuple[int, ...], steps: tuple[int, ...]) -> Any:
-        """A view of `whole` as items of so many bytes, with a step in items for each axis."""
+        """Return a view of `whole` as items of `item` bytes, with a step in items for each axis."""
 
     def copy(self, target: Any, source: Any) -> None:
         """Copy views of one shape, and wait until that is done."""
@@ -45,7 +45,7 @@ class HostMemory:
     mem_type = "DRAM"
 
     def allocate(self, size: int) -> npt.NDArray[np.uint8]:
-        # Pages that were never written are all one page, which no cache misses.
+        # Written, because pages that were never written are all one page, which always hits the cache.
         return np.ones(size, np.uint8)
 
     def noise(self, size: int) -> npt.NDArray[np.uint8]:
@@ -62,7 +62,7 @@ class HostMemory:
 
 
 class DeviceMemory:
-    """VRAM of the first device, through torch. Raises BadInput (S031) where either is not there."""
+    """VRAM of the first device, through torch. Raises BadInput (S031) if torch or a device is missing."""
 
     mem_type = "VRAM"
 
@@ -84,7 +84,7 @@ class DeviceMemory:
         return self._taken(self._torch.randint, 0, 256, (size,), generator=generator)
 
     def _taken(self, make: Callable[..., torch.Tensor], *arguments: object, **more: object) -> torch.Tensor:
-        """Raises BadInput (S031) where the device has no room."""
+        """Raises BadInput (S031) if the device has no room."""
         try:
             return make(*arguments, **more, dtype=self._torch.uint8, device="cuda")
         except RuntimeError as error:
@@ -106,5 +106,5 @@ class DeviceMemory:
 
 
 def memory_of(mem_type: str) -> CalibratedMemory:
-    """The memory that NIXL calls so: DRAM or VRAM."""
+    """Return the memory by NIXL's name: DRAM or VRAM."""
     return HostMemory() if mem_type == HostMemory.mem_type else DeviceMemory()

@@ -1,4 +1,4 @@
-"""The pairs that are timed: their plans, in files, and how much of each moves in one transfer."""
+"""The pairs that are timed: their plans, in files, and the size of each one's transfer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kvplan.compiler.api import Compiled
 
 DEPLOYMENT = "calibrate.yaml"
-# Descriptors of one transfer: enough to tell what each takes, few enough for many turns.
+# Descriptors of one transfer: enough to measure the cost of one, few enough for many turns.
 MOST = 65536
 
 
@@ -27,7 +27,7 @@ class TimedPair:
 
 
 def compiled(folder: Path, size: int) -> list[TimedPair]:
-    """The pairs, their plans written into `folder`, each to move `size` bytes at most; that of one descriptor first."""
+    """Compile the pairs into `folder`, each to move at most `size` bytes; the pair of one descriptor comes first."""
     from kvplan.deploy import jobs
 
     deployment = Path(str(files("kvplan.calibrate").joinpath(DEPLOYMENT)))

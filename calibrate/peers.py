@@ -33,7 +33,7 @@ class ServedPair:
 
 @dataclass(frozen=True, slots=True)
 class PairReaders:
-    """Who makes decode workers of the pairs: what they need, and `stack`, which closes them."""
+    """A maker of decode workers for the pairs, with what they need, and `stack`, which closes them."""
 
     pairs: Sequence[ServedPair]
     addresses: Sequence[str]
@@ -43,7 +43,7 @@ class PairReaders:
     stack: ExitStack
 
     def reader(self, number: int, limits: Limits | None = None, mode: str = "auto") -> tuple[DecodeWorker, Peer]:
-        """A decode worker of a pair by number, and its peer, which it has met. `mode` is as `connect` takes it."""
+        """Return a decode worker of a pair by number, and its peer, which it has met. `mode` is that of `connect`."""
         from kvplan.runtime import DecodeWorker, Nixl, views
 
         pair = self.pairs[number]
@@ -56,7 +56,7 @@ class PairReaders:
 
 @contextmanager
 def served(pairs: Sequence[ServedPair], mem_type: str) -> Iterator[PairReaders]:
-    """The other process, and who makes decode workers here. Raises NixlMissingError, BadInput (S031), ProcessError."""
+    """Start the other process; yield readers. Raises NixlMissingError, BadInput (S031), ProcessError."""
     from kvplan.runtime.transport.nixl import api
 
     api()
@@ -68,7 +68,7 @@ def served(pairs: Sequence[ServedPair], mem_type: str) -> Iterator[PairReaders]:
 
 
 def serve(line: WorkerPipe, pairs: Sequence[ServedPair], mem_type: str, identity: Identity, keys: Keys) -> None:
-    """The prefill workers, which hold what will be asked for, noise; until the parent ends."""
+    """Run prefill workers, which hold noise for all requests, until the parent ends."""
     from kvplan.runtime import Nixl, PrefillWorker, views
 
     plans, workers = [load_plan(pair.path) for pair in pairs], []
@@ -90,12 +90,12 @@ def serve(line: WorkerPipe, pairs: Sequence[ServedPair], mem_type: str, identity
 
 
 def room(side: Side, blocks: int, worker: int = 0) -> int:
-    """Bytes of `blocks` blocks of each plane of a worker."""
+    """Return the bytes of `blocks` blocks of each plane of a worker."""
     return sum(size for _, _, size in sizes(side, blocks, worker))
 
 
 def arrays(side: Side, blocks: int, memory: Any) -> dict[str, Any]:
-    """Worker 0's planes, one behind the other in `memory`: flat bytes of numpy's or torch's."""
+    """Return worker 0's planes, one behind the other in `memory`: flat bytes of numpy's or torch's."""
     views, at = {}, 0
     for name, stride, size in sizes(side, blocks):
         views[name] = memory[at : at + size].reshape(-1, stride)
@@ -104,7 +104,7 @@ def arrays(side: Side, blocks: int, memory: Any) -> dict[str, Any]:
 
 
 def sizes(side: Side, blocks: int, worker: int = 0) -> list[tuple[str, int, int]]:
-    """The name of each plane of a worker, the bytes from a block to the next and those of `blocks` logical blocks."""
+    """Return each plane's name, the bytes from a block to the next, and the bytes of `blocks` logical blocks."""
     ratios = {group.name: group.ratio for group in side.groups}
     planes = names.planes(side.workers[worker])
     return [(plane.name, plane.stride, blocks * ratios[plane.group] * plane.stride) for plane in planes]

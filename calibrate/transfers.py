@@ -1,4 +1,4 @@
-"""Transfers that are timed: one descriptor, many short ones, a single block at once and after a pause, slices."""
+"""Timed transfers: one descriptor, many short ones, a single block at once and after a pause, slices."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from kvplan.plan.types import Plan
     from kvplan.runtime import DecodeWorker, Peer, Request
 
-# Slices that the first pair is cut into where slices are timed.
+# The number of slices of the first pair when slices are timed.
 SLICES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class TransferSort:
-    """What is timed: transfers of so many blocks in so many slices, with nothing to do for `pause` seconds before."""
+    """A kind of timed transfers: how many blocks in how many slices, after an idle `pause` in seconds."""
 
     name: str
     blocks: int
@@ -45,7 +45,7 @@ class TransferCase:
     def run(self, turn: int) -> TimedTransfer:
         """Move a request that prefill holds for this turn. Raises TransferError."""
         wanted = _request(self.peer.plan, self.sort.blocks, f"{self.sort.name}-{turn}")
-        # Counted before: who does not post itself knows none. Every slice takes one.
+        # Predicted before, because a worker that does not post itself knows no count. Every slice takes at least one.
         descriptors = max(self.sort.slices, sum(self.worker.predict(wanted).values()))
         time.sleep(self.sort.pause)
         began = self.clock()
@@ -59,7 +59,7 @@ class TransferCase:
 def connected(
     pairs: Sequence[TimedPair], mem_type: str, turns: int, clock: Callable[[], float]
 ) -> Iterator[list[TransferCase]]:
-    """What there is to time by `clock`, each `turns` times, with the processes that it takes. Raises as `served`."""
+    """Yield the cases to time by `clock`, each `turns` times, with their processes. Raises as `served`."""
     from kvplan.runtime import Limits
 
     sorts = _sorts(pairs)
@@ -75,7 +75,7 @@ def connected(
 
 
 def _sorts(pairs: Sequence[TimedPair]) -> list[list[TransferSort]]:
-    """What is timed of each pair: all of it; of the first one a block and slices, too, of the last one a cold block.
+    """Return the kinds per pair: all of it; for the first one also a block and slices, for the last one a cold block.
 
     The last one's blocks are of many requests, as those of caches are: their memory is cold, too.
     """
@@ -86,7 +86,7 @@ def _sorts(pairs: Sequence[TimedPair]) -> list[list[TransferSort]]:
 
 
 def _request(plan: Plan, blocks: int, name: str) -> Request:
-    """The first `blocks` blocks on both sides, in order."""
+    """Return a request of the first `blocks` blocks on both sides, in order."""
     from kvplan.runtime import Blocks, Request
 
     (group,) = plan.decode.groups

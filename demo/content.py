@@ -1,6 +1,6 @@
-"""What the demo's caches hold, and whether a decode worker holds it: every byte follows from its label alone.
+"""The content of the demo's caches, and its check on decode workers: every byte follows from its label alone.
 
-Labels and addresses are those of the compiler's second opinion, which shares nothing with the plan that is on trial.
+Labels and addresses are those of the compiler's second opinion, which shares nothing with the plan under test.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kvplan.compiler.check.labels import NeededTokens
     from kvplan.compiler.check.oracle import OraclePlane
 
-    # Which tokens of a plane there are; None for all that its blocks have.
+    # The tokens of a plane that exist; None for all that its blocks have.
     Rule = Callable[[RequestShare, OraclePlane], NeededTokens | None]
 
 BATCH = 1 << 21
@@ -27,32 +27,32 @@ ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 class WrongBytesError(Exception):
-    """A decode worker does not hold what it must, or something was written that nobody asked for."""
+    """A decode worker lacks bytes that it must hold, or bytes changed that no request covers."""
 
 
 def held(share: RequestShare, plane: OraclePlane) -> NeededTokens | None:
-    """A worker that computed the request has all its tokens, but for those that a ring overwrote."""
+    """Return None: a worker that computed the request has all its tokens, except those that a ring overwrote."""
     return None
 
 
 def arrived(share: RequestShare, plane: OraclePlane) -> NeededTokens | None:
-    """A transfer must bring what decode needs."""
+    """Return the tokens that a transfer must bring: those that decode needs."""
     from kvplan.compiler.check.pages import needed
 
     return needed(share.decode, plane, share.request)
 
 
 def stamp(share: RequestShare, rule: Rule, into: Mapping[str, Bytes]) -> int:
-    """Write the content of the tokens that `rule` gives into a worker's planes, by name; returns the bytes written."""
+    """Write the content of the tokens that `rule` gives into a worker's planes, by name; return the bytes written."""
     return sum(_write(into[plane.name], ids, labels) for plane, ids, labels in _labelled(share, rule))
 
 
 def check(share: RequestShare, memory: DemoMemory, before: DemoMemory) -> tuple[int, int]:
-    """(bytes of content, bytes compared) of a decode worker. Raises WrongBytesError at the first different byte.
+    """Return (bytes of content, bytes compared) of a decode worker. Raises WrongBytesError at the first different byte.
 
-    `before` is the memory as it was; it becomes what is expected: what must have arrived, cache by cache, and all else
-    as it was. Only padding of blocks that something arrived in may have changed beside it: a run that is posted whole
-    may carry the padding between its spans along.
+    `before` is the memory before; it becomes the expected memory: the content that must have arrived, cache by cache,
+    and everything else unchanged. Only padding of blocks with new content may also have changed, because a run that is
+    posted whole may carry the padding between its spans.
     """
     written, dealt = 0, dict[str, list[Ints]]()
     for plane, ids, labels in _labelled(share, arrived):
@@ -67,7 +67,7 @@ def check(share: RequestShare, memory: DemoMemory, before: DemoMemory) -> tuple[
 
 
 def _labelled(share: RequestShare, rule: Rule) -> Iterator[tuple[OraclePlane, Ints, Ints]]:
-    """Every plane of a worker, the kernel blocks (or slots) that the request has in it, and a row of labels of each.
+    """Yield every plane of a worker, its kernel blocks (or slots) of the request, and a row of labels for each.
 
     A few million labels at a time, which take eight bytes each.
     """
@@ -86,7 +86,7 @@ def _labelled(share: RequestShare, rule: Rule) -> Iterator[tuple[OraclePlane, In
 
 
 def _write(plane: Bytes, ids: Ints, labels: Ints) -> int:
-    """Write the bytes of some blocks that have labels; returns how many those are."""
+    """Write the bytes of some blocks that have labels; return their number."""
     page, known = plane[ids, : labels.shape[1]], labels >= 0
     page[known] = content(labels[known])
     plane[ids, : labels.shape[1]] = page
@@ -94,14 +94,14 @@ def _write(plane: Bytes, ids: Ints, labels: Ints) -> int:
 
 
 def content(labels: Ints) -> Bytes:
-    """The byte of every label, mixed so that no two places are equal by rule."""
+    """Return the byte of every label, mixed so that no regular pattern makes two places equal."""
     value = labels.astype(np.uint64) * ODD
     value = (value ^ (value >> np.uint64(32))) * ODD
     return (value >> np.uint64(56)).astype(np.uint8)
 
 
 def padding(plane: OraclePlane) -> npt.NDArray[np.bool_]:
-    """Which bytes from one block to the next belong to no tensor."""
+    """Return a mask of the bytes from one block to the next that belong to no tensor."""
     free = np.ones(plane.stride, np.bool_)
     for field in plane.fields:
         free[(field.offset[..., None] + np.arange(field.tensor.size)).reshape(-1)] = False
@@ -109,7 +109,7 @@ def padding(plane: OraclePlane) -> npt.NDArray[np.bool_]:
 
 
 def _where(memory: DemoMemory, expected: DemoMemory, owners: Mapping[str, Ints]) -> str:
-    """The first different byte in words: by the plane that owns the block, since planes may lie over each other."""
+    """Describe the first different byte, by the plane that owns the block, because planes may overlay each other."""
     every = {name: np.arange(len(view)) for name, view in memory.planes.items()}
     for name, blocks in (*owners.items(), *every.items()):
         got, want = memory.planes[name][blocks], expected.planes[name][blocks]

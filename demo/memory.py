@@ -25,9 +25,9 @@ class DemoMemory:
 
 
 def allocate(side: Side, number: int, tables: Tables, seed: int) -> DemoMemory:
-    """Memory full of noise for every plane of a worker, with as many blocks as `tables` need and a few more.
+    """Allocate noise for every plane of a worker, with as many blocks as `tables` need and a few more.
 
-    The planes of every group lie one behind the other, all groups from byte 0 of the arena. One seed, one noise.
+    The planes of each group lie one behind the other, and all groups begin at byte 0 of the arena. One seed, one noise.
     """
     by_name = {group.name: group for group in side.groups}
     slots: dict[tuple[int, int], dict[str, list[names.Plane]]] = {}

@@ -18,7 +18,7 @@ GRACE = 1.5
 
 
 class ProcessError(Exception):
-    """A worker failed, died or stayed silent. The text says which one and what it said last."""
+    """A worker failed, died or stayed silent. The text says which one and its last message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class WorkerHandle:
             raise ProcessError(f"{self.name} has ended{self._ending()}") from ended
 
     def hear(self, until: float) -> Any:
-        """The next message, waiting until time.monotonic() is `until`. Raises ProcessError when there is none."""
+        """Return the next message, waiting until time.monotonic() is `until`. Raises ProcessError without one."""
         if not self.pipe.poll(max(0.0, until - time.monotonic())):
             raise ProcessError(f"{self.name} said nothing before the deadline; stopped")
         try:
@@ -64,13 +64,13 @@ class WorkerPipe:
         self.pipe.send(("value", value))
 
     def listen(self, seconds: float) -> Any:
-        """The parent's next message. Raises ProcessError after `seconds`, EOFError if the parent has ended."""
+        """Return the parent's next message. Raises ProcessError after `seconds`, EOFError if the parent has ended."""
         if not self.pipe.poll(seconds):
             raise ProcessError(f"heard nothing for {seconds:.0f} s")
         return self.pipe.recv()
 
     def waiting(self) -> bool:
-        """Whether the parent has said something or ended."""
+        """Whether the parent has sent a message or ended."""
         return self.pipe.poll(0)
 
 
@@ -92,7 +92,7 @@ class Processes:
             _stop(member.runner, end)
 
     def start(self, name: str, work: Callable[..., None], *args: object) -> WorkerHandle:
-        """Start `work(Line, *args)` in a process (or thread) of its own; it ends when its pipe closes."""
+        """Start `work(Line, *args)` in a separate process (or thread); it ends when its pipe closes."""
         mine, theirs = multiprocessing.Pipe()
         member = WorkerHandle(name, self._run(name, work, theirs, args), mine)
         self._members.append(member)
@@ -117,7 +117,7 @@ class Processes:
 
 @contextmanager
 def _deaf() -> Iterator[None]:
-    """Processes that are started meanwhile hear no Ctrl-C, which waits till then: their parent does, and ends them."""
+    """Block Ctrl-C in processes that start meanwhile: their parent handles it, after this block, and ends them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

@@ -1,4 +1,4 @@
-"""What the demo asks for: a range of tokens of every length that caches go by, and every worker's share of it."""
+"""The demo's request: a range of tokens of every length that caches have, and every worker's share of it."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class RequestShare:
 
 
 def ranges(compiled: Compiled) -> Ranges:
-    """The ranges that the demo moves, by the name of their length. The context is ragged at both ends."""
+    """Return the ranges that the demo moves, by the name of their length. The context is ragged at both ends."""
     caches, sides = compiled.decode.caches, (compiled.prefill, compiled.decode)
-    # The tokens of the largest block, of all workers that take turns.
+    # The tokens of the largest block, over all workers that take turns.
     block = max(group.tokens * (side.token_shards if group.shared else 1) for side in sides for group in side.groups)
     first, end = _context(max(LEAST_TOKENS, block * 6 // 5), caches)
     own = sorted({cache.length for cache in caches} - {CONTEXT})
@@ -52,12 +52,12 @@ def ranges(compiled: Compiled) -> Ranges:
 
 
 def _context(least: int, caches: Iterable[BoundCache]) -> tuple[int, int]:
-    """A range of `least` tokens or more that leaves out some of every chunk, and of windows up to MOST_KEPT tokens."""
+    """Return a range of `least` or more tokens that leaves out some of every chunk, and of windows up to MOST_KEPT."""
     windows = [cache.needs.keep + cache.needs.sink for cache in caches if cache.needs.keep is not None]
     length = max([least, *((FIRST + kept) * 6 // 5 for kept in windows if kept <= MOST_KEPT)])
     chunks = {cache.needs.chunk for cache in caches if cache.needs.chunk is not None}
     longest = max(chunks, default=0)
-    # The longest chunk begins in the middle of the range, unless one does already.
+    # The longest chunk begins in the middle of the range, unless one already does.
     shift = -(-length // 2 // longest) * longest - length // 2 if longest >= length else 0
     rows = {tensor.tokens_per_row for cache in caches for tensor in cache.tensors}
     wholes = {cache.needs.whole for cache in caches}
@@ -65,13 +65,13 @@ def _context(least: int, caches: Iterable[BoundCache]) -> tuple[int, int]:
 
 
 def _inside(end: int, cuts: Collection[int]) -> int:
-    """The first token from `end` on that is well inside all chunks and rows, so that something of them is left."""
+    """Return the first token from `end` on that is well inside all chunks and rows, so that some of each is left."""
     least = {cut: min(cut, 64) // 2 for cut in cuts}
     return next((t for t in range(end, end + LEAST_TOKENS) if all(t % cut >= few for cut, few in least.items())), end)
 
 
 def shares(compiled: Compiled) -> tuple[list[RequestShare], list[RequestShare]]:
-    """What every prefill and decode worker has to know of the request."""
+    """Return the request's shares of all prefill and decode workers."""
     from kvplan.compiler.check.sample import sample_request
 
     asked, sides = ranges(compiled), (compiled.prefill, compiled.decode)

@@ -1,4 +1,4 @@
-"""One pair of the demo: start its workers, let every decode worker fetch a request, return what they report."""
+"""One pair of the demo: start its workers, let every decode worker fetch a request, return their reports."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ NOTIFIED = 10.0
 
 
 def steps(compiled: Compiled) -> int:
-    """How often `run` calls `advance`."""
+    """Return how often `run` calls `advance`."""
     return len(compiled.prefill.workers) + 3 * len(compiled.decode.workers)
 
 
 def run(
     compiled: Compiled, plan: Path, transport: str, until: float, advance: Callable[[str], None]
 ) -> list[FetchReport]:
-    """Move one request from every prefill worker to every decode worker; time.monotonic() never passes `until` by much.
+    """Move one request from every prefill worker to every decode worker, hardly past `until` by time.monotonic().
 
-    Raises ProcessError, WrongBytesError among its texts, when a worker fails, dies, stays silent or holds a wrong byte.
+    Raises ProcessError if a worker fails, dies, stays silent or holds a wrong byte (its text then names
+    WrongBytesError).
     """
     from kvplan.runtime import Hub
 
@@ -78,13 +79,13 @@ def _tell(members: list[WorkerHandle], message: object) -> None:
 
 
 def _complete(member: WorkerHandle, missing: set[str]) -> None:
-    """Every prefill worker that the plan has readers tell must know that all of them are done."""
+    """Check that a prefill worker learned that its readers are done, if the plan has it notified."""
     if missing:
         raise ProcessError(f"{member.name} was not told that these requests are done: {', '.join(sorted(missing))}")
 
 
 def engines(*names: str) -> dict[str, tuple[Identity, Keys]]:
-    """Who each engine is in this run, and its keys, which let in the others only."""
+    """Return the identity of each engine in this run, and its keys, which admit only the others."""
     import zmq
 
     from kvplan.runtime import Identity, Keys

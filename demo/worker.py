@@ -1,4 +1,4 @@
-"""What one worker of the demo does, in a process (or thread) of its own: `serve` holds a cache, `fetch` needs it."""
+"""One worker of the demo, in a separate process or thread: `serve` holds a cache, `fetch` needs it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PAUSE, SHORTEST = 0.002, 1.0
 
 @dataclass(frozen=True, slots=True)
 class DemoJob:
-    """One worker's part: the plan file, its share of the request, seconds before giving up.
+    """One worker's part: the plan file, its share of the request, the seconds before it gives up.
 
     `identity` and `keys` are those of its engine, the same for all its workers.
     """
@@ -35,17 +35,17 @@ class DemoJob:
     keys: Keys
 
     def asking(self, name: str) -> Request:
-        """The request under a name of its own."""
+        """Return the request with another name."""
         return replace(self.share.request, id=name)
 
 
 @dataclass(frozen=True, slots=True)
 class FetchReport:
-    """What a decode worker saw of its two transfers: sources, posted descriptors, the plan's prediction, seconds.
+    """A decode worker's results of its two transfers: sources, posted descriptors, the plan's prediction, seconds.
 
-    `connect` seconds go by before the first transfer, whose own seconds include the transport's wiring up. `began`
-    is when the second one was submitted, by the machine's monotonic clock. `content` are bytes that it fetched,
-    `compared` those of its memory that were looked at.
+    `connect` is the seconds before the first transfer, whose own seconds include the transport's setup. The second one
+    was submitted at `began`, by the machine's monotonic clock. `content` is the bytes that it fetched, `compared` the
+    bytes of its memory that were checked.
     """
 
     worker: int
@@ -61,7 +61,7 @@ class FetchReport:
 
 
 def serve(line: WorkerPipe, job: DemoJob, hub: Hub | None) -> None:
-    """A prefill worker: fill, register, hold what is asked for; tell which requests were not done in the end."""
+    """Run a prefill worker: fill, register, hold the requests; report the requests that are not done at the end."""
     from kvplan.demo.content import held, stamp
     from kvplan.runtime import PrefillWorker, load_plan, views
 
@@ -82,7 +82,7 @@ def serve(line: WorkerPipe, job: DemoJob, hub: Hub | None) -> None:
 
 
 def hold(plan: Plan, worker: PrefillWorker, job: DemoJob) -> set[str]:
-    """Hold the requests, unless the plan has no decode worker tell this worker when it is done; those held."""
+    """Hold the requests, unless the plan has no decode worker that notifies this worker; return those held."""
     from kvplan.runtime.prefill.peers import expected
 
     held = set(REQUESTS) if expected(plan, worker.worker) else set()
@@ -92,7 +92,7 @@ def hold(plan: Plan, worker: PrefillWorker, job: DemoJob) -> set[str]:
 
 
 def unfinished(line: WorkerPipe, worker: PrefillWorker, missing: set[str], seconds: float) -> set[str]:
-    """Wait until all requests are complete by the plan's contract, or until told to end; those that are not."""
+    """Wait until all requests are complete by the plan's contract, or until the parent ends it; return the others."""
     end = time.monotonic() + seconds
     while missing and time.monotonic() < end and not line.waiting():
         time.sleep(PAUSE)
@@ -101,7 +101,7 @@ def unfinished(line: WorkerPipe, worker: PrefillWorker, missing: set[str], secon
 
 
 def fetch(line: WorkerPipe, job: DemoJob, hub: Hub | None) -> None:
-    """A decode worker: connect, fetch the request twice, and compare every byte that it holds after the first time."""
+    """Run a decode worker: connect, fetch the request twice, and compare every byte of its memory after the first."""
     from kvplan.runtime import DecodeWorker, load_plan, views
 
     plan, number = load_plan(job.plan), job.share.number
@@ -115,7 +115,7 @@ def fetch(line: WorkerPipe, job: DemoJob, hub: Hub | None) -> None:
 
 
 def twice(line: WorkerPipe, job: DemoJob, worker: DecodeWorker, memory: DemoMemory, before: DemoMemory) -> None:
-    """Say that this worker is ready, that it has checked the first transfer, and how both of them went.
+    """Report that this worker is ready, that it has checked the first transfer, and the results of both.
 
     `before` has the bytes that `memory` begins with.
     """
@@ -136,14 +136,14 @@ def twice(line: WorkerPipe, job: DemoJob, worker: DecodeWorker, memory: DemoMemo
 
 
 def transport(name: str, hub: Hub | None) -> Transport:
-    """An agent of `hub`, or one of NIXL that counts the descriptors it posts."""
+    """Return an agent of `hub`, or one of NIXL that counts the descriptors it posts."""
     from kvplan.runtime import InMemory, Nixl
 
     return InMemory(hub, name) if hub is not None else Nixl(name, telemetry=True)
 
 
 def timed(action: Any) -> tuple[float, Any]:
-    """Seconds an action takes, and what it returns."""
+    """Return the seconds that an action takes, and its result."""
     start = time.perf_counter()
     value = action()
     return time.perf_counter() - start, value

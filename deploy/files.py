@@ -1,4 +1,4 @@
-"""Plans on disk: what differs from what was compiled."""
+"""Plans on disk: their differences from compiled ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def on_disk(path: Path) -> str:
-    """The text of a file, empty where there is none. Line ends are kept as they are, what is no text is escaped."""
+    """Return the text of a file, empty without one. Line ends stay as they are, bytes that are no text are escaped."""
     if not path.is_file():
         return ""
     with path.open(encoding="utf-8", errors="backslashreplace", newline="") as file:
@@ -16,24 +16,24 @@ def on_disk(path: Path) -> str:
 
 
 def stale(out: Path, texts: Mapping[str, str]) -> list[str]:
-    """The paths of `texts` whose file under `out` is missing or reads differently, in their order."""
+    """Return the paths of `texts` whose file under `out` is missing or different, in their order."""
     return not_current({path: state(out, path, text) for path, text in texts.items()})
 
 
 def not_current(states: Mapping[str, str]) -> list[str]:
-    """Of paths by how their files stand those that are missing or stale, in their order."""
+    """Return the paths whose state is missing or stale, in their order."""
     return [path for path, stands in states.items() if stands != "current"]
 
 
 def state(out: Path, path: str, text: str) -> str:
-    """`missing`, `stale` or `current`: how the file on disk stands to `text`."""
+    """Return the state of the file on disk compared with `text`: `missing`, `stale` or `current`."""
     if not (out / path).is_file():
         return "missing"
     return "current" if (out / path).read_bytes() == text.encode() else "stale"
 
 
 def unified(out: Path, path: str, text: str) -> str:
-    """The unified diff from the file on disk to `text`."""
+    """Return the unified diff from the file on disk to `text`."""
     old = on_disk(out / path).splitlines(keepends=True)
     name = str(out / path)
     before = f"{name} (on disk)" if (out / path).is_file() else "/dev/null"

@@ -25,14 +25,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class PairJob:
-    """One pair of one model. `name` is what a deployment calls it, empty where it does not."""
+    """One pair of one model. `name` is its name in a deployment, empty without one."""
 
     model: str
     prefill: str
     decode: str
     options: Mapping[str, str]
     name: str = ""
-    # Where a deployment says its prefill and its decode side; of a job that was refused, the one that is at fault.
+    # The places of its prefill and decode sides in a deployment; after a refusal, only the side at fault.
     places: tuple[SourceSpan, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
@@ -41,35 +41,35 @@ class PairJob:
 
 @dataclass(frozen=True, slots=True)
 class CompileOutcome:
-    """Plans by path, and the pairs that have none, with the reason: Refused or ProofFailed."""
+    """Plans by path, and the pairs without one, with the reason: Refused or ProofFailed."""
 
     plans: Mapping[str, Compiled]
     refused: Sequence[tuple[PairJob, Exception]]
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """What is not sure of the models, each once."""
+        """The doubts about the models, each once."""
         told = ((plan.plan.model, note) for plan in self.plans.values() for note in plan.facts.notes)
         return tuple(dict.fromkeys(f"{model}: {note}" for model, note in told if note.startswith(DOUBT)))
 
 
-# What yields each job as it begins, and may show it.
+# Yields each job as it begins, and may show it.
 Watch = Callable[[Sequence[PairJob]], Iterable[PairJob]]
 
 
 def product(models: Iterable[str], prefill: str, decode: str, options: Mapping[str, str]) -> list[PairJob]:
-    """Models × prefill sides × decode sides. Raises BadInput."""
+    """Return models × prefill sides × decode sides. Raises BadInput."""
     readers = sides(decode)
     return [PairJob(model, p, d, options) for model in models for p in sides(prefill) for d in readers]
 
 
 def of_plan(plan: Plan) -> PairJob:
-    """The pair that a plan is for."""
+    """Return the pair that a plan is for."""
     return PairJob(plan.model, plan.prefill.key, plan.decode.key, dict(plan.options))
 
 
 def deployed(library: Library, deployment: Deployment, options: Mapping[str, str]) -> list[PairJob]:
-    """Every job of a deployment file; options of the command line come before the file's."""
+    """Return every job of a deployment file; options of the command line win over the file's."""
     for text in (text for spec in deployment.plans for text in (*spec.prefill, *spec.decode)):
         check_pool(text)
     return [
@@ -84,7 +84,7 @@ def deployed(library: Library, deployment: Deployment, options: Mapping[str, str
 def of_models(
     models: Sequence[str], prefill: str, decode: str, options: Mapping[str, str], layouts: Sequence[Path]
 ) -> tuple[Library, list[PairJob]]:
-    """The layout files, and every job of models named by name or path.
+    """Return the layout files, and every job of models named by name or path.
 
     Raises DslError; BadInput (S025) if a deployment is among them, or no model at all.
     """
@@ -107,7 +107,7 @@ def _named(library: Library, models: Sequence[str]) -> list[str]:
 def opened(
     paths: Sequence[Path], options: Mapping[str, str], layouts: Sequence[Path] = ()
 ) -> tuple[Library, list[PairJob]]:
-    """Deployment files: all layout files, those named by path too, and every job. Raises DslError, BadInput."""
+    """Open deployment files: return layout files, with those named by path, and jobs. Raises DslError, BadInput."""
     plain, _ = libraries([], layouts)
     found = [plain.deployment(path) for path in paths]
     named = dict.fromkeys(model for one in found for spec in one.plans for model in spec.models)
@@ -122,7 +122,7 @@ def opened(
 
 
 def name_errors(library: Library, deployments: Iterable[Deployment]) -> list[Diagnostic]:
-    """Names of pairs that are not those of one pair each (S029)."""
+    """Return errors for names that belong to more than one pair (S029)."""
     errors: list[Diagnostic] = []
     places: dict[tuple[str, str], SourceSpan] = {}
     for spec in (spec for deployment in deployments for spec in deployment.plans if spec.name):
@@ -140,12 +140,12 @@ def name_errors(library: Library, deployments: Iterable[Deployment]) -> list[Dia
 
 
 def _count(texts: Iterable[str]) -> int:
-    """How many sides texts with products stand for; one that cannot be read as one."""
+    """Count the sides that texts with products stand for; an unreadable one counts as one."""
     return sum(len(text) for text in map(sides_of, texts))
 
 
 def sides_of(text: str) -> list[str]:
-    """The sides of a product; the text itself where it is none, which binding it will say."""
+    """Return the sides of a product; the text itself if it is unreadable, which binding will report."""
     try:
         return sides(text)
     except BadInput:
@@ -155,7 +155,7 @@ def sides_of(text: str) -> list[str]:
 def run(library: Library, jobs: Sequence[PairJob], watch: Watch = iter) -> CompileOutcome:
     """Compile all jobs of deployments; a pair that is refused, or whose proof fails, does not stop the others.
 
-    `watch` yields each job as it begins, for a progress bar. Raises BadInput, DslError; an option that is not known,
+    `watch` yields each job as it begins, for a progress bar. Raises BadInput, DslError; for an unknown option
     before any pair is compiled.
     """
     for job in jobs:
@@ -168,7 +168,7 @@ def run(library: Library, jobs: Sequence[PairJob], watch: Watch = iter) -> Compi
 
 
 def compiled(deployment: Path, watch: Watch = iter) -> Mapping[str, Compiled]:
-    """The plans of a deployment that is wanted whole, by path. Raises DslError, BadInput, Refused, ProofFailed."""
+    """Compile a whole deployment; return plans by path. Raises DslError, BadInput, Refused, ProofFailed."""
     outcome = run(*opened([deployment], {}), watch)
     for _, error in outcome.refused:
         raise error
@@ -176,7 +176,7 @@ def compiled(deployment: Path, watch: Watch = iter) -> Mapping[str, Compiled]:
 
 
 def _refused_at(library: Library, job: PairJob) -> tuple[SourceSpan, ...]:
-    """The place of the side that is refused by itself, else of the decode side; none where there are no places."""
+    """Return the place of the side that is refused by itself, else of the decode side; none if there are no places."""
     for text, place in zip((job.prefill, job.decode), job.places, strict=False):
         try:
             bind(library, library.model(job.model), text)
@@ -186,7 +186,7 @@ def _refused_at(library: Library, job: PairJob) -> tuple[SourceSpan, ...]:
 
 
 def run_beside(out: Path, library: Library, jobs: Sequence[PairJob], watch: Watch = iter) -> CompileOutcome:
-    """As `run`, of pairs that are no deployment, into a folder that may have others. Raises PlanIndexError."""
+    """Compile like `run`, for pairs outside a deployment, into a folder that may have others. Raises PlanIndexError."""
     outcome = run(library, jobs, watch)
     return replace(outcome, plans=pair_names.beside(plan_index.entries(out), outcome.plans.values()))
 
@@ -194,8 +194,8 @@ def run_beside(out: Path, library: Library, jobs: Sequence[PairJob], watch: Watc
 def each(
     jobs: Iterable[PairJob], result: Callable[[PairJob], T]
 ) -> tuple[list[tuple[PairJob, T]], list[tuple[PairJob, Exception]]]:
-    """The jobs with what `result` gives for them, and those without a plan, which do not stop the others: they are
-    refused, or their proof failed.
+    """Return the jobs with their `result`, and those without a plan: refused, or with a failed proof. The latter do not
+    stop the others.
     """
     done: list[tuple[PairJob, T]] = []
     refused: list[tuple[PairJob, Exception]] = []

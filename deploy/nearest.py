@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kvplan.compiler.side.text import close
 
-# Of plans and of deployments.
+# The suffixes of plans and of deployments.
 SUFFIXES = (".py", ".yaml", ".yml")
 
 
@@ -15,13 +15,13 @@ def meant(name: str) -> str:
 
 
 def nearest_path(text: str) -> str:
-    """`did you mean 'plans/chat.py'?` for a path that is not there; empty if nothing beside it has a name like it."""
+    """Return `did you mean 'plans/chat.py'?` for a missing path; empty if nothing beside it has a similar name."""
     path = Path(text)
     missing = next((one for one in (*reversed(path.parents), path) if not one.exists()), path)
     if not missing.parent.is_dir():
         return ""
     beside = sorted(one for one in missing.parent.iterdir() if one.is_dir() or one.suffix in SUFFIXES)
-    # A suffix that all names have makes short names look close.
+    # Compare without suffixes, because a common suffix makes short names look close.
     by_stem = {one.stem: one for one in beside}
     near = by_stem.get(missing.stem) or by_stem.get(close(missing.stem, [*by_stem]))
     if near is None:

@@ -1,7 +1,7 @@
-"""Names of pairs, which are those of their files: a pair of a deployment keeps its name when its options change.
+"""Names of pairs, which are their file names: a pair of a deployment keeps its name when its options change.
 
-It is MODEL/NAME.py where the deployment says the name, otherwise MODEL/p_SIDE__d_SIDE.py with engine and mesh of both
-sides, and of all other options those only in which pairs of one model, engines and meshes differ.
+It is MODEL/NAME.py if the deployment gives the name, otherwise MODEL/p_SIDE__d_SIDE.py with engine and mesh of both
+sides, and of the other options only those in which pairs of one model, engines and meshes differ.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from kvplan.compiler.bound import BoundSide
 from kvplan.plan.files.index import IndexEntry
 from kvplan.plan.types import Plan
 
-# What a pair was asked for by: model, both sides' keys, compile options.
+# The text of a pair: model, both sides' keys, compile options.
 PairText = tuple[str, str, str, tuple[tuple[str, str], ...]]
 
 
 def in_deployment(pairs: Iterable[tuple[str, Compiled]]) -> dict[str, Compiled]:
-    """The pairs of a deployment by path, each given with its own name, empty where it has none."""
+    """Return the pairs of a deployment by path, each given with its own name, empty if it has none."""
     alike: dict[str, dict[PairText, Compiled]] = {}
     for name, pair in pairs:
         alike.setdefault(_path(pair, identifier(name) or _stem(pair)), {})[asked(pair.plan)] = pair
@@ -28,12 +28,12 @@ def in_deployment(pairs: Iterable[tuple[str, Compiled]]) -> dict[str, Compiled]:
 
 
 def beside(entries: Iterable[IndexEntry], pairs: Iterable[Compiled]) -> dict[str, Compiled]:
-    """Pairs by path that are no deployment: where the folder has them, else by all of their options."""
+    """Return pairs outside a deployment by path: the folder's path if it has the pair, else one with all options."""
     paths = {(one.model, one.prefill[1], one.decode[1], one.options): one.path for one in entries}
     named: dict[str, Compiled] = {}
     for pair in pairs:
         text = asked(pair.plan)
-        # Another pair's file is never written over.
+        # Never overwrite another pair's file.
         others = {path for other, path in paths.items() if other != text}
         path = paths.setdefault(text, pair.path if pair.path not in others else _with_tag(pair.path, pair))
         named[path] = pair
@@ -45,7 +45,7 @@ def asked(plan: Plan) -> PairText:
 
 
 def _told_apart(base: str, pairs: Sequence[Compiled]) -> Iterator[tuple[str, Compiled]]:
-    """Pairs that would have one path, each with the options that not all of them have."""
+    """Yield pairs that would have the same path, each with the options that not all of them have."""
     if len(pairs) == 1:
         yield base, pairs[0]
         return
@@ -57,13 +57,13 @@ def _told_apart(base: str, pairs: Sequence[Compiled]) -> Iterator[tuple[str, Com
 
 
 def _items(pair: Compiled) -> tuple[tuple[str, ...], ...]:
-    """What a pair was asked for: `name=value` of the prefill side, of the decode side, of the compile options."""
+    """Return the text of a pair: `name=value` of the prefill side, of the decode side, of the compile options."""
     options = tuple(f"{name}={value}" for name, value in unusual(pair.plan))
     return tuple(pair.prefill.key.split(",")), tuple(pair.decode.key.split(",")), options
 
 
 def _stem(pair: Compiled, left_out: Sequence[Collection[str]] | None = None) -> str:
-    """`p_SIDE__d_SIDE`, and the options that are not `left_out`, which all are if it is not given."""
+    """Return `p_SIDE__d_SIDE` with the options not in `left_out`; without it all are left out."""
     prefill, decode, options = (
         [item for item in items if item not in gone]
         for items, gone in zip(_items(pair), left_out or _items(pair), strict=True)
@@ -73,7 +73,7 @@ def _stem(pair: Compiled, left_out: Sequence[Collection[str]] | None = None) -> 
 
 
 def _identity(side: BoundSide) -> list[str]:
-    """Engine and mesh, as far as the side's key has them."""
+    """Return engine and mesh, as far as the side's key has them."""
     mesh = {"engine", *dict(side.sizes)}
     return [item for item in side.key.split(",") if item.partition("=")[0] in mesh]
 
@@ -85,7 +85,7 @@ def _path(pair: Compiled, stem: str) -> str:
 
 
 def _with_tag(path: str, pair: Compiled) -> str:
-    """The path with a tag of what the pair was asked for, where words alone do not tell it from another."""
+    """Return the path with a tag of the pair's text, if words alone do not distinguish it from another."""
     whole = PurePosixPath(path)
     return str(whole.with_name(f"{whole.stem}_{_tag(repr(asked(pair.plan)))}.py"))
 

@@ -1,4 +1,4 @@
-"""A plans directory as `kvplan compile` keeps it: plans, and the index that says which of them is for which pair."""
+"""The plans directory of `kvplan compile`: plans, and the index that says which one is for which pair."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Leftovers:
 
 
 def leftovers(out: Path, asked: Collection[str]) -> Leftovers:
-    """What lies below `out` beside the plans `asked` for. Raises PlanIndexError where the index cannot be read."""
+    """Return the files below `out` beside the plans `asked` for. Raises PlanIndexError if the index is unreadable."""
     pins = {one.path: one.sha256 for one in entries(out)}
     every = sorted(str(path.relative_to(out)) for path in out.rglob("*.py") if path.name != "__init__.py")
     others = [path for path in every if path not in asked]
@@ -36,10 +36,10 @@ def leftovers(out: Path, asked: Collection[str]) -> Leftovers:
 
 
 def write(out: Path, plans: Mapping[str, Compiled], whole: bool = False) -> list[str]:
-    """Write the plans that are stale, and the index: all or nothing. Returns what was written, the index last.
+    """Write the plans that are stale, and the index: all or nothing. Return what was written, the index last.
 
-    Where they are the `whole` deployment no others stay in the index. Raises PlanIndexError where the directory
-    cannot be written, or its index cannot be read.
+    If they are the `whole` deployment, no others stay in the index. Raises PlanIndexError if the directory is not
+    writable, or its index is unreadable.
     """
     if not plans and not out.is_dir():
         return []
@@ -53,7 +53,7 @@ def write(out: Path, plans: Mapping[str, Compiled], whole: bool = False) -> list
 
 
 def prune(out: Path, plans: Collection[str]) -> None:
-    """Remove plans that kvplan wrote, and folders that are empty then. Raises PlanIndexError."""
+    """Remove plans that kvplan wrote, and folders that are then empty. Raises PlanIndexError."""
     with folder.locked(out):
         for path in plans:
             try:
@@ -65,9 +65,9 @@ def prune(out: Path, plans: Collection[str]) -> None:
 
 
 def expected(out: Path, plans: Mapping[str, Compiled], whole: bool = False) -> dict[str, str]:
-    """The index by its path: these plans, and unless they are the `whole` deployment those that are there already.
+    """Return the index by its path: these plans, and unless they are the `whole` deployment those already there.
 
-    Empty where there is nothing to say. Raises PlanIndexError where the index on disk cannot be read.
+    Empty if there is no index to write. Raises PlanIndexError if the index on disk is unreadable.
     """
     old = entries(out)
     kept = {one.path: one for one in old if not whole and (out / one.path).is_file()}
@@ -76,18 +76,18 @@ def expected(out: Path, plans: Mapping[str, Compiled], whole: bool = False) -> d
 
 
 def entries(out: Path) -> tuple[IndexEntry, ...]:
-    """What the index on disk says, nothing where there is none. Raises PlanIndexError where it cannot be read."""
+    """Return the entries of the index on disk, empty without one. Raises PlanIndexError if it is unreadable."""
     found = contents(out, NAME)
     return () if found is None else parse(found[1], str(out / NAME))
 
 
 def entry_of(path: str, text: str, plan: Plan) -> IndexEntry:
-    """What an index says of a plan."""
+    """Return a plan's entry in an index."""
     return entry(path, text.encode(), plan, [name for name, _ in unusual(plan)])
 
 
 def _is_ours(path: Path, pin: str | None) -> bool:
-    """Whether kvplan wrote a file: it says so, or is what the index pins."""
+    """Whether kvplan wrote a file: it has a plan's header, or the bytes that the index pins."""
     if path.is_symlink() or not path.is_file():
         return False
     data = path.read_bytes()

@@ -28,20 +28,20 @@ HELP = (
     "give a plan, a directory of plans, a deployment file, git:REVISION:PATH of one, or git:REVISION of the other one's"
     " path; paths are relative to the current folder"
 )
-# So many plans of a directory are named.
+# The most plans of a directory that an error names.
 FEW = 5
-# With these git calls a hook: they name one repository and take the current folder for the top of it.
+# The variables of a git hook: they name one repository and treat the current folder as the top of it.
 OF_A_HOOK = {"GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_PREFIX"}
 
 
 def read(text: str, like: str | None = None) -> Mapping[str, str]:
-    """Texts of plans by path relative to what was named; a single file has the path ''.
+    """Return texts of plans by path relative to the named place; a single file has the path ''.
 
     `text` is a path, or `git:REVISION:PATH`, or `git:REVISION`, which stands for `like` at that revision; `git:` may
-    be left out where no path is meant. A directory has the plans that its index lists, or the index of a directory that
+    be left out if no such path exists. A directory has the plans that its index lists, or the index of a directory that
     it lies in; all if there is no index. A file that an index lists has the text that the index pins.
 
-    Raises BadInput, also where there are no plans, PlanIndexError and OSError.
+    Raises BadInput, also if there are no plans, PlanIndexError and OSError.
     """
     if text.startswith(GIT):
         return _revision(text, like)
@@ -57,7 +57,7 @@ def read(text: str, like: str | None = None) -> Mapping[str, str]:
 
 
 def check_one(text: str) -> None:
-    """Raises BadInput (S021) for the path of a plan that is not there, and for a directory of plans."""
+    """Raises BadInput (S021) for the path of a missing plan, and for a directory of plans."""
     if text.endswith(SUFFIX) and ":" not in text and not Path(text).is_file():
         help = nearest_path(text) or "give the path of a plan, or a model's name"
         raise BadInput("S021", f"there is no plan {text!r}", help)
@@ -66,27 +66,27 @@ def check_one(text: str) -> None:
 
 
 def several(folder: str, names: Sequence[str], why: str) -> BadInput:
-    """The error for plans where one must be named (S021)."""
+    """Return the error for plans where one must be named (S021)."""
     some = ", ".join(f"{folder.rstrip('/')}/{name}" for name in names[:FEW])
     more = f" or one of {len(names) - FEW} more" if len(names) > FEW else ""
     return BadInput("S021", f"{folder!r} is a directory of plans, and {why}", f"name it: {some}{more}")
 
 
 def revision(text: str) -> str:
-    """The git revision that `read` would read, empty where it would read what lies here."""
+    """Return the git revision that `read` would read, empty if it would read local files."""
     if not text.startswith(GIT) and Path(text).exists():
         return ""
     return text.removeprefix(GIT).partition(":")[0]
 
 
 def folder_of(plan: Path) -> Path:
-    """The plans directory that a plan lies in: the closest one with an index, or the one that has the file."""
+    """Return the plans directory of a plan: the closest one with an index, or the one that has the file."""
     return next((folder for folder in plan.parents if (folder / index.NAME).is_file()), plan.parent)
 
 
 def plan_paths(folder: Path) -> list[str]:
-    """The plans under a directory, relative to it, by their headers: other Python files are none. Raises OSError if a
-    directory or a file cannot be read."""
+    """Return the plans under a directory, relative to it, recognised by their headers. Raises OSError if a directory
+    or a file cannot be read."""
     return [name for name in _names(folder) if _may_be_plan(name) and is_marked((folder / name).read_bytes())]
 
 
@@ -100,7 +100,7 @@ def _may_be_plan(name: str) -> bool:
 
 
 def _names(folder: Path) -> list[str]:
-    """Files under a directory that may be plans, and its index. Raises OSError if a directory cannot be read."""
+    """Return files under a directory that may be plans, and its index. Raises OSError if a directory cannot be read."""
 
     def unreadable(error: OSError) -> None:
         raise error
@@ -111,9 +111,9 @@ def _names(folder: Path) -> list[str]:
 
 
 def _index_of(folder: Path, content: Callable[[Path], bytes | None]) -> Mapping[str, str] | None:
-    """The pins of the plans in a folder, by path in it, from the closest index in it or above; None without one.
+    """Return the pins of the plans in a folder, by path in it, from the closest index in it or above; None without one.
 
-    `content` is of a file, None if there is none. Raises BadInput if the index lists nothing there, PlanIndexError.
+    `content` reads a file, None without it. Raises BadInput if the index lists nothing there, PlanIndexError.
     """
     here = folder.resolve()
     for above in (here, *here.parents):
@@ -132,7 +132,7 @@ def _content(file: Path) -> bytes | None:
 
 
 def _pin_of(file: Path, content: Callable[[Path], bytes | None]) -> str | None:
-    """The pin of one plan in the closest index above it; None if that does not list it, or there is none."""
+    """Return the pin of one plan in the closest index above it; None if that does not list it, or there is none."""
     here = file.parent.resolve() / file.name
     for above in here.parents:
         data = content(above / index.NAME)
@@ -143,7 +143,7 @@ def _pin_of(file: Path, content: Callable[[Path], bytes | None]) -> str | None:
 
 
 def _entries_of(data: bytes, folder: Path, own: bool) -> tuple[index.IndexEntry, ...] | None:
-    """The entries of a folder's `own` index, or of one above it; None for a file above that is something else."""
+    """Return the entries of a folder's `own` index, or of one above it; None if the file above is something else."""
     try:
         return index.parse(data, f"{folder}/{index.NAME}")
     except PlanIndexError:
@@ -153,7 +153,7 @@ def _entries_of(data: bytes, folder: Path, own: bool) -> tuple[index.IndexEntry,
 
 
 def _of_directory(files: Mapping[str, bytes], name: str, pins: Mapping[str, str] | None) -> Mapping[str, str]:
-    """The plans among the files of a directory: those that its index lists, or all if there is no index.
+    """Return the plans among the files of a directory: those that its index lists, or all if there is no index.
 
     Engines load plans by the index, so a plan that it does not list has no effect. Raises BadInput, PlanIndexError.
     """
@@ -166,7 +166,7 @@ def _of_directory(files: Mapping[str, bytes], name: str, pins: Mapping[str, str]
 
 
 def _listed(name: str, data: bytes | None, pin: str | None) -> str:
-    """The text of a plan, which an index lists with its pin if there is one.
+    """Return the text of a plan, which an index lists with its pin if there is one.
 
     Raises PlanIndexError if engines would refuse it.
     """
@@ -184,7 +184,7 @@ def _check_is_no_index(path: Path, named: str) -> None:
 
 
 def _text(data: bytes) -> str:
-    """A plan's text, with the line ends that kvplan writes."""
+    """Return a plan's text, with the line ends that kvplan writes."""
     return data.decode("utf-8", errors="replace").replace("\r\n", "\n")
 
 
@@ -212,7 +212,7 @@ def _revision(text: str, like: str | None) -> Mapping[str, str]:
 
 
 def _nearest_revision(text: str, revision: str) -> str:
-    """`did you mean 'git:main'?`, of the branches and tags here; empty if none is near, as for `HEAD~3`."""
+    """Return `did you mean 'git:main'?`, from the branches and tags here; empty if none is near, as for `HEAD~3`."""
     if {*"~^@"} & {*revision}:
         return ""
     names = _git_lines("for-each-ref", "--format=%(refname:short)")
@@ -221,14 +221,14 @@ def _nearest_revision(text: str, revision: str) -> str:
 
 
 def _nearest_at(revision: str, path: str) -> str:
-    """`did you mean 'git:HEAD:plans'?`, of what lies beside `path` at a revision; empty if nothing is near."""
+    """Return `did you mean 'git:HEAD:plans'?`, from the neighbours of `path` at a revision; empty if none is near."""
     beside = _git_lines("ls-tree", "--name-only", revision, "--", f"{Path(path).parent}/")
     near = close(Path(path).name, [Path(one).name for one in beside])
     return meant(f"{GIT}{revision}:{Path(path).with_name(near)}") if near else ""
 
 
 def _git_lines(*words: str) -> list[str]:
-    """What git prints here, by lines; none if it fails."""
+    """Return git's output here, by lines; none if it fails."""
     try:
         return git(Path(), *words).splitlines()
     except (subprocess.CalledProcessError, OSError):
@@ -236,7 +236,7 @@ def _git_lines(*words: str) -> list[str]:
 
 
 def _at(revision: str, file: Path) -> bytes | None:
-    """A file at a revision; None if it is not there."""
+    """Return a file at a revision; None if it is missing."""
     try:
         found = listed(revision, str(file), SUFFIXES)
         return found[""].encode() if "" in found else None
@@ -245,7 +245,7 @@ def _at(revision: str, file: Path) -> bytes | None:
 
 
 def parsed(text: str, name: str) -> Plan:
-    """The plan of a text; what is wrong with it begins with `name`. Raises PlanFormatError."""
+    """Parse the plan of a text; errors begin with `name`. Raises PlanFormatError."""
     try:
         return parse(text, name)
     except PlanFormatError as error:
@@ -253,15 +253,15 @@ def parsed(text: str, name: str) -> Plan:
 
 
 def costed(text: str, name: str) -> tuple[Plan, PlanCost]:
-    """The plan of a text, and its costs with what its header says was proved and noted. Raises PlanFormatError."""
+    """Return the plan of a text, and its costs with the proof and notes in its header. Raises PlanFormatError."""
     plan = parsed(text, name)
     return plan, written_facts(plan, ast.get_docstring(ast.parse(text)) or "")
 
 
 def listed(revision: str, path: str, suffixes: tuple[str, ...]) -> Mapping[str, str]:
-    """Texts of files under `path`, a file or a directory that need not be there now, at a revision.
+    """Return texts of files under `path`, a file or a directory that need not exist now, at a revision.
 
-    Raises CalledProcessError where there is no such revision, FileNotFoundError where there is no git.
+    Raises CalledProcessError if there is no such revision, FileNotFoundError if there is no git.
     """
     named = Path(path).resolve()
     top = next(folder for folder in (named, *named.parents) if folder.is_dir())
@@ -272,7 +272,7 @@ def listed(revision: str, path: str, suffixes: tuple[str, ...]) -> Mapping[str, 
 
 
 def git(folder: Path, *words: str) -> str:
-    """What git prints about the repository that `folder` is in, also in a hook of another one."""
+    """Return git's output about the repository of `folder`, even in a hook of another one."""
     env = {name: value for name, value in os.environ.items() if name not in OF_A_HOOK}
     run = subprocess.run(["git", "-C", str(folder), *words], check=True, capture_output=True, text=True, env=env)
     return run.stdout

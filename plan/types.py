@@ -184,15 +184,15 @@ class PageRange:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What is read for one block: `page` for a whole page against a whole page, `token` for one token of a run.
+    """The nests that a read copies for one block: `page` for whole pages, `token` for one token of a run.
 
     `page` is empty if the two sides' pages hold different numbers of tokens; `token` is empty for states.
 
     If that costs less, bytes go through a stage, a buffer with an image of one side's pages: their ranges, one after
-    the other. With `unpack`, ranges of prefill pages, these travel as they lie, and decode has the table copy from the
-    image; with `pack`, ranges of decode pages, prefill has the table copy into the image, and that travels. With
-    both, pull uses `unpack` and push uses `pack`: the side that posts owns the buffer. Every nest lies in one
-    range; those of `pack` are filled to the last byte. Empty: spans go straight to their place.
+    the other. With `unpack` (ranges of prefill pages) the ranges travel as they lie, and decode copies from the image
+    by the table. With `pack` (ranges of decode pages) prefill copies into the image by the table, and the image
+    travels. With both, pull uses `unpack` and push uses `pack`: the side that posts owns the buffer. Every nest lies in
+    one range; those of `pack` are filled to the last byte. Empty: spans go straight to their place.
     """
 
     page: tuple[Nest, ...] = ()
@@ -273,10 +273,10 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything for one pair of sides. `reads` and `notify` have one entry per decode worker.
+    """A plan for one pair of sides. `reads` and `notify` have one entry per decode worker.
 
-    `notify` names the prefill workers that a decode worker only tells that it is done; it tells those it reads
-    from, too; left out, it is nobody. `skipped` are optional caches that one side lacks.
+    `notify` names the prefill workers that a decode worker only notifies when it is done; it also notifies those it
+    reads from. Empty: there are none. `skipped` are optional caches that one side lacks.
     """
 
     format: int

@@ -1,4 +1,4 @@
-"""Arrivals: requests with their lengths, of a trace in Mooncake's format, or drawn. Times are microseconds."""
+"""Arrivals: requests with their lengths, from a trace in Mooncake's format, or random. Times are microseconds."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from kvplan.dsl.schema.fleet import FleetFile, PoissonTraffic, Traffic
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError
 from kvplan.dsl.text.source import SourceSpan, shown
 
-# Tokens of the blocks that `hash_ids` of a trace stand for.
+# Tokens of the blocks that a trace's `hash_ids` name.
 HASHED = 512
 LINE = '{"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47]}'
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One request: when it comes, tokens of its prompt and of its answer.
+    """One request: its time of arrival, the tokens of its prompt and of its answer.
 
-    `hashes` name its whole blocks of 512 tokens, each with all that comes before it; none where nothing is known.
+    `hashes` name its whole blocks of 512 tokens, each including all tokens before it; empty if unknown.
     """
 
     at: float
@@ -32,13 +32,13 @@ class Arrival:
 
 
 def arrivals_of(fleet: FleetFile) -> tuple[Arrival, ...]:
-    """What arrives at a fleet, in order of time. Raises DslError (S032) for a bad line of a trace."""
+    """Return a fleet's arrivals in order of time. Raises DslError (S032) for a bad line of a trace."""
     traffic = fleet.traffic
     return drawn(traffic.poisson) if traffic.poisson else traced(traffic)
 
 
 def drawn(traffic: PoissonTraffic) -> tuple[Arrival, ...]:
-    """Arrivals of a Poisson process, lengths spread exponentially, whole and 1 at least: the same for one seed."""
+    """Draw arrivals of a Poisson process. Lengths are exponential, whole, at least 1; one seed gives one result."""
     random, at, found = Random(traffic.seed), 0.0, []
     for _ in range(traffic.requests):
         at += random.expovariate(traffic.per_minute / 60e6)
@@ -48,7 +48,7 @@ def drawn(traffic: PoissonTraffic) -> tuple[Arrival, ...]:
 
 
 def traced(traffic: Traffic) -> tuple[Arrival, ...]:
-    """The arrivals of a trace, from 0 on. Raises DslError (S032)."""
+    """Return the arrivals of a trace, from time 0. Raises DslError (S032)."""
     path = Path(traffic.trace)
     with path.open(encoding="utf-8", errors="replace") as file:
         found = list(islice(_lines(file, shown(path)), traffic.first))
@@ -68,7 +68,7 @@ def _lines(lines: Iterator[str], path: str) -> Iterator[Arrival]:
 
 
 def _arrival(line: str, path: str, number: int) -> Arrival:
-    """One line: timestamp in milliseconds, lengths in tokens, hash_ids where there are some; other keys are let be."""
+    """Parse one line: timestamp in milliseconds, lengths in tokens, hash_ids if present. It ignores other keys."""
     try:
         said = json.loads(line)
     except (ValueError, RecursionError) as error:

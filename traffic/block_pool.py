@@ -1,4 +1,4 @@
-"""KV blocks of one engine: who waits for some, who has which, and prefixes that are found while nobody needs them."""
+"""KV blocks of one engine: waiting requests, holders of blocks, and idle prefixes that can be found again."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Hash = int | str
 
 @dataclass(eq=False, slots=True)
 class BlockGrant:
-    """Blocks of one request: `shared` are its hashed ones that others may have, too, `own` counts the rest.
+    """Blocks of one request: `shared` are its hashed ones, which others may have, too; `own` counts the rest.
 
-    `hits` are tokens that were there already.
+    `hits` are tokens that the pool already had.
     """
 
     shared: list[Hash] = field(default_factory=list)
@@ -36,8 +36,8 @@ class _Waiting:
 
 
 class BlockPool:
-    """`capacity` blocks of `tokens` tokens each. Who asks is served in turn; what is free keeps what it held until it
-    is needed, what was used least recently first. `most` are the most blocks that were in use at once.
+    """`capacity` blocks of `tokens` tokens each. Requests are served in turn. A free block keeps its content until it
+    is needed, the least recently used one first. `most` is the highest number of blocks in use at once.
     """
 
     def __init__(self, env: Environment, capacity: int, tokens: int) -> None:
@@ -53,22 +53,22 @@ class BlockPool:
         return self.capacity - self.in_use
 
     def blocks(self, tokens: int) -> int:
-        """How many blocks hold `tokens` tokens."""
+        """Return the number of blocks for `tokens` tokens."""
         return -(-tokens // self.tokens)
 
     def fits(self, tokens: int) -> bool:
-        """Whether all of a request of `tokens` tokens could ever be here."""
+        """Whether a request of `tokens` tokens can ever fit."""
         return self.blocks(tokens) <= self.capacity
 
     def take(self, tokens: int, hashes: Sequence[Hash]) -> Event:
-        """An event with the BlockGrant of a request of `tokens` tokens, which fit into the pool, once there is room."""
+        """Return an event with the BlockGrant of a request of `tokens` tokens that fit, once there is room."""
         waiting = _Waiting(self.blocks(tokens), hashes, self._env.event())
         self._waiting.append(waiting)
         self._serve()
         return waiting.granted
 
     def leave(self, granted: Event) -> None:
-        """Give up waiting, or give back what was granted."""
+        """Give up waiting, or give back the grant."""
         if granted.triggered:
             self.give_back(granted.value)
             return
@@ -76,7 +76,7 @@ class BlockPool:
         self._serve()
 
     def filled(self, grant: BlockGrant, hashes: Sequence[Hash]) -> None:
-        """The blocks hold what they are for: from now on others find them."""
+        """Note that the blocks have their content: from now on others find them."""
         for each in hashes[len(grant.shared) :]:
             if self._known(each) or grant.own < self._unit:
                 return
@@ -85,7 +85,7 @@ class BlockPool:
             grant.own -= self._unit
 
     def give_back(self, grant: BlockGrant) -> None:
-        """Blocks are free again."""
+        """Free the blocks of a grant."""
         self.in_use -= grant.own
         for each in reversed(grant.shared):
             self._users[each] -= 1
@@ -101,7 +101,7 @@ class BlockPool:
             self._waiting.popleft().granted.succeed(grant)
 
     def _granted(self, waiting: _Waiting) -> BlockGrant | None:
-        """Blocks for who is next, None where there is no room."""
+        """Return blocks for the next request, None if there is no room."""
         found = list(takewhile(self._known, waiting.hashes[: waiting.blocks // self._unit]))
         woken = sum(each in self._idle for each in found)
         own = waiting.blocks - len(found) * self._unit

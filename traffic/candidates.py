@@ -1,4 +1,4 @@
-"""Candidates: the pairs of sides of a fleet file, compiled, as what a simulation needs to know of each."""
+"""Candidates: the pairs of sides of a fleet file, compiled, with what a simulation needs of each."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from kvplan.traffic.runs import SimulatedPair
 
 
 def pairs_of(fleet: FleetFile) -> list[FleetCandidate]:
-    """Every candidate, which may stand for several, as pairs of one side each, in order, all with names of their own.
+    """Return every candidate, which may stand for several, as pairs of one side each, in order, with unique names.
 
-    Raises DslError with the place of what cannot be read.
+    Raises DslError with the place of unreadable text.
     """
     return [pair for candidate in fleet.candidates for pair in _located(candidate)]
 
@@ -43,7 +43,7 @@ def _pairs(candidate: FleetCandidate) -> Iterator[FleetCandidate]:
 
 
 def _ways(candidate: FleetCandidate) -> str:
-    """What is not as it is by default."""
+    """Return the options that differ from the defaults."""
     words = [word for word in candidate.options.values() if word not in (DIRECT, "one")]
     words += [candidate.mode] if candidate.mode != "pull" else []
     words += ["layer by layer"] if candidate.layer_by_layer else []
@@ -51,7 +51,7 @@ def _ways(candidate: FleetCandidate) -> str:
 
 
 def simulated_pair(library: Library, fleet: FleetFile, pair: FleetCandidate, profile: MachineProfile) -> SimulatedPair:
-    """A pair, compiled and proved. Raises Refused, and DslError with its place for whatever else is wrong with it."""
+    """Compile and prove a pair. Raises Refused, and DslError with its place for other errors."""
     options = dict(pair.options)
     if options["strategy"] != DIRECT:
         options[MACHINE] = profile.name
@@ -77,7 +77,7 @@ def simulated_pair(library: Library, fleet: FleetFile, pair: FleetCandidate, pro
 
 
 def block_of(side: Side) -> int:
-    """Tokens of a block, by the side's first group that has tokens; 1 where all are states."""
+    """Return the tokens of a block, by the side's first group of tokens; 1 if all are states."""
     return next((group.tokens for group in side.groups if group.store == "tokens"), 1)
 
 

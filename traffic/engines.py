@@ -1,4 +1,4 @@
-"""Engines of a simulated fleet: what each has of blocks, network cards and workers that post."""
+"""Engines of a simulated fleet: each one's blocks, network cards and posting workers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Steps = Generator["Event", Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class SharedMachine:
-    """What all engines share: the clock, network cards, and processor cores where those are one machine's."""
+    """The resources that all engines share: clock, network, and processor cores if all run on one machine."""
 
     env: Environment
     profile: MachineProfile
@@ -32,7 +32,7 @@ class SharedMachine:
     cores: SharedPool | None
 
     def work(self, us: float) -> Event:
-        """An event for when a thread has worked for `us` microseconds."""
+        """Return an event for the end of `us` microseconds of a thread's work."""
         if self.cores is None:
             return self.env.timeout(us)
         return self.processors.move(us, 1.0, (self.cores,))
@@ -40,9 +40,9 @@ class SharedMachine:
 
 @dataclass(eq=False, slots=True)
 class MovedSlice:
-    """A part of what one worker moves to or from `peer`: descriptors and bytes on the wire, microseconds of copies.
+    """A slice that one worker moves to or from `peer`: descriptors and bytes on the wire, microseconds of copies.
 
-    Its bytes go over `rails`, at `cap` bytes a microsecond at most; where there are none who posts copies them.
+    Its bytes go over `rails`, at most `cap` bytes a microsecond; without rails the worker that posts copies them.
     """
 
     peer: str
@@ -55,10 +55,10 @@ class MovedSlice:
 
 
 class PostingWorker:
-    """A worker that posts reads or writes, on one thread: a slice after the other, as limits admit them.
+    """A worker that posts reads or writes, on one thread: one slice after the other, as limits admit them.
 
-    It works `busy` microseconds in all. It copies what comes over rails when that has arrived, if
-    `copies_last`, else before it posts.
+    It works `busy` microseconds in all. If `copies_last`, it copies bytes that come over rails after their arrival,
+    otherwise before it posts.
     """
 
     def __init__(self, machine: SharedMachine, copies_last: bool) -> None:
@@ -97,14 +97,14 @@ class PostingWorker:
             self._machine.env.process(self._arrive(each, posted))
 
     def _posting_us(self, each: MovedSlice) -> float:
-        """What the thread does until the bytes are there, or in progress over rails."""
+        """Return the thread's work until the bytes have arrived, or are in progress over rails."""
         posted = each.descriptors * self._machine.profile.descriptor_us
         if not each.rails:
             return posted + each.bytes / each.cap + each.copy_us
         return posted + (0.0 if self._copies_last else each.copy_us)
 
     def _arrive(self, each: MovedSlice, posted: Event) -> Steps:
-        """What arrives is seen once all that was admitted with it is `posted`: who posts does nothing else then."""
+        """Handle an arrival after the whole admitted group is `posted`: a thread that posts does nothing else."""
         if each.rails:
             yield self._machine.network.move(each.bytes, each.cap, each.rails)
         yield posted
@@ -123,7 +123,7 @@ class PostingWorker:
 
 
 def together(admitted: Iterable[MovedSlice]) -> list[list[MovedSlice]]:
-    """Slices as they are posted, in order: small ones of one peer that follow each other as one transfer.
+    """Group slices in the order in which they are posted: consecutive small ones of one peer are one transfer.
 
     The rule is that of `transfer/executor.py`.
     """
@@ -142,11 +142,11 @@ def together(admitted: Iterable[MovedSlice]) -> list[list[MovedSlice]]:
 
 @dataclass(eq=False, slots=True)
 class SimulatedEngine:
-    """One engine: its blocks, its turns (of computing, or of being answered), its cards and workers by number.
+    """One engine: its blocks, its turns (of computing, or of answers), its cards, and its workers by number.
 
-    `load` counts requests that were sent to it and have not left, `held` those that wait to be read, `computed` are
-    microseconds that it has computed. `moving` transfers are in progress, the last one was over at `moved`,
-    the first one after a pause has made it `warm` then.
+    `load` counts requests that were sent to it and have not left, `held` those that wait to be read. It has computed
+    for `computed` microseconds. `moving` transfers are in progress, the last one ended at `moved`; the first one after
+    a pause warms it up until `warm`.
     """
 
     name: str
@@ -163,12 +163,12 @@ class SimulatedEngine:
     warm: float = -math.inf
 
     def idle(self, now: float) -> float:
-        """Microseconds for which it has had no transfer, without end where it never had one."""
+        """Return the microseconds since its last transfer, infinite before the first one."""
         return 0.0 if self.moving else now - self.moved
 
 
 def rails_of(rails: Rails | None) -> tuple[SharedPool | None, float]:
-    """All cards of an engine together, and how fast one of them is, in bytes a microsecond."""
+    """Return all cards of an engine together, and the rate of one of them, in bytes a microsecond."""
     if rails is None:
         return None, math.inf
     return SharedPool(rails.count * rails.rate / 1e6), rails.rate / 1e6

@@ -1,4 +1,4 @@
-"""Fair shares: flows that go through pools of limited rate at once, each as fast as any other that meets it there."""
+"""Fair shares: concurrent flows through pools of limited rate, each as fast as the others that it meets there."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from simpy import Environment, Event
 
-# Microseconds: what is nearer to its end than that is over, as floating point numbers are not exact.
+# Microseconds: flows nearer to their end are over, because floating point numbers are not exact.
 NEAR = 1e-3
 
 
 @dataclass(eq=False, slots=True)
 class SharedPool:
-    """What moves at most `rate` in a microsecond, of all flows together; `moved` is all that it has moved."""
+    """A pool that moves at most `rate` in a microsecond, for all flows together; `moved` is its total."""
 
     rate: float
     moved: float = 0.0
@@ -24,7 +24,7 @@ class SharedPool:
 
 @dataclass(eq=False, slots=True)
 class Flow:
-    """What is `left` of one flow, which by itself would go at `cap` and now goes at `rate`; `done` is its event."""
+    """The amount `left` of one flow, which alone would go at `cap` and now goes at `rate`; `done` is its event."""
 
     left: float
     cap: float
@@ -33,18 +33,18 @@ class Flow:
     rate: float = field(default=0.0)
 
 
-# The cap and the pools of flows that have the same rate.
+# The cap and the pools of flows with the same rate.
 Alike = tuple[float, tuple[SharedPool, ...]]
 
 
 class FairShare:
-    """Flows at max-min fair rates: none is slowed down for the sake of one that is faster."""
+    """Flows at max-min fair rates: no flow is slowed down in favour of a faster one."""
 
     def __init__(self, env: Environment) -> None:
         self._env, self._flows, self._at, self._turn = env, list[Flow](), 0.0, 0
 
     def move(self, amount: float, cap: float, pools: Iterable[SharedPool]) -> Event:
-        """An event for when `amount` has gone through all of `pools`, at `cap` a microsecond at most."""
+        """Return an event for the time when `amount` has gone through all of `pools`, at most `cap` a microsecond."""
         flow = Flow(amount, cap, tuple(pools), self._env.event())
         if amount <= 0:
             flow.done.succeed()
@@ -55,7 +55,7 @@ class FairShare:
         return flow.done
 
     def _advance(self) -> None:
-        """Move all flows on to now, and end those that are through."""
+        """Advance all flows to now, and end those that are complete."""
         passed, self._at = self._env.now - self._at, self._env.now
         ended = []
         for flow in self._flows:
@@ -85,14 +85,14 @@ class FairShare:
 
 
 def share(flows: Sequence[Flow]) -> None:
-    """Set the rates of all flows: flows share a pool equally, except what they cannot take elsewhere."""
+    """Set the rates of all flows: flows share a pool equally, except for shares that some cannot use."""
     rates = _rates(Counter((flow.cap, flow.pools) for flow in flows))
     for flow in flows:
         flow.rate = rates[flow.cap, flow.pools]
 
 
 def _rates(counts: Mapping[Alike, int]) -> dict[Alike, float]:
-    """The rate of each group of identical flows, slowest first: the slowest cannot go faster anywhere."""
+    """Return the rate of each group of identical flows, slowest first: the slowest cannot go faster anywhere."""
     rates: dict[Alike, float] = {}
     left = {pool: pool.rate for _, pools in counts for pool in pools}
     users = dict.fromkeys(left, 0)

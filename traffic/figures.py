@@ -1,4 +1,4 @@
-"""Figures of simulated candidates: how long requests took and for what, what was busy, and which pair is best."""
+"""Figures of simulated candidates: the times of requests and their parts, the busiest parts, and the best pair."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from kvplan.traffic.runs import RequestEnd, RequestTimes, SimulatedRun
 
-# Times that differ by less are one.
+# Times whose relative difference is smaller count as equal.
 NEAR = 0.01
 
 
@@ -26,8 +26,8 @@ class Percentiles:
 
 @dataclass(frozen=True, slots=True)
 class MeanParts:
-    """Milliseconds of the time to the first token, in the mean: waiting for prefill, being computed, waiting for
-    decode, being moved, and the step that gives the token.
+    """Mean milliseconds of the parts of the time to the first token: waiting for prefill, computing, waiting for
+    decode, moving, and the step that gives the token.
     """
 
     queue: float
@@ -40,7 +40,7 @@ class MeanParts:
 @dataclass(frozen=True, slots=True)
 class BusyShares:
     """The share of the time from the first arrival to the last answer in which the busiest of each kind is busy:
-    computing of a prefill engine, a thread that posts, the cards of an engine, the cores that all share.
+    a prefill engine's computing, a posting thread, the cards of an engine, the cores that all share.
     """
 
     compute: float
@@ -51,7 +51,7 @@ class BusyShares:
 
 @dataclass(frozen=True, slots=True)
 class CandidateFigures:
-    """All of one candidate. `prefill_blocks` and `decode_blocks` are the largest share that was in use at once."""
+    """All figures of one candidate. `prefill_blocks` and `decode_blocks` are the largest share in use at once."""
 
     name: str
     requests: int
@@ -72,7 +72,7 @@ class CandidateFigures:
 
 
 def figures_of(name: str, run: SimulatedRun) -> CandidateFigures:
-    """What a run comes to."""
+    """Return the figures of a run."""
     ends = Counter(request.end for request in run.requests)
     done = [request for request in run.requests if request.end is RequestEnd.DONE]
     span = max((each.answered for each in done), default=nan) - min((r.arrived for r in run.requests), default=nan)
@@ -114,9 +114,9 @@ def _busy(run: SimulatedRun, span: float) -> BusyShares:
 
 
 def best_of(candidates: Sequence[CandidateFigures]) -> CandidateFigures | None:
-    """The one that loses fewest requests, then whose time to the first token is least at p90, then at p50.
+    """Return the candidate that loses the fewest requests, then has the least time to the first token at p90, then p50.
 
-    Of those within a hundredth it is the first. None where none answers anything.
+    Times within a hundredth are equal, and the first candidate wins. None if no candidate answers anything.
     """
     some = [each for each in candidates if each.done]
     if not some:
@@ -130,7 +130,7 @@ def best_of(candidates: Sequence[CandidateFigures]) -> CandidateFigures | None:
 
 
 def why(best: CandidateFigures, candidates: Sequence[CandidateFigures]) -> str:
-    """What tells the best from the one that comes next."""
+    """Say how the best differs from the next best."""
     others = [each for each in candidates if each is not best]
     following = best_of(others)
     if following is None:
@@ -166,7 +166,7 @@ BOUNDS = {
 
 
 def bound(figures: CandidateFigures) -> str:
-    """What is busiest: `prefill computes 83 % of the time`."""
+    """Name the busiest part: `prefill computes 83 % of the time`."""
     shares = {field.name: getattr(figures.busy, field.name) for field in fields(BusyShares)}
     name = max(shares, key=lambda each: shares[each])
     return f"{BOUNDS[name]} {100 * shares[name]:.0f} % of the time"

@@ -1,4 +1,4 @@
-"""Loads: what the transfer of a request of any length is for each pair of workers, by the cost model."""
+"""Loads: the transfer of a request of any length for each pair of workers, by the cost model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kvplan.compiler.cost.links import LinkLoad, link_loads
 from kvplan.dsl.schema.machine import MachineProfile
 from kvplan.plan.types import Plan
 
-# Lengths that are counted span by span; between two of them, and beyond the last, loads grow along a line.
+# Lengths that are counted span by span; between two of them, and beyond the last, loads grow linearly.
 LENGTHS = (64, 256, 1024, 4096, 16384)
 STRATEGIES = {"pull": "unpack", "push": "pack"}
 Loads = tuple[LinkLoad, ...]
@@ -19,9 +19,10 @@ Loads = tuple[LinkLoad, ...]
 
 @dataclass(frozen=True)
 class TransferLoads:
-    """The loads of all links of a plan by tokens; `count` counts those of one length, which is done once.
+    """The loads of all links of a plan by tokens; `count` counts those of one length, once each.
 
-    A last block of `block` tokens that is partly filled moves by rows of tokens, not as a page: other descriptors.
+    A last block of `block` tokens that is partly filled moves by rows of tokens, not as a page: it has other
+    descriptors.
     """
 
     count: Callable[[int], Loads]
@@ -29,7 +30,7 @@ class TransferLoads:
     _counted: dict[int, Loads] = field(default_factory=dict)
 
     def of(self, tokens: int) -> Loads:
-        """What moves of a request of which `tokens` tokens are to be moved, states included."""
+        """Return the load of a request with `tokens` tokens to move, including states."""
         if tokens in LENGTHS:
             return self._at(tokens)
         line = self._line(tokens)
@@ -46,7 +47,7 @@ class TransferLoads:
         return tuple(_between(short, long, share) for short, long in both)
 
     def _partial(self) -> Iterator[float]:
-        """How many descriptors a half filled last block takes beside half of a whole one's, by link."""
+        """Yield by link how many more descriptors a half-filled last block takes than half of a whole one."""
         whole = LENGTHS[0], LENGTHS[0] + self.block
         for low, half, high in zip(*map(self._at, (whole[0], sum(whole) // 2, whole[1])), strict=True):
             yield half.descriptors - (low.descriptors + high.descriptors) / 2
@@ -58,19 +59,19 @@ class TransferLoads:
 
 
 def loads_of(plan: Plan, profile: MachineProfile, mode: str) -> TransferLoads:
-    """The loads of a plan whose bytes are read by decode (`pull`) or written by prefill (`push`)."""
+    """Return the loads of a plan whose bytes decode reads (`pull`) or prefill writes (`push`)."""
     return TransferLoads(partial(link_loads, plan, profile, STRATEGIES[mode]), _block(plan))
 
 
 def _block(plan: Plan) -> int:
-    """Tokens of the smallest block on either side; 1 where LENGTHS do not fill such blocks, and it is on the lines."""
+    """Return the tokens of the smallest block on either side; 1 if these do not divide LENGTHS: then lines cover it."""
     groups = (group for side in (plan.prefill, plan.decode) for group in side.groups)
     smallest = min((group.kernel for group in groups if group.store == "tokens"), default=1)
     return 1 if LENGTHS[0] % smallest else smallest
 
 
 def _between(low: LinkLoad, high: LinkLoad, share: float) -> LinkLoad:
-    """The load `share` of the way from one to the other, none of its numbers below 0."""
+    """Return the load `share` of the way from one to the other, with no number below 0."""
     descriptors, size, copied = (
         max(0.0, a + share * (b - a))
         for a, b in ((low.descriptors, high.descriptors), (low.bytes, high.bytes), (low.copy_us, high.copy_us))

@@ -1,4 +1,4 @@
-"""Pictures of simulated candidates: how times to the first token are spread, and what they are made of."""
+"""Pictures of simulated candidates: the distribution of times to the first token, and their parts."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from kvplan.traffic.figures import PARTS, CandidateFigures
 from kvplan.traffic.runs import RequestEnd, SimulatedRun
 
 SUFFIXES = (".svg", ".png")
-# Inches of a panel, of a bar, and of what stands around them.
+# Inches of a panel, of a bar, and of the space around them.
 WIDTH, BAR, AROUND = 5.0, 0.5, 1.8
 COLUMNS = 3
-# Colours of the parts, none of which the lines of the other panel have.
+# Colours of the parts, different from the lines of the other panel.
 COLOURS = {"queue": "#cccccc", "compute": "#999999", "room": "#e8c547", "transfer": "#3d5a80", "step": "#98c1d9"}
-# A run, and its figures.
+# A candidate's figures, and its run.
 ComparedRun = tuple[CandidateFigures, SimulatedRun]
 
 
 def draw(compared: Sequence[ComparedRun], path: Path) -> None:
-    """Both panels, side by side, into the file `path`; equal input gives an equal file."""
+    """Draw both panels, side by side, into the file `path`; equal input gives an equal file."""
     import matplotlib
 
     matplotlib.use("svg" if path.suffix == ".svg" else "agg")
@@ -40,7 +40,7 @@ def draw(compared: Sequence[ComparedRun], path: Path) -> None:
 
 
 def _draw_spread(panel: Any, compared: Sequence[ComparedRun]) -> None:
-    """The share of requests that have their first token within a time."""
+    """Draw the share of requests that have their first token within a time."""
     for figures, run in compared:
         times = sorted((r.first - r.arrived) / 1000 for r in run.requests if r.end is RequestEnd.DONE)
         panel.step(times, np.arange(1, len(times) + 1) / max(1, len(run.requests)), label=figures.name)
@@ -49,7 +49,7 @@ def _draw_spread(panel: Any, compared: Sequence[ComparedRun]) -> None:
 
 
 def _draw_parts(panel: Any, candidates: Sequence[CandidateFigures]) -> None:
-    """What that time is made of in the mean, a bar for each candidate, the first on top."""
+    """Draw the mean parts of that time, a bar for each candidate, the first on top."""
     names = [each.name for each in candidates]
     left = np.zeros(len(candidates))
     for part, colour in COLOURS.items():

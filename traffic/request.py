@@ -1,8 +1,8 @@
 """A request's life in a simulated fleet, as steps of simpy: from its arrival to its last token, or until it is lost.
 
 It waits for a prefill engine's turn and blocks, is computed, and held under a lease. Decode waits for a turn and blocks
-of its own, claims it, and has it moved slice by slice; once that is confirmed prefill's blocks are free. Then it is
-answered token by token. Where layers move while others are computed decode's half begins when the request arrives.
+of its own, claims the request, and has it moved slice by slice; once that is confirmed prefill's blocks are free. Then
+it is answered token by token. If layers move while others are computed, decode's half begins when the request arrives.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class RequestLife:
     ) -> None:
         self._pair, self._machine, self._env = pair, machine, machine.env
         self._name, self._arrival, self._prefill, self._decode = name, arrival, prefill, decode
-        # When computing began and how long it takes; decode has claimed it; nobody needs it any more.
+        # Events: computing began (with its duration); decode has claimed the request; the request is given up.
         self._begun, self._claimed, self._given_up = (machine.env.event() for _ in range(3))
         self._times: dict[str, float] = {}
 
     def run(self) -> Steps:
-        """All of it, from now on; its value are RequestTimes."""
+        """Run the whole life, from now on, and return RequestTimes."""
         arrival, end = self._arrival, RequestEnd.REFUSED
         room = self._prefill.pool.fits(arrival.input) and self._decode.pool.fits(arrival.input + arrival.output)
         if room:
@@ -52,7 +52,7 @@ class RequestLife:
         return RequestTimes(arrival.at, end, **self._times)
 
     def _prefilled(self) -> Steps:
-        """Computed and moved, then answered; its value is its end."""
+        """Compute, move and answer the request; return its end."""
         with sent(self._prefill):
             early = self._env.process(self._decoded()) if self._pair.pieces > 1 else None
             blocks = yield from self._computed()
@@ -72,7 +72,7 @@ class RequestLife:
         return RequestEnd.DONE
 
     def _computed(self) -> Steps:
-        """The prompt is computed but for what was found of it; its value are its blocks, None where it is refused."""
+        """Compute the prompt except for cached tokens; return its blocks, None if it is refused."""
         engine, arrival = self._prefill, self._arrival
         with engine.turns.request() as turn:
             yield turn
@@ -91,7 +91,7 @@ class RequestLife:
         return blocks
 
     def _decoded(self) -> Steps:
-        """Decode's half until all bytes are there; its value are its turn and its blocks, None where it gave up."""
+        """Run decode's half until all bytes have arrived; return its turn and its blocks, None if it gave up."""
         pool, arrival = self._decode.pool, self._arrival
         turn = self._decode.turns.request()
         yield turn | self._given_up
@@ -122,12 +122,13 @@ class RequestLife:
             turn.cancel()
 
     def _moved(self, tokens: int, idle_us: float) -> Steps:
-        """The bytes of `tokens` tokens, piece by piece as they are computed; none where it is given up before.
+        """Move the bytes of `tokens` tokens, piece by piece as they are computed; none if the request is given up
+        before.
 
-        `idle_us` is for how long neither engine had a transfer before.
+        Neither engine had a transfer for `idle_us` before.
         """
         profile, decode, now = self._machine.profile, self._decode, self._env.now
-        # Decode's thread is busy with being cold: what else is asked for meanwhile waits for that, too.
+        # Decode's thread is busy while cold: other requests of this time wait for that, too.
         decode.warm = max(decode.warm, now + cold_us(profile, idle_us))
         yield self._env.timeout(profile.transfer_us + max(0.0, decode.warm - now))
         yield self._begun | self._given_up
@@ -142,7 +143,7 @@ class RequestLife:
             yield each.done
 
     def _asked(self, posts: list[LinkLoad]) -> list[MovedSlice]:
-        """The slices of one piece of what is posted, each wanted of the worker that posts it."""
+        """Return the slices of one piece, after each is given to the worker that posts it."""
         slices, pull = [], self._pair.mode == "pull"
         for link in posts:
             engine, peer = (self._decode, self._prefill) if pull else (self._prefill, self._decode)
@@ -153,14 +154,14 @@ class RequestLife:
         return slices
 
     def _posts(self, tokens: int) -> list[LinkLoad]:
-        """What each worker posts for a request: who reads does it for all whom it reads from, who writes for each."""
+        """Return what each worker posts for a request: a reader for all sources together, a writer for each reader."""
         loads = self._pair.loads.of(tokens)
         if self._pair.mode == "push":
             return list(loads)
         return [added([load for load in loads if load.decode == worker]) for worker in self._decode.workers]
 
     def _cut(self, link: LinkLoad, peer: str) -> list[MovedSlice]:
-        """One piece of a load in slices, none where nothing moves."""
+        """Cut one piece of a load into slices, none if nothing moves."""
         size = link.bytes / self._pair.pieces
         count = math.ceil(size / self._pair.limits.slice_bytes)
         parts = max(1, count) * self._pair.pieces
@@ -170,7 +171,7 @@ class RequestLife:
         return [MovedSlice(peer, *load, rails, cap, self._env.event()) for _ in range(count)]
 
     def _answered(self, turn: Request, blocks: BlockGrant) -> Steps:
-        """Token by token, until decode's blocks are free."""
+        """Answer token by token, then free decode's blocks."""
         step = self._pair.decode.us_per_token
         yield self._env.timeout(step)
         self._times["first"] = self._env.now
@@ -182,7 +183,7 @@ class RequestLife:
 
 @contextmanager
 def sent(engine: SimulatedEngine) -> Iterator[None]:
-    """While a request is with an engine it counts there."""
+    """Count a request as an engine's load while it is there."""
     engine.load += 1
     yield
     engine.load -= 1
@@ -190,7 +191,7 @@ def sent(engine: SimulatedEngine) -> Iterator[None]:
 
 @contextmanager
 def moving(env: Environment, *engines: SimulatedEngine) -> Iterator[float]:
-    """While a transfer is in progress its engines are not idle; the value is for how long all of them were before."""
+    """Mark engines as moving during a transfer; yield how long all of them were idle before."""
     idle_us = min(engine.idle(env.now) for engine in engines)
     for engine in engines:
         engine.moving += 1

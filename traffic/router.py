@@ -1,4 +1,4 @@
-"""Election: which engine a request is sent to."""
+"""Election: the engine that a request is sent to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Router = Callable[[Sequence[SimulatedEngine]], SimulatedEngine]
 
 
 def router(name: str) -> Router:
-    """The router of that name, which keeps whose turn it is; among equals the first one is chosen."""
+    """Return the router of that name, which keeps the turn; among equals it chooses the first one."""
     turns = count()
     known: dict[str, Router] = {
         "round_robin": lambda engines: engines[next(turns) % len(engines)],

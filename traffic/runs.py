@@ -1,4 +1,4 @@
-"""What goes into a simulation of one pair of sides, and what comes out. Times are microseconds."""
+"""The input and the output of a simulation of one pair of sides. Times are microseconds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kvplan.traffic.loads import TransferLoads
 
 
 class RequestEnd(StrEnum):
-    """How a request ended: answered; refused, as an engine has no room; not claimed before its lease was over."""
+    """The end of a request: answered; refused, because an engine has no room; or not claimed within its lease."""
 
     DONE = "done"
     REFUSED = "refused"
@@ -22,10 +22,10 @@ class RequestEnd(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SimulatedPair:
-    """A pair of sides in a fleet: figures of its engines, what transfers move, and by whose rules.
+    """A pair of sides in a fleet: figures of its engines, the loads of its transfers, and its rules.
 
-    `mode` is who moves the bytes. A request moves in `pieces`, as its layers are computed, 1 for all at once. Blocks
-    are in tokens.
+    `mode` says which side moves the bytes. A request moves in `pieces`, as its layers are computed, 1 for all at once.
+    Blocks are in tokens.
     """
 
     prefill: PrefillFigures
@@ -43,7 +43,7 @@ class SimulatedPair:
 
 @dataclass(frozen=True, slots=True)
 class RequestTimes:
-    """What became of a request, and when it got there; NaN for what it did not reach.
+    """The result of a request and its times; NaN for times that it did not reach.
 
     `began` to be computed, `computed`, `submitted` to be moved (it is computed and decode has blocks for it), `moved`,
     `first` token, `answered`.
@@ -61,8 +61,8 @@ class RequestTimes:
 
 @dataclass(frozen=True, slots=True)
 class EngineUse:
-    """What one engine was kept busy with: microseconds of computing, of its busiest posting thread, and bytes over its
-    cards; `rails` bytes a microsecond are the most these move, `most` blocks of `blocks` were in use at once.
+    """The use of one engine: microseconds of computing, of its busiest posting thread, and bytes over its cards. These
+    move at most `rails` bytes a microsecond. At most `most` blocks of `blocks` were in use at once.
     """
 
     computed: float
@@ -75,8 +75,8 @@ class EngineUse:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedRun:
-    """All requests in the order of their arrival, what engines were busy with, and `working` microseconds of all
-    `cores` that they share together; both 0 where they share none.
+    """All requests in the order of their arrival, the use of engines, and `working` microseconds of all `cores` that
+    they share; both are 0 if they share none.
     """
 
     requests: tuple[RequestTimes, ...]

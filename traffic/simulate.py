@@ -1,6 +1,6 @@
-"""Simulation: all requests of some traffic through a fleet that has one pair of sides, by simpy.
+"""Simulate all requests of some traffic through a fleet with one pair of sides, by simpy.
 
-Nothing is drawn here, so that the same input gives the same times.
+Nothing is random here, so the same input gives the same times.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kvplan.traffic.runs import EngineUse, RequestTimes, SimulatedPair, Simulate
 
 
 def simulated(pair: SimulatedPair, arrivals: Sequence[Arrival]) -> SimulatedRun:
-    """What becomes of `arrivals`, which are in order of time. Needs simpy."""
+    """Simulate `arrivals`, which are in order of time. Needs simpy."""
     return SimulatedFleet(pair).run(arrivals)
 
 
@@ -52,7 +52,7 @@ class SimulatedFleet:
         from simpy import Resource
 
         pool = BlockPool(self._env, figures.cache_tokens // block, block)
-        # Who reads copies what has come, who writes copies what is to go.
+        # A reader copies bytes after their arrival, a writer before it posts them.
         workers = {worker: PostingWorker(self._machine, copies_last=self._pair.mode == "pull") for worker in posting}
         return SimulatedEngine(name, pool, Resource(self._env, turns), *rails_of(figures.rails), workers)
 

@@ -1,4 +1,4 @@
-"""What a plan costs, computed from the plan alone: spans, descriptors and bytes of every pair of groups."""
+"""The costs of a plan, computed from the plan alone: spans, descriptors and bytes of every pair of groups."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Where a prefill engine's workers answer, at the address that SGLang's router names: a small HTTP service.
+"""The address of a prefill engine's workers, at the address that SGLang's router names: a small HTTP service.
 
 The first prefill worker puts its record there, decode workers get it. It holds no secret: with keys, decode compares
 the public key with those that it trusts. SGLang starts the service beside its first worker, so only a process of the
-same machine can put a record, and with keys only one that has the engine's secret key.
+same machine can put a record, and with keys only one with the engine's secret key.
 """
 
 from __future__ import annotations

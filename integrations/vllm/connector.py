@@ -1,4 +1,4 @@
-"""KvplanConnector: vLLM's interface for KV connectors, handed on to the scheduler's and the worker's half."""
+"""KvplanConnector: vLLM's interface for KV connectors, passed on to the scheduler's and the worker's half."""
 
 from __future__ import annotations
 
@@ -31,39 +31,39 @@ from kvplan.integrations.vllm.worker import ConnectorWorker
 
 @dataclass(frozen=True)
 class OrdersMetadata(KVConnectorMetadata):  # type: ignore[misc]
-    """A step's orders, on their way to the workers, None where there are none. An `idle` one computes no token."""
+    """A step's orders on their way to the workers, None without orders. An `idle` step computes no token."""
 
     orders: StepOrders | None
     idle: bool = False
 
 
-# What most steps have, made once: calls that do nothing take longer than they look, as the model's step has just had
-# the processor's caches.
+# The metadata of most steps, made once. Even calls that do nothing are slow here, because the model's step has just
+# filled the processor's caches.
 NO_ORDERS, RESTING = OrdersMetadata(None), OrdersMetadata(None, idle=True)
 NO_RESULTS = KVConnectorTransferResults(frozenset(), frozenset(), frozenset())
 
 
 @dataclass(frozen=True)
 class FactsMetadata(KVConnectorHandshakeMetadata):  # type: ignore[misc]
-    """A worker's facts, on their way to the scheduler."""
+    """A worker's facts on their way to the scheduler."""
 
     facts: WorkerFacts
 
 
 class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
-    """vLLM's connector: caches are moved by plans, between engines that may differ."""
+    """vLLM's connector: it moves caches by plans, between engines that may differ."""
 
     def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
         share_log()
         self._config = read_config(vllm_config.kv_transfer_config.kv_connector_extra_config)
         self._facts: WorkerFacts | None = None
-        # Where this worker answers, whenever its memory is registered: peers are told once.
+        # This worker's address. It stays when memory is registered again, because peers learn it only once.
         self._address = ""
         self._worker: ConnectorWorker | None = None
         self._orders: StepOrders | None = None
         self._idle = self._offering = False
-        # Whether there is anything to ask the worker for: a step that has none asks for nothing.
+        # Whether to ask the worker for results: a step without any does not ask.
         self._under_way = self._measured = False
         tables = group_tables(kv_cache_config)
         recomputed = max(1, getattr(vllm_config, "num_prefill_lookahead_tokens", 0) - 1)
@@ -78,13 +78,13 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     # The worker's half
 
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
-        """Compare what was allocated with the layout, register it, begin to answer. Raises what stops the engine.
+        """Compare allocated memory with the layout, register it, begin to answer. Raises errors that stop the engine.
 
-        The earlier registration is given back first: its memory may not exist any more, and its workers have the ports.
+        First give back the earlier registration: its memory may not exist any more, and its workers have the ports.
         """
         self.shutdown()
         if self._vllm_config.model_config.enable_sleep_mode and not hasattr(KVConnectorBase_V1, "restore_kv_caches"):
-            # It unmaps the pool without a word to connectors, and what is registered would be other memory.
+            # Sleep unmaps the pool without telling connectors, and the registration would point to other memory.
             help = "leave --enable-sleep-mode out, or use vLLM 0.33 or later, which notifies connectors"
             raise ConnectorError("I007", "this release of vLLM does not tell connectors when it sleeps", help)
         transfer = self._vllm_config.kv_transfer_config
@@ -100,12 +100,12 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         self._address = self._facts.address
 
     def unregister_kv_caches(self) -> None:
-        """The engine goes to sleep: its memory is nobody's. Raises HandleError where it is still read or written."""
+        """Suspend for the engine's sleep: its memory has no owner. Raises HandleError while it is in use."""
         if self._worker is not None:
             self._worker.suspend()
 
     def restore_kv_caches(self) -> None:
-        """The engine is awake: the same memory is there again, with nothing in it."""
+        """Resume after the engine's sleep: the same memory is there again, empty."""
         if self._worker is not None:
             self._worker.resume()
 
@@ -113,7 +113,7 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         return None if self._facts is None else FactsMetadata(self._facts)
 
     def bind_connector_metadata(self, connector_metadata: OrdersMetadata) -> None:
-        """A step begins: what decode engines wait for does not wait for the model."""
+        """Begin a step. Orders that decode engines wait for do not wait for the model."""
         super().bind_connector_metadata(connector_metadata)
         self._idle = connector_metadata.idle
         if (orders := connector_metadata.orders) is not None and self._worker is not None:
@@ -121,21 +121,21 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
             self._worker.hold(orders)
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
-        """Begin what was ordered, beside the model's step."""
+        """Begin the ordered loads, beside the model's step."""
         if self._orders is not None and self._worker is not None:
             orders, self._orders = self._orders, None
             self._worker.load(orders)
 
     def wait_for_layer_load(self, layer_name: str) -> None:
-        """Nothing: a request is scheduled once all of it is there."""
+        """Do nothing: a request is scheduled only once all of it is there."""
 
     def save_kv_layer(self, layer_name: str, kv_layer: Any, attn_metadata: Any, **kwargs: Any) -> None:
-        """Offer what the step has computed of this layer, where a decode engine may have it early."""
+        """Offer the step's computed tokens of this layer if a decode engine may have them early."""
         if self._offering and self._worker is not None:
             self._worker.computed(layer_name)
 
     def wait_for_save(self) -> None:
-        """Offer what the step has computed of the other layers. Nothing waits: what is held is not copied."""
+        """Offer the step's computed tokens of the other layers. Nothing waits, because held blocks are not copied."""
         if self._offering and self._worker is not None:
             self._offering = False
             self._worker.computed()
@@ -160,7 +160,7 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     @classmethod
     def get_required_kvcache_layout(cls, vllm_config: Any) -> str | None:
-        """The order of axes that `options` name, which the engine takes where its kernels can; otherwise its own."""
+        """Return the order of axes in `options`. The engine uses it if its kernels can; otherwise its own."""
         return read_config(vllm_config.kv_transfer_config.kv_connector_extra_config).options.get("order")
 
     @classmethod
@@ -183,13 +183,13 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     # The scheduler's half
 
     def bind_gpu_block_pool(self, gpu_block_pool: Any) -> None:
-        """The pool that knows which blocks are free."""
+        """Take the pool that counts free blocks."""
         self._announcer.count(gpu_block_pool.get_num_free_blocks)
 
     def set_xfer_handshake_metadata_pp_aware(self, metadata: dict[tuple[int, int], FactsMetadata]) -> None:
-        """All workers have registered their memory: the engine can be asked, and says so where there is a fleet.
+        """Announce the engine in its fleet, if there is one: all workers have registered their memory and answer.
 
-        Raises ConnectorError (I010) if another connector's workers said so instead.
+        Raises ConnectorError (I010) if the metadata is from another connector's workers.
         """
         if not all(isinstance(told, FactsMetadata) for told in metadata.values()):
             help = 'put KvplanConnector first in the "connectors" of MultiConnector, and leave other transports out'
@@ -200,7 +200,7 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         self._announcer.announce(transfer.engine_id, self._run(), role, workers, self._kv_cache_config.num_blocks)
 
     def get_loaded_kv_cache_group_ids(self, request: Any) -> tuple[int, ...]:
-        """All groups that are moved: a request's own blocks come, not a cache's."""
+        """Return all groups that are moved: a request's own blocks come, not a cache's."""
         return tuple(self._kv_cache_config.transfer_group_ids)
 
     def on_new_request(self, request: Any) -> None:
@@ -233,18 +233,18 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         return self._scheduler.finished(request, block_ids, request.status.name)
 
     def _offer(self) -> str:
-        """How early prompts are offered: drafts look ahead of what is computed; a split batch has each layer twice."""
+        """Return how early to offer prompts: drafts look ahead of computed tokens, split batches have layers twice."""
         if self._vllm_config.speculative_config is not None:
             return "end"
         split = self._vllm_config.parallel_config.use_ubatching
         return "steps" if split and self._config.offer == "layers" else self._config.offer
 
     def _run(self) -> str:
-        """A user may give an engine the same id each time; its instance is new with each start."""
+        """Return this run's id. A user may reuse an engine's id; its instance is new with each start."""
         return f"{self._vllm_config.kv_transfer_config.engine_id}.{self._vllm_config.instance_id}"
 
     def _first_port(self) -> int:
-        """That of this engine's first worker: engines of a data-parallel deployment have one range after the other.
+        """Return the port of this engine's first worker: engines of a data-parallel deployment have consecutive ranges.
 
         0 for any free port.
         """
@@ -255,7 +255,7 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
 
 def share_log() -> None:
-    """Put kvplan's events into vLLM's log, unless somebody else takes them: Python shows others' warnings alone."""
+    """Put kvplan's events into vLLM's log, unless another handler takes them: Python shows only warnings by default."""
     ours, engine = logging.getLogger("kvplan"), logging.getLogger("vllm")
     if not ours.hasHandlers():
         ours.handlers = list(engine.handlers)
@@ -263,7 +263,7 @@ def share_log() -> None:
 
 
 def next_turn_seconds(config: ConnectorConfig, transfer: Any) -> float:
-    """How long what is decoded is kept for the conversation's next turn, 0 for not at all. Raises ConnectorError."""
+    """Return how long to keep decoded caches for a conversation's next turn, 0 for never. Raises ConnectorError."""
     if config.bidirectional_kv_xfer and not (transfer.is_kv_producer and transfer.is_kv_consumer):
         help = 'give both engines "kv_role": "kv_both", or leave "bidirectional_kv_xfer" out'
         what = f"kv_connector_extra_config has bidirectional_kv_xfer, and kv_role is {transfer.kv_role}"
@@ -272,7 +272,7 @@ def next_turn_seconds(config: ConnectorConfig, transfer: Any) -> float:
 
 
 def group_tables(caches: Any) -> tuple[GroupTable, ...]:
-    """How the blocks of the groups that are moved are read."""
+    """Return how to read the blocks of the moved groups."""
     numbered = zip(caches.transfer_group_ids, map(first_spec, moved_groups(caches)), strict=True)
     return tuple(_group_table(number, spec) for number, spec in numbered)
 

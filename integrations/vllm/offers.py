@@ -19,10 +19,10 @@ from kvplan.runtime.prefill.worker import PrefillWorker
 
 
 class LayerBatches:
-    """The layers of a worker in batches of neighbours, and which a step has computed.
+    """The layers of a worker in batches of neighbours, and the layers that a step has computed.
 
-    `numbers` are the plan's numbers of layers by the names under which the engine says that they are computed; `others`
-    are those of which it says nothing.
+    `numbers` are the plan's layer numbers by the names with which the engine reports computed layers; `others` are the
+    layers that it does not report.
     """
 
     def __init__(self, numbers: Mapping[str, int], others: Collection[int] = ()) -> None:
@@ -63,8 +63,8 @@ class OpenPrompt:
 class PromptOffers:
     """The prompts that a worker has open.
 
-    `mark` makes an event behind all that the model was told to do; none where that is done when it is told.
-    `unreleased` are the names of which the runtime still has to say that it keeps them no more.
+    `mark` makes an event after all work that the model was given, or none if it is done at once.
+    `unreleased` are the names that the runtime has not reported as released yet.
     """
 
     def __init__(

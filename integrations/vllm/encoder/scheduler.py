@@ -50,10 +50,10 @@ class PoolOwner:
 
 @dataclass(slots=True)
 class Announced:
-    """What a request says of its items, by hash.
+    """A request's announcement of its items, by hash.
 
-    `remote` are those that were not fetched yet, `wanted` those that are to come from elsewhere. `until` is the time at
-    which nobody waits for room any more.
+    `remote` are those that were not fetched yet, `wanted` those that should come from elsewhere. At the time `until`
+    the request stops waiting for room.
     """
 
     remote: dict[str, RemoteItem]
@@ -63,7 +63,7 @@ class Announced:
 
 @dataclass(slots=True)
 class EncoderScheduler:
-    """What happens to items. `signed` says whether a worker has written the rows of an item to the pool.
+    """The state of all items. `signed` says whether a worker has written the rows of an item to the pool.
 
     `refuses` says why a request may not name a host, empty if it may; `encodable` whether the engine can encode an item
     itself. A request waits for room in the pool for `patience` seconds.
