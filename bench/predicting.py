@@ -141,7 +141,7 @@ def compiled(folder: str) -> list[PredictedPair]:
 
 
 def request(plan: Plan, name: str) -> Request:
-    """Return a request of 1024 tokens from token 0 in blocks of which no two are adjacent, like in costs."""
+    """Return a request of 1024 tokens from token 0 whose blocks are never adjacent, as in costs."""
     from kvplan.compiler.cost.cost import TOKENS
     from kvplan.runtime import Request
 

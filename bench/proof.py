@@ -52,7 +52,7 @@ def measure(pairs: int) -> list[Row]:
 
 @cache
 def library() -> Library:
-    """The shipped layouts and a model of every shape, each compiled once so that nothing is loaded later."""
+    """Return the shipped layouts and a model of every shape, each compiled once so that nothing is loaded later."""
     from kvplan.dsl.library import load
 
     with TemporaryDirectory() as folder:
@@ -81,7 +81,7 @@ def steps(found: Library, shape: str, prefill: str, decode: str) -> Times:
 
 @contextmanager
 def _watched() -> Iterator[Times]:
-    """The seconds that a compilation spends in each step, while it is compiled as ever."""
+    """Yield the seconds that an otherwise normal compilation spends in each step."""
     from kvplan.compiler import api
 
     times = dict.fromkeys(STEPS, 0.0)

@@ -111,7 +111,7 @@ def worker(config: Any, specs: Mapping[str, KVCacheSpec], rank: int, blocks: int
     cores = os.sched_getaffinity(0)
     with patch.multiple(base_worker, **place):
         made = NixlPullConnectorWorker(config, name, caches)
-    os.sched_setaffinity(0, cores)  # the constructor keeps to a core that is for transfers
+    os.sched_setaffinity(0, cores)  # The constructor binds to a core for transfers.
     made.register_kv_caches(untouched(config, caches))
     return made
 

@@ -24,9 +24,9 @@ class TimedTransfer:
 
 @dataclass(frozen=True, slots=True)
 class TransferRates:
-    """Seconds that a transfer, a slice, a descriptor and a byte take, and those that a `cold` transfer takes longer.
+    """Seconds of a transfer, a slice, a descriptor and a byte, and the extra seconds of a `cold` transfer.
 
-    `error` is the largest part that any time is off.
+    `error` is the largest relative error of any time.
     """
 
     transfer: float

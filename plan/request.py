@@ -228,7 +228,7 @@ def _check_group(groups: Mapping[str, Group], key: object, side: str) -> None:
 
 
 def checked_lengths(own: Set[str], given: object) -> dict[str, Interval]:
-    """Return the ranges of a request's own lengths, all of which it must give. Raises BadRequestError."""
+    """Return the ranges of a request's own lengths; it must give all of them. Raises BadRequestError."""
     if not isinstance(given, Mapping):
         raise BadRequestError(f"lengths are a mapping by name, not {type(given).__name__}")
     if not (own or given):

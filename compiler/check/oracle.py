@@ -1,6 +1,6 @@
 """Find every byte of a side by naive indexing: the second opinion that plans are simulated against.
 
-It shares nothing with the derivation of a plan or its proof, and is deliberately simple: it asks item by item who
+It shares nothing with the derivation of a plan or its proof, and is deliberately simple: it asks for each item who
 holds it, walks a storage expression as written, and keeps addresses in arrays with one entry per iteration.
 """
 

@@ -36,7 +36,7 @@ class DumpedArray:
 
 @dataclass(frozen=True, slots=True)
 class LayoutArray:
-    """A tensor of a layout: `at` as in DumpedArray, `axes` are (items, bytes between two)."""
+    """A tensor of a layout: `at` as in DumpedArray, `axes` are (items, bytes between two of them)."""
 
     tensor: str
     at: int

@@ -30,7 +30,7 @@ class PooledCache:
 class PagePool:
     """`way` says how caches share blocks; `page` is the bytes of every page, 0 if each keeps its own.
 
-    Caches in `promoted` keep the blocks of all tokens, even of those that nobody needs, and take `tokens` a block.
+    Caches in `promoted` keep the blocks of all tokens, even of unneeded ones, and take `tokens` per block.
     """
 
     way: str

@@ -39,7 +39,7 @@ class FleetAnnouncer:
         try:
             free = blocks if self._free is None else self._free()
             self._fleet.announce(engine_record(name, run, role, workers, free), self._free)
-        except FleetError as error:  # an engine that works is not ended because others do not hear of it
+        except FleetError as error:  # No reason to end a working engine.
             logs.event(logs.WARNING, "fleet not told", error=error)
 
     def close(self) -> None:

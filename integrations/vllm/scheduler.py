@@ -225,7 +225,7 @@ class ConnectorScheduler:
         )
         if not (self.next_turn and self._answers(request) and whole and stands):
             return False, None
-        # The engine that continues may know only all tokens so far, and who has them.
+        # The engine that continues may know only all tokens so far, and which engine has them.
         digest = self._digest(request, request.num_tokens if shared else tokens)
         held = self._told(shared or request.request_id, tokens, blocks, digest)
         self._holds.append(HoldOrder(request.request_id, tokens, blocks, held.prompt, shared, next_turn=True))

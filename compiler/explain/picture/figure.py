@@ -31,7 +31,7 @@ from kvplan.plan.types import Plan, Side
 
 MAP, GAP, LEFT, TOP, MOST, LEAST, LEGEND = 340, 80, 80, 58, 256, 26, 22  # pixels
 WIDTH = 2 * (LEFT + MAP) + GAP + 12
-LINE, CHARACTER, BOLD = 12, 6.2, 8  # pixels that a label is high, and a character of a label and of the title wide
+LINE, CHARACTER, BOLD = 12, 6.2, 8  # pixels: a label's height, a label character's and a title character's width
 MOST_PAGES = 8  # on a side
 
 

@@ -20,7 +20,7 @@ MOST_PIECES = 64  # of a split axis whose items lie side by side
 WIDE, HIGH = 480, 240  # the assumed size that decides a map's shape; pages fill the room they have
 MOST_ACROSS, MOST_DOWN = WIDE // 5, HIGH // 2  # cells that can be seen one by one
 WRAPPED = 8  # rows of a page that is not one loop
-MOST_LABELS = 58  # of rows, each as high as a line of text in the highest map
+MOST_LABELS = 58  # of rows; in the highest map each is as high as a line of text
 
 
 @dataclass(frozen=True, slots=True)
