@@ -94,11 +94,10 @@ def compile_bound(
     profile: MachineProfile | None = None,
     layers: str = "",
 ) -> Compiled:
-    """Compile two bound sides.
+    """Compile two bound sides. A machine's `profile` chooses and costs strategies; by default it is the shipped one.
 
     `extra` are further words of the command that compiles the plan again; the header repeats `doubts` about the model.
-    `layers` says which layers store what. Strategies other than direct are chosen and costed by a machine's `profile`,
-    by default the shipped one.
+    `layers` says which layers store what.
     """
     chosen = settled(options or {})
     skipped = check_pair(prefill, decode)

@@ -50,8 +50,7 @@ def _said(side: Side) -> tuple[object, ...]:
 
 def _pairs(prefill: BoundSide, decode: BoundSide) -> set[tuple[str, str, int, Needs, int]]:
     """Return groups, common page in rows, needs and tokens of a row: for every two groups with a layer in common,
-    and for every tensor of it."
-    every tensor of it."""
+    and for every tensor of it."""
     caches = {cache.name: cache for cache in decode.caches}
     theirs = grouped((member, group) for group in prefill.groups for member in group.members)
     met = {
