@@ -145,7 +145,7 @@ def _group(side: Side, group: Group) -> Plain:
 
 def _start(side: ExaminedSide, serve: Serve, part: str, bound: BoundSide) -> Plain:
     """Return an engine's flags and variables, options without a setting, and its connector's fixed configuration."""
-    given, told = parse_side(side.text), _told(side, serve, side_of(bound)[0].digest)
+    given, told = parse_side(side.text), _settings(side, serve, side_of(bound)[0].digest)
     if bound.token_shards > 1:
         told += [(serve.interleave, str(bound.interleave_tokens))]
     known = {"engine", *serve.settings, *side.engine.mesh.workers, *side.engine.mesh.derived}
@@ -166,7 +166,7 @@ def _start(side: ExaminedSide, serve: Serve, part: str, bound: BoundSide) -> Pla
     }
 
 
-def _told(side: ExaminedSide, serve: Serve, digest: str) -> list[tuple[Setting, str]]:
+def _settings(side: ExaminedSide, serve: Serve, digest: str) -> list[tuple[Setting, str]]:
     """Return the engine's settings in its own words: those in the side's text, and those unlike its defaults."""
     given = parse_side(side.text)
     given.pop("engine", None)

@@ -64,14 +64,14 @@ def release(package: str, installed: str, supported: str, good: bool) -> Machine
 
 def ports(host: str, wanted: Sequence[int]) -> MachineFinding:
     """Check that the ports that engines will open on this machine are free."""
-    taken = [(port, why) for port in wanted if (why := _taken(host, port))]
+    taken = [(port, why) for port in wanted if (why := _bind_error(host, port))]
     if not taken:
         return MachineFinding("ports", f"free on {host}: {', '.join(map(str, wanted))}")
     said = "; ".join(f"{host}:{port}: {why}" for port, why in taken)
     return MachineFinding("ports", said, "stop who listens there, or choose another --port or --host")
 
 
-def _taken(host: str, port: int) -> str:
+def _bind_error(host: str, port: int) -> str:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as probe:

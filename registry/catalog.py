@@ -41,7 +41,7 @@ class RemoteCatalog(Catalog):
         super().__init__(folder, None, options)
         self.url, self._trusted, self._seconds, self._signed_for = url, trusted, seconds, signed_for
         self._pulling, self._rests_until = Lock(), 0.0
-        self._problem = self._pulled()
+        self._problem = self._try_pull()
         if self._problem is not None and not self.entries():
             raise self._problem
 
@@ -62,9 +62,9 @@ class RemoteCatalog(Catalog):
         """Pull, unless the last pull was within PAUSE. Raises PlanSignatureError, PlanIndexError."""
         with self._pulling:
             if time.monotonic() >= self._rests_until:
-                self._problem = self._pulled()
+                self._problem = self._try_pull()
 
-    def _pulled(self) -> PlanRemoteError | None:
+    def _try_pull(self) -> PlanRemoteError | None:
         """Pull. Return the error if the URL did not answer."""
         try:
             done = pull(self.url, self.folder, self._trusted, self._seconds, self._signed_for)

@@ -56,7 +56,7 @@ def push(
     directory's plans differ from its index, PlanSignatureError if neither `key` nor a `trusted` key signed the index
     already there, PlanRemoteError.
     """
-    return _within(seconds, url, lambda: _push(source, SignedFolder(url, signed_for), key, prune, trusted))
+    return _run_within(seconds, url, lambda: _push(source, SignedFolder(url, signed_for), key, prune, trusted))
 
 
 def pull(
@@ -69,7 +69,7 @@ def pull(
     one pulled, or pins other bytes than those at `url`; PlanIndexError if the directory has plans from elsewhere, or
     cannot be written; PlanRemoteError.
     """
-    return _within(seconds, url, lambda: _pull(SignedFolder(url, signed_for), target, trusted))
+    return _run_within(seconds, url, lambda: _pull(SignedFolder(url, signed_for), target, trusted))
 
 
 class SignedFolder(RemoteFolder):
@@ -81,7 +81,7 @@ class SignedFolder(RemoteFolder):
 
 
 def _push(source: Path, remote: SignedFolder, key: SigningKey, prune: bool, trusted: TrustedKeys | None) -> Exchanged:
-    texts = {_addressed(one): data for one, data in _checked(source)}
+    texts = {_with_hash(one): data for one, data in _checked_entries(source)}
     # The keys whose index a push may extend.
     known = TrustedKeys((*key.trusted().keys, *(trusted.keys if trusted else ())))
     before = _last_pushed(remote, known, prune)
@@ -98,20 +98,20 @@ def _push(source: Path, remote: SignedFolder, key: SigningKey, prune: bool, trus
     remote.write(SIGNED, envelope)
     if remote.read(SIGNED, LARGEST) != envelope:
         raise PlanRemoteError(f"{remote.url}: somebody else pushed at the same time: push again")
-    return _exchanged(new, every, serial)
+    return _result(new, every, serial)
 
 
 def _last_pushed(remote: SignedFolder, trusted: TrustedKeys, prune: bool) -> SignedIndex | None:
     """Return the index that a push extends, None if there is none, or if it is invalid and `prune` discards it."""
     try:
-        return _opened(remote, trusted)
+        return _read_index(remote, trusted)
     except PlanSignatureError as error:
         if prune:
             return None
         raise PlanSignatureError(f"{error}; or --prune, to go on without the plans that it names") from error
 
 
-def _checked(source: Path) -> Iterator[tuple[IndexEntry, bytes]]:
+def _checked_entries(source: Path) -> Iterator[tuple[IndexEntry, bytes]]:
     """Yield the entries of a directory's index with the bytes they pin. Raises PlanIndexError if the bytes differ."""
     found = index.contents(source, index.NAME)
     if found is None:
@@ -124,7 +124,7 @@ def _checked(source: Path) -> Iterator[tuple[IndexEntry, bytes]]:
         yield one, data[1]
 
 
-def _addressed(one: IndexEntry) -> IndexEntry:
+def _with_hash(one: IndexEntry) -> IndexEntry:
     """Return an entry with its hash in the path, so that two releases fit side by side and a pull replaces no plan."""
     stem, pin = one.path.removesuffix(".py"), one.sha256[:16]
     return one if stem.endswith(f".{pin}") else replace(one, path=f"{stem}.{pin}.py")
@@ -134,31 +134,31 @@ def _pull(remote: SignedFolder, target: Path, trusted: TrustedKeys) -> Exchanged
     """Pull, and begin again if another pull has changed the directory at the same time."""
     done = None
     while done is None:
-        last = _last(target, remote.url)
-        signed = _opened(remote, trusted)
+        last = _last_serial(target, remote.url)
+        signed = _read_index(remote, trusted)
         if signed is None:
             raise PlanRemoteError(f"{remote.url} has no {SIGNED}: `kvplan push` writes one")
         if signed.serial < last:
             told = f"{remote.url} has index {signed.serial}, index {last} was pulled before"
             raise PlanSignatureError(f"{told}: somebody put an old one there")
-        done = _brought(remote, target, signed)
+        done = _fetch_missing(remote, target, signed)
     return done
 
 
-def _brought(remote: RemoteFolder, target: Path, signed: SignedIndex) -> Exchanged | None:
+def _fetch_missing(remote: RemoteFolder, target: Path, signed: SignedIndex) -> Exchanged | None:
     """Fetch missing plans and write them. Return None if the directory changed during the fetch.
 
     The directory is locked only after the fetch, so that other processes do not wait for it.
     """
     entries = index.parse(signed.index.encode(), f"{remote.url}/{SIGNED}")
     new = [one for one in entries if not _is_there(target, one)]
-    texts = {one.path: _fetched(remote, one).decode() for one in new}
+    texts = {one.path: _fetch(remote, one).decode() for one in new}
     with folder.locked(target):
         whole = all(one.path in texts or _is_there(target, one) for one in entries)
-        if not whole or _last(target, remote.url) > signed.serial:
+        if not whole or _last_serial(target, remote.url) > signed.serial:
             return None
         _put(target, texts, remote.url, signed)
-    return _exchanged(new, entries, signed.serial)
+    return _result(new, entries, signed.serial)
 
 
 def _put(target: Path, texts: Mapping[str, str], url: str, signed: SignedIndex) -> None:
@@ -166,17 +166,17 @@ def _put(target: Path, texts: Mapping[str, str], url: str, signed: SignedIndex) 
     record = json.dumps({"format": 1, "url": url, "serial": signed.serial}) + "\n"
     # The record comes first, so that after a killed pull the next one never accepts an older index.
     whole = {RECORD: record, **texts, index.NAME: signed.index}
-    stale = [path for path in whole if not _reads(target, path, whole[path])]
+    stale = [path for path in whole if not _has_text(target, path, whole[path])]
     if stale:
         folder.put(target, whole, stale)
 
 
-def _reads(target: Path, path: str, text: str) -> bool:
+def _has_text(target: Path, path: str, text: str) -> bool:
     found = index.contents(target, path)
     return found is not None and found[1] == text.encode()
 
 
-def _opened(remote: SignedFolder, trusted: TrustedKeys) -> SignedIndex | None:
+def _read_index(remote: SignedFolder, trusted: TrustedKeys) -> SignedIndex | None:
     """Return the signed index. Read it again if it is invalid: it may have been replaced during the read."""
     name, envelope = f"{remote.url}/{SIGNED}", remote.read(SIGNED, LARGEST)
     if envelope is None:
@@ -190,7 +190,7 @@ def _opened(remote: SignedFolder, trusted: TrustedKeys) -> SignedIndex | None:
         return trusted.opened(again, name, remote.signed_for)
 
 
-def _last(target: Path, url: str) -> int:
+def _last_serial(target: Path, url: str) -> int:
     """Return the number of the index that was last pulled into a directory, 0 before the first pull.
 
     Raises PlanIndexError if the directory has plans from elsewhere.
@@ -215,7 +215,7 @@ def _is_there(target: Path, one: IndexEntry) -> bool:
     return found is not None and index.pinned(found[1]) == one.sha256
 
 
-def _fetched(remote: RemoteFolder, one: IndexEntry) -> bytes:
+def _fetch(remote: RemoteFolder, one: IndexEntry) -> bytes:
     """Fetch the bytes that an entry pins. Raises PlanRemoteError, PlanSignatureError."""
     data = remote.read(_file(one), index.LARGEST)
     if data is None:
@@ -230,11 +230,11 @@ def _file(one: IndexEntry) -> str:
     return f"{one.sha256}.py"
 
 
-def _exchanged(new: Iterable[IndexEntry], every: Iterable[IndexEntry], serial: int) -> Exchanged:
+def _result(new: Iterable[IndexEntry], every: Iterable[IndexEntry], serial: int) -> Exchanged:
     return Exchanged(tuple(one.path for one in new), tuple(one.path for one in every), serial)
 
 
-def _within(seconds: float, url: str, call: Callable[[], T]) -> T:
+def _run_within(seconds: float, url: str, call: Callable[[], T]) -> T:
     """Return a call's result, or raise PlanRemoteError after `seconds`, because not every protocol has a deadline."""
     done: Future[T] = Future()
 

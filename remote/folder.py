@@ -25,9 +25,9 @@ class RemoteFolder:
             self._system, self._root = url_to_fs(url, skip_instance_cache=True)
         except (ImportError, ValueError) as error:
             install = "pip install 'fsspec[http]', and for another protocol its package, such as s3fs"
-            raise kind(f"{self.url} cannot be used: {_told(error)}; {install}") from error
+            raise kind(f"{self.url} cannot be used: {_error_text(error)}; {install}") from error
         except Exception as error:  # FTP and SFTP connect here; each protocol has errors of its own
-            raise kind(f"{self.url} cannot be used: {_told(error)}") from error
+            raise kind(f"{self.url} cannot be used: {_error_text(error)}") from error
         self._root = str(self._root).rstrip("/")
 
     @property
@@ -146,8 +146,8 @@ class RemoteFolder:
         return (protocol,) if isinstance(protocol, str) else tuple(protocol)
 
     def _error(self, name: str, what: str, error: BaseException) -> KvplanError:
-        return self._kind(f"{self.url}/{name} cannot be {what}: {_told(error)}")
+        return self._kind(f"{self.url}/{name} cannot be {what}: {_error_text(error)}")
 
 
-def _told(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     return without_credentials(f"{type(error).__name__}: {error}")[:250]

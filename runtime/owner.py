@@ -254,7 +254,7 @@ class Owner:
         if self.thread.elsewhere:
             self._check_here()
             self.thread.check_alive(self.name)
-            time.sleep(min(seconds, LONGEST)) if future is None else _done(future, LOOK)
+            time.sleep(min(seconds, LONGEST)) if future is None else _wait_for(future, LOOK)
             return
         self.run_once()
         if not over():
@@ -339,7 +339,7 @@ class Owner:
         while not future.done():
             self._check_here()
             self.thread.check_alive(self.name)
-            _done(future, LOOK)
+            _wait_for(future, LOOK)
             if self.thread.away or not self.thread.works:
                 self._serve()
             if time.monotonic() - began > STUCK and future.cancel():
@@ -395,7 +395,7 @@ def _answer(future: Future[T], command: Callable[[], T]) -> None:
         future.set_result(result)
 
 
-def _done(future: Future[Any], seconds: float) -> None:
+def _wait_for(future: Future[Any], seconds: float) -> None:
     """Wait until a future is done, at most `seconds`."""
     with suppress(TimeoutError, CancelledError):
         future.exception(seconds)

@@ -33,7 +33,7 @@ def rest(wakers: Iterable[int], seconds: float) -> None:
         if max(found, default=0) < SELECTABLE:
             select.select(found, [], [], seconds)
         else:
-            _polled(found, seconds)
+            _poll(found, seconds)
     except (OSError, ValueError):
         # Another thread has closed one of them, and will act next.
         time.sleep(min(seconds, LONGEST))
@@ -48,7 +48,7 @@ def listen(bell: Bell, wakers: Iterable[int], seconds: float) -> None:
             bell.leave()
 
 
-def _polled(wakers: Iterable[int], seconds: float) -> None:
+def _poll(wakers: Iterable[int], seconds: float) -> None:
     """Wait like `select`, for file descriptors of any size. Raises OSError if one is closed."""
     poll = select.poll()
     for one in wakers:

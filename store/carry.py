@@ -99,14 +99,14 @@ class StoredNest:
     def of_block(self, runs: Runs) -> Iterator[PieceSpans]:
         """Yield the spans of a block's `runs`. Raises AddressError if one leaves its page or the engine's memory."""
         shape = self.shape
-        runs = spans.pick(runs, self._mine(runs))
-        runs = spans.in_tiles(runs, [(size, *_turned(self.stored, (one, other))) for size, one, other in shape.hops])
+        runs = spans.pick(runs, self._own_runs(runs))
+        runs = spans.in_tiles(runs, [(size, *_swapped(self.stored, (one, other))) for size, one, other in shape.hops])
         for count in distinct(runs.count).tolist():
             some = spans.pick(runs, np.flatnonzero(runs.count == count))
             inside, at = (self._first(some, side) for side in (0, 1))
             yield from self._pieces(inside, at + some[2 * (1 - self.stored)] * shape.stride, count)
 
-    def _mine(self, runs: Runs) -> Mask:
+    def _own_runs(self, runs: Runs) -> Mask:
         """Return the runs that use this nest's table and lie in its blocks, as a mask."""
         page, token = self.shape.tables
         block, (first, end) = runs[2 * (1 - self.stored)], self.shape.blocks
@@ -116,7 +116,7 @@ class StoredNest:
 
     def _first(self, runs: Runs, side: int) -> Ints:
         """Return the bytes from the nest's begin to each run's, in a page of the stored side (0) or the engine (1)."""
-        row = runs[2 * _turned(self.stored, (0, 1))[side] + 1]
+        row = runs[2 * _swapped(self.stored, (0, 1))[side] + 1]
         further = sum(row // hop[0] * hop[1 + side] for hop in self.shape.hops)
         return row * (self.shape.token or (0, 0))[side] + further
 
@@ -158,13 +158,13 @@ def _of_read(
     rows, tables = spans.pair_named(plan, read.pair).page, (bool(read.table.page), bool(read.table.token))
     for nest in (*read.placed.page, *read.placed.token):
         apart = by_planes(nest)
-        every = [(loop.count, *_turned(stored, (loop.prefill[1], loop.decode[1]))) for loop in apart.loops]
+        every = [(loop.count, *_swapped(stored, (loop.prefill[1], loop.decode[1]))) for loop in apart.loops]
         back = [sum((loop[0] - 1) * loop[side] for loop in every if loop[1] < 0) for side in (1, 2)]
         loops = tuple((count, -one, -other) if one < 0 else (count, one, other) for count, one, other in every)
-        hops = tuple((size, *_turned(stored, (prefill, decode))) for size, prefill, decode in nest.hops)
-        token = _turned(stored, nest.token) if nest.token else None
+        hops = tuple((size, *_swapped(stored, (prefill, decode))) for size, prefill, decode in nest.hops)
+        token = _swapped(stored, nest.token) if nest.token else None
         for first in apart.firsts[np.isin(apart.firsts[:, 2 * stored], part.planes)].tolist():
-            (number, inside), (plane, offset) = _turned(stored, (first[0:2], first[2:4]))
+            (number, inside), (plane, offset) = _swapped(stored, (first[0:2], first[2:4]))
             start, end = pages[number]
             for extent in memory[plane]:
                 base = extent.start - extent.blocks[0] * extent.stride + offset + back[1]
@@ -174,7 +174,7 @@ def _of_read(
                 yield shape, (start + inside + back[0], base, extent.device, start, end, extent.start, extent.end)
 
 
-def _turned(stored: int, both: tuple[T, T]) -> tuple[T, T]:
+def _swapped(stored: int, both: tuple[T, T]) -> tuple[T, T]:
     """Convert (prefill, decode) to (stored side, engine), or back."""
     return both if stored == PREFILL else (both[1], both[0])
 

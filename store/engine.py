@@ -114,11 +114,11 @@ class StorePort:
         """Return the number of tokens up to the end of a block."""
         return (position + 1) * self.layout.tokens
 
-    def _used(self, keys: Sequence[bytes], objects: Wanted) -> None:
+    def _mark_used(self, keys: Sequence[bytes], objects: Wanted) -> None:
         blocks = ((name, keys[position]) for name, of_group in objects.items() for position in of_group)
         self._store.use(self.layout, blocks)
 
-    def _end(self, keys: Sequence[bytes]) -> int:
+    def _count_tokens(self, keys: Sequence[bytes]) -> int:
         """Return the number of tokens that keys stand for. Raises StoreKeyError."""
         for key in keys:
             if not isinstance(key, bytes) or len(key) != KEY_BYTES:
@@ -135,12 +135,12 @@ class Saver(StorePort):
         The engine's states must be those after exactly these tokens. Raises BadRequestError, StoreKeyError, and the
         errors of moving and writing bytes; then some blocks are saved, but only whole ones.
         """
-        tokens = 0, self._end(keys)
+        tokens = 0, self._count_tokens(keys)
         bodies = self._bodies(tokens, tables)
         objects = wanted(self._plan.pairs, self.role, self.layout, tokens)
         missing = self._missing(keys, objects)
         self._store.write(self.layout, self._blocks(keys, missing, bodies))
-        self._used(keys, objects)
+        self._mark_used(keys, objects)
         return StoreMoved(sum(map(len, missing.values())), bodies.bytes)
 
     def _missing(self, keys: Sequence[bytes], objects: Wanted) -> Wanted:
@@ -167,10 +167,10 @@ class Loader(StorePort):
         Return 0 if these are no more tokens than it has. Raises StoreKeyError, and BadRequestError for an invalid
         `first`.
         """
-        self._end(keys)
+        self._count_tokens(keys)
         _check_number("first", first, 0, BadRequestError)
-        counts = range(self._reach(keys, first), first // self.layout.tokens, -1)
-        return next((count for count in counts if self._there(keys, count, first)), 0)
+        counts = range(self._longest_prefix(keys, first), first // self.layout.tokens, -1)
+        return next((count for count in counts if self._has_rest(keys, count, first)), 0)
 
     def load(self, keys: Sequence[bytes], tables: Tables, first: int = 0) -> StoreMoved:
         """Load tokens from `first` to the end of the last key's block into the engine's blocks.
@@ -178,18 +178,18 @@ class Loader(StorePort):
         Raises MissingObjectError, DamagedObjectError, ForeignObjectError or StoreFileError, BadRequestError,
         StoreKeyError, and the errors of moving bytes; then the engine's blocks may hold anything.
         """
-        tokens = first, self._end(keys)
+        tokens = first, self._count_tokens(keys)
         bodies = self._bodies(tokens, tables)
         objects = wanted(self._plan.pairs, self.role, self.layout, tokens)
         self._store.read(self.layout, self._blocks(keys, objects, bodies))
-        self._used(keys, objects)
+        self._mark_used(keys, objects)
         return StoreMoved(sum(map(len, objects.values())), bodies.bytes)
 
     def _needs_all(self, pair: Pair) -> bool:
         """Return whether a longer prefix needs all tokens of a pair that a shorter one needs."""
         return pair.needs.keep is None and pair.needs.chunk is None and not self.layout.is_state(pair.prefill)
 
-    def _reach(self, keys: Sequence[bytes], first: int) -> int:
+    def _longest_prefix(self, keys: Sequence[bytes], first: int) -> int:
         """Return the longest possible prefix in blocks: those before the first one missing in groups that need all."""
         tokens = self.layout.tokens
         for name in {pair.prefill for pair in self._plan.pairs if self._needs_all(pair)}:
@@ -200,7 +200,7 @@ class Loader(StorePort):
                     break
         return len(keys)
 
-    def _there(self, keys: Sequence[bytes], count: int, first: int) -> bool:
+    def _has_rest(self, keys: Sequence[bytes], count: int, first: int) -> bool:
         """Return whether the store has a prefix of `count` blocks in the groups that do not need all tokens."""
         some = [pair for pair in self._plan.pairs if not self._needs_all(pair)]
         objects = wanted(some, self.role, self.layout, (first, count * self.layout.tokens))

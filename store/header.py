@@ -97,7 +97,7 @@ def decoded(head: bytes, name: str) -> ObjectHeader:
     text = head[_FRONT.size : _FRONT.size + length]
     if len(head) < size or hashlib.sha256(text).digest() != digest:
         raise DamagedObjectError(f"the head of object {name} is not as it was written: it is damaged")
-    header = _parsed(text, name)
+    header = _parse(text, name)
     if header.name != name:
         raise ForeignObjectError(f"{name} holds object {header.name}: it was renamed or copied here")
     return header
@@ -133,7 +133,7 @@ def _pieces(pages: Sequence[int]) -> Iterator[Piece]:
         yield low, end
 
 
-def _parsed(text: bytes, name: str) -> ObjectHeader:
+def _parse(text: bytes, name: str) -> ObjectHeader:
     try:
         header: Any = msgspec.json.decode(text, type=ObjectHeader)
     except msgspec.DecodeError as error:

@@ -112,7 +112,7 @@ class Folder:
             begun = [self._begin(each) for each in objects]
             try:
                 headers = at_once(self.threads, self._write, objects, begun)
-                self._name(headers, begun)
+                self._rename_all(headers, begun)
             finally:
                 for path in begun:
                     path.unlink(missing_ok=True)
@@ -136,7 +136,7 @@ class Folder:
             os.fsync(fd)
         return header
 
-    def _name(self, headers: Sequence[ObjectHeader], begun: Sequence[Path]) -> None:
+    def _rename_all(self, headers: Sequence[ObjectHeader], begun: Sequence[Path]) -> None:
         targets = [self.path / header.name for header in headers]
         for path, target in zip(begun, targets, strict=True):
             path.rename(target)
@@ -170,11 +170,11 @@ class Folder:
 
     def written(self, name: str) -> float:
         with _errors(f"object {name}"):
-            return _changed(self.path / name)
+            return _changed_at(self.path / name)
 
     def gone(self, names: Sequence[str]) -> list[str]:
         with _errors("what was written"):
-            return [name for name in names if not _changed(self.path / name)]
+            return [name for name in names if not _changed_at(self.path / name)]
 
     def remove(self, name: str) -> None:
         with _errors(f"object {name}", reads=False):
@@ -187,8 +187,8 @@ class Folder:
 
     def sweep(self, age: float = ABANDONED) -> int:
         beside = [path for end in (UNFINISHED, REFUSED) for path in self.path.glob(f"*/*/*{end}")]
-        old = [path for path in beside if (changed := _changed(path)) and time.time() - changed >= age]
-        return sum(map(_unlinked, old))
+        old = [path for path in beside if (changed := _changed_at(path)) and time.time() - changed >= age]
+        return sum(map(_try_unlink, old))
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +270,7 @@ def _opened(path: Path, name: str) -> Iterator[int]:
         yield fd
 
 
-def _unlinked(path: Path) -> bool:
+def _try_unlink(path: Path) -> bool:
     """Remove a file and return True, or return False if that fails: the next sweep tries again."""
     try:
         path.unlink(missing_ok=True)
@@ -279,7 +279,7 @@ def _unlinked(path: Path) -> bool:
     return True
 
 
-def _changed(path: Path) -> float:
+def _changed_at(path: Path) -> float:
     """Return when a file was last changed, or 0 if another process has renamed or removed it."""
     try:
         return path.stat().st_mtime

@@ -114,7 +114,7 @@ class Store:
                 for part in layout.parts[block.group]
                 if not self._has_more(_name(layout, part, block.key), block.ranges)
             ]
-            self._note(self._indexed, self._objects.put(made))
+            self._note(self._add_to_index, self._objects.put(made))
 
     def use(self, layout: StoredLayout, blocks: Iterable[tuple[str, bytes]]) -> None:
         """Mark the blocks (group, key) of one request as used now. They share one time, so its last ones go first."""
@@ -130,7 +130,7 @@ class Store:
         parts = [(block, part) for block in blocks for part in layout.parts[block.group]]
         names = [_name(layout, part, block.key) for block, part in parts]
         at_once(
-            self._objects.threads, self._read, names, [partial(_placed, layout, part, block) for block, part in parts]
+            self._objects.threads, self._read, names, [partial(_body_for, layout, part, block) for block, part in parts]
         )
 
     def entries(self) -> list[StoredObject]:
@@ -151,7 +151,7 @@ class Store:
             with suppress(ForeignObjectError):
                 if (header := self._header(name)) is not None:
                     written = self._objects.written(name)
-                    writable = writable and self._try(partial(self._indexed, created=written), [header])
+                    writable = writable and self._try(partial(self._add_to_index, created=written), [header])
                     found.append(StoredObject(name, header.ranges, header.size, header.end, written, written))
         return in_order(found)
 
@@ -179,7 +179,7 @@ class Store:
         """Read every object, and yield its name with its error or None."""
         for name in list(self._objects.names()):
             try:
-                self._objects.read(name, _anywhere)
+                self._objects.read(name, _discard)
             except MissingObjectError:
                 continue
             except StoreError as error:
@@ -191,13 +191,13 @@ class Store:
         """Remove objects, even damaged ones. Raises StoreFileError after removing all that it can."""
         # Entries go first: a process killed here leaves files, which are found by name, and no entry without a file.
         self._note(self._index.forget, names)
-        errors = [error for name in names if (error := self._removed(name)) is not None]
+        errors = [error for name in names if (error := self._try_remove(name)) is not None]
         # If the disk was full, there is room now.
         self._try(self._index.forget, names)
         if errors:
             raise errors[0]
 
-    def _removed(self, name: str) -> StoreFileError | None:
+    def _try_remove(self, name: str) -> StoreFileError | None:
         """Remove an object. Return the error if that fails."""
         try:
             self._objects.remove(name)
@@ -231,7 +231,7 @@ class Store:
             return None
         if header is None:
             return None
-        self._note(self._indexed, [header])
+        self._note(self._add_to_index, [header])
         return header.ranges
 
     def _put_away(self, name: str, error: StoreError) -> None:
@@ -250,7 +250,7 @@ class Store:
             self._note(self._index.forget, [name])
             raise
 
-    def _indexed(self, headers: Sequence[ObjectHeader], created: float | None = None) -> None:
+    def _add_to_index(self, headers: Sequence[ObjectHeader], created: float | None = None) -> None:
         """Add objects to the index. Raises StoreIndexError."""
         self._index.put(headers, created)
         # Another process may have removed an object, and its entry, before this one added the entry.
@@ -281,7 +281,7 @@ def held(pages: Mapping[int, Bytes]) -> Callable[[StoredPart], Body]:
     return lambda part: HeldPages([pages[number] for number in part.planes])
 
 
-def _placed(layout: StoredLayout, part: StoredPart, block: StoredBlock, header: ObjectHeader) -> Body:
+def _body_for(layout: StoredLayout, part: StoredPart, block: StoredBlock, header: ObjectHeader) -> Body:
     """Return the body that an object goes to, after checks of its header, which counts more than the index."""
     if not covers(header.ranges, block.ranges):
         raise MissingObjectError(f"object {header.name} has tokens {header.ranges}, not {block.ranges}")
@@ -290,7 +290,7 @@ def _placed(layout: StoredLayout, part: StoredPart, block: StoredBlock, header: 
     return block.body(part)
 
 
-def _anywhere(header: ObjectHeader) -> Body:
+def _discard(header: ObjectHeader) -> Body:
     """Return a body that discards all bytes."""
     return HeldPages(())
 

@@ -72,9 +72,9 @@ def of_read(
     sums = Sums()
     for read in (read for read in plan.reads[decode_worker] if read.worker == prefill_worker):
         pair = next(pair for pair in plan.pairs if pair.name == read.pair)
-        _check_said(plan, read, decode_worker)
-        asked = _asked(plan, decode_worker, read, pair, request, sample)
-        for share in _covered(both, read, pair, role):
+        _check_holds(plan, read, decode_worker)
+        asked = _sample(plan, decode_worker, read, pair, request, sample)
+        for share in _shares(both, read, pair, role):
             add(sums, pool, share, asked, tables)
     return sums
 
@@ -95,7 +95,7 @@ def check(local: Sums, remote: Sums) -> None:
     raise ChecksumError(f"{where} differs: its checksum is {here} here, {there} there. Do not use what arrived")
 
 
-def _covered(
+def _shares(
     both: tuple[tuple[TensorField, ...], tuple[TensorField, ...]], read: Read, pair: Pair, role: str
 ) -> list[TensorShare]:
     """Return the tensor shares that a read covers, which both workers hold, as fields of the side of `role`.
@@ -121,7 +121,7 @@ def _moved(of_worker: tuple[TensorField, ...], role: str, group: str, read: Read
     return moved
 
 
-def _check_said(plan: Plan, read: Read, decode_worker: int) -> None:
+def _check_holds(plan: Plan, read: Read, decode_worker: int) -> None:
     """Check that both workers name their interval on every split axis; otherwise all would seem to begin at 0."""
     for side, number in ((plan.prefill, read.worker), (plan.decode, decode_worker)):
         said = {axis for cache, axis, _ in side.workers[number].holds if cache == read.cache}
@@ -147,11 +147,11 @@ def _common(one: Interval, other: Interval) -> Interval:
     return max(one[0], other[0]), min(one[1], other[1])
 
 
-def _asked(plan: Plan, decode_worker: int, read: Read, pair: Pair, request: Request, sample: Sample) -> SampledTokens:
+def _sample(plan: Plan, decode_worker: int, read: Read, pair: Pair, request: Request, sample: Sample) -> SampledTokens:
     prefill = next(group for group in plan.prefill.groups if group.name == pair.prefill)
     decode = next(group for group in plan.decode.groups if group.name == pair.decode)
     shards = plan.prefill.workers[read.worker].shard, plan.decode.workers[decode_worker].shard
-    tokens = _range({CONTEXT: request.tokens, **request.lengths}, decode)
+    tokens = _tokens({CONTEXT: request.tokens, **request.lengths}, decode)
     return SampledTokens(tokens, pair.needs, ((prefill, shards[0]), (decode, shards[1])), sample)
 
 
@@ -201,7 +201,7 @@ def _table(tables: Tables, group: Group) -> Table:
     return tables[group.name]
 
 
-def _range(ranges: Mapping[str, Interval], group: Group) -> Interval:
+def _tokens(ranges: Mapping[str, Interval], group: Group) -> Interval:
     if group.length not in ranges:
         raise BadRequestError(f"length {group.length!r} of group {group.name!r} is missing: give its range of tokens")
     return ranges[group.length]

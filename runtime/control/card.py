@@ -155,11 +155,11 @@ def unseal(data: bytes, kind: Any, magic: bytes = MAGIC) -> list[Any]:
 
     Raises CardError if the bytes differ from those that were sealed, ProtocolError for another release's protocol.
     """
-    body = _opened(data, magic)
-    return _several(body, kind) if body[:1] == ARRAY_TAG else [_decoded(body, kind)]
+    body = _body_of(data, magic)
+    return _decode_all(body, kind) if body[:1] == ARRAY_TAG else [_decode(body, kind)]
 
 
-def _opened(data: bytes, magic: bytes) -> bytes:
+def _body_of(data: bytes, magic: bytes) -> bytes:
     """Return the body of a message. Raises CardError if the magic word or the checksum is wrong."""
     if len(data) > LARGEST + HEAD:
         raise CardError(f"a message of {len(data)} bytes is above {LARGEST}")
@@ -171,20 +171,20 @@ def _opened(data: bytes, magic: bytes) -> bytes:
     return body
 
 
-def _several(body: bytes, kind: Any) -> list[Any]:
+def _decode_all(body: bytes, kind: Any) -> list[Any]:
     try:
         parts = _PARTS.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise CardError(f"messages that were said together cannot be read: {str(error)[:300]}") from error
-    return [_decoded(part, kind) for part in parts]
+    return [_decode(part, kind) for part in parts]
 
 
-def _decoded(body: bytes | msgspec.Raw, kind: Any) -> Any:
+def _decode(body: bytes | msgspec.Raw, kind: Any) -> Any:
     try:
         value = _decoder(kind).decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         # For invalid UTF-8 and deep nesting msgspec raises ValueError and RecursionError.
-        raise CardError(_why(body, kind, error)) from error
+        raise CardError(_decode_fault(body, kind, error)) from error
     _check_protocol(getattr(value, "protocol", PROTOCOL))
     return value
 
@@ -199,7 +199,7 @@ _OUTLINE = _decoder(dict[str, msgspec.Raw])
 _PARTS = _decoder(Annotated[list[msgspec.Raw], msgspec.Meta(min_length=1, max_length=MOST_TOGETHER)])
 
 
-def _why(body: bytes | msgspec.Raw, kind: Any, error: Exception) -> str:
+def _decode_fault(body: bytes | msgspec.Raw, kind: Any, error: Exception) -> str:
     """Return why a message cannot be decoded: a missing field, or msgspec's reason. May raise ProtocolError."""
     structs: dict[Any, type[msgspec.Struct]] = {one.__struct_config__.tag: one for one in get_args(kind) or (kind,)}
     try:

@@ -173,7 +173,7 @@ def _engine_card(caller: Caller, address: str) -> EngineCard:
         return _ask(caller, line, lambda: caller.hello("engine"), EngineCard)
 
     with ExitStack() as stack:
-        return _answered(caller, address, lambda peer: address in peer.answers, ask, stack)[0]
+        return _ask_at(caller, address, lambda peer: address in peer.answers, ask, stack)[0]
 
 
 def _worker(
@@ -191,10 +191,10 @@ def _worker(
         return _worker_card(caller, line, engine, plan, worker, card)
 
     address, this = _reachable(engine, worker, asked), (engine.run, worker)
-    return _answered(caller, address, lambda peer: (peer.run, peer.worker) == this, ask, stack)
+    return _ask_at(caller, address, lambda peer: (peer.run, peer.worker) == this, ask, stack)
 
 
-def _answered(
+def _ask_at(
     caller: Caller,
     address: str,
     wanted: Callable[[LinePeer], bool],
@@ -262,7 +262,7 @@ def _ask(caller: Caller, control: AskingLine, question: Callable[[], Hello], kin
         hello = question()
         if not control.send(hello):
             raise control.broken() or HandshakeError(f"{control.address} takes no message")
-        answer = _checked(_answer(caller, control), hello, kind, control.address)
+        answer = _check_answer(_next_message(caller, control), hello, kind, control.address)
         if not isinstance(answer, Refusal):
             return answer
         if caller.seconds_left() < PAUSE:
@@ -270,7 +270,7 @@ def _ask(caller: Caller, control: AskingLine, question: Callable[[], Hello], kin
         time.sleep(PAUSE)
 
 
-def _answer(caller: Caller, control: AskingLine) -> Any:
+def _next_message(caller: Caller, control: AskingLine) -> Any:
     """Wait for the next message and return it. Raises the connection's error, or HandshakeError at the deadline."""
     while True:
         messages = control.receive(1)
@@ -283,7 +283,7 @@ def _answer(caller: Caller, control: AskingLine) -> Any:
         control.wait(max(0.0, min(SLICE, caller.seconds_left())))
 
 
-def _checked(answer: Any, hello: Hello, kind: type[T], address: str) -> T | Refusal:
+def _check_answer(answer: Any, hello: Hello, kind: type[T], address: str) -> T | Refusal:
     """Return the card, or a refusal that a later question may change. Raises an error for any other answer."""
     if isinstance(answer, KvplanError):
         raise answer

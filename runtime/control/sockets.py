@@ -75,13 +75,13 @@ def socket(context: zmq.Context[zmq.Socket[bytes]], kind: int, address: str) -> 
         zmq.RECONNECT_IVL: RETRY,
         zmq.RECONNECT_IVL_MAX: RETRY_MOST,
     }
-    socket = _made(context, kind)
+    socket = _make(context, kind)
     for option, value in options.items():
         socket.setsockopt(option, value)
     return socket
 
 
-def _made(context: zmq.Context[zmq.Socket[bytes]], kind: int) -> zmq.Socket[bytes]:
+def _make(context: zmq.Context[zmq.Socket[bytes]], kind: int) -> zmq.Socket[bytes]:
     """Make a socket. Raises HandshakeError if the process has no file descriptors left, or the context no sockets."""
     with _descriptor_errors():
         return context.socket(kind)
@@ -111,7 +111,7 @@ def watch_client(socket: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
 
     events = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
     name = f"inproc://{uuid.uuid4().hex}"
-    monitor = _made(socket.context, zmq.PAIR)
+    monitor = _make(socket.context, zmq.PAIR)
     monitor.setsockopt(zmq.RCVHWM, 0)
     with _descriptor_errors():
         socket.monitor(name, events | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH)

@@ -93,8 +93,8 @@ def advice(page: PageAxes, array: MemoryArray) -> str:
     wanted = tuple(name for name in page.order if any(name in names for names in reading))
     if _fits(reading, wanted):
         return _transposed(array)
-    here, there = _apart(reading, wanted)
-    said = f". In memory, outermost first, the axes of this array look like {_words(here)}"
+    here, there = _without_common(reading, wanted)
+    said = f". In memory, outermost first, the axes of this array look like {_axes_text(here)}"
     return f"{said}; the plan's side {page.key} has {', '.join(there)}. {_recompile(page, reading, wanted)}"
 
 
@@ -163,10 +163,10 @@ def _with_gaps(page: PageAxes, axes: Sequence[tuple[int, int, int]], reading: Re
 
 def _fits(reading: Reading, wanted: Names) -> bool:
     """Return whether an array's axes can be in the wanted order. Packed axes may be in any order."""
-    return not _apart(reading, wanted)[0]
+    return not _without_common(reading, wanted)[0]
 
 
-def _apart(reading: Reading, wanted: Names) -> tuple[Reading, Names]:
+def _without_common(reading: Reading, wanted: Names) -> tuple[Reading, Names]:
     """Return both orders without the innermost axes that they have in common."""
     while reading and {*wanted[len(wanted) - len(reading[-1]) :]} == {*reading[-1]}:
         reading, wanted = reading[:-1], wanted[: len(wanted) - len(reading[-1])]
@@ -193,5 +193,5 @@ def _recompile(page: PageAxes, reading: Reading, wanted: Names) -> str:
     return "Compile that side with this array's engine and order: `kvplan explain ENGINE` lists the orders"
 
 
-def _words(reading: Reading) -> str:
+def _axes_text(reading: Reading) -> str:
     return ", ".join("+".join(names) for names in reading)

@@ -63,7 +63,7 @@ def _enter(driver: Any, number: int) -> None:
 
 def check_device(address: int, said: int) -> None:
     """Raises RegisterError if the driver knows that memory is on another device than `said`."""
-    if (found := _asked(address, DEVICE)) not in (None, said):
+    if (found := _driver_attribute(address, DEVICE)) not in (None, said):
         raise RegisterError(
             f"memory at {address:#x} is on device {found}, not {said}: pass Memory(..., device={found})"
         )
@@ -74,10 +74,10 @@ def shareable(address: int) -> bool:
 
     They cannot map memory of expandable segments, or of an engine that can sleep.
     """
-    return _asked(address, IPC_CAPABLE) != 0
+    return _driver_attribute(address, IPC_CAPABLE) != 0
 
 
-def _asked(address: int, attribute: int) -> int | None:
+def _driver_attribute(address: int, attribute: int) -> int | None:
     """Return the driver's attribute of a device's memory, or None if it has none."""
     value = ctypes.c_int()
     try:

@@ -88,7 +88,7 @@ def _by_plane(known: Mapping[str, names.Plane], arrays: Arrays) -> dict[str, dic
     for key, value in arrays.items():
         plane, tensor = _names_of(key)
         if plane not in known:
-            raise RegisterError(f"this worker has no plane {plane!r}{_offered(plane, known, 'plane')}")
+            raise RegisterError(f"this worker has no plane {plane!r}{_hint(plane, known, 'plane')}")
         found.setdefault(plane, {})[tensor] = _parts(known[plane], value)
     if missing := [name for name in known if name not in found]:
         said = f"plane {missing[0]} is" if len(missing) == 1 else f"planes {_listed(missing)} are"
@@ -123,7 +123,7 @@ def _names_of(key: object) -> tuple[str, str | None]:
     raise RegisterError(f"{key!r} names no memory: use the name of a plane, or (plane, tensor)")
 
 
-def _offered(name: str, known: Collection[str], what: str) -> str:
+def _hint(name: str, known: Collection[str], what: str) -> str:
     """Return a hint that lists the known names: those nearest to `name` first, then the others in order."""
     within = [other for other in known if other.startswith(f"{name}.")]
     near = within or difflib.get_close_matches(name, known, 1)
@@ -204,7 +204,7 @@ def _flat(plane: names.Plane, array: MemoryArray) -> _Found:
 def _tensors(side: str, plane: names.Plane, entry: Planes, given: Mapping[str | None, MemoryArray]) -> _Found:
     known = {view.tensor: view for view in entry.views}
     if unknown := sorted({str(name) for name in given} - {*known}):
-        raise RegisterError(f"plane {plane.name} has no tensor {unknown[0]!r}{_offered(unknown[0], known, 'tensor')}")
+        raise RegisterError(f"plane {plane.name} has no tensor {unknown[0]!r}{_hint(unknown[0], known, 'tensor')}")
     if missing := [name for name in known if name not in given]:
         raise RegisterError(f"plane {plane.name}: pass all tensors or none; not covered: {_listed(missing)}")
     found = [_tensor(side, plane, entry, known[str(name)], array) for name, array in sorted(given.items(), key=str)]

@@ -101,18 +101,18 @@ class Catalog:
             return found
         check_digests(model_digest, prefill[0], decode[0])
         text = f"no plan from {prefill[1]} ({prefill[0]}) to {decode[1]} ({decode[0]}) of {model} ({model_digest})"
-        text += self._otherwise((model_digest, prefill[0], decode[0]))
+        text += self._other_options((model_digest, prefill[0], decode[0]))
         words = self._command(model, prefill[1], decode[1])
-        return self._made(text, words, lambda _: self.look(model_digest, prefill[0], decode[0]))
+        return self._compiled(text, words, lambda _: self.look(model_digest, prefill[0], decode[0]))
 
     def look(self, model_digest: str, prefill: str, decode: str) -> Plan | None:
         """Return the plan for three digests, or None; compile nothing. Raises PlanIndexError, PlanLoadError."""
         wanted = (model_digest, prefill, decode)
-        return self._first(lambda one: _pair(one) == wanted and self._meant(one))
+        return self._first(lambda one: _pair(one) == wanted and self._fits(one))
 
     def models(self, role: Role, side: str) -> frozenset[tuple[str, str]]:
         """Return the models, (name, digest), with plans for this side and these options. Raises PlanIndexError."""
-        found = [one for one in self.entries() if _pinned(one, role)[0] == side and self._meant(one)]
+        found = [one for one in self.entries() if _entry_side(one, role)[0] == side and self._fits(one)]
         return frozenset((one.model, one.model_digest) for one in found)
 
     def side(self, role: Role, key: str, model: str | None = None) -> Side:
@@ -126,7 +126,7 @@ class Catalog:
         if found is not None:
             return found
         mine = [one for one in self.entries() if model in (None, one.model)]
-        have = ", ".join(sorted({_pinned(one, role)[1] for one in mine})) or "none"
+        have = ", ".join(sorted({_entry_side(one, role)[1] for one in mine})) or "none"
         text = f"no {role} side {key} of {model or 'any model'} (there are: {have})"
         if model is None and not self.entries():
             help = "give the directory that `kvplan compile -o` wrote to"
@@ -134,7 +134,7 @@ class Catalog:
         if model is None:
             raise PlanMissingError(f"{text} in {self.folder}: compile a pair that has it, or name the model")
         words = self._command(model, key, key)
-        return self._made(text, words, lambda made: self._side(role, key, model) or self._side_of(role, made))
+        return self._compiled(text, words, lambda made: self._side(role, key, model) or self._side_of(role, made))
 
     def entries(self) -> tuple[IndexEntry, ...]:
         """Return the index, read again if it has changed, or nothing if there is none. Raises PlanIndexError."""
@@ -164,14 +164,14 @@ class Catalog:
     def _command(self, model: str, prefill: str, decode: str) -> list[str]:
         return command(model, prefill, decode, self.options, self.jit.layouts if self.jit else (), self.folder)
 
-    def _otherwise(self, pair: tuple[str, str, str]) -> str:
+    def _other_options(self, pair: tuple[str, str, str]) -> str:
         """Return a text about the options of a pair's other plans, empty if it has none."""
-        others = [one for one in self.entries() if _pair(one) == pair and not self._meant(one)]
+        others = [one for one in self.entries() if _pair(one) == pair and not self._fits(one)]
         every = {tuple(option for option in one.options if option[0] in one.unusual) for one in others}
-        said = " and ".join(map(_said, sorted(every)))
-        return f", compiled {_said(self.options)} (there is one {said}: choose it by its options)," if said else ""
+        said = " and ".join(map(_text, sorted(every)))
+        return f", compiled {_text(self.options)} (there is one {said}: choose it by its options)," if said else ""
 
-    def _meant(self, one: IndexEntry) -> bool:
+    def _fits(self, one: IndexEntry) -> bool:
         named = {name for name, _ in self.options}
         return set(self.options) <= set(one.options) and set(one.unusual) <= named
 
@@ -179,21 +179,21 @@ class Catalog:
         """Return the plan with the lowest digest whose entry is wanted and whose file exists."""
         entries, found = self.entries(), None
         try:
-            found = self._searched(entries, wanted)
+            found = self._search(entries, wanted)
         except PlanIndexError:
             if self.entries() is entries:
                 raise
         # A compile may have replaced or renamed the plan after the index was read.
         again = found is None and self.entries() is not entries
-        return self._searched(self.entries(), wanted) if again else found
+        return self._search(self.entries(), wanted) if again else found
 
-    def _searched(self, entries: Iterable[IndexEntry], wanted: Callable[[IndexEntry], bool]) -> Plan | None:
+    def _search(self, entries: Iterable[IndexEntry], wanted: Callable[[IndexEntry], bool]) -> Plan | None:
         found = sorted(filter(wanted, entries), key=lambda one: (one.plan, one.path))
         return next((plan for plan in map(self._plan, found) if plan is not None), None)
 
     def _side(self, role: Role, key: str, model: str | None) -> Side | None:
-        alike = [one for one in self.entries() if _pinned(one, role)[1] == key and model in (None, one.model)]
-        digests = {_pinned(one, role)[0]: one.model for one in alike}
+        alike = [one for one in self.entries() if _entry_side(one, role)[1] == key and model in (None, one.model)]
+        digests = {_entry_side(one, role)[0]: one.model for one in alike}
         if len(digests) > 1:
             of = ", ".join(f"{digest} of {name}" for digest, name in sorted(digests.items()))
             raise PlanIndexError(
@@ -224,7 +224,7 @@ class Catalog:
             logs.event(logs.INFO, "plan not committed", plan=plan.digest, folder=self.folder, commit=shown(words))
         return self._plans.setdefault(pin, plan)
 
-    def _made(self, text: str, words: list[str], look: Callable[[tuple[str, ...]], T | None]) -> T:
+    def _compiled(self, text: str, words: list[str], look: Callable[[tuple[str, ...]], T | None]) -> T:
         """Run the command and return what `look` finds then; commands run one at a time. Raises PlanMissingError."""
         if self.jit is None:
             raise PlanMissingError(f"{text} in {self.folder}; make it with\n{shown(words)}")
@@ -311,7 +311,7 @@ def _given(plans: tuple[Plan, ...]) -> FixedPlans:
     return FixedPlans(plans)
 
 
-def _said(options: Iterable[tuple[str, str]]) -> str:
+def _text(options: Iterable[tuple[str, str]]) -> str:
     """Return options as text: `with strategy=auto`, or `by default` for none."""
     words = ", ".join(f"{name}={value}" for name, value in options)
     return f"with {words}" if words else "by default"
@@ -322,7 +322,7 @@ def _pair(one: IndexEntry) -> tuple[str, str, str]:
     return one.model_digest, one.prefill[0], one.decode[0]
 
 
-def _pinned(one: IndexEntry, role: Role) -> Pinned:
+def _entry_side(one: IndexEntry, role: Role) -> Pinned:
     return one.prefill if role == "prefill" else one.decode
 
 

@@ -53,7 +53,7 @@ class Jit:
         except OSError as error:
             raise PlanMissingError(f"cannot be run, {error}: {shown(words)}") from error
         if done.returncode:
-            said = _said(done.stdout) or done.stderr.decode(errors="replace").strip()[-500:]
+            said = _error_text(done.stdout) or done.stderr.decode(errors="replace").strip()[-500:]
             return CompileResult((), f"exit code {done.returncode}, {said}", done.returncode == REFUSED)
         return _digests(done.stdout)
 
@@ -84,7 +84,7 @@ def shown(words: Sequence[str]) -> str:
     return shlex.join(["kvplan", *words])
 
 
-def _said(stdout: bytes) -> str:
+def _error_text(stdout: bytes) -> str:
     """Return the error in a command's JSON output, or an empty text."""
     try:
         error = json.loads(stdout)["error"]

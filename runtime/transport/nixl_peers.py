@@ -41,7 +41,7 @@ class NixlPeers:
         known = self._names.get(metadata)
         if known in self.met and known not in self._lost:
             return known
-        peer = self._added(metadata) if known is None or known in self._lost else known
+        peer = self._connect(metadata) if known is None or known in self._lost else known
         if peer in self._kept():
             self._probe(self._owner.agent, peer)
         if peer in self._lost:
@@ -97,7 +97,7 @@ class NixlPeers:
         used = peer in self.met
         self.remove(peer) if used else self._disconnect(peer)
         try:
-            self._added(metadata)
+            self._connect(metadata)
         except TransportError:
             if used:
                 self.met.add(peer)
@@ -105,7 +105,7 @@ class NixlPeers:
                 self._names[metadata] = peer
             raise
 
-    def _added(self, metadata: bytes) -> str:
+    def _connect(self, metadata: bytes) -> str:
         with errors(self._owner.bindings):
             name = self._owner.agent.add_remote_agent(metadata)
         return name.decode() if isinstance(name, bytes) else str(name)
