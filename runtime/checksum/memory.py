@@ -29,7 +29,8 @@ HOST, DEVICE = 1 << 17, 1 << 26
 class TensorWords:
     """The words of a tensor in the pages of one plane: `offset` bytes from the page, then by `rows` and `digits`.
 
-    An element has `count` words of `width` bytes."""
+    An element has `count` words of `width` bytes.
+    """
 
     plane: int
     offset: int
