@@ -31,7 +31,7 @@ from kvplan.dsl.files.variants import check_variants, extended, place, variant
 from kvplan.dsl.lang import dtypes
 from kvplan.dsl.lang.functions import given_words
 from kvplan.dsl.rules.params import read_params
-from kvplan.dsl.rules.rule import parse_reading
+from kvplan.dsl.rules.rule import over, parse_reading
 from kvplan.dsl.schema.config import ConfigRules
 from kvplan.dsl.schema.deployment import Deployment
 from kvplan.dsl.schema.engine import MESH, OPTIONS, Engine
@@ -192,7 +192,15 @@ class Library:
         file_type, name = identify(sink, document)
         if file_type and name:
             guarded(sink, partial(self._parse, sink, file_type, document, name))
-        return sink.errors or self._tile_errors(path)
+        return sink.errors or self._word_errors(path) or self._tile_errors(path)
+
+    def _word_errors(self, path: Path) -> list[Diagnostic]:
+        """The words of models in a file that no word of a configuration would see (E007)."""
+        sink = Sink()
+        for model in (model for model in self.models_of(path) if model.config.words):
+            for name in self.readings:
+                guarded(sink, partial(over, self.readings[name], model.config))
+        return list(dict.fromkeys(sink.errors))
 
     def _tile_errors(self, path: Path) -> list[Diagnostic]:
         """What no engine can store of the models of a file, because tiles do not divide an axis (C104)."""

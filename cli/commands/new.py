@@ -73,7 +73,7 @@ def command(
     if wanted and not out:
         click.echo(new.text, nl=False)
     told = _same(library, new, layouts) if wanted else _known(library, new, config, out, layouts)
-    say("\n".join([*told, *([f"wrote {written}"] if written else []), *_unsure(new), *_tested(new)]), err=True)
+    say("\n".join([*told, *([f"wrote {written}"] if written else []), *_unsure(new, written), *_tested(new)]), err=True)
 
 
 def _from_stdin() -> tuple[Mapping[str, object], SourceSpan]:
@@ -137,8 +137,10 @@ def _compile(library: Library, model: str, layouts: Sequence[Path]) -> str:
     return f"kvplan compile {model} --prefill SIDE --decode SIDE{more}"
 
 
-def _unsure(new: NewModel) -> list[str]:
-    """The doubts, which somebody accepted, then remarks."""
+def _unsure(new: NewModel, written: Path | None) -> list[str]:
+    """The doubts, which somebody accepted, and what to do about them; then remarks."""
+    correct = [f"correct {written} by the model's own code, then remove the settled doubts: docs/add-a-model.md"]
     noted = [note for note in new.notes if note not in new.doubts]
     parts = (("in doubt:", new.doubts), ("remarks:", noted))
-    return [line for head, notes in parts if notes for line in (head, *(f"  {note}" for note in notes))]
+    lines = [line for head, notes in parts if notes for line in (head, *(f"  {note}" for note in notes))]
+    return [*lines, *(correct if new.doubts and written else [])]

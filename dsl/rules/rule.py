@@ -16,7 +16,7 @@ from kvplan.dsl.schema.config import CONFIG, OWN, WORDS, ConfigRules
 from kvplan.dsl.schema.fields import LABEL, shown
 from kvplan.dsl.schema.kind import RULE, Param, Rule
 from kvplan.dsl.schema.shapes import FOREIGN, NameShape
-from kvplan.dsl.text.diagnostics import Sink, listed
+from kvplan.dsl.text.diagnostics import Sink, fault, listed
 from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlTable
 
 # The parameters of a kind by its name; None where there is no such kind.
@@ -135,11 +135,22 @@ def parse_own(sink: Sink, tree: Tree | None, params_of: Params) -> ConfigRules:
 
 
 def over(general: ConfigRules, own: ConfigRules) -> ConfigRules:
-    """Both readings. A model's rules come first; its words as early as can be: after those of their name or use."""
+    """Both readings. A model's rules come first; its words as early as can be: after those of their name or use.
+
+    Raises DslError (E007) for a word that uses a word which depends on it: that one would not see it.
+    """
     words = general.words
     for name, expr in own.words:
         used = expr.names | {name}
         at = max((place for place, (other, _) in enumerate(words, 1) if other in used), default=0)
+        if early := next((other for other, user in words[:at] if other != name and name in user.names), ""):
+            last = words[at - 1][0]
+            after = "" if last == early else f", which comes after '{early}'"
+            message, help = (
+                f"'{name}' uses '{last}'{after}, which uses '{name}'",
+                f"use no word that depends on '{name}'",
+            )
+            raise fault("E007", message, expr.tree.span, help=help)
         words = (*words[:at], (name, expr), *words[at:])
     remarks, caches = (*general.remarks, *own.remarks), (*own.caches, *general.caches)
     return replace(general, words=words, remarks=remarks, caches=caches)

@@ -137,6 +137,7 @@ def test_doubts_are_on_stderr_and_in_the_file(tmp_path: Path) -> None:
     assert done.stdout == ""
     assert "wrote" in done.stderr
     assert "mamba.conv: 4 is assumed" in done.stderr
+    assert f"correct {tmp_path / 'mine.yaml'} by the model's own code" in done.stderr
     assert (
         "-conv-note: '4 is assumed: nothing gives conv_kernel or mamba_d_conv'" in (tmp_path / "mine.yaml").read_text()
     )

@@ -20,7 +20,7 @@ from kvplan.cli.main import main
 from kvplan.dsl.configs.new_model import FOREIGN, UNHEARD, UNPROVEN, NewModel, made
 from kvplan.dsl.configs.recognise import UNKNOWN
 from kvplan.dsl.configs.same_model import parsed
-from kvplan.dsl.library import load
+from kvplan.dsl.library import check, load
 from kvplan.dsl.schema.model import Model
 from kvplan.dsl.text.diagnostics import DslError
 from kvplan.dsl.text.source import SourceSpan
@@ -156,6 +156,24 @@ def test_a_key_that_no_known_model_has_is_a_doubt_if_the_class_is_unknown(tmp_pa
         assert answer.doubts[-1] == UNHEARD.format("`first_dense_only` and `zork`")
     known = {**odd, "architectures": ["UnheardForCausalLM"], "model_type": "llama"}
     assert new(tmp_path, known).doubts == (uncompared("UnheardForCausalLM"),)
+
+
+@pytest.mark.parametrize(
+    ("expr", "message"),
+    [
+        ("head_dim", "'layer_dim' uses 'head_dim', which uses 'layer_dim'"),
+        ("value_dim", "'layer_dim' uses 'value_dim', which comes after 'head_dim', which uses 'layer_dim'"),
+        ("said_dim", ""),
+    ],
+)
+def test_a_word_of_a_model_that_comes_too_late_is_refused(tmp_path: Path, expr: str, message: str) -> None:
+    """It would replace nothing, and the configuration would be read as if it were not there."""
+    own = tmp_path / "own.yaml"
+    own.write_text(
+        "kvplan: 1\nmodel: own\ntitle: Own\nmatch: {architectures: OwnForCausalLM}\ndtype: bf16\nlayers: 4\n"
+        f"caches: {{a: {{kind: gqa, layers: all, heads: 2, dim: 8}}}}\nconfig: {{words: {{layer_dim: {expr}}}}}\n"
+    )
+    assert [(error.code, error.message) for error in check([own])] == ([("E007", message)] if message else [])
 
 
 def test_layers_that_compress() -> None:
@@ -296,7 +314,7 @@ BOTH = {"mamba_d_state": 16, "mamba_n_heads": 64, "mamba_d_head": 64, "mamba_n_g
             "layers 0-3: chunks of 64 tokens, and nothing says in which layers: none is read so",
         ),
         ({"attention_chunk_size": 64, "no_rope_layers": [1, 1, 1, 0]}, None),
-        (BOTH, "layers 0-3: states and attention, and nothing says in which layers: each is read as having both"),
+        (BOTH, "layers 0-3: states and attention, and nothing says in which layers: each cache has all of them"),
         ({**BOTH, "architectures": ["FalconH1ForCausalLM"]}, None),
         ({**BOTH, "attn_layer_indices": [3]}, None),
     ],
