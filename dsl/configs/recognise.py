@@ -106,7 +106,8 @@ def recognise(
     if faults := remarks_of(reading.faults, facts, layer_facts, layered_words):
         raise fault("F007", "its numbers make no layout", place, *faults, help=CORRECT)
     if not caches:
-        notes = (_looked_for(reading, kinds), *doubts)
+        # A layer that is called something is a nearer reason than the keys that are missing.
+        notes = doubts if any(LAYER_IS in facts for facts in layer_facts) else (_looked_for(reading, kinds), *doubts)
         raise fault("F003", "no layer of it stores a cache that is known", place, *notes, help=NEW)
     _check(caches, kinds, place)
     ignored = unread(chain, reading, rules, whole.apart)

@@ -73,7 +73,7 @@ class Verdict:
 
     def text(self) -> str:
         """Return what was compared, what was found, and every finding on its own line."""
-        where = f"{many(self.planes, 'plane')} of {many(self.workers, 'decode worker')}"
+        where = f"{many(self.planes, 'KV cache tensor')} of {many(self.workers, 'decode worker')}"
         copies = "1 copy" if self.copies == 1 else f"{self.copies:,} copies"
         compared = f"{many(self.bytes, 'needed byte')} in {where}, {copies}"
         if self.right:

@@ -369,6 +369,12 @@ def test_errors_say_what_to_do(config: Mapping[str, Any], said: tuple[str, ...])
     assert [word for word in said if word not in text] == []
 
 
+def test_what_layers_are_called_is_said_rather_than_all_keys_that_rules_read() -> None:
+    _, _, text = run("new", "-", given=json.dumps({**PLAIN, "layer_types": ["rwkv"] * 4}))
+    assert "layers 0-3: nothing is known to be stored by 'rwkv' of layer_types" in text
+    assert "looked for" not in text
+
+
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     _, _, said = run("new", PUBLIC[0], "-o", tmp_path / "none" / "mine.yaml")
     assert "there is no folder" in said

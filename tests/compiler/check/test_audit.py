@@ -70,7 +70,8 @@ def test_right_copies_are_right() -> None:
     assert (said.right, said.findings, counts(said)) == (True, (), {})
     assert (said.workers, said.planes, said.copies, said.bytes) == (1, 3, 9, 2 * 2 * 12 + 12)
     assert said.text() == (
-        "OK: 60 needed bytes in 3 planes of 1 decode worker, 9 copies: each written once, from its own coordinate"
+        "OK: 60 needed bytes in 3 KV cache tensors of 1 decode worker, 9 copies: "
+        "each written once, from its own coordinate"
     )
 
 

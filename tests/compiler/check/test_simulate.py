@@ -52,7 +52,8 @@ def test_right_copies_are_right() -> None:
     assert report.right, report.text()
     assert (report.bytes, report.planes, report.workers, report.copies) == (2 * 2 * 14 + 12, 3, 1, 9)
     assert report.text() == (
-        "OK: 68 needed bytes in 3 planes of 1 decode worker, 9 copies: each written once, from its own coordinate"
+        "OK: 68 needed bytes in 3 KV cache tensors of 1 decode worker, 9 copies: "
+        "each written once, from its own coordinate"
     )
 
 
@@ -194,9 +195,12 @@ def test_readers_that_crowd_on_one_of_equal_holders_are_seen() -> None:
 @pytest.mark.parametrize(
     ("verdict", "words"),
     [
-        (Verdict(1, 1, 1, 1), "OK: 1 needed byte in 1 plane of 1 decode worker, 1 copy: "),
-        (Verdict(2, 1000, 1234, 68), "OK: 68 needed bytes in 1,000 planes of 2 decode workers, 1,234 copies: "),
-        (Verdict(1, 0, 0, 0), "OK: 0 needed bytes in 0 planes of 1 decode worker, 0 copies: "),
+        (Verdict(1, 1, 1, 1), "OK: 1 needed byte in 1 KV cache tensor of 1 decode worker, 1 copy: "),
+        (
+            Verdict(2, 1000, 1234, 68),
+            "OK: 68 needed bytes in 1,000 KV cache tensors of 2 decode workers, 1,234 copies: ",
+        ),
+        (Verdict(1, 0, 0, 0), "OK: 0 needed bytes in 0 KV cache tensors of 1 decode worker, 0 copies: "),
     ],
 )
 def test_counts_agree_with_their_words(verdict: Verdict, words: str) -> None:
