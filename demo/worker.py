@@ -92,7 +92,7 @@ def hold(plan: Plan, worker: PrefillWorker, job: DemoJob) -> set[str]:
 
 
 def unfinished(line: WorkerPipe, worker: PrefillWorker, missing: set[str], seconds: float) -> set[str]:
-    """Wait until all requests are complete by the plan's contract, or until the parent ends it; return the others."""
+    """Wait until all requests are complete by the plan's contract, or the parent ends; return incomplete ones."""
     end = time.monotonic() + seconds
     while missing and time.monotonic() < end and not line.waiting():
         time.sleep(PAUSE)

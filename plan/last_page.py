@@ -33,7 +33,7 @@ def reads_by(plan: Plan, worker: int) -> dict[tuple[str, int], list[Read]]:
 
 
 def _whole_from(plan: Plan, pair: Pair, reads: Sequence[Read]) -> int:
-    """Return 0 (never) if prefill's blocks may hold caches that decode lacks, with bytes of another element type."""
+    """Return `whole_from` of a pair, but 0 if prefill's blocks may hold caches of other types that decode lacks."""
     prefill, paired = group_named(plan.prefill, pair.prefill), {pair.prefill for pair in plan.pairs}
     if any(other.name not in paired and other.overlays(prefill) for other in plan.prefill.groups):
         return 0

@@ -146,7 +146,7 @@ class SimulatedEngine:
 
     `load` counts requests that were sent to it and have not left, `held` those that wait to be read. It has computed
     for `computed` microseconds. `moving` transfers are in progress, the last one ended at `moved`; the first one after
-    a pause warms it up until `warm`.
+    a pause has warmed it up at `warm`.
     """
 
     name: str
