@@ -119,9 +119,9 @@ class StreamedPrompt:
 
     def both(self, turn: int) -> tuple[float, float]:
         """Return the seconds after the last layer: offered layer by layer, and all at once."""
-        return self._left(f"layers-{turn}", False), self._left(f"whole-{turn}", True)
+        return self._seconds_left(f"layers-{turn}", False), self._seconds_left(f"whole-{turn}", True)
 
-    def _left(self, name: str, whole: bool) -> float:
+    def _seconds_left(self, name: str, whole: bool) -> float:
         from kvplan.runtime import Request
 
         wanted = Request(name, (0, PROMPT), {}, _tables(self.plan.decode))

@@ -80,7 +80,7 @@ def _polled(pair: PeerPair, name: str) -> float:
     decode, polls = pair.decode, list[float]()
     transfer = decode.submit(request(pair.plan, pair.blocks, name), SECONDS)
     while not transfer.ended:
-        polls.append(_taken(decode.run_once))
+        polls.append(_duration(decode.run_once))
         decode.rest(1e-3)
     transfer.wait()
     return max(polls)
@@ -88,10 +88,10 @@ def _polled(pair: PeerPair, name: str) -> float:
 
 def _longest_read(slices: Raw) -> float:
     """Return the seconds of the longest read of all slices, one after the other."""
-    return max(_taken(partial(slices.read, [span])) for span in slices.spans)
+    return max(_duration(partial(slices.read, [span])) for span in slices.spans)
 
 
-def _taken(action: Callable[[], object]) -> float:
+def _duration(action: Callable[[], object]) -> float:
     began = time.perf_counter()
     action()
     return time.perf_counter() - began

@@ -171,8 +171,8 @@ def rows_of(name: str, real: Sequence[FleetRun], simulated: Sequence[FleetRun]) 
     """Return a row for each figure; every run is compared with its simulation on the cores that it had."""
     rows, shares = [], [run.share for run in real]
     for figure, of in FIGURES.items():
-        took, told = [of(run.moved) for run in real], [of(run.moved) for run in simulated]
-        ratios = sorted(each / took_ for each, took_ in zip(told, took, strict=True))
+        took, predicted = [of(run.moved) for run in real], [of(run.moved) for run in simulated]
+        ratios = sorted(each / took_ for each, took_ in zip(predicted, took, strict=True))
         middle = median(ratios)
         rows.append(
             Row(
@@ -183,7 +183,7 @@ def rows_of(name: str, real: Sequence[FleetRun], simulated: Sequence[FleetRun]) 
                 abs(middle - 1) <= NEAR,
                 f"{ratios[0]:.2f}..{ratios[-1]:.2f}",
                 len(took),
-                {"measured": took, "simulated": told, "shares": shares},
+                {"measured": took, "simulated": predicted, "shares": shares},
             )
         )
     return rows

@@ -77,13 +77,13 @@ class DeviceMemory:
         self._torch = torch
 
     def allocate(self, size: int) -> torch.Tensor:
-        return self._taken(self._torch.ones, size)
+        return self._allocated(self._torch.ones, size)
 
     def noise(self, size: int) -> torch.Tensor:
         generator = self._torch.Generator("cuda").manual_seed(1)
-        return self._taken(self._torch.randint, 0, 256, (size,), generator=generator)
+        return self._allocated(self._torch.randint, 0, 256, (size,), generator=generator)
 
-    def _taken(self, make: Callable[..., torch.Tensor], *arguments: object, **more: object) -> torch.Tensor:
+    def _allocated(self, make: Callable[..., torch.Tensor], *arguments: object, **more: object) -> torch.Tensor:
         """Raises BadInput (S031) if the device has no room."""
         try:
             return make(*arguments, **more, dtype=self._torch.uint8, device="cuda")

@@ -80,8 +80,8 @@ def compile_pair(
 def warnings_of(library: Library, model: Model, engines: Sequence[str]) -> tuple[str, ...]:
     """Return sentences about unusual numbers and layers of a model, beyond the doubts that its file keeps."""
     used = [library.engine(name) for name in sorted({*engines})]
-    told = (*library.number_doubts(model, used), *library.crowded(model))
-    return tuple(filter(None, (*(each.message for each in told), undeclared(model))))
+    doubts = (*library.number_doubts(model, used), *library.crowded(model))
+    return tuple(filter(None, (*(each.message for each in doubts), undeclared(model))))
 
 
 def compile_bound(
@@ -130,7 +130,7 @@ def _read_back(text: str, model: str) -> Plan:
         raise ProofFailed("P023", f"the text of the plan cannot be loaded: {error}") from error
 
 
-def _held(library: Library, model: Model, text: str) -> str:
+def _fitting_side(library: Library, model: Model, text: str) -> str:
     """Return the side if it can hold the model, else with the keys its engine needs for that; "" if neither can."""
     try:
         bind(library, model, text)
@@ -141,7 +141,7 @@ def _held(library: Library, model: Model, text: str) -> str:
 
 def _with_command(error: Refused, library: Library, model: Model, prefill: str, decode: str) -> Refused:
     """Add the command that works to a refusal, if the model's file has the keys that its engines need."""
-    texts = [_held(library, model, text) for text in (prefill, decode)]
+    texts = [_fitting_side(library, model, text) for text in (prefill, decode)]
     if not all(texts):
         return error
     says = f"this works: kvplan compile {model.name} --prefill {texts[0]} --decode {texts[1]}"
@@ -201,8 +201,8 @@ def faster(plans: Mapping[str, Compiled], library: Library) -> str:
         return ""
     said = [f"{name} {_factor(times[name][0])} to {_factor(times[name][-1])} times" for name in much[:FEW]]
     more = f" and {many(len(much) - FEW, 'other plan')}" if len(much) > FEW else ""
-    told = f"--strategy {AUTO} is predicted to be faster: {', '.join(said)}{more}"
-    return f"{told}, depending on the machine; `kvplan advise` has the times"
+    hint = f"--strategy {AUTO} is predicted to be faster: {', '.join(said)}{more}"
+    return f"{hint}, depending on the machine; `kvplan advise` has the times"
 
 
 def _factor(times: float) -> str:

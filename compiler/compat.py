@@ -33,7 +33,7 @@ class CachePair:
     def values(self, name: str) -> tuple[object, object]:
         return self.prefill.env.get(name), self.decode.env.get(name)
 
-    def unlike(self) -> list[str]:
+    def differing(self) -> list[str]:
         """Return the options that differ: those that only one side gives, with the other's default as their value.
 
         If there are none, return options with different values: only those that set a parameter of the kind, if any
@@ -43,15 +43,15 @@ class CachePair:
         words = given_words(both)
         plain = [name for name in both if name not in words.values()]
         found = [name for name in plain if len(set(self.values(name))) > 1]
-        if told := [n for n in plain if n not in found and len(set(self.values(words[n]))) > 1]:
-            return told
+        if one_sided := [n for n in plain if n not in found and len(set(self.values(words[n]))) > 1]:
+            return one_sided
         named = [name for name in self.given if name in found]
         sources = [n for i, n in enumerate(found) if self.values(n) in map(self.values, {*found[i + 1 :]} - {*named})]
         return [name for name in named if name in sources] or named or sources[:1] or found
 
     def remedy(self) -> str:
         """Return what to set so that both sides store the same."""
-        names = self.unlike()
+        names = self.differing()
         if len(names) != 1:
             return f"give both sides the same {' and '.join(names)}" if names else SAME_FILES
         one, other = (f"{names[0]}={value}" for value in self.values(names[0]))

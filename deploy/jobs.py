@@ -49,8 +49,8 @@ class CompileOutcome:
     @property
     def doubts(self) -> tuple[str, ...]:
         """The doubts about the models, each once."""
-        told = ((plan.plan.model, note) for plan in self.plans.values() for note in plan.facts.notes)
-        return tuple(dict.fromkeys(f"{model}: {note}" for model, note in told if note.startswith(DOUBT)))
+        every = ((plan.plan.model, note) for plan in self.plans.values() for note in plan.facts.notes)
+        return tuple(dict.fromkeys(f"{model}: {note}" for model, note in every if note.startswith(DOUBT)))
 
 
 # Yields each job as it begins, and may show it.

@@ -24,7 +24,7 @@ def in_deployment(pairs: Iterable[tuple[str, Compiled]]) -> dict[str, Compiled]:
     alike: dict[str, dict[PairText, Compiled]] = {}
     for name, pair in pairs:
         alike.setdefault(_path(pair, identifier(name) or _stem(pair)), {})[asked(pair.plan)] = pair
-    return {path: pair for base, same in alike.items() for path, pair in _told_apart(base, [*same.values()])}
+    return {path: pair for base, same in alike.items() for path, pair in _distinguished(base, [*same.values()])}
 
 
 def beside(entries: Iterable[IndexEntry], pairs: Iterable[Compiled]) -> dict[str, Compiled]:
@@ -44,7 +44,7 @@ def asked(plan: Plan) -> PairText:
     return plan.model, plan.prefill.key, plan.decode.key, tuple(sorted(plan.options))
 
 
-def _told_apart(base: str, pairs: Sequence[Compiled]) -> Iterator[tuple[str, Compiled]]:
+def _distinguished(base: str, pairs: Sequence[Compiled]) -> Iterator[tuple[str, Compiled]]:
     """Yield pairs that would have the same path, each with the options that not all of them have."""
     if len(pairs) == 1:
         yield base, pairs[0]

@@ -106,7 +106,7 @@ def checked(group: Group, table: object, end: int, pool: int | None, side: str, 
     """
     if not isinstance(table, _kind(group)):
         stored = "a ring" if group.ring else group.store
-        message = f"{side} group {group.name!r} holds {stored}: give {_given(group)}, not {type(table).__name__}"
+        message = f"{side} group {group.name!r} holds {stored}: give {_wanted(group)}, not {type(table).__name__}"
         raise BadRequestError(message, RequestFault.OTHER_TABLE)
     where = f"{side} group {group.name!r}"
     if isinstance(table, Blocks):
@@ -209,7 +209,7 @@ def _kind(group: Group) -> type[Table]:
     return Slot if group.store == "state" else Blocks
 
 
-def _given(group: Group) -> str:
+def _wanted(group: Group) -> str:
     """Return what to give for a group."""
     kind = _kind(group)
     return "Blocks" if kind is Blocks else f"a {kind.__name__}"

@@ -47,7 +47,7 @@ def moved(plan: Plan, prefill_worker: int | None) -> Layers:
 def stored(plan: Plan, prefill_worker: int | None) -> Layers:
     """Return the layers that a prefill worker, or any, stores."""
     workers = plan.prefill.workers if prefill_worker is None else (plan.prefill.workers[prefill_worker],)
-    said = (held for worker in workers for held in _held(worker) if held is not None)
+    said = (held for worker in workers for held in _plane_layers(worker) if held is not None)
     return moved(plan, prefill_worker).union(*said)
 
 
@@ -70,14 +70,14 @@ def chosen(plan: Plan, decode_worker: int, read: Read, tables: Tables, layers: L
     Raises BadRequestError if a row moves some of them together with other layers.
     """
     theirs, ours = plan.prefill.workers[read.worker], plan.decode.workers[decode_worker]
-    held = _held(theirs), _held(ours)
+    held = _plane_layers(theirs), _plane_layers(ours)
     page = _rows(read, tables[0], held, layers)
     token = tuple(replace(one, table=_rows(read, one.table, held, layers)) for one in tables[1])
     return page, tuple(one for one in token if len(one.table))
 
 
 @lru_cache(MOST_WORKERS)
-def _held(worker: Worker) -> tuple[Layers | None, ...]:
+def _plane_layers(worker: Worker) -> tuple[Layers | None, ...]:
     """Return the layers of every plane by number; None if the plane does not say. Cached for all requests."""
     both = zip(names.planes(worker), names.entries(worker), strict=True)
     return tuple(_of_plane(plane, entry) for plane, entry in both)

@@ -34,7 +34,7 @@ class MatchRule:
 
     def __post_init__(self) -> None:
         state = self.decode.store == "state"
-        steps = () if state else _fewest(_step(self.prefill) // self.rows, _step(self.decode) // self.rows)
+        steps = () if state else _needed_steps(_step(self.prefill) // self.rows, _step(self.decode) // self.rows)
         object.__setattr__(self, "steps", steps)
         object.__setattr__(self, "_hash", hash((self.prefill, self.decode, self.needs, self.rows)))
 
@@ -93,7 +93,7 @@ def rule_of(plan: Plan, pair: Pair) -> MatchRule:
 
 
 @cache
-def _fewest(one: int, other: int) -> tuple[int, ...]:
+def _needed_steps(one: int, other: int) -> tuple[int, ...]:
     """Return both steps, or only the smaller one: a step that is a multiple of another adds no cut."""
     low, high = sorted((one, other))
     return (low,) if high % low == 0 else (low, high)

@@ -234,7 +234,7 @@ def checked_lengths(own: Set[str], given: object) -> dict[str, Interval]:
     if not (own or given):
         return {}
     names = set(given)
-    if unlike := sorted(map(str, own ^ names)):
+    if wrong := sorted(map(str, own ^ names)):
         fault = RequestFault.UNKNOWN_LENGTH if names - own else RequestFault.MISSING_LENGTH
-        raise BadRequestError(f"lengths need exactly {sorted(own)}; missing or unknown: {', '.join(unlike)}", fault)
+        raise BadRequestError(f"lengths need exactly {sorted(own)}; missing or unknown: {', '.join(wrong)}", fault)
     return {name: checked_range(tokens) for name, tokens in given.items()}

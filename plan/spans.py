@@ -104,7 +104,7 @@ def _cut(runs: Runs, token: Ints, size: int) -> Runs:
     """Cut runs at the multiples of `size` of `token`, the first token of each in its block."""
     tile, last = token // size, (token + runs.count - 1) // size
     pieces = last - tile + 1
-    number = _counted(pieces) + np.repeat(tile, pieces)
+    number = _ranges(pieces) + np.repeat(tile, pieces)
     start, end = np.repeat(token, pieces), np.repeat(token + runs.count, pieces)
     skip = np.maximum(number * size - start, 0)
     count = np.minimum((number + 1) * size, end) - start - skip
@@ -112,14 +112,14 @@ def _cut(runs: Runs, token: Ints, size: int) -> Runs:
     return Runs(repeated[0], repeated[1] + skip, repeated[2], repeated[3] + skip, count)
 
 
-def _counted(sizes: Ints) -> Ints:
+def _ranges(sizes: Ints) -> Ints:
     """Return 0, 1 … size - 1 for every size, one after the other."""
     return np.arange(sizes.sum(), dtype=np.int64) - np.repeat(np.cumsum(sizes) - sizes, sizes)
 
 
 def each_token(runs: Runs) -> Runs:
     """Cut runs into single tokens."""
-    within = _counted(runs.count)
+    within = _ranges(runs.count)
     repeated = [np.repeat(column, runs.count) for column in runs[:4]]
     return Runs(repeated[0], repeated[1] + within, repeated[2], repeated[3] + within, np.ones_like(within))
 

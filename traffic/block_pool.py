@@ -97,10 +97,10 @@ class BlockPool:
         self._serve()
 
     def _serve(self) -> None:
-        while self._waiting and (grant := self._granted(self._waiting[0])) is not None:
+        while self._waiting and (grant := self._grant(self._waiting[0])) is not None:
             self._waiting.popleft().granted.succeed(grant)
 
-    def _granted(self, waiting: _Waiting) -> BlockGrant | None:
+    def _grant(self, waiting: _Waiting) -> BlockGrant | None:
         """Return blocks for the next request, None if there is no room."""
         found = list(takewhile(self._known, waiting.hashes[: waiting.blocks // self._unit]))
         woken = sum(each in self._idle for each in found)

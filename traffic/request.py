@@ -48,18 +48,18 @@ class RequestLife:
         room = self._prefill.pool.fits(arrival.input) and self._decode.pool.fits(arrival.input + arrival.output)
         if room:
             with sent(self._decode):
-                end = yield from self._prefilled()
+                end = yield from self._serve()
         return RequestTimes(arrival.at, end, **self._times)
 
-    def _prefilled(self) -> Steps:
+    def _serve(self) -> Steps:
         """Compute, move and answer the request; return its end."""
         with sent(self._prefill):
-            early = self._env.process(self._decoded()) if self._pair.pieces > 1 else None
-            blocks = yield from self._computed()
+            early = self._env.process(self._run_decode()) if self._pair.pieces > 1 else None
+            blocks = yield from self._compute()
             if blocks is None:
                 self._given_up.succeed()
                 return RequestEnd.REFUSED
-            decoded = early or self._env.process(self._decoded())
+            decoded = early or self._env.process(self._run_decode())
             yield self._claimed | self._env.timeout(self._pair.prefill.lease_s * 1e6)
             if not self._claimed.triggered:
                 self._given_up.succeed()
@@ -68,10 +68,10 @@ class RequestLife:
             self._prefill.pool.give_back(blocks)
         if room is None:
             return RequestEnd.EXPIRED
-        yield from self._answered(*room)
+        yield from self._answer(*room)
         return RequestEnd.DONE
 
-    def _computed(self) -> Steps:
+    def _compute(self) -> Steps:
         """Compute the prompt except for cached tokens; return its blocks, None if it is refused."""
         engine, arrival = self._prefill, self._arrival
         with engine.turns.request() as turn:
@@ -90,7 +90,7 @@ class RequestLife:
         self._times["computed"] = self._env.now
         return blocks
 
-    def _decoded(self) -> Steps:
+    def _run_decode(self) -> Steps:
         """Run decode's half until all bytes have arrived; return its turn and its blocks, None if it gave up."""
         pool, arrival = self._decode.pool, self._arrival
         turn = self._decode.turns.request()
@@ -104,7 +104,7 @@ class RequestLife:
             self._claimed.succeed()
             admitted = self._env.now
             with moving(self._env, self._prefill, self._decode) as idle_us:
-                yield from self._moved(arrival.input - blocks.value.hits, idle_us)
+                yield from self._move(arrival.input - blocks.value.hits, idle_us)
         if self._given_up.triggered:
             pool.leave(blocks)
             self._leave(turn)
@@ -121,7 +121,7 @@ class RequestLife:
         else:
             turn.cancel()
 
-    def _moved(self, tokens: int, idle_us: float) -> Steps:
+    def _move(self, tokens: int, idle_us: float) -> Steps:
         """Move the bytes of `tokens` tokens, piece by piece as they are computed; none if the request is given up
         before.
 
@@ -138,11 +138,11 @@ class RequestLife:
         posts, slices = self._posts(tokens), list[MovedSlice]()
         for piece in range(1, self._pair.pieces + 1):
             yield self._env.timeout(max(0.0, began + us * piece / self._pair.pieces - self._env.now))
-            slices += self._asked(posts)
+            slices += self._post_slices(posts)
         for each in slices:
             yield each.done
 
-    def _asked(self, posts: list[LinkLoad]) -> list[MovedSlice]:
+    def _post_slices(self, posts: list[LinkLoad]) -> list[MovedSlice]:
         """Return the slices of one piece, after each is given to the worker that posts it."""
         slices, pull = [], self._pair.mode == "pull"
         for link in posts:
@@ -170,7 +170,7 @@ class RequestLife:
         load = link.descriptors / parts, link.bytes / parts, link.copy_us / parts
         return [MovedSlice(peer, *load, rails, cap, self._env.event()) for _ in range(count)]
 
-    def _answered(self, turn: Request, blocks: BlockGrant) -> Steps:
+    def _answer(self, turn: Request, blocks: BlockGrant) -> Steps:
         """Answer token by token, then free decode's blocks."""
         step = self._pair.decode.us_per_token
         yield self._env.timeout(step)

@@ -69,10 +69,10 @@ class SimulatedFleet:
             yield self._env.timeout(max(0.0, arrival.at - self._env.now))
             prefill, decode = self._elect_prefill(self.prefills), self._elect_decode(self.decodes)
             life = RequestLife(self._pair, self._machine, str(number), arrival, prefill, decode)
-            self._env.process(_kept(life, number, ends))
+            self._env.process(_record(life, number, ends))
 
 
-def _kept(life: RequestLife, number: int, ends: dict[int, RequestTimes]) -> Steps:
+def _record(life: RequestLife, number: int, ends: dict[int, RequestTimes]) -> Steps:
     ends[number] = yield from life.run()
 
 

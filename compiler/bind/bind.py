@@ -108,20 +108,20 @@ def _needed(page: Page, engine: Engine, given: Mapping[str, str], env: Env) -> M
     usual = [name for name, option in engine.options.items() if name in given and is_usual(option, env)]
     if not usual:
         return given
-    lies, least = _lies(page, given), _less(given, usual)
-    if _lies(page, least) == lies:
+    lies, least = _layout_of(page, given), _without(given, usual)
+    if _layout_of(page, least) == lies:
         return least
     for name in usual:
-        less = _less(given, [name])
-        given = less if _lies(page, less) == lies else given
+        less = _without(given, [name])
+        given = less if _layout_of(page, less) == lies else given
     return given
 
 
-def _less(given: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+def _without(given: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
     return {key: value for key, value in given.items() if key not in names}
 
 
-def _lies(page: Page, given: Mapping[str, str]) -> tuple[object, ...] | None:
+def _layout_of(page: Page, given: Mapping[str, str]) -> tuple[object, ...] | None:
     """Return where everything lies on the side that these keys make; None if the engine refuses it."""
     try:
         return layout(page(given)[0].side)

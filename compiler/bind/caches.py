@@ -37,8 +37,8 @@ def stored(kind: Kind, cache: Cache, engine: Engine, env: Env, known: Callable[[
     """
     given = {name: evaluate(expr, env) for name, expr in cache.params.items()}
     defaults = {n: p.default for n, p in kind.params.items() if n not in given and p.default is not None}
-    told = {word: name in given for name, word in given_words(kind.params).items()}
-    own = settle(defaults, {**_less(env, kind.params), **told, **given})
+    flags = {word: name in given for name, word in given_words(kind.params).items()}
+    own = settle(defaults, {**_without(env, kind.params), **flags, **given})
     record = kind.stored_as(own)
     there = (spec for spec in record.tensors.values() if spec.when is None or is_true(spec.when, own))
     tensors = tuple(_tensor(spec, own, partial(_no_dtype, kind, engine, env)) for spec in there)
@@ -96,7 +96,7 @@ def _counts(key: str, text: str, items: int, workers: int) -> tuple[int, ...]:
     return counts
 
 
-def _less(env: Env, params: Mapping[str, object]) -> Env:
+def _without(env: Env, params: Mapping[str, object]) -> Env:
     """Return `env` without the names that a kind's own parameters hide."""
     return {name: value for name, value in env.items() if name not in params}
 
@@ -147,9 +147,9 @@ def _check_split_axes(cache: str, tensors: tuple[BoundTensor, ...]) -> None:
     for axis in sorted({axis for tensor in tensors for axis, _ in tensor.split}):
         split = [(dict(t.axes)[axis], dict(t.split).get(axis, "nothing")) for t in tensors if axis in dict(t.axes)]
         for said in ([f"has {extent} items" for extent, _ in split], [f"is split over {over}" for _, over in split]):
-            unlike = list(dict.fromkeys(said))
-            if len(unlike) > 1:
-                message = f"cache {cache!r}: split axis {axis!r} {' and '.join(unlike)}"
+            differing = list(dict.fromkeys(said))
+            if len(differing) > 1:
+                message = f"cache {cache!r}: split axis {axis!r} {' and '.join(differing)}"
                 raise BadInput("S013", message, "give different axes different names")
 
 

@@ -24,8 +24,8 @@ def as_stored(library: Library, engine: Engine, model: Model, given: Mapping[str
     if not any(cache.kind in engine.instead for cache in model.caches.values()):
         return model
     read = {name: read_option(engine.options[name], text) for name, text in given.items() if name in engine.options}
-    told = {word: name in read for name, word in given_words(engine.options).items()}
-    env: Env = {**model.words, **mesh_sizes(engine, given), **told, **read}
+    flags = {word: name in read for name, word in given_words(engine.options).items()}
+    env: Env = {**model.words, **mesh_sizes(engine, given), **flags, **read}
     caches = {name: _stored(library, engine, model, cache, env) for name, cache in model.caches.items()}
     return replace(model, caches={name: cache for name, cache in caches.items() if cache is not None})
 

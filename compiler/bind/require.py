@@ -82,9 +82,9 @@ def _help(engine: Engine, every: list[tuple[Requirement, Env]], rule: Requiremen
     axes = {*engine.mesh.workers, *engine.mesh.derived} & rule.that.names
     plain = [(other, known) for other, known in every if not other.that.names & measured]
     sizes = {axis: _holding(plain, axis) for axis in sorted(axes)} if not rule.that.names & measured else {}
-    told = [f"{axis} = {ranges(found)}" for axis, found in sizes.items() if found]
+    allowed = [f"{axis} = {ranges(found)}" for axis, found in sizes.items() if found]
     said = f"{rule.that.text} is false with {values}" if values else NO_OPTION.format(engine.name)
-    return said + (f"; allowed: {' or '.join(told)}" if told else "")
+    return said + (f"; allowed: {' or '.join(allowed)}" if allowed else "")
 
 
 def _holding(every: list[tuple[Requirement, Env]], axis: str) -> list[int]:

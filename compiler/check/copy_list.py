@@ -61,7 +61,7 @@ def check_numbers(copies: Sequence[Copy]) -> None:
             raise next(_bad_number(i, at, word, value) for i, value in enumerate(column) if _bad(at, value))
         if word is None and set(map(type, column)) != {str}:
             index = next(i for i, value in enumerate(column) if type(value) is not str)
-            raise BadInput("Q031", f"copies[{index}]: a plane is {_said(column[index])}", "give the plane's name")
+            raise BadInput("Q031", f"copies[{index}]: a plane is {_shown(column[index])}", "give the plane's name")
 
 
 def least(at: int) -> int:
@@ -154,7 +154,7 @@ def _malformed(where: str, value: object, sort: str = "copy") -> BadInput:
     keys = KEYS[sort]
     help = f"it needs the keys {', '.join(keys)}"
     if not isinstance(value, dict):
-        return BadInput("Q031", f"{where} is {_said(value)}, not a mapping with a {sort}'s keys", help)
+        return BadInput("Q031", f"{where} is {_shown(value)}, not a mapping with a {sort}'s keys", help)
     for key in (key for key in value if key not in keys):
         return BadInput("Q031", f"{where} has an unknown key {key!r}", nearest(str(key), keys))
     for key in (key for key in keys if key not in value):
@@ -170,8 +170,8 @@ def _bad(at: int, value: object) -> bool:
 def _bad_number(index: int, at: int, word: str, value: object) -> BadInput:
     if type(value) is int and value > MOST_BYTES:
         return BadInput("Q032", f"copies[{index}].{word} is {value}, more than 2^48", "no pool is that large")
-    return BadInput("Q032", f"copies[{index}].{word} is {_said(value)}", f"write a whole number from {least(at)} up")
+    return BadInput("Q032", f"copies[{index}].{word} is {_shown(value)}", f"write a whole number from {least(at)} up")
 
 
-def _said(value: object) -> str:
+def _shown(value: object) -> str:
     return "a mapping of other keys" if isinstance(value, CopyEnd | Copy) else shown(value)

@@ -34,14 +34,14 @@ def staged(plan: Plan, number: int, read: Read, runs: Runs, way: str) -> list[Ro
         strides = names.strides(plan.prefill.workers[read.worker]).tolist()
         buffer = _buffer(table.unpack, runs.prefill_block.tolist())
         wire = _pages(buffer, strides)
-        copied = [(d, do, at, n) for p, po, d, do, n in rows for at in _found(buffer, strides, p, po, n)]
+        copied = [(d, do, at, n) for p, po, d, do, n in rows for at in _buffer_places(buffer, strides, p, po, n)]
         return [(p, po, d, do, n) for (p, po), (d, do), n in composed(wire, copied)]
     if way == "pack" and table.pack:
         strides = names.strides(plan.decode.workers[number]).tolist()
         buffer = _buffer(table.pack, runs.decode_block.tolist())
-        places = [(row, at) for row in rows for at in _found(buffer, strides, *row[2:])]
+        places = [(row, at) for row in rows for at in _buffer_places(buffer, strides, *row[2:])]
         packed = [(p, po, at, n) for (p, po, _, _, n), at in places]
-        whole = _whole(plan, read, runs)
+        whole = _full_blocks(plan, read, runs)
         wire = _pages({place: parts for place, parts in buffer.items() if place[1] in whole}, strides)
         alone = [(d, do, at, n) for (_, _, d, do, n), at in places if do // strides[d] not in whole]
         return [(p, po, d, do, n) for (p, po), (d, do), n in composed(packed, [*wire, *alone])]
@@ -63,7 +63,7 @@ def composed(into: Iterable[Hop], out: Iterable[Hop]) -> list[tuple[tuple[int, i
     return found
 
 
-def _whole(plan: Plan, read: Read, runs: Runs) -> list[int]:
+def _full_blocks(plan: Plan, read: Read, runs: Runs) -> list[int]:
     """Return the decode blocks whose rows are all in the runs; a state's slot always is."""
     pair = pair_named(plan, read.pair)
     group = group_named(plan.decode, pair.decode)
@@ -95,7 +95,7 @@ def _pages(buffer: Buffer, strides: list[int]) -> list[Hop]:
     ]
 
 
-def _found(buffer: Buffer, strides: list[int], plane: int, offset: int, size: int) -> list[int]:
+def _buffer_places(buffer: Buffer, strides: list[int], plane: int, offset: int, size: int) -> list[int]:
     """Return the place of a page's span in the buffer; empty unless one range has all of it."""
     block, inside = divmod(offset, strides[plane])
     parts = buffer.get((plane, block), [])

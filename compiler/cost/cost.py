@@ -266,14 +266,14 @@ def _one_plane(table: Table) -> tuple[tuple[Nest, ...], tuple[Nest, ...], int]:
         if any(planes and not size for planes, size in (loop.prefill, loop.decode))
     ]  # fmt: skip
     shared = [loop for loop in every if all(loop in nest.loops for nest in nests)]
-    if not _apart(nests, shared):
+    if not _reach_distinct_planes(nests, shared):
         return table.page, table.token, 1
     bare = [replace(nest, loops=tuple(loop for loop in nest.loops if loop not in shared)) for nest in nests]
     repeat = math.prod(loop.count for loop in shared)
     return tuple(bare[: len(table.page)]), tuple(bare[len(table.page) :]), repeat
 
 
-def _apart(nests: tuple[Nest, ...], loops: list[Loop]) -> bool:
+def _reach_distinct_planes(nests: tuple[Nest, ...], loops: list[Loop]) -> bool:
     """Whether no two turns of `loops` reach the same plane of both sides, in any nests."""
     reached = np.unique([_planes(nest.prefill, nest.decode) for nest in nests])
     for loop in loops:
@@ -292,7 +292,7 @@ def _descriptors(found: Ints, ends: TableEnds) -> int:
         return 0
     # Column by column, because there may be millions of rows.
     order = np.lexsort((found[:, rows.D_OFFSET], found[:, rows.D_PLANE]))
-    end = _ends(found, ends)[order[:-1]]
+    end = _next_starts(found, ends)[order[:-1]]
     joined = np.ones(len(found) - 1, np.bool_)
     for plane, offset in ((rows.P_PLANE, rows.P_OFFSET), (rows.D_PLANE, rows.D_OFFSET)):
         joined &= np.diff(found[order, plane]) == 0
@@ -300,7 +300,7 @@ def _descriptors(found: Ints, ends: TableEnds) -> int:
     return len(found) - int(joined.sum())
 
 
-def _ends(found: Ints, ends: TableEnds) -> Ints:
+def _next_starts(found: Ints, ends: TableEnds) -> Ints:
     """Return where a span must begin to be joined with each span: behind its bytes, or if it is a whole page and both
     sides' pages and strides are equal, behind the gap to the next page."""
     size = found[:, rows.BYTES]

@@ -47,8 +47,8 @@ def levels(title: str, body: Sequence[Piece], size: int, around: Around = (), wh
     if len(body) == 1 and isinstance(body[0], DrawnRows) and body[0].loop.count == 1:
         return levels(title, body[0].body, size, (*around, (body[0].loop, 0)), which)
     segments = [segment for piece in body for segment in _segments(piece, around)]
-    found = [Level(title, size, tuple(_few(segments)), tuple(legend(p) for p in body if not isinstance(p, DrawnRows)))]
-    for rows in (piece for piece in body if isinstance(piece, DrawnRows) and not _lone(piece)):
+    found = [Level(title, size, tuple(_some(segments)), tuple(legend(p) for p in body if not isinstance(p, DrawnRows)))]
+    for rows in (piece for piece in body if isinstance(piece, DrawnRows) and not _repeats_one_span(piece)):
         title, inner = f"{which} of {many(rows.loop.count, rows.loop.axis)}", (*around, (rows.loop, 0))
         found += levels(title, rows.body, rows.loop.step, inner, which)
     return found
@@ -77,10 +77,10 @@ def _segments(piece: Piece, around: Around) -> list[Segment]:
 
 def _row(rows: DrawnRows, around: Around, index: int) -> Segment:
     drawable = _spans(rows)[0].span.drawable
-    return Segment(rows.loop.step, drawable.row((*around, (rows.loop, index)), _lone(rows)))
+    return Segment(rows.loop.step, drawable.row((*around, (rows.loop, index)), _repeats_one_span(rows)))
 
 
-def _lone(rows: DrawnRows) -> bool:
+def _repeats_one_span(rows: DrawnRows) -> bool:
     """Whether the rows repeat a single span."""
     spans = [piece for piece in rows.body if not isinstance(piece, DrawnPadding)]
     return len(spans) == 1 and isinstance(spans[0], DrawnSpan)
@@ -92,7 +92,7 @@ def _spans(piece: Piece) -> list[DrawnSpan]:
     return [piece] if isinstance(piece, DrawnSpan) else []
 
 
-def _few(segments: list[Segment]) -> list[Segment]:
+def _some(segments: list[Segment]) -> list[Segment]:
     """Keep only the first and the last segments if there are too many to see."""
     if len(segments) <= MOST_SEGMENTS:
         return segments

@@ -81,8 +81,8 @@ def compare(dump: Dump, side: BoundSide) -> tuple[Difference, ...]:
         *(Difference("", f"layer {x.layer}", f"{x.bytes} bytes a page", NONE, (x.name,)) for x in left),
         *(Difference(x.name, "layers", NONE, "stored", (f"layer {x.layer}",)) for x in missing),
     ]
-    unlike = [d for pair in pairs for d in _unlike(dump, *pair)]
-    return tuple(_together([*alone, *_sharing(dump, found, pairs), *unlike, *_inside(pairs)]))
+    differing = [d for pair in pairs for d in _differences(dump, *pair)]
+    return tuple(_together([*alone, *_sharing(dump, found, pairs), *differing, *_inside(pairs)]))
 
 
 def not_compared(dump: Dump, side: BoundSide) -> tuple[NotCompared, ...]:
@@ -93,7 +93,7 @@ def not_compared(dump: Dump, side: BoundSide) -> tuple[NotCompared, ...]:
         for layer, piece in pairs
         if _divided(layer, piece)
     )
-    found = grouped(((piece.name, _what(piece), why), layer.name) for layer, piece, why in said if why)
+    found = grouped(((piece.name, _subject(piece), why), layer.name) for layer, piece, why in said if why)
     return tuple(NotCompared(*same, tuple(names)) for same, names in found.items())
 
 
@@ -101,7 +101,7 @@ def matched(dump: Dump, found: Sequence[ExpectedLayer]) -> tuple[Match, ...]:
     """Return dumped layers with their pieces, the most similar first, in order of the dump."""
     by_layer = grouped((piece.layer, piece) for piece in found)
     costs = [
-        (len(_unlike(dump, layer, piece)), at, number)
+        (len(_differences(dump, layer, piece)), at, number)
         for at, layer in enumerate(dump.layers)
         for number, piece in enumerate(by_layer.get(layer.layer, []))
         if dump.groups[layer.group].store == piece.facts["store"]
@@ -116,15 +116,15 @@ def matched(dump: Dump, found: Sequence[ExpectedLayer]) -> tuple[Match, ...]:
     return tuple((layer, chosen[at]) for at, layer in enumerate(dump.layers) if at in chosen)
 
 
-def _unlike(dump: Dump, layer: DumpedLayer, piece: ExpectedLayer) -> list[Difference]:
+def _differences(dump: Dump, layer: DumpedLayer, piece: ExpectedLayer) -> list[Difference]:
     said = facts_of(dump, layer)
     page = int(said.pop(PAGE))
     fits = piece.least <= page <= piece.most
     pages = [] if fits else [Difference(piece.name, PAGE, str(page), str(piece.most), (layer.name,))]
     both = [(what, value, piece.facts[what]) for what, value in said.items() if what in piece.facts]
     other = [(what, str(a), str(b)) for what, a, b in both if a != b]
-    unlike = (Difference(piece.name, what, a, b, (layer.name,)) for what, a, b in other)
-    return [*pages, *unlike, *_parts(dump, layer, piece)]
+    differing = (Difference(piece.name, what, a, b, (layer.name,)) for what, a, b in other)
+    return [*pages, *differing, *_parts(dump, layer, piece)]
 
 
 def _parts(dump: Dump, layer: DumpedLayer, piece: ExpectedLayer) -> list[Difference]:
@@ -132,7 +132,7 @@ def _parts(dump: Dump, layer: DumpedLayer, piece: ExpectedLayer) -> list[Differe
     found = arrays(layer, dump.groups[layer.group].store) if _divided(layer, piece) else ()
     if not found or filled_by(found, piece.fields):
         return []
-    return [Difference(piece.name, _what(piece), arrays_text(found), fields_text(piece.fields), (layer.name,))]
+    return [Difference(piece.name, _subject(piece), arrays_text(found), fields_text(piece.fields), (layer.name,))]
 
 
 def _divided(layer: DumpedLayer, piece: ExpectedLayer) -> bool:
@@ -143,7 +143,7 @@ def _divided(layer: DumpedLayer, piece: ExpectedLayer) -> bool:
     return rows and not piece.part
 
 
-def _what(piece: ExpectedLayer) -> str:
+def _subject(piece: ExpectedLayer) -> str:
     return "parts of a state" if piece.facts["store"] == "state" else "parts of a row"
 
 

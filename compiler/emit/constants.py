@@ -65,7 +65,7 @@ class Constants:
         kind: type = type(value)
         defaults = _defaults(kind)
         items = [(name, getattr(value, name)) for name in defaults]
-        left_out = {name for name, item in items if item == defaults[name] or item == _alike(value, name)}
+        left_out = {name for name, item in items if item == defaults[name] or item == _repeated_field(value, name)}
         bare = [n for n, _ in items[: BARE.get(kind, 0)]]
         bare = bare[: next((at for at, name in enumerate(bare) if name in left_out), len(bare))]
         shown = {name: self._field(kind, name, item) for name, item in items if name not in left_out}
@@ -96,7 +96,7 @@ def _defaults(kind: type) -> Mapping[str, object]:
     return {field.name: field.default for field in fields(kind)}
 
 
-def _alike(value: object, name: str) -> object:
+def _repeated_field(value: object, name: str) -> object:
     """Return the field that the field `name` may repeat; MISSING, which equals nothing, if there is none."""
     other = ALIKE.get((type(value), name))
     return getattr(value, other) if other else MISSING
@@ -110,19 +110,19 @@ def _runs(values: Iterable[object]) -> Iterator[list[object]]:
 def _without_group(value: object) -> object:
     """Return a value without the fields that distinguish groups: names, layers, and the start of their planes."""
     if isinstance(value, Group):
-        return _beside(Group, "name")(value)
+        return _fields_except(Group, "name")(value)
     if isinstance(value, Pair) and value.name == value.prefill == value.decode:
-        return _beside(Pair, "name", "prefill", "decode")(value)
+        return _fields_except(Pair, "name", "prefill", "decode")(value)
     if isinstance(value, Read):
-        return _beside(Read, "pair", "layers", "first")(value), len(value.layers)
+        return _fields_except(Read, "pair", "layers", "first")(value), len(value.layers)
     if isinstance(value, Planes) and [axis for axis, _, _ in value.loops] == ["layer"]:
         ((_, layers, step),) = value.loops
-        return _beside(Planes, "group", "first", "loops")(value), len(layers), step
+        return _fields_except(Planes, "group", "first", "loops")(value), len(layers), step
     return value
 
 
 @cache
-def _beside(kind: type, *names: str) -> attrgetter[tuple[object, ...]]:
+def _fields_except(kind: type, *names: str) -> attrgetter[tuple[object, ...]]:
     """Return a getter of all fields of a dataclass but these."""
     return attrgetter(*(name for name in _defaults(kind) if name not in names))
 

@@ -121,8 +121,8 @@ def _words(plan: Plan, users: Mapping[Table, list[tuple[int, Read]]], table: Tab
     layers = {other: {f"_OF_{len(read.layers)}_LAYERS" for _, read in users[other]} for other in alike}
     shares = {other: {_share(plan, number, read) for number, read in users[other]} for other in alike}
     extents = {other: {_extent(read) for _, read in users[other]} for other in alike}
-    told = "".join(_telling(words, table) for words in (layers, shares))
-    return told or _telling(extents, table)
+    kept = "".join(_telling(words, table) for words in (layers, shares))
+    return kept or _telling(extents, table)
 
 
 def _telling(words: Mapping[Table, set[str]], table: Table) -> str:

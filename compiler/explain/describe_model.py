@@ -41,17 +41,17 @@ def _cache(cache: Cache, kind: Kind, outer: Env) -> Plain:
     env = _env(cache, kind, outer)
     defaults = {n: p.default for n, p in kind.params.items() if n not in cache.params and p.default is not None}
     record = _record(kind, env)
-    stored = {spec.name: spec for spec in record.tensors.values() if spec.when is None or _worth(spec.when, env)}
+    stored = {spec.name: spec for spec in record.tensors.values() if spec.when is None or _value(spec.when, env)}
     return {
         "cache": cache.name,
         "kind": cache.kind,
         "layers": list(cache.layers),
         "optional": cache.optional,
         "params": {name: expr.text for name, expr in cache.params.items()},
-        "defaults": {name: _said(expr, env) for name, expr in defaults.items()},
+        "defaults": {name: _shown(expr, env) for name, expr in defaults.items()},
         "needs": _needs(cache, kind, env),
         "length": kind.length,
-        "ring": _said(kind.ring, env) if kind.ring else None,
+        "ring": _shown(kind.ring, env) if kind.ring else None,
         "default": {name: _tensor(spec, env) for name, spec in stored.items()},
         "stores": {spec.name: f"{_tensor(spec, {})}{_when(spec)}" for spec in record.tensors.values()},
         "records": [_variant(variant) for variant in kind.variants if variant.name != record.variant],
@@ -62,7 +62,7 @@ def _cache(cache: Cache, kind: Kind, outer: Env) -> Plain:
 
 def _record(kind: Kind, env: Env) -> Kind:
     """Return the kind with the record that is selected, as far as that is known."""
-    return next((kind.as_variant(each) for each in kind.variants if _worth(each.when, env)), kind)
+    return next((kind.as_variant(each) for each in kind.variants if _value(each.when, env)), kind)
 
 
 def _variant(variant: KindVariant) -> Plain:
@@ -73,18 +73,18 @@ def _variant(variant: KindVariant) -> Plain:
 
 def _env(cache: Cache, kind: Kind, outer: Env) -> Env:
     """Return the values for the kind's expressions, as far as they are known; its own parameters hide other names."""
-    given = {name: value for name, expr in cache.params.items() if (value := _worth(expr, outer)) is not None}
+    given = {name: value for name, expr in cache.params.items() if (value := _value(expr, outer)) is not None}
     waiting = {n: p.default for n, p in kind.params.items() if n not in cache.params and p.default is not None}
     hidden = {n for n in kind.params if n not in waiting or n not in waiting[n].names}
-    told = {word: name in cache.params for name, word in given_words(kind.params).items()}
-    env = {name: value for name, value in outer.items() if name not in hidden} | told | given
+    flags = {word: name in cache.params for name, word in given_words(kind.params).items()}
+    env = {name: value for name, value in outer.items() if name not in hidden} | flags | given
     while ready := [name for name, expr in waiting.items() if expr.names <= env.keys()]:
-        found = {name: _worth(waiting.pop(name), env) for name in ready}
+        found = {name: _value(waiting.pop(name), env) for name in ready}
         env |= {name: value for name, value in found.items() if value is not None}
     return env
 
 
-def _worth(expr: Expr, env: Env) -> Value | SizeSet | None:
+def _value(expr: Expr, env: Env) -> Value | SizeSet | None:
     """Return the value of an expression, None if it has none."""
     try:
         return evaluate(expr, env) if expr.names <= env.keys() else None
@@ -92,17 +92,17 @@ def _worth(expr: Expr, env: Env) -> Value | SizeSet | None:
         return None
 
 
-def _said(expr: Expr, env: Env) -> object:
+def _shown(expr: Expr, env: Env) -> object:
     """Return a number or a word, or the expression as written."""
-    value = _worth(expr, env)
+    value = _value(expr, env)
     return expr.text if value is None or isinstance(value, SizeSet) else value
 
 
 def _tensor(spec: TensorSpec, env: Env) -> str:
     """Return `[head 8, token, dim 128] bf16`."""
-    token = f"row of {_said(spec.tokens_per_row, env)} tokens" if spec.tokens_per_row else "token"
-    axes = (f"{name} {_said(expr, env)}" if expr else token for name, expr in spec.axes)
-    return f"[{', '.join(axes)}] {_said(spec.dtype, env)}"
+    token = f"row of {_shown(spec.tokens_per_row, env)} tokens" if spec.tokens_per_row else "token"
+    axes = (f"{name} {_shown(expr, env)}" if expr else token for name, expr in spec.axes)
+    return f"[{', '.join(axes)}] {_shown(spec.dtype, env)}"
 
 
 def _when(spec: TensorSpec) -> str:
@@ -112,7 +112,7 @@ def _when(spec: TensorSpec) -> str:
 def _needs(cache: Cache, kind: Kind, env: Env) -> object:
     """Return `all`, or the limits by name without those that are 0; None for a state, which is read whole."""
     needs = cache.needs or kind.needs
-    found = {name: _said(expr, env) for name, expr in (needs.limits if needs else ())}
+    found = {name: _shown(expr, env) for name, expr in (needs.limits if needs else ())}
     limited = any(found.get(name, 0) != 0 for name in ("window", "chunk", "whole"))
     if kind.store == "state":
         return None

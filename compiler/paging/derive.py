@@ -47,22 +47,22 @@ def derived(facts: RuleInputs, over: Over) -> DerivedValues:
 
     Raises Refused (C114, C116, C118, C138).
     """
-    known = {c.name: {**_measured(facts, c), **_of(over, c.name)} for c in facts.side.caches}
+    known = {c.name: {**_cache_values(facts, c), **_overrides_of(over, c.name)} for c in facts.side.caches}
     pools = _pools(facts, known) if facts.pools else {}
     shapes = {"shapes": max((_shapes(facts, pool) for pool in pools.values()), default=1)}
     caches = {
-        c.name: _settled(facts.engine, {**known[c.name], **shapes, **_pooled(pools.get(c.memory), c.name)})
+        c.name: _with_derived(facts.engine, {**known[c.name], **shapes, **_pool_values(pools.get(c.memory), c.name)})
         for c in facts.side.caches
     }
     main = _main(facts.side, known)
-    plain = {**_measured(facts, main), **_of(over, None), **shapes}
+    plain = {**_cache_values(facts, main), **_overrides_of(over, None), **shapes}
     # A side without token caches is paged the way its first cache is pooled.
     memory = next((c.memory for c in (main, *facts.side.caches) if c), "")
-    env = {**plain, **_pooled(pools.get(memory), main.name if main else None)}
-    return DerivedValues(_settled(facts.engine, env), caches, pools)
+    env = {**plain, **_pool_values(pools.get(memory), main.name if main else None)}
+    return DerivedValues(_with_derived(facts.engine, env), caches, pools)
 
 
-def _measured(facts: RuleInputs, cache: BoundCache | None) -> Env:
+def _cache_values(facts: RuleInputs, cache: BoundCache | None) -> Env:
     """Return the values that rules may use before pages are made equal; `cache` is None for a side without caches."""
     sizes = {ACCEPTED: _accepted(facts, cache)} if facts.engine.kernels else {}
     return {**facts.env, **of_cache(facts.side, facts.workers, cache), **sizes}
@@ -76,7 +76,7 @@ def _accepted(facts: RuleInputs, cache: BoundCache | None) -> SizeSet:
     return common(facts.engine, sets or {"": accepted(facts.engine, "default", {}, facts.env)})
 
 
-def _of(over: Over, cache: str | None) -> Env:
+def _overrides_of(over: Over, cache: str | None) -> Env:
     """Return the overrides for a cache; its own win over those for all caches."""
     found: Env = {key: value for key, value in over.items() if "." not in key}
     mine = {key.partition(".")[0]: value for key, value in over.items() if key.partition(".")[2] == cache}
@@ -122,7 +122,7 @@ def _number(cache: BoundCache, what: str, value: Value | SizeSet) -> int:
     return number(value, 0, f"{what} of {cache.name!r}", "a number of tokens or bytes", "correct the engine's rule")
 
 
-def _pooled(pool: PagePool | None, name: str | None) -> Env:
+def _pool_values(pool: PagePool | None, name: str | None) -> Env:
     """Return the values that rules may use once pages are made equal."""
     entry = next((e for e in pool.entries if e.cache.name == name), None) if pool else None
     if pool is None or entry is None:
@@ -137,7 +137,7 @@ def _shapes(facts: RuleInputs, pool: PagePool) -> int:
 
 def _value(engine: Engine, expr: Expr, env: Env) -> Value | SizeSet:
     """Evaluate an expression with only the derived values that it needs. Raises Refused (C118)."""
-    return _trying(engine, lambda: value_of(expr, engine.derive, env))
+    return _or_refuse(engine, lambda: value_of(expr, engine.derive, env))
 
 
 def _holds(engine: Engine, expr: Expr, env: Env) -> bool:
@@ -148,12 +148,12 @@ def _holds(engine: Engine, expr: Expr, env: Env) -> bool:
     return bool(value)
 
 
-def _settled(engine: Engine, env: Env) -> Env:
+def _with_derived(engine: Engine, env: Env) -> Env:
     """Add the engine's derived values to `env`. Raises Refused (C118) if one has no value for this side."""
-    return _trying(engine, lambda: settle(engine.derive, env))
+    return _or_refuse(engine, lambda: settle(engine.derive, env))
 
 
-def _trying(engine: Engine, make: Callable[[], T]) -> T:
+def _or_refuse(engine: Engine, make: Callable[[], T]) -> T:
     try:
         return make()
     except DslError as error:

@@ -84,7 +84,7 @@ def _table(group: BoundGroup, own: set[int], names: Mapping[frozenset[int], str]
 
 def _group(name: str, bucket: Bucket, members: Layers, arena: int) -> BoundGroup:
     cache = bucket[0]
-    if len({_paged(each) for each in bucket}) > 1:
+    if len({_paging_key(each) for each in bucket}) > 1:
         said = f"{' and '.join(each.name for each in bucket)} would share a block table, with different blocks or rings"
         raise Refused("C114", said, "correct the engine's rules for blocks and rings")
     ratio = cache.tokens // cache.kernel if cache.kernel else 1
@@ -100,7 +100,7 @@ def _splits(rule: GroupRules, caches: Sequence[BoundCache], pool: PagePool | Non
         paged = {cache.name: cache for cache in caches}
         return [(tuple(paged[cache.name] for cache in lot), parts) for lot, parts in packed(reaching.entries)]
     if reaching and reaching.way == ONE:
-        return [(bucket, [_members(bucket)]) for bucket in _buckets(caches, _paged)]
+        return [(bucket, [_members(bucket)]) for bucket in _buckets(caches, _paging_key)]
     if rule.form not in (BY_RETENTION, "by_page"):
         return [(bucket, assign(_members(bucket), 1, 0)) for bucket in buckets]
     size = _group_size(rule, buckets)
@@ -124,14 +124,14 @@ def _buckets(caches: Sequence[BoundCache], key: Key) -> list[Bucket]:
     return [tuple(alike) for alike in grouped((key(cache), cache) for cache in caches).values()]
 
 
-def _paged(cache: BoundCache) -> tuple[object, ...]:
+def _paging_key(cache: BoundCache) -> tuple[object, ...]:
     """Return a key that is equal for caches whose blocks hold the same tokens, whatever the bytes of a token."""
     return cache.store, cache.tokens, cache.kernel, cache.length, cache.ring
 
 
-def _stored(cache: BoundCache) -> tuple[object, ...]:
+def _storage_key(cache: BoundCache) -> tuple[object, ...]:
     """Return a key that is equal for caches that store the same thing per layer."""
-    return cache.kind, cache.tensors, cache.needs, *_paged(cache)
+    return cache.kind, cache.tensors, cache.needs, *_paging_key(cache)
 
 
 def _strided(members: Layers, parts: int, size: int) -> list[Layers]:
@@ -143,10 +143,10 @@ def _blocked(members: Layers, parts: int, size: int) -> list[Layers]:
 
 
 FORMS: Mapping[str, Key] = {
-    "by_page": _stored,
+    "by_page": _storage_key,
     "by_cache": attrgetter("name"),
-    "by_tokens": _paged,
-    BY_RETENTION: _stored,
+    "by_tokens": _paging_key,
+    BY_RETENTION: _storage_key,
 }
 ASSIGN = {"strided": _strided, "blocked": _blocked}
 

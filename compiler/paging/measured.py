@@ -16,11 +16,11 @@ OWN_BLOCK, ACCEPTED = "own_block", "accepted"
 TELL_APART = "tell_apart"
 
 
-def unlike_workers(side: BoundSide) -> tuple[BoundWorker, ...]:
+def distinct_workers(side: BoundSide) -> tuple[BoundWorker, ...]:
     """Return one worker for every set of holdings."""
     tensors = [tensor for cache in side.caches for tensor in cache.tensors]
-    unlike = {str([[b - a for a, b in shard_intervals(side, t, w).values()] for t in tensors]): w for w in side.workers}
-    return tuple(unlike.values())
+    found = {str([[b - a for a, b in shard_intervals(side, t, w).values()] for t in tensors]): w for w in side.workers}
+    return tuple(found.values())
 
 
 def of_side(side: BoundSide, workers: Sequence[BoundWorker]) -> Env:

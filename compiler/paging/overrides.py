@@ -62,12 +62,12 @@ def overrides(facts: RuleInputs, bind: Bind, over: Over) -> Overrides:
     """Classify the overrides of a side that `bind` makes. Raises Refused (C139)."""
     kept, meant = dict(over), _meaning(facts, bind, over)
     for key in over:
-        if _meaning(facts, bind, _less(kept, key)) == meant:
-            kept = _less(kept, key)
+        if _meaning(facts, bind, _without(kept, key)) == meant:
+            kept = _without(kept, key)
     plain = {key: _plain(facts, kept, key) for key in kept}
     notes = [f"{key}={value} is given; the engine would derive {plain[key]}" for key, value in kept.items()]
     here = _placed(bind, kept)
-    idle = [key for key in kept if here is not None and _placed(bind, _less(kept, key)) == here]
+    idle = [key for key in kept if here is not None and _placed(bind, _without(kept, key)) == here]
     if here is not None:
         _check_overlaid(bind, kept)
     return Overrides(kept, tuple(notes), {key: plain[key] for key in idle})
@@ -80,7 +80,7 @@ def check_idle(engine: Engine, found: Overrides) -> None:
         raise Refused("C139", said, f"leave it out; `kvplan explain {engine.name}` says what it is for")
 
 
-def _less(over: Over, key: str) -> dict[str, int]:
+def _without(over: Over, key: str) -> dict[str, int]:
     return {other: value for other, value in over.items() if other != key}
 
 
@@ -116,8 +116,8 @@ def _check_overlaid(bind: Bind, over: Over) -> None:
     sizes, plain = _block_sizes(bind(over)[1]), _block_sizes(bind({})[1])
     for arena, found in sizes.items():
         if len({*found.values()}) > 1 and len({*plain.get(arena, {}).values()}) <= 1:
-            told = ", ".join(f"{group} {size:,} B" for group, size in found.items())
-            said = f"{', '.join(over)}: groups that overlay each other would have different block sizes: {told}"
+            listed = ", ".join(f"{group} {size:,} B" for group, size in found.items())
+            said = f"{', '.join(over)}: groups that overlay each other would have different block sizes: {listed}"
             raise Refused("C139", said, "give all of them the same")
 
 
@@ -140,7 +140,7 @@ def _plain(facts: RuleInputs, over: Over, key: str) -> Value | SizeSet:
     """Return the derived value without an override: of its cache, or of the first cache whose value differs."""
     name, _, cache = key.partition(".")
     try:
-        found = derived(facts, _less(over, key))
+        found = derived(facts, _without(over, key))
     except Refused:
         return "nothing"
     values = [found.caches[cache][name]] if cache else [env[name] for env in (found.env, *found.caches.values())]

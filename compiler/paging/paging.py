@@ -11,11 +11,11 @@ from kvplan.compiler.bound import BoundCache, BoundSide, BoundWorker, Stride
 from kvplan.compiler.errors import Refused
 from kvplan.compiler.paging.derive import DerivedValues, Over, RuleInputs, derived
 from kvplan.compiler.paging.groups import BY_RETENTION, form
-from kvplan.compiler.paging.measured import of_groups, of_side, unlike_workers
+from kvplan.compiler.paging.measured import distinct_workers, of_groups, of_side
 from kvplan.compiler.paging.overrides import Overrides, given_values, once, overrides
 from kvplan.compiler.paging.rings import wrapped
 from kvplan.compiler.placement.place import check_chains, local_sizes
-from kvplan.compiler.side.options import Env, given_or_mended, number
+from kvplan.compiler.side.options import Env, number, override_help
 from kvplan.dsl.lang.evaluate import evaluate, filled
 from kvplan.dsl.schema.engine import Engine, GroupRules
 
@@ -35,7 +35,7 @@ class PagedSide:
 
 def paged(side: BoundSide, engine: Engine, env: Env, given: Mapping[str, str]) -> PagedSide:
     """Page a side: blocks, strides, groups, turns. Raises BadInput (S004, S006), Refused (C11x, C138)."""
-    workers = unlike_workers(side)
+    workers = distinct_workers(side)
     groups = engine.groups
     own = replace(
         groups,
@@ -103,14 +103,14 @@ def _blocks(cache: str, env: Env) -> tuple[int, int]:
 
 
 def _count(cache: str, env: Env, name: str) -> int:
-    return number(env.get(name), 1, f"{name} of {cache!r}", "a number of tokens or blocks", given_or_mended(name))
+    return number(env.get(name), 1, f"{name} of {cache!r}", "a number of tokens or blocks", override_help(name))
 
 
 def _bytes(cache: str, engine: Engine, env: Env, name: str) -> int:
     """Return a derived number of bytes; engines without the rule have the least value."""
     least = LEAST[name]
     value, unit = env[name] if name in engine.derive else least, f"a number of bytes from {least} up"
-    return number(value, least, f"{name} of {cache!r}", unit, given_or_mended(name))
+    return number(value, least, f"{name} of {cache!r}", unit, override_help(name))
 
 
 def _turns(engine: Engine, side: BoundSide, env: Env) -> tuple[int, int]:

@@ -67,7 +67,7 @@ def _with_promoted(entries: Sequence[PooledCache]) -> PagePool:
     kept = [replace(entry, tokens=tokens or entry.tokens) if entry in local else entry for entry in entries]
     alike = {(e.cache.store, e.cache.length, e.tokens) for e in kept}
     if not full or len(alike) > 1 or any(entry.rigid or entry.cache.needs.chunk for entry in local):
-        raise _unlike(entries)
+        raise _unequal_pages(entries)
     return PagePool(ONE, tuple(kept), 0, frozenset(entry.cache.name for entry in local))
 
 
@@ -75,7 +75,7 @@ def _is_local(entry: PooledCache) -> bool:
     return entry.cache.needs.keep is not None or bool(entry.cache.needs.chunk)
 
 
-def _unlike(entries: Sequence[PooledCache]) -> Refused:
+def _unequal_pages(entries: Sequence[PooledCache]) -> Refused:
     largest = max(entries, key=lambda entry: entry.page)
     stuck = next(entry for entry in entries if entry.rigid and largest.page % entry.page)
     said = (

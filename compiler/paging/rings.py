@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kvplan.compiler.bound import BoundCache, BoundSide
 from kvplan.compiler.errors import Refused
-from kvplan.compiler.side.options import Env, given_or_mended, number
+from kvplan.compiler.side.options import Env, number, override_help
 from kvplan.compiler.words import needed
 from kvplan.dsl.schema.engine import Engine
 from kvplan.plan.needs import room
@@ -21,7 +21,7 @@ def wrapped(cache: BoundCache, engine: Engine, env: Env) -> int:
     """
     if WRAP not in engine.derive:
         return cache.ring
-    value = number(env.get(WRAP), 0, f"{WRAP} of {cache.name!r}", "a number of tokens", given_or_mended(WRAP))
+    value = number(env.get(WRAP), 0, f"{WRAP} of {cache.name!r}", "a number of tokens", override_help(WRAP))
     return value if cache.store == "tokens" else 0
 
 

@@ -44,14 +44,14 @@ def _fold(span: AddressNest, gaps: PaddingTests) -> AddressNest:
         if step.prefill != step.decode or not span.bytes <= step.decode < PLANE:
             continue
         gap = step.decode - span.bytes
-        if gap and not all(gaps.face(p, d, gap) for p, d in _ends(span, step)):
+        if gap and not all(gaps.face(p, d, gap) for p, d in _gap_starts(span, step)):
             continue
         rest = tuple(other for other in span.loops if other is not step)
         return _fold(replace(span, bytes=step.decode * (step.count - 1) + span.bytes, loops=rest), gaps)
     return span
 
 
-def _ends(span: AddressNest, loop: AddressLoop) -> list[tuple[int, int]]:
+def _gap_starts(span: AddressNest, loop: AddressLoop) -> list[tuple[int, int]]:
     """Return the places of the first and the last gap that folding `loop` would cross."""
     others = [step for step in span.loops if step is not loop]
     far_p = sum((s.count - 1) * s.prefill for s in others) + (loop.count - 2) * loop.prefill

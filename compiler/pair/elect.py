@@ -19,12 +19,12 @@ from kvplan.compiler.placement.shards import share
 
 @dataclass(frozen=True, slots=True)
 class ReaderChoice:
-    """Decode worker `reader` takes `layers` of one tensor from prefill worker `holder` and only notifies `told`."""
+    """Decode worker `reader` takes `layers` of one tensor from prefill worker `holder`; `notified` are not read."""
 
     reader: int
     holder: int
     layers: tuple[int, ...]
-    told: tuple[int, ...]
+    notified: tuple[int, ...]
 
 
 # The most reads of a plan (decode worker, prefill worker, pair of groups): 16 for each of 1,024 workers.
@@ -84,8 +84,8 @@ def _choices(
     common = need.layers if need.layers == what.layers else tuple(n for n in need.layers if n in there)
     taken = rule(holders, readers, j, common)
     read = {holder for holder, layers in taken if layers}
-    told = tuple(holder for holder in within_reach(holders, len(readers), j) if holder not in read)
-    return [ReaderChoice(readers[j], holder, layers, told) for holder, layers in taken if layers]
+    notified = tuple(holder for holder in within_reach(holders, len(readers), j) if holder not in read)
+    return [ReaderChoice(readers[j], holder, layers, notified) for holder, layers in taken if layers]
 
 
 def within_reach(holders: Sequence[int], readers: int, j: int) -> Sequence[int]:

@@ -91,7 +91,7 @@ def spans(
 ) -> Iterator[AddressNest]:
     """Yield all nests of one tensor: the product over its axes of the pieces of their ranges."""
     axes = [
-        [piece for r in found for piece in pieces(_of(prefill, axis), _of(decode, axis), r)]
+        [piece for r in found for piece in pieces(_digits_of(prefill, axis), _digits_of(decode, axis), r)]
         for axis, found in ranges.items()
     ]
     for combination in product(*axes):
@@ -102,7 +102,7 @@ def spans(
 
 def law(prefill: TensorPlacement, decode: TensorPlacement, axis: str) -> TokenStep:
     """Return the step from row to row along the token axis `axis`, which either side may store in tiles."""
-    (p, p_hops), (d, d_hops) = _hops(_of(prefill, axis)), _hops(_of(decode, axis))
+    (p, p_hops), (d, d_hops) = _hops(_digits_of(prefill, axis)), _hops(_digits_of(decode, axis))
     rows = sorted(p_hops.keys() | d_hops.keys())
     return TokenStep((p, d), tuple((n, p_hops.get(n, 0), d_hops.get(n, 0)) for n in rows))
 
@@ -116,7 +116,7 @@ def _hops(digits: Digits) -> tuple[int, dict[int, int]]:
     return digits[-1].step, {weight: more for weight, more in extra.items() if more}
 
 
-def _of(spot: TensorPlacement, axis: str) -> Digits:
+def _digits_of(spot: TensorPlacement, axis: str) -> Digits:
     return tuple(sorted((d for d in spot.digits if d.axis == axis), key=lambda d: -d.weight))
 
 

@@ -90,12 +90,12 @@ def notified(count: int, chosen: Mapping[tuple[str, str], list[ReaderChoice]]) -
     """Return per decode worker the prefill workers that it only notifies: those in its reach that no worker reads."""
     every = [choice for choices in chosen.values() for choice in choices]
     read = {choice.holder for choice in every}
-    told: list[set[int]] = [set() for _ in range(count)]
+    only_notified: list[set[int]] = [set() for _ in range(count)]
     seen: set[int] = set(read)
     for choice in every:
-        told[choice.reader] |= set(choice.told) - seen
-        seen |= set(choice.told)
-    return tuple(tuple(sorted(workers)) for workers in told)
+        only_notified[choice.reader] |= set(choice.notified) - seen
+        seen |= set(choice.notified)
+    return tuple(tuple(sorted(workers)) for workers in only_notified)
 
 
 def _jobs(

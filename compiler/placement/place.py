@@ -62,7 +62,7 @@ def place(side: BoundSide, worker: BoundWorker) -> tuple[PlacedCache, ...]:
     found = [(group.name, name, layers) for group in side.groups for name, layers in _by_cache(group.members, worker)]
     sizes = {(name, len(layers)): local_sizes(side, worker, caches[name], len(layers)) for _, name, layers in found}
     rows = {memory: _row(side, worker, memory) for memory in {cache.memory for cache in side.caches}}
-    parts = {key: tuple(_apart(of, part, rows[of.cache.memory]) for part in _parts(of)) for key, of in sizes.items()}
+    parts = {key: tuple(_strided(of, part, rows[of.cache.memory]) for part in _parts(of)) for key, of in sizes.items()}
     units: list[PlacedCache] = []
     for group_name, name, layers in found:
         first = units[-1].first + units[-1].planes if units else 0
@@ -109,7 +109,7 @@ def _bytes(parts: tuple[PagedRegion, ...]) -> int:
     return sum(part.page * volume(part.outer) for part in parts)
 
 
-def _apart(sizes: LocalSizes, part: PagedRegion, row: int) -> PagedRegion:
+def _strided(sizes: LocalSizes, part: PagedRegion, row: int) -> PagedRegion:
     """Return a part with its block stride."""
     cache = sizes.cache
     if cache.stride is None:

@@ -20,7 +20,7 @@ def check_frame(plan: Plan, prefill: PlacedSide, decode: PlacedSide) -> None:
     """Check sides, digests, pairs, skipped caches. Raises ProofFailed (P002, P003, P006, P019)."""
     _check_options(plan)
     for name, said, truth in (("prefill", plan.prefill, prefill), ("decode", plan.decode, decode)):
-        if _said(said) != _said(plan_side(truth)) or said.digest != digest.side(said):
+        if _fields(said) != _fields(plan_side(truth)) or said.digest != digest.side(said):
             raise ProofFailed("P002", f"the plan's {name} side is not the side that was bound")
     if len(plan.reads) != len(decode.side.workers) or len(plan.notify) != len(decode.side.workers):
         raise ProofFailed("P003", f"reads for {len(plan.reads)} decode workers, there are {len(decode.side.workers)}")
@@ -44,7 +44,7 @@ def _check_options(plan: Plan) -> None:
         raise ProofFailed("P019", f"the plan has options {plan.options}")
 
 
-def _said(side: Side) -> tuple[object, ...]:
+def _fields(side: Side) -> tuple[object, ...]:
     return side.key, side.groups, side.workers, side.needs
 
 
@@ -105,11 +105,13 @@ def _check_loads(what: str, holders: list[int], loads: list[Counter[int]]) -> No
 def check_contract(plan: Plan, prefill: PlacedSide) -> None:
     """Check that every holder of data that moves is notified, by its readers or by one other worker (P009)."""
     read = {read.worker for reads in plan.reads for read in reads}
-    told = [worker for workers in plan.notify for worker in workers]
+    notified = [worker for workers in plan.notify for worker in workers]
     moved = {cache.name for cache in prefill.side.caches} - set(plan.skipped)
     holding = {n for n in range(len(prefill.units)) if any(_holds(prefill, n, cache) for cache in moved)}
-    if sorted(told) != sorted(holding - read):
-        raise ProofFailed("P009", f"told only: {sorted(told)}; held and not read by anyone: {sorted(holding - read)}")
+    if sorted(notified) != sorted(holding - read):
+        raise ProofFailed(
+            "P009", f"told only: {sorted(notified)}; held and not read by anyone: {sorted(holding - read)}"
+        )
     if any(list(workers) != sorted(workers) for workers in plan.notify):
         raise ProofFailed("P009", "workers to tell are not in order")
 

@@ -71,8 +71,8 @@ def _nest(ends: ReadEnds, nest: Nest) -> list[CoordinateSet]:
     deltas = [_delta(ends, nest, index, first) for index in range(len(nest.loops))]
     for point in dict.fromkeys(_points(nest, _uneven(ends, first))):
         moves = [(axis, turn * delta) for (axis, delta), turn in zip(deltas, point, strict=True) if turn]
-        expected = tuple(_moved(box, moves) for box in first)
-        if _boxes(ends, nest, *_at(nest, point)) != expected:
+        expected = tuple(_shifted(box, moves) for box in first)
+        if _boxes(ends, nest, *_places_at(nest, point)) != expected:
             raise ProofFailed("P013", f"a loop of {'+'.join(nest.tensors)} is not regular")
     found = [
         _region(box, [(loop.count, delta) for loop, delta in zip(nest.loops, deltas, strict=True)]) for box in first
@@ -94,7 +94,7 @@ def _points(nest: Nest, uneven: set[str]) -> Iterator[tuple[int, ...]]:
         yield from product(*(range(loop.count) if loop.axis == axis else (0,) for loop in nest.loops))
 
 
-def _at(nest: Nest, point: tuple[int, ...]) -> tuple[Place, Place]:
+def _places_at(nest: Nest, point: tuple[int, ...]) -> tuple[Place, Place]:
     (plane, byte), (decode_plane, decode_byte) = nest.prefill, nest.decode
     for turn, loop in zip(point, nest.loops, strict=True):
         plane, byte = plane + turn * loop.prefill[0], byte + turn * loop.prefill[1]
@@ -105,7 +105,7 @@ def _at(nest: Nest, point: tuple[int, ...]) -> tuple[Place, Place]:
 def _delta(ends: ReadEnds, nest: Nest, index: int, first: tuple[Box, ...]) -> tuple[str, int]:
     """Return the axis and the number of items by which one turn of a loop moves every box."""
     point = tuple(int(i == index) for i in range(len(nest.loops)))
-    second = _boxes(ends, nest, *_at(nest, point)) if nest.loops[index].count > 1 else first
+    second = _boxes(ends, nest, *_places_at(nest, point)) if nest.loops[index].count > 1 else first
     if len(first) != len(second):
         raise ProofFailed("P013", f"a loop over {nest.loops[index].axis} changes what it moves")
     moves = {
@@ -121,7 +121,7 @@ def _delta(ends: ReadEnds, nest: Nest, index: int, first: tuple[Box, ...]) -> tu
     return axis, delta
 
 
-def _moved(box: Box, moves: Sequence[tuple[str, int]]) -> Box:
+def _shifted(box: Box, moves: Sequence[tuple[str, int]]) -> Box:
     """Return a box that many items further along each axis."""
     if not moves:
         return box
@@ -153,7 +153,7 @@ def _side(ends: ReadEnds, unit: PlacedCache, at: Place, size: int) -> tuple[Box,
     key = (id(part), at[1], size)
     if key not in ends.seen:
         ends.seen[key] = explode(part.body, at[1], size)
-    return tuple(_moved(box, outer) for box in ends.seen[key])
+    return tuple(_shifted(box, outer) for box in ends.seen[key])
 
 
 def _translate(box: Box, ends: ReadEnds) -> Box:
@@ -211,7 +211,7 @@ def _check_token(ends: ReadEnds, nest: Nest) -> None:
         first = _side(ends, unit, at, nest.bytes)
         for row in _decisive(ends, unit, side, nest, first):
             there = _side(ends, unit, (at[0], at[1] + _reach(nest, side, row)), nest.bytes)
-            if there != tuple(_moved(box, [(ends.tokens[box.tensor], row)]) for box in first):
+            if there != tuple(_shifted(box, [(ends.tokens[box.tensor], row)]) for box in first):
                 raise ProofFailed("P013", f"the token step of {'+'.join(nest.tensors)} is not one token")
 
 

@@ -81,7 +81,7 @@ def _source(case: ProofContext, number: int, unit: PlacedCache, read: Read) -> P
         raise ProofFailed("P005", f"{who}, which does not exist")
     pair = pair_of(case, read)
     cache = case.cache(unit.cache)
-    rows = {t.tokens_per_row for t in cache.tensors if t.name in _moved(read)}
+    rows = {t.tokens_per_row for t in cache.tensors if t.name in _moved_tensors(read)}
     if pair.decode != unit.group or cache.needs != pair.needs or not rows <= {pair.rows}:
         raise ProofFailed("P006", f"{who}, a pair of groups that is read otherwise")
     source = case.sources[read.worker].get((unit.cache, pair.prefill))
@@ -93,7 +93,7 @@ def _source(case: ProofContext, number: int, unit: PlacedCache, read: Read) -> P
     return source
 
 
-def _moved(read: Read) -> set[str]:
+def _moved_tensors(read: Read) -> set[str]:
     """Return the tensors that a read says it moves."""
     return {t for nests in (read.table.page, read.table.token) for nest in nests for t in nest.tensors}
 
@@ -105,7 +105,7 @@ def _overlap(one: Interval, other: Interval) -> Interval:
 def _check_holds(case: ProofContext, number: int, read: Read) -> None:
     """Check that the intervals a read names are the overlap of both workers' holdings of its tensors."""
     expected: dict[str, Interval] = {}
-    for tensor in (t for t in case.cache(read.cache).tensors if t.name in _moved(read)):
+    for tensor in (t for t in case.cache(read.cache).tensors if t.name in _moved_tensors(read)):
         theirs = case.prefill.holds[read.worker][read.cache, tensor.name]
         ours = case.decode.holds[number][read.cache, tensor.name]
         expected |= {axis: _overlap(theirs[axis], ours[axis]) for axis, _ in tensor.split}

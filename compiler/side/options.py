@@ -67,11 +67,11 @@ def split_options(options: Mapping[str, Param], given: Mapping[str, str], env: E
     missing = [name for name, param in options.items() if name not in read and param.default is None]
     if missing:
         raise BadInput("S010", f"option {missing[0]!r} has no default", f"give {missing[0]}=… in the side")
-    told = {word: name in read for name, word in given_words(options).items()}
-    return settle({name: p.default for name, p in options.items() if p.default is not None}, {**env, **told, **read})
+    flags = {word: name in read for name, word in given_words(options).items()}
+    return settle({name: p.default for name, p in options.items() if p.default is not None}, {**env, **flags, **read})
 
 
-def given_or_mended(name: str) -> str:
+def override_help(name: str) -> str:
     return f"give {name}=… in the side, or correct the engine's rule"
 
 

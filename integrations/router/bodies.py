@@ -29,7 +29,7 @@ def client_body(text: bytes, routing: Iterable[str]) -> Body:
         if body.get(name) not in (None, 1):
             raise BadBodyError(f"{name} is {body[name]}: a request has one answer here, send it several times")
     for name in OF_THE_PROMPT:
-        if _given(body.get(name)):
+        if _is_requested(body.get(name)):
             raise BadBodyError(f"{name} is not supported: decode does not compute the prompt")
     prompt = body.get("prompt")
     if isinstance(prompt, list) and any(isinstance(one, str | list) for one in prompt):
@@ -39,10 +39,10 @@ def client_body(text: bytes, routing: Iterable[str]) -> Body:
 
 def wants_logprobs(body: Body) -> bool:
     """Whether a client asks for logprobs: a number in completions, which may be 0, and true in chats."""
-    return _given(body.get("logprobs"))
+    return _is_requested(body.get("logprobs"))
 
 
-def _given(value: object) -> bool:
+def _is_requested(value: object) -> bool:
     """Whether a field that may be false, or a number, asks for anything: 0 does."""
     return value is not None and value is not False
 

@@ -76,7 +76,7 @@ class RoutedEngine:
         """Whether the engine reports that it is healthy, within the time allowed for a connection."""
         soon = aiohttp.ClientTimeout(total=self._session.timeout.sock_connect)
         try:
-            async with self._asked("GET", self.url + HEALTH, timeout=soon):
+            async with self._response("GET", self.url + HEALTH, timeout=soon):
                 return True
         except RoutingError:
             return False
@@ -94,7 +94,7 @@ class RoutedEngine:
         self, path: str, body: Body, headers: Mapping[str, str]
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Yield an answer as it comes. Leaving early ends the connection and the request. Raises RoutingError."""
-        async with self._asked("POST", self.url + path, json=body, headers=headers) as response:
+        async with self._response("POST", self.url + path, json=body, headers=headers) as response:
             yield response
 
     async def read(self, response: aiohttp.ClientResponse) -> Any:
@@ -122,11 +122,11 @@ class RoutedEngine:
             return await response.content.readany()
 
     async def _get(self, url: str, headers: Mapping[str, str] | None = None) -> Any:
-        async with self._asked("GET", url, headers=headers) as response:
+        async with self._response("GET", url, headers=headers) as response:
             return await self.read(response)
 
     @asynccontextmanager
-    async def _asked(self, method: str, url: str, **given: Any) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _response(self, method: str, url: str, **given: Any) -> AsyncIterator[aiohttp.ClientResponse]:
         with naming(self.name):
             response = await self._session.request(method, url, **given)
         async with response:

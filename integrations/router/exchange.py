@@ -69,8 +69,8 @@ class Exchange:
         """Find both engines' legs. Raises RoutingError."""
         prefill, decode = await self.prefill.legs(self.headers), await self.decode.legs(self.headers)
         request = PairedRequest(secrets.randbits(ROOM_BITS), not decode.computes_last)
-        told = decode.computes_last or prefill.tells_logprob
-        return PairedLegs(prefill, decode, request, wants_logprobs(self.body) and not told)
+        known = decode.computes_last or prefill.tells_logprob
+        return PairedLegs(prefill, decode, request, wants_logprobs(self.body) and not known)
 
     async def _decode(self, pair: PairedLegs, first: asyncio.Task[Body], reply: RouterReply) -> None:
         asked = pair.decode.decode(self.body, pair.request, await self._address(pair.prefill, first))

@@ -35,14 +35,14 @@ class AuxRows:
 
     def write(self, row: int, note: PrefillNote, room: int) -> None:
         """Fill the rows of one request, with the note's rows if it has some. Raises NoteError for other rows."""
-        rows = note.rows or self._made(note, room)
+        rows = note.rows or self._rows_from(note, room)
         if tuple(map(len, rows)) != self.sizes:
             text = f"auxiliary rows of {sum(map(len, rows))} bytes came with the request, ours have {sum(self.sizes)}"
             raise NoteError(f"{text}: give both engines the same settings of logprobs and speculation")
         for address, size, data in zip(self.addresses, self.sizes, rows, strict=True):
             ctypes.memmove(address + row * size, data, size)
 
-    def _made(self, note: PrefillNote, room: int) -> tuple[bytes, ...]:
+    def _rows_from(self, note: PrefillNote, room: int) -> tuple[bytes, ...]:
         """Make rows for the note of an engine that keeps none. A missing logprob becomes NaN."""
         token = struct.pack("<i", note.token)
         logprob = UNKNOWN if note.logprob is None else struct.pack("<f", note.logprob)

@@ -57,7 +57,7 @@ class KvplanManager(BaseKVManager):  # type: ignore[misc]
         engine = Identity(f"sglang-{kind}-{port}", engine_run(kind, port), revision)
         if prefills:
             self._keys = config.secrets()
-            self.held, self._record = prefill_requests(config, layout, engine, aux_rows(args), _gathered)
+            self.held, self._record = prefill_requests(config, layout, engine, aux_rows(args), _all_records)
             if layout.worker == 0:
                 self.register_to_bootstrap()
         else:
@@ -205,7 +205,7 @@ class KvplanBootstrapServer(BaseKVBootstrapServer):  # type: ignore[misc]
         self._service = bootstrap.Bootstrap(host, port, given_config().secrets())
 
 
-def _gathered(record: PrefillRecord) -> list[PrefillRecord]:
+def _all_records(record: PrefillRecord) -> list[PrefillRecord]:
     """Return the records of all workers of this engine, by rank."""
     world = get_parallel().world_group
     records: list[Any] = [None] * world.world_size

@@ -38,7 +38,7 @@ COMPONENTS = {
 def check(arguments: Any, kv: Any, parallel: Any) -> None:
     """Check ServerArgs, KVArgs and the parallel sizes of a worker. Raises ConnectorError (I012)."""
     _refuse("SGLang is started with", _started_with(arguments, kv, parallel))
-    _refuse("SGLang keeps beside its pages", _kept(components(kv)))
+    _refuse("SGLang keeps beside its pages", _unsupported(components(kv)))
 
 
 def components(kv: Any) -> tuple[str, ...]:
@@ -46,7 +46,7 @@ def components(kv: Any) -> tuple[str, ...]:
     return tuple(str(getattr(kind, "value", kind)) for kind in kv.state_types)
 
 
-def _kept(names: Iterable[str]) -> Iterator[Limit]:
+def _unsupported(names: Iterable[str]) -> Iterator[Limit]:
     """Yield the components that the connector does not move."""
     for name in names:
         if name != STATES:

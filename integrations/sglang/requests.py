@@ -236,13 +236,13 @@ class ReceivedRequest:
         if self._transfer is not None:
             self._transfer.cancel()
         elif self.state is not RoomState.FAILED:
-            self._let_go()
+            self._release()
             self._fail(CancelledTransferError(f"request {self._name} was aborted"))
 
     def close(self) -> None:
         """Forget the request. If another worker's part failed, prefill frees what this worker did not take."""
         if self._transfer is not None and self._transfer.error is not None and self.state is not RoomState.FAILED:
-            self._let_go()
+            self._release()
 
     @property
     def settled(self) -> bool:
@@ -275,11 +275,11 @@ class ReceivedRequest:
             return
         if transfer.error is None:
             self._arrive(transfer.note)
-        elif self.settled and not self._asked_again(transfer):
-            self._let_go()
+        elif self.settled and not self._retry(transfer):
+            self._release()
             self._fail(transfer.error)
 
-    def _asked_again(self, failed: Transfer) -> bool:
+    def _retry(self, failed: Transfer) -> bool:
         """Ask once more by the second name, and return whether it did: a named engine may compute a prompt again."""
         first = not self._name.endswith(AGAIN) and named_worker(self._where) is not None
         if not first or not isinstance(failed.error, LeaseError | WithdrawnError):
@@ -296,7 +296,7 @@ class ReceivedRequest:
         except KvplanError as error:
             self._fail(error)
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         """Tell prefill to free its pages. If that fails, its lease ends the hold."""
         if self._meeting is not None and self._meeting.done() and self._meeting.exception() is None:
             self._shared.worker.submit(Request(self._name, (0, 0), {}, {}), self._shared.timeout, peer=self._peer())

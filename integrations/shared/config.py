@@ -200,7 +200,7 @@ def _check_fleet(config: ConnectorConfig, place: str) -> None:
 def _text(name: str, value: object) -> str:
     if isinstance(value, str) and value:
         return value
-    raise _unlike(name, value, "a text")
+    raise _wrong_value(name, value, "a text")
 
 
 def _url(name: str, value: object) -> str:
@@ -213,7 +213,7 @@ def _url(name: str, value: object) -> str:
 def _prefix(name: str, value: object) -> str:
     if isinstance(value, str) and value.endswith("/"):
         return value
-    raise _unlike(name, value, f"a prefix that ends with /, as {PREFIX}")
+    raise _wrong_value(name, value, f"a prefix that ends with /, as {PREFIX}")
 
 
 def _path(name: str, value: object) -> Path:
@@ -223,14 +223,14 @@ def _path(name: str, value: object) -> Path:
 def _truth(name: str, value: object) -> bool:
     if isinstance(value, bool):
         return value
-    raise _unlike(name, value, "true or false")
+    raise _wrong_value(name, value, "true or false")
 
 
 def _one_of(words: tuple[str, ...]) -> Callable[[str, object], str]:
     def read(name: str, value: object) -> str:
         if value in words:
             return str(value)
-        raise _unlike(name, value, " or ".join(words))
+        raise _wrong_value(name, value, " or ".join(words))
 
     return read
 
@@ -238,7 +238,7 @@ def _one_of(words: tuple[str, ...]) -> Callable[[str, object], str]:
 def _port(name: str, value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 65536:
         return value
-    raise _unlike(name, value, "a port, 1 to 65535")
+    raise _wrong_value(name, value, "a port, 1 to 65535")
 
 
 def allows(peers: tuple[str, ...], host: str) -> bool:
@@ -269,34 +269,34 @@ def _is_local(word: str) -> bool:
 def _bytes(name: str, value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 40:
         return value
-    raise _unlike(name, value, "bytes, 0 or more")
+    raise _wrong_value(name, value, "bytes, 0 or more")
 
 
 def _hosts(name: str, value: object) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not value or not all(isinstance(host, str) and host for host in value):
-        raise _unlike(name, value, "a list of hosts, addresses and networks")
+        raise _wrong_value(name, value, "a list of hosts, addresses and networks")
     for host in value:
         if "/" in host and _network(host) is None:
-            raise _unlike(name, host, "a network without bits behind its prefix, as 10.0.0.0/8")
+            raise _wrong_value(name, host, "a network without bits behind its prefix, as 10.0.0.0/8")
     return tuple(value)
 
 
 def _seconds(name: str, value: object) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e6:
         return float(value)
-    raise _unlike(name, value, "seconds above 0")
+    raise _wrong_value(name, value, "seconds above 0")
 
 
 def _options(name: str, value: object) -> Mapping[str, str]:
     if isinstance(value, Mapping) and all(isinstance(word, str) for word in value):
-        return {word: _spelled(each) for word, each in value.items()}
-    raise _unlike(name, value, "options of a side by name")
+        return {word: _as_written(each) for word, each in value.items()}
+    raise _wrong_value(name, value, "options of a side by name")
 
 
 def _plan_options(name: str, value: object) -> Mapping[str, str]:
     """Read options of `kvplan compile` by name. Raises ConnectorError for an unknown one."""
     if not isinstance(value, Mapping) or not all(isinstance(each, str) and each for each in value.values()):
-        raise _unlike(name, value, "options of kvplan compile by name, each a text")
+        raise _wrong_value(name, value, "options of kvplan compile by name, each a text")
     try:
         settled(value)
     except BadInput as error:
@@ -305,12 +305,12 @@ def _plan_options(name: str, value: object) -> Mapping[str, str]:
     return dict(value)
 
 
-def _spelled(value: object) -> str:
+def _as_written(value: object) -> str:
     """Return a value as a side's key writes it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _unlike(name: str, value: object, wanted: str) -> ConnectorError:
+def _wrong_value(name: str, value: object, wanted: str) -> ConnectorError:
     return ConnectorError("I002", f"{name} is {value!r}", f"it is {wanted}")
 
 

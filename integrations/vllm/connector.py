@@ -191,10 +191,10 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
         Raises ConnectorError (I010) if the metadata is from another connector's workers.
         """
-        if not all(isinstance(told, FactsMetadata) for told in metadata.values()):
+        if not all(isinstance(each, FactsMetadata) for each in metadata.values()):
             help = 'put KvplanConnector first in the "connectors" of MultiConnector, and leave other transports out'
             raise ConnectorError("I010", "MultiConnector passes on the handshake of another connector", help)
-        workers, transfer = [told.facts for told in metadata.values()], self._vllm_config.kv_transfer_config
+        workers, transfer = [each.facts for each in metadata.values()], self._vllm_config.kv_transfer_config
         self._scheduler.registered(workers)
         role = engine_role(transfer.is_kv_producer, transfer.is_kv_consumer)
         self._announcer.announce(transfer.engine_id, self._run(), role, workers, self._kv_cache_config.num_blocks)

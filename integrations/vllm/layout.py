@@ -79,9 +79,9 @@ def worker_layout(config: ConnectorConfig, facts: EngineFacts, caches: Any, tens
     memory = memory_of(planes(side.workers[worker.number]), pairs, tensors)
     groups = _groups(side, caches, pairs)
     clearing = _clearing(side, caches, groups, tensors) if caches.needs_kv_cache_zeroing else None
-    told = layer_batches(pairs), marking(tensors)
+    offering = layer_batches(pairs), marking(tensors)
     agreed = settings(bound, facts)
-    return WorkerLayout(side, bound.model, digest, worker.number, memory, groups, clearing, *told, cache, agreed)
+    return WorkerLayout(side, bound.model, digest, worker.number, memory, groups, clearing, *offering, cache, agreed)
 
 
 def as_allocated(

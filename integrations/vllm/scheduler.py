@@ -203,7 +203,7 @@ class ConnectorScheduler:
         if not asked or not self._answers(request) or state not in SERVED or not any(blocks):
             self._withdrawals += [prompt.name] if prompt is not None else []
             return False, None
-        held = self._held(request, prompt, blocks)
+        held = self._prefilled(request, prompt, blocks)
         shared = held.request if prompt is not None else ""
         note = b"" if shortened else _note(request)
         self._holds.append(HoldOrder(request.request_id, held.tokens, held.blocks, held.prompt, shared, note=note))
@@ -227,7 +227,7 @@ class ConnectorScheduler:
             return False, None
         # The engine that continues may know only all tokens so far, and which engine has them.
         digest = self._digest(request, request.num_tokens if shared else tokens)
-        held = self._told(shared or request.request_id, tokens, blocks, digest)
+        held = self._remote_of(shared or request.request_id, tokens, blocks, digest)
         self._holds.append(HoldOrder(request.request_id, tokens, blocks, held.prompt, shared, next_turn=True))
         until = time.time() + self.next_turn
         return True, transfer_params(replace(held, until=until), len(self.workers), goes_on=bool(shared))
@@ -249,7 +249,7 @@ class ConnectorScheduler:
     def orders(self) -> StepOrders:
         """Return the orders to workers in this step, each order once."""
         addresses = tuple(self.workers[number].address for number in sorted(self.workers)) if self._announce else ()
-        told = StepOrders(
+        step_orders = StepOrders(
             tuple(self._holds),
             tuple(self._loads),
             tuple(self._cancels),
@@ -259,7 +259,7 @@ class ConnectorScheduler:
         )
         self._holds, self._chunks, self._withdrawals = [], [], []
         self._loads, self._cancels, self._announce = [], [], False
-        return told
+        return step_orders
 
     def _read(self, request: EngineRequest, params: Mapping[str, object]) -> None:
         remote = remote_prefill(params) or self._early(request, params)
@@ -337,16 +337,16 @@ class ConnectorScheduler:
     def _digest(self, request: EngineRequest, tokens: int) -> str:
         return _digest(request, tokens, self.locate)
 
-    def _held(self, request: EngineRequest, offered: OfferedPrompt | None, blocks: BlockIds) -> RemotePrefill:
+    def _prefilled(self, request: EngineRequest, offered: OfferedPrompt | None, blocks: BlockIds) -> RemotePrefill:
         """Return the request in the form for its client."""
         tokens = request.num_computed_tokens
         if offered is not None:
             # Both engines name it by the whole prompt, even if this one stopped short of its end.
-            return self._told(self._shared(offered, tokens), min(tokens, offered.end), blocks, offered.digest)
+            return self._remote_of(self._shared(offered, tokens), min(tokens, offered.end), blocks, offered.digest)
         digest = self._digest(request, min(tokens, request.num_prompt_tokens))
-        return self._told(request.request_id, tokens, blocks, digest)
+        return self._remote_of(request.request_id, tokens, blocks, digest)
 
-    def _told(self, name: str, tokens: int, blocks: BlockIds, prompt: str) -> RemotePrefill:
+    def _remote_of(self, name: str, tokens: int, blocks: BlockIds, prompt: str) -> RemotePrefill:
         """Return this engine's hold by a name, in the form for other engines."""
         first = self.workers[min(self.workers)]
         host, port = host_and_port(first.address)

@@ -89,8 +89,8 @@ def connector_worker(
         decode = DecodeSide(decoder, tables, load_times(config), config.mode, layout.clearing, mark)
     known = identity(catalog, layout, roles.identity, roles.played[0])
     stored = (known.model, known.model_digest, layout.side.digest, layout.side.key, known.revision)
-    told = WorkerFacts(layout.worker, address, layout.groups, public_key(secrets), *stored)
-    return ConnectorWorker(prefill, decode, pool), told
+    facts = WorkerFacts(layout.worker, address, layout.groups, public_key(secrets), *stored)
+    return ConnectorWorker(prefill, decode, pool), facts
 
 
 def load_times(config: ConnectorConfig) -> LoadTimes:

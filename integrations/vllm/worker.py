@@ -216,7 +216,7 @@ class DecodeSide:
         """Give up a load, including one that has failed and is not reported yet."""
         for order in [order for order, _ in self._waiting if order.request == request]:
             self._waiting = [one for one in self._waiting if one[0] is not order]
-            self._let_go(order)
+            self._release(order)
             self._refused.append(request)
         if (transfer := self._loads.get(request)) is not None:
             transfer.cancel()
@@ -232,9 +232,9 @@ class DecodeSide:
             else:
                 waiting.append((order, transfer))
         self._failed = waiting
-        given_up = [order for order, error in settled if not self._retried(order, error)]
+        given_up = [order for order, error in settled if not self._retry(order, error)]
         for order in given_up:
-            self._let_go(order)
+            self._release(order)
         lost = {*self._refused, *(order.request for order in given_up)}
         self._refused = []
         self._cancelled -= lost
@@ -242,7 +242,7 @@ class DecodeSide:
         results.received |= lost
         results.failed |= lost
 
-    def _retried(self, order: LoadOrder, error: KvplanError | None) -> bool:
+    def _retry(self, order: LoadOrder, error: KvplanError | None) -> bool:
         """Retry a load of a prompt that prefill no longer keeps, or holds in other blocks. Return whether one began."""
         remote = order.remote
         asked_before = remote.request.endswith(AGAIN) or order.request in self._cancelled
@@ -254,7 +254,7 @@ class DecodeSide:
     def _begin(self, order: LoadOrder) -> None:
         """Begin a load, or fail it. A load without tokens tells prefill that its blocks are not needed."""
         if not order.blocks:
-            self._let_go(order)
+            self._release(order)
             return
         try:
             if self._clearing is not None:
@@ -289,7 +289,7 @@ class DecodeSide:
             return self._times.hold
         return min(REMADE, self._times.hold) if remote.request.endswith(AGAIN) else self._times.load
 
-    def _let_go(self, order: LoadOrder) -> None:
+    def _release(self, order: LoadOrder) -> None:
         """Tell prefill to free its blocks, because the request moves nothing. If that fails, a lease ends the hold."""
         try:
             self._submit(order, Request(order.remote.held_name, (0, 0), {}, {}))

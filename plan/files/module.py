@@ -176,7 +176,7 @@ class _Reader:
                 # Each function is called once, so that one that calls itself is no longer found.
                 return self._value(self.functions.pop(word))
             case ast.Call(func=ast.Name(id=word)) if word in CONSTRUCTORS and word in self._imported:
-                return self._made(node, CONSTRUCTORS[word])
+                return self._construct(node, CONSTRUCTORS[word])
         raise refused(node, self.name, "a value is a number, a text, a tuple or a constructor")
 
     def _items(self, node: ast.expr) -> list[object]:
@@ -224,7 +224,7 @@ class _Reader:
         self._add(node, len(layers))
         return tuple(layers)
 
-    def _made(self, node: ast.Call, kind: Callable[..., object]) -> object:
+    def _construct(self, node: ast.Call, kind: Callable[..., object]) -> object:
         named = {word.arg: self._value(word.value) for word in node.keywords if word.arg is not None}
         if len(named) != len(node.keywords) or any(isinstance(part, ast.Starred) for part in node.args):
             raise refused(node, self.name, "values are written out")

@@ -115,7 +115,7 @@ class _Place:
         least, most = _reach(plane + self.first, steps)
         if least < 0 or most >= len(self.pages):
             _bad(f"planes {least} to {most} are moved, the worker has {len(self.pages)} planes, numbered from 0")
-        page = int(self.pages[_led_to(plane + self.first, steps)].min())
+        page = int(self.pages[_reached(plane + self.first, steps)].min())
         if low + self.offset < 0 or high + self.offset > page:
             _bad(f"bytes {low + self.offset} to {high + self.offset} are moved of a page of {page} bytes")
 
@@ -151,7 +151,7 @@ def _reach(start: int, steps: Iterable[Step]) -> tuple[int, int]:
     return low, high
 
 
-def _led_to(start: int, steps: Iterable[Step]) -> Ints:
+def _reached(start: int, steps: Iterable[Step]) -> Ints:
     """Return all numbers that loops of (count, step) lead to, in their order."""
     numbers = np.full(1, start, np.int64)
     for count, step in steps:
@@ -254,7 +254,7 @@ def _plane_numbers(entry: Planes, total: int) -> Ints:
     low, high = _reach(entry.first, steps)
     if all(count for count, _ in steps):
         _check_within(f"a plane of {entry.cache}", (low, high), total)
-    return _led_to(entry.first, steps)
+    return _reached(entry.first, steps)
 
 
 def _named(what: str, values: Iterable[T], name: Callable[[T], str]) -> dict[str, T]:

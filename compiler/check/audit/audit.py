@@ -107,7 +107,7 @@ def judged(
         judge.plane(number, key, np.concatenate([ready.outside, strays]), ready.padding)
         need = needed(every.sides[1], target.plane, every.request)
         for first, last in _batches(target):
-            judge.pages(number, key, target, (first, last), _written(every, target, ready, first, last), need)
+            judge.pages(number, key, target, (first, last), _arrived_pages(every, target, ready, first, last), need)
     known = {key for _, key, _ in every.planes()}
     for key in (key for key in moves if key not in known):
         judge.lacking(len(every.decode), key, np.concatenate([rows[:, 1:3] for rows in moves[key].values()]))
@@ -145,7 +145,7 @@ def apply(every: Survey, copies: Iterable[Copy], filled: Mapping[Key, Labels] | 
     moves, arrived = by_plane(made), {}
     for _, key, target in every.planes():
         ready = _prepared(every, target, moves.get(key, {}))
-        pages = _written(every, target, ready, 0, len(target.pages.ids), filled)
+        pages = _arrived_pages(every, target, ready, 0, len(target.pages.ids), filled)
         arrived[key] = ArrivedPlane(pages.holds, pages.writes, ready.outside, ready.padding)
     return arrived
 
@@ -184,9 +184,9 @@ def _prepared(every: Survey, target: PlanePages, by: Mapping[Key, Labels]) -> Pl
     outside, padding = [NONE], 0
     for at, rows in by.items():
         mine = into_blocks(target, rows[:, 1], rows[:, 2])
-        outside.append(_lost(mine, rows))
+        outside.append(_parts_outside(mine, rows))
         inside, tail = at_page_end(mine, target.plane.page)
-        between = _between(every.prefill.get(at), tail, rows)
+        between = _are_padding(every.prefill.get(at), tail, rows)
         padding += int(tail.size[between].sum())
         stray = tail.only(~between)
         outside.append(np.stack([rows[stray.copy, 1] + stray.done, stray.size], 1))
@@ -195,7 +195,7 @@ def _prepared(every: Survey, target: PlanePages, by: Mapping[Key, Labels]) -> Pl
     return PlaneCopies(pieces, np.concatenate(outside), padding)
 
 
-def _lost(mine: Pieces, rows: Labels) -> Labels:
+def _parts_outside(mine: Pieces, rows: Labels) -> Labels:
     """Return the parts of copies that lie in no block of the table, as (offset, bytes), one per copy that has some."""
     kept = np.zeros(len(rows), np.int64)
     np.add.at(kept, mine.copy, mine.size)
@@ -209,7 +209,7 @@ def _lost(mine: Pieces, rows: Labels) -> Labels:
     return np.stack([rows[gone, 1] + begins[gone], rows[gone, 2] - kept[gone]], 1)
 
 
-def _between(source: PlanePages | None, tail: Pieces, rows: Labels) -> Mask:
+def _are_padding(source: PlanePages | None, tail: Pieces, rows: Labels) -> Mask:
     """Return a mask of the pieces behind a page that also come from behind a page of the request."""
     if source is None:
         return np.zeros(len(tail.copy), np.bool_)
@@ -225,7 +225,7 @@ def _batches(target: PlanePages) -> Iterator[tuple[int, int]]:
     return ((first, min(first + step, count)) for first in range(0, count, step))
 
 
-def _written(
+def _arrived_pages(
     every: Survey,
     target: PlanePages,
     ready: PlaneCopies,

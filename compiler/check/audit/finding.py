@@ -73,7 +73,7 @@ class PageRun:
         return int(self.ids[spot // self.page]) * self.stride + spot % self.page
 
 
-def alike(found: Findings, place: PageRun, fault: str, bad: Mask, tail: str) -> None:
+def add_fault(found: Findings, place: PageRun, fault: str, bad: Mask, tail: str) -> None:
     """Add the bytes of a mask over pages, tensor by tensor; `tail` is the fault in words."""
     spots = np.flatnonzero(bad)
     found.counts[fault] += len(spots)
@@ -83,7 +83,7 @@ def alike(found: Findings, place: PageRun, fault: str, bad: Mask, tail: str) -> 
         _add(found, place, (fault, place.worker, number), int(mine[0]), len(mine), tail)
 
 
-def unlike(found: Findings, place: PageRun, bad: Mask, holds: Labels) -> None:
+def add_wrong(found: Findings, place: PageRun, bad: Mask, holds: Labels) -> None:
     """Add the wrong bytes of a mask over pages with the labels `holds`, by the distance from the right coordinate."""
     spots = np.flatnonzero(bad)
     found.counts["wrong"] += len(spots)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from kvplan.compiler.check.audit.finding import Findings, PageRun, alike, unlike
+from kvplan.compiler.check.audit.finding import Findings, PageRun, add_fault, add_wrong
 from kvplan.compiler.check.audit.verdict import FAULTS, STRICT_FAULTS, Finding, Verdict
 from kvplan.compiler.check.copy_list import Key
 from kvplan.compiler.check.labels import PADDING, Atlas, Labels, Mask, NeededTokens, paint
@@ -83,14 +83,14 @@ class Judge:
         self._find(place, "double", asked & (pages.writes > 1))
         wrong = asked & written & (pages.holds != full)
         if wrong.any():
-            unlike(self.findings, place, wrong, pages.holds)
+            add_wrong(self.findings, place, wrong, pages.holds)
         self._spare(place, target, token, need, written & ~asked, pages.holds)
         if self.strict and pages.ends is not None:
             self._find(place, "loose", pages.ends & ~asked)
 
     def _find(self, place: PageRun, fault: str, bad: Mask) -> None:
         if bad.any():
-            alike(self.findings, place, fault, bad, WORDS[fault])
+            add_fault(self.findings, place, fault, bad, WORDS[fault])
 
     def _spare(
         self, place: PageRun, target: PlanePages, token: Labels, need: NeededTokens, spare: Mask, holds: Labels

@@ -176,11 +176,11 @@ def _letters(letters: Sequence[str]) -> str:
 
 
 def _both(piece: LandingSpan, index: int) -> str:
-    prefill, decode = (_goes(piece, index, side) for side in (PREFILL, DECODE))
+    prefill, decode = (_continuation(piece, index, side) for side in (PREFILL, DECODE))
     return f"{prefill} on both sides" if prefill == decode else f"prefill {prefill}; decode {decode}"
 
 
-def _goes(piece: LandingSpan, index: int, side: int) -> str:
+def _continuation(piece: LandingSpan, index: int, side: int) -> str:
     planes, far = step(piece.nest.loops[index], side)
     if planes:
         return "a page each"

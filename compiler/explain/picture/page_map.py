@@ -70,7 +70,7 @@ class PageMap:
 def page_map(page: Page, split: Collection[str], colours: Mapping[str, TensorColour]) -> PageMap:
     """Return the map of a page; the axes in `split` are shared over workers."""
     cells = [_cells(span, {*split, LAYER, TOKEN, ROW}) for span in page_spans(page)]
-    large = not any(_seen(page.bytes, row, cells) for row in (page.bytes, *_steps(page.bytes, cells)))
+    large = not any(_are_visible(page.bytes, row, cells) for row in (page.bytes, *_steps(page.bytes, cells)))
     owned = [(owner, part) for each in cells for owner, part in _owned(each, colours[each.name], page, large)]
     uncut = [row for row in _steps(page.bytes, cells) if all(_fits(part, row) for _, part in owned)]
     row = _row(page.bytes, uncut, [part for _, part in owned], large)
@@ -159,12 +159,12 @@ def _row(page: int, uncut: Sequence[int], cells: Sequence[PageSpan], large: bool
 
     def fault(row: int) -> tuple[float, float]:
         shape = abs(math.log(_shape(page, row, cells) / 2))
-        return (_drawn(cells, row) if large else not _seen(page, row, cells)), shape
+        return (_drawn(cells, row) if large else not _are_visible(page, row, cells)), shape
 
     return min((page, *uncut), key=fault)
 
 
-def _seen(page: int, row: int, cells: Sequence[PageSpan]) -> bool:
+def _are_visible(page: int, row: int, cells: Sequence[PageSpan]) -> bool:
     """Whether cells in rows of `row` bytes are large enough to be seen one by one."""
     count = sum(each.count for each in cells)
     return count <= MOST_CELLS and count * row <= MOST_ACROSS * page and page <= MOST_DOWN * row
@@ -248,7 +248,7 @@ def _heads(row: int, cells: Sequence[PageSpan], page: Page) -> Iterator[HeadLabe
             yield HeadLabel(turn * loop.step, (turn + 1) * loop.step, loop.name, item)
         return
     spans = sorted((each.offset, min(_end(each, row), row), each.name) for each in cells if each.offset < row)
-    yield from (HeadLabel(low, high, tensor) for low, high, tensor in _apart(spans))
+    yield from (HeadLabel(low, high, tensor) for low, high, tensor in _without_overlap(spans))
 
 
 def _end(cells: PageSpan, row: int) -> int:
@@ -256,7 +256,7 @@ def _end(cells: PageSpan, row: int) -> int:
     return cells.offset + cells.bytes + sum((loop.count - 1) * loop.step for loop in cells.loops if loop.step < row)
 
 
-def _apart(spans: Iterable[tuple[int, int, str]]) -> Iterator[tuple[int, int, str]]:
+def _without_overlap(spans: Iterable[tuple[int, int, str]]) -> Iterator[tuple[int, int, str]]:
     """Yield spans without overlap; overlapping ones become one with all their names."""
     known: tuple[int, int, str] | None = None
     for low, high, name in spans:

@@ -61,8 +61,8 @@ class EngineItems:
 
     def encodable(self, feature: Any) -> bool:
         """Whether a request has the encoder's input for an item, or only the sizes for placeholders."""
-        told = self._resolver.fields_for(feature.modality) if feature.data else set()
-        return any(value.data is not None for name, value in (feature.data or {}).items() if name not in told)
+        placeholders = self._resolver.fields_for(feature.modality) if feature.data else set()
+        return any(value.data is not None for name, value in (feature.data or {}).items() if name not in placeholders)
 
     def metadata(self, features: list[Any]) -> dict[str, dict[str, Any]]:
         """Return by hash what the next engine can have without the media: the sizes for placeholders."""

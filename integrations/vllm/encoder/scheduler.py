@@ -91,18 +91,18 @@ class EncoderScheduler:
         if not self.owner.loads:
             return True
         self._settle()
-        told = self._told(request)
+        announced = self._announcement(request)
         needed = {each.identifier: each for each in request.mm_features if _end(each) > computed}
-        if not all(self._same(hash, each, request) for hash, each in needed.items()):
+        if not all(self._is_same_item(hash, each, request) for hash, each in needed.items()):
             return False
-        absent = {hash: each for hash, each in needed.items() if not self._here(hash, request, told)}
-        fetched = {hash: each for hash, each in absent.items() if hash in told.remote}
-        given_up = [each for hash, each in absent.items() if hash not in fetched and hash in told.wanted]
-        if fetched and not self._fetch(fetched, request, told):
+        absent = {hash: each for hash, each in needed.items() if not self._is_in_pool(hash, request, announced)}
+        fetched = {hash: each for hash, each in absent.items() if hash in announced.remote}
+        given_up = [each for hash, each in absent.items() if hash not in fetched and hash in announced.wanted]
+        if fetched and not self._fetch(fetched, request, announced):
             given_up += fetched.values()
-        if not all(self._given_up(each, request, told) for each in given_up):
+        if not all(self._give_up(each, request, announced) for each in given_up):
             return False
-        return not any(self._coming(hash, told) for hash in needed)
+        return not any(self._is_expected(hash, announced) for hash in needed)
 
     def has(self, hash: str) -> bool:
         """Whether workers can load an item."""
@@ -147,8 +147,8 @@ class EncoderScheduler:
 
     def finished(self, request: Any) -> dict[str, dict[str, object]]:
         """End a request. Return by hash the parameters of its held items for a prefill engine."""
-        told = self._announced.pop(request.request_id, None)
-        for remote in () if told is None else told.remote.values():
+        announced = self._announced.pop(request.request_id, None)
+        for remote in () if announced is None else announced.remote.values():
             self.transfers.let_go(remote)
         held: dict[str, dict[str, object]] = {}
         if self.owner.saves and request.status.name in SERVED:
@@ -168,9 +168,9 @@ class EncoderScheduler:
             if (held := self._holds.pop(name, None)) is not None:
                 held.users.discard(name)
 
-    def _told(self, request: Any) -> Announced:
+    def _announcement(self, request: Any) -> Announced:
         """Return a request's announcement, read once."""
-        if (told := self._announced.get(request.request_id)) is None:
+        if (announced := self._announced.get(request.request_id)) is None:
             params = request.ec_transfer_params
             remote = remote_items(params)
             for hash, item in list(remote.items()):
@@ -178,11 +178,11 @@ class EncoderScheduler:
                     logs.event(logs.WARNING, "item not fetched", item=hash, error=refused)
                     del remote[hash]
             wanted = set(params) if isinstance(params, Mapping) else set()
-            told = Announced(remote, wanted, self.clock() + self.patience)
-            self._announced[request.request_id] = told
-        return told
+            announced = Announced(remote, wanted, self.clock() + self.patience)
+            self._announced[request.request_id] = announced
+        return announced
 
-    def _same(self, hash: str, feature: Any, request: Any) -> bool:
+    def _is_same_item(self, hash: str, feature: Any, request: Any) -> bool:
         """Whether the pool's item under a hash may be this item. If hashes are given by hand, rows may differ.
 
         An item that no request needs is dropped, and so are rows that no engine brings. Otherwise the request fails, as
@@ -199,42 +199,42 @@ class EncoderScheduler:
         self._lost.add(request.request_id)
         return False
 
-    def _here(self, hash: str, request: Any, told: Announced) -> bool:
+    def _is_in_pool(self, hash: str, request: Any, announced: Announced) -> bool:
         """Whether the pool has or gets an item, which then stays until the request has passed it."""
         item = self.pool.find(hash)
         if item is None or not (item.ready or item.arriving):
             return False
         self.pool.use(item, request.request_id)
-        if item.ready and (spare := told.remote.pop(hash, None)) is not None:
+        if item.ready and (spare := announced.remote.pop(hash, None)) is not None:
             self.transfers.let_go(spare)
         return True
 
-    def _coming(self, hash: str, told: Announced) -> bool:
+    def _is_expected(self, hash: str, announced: Announced) -> bool:
         """Whether an item is being fetched, or waits for room."""
         item = self.pool.find(hash)
-        return hash in told.wanted and not (item is not None and item.ready)
+        return hash in announced.wanted and not (item is not None and item.ready)
 
-    def _fetch(self, features: dict[str, Any], request: Any, told: Announced) -> bool:
+    def _fetch(self, features: dict[str, Any], request: Any, announced: Announced) -> bool:
         """Begin to fetch items, all at once, because two requests that each have half of their items would wait
         forever.
 
         False if no engine can provide them: they differ from the announcement, or there is no room for them.
         """
         sizes = {hash: _rows(feature) for hash, feature in features.items()}
-        unlike = [hash for hash, rows in sizes.items() if told.remote[hash].rows != rows]
-        if unlike:
+        different = [hash for hash, rows in sizes.items() if announced.remote[hash].rows != rows]
+        if different:
             why = "the encode engine has other rows of it: a hash was given by hand, or processors differ"
-            logs.event(logs.WARNING, "item not fetched", item=unlike[0], error=why)
+            logs.event(logs.WARNING, "item not fetched", item=different[0], error=why)
             return False
         items = None if any(map(self.pool.find, sizes)) else self.pool.take(sizes, request.request_id)
         for item in items or ():
-            self.transfers.fetch(item, told.remote.pop(item.hash))
-        return items is not None or (self.pool.fits(sizes) and self.clock() < told.until)
+            self.transfers.fetch(item, announced.remote.pop(item.hash))
+        return items is not None or (self.pool.fits(sizes) and self.clock() < announced.until)
 
-    def _given_up(self, feature: Any, request: Any, told: Announced) -> bool:
+    def _give_up(self, feature: Any, request: Any, announced: Announced) -> bool:
         """Note that an item does not come from elsewhere. Return whether the engine can encode it."""
-        told.wanted.discard(feature.identifier)
-        if (remote := told.remote.pop(feature.identifier, None)) is not None:
+        announced.wanted.discard(feature.identifier)
+        if (remote := announced.remote.pop(feature.identifier, None)) is not None:
             self.transfers.let_go(remote)
         if self.encodable(feature):
             logs.event(logs.WARNING, "item is encoded here", request=request.request_id, item=feature.identifier)
