@@ -106,7 +106,7 @@ def _in_common(prefill: BoundSide, decode: BoundSide) -> str:
 
 
 def _check_needs(prefill: BoundCache, decode: BoundCache) -> None:
-    """Refuse (C137) a pair in which prefill does not keep every token that decode needs, whatever the range."""
+    """Refuse (C137) a pair in which prefill does not keep every token that decode needs, for any range."""
     kept, needed = prefill.needs, decode.needs
     all_kept = kept.keep is None and kept.chunk is None and needed.whole % kept.whole == 0
     window = kept.keep is not None and needed.keep is not None and needed.keep <= kept.keep

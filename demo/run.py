@@ -28,7 +28,7 @@ def steps(compiled: Compiled) -> int:
 def run(
     compiled: Compiled, plan: Path, transport: str, until: float, advance: Callable[[str], None]
 ) -> list[FetchReport]:
-    """Move one request from every prefill worker to every decode worker, hardly past `until` by time.monotonic().
+    """Move one request from every prefill worker to every decode worker, until shortly after `until` (monotonic).
 
     Raises ProcessError if a worker fails, dies, stays silent or holds a wrong byte (its text then names
     WrongBytesError).

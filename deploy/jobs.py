@@ -194,7 +194,7 @@ def run_beside(out: Path, library: Library, jobs: Sequence[PairJob], watch: Watc
 def each(
     jobs: Iterable[PairJob], result: Callable[[PairJob], T]
 ) -> tuple[list[tuple[PairJob, T]], list[tuple[PairJob, Exception]]]:
-    """Return the jobs with their `result`, and those without a plan: refused, or with a failed proof. The latter do not
+    """Return the jobs with their `result`, and jobs without a plan: refused, or with a failed proof. The latter do not
     stop the others.
     """
     done: list[tuple[PairJob, T]] = []

@@ -158,7 +158,7 @@ def cache_planes(scope: _Scope, group: BoundGroup) -> Iterator[OraclePlane]:
 
 
 def spare(scope: _Scope) -> int:
-    """Return the bytes that a layer lacks to its least size, over all planes.
+    """Return the bytes by which a layer, over all planes, is shorter than its least size.
 
     0 if it has planes of its own, or if a worker holds none of it.
     """

@@ -160,5 +160,5 @@ def _copied_us(table: Table, size: int, profile: MachineProfile) -> float:
 
 
 def _together(nest: Nest) -> int:
-    """Return the contiguous bytes of a nest on both sides: those of a usual run if rows of tokens are consecutive."""
+    """Return the contiguous bytes of a nest on both sides; a usual run's bytes if rows of tokens are consecutive."""
     return nest.bytes * (RUN if nest.token == (nest.bytes, nest.bytes) else 1)

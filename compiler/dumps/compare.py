@@ -1,4 +1,4 @@
-"""Compare a dump with a layout: find each dumped layer's layer of a cache, and their differences.
+"""Compare a dump with a layout: find the cache layer of each dumped layer, and their differences.
 
 Law: dumped layers and pieces of the layout are matched one to one, by number and by fit. It reports unmatched
 layers, facts that differ within a pair if both sides know them, and block tables with different layers.

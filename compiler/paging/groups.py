@@ -125,7 +125,7 @@ def _buckets(caches: Sequence[BoundCache], key: Key) -> list[Bucket]:
 
 
 def _paging_key(cache: BoundCache) -> tuple[object, ...]:
-    """Return a key that is equal for caches whose blocks hold the same tokens, whatever the bytes of a token."""
+    """Return a key that is equal for caches whose blocks hold the same tokens, of any size."""
     return cache.store, cache.tokens, cache.kernel, cache.length, cache.ring
 
 

@@ -19,7 +19,7 @@ from kvplan.compiler.placement.shards import share
 
 @dataclass(frozen=True, slots=True)
 class ReaderChoice:
-    """Decode worker `reader` takes `layers` of one tensor from prefill worker `holder`; `notified` are not read."""
+    """Decode worker `reader` reads `layers` of one tensor from prefill worker `holder` and only notifies `notified`."""
 
     reader: int
     holder: int

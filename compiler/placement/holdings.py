@@ -40,7 +40,7 @@ def overlap(one: TensorHoldings, other: TensorHoldings) -> bool:
 
 
 def overlapping(needs: Iterable[TensorHoldings]) -> Callable[[TensorHoldings], list[TensorHoldings]]:
-    """Return a function that finds the holdings in `needs`, those of one side, that overlap a holding of the other.
+    """Return a function that finds the holdings of one side (`needs`) that overlap a holding of the other side.
 
     Holdings are equal or disjoint on every axis. The axis with most distinct intervals leaves few to test.
     """

@@ -55,7 +55,7 @@ def token_share(side: BoundSide, cache: BoundCache, worker: BoundWorker) -> Toke
 
 
 def meet(one: TokenShare, other: TokenShare) -> bool:
-    """Whether two token shares have a token in common: their tokens differ by multiples of the periods' divisor."""
+    """Whether two token shares have a token in common. Their offsets repeat modulo the gcd of both periods."""
     (ways, chunk, turn), (ways2, chunk2, turn2) = one, other
     apart = turn * chunk - turn2 * chunk2
     period = gcd(ways * chunk, ways2 * chunk2)

@@ -14,7 +14,7 @@ SERVER_INFO, BOOTSTRAP_PORT, RECORD = "/server_info", "disaggregation_bootstrap_
 
 
 def prefill(body: Body, paired: PairedRequest) -> Body:
-    """Return prefill's body: keep the prompt of the room for decode, and generate one token, whatever the client asks.
+    """Return prefill's body: keep the prompt of the room for decode, and generate one token for any client's limit.
 
     kvplan's plugin leaves out the last token if decode computes that.
     """

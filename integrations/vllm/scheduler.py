@@ -288,7 +288,7 @@ class ConnectorScheduler:
     def _hide_blocks(self, request: EngineRequest) -> None:
         """Hide the blocks of a loaded request from other prompts, in the pool and in an offload tier.
 
-        A load writes only the last tokens of a window, but the engine takes the block in which it begins for whole.
+        A load writes only the last tokens of a window, but the engine regards the block in which it begins as complete.
         """
         if any(table.forgets and table.scratch is None for table in self.tables):
             request.block_hashes[:] = [os.urandom(HASH_BYTES) for _ in request.block_hashes]

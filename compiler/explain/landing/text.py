@@ -40,7 +40,7 @@ MOST_NAMES = 4
 
 
 def landing(plan: Plan, reader: int, width: int = WIDTH) -> list[str]:
-    """Draw the pairs of groups and caches that decode worker `reader` reads, one of each set that differs in layers.
+    """Draw the pairs of groups and caches that a decode worker reads, once for those that differ only in layers.
 
     Bars and tables are at most `width` columns and a few more; sentences are not wrapped.
     """

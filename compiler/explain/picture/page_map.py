@@ -92,7 +92,7 @@ def _cells(span: PageSpan, kept: Collection[str]) -> PageSpan:
 
 
 def _owned(cells: PageSpan, colour: TensorColour, page: Page, large: bool) -> Iterator[tuple[ByteOwner, PageSpan]]:
-    """Yield cells by their owner; those of a large page folded."""
+    """Yield cells by their owner; the cells of a large page are folded."""
     for part, found in _parts(cells, 0, colour, page.at(colour.axis or "", 0)):
         yield colour.owner(part), _folded(found) if large else found
 
