@@ -1,4 +1,4 @@
-"""What changes between two sets of plans: compared by meaning, judged, and what it means to engines that run.
+"""Compare two sets of plans by meaning, judge the changes, and say what they mean to running engines.
 
 In: plans, deployments, git revisions. Out: a `Review` as text, Markdown, JSON, annotations. Start with `rules.py`.
 """

@@ -10,12 +10,12 @@ from kvplan.plan.types import Plan
 from kvplan.review.facts import DEFAULT, RUNS, Subject, Value, copied_by, facts, gathered
 from kvplan.review.rules import POSITION, RULES, Category
 
-# A fact's value by worker, or by None where it is about no worker.
+# A fact's value by worker; the key is None for a fact that is not about one worker.
 ByWorker = Mapping[int | None, Value]
 SIDES = ("prefill", "decode")
 # The value of a fact that a plan does not have, unless it is `none`.
 ABSENT = {"OPTION": DEFAULT, "SKIPPED": "moved", "NEEDS": "what is read"}
-# Where a cache, or a tensor of one, comes or goes, that is the change, and none of these that goes with it is another.
+# If a cache or a tensor is new or removed, that is the change, and these follow from it: they are not listed as well.
 OF_A_TENSOR = {"DTYPE", "EXTENT", "PLACE", "AXIS_ORDER", "STEPS"}
 OF_BLOCKS = {"BLOCK_TOKENS", "KERNEL_BLOCKS", "TURNS", "RING", "NEEDS"}
 OF_READS = {"READS", "SPANS", "STAGES"}
@@ -32,13 +32,13 @@ OF_A_CACHE = {
     "BLOCK_STRIDE",
     "PLANES",
 }
-# Categories that explain another digest: if the sides differ, and if they are the same.
+# Categories that explain why a plan has another digest, by whether both sides kept theirs.
 TELLING = {False: {Category.BYTES}, True: {Category.BYTES, Category.PLAN, Category.CONTRACT}}
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One fact that differs. `before` or `after` is None where there is none. `workers` is empty for all of them."""
+    """One fact that differs. `before` or `after` is None if that plan lacks it. `workers` is empty for all workers."""
 
     subject: Subject
     before: Value | None
@@ -51,14 +51,14 @@ class Change:
 
     @property
     def share(self) -> float | None:
-        """By how much a number grew, 0.5 for half as much again; None where there are no two numbers."""
+        """The growth of a number, 0.5 for half as much again; None if a value is no number, or the old one is 0."""
         if not isinstance(self.before, int) or not isinstance(self.after, int) or not self.before:
             return None
         return self.after / self.before - 1
 
 
 def changes(old: Plan, new: Plan) -> list[Change]:
-    """Every change from `old` to `new`, in the order in which a reviewer asks; empty where there is none."""
+    """Every change from `old` to `new`, in the order of the rules; empty if nothing changes."""
     before, after = gathered(facts(old)), gathered(facts(new))
     found = [
         change
@@ -75,7 +75,7 @@ def changes(old: Plan, new: Plan) -> list[Change]:
 
 
 def _reasoned(change: Change, old: Plan, new: Plan) -> Change:
-    """A change between whole pages and runs of tokens says why these are runs: that alone is no change."""
+    """The change, with the reason for runs of tokens in its values. Facts lack it: a new reason alone is no change."""
     if change.rule != "PAGE_COPIES":
         return change
     name = change.subject.name
@@ -93,7 +93,7 @@ def _untold(old: Plan, new: Plan) -> Change:
 
 
 def changed_sides(old: Plan, new: Plan) -> tuple[str, ...]:
-    """The sides whose engines become others, by their digests: both if what is stored changes."""
+    """The sides whose digests differ; both if the digest of the model differs."""
     if old.model_digest != new.model_digest:
         return SIDES
     digests = {"prefill": (old.prefill, new.prefill), "decode": (old.decode, new.decode)}
@@ -101,13 +101,13 @@ def changed_sides(old: Plan, new: Plan) -> tuple[str, ...]:
 
 
 def _of_subject(subject: Subject, before: ByWorker, after: ByWorker) -> Iterator[Change]:
-    """The changes of one fact; equal changes of several workers are one."""
+    """The changes of one fact. Workers with equal changes share one."""
     uniform = len({*before.values()}) <= 1 and len({*after.values()}) <= 1
     if uniform and before and after:
-        # All workers are identical, however many they are.
+        # All workers agree before, and all agree after: the number of workers does not matter.
         before, after = {None: next(iter(before.values()))}, {None: next(iter(after.values()))}
     alike: dict[tuple[Value | None, Value | None], list[int | None]] = {}
-    # Of workers that only one plan has, their number says enough.
+    # Workers that only one plan has are left out: the rule WORKERS reports them.
     every = [worker for worker in before if worker in after] if before and after else [*before, *after]
     for worker in every:
         pair = before.get(worker), after.get(worker)
@@ -124,7 +124,7 @@ def _of_unchanged_pages(change: Change) -> Change:
 
 
 def _implied(change: Change, found: Sequence[Change]) -> bool:
-    """Whether a change says nothing that another one does not say."""
+    """Whether a change only follows from a new or removed cache, tensor, group or layer in `found`."""
     subject = change.subject
 
     def new_or_gone(rule: str, *, part: bool = False) -> bool:

@@ -1,4 +1,4 @@
-"""Engines that plans cannot tell apart, and what a change of plans makes of them."""
+"""Classes of engines that plans treat as one, and what each becomes when plans change."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Index = Iterable[IndexEntry]
 
 @dataclass(frozen=True, slots=True)
 class EngineClass:
-    """Engines that plans cannot tell apart: what they are now, and what they become, None where nobody can say that.
+    """Engines that plans treat as one: their record now, and the one they will have (`then`), None if it is not known.
 
-    `plans` are the numbers, in the review, of the plans that change and have their side. Engines whose side NEW has a
-    plan for become nothing else.
+    `plans` are the numbers, in the review, of the changed plans with their side. If NEW has a plan for their side, they
+    stay as they are.
     """
 
     names: tuple[str, ...]
@@ -38,7 +38,7 @@ class EngineClass:
 def engine_classes(
     engines: Mapping[str, EngineRecord], review: Review, before: Index, after: Index
 ) -> Iterable[EngineClass]:
-    """Engines by role, model, side and protocol, with what `review` says of their plans."""
+    """Engines grouped by role, model, side and protocol, with the plans in `review` that concern them."""
     alike: dict[tuple[object, ...], list[str]] = defaultdict(list)
     for name in sorted(engines):
         one = engines[name]
@@ -50,7 +50,7 @@ def engine_classes(
 
 
 def _sides(index: Index) -> set[tuple[EngineRole, str, str]]:
-    """Sides that an index has plans for, by role and digests of model and side."""
+    """The sides for which an index has plans: role, digest of the model, digest of the side."""
     return {
         side
         for one in index
@@ -64,7 +64,7 @@ def _sides(index: Index) -> set[tuple[EngineRole, str, str]]:
 def _then(
     now: EngineRecord, review: Review, known: set[tuple[EngineRole, str, str]], kept: set[tuple[EngineRole, str, str]]
 ) -> EngineRecord | None:
-    """What engines become: the same where NEW has their side, else what all plans that change make of it."""
+    """The record that engines will have: the same if NEW has their side, else the one of all changed plans, or None."""
     here, there = (
         {role for role in roles(now) if (role, now.model_digest, now.side) in sides} for sides in (known, kept)
     )
@@ -88,7 +88,7 @@ def _concerned(now: EngineRecord, review: Review) -> tuple[int, ...]:
 
 
 def _changed(review: Review) -> Iterable[tuple[int, Plan, Plan]]:
-    """Plans that change, by number, as they were and as they are; not those of formats that cannot be read."""
+    """Changed plans by number, before and after, without those whose format cannot be read."""
     for number, one in enumerate(review.changed, 1):
         before, after = one.pair.plans
         if before and after:
@@ -96,7 +96,7 @@ def _changed(review: Review) -> Iterable[tuple[int, Plan, Plan]]:
 
 
 def roles(record: EngineRecord) -> tuple[EngineRole, ...]:
-    """What an engine does, each role once."""
+    """The roles of an engine, each once."""
     played = ((EngineRole.PREFILL, record.prefills), (EngineRole.DECODE, record.decodes))
     return tuple(role for role, plays in played if plays)
 
@@ -110,7 +110,7 @@ def _has(plan: Plan, role: EngineRole, record: EngineRecord) -> bool:
 
 
 def verdict(prefill: EngineRecord, decode: EngineRecord, review: Review) -> RolloutVerdict:
-    """The gravest one of the plans for two engines."""
+    """The gravest verdict of the plans for two engines."""
     return gravest(one for one in (*review.changed, *review.gone) if _of(one, prefill, decode))
 
 

@@ -18,9 +18,9 @@ from kvplan.review.review import PairReview, Review
 
 
 def with_defaults(review: Review, models: Sequence[Path], layouts: Sequence[Path]) -> Review:
-    """The review with the engine's own values for DEFAULT, and beside values the words that engine files have for them.
+    """The review with the engine's value in place of DEFAULT, and with the aliases that engine files give to values.
 
-    `models` are some that a deployment names by path. Raises DslError for bad files.
+    `models` are model files that a deployment names by path. Raises DslError for bad files.
     """
     if not any(change.rule == "OPTION" for one in review.changed for change in one.changes):
         return review
@@ -43,7 +43,7 @@ def _change(library: Library, one: PairReview, change: Change) -> Change:
 
 
 def _known(library: Library, plan: Plan, change: Change, value: Value) -> Value:
-    """`16 (default)`, `LBNHC (nhd)`; `value` itself if there is no more to say, or no layout file of it any more."""
+    """`16 (default)`, `LBNHC (nhd)`; `value` itself if it has no alias, or if no layout file knows it any more."""
     side = plan.prefill if change.subject.side == "prefill" else plan.decode
     name = change.subject.name
     given = parse_side(side.key)

@@ -1,4 +1,4 @@
-"""The facts of one plan that a review compares, each under the rule that tells of its change."""
+"""The facts of one plan that a review compares, each under the rule that reports its change."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ WHOLE, RUNS = "page by page", "by runs of tokens"
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a fact is about: a side of the pair, empty for both; a cache or a group, a part of it, and a word more.
+    """The subject of a fact: a side (empty for both), a cache or group, a part of it, and a word for the value.
 
-    `unit` is what a number counts.
+    `unit` is the unit of a number.
     """
 
     rule: str
@@ -41,7 +41,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One fact, of one worker where it is about one."""
+    """One fact; `worker` is None if it is not about one worker."""
 
     subject: Subject
     value: Value
@@ -49,7 +49,7 @@ class Fact:
 
 
 def facts(plan: Plan) -> Iterator[Fact]:
-    """Everything about a plan that a review compares, in the order in which a reviewer asks."""
+    """Everything about a plan that a review compares."""
     yield from _plan(plan)
     for name, side in (("prefill", plan.prefill), ("decode", plan.decode)):
         yield from _side(name, side)
@@ -87,7 +87,7 @@ def options(side: Side) -> Iterator[tuple[str, str]]:
 
 
 def _stored(name: str, side: Side) -> Iterator[Fact]:
-    """What a side stores, over all its workers."""
+    """The caches, layers and tensors that all workers of a side store together."""
     layers: dict[str, set[int]] = {}
     tensors: dict[tuple[str, str], tuple[str, dict[str, int]]] = {}
     whole: dict[tuple[str, str], int] = {}
@@ -115,7 +115,7 @@ def _layers(entry: Planes) -> set[int]:
 
 
 def _extents(view: View) -> dict[str, int]:
-    """Items on every axis but those of tokens and layers; an axis in tiles, `dim/8` and `dim`, is one."""
+    """The number of items by axis, without tokens and layers. An axis in tiles, `dim/8` and `dim`, counts as one."""
     found: dict[str, int] = {}
     for axis, count, _ in view.axes:
         base = axis.partition("/")[0]
@@ -135,7 +135,7 @@ def _group(name: str, side: Side, group: Group) -> Iterator[Fact]:
 
 
 def _blocks(name: str, cache: str, group: Group) -> Iterator[Fact]:
-    """The blocks of a cache, which keeps its name where groups form otherwise."""
+    """The facts of a cache's blocks, by the cache: its name stays the same if groups form differently."""
     yield Fact(Subject("BLOCK_TOKENS", name, cache, word="block", unit="tokens"), group.tokens)
     kernel = "one" if group.ratio == 1 else f"{group.ratio} of {group.kernel:,} tokens"
     yield Fact(Subject("KERNEL_BLOCKS", name, cache, word="kernel blocks of a block"), kernel)
@@ -166,7 +166,7 @@ def _worker(name: str, side: Side, worker: Worker) -> Iterator[Fact]:
 
 
 def _page(name: str, entry: Planes, part: str, tokens: int) -> Iterator[Fact]:
-    """The bytes of a page, and of each of its tokens: a larger block changes the first only."""
+    """The bytes of a page and of one of its tokens: a larger block changes only the bytes of the page."""
     yield Fact(Subject("PAGE_BYTES", name, entry.cache, part, "page", "B"), entry.page)
     if tokens:
         exact = entry.page % tokens == 0
@@ -197,7 +197,7 @@ def _reads(plan: Plan) -> Iterator[Fact]:
 
 
 def copied_by(plan: Plan, name: str) -> str:
-    """RUNS with the reason why the pages of a pair are not copied whole."""
+    """The word RUNS, with the reason why the pages of a pair are not copied whole."""
     pair = next(pair for pair in plan.pairs if pair.name == name)
     prefill, decode = (group_named(*one).kernel for one in ((plan.prefill, pair.prefill), (plan.decode, pair.decode)))
     if prefill == decode:
@@ -206,7 +206,7 @@ def copied_by(plan: Plan, name: str) -> str:
 
 
 def _kept(plan: Plan) -> Iterator[Fact]:
-    """Which tokens prefill keeps, where these are others than decode needs."""
+    """The tokens that prefill keeps of each cache, if they differ from those that decode needs."""
     kept, read = dict(plan.prefill.needs), dict(plan.decode.needs)
     for cache in sorted({*kept, *read}):
         if kept.get(cache) != read.get(cache):
@@ -214,7 +214,7 @@ def _kept(plan: Plan) -> Iterator[Fact]:
 
 
 def _page_range(part: PageRange) -> str:
-    """`65,536 B of each page in 64 KV cache tensors`, with where they begin if that is not 0."""
+    """`65,536 B of each page in 64 KV cache tensors`, with the first byte and the first tensor if these are not 0."""
     at = f" from byte {part.offset:,}" if part.offset else ""
     planes = many(part.planes, "KV cache tensor") + (f" from number {part.plane}" if part.plane else "")
     return f"{part.bytes:,} B{at} of each page in {planes}" + (f", {part.step} apart" if part.step != 1 else "")
@@ -225,7 +225,7 @@ def _read(read: Read) -> str:
 
 
 def _tables(read: Read, rule: MatchRule) -> Iterator[tuple[str, str]]:
-    """A table in short: how many spans, how long, where the first one lies. Equal texts mean equal tables."""
+    """A table in short: the number and length of its spans, and where the first lies. Equal texts mean equal tables."""
     table = read.table.moved((0, read.offset[0]), (0, read.offset[1]))
     for name, nests in (("page by page", table.page), ("by runs of tokens", table.token)):
         if nests:
@@ -242,9 +242,7 @@ def _of_a_page(rows: Ints) -> str:
 
 
 def _of_a_run(nests: tuple[Nest, ...], rule: MatchRule) -> str:
-    """The spans of a run as long as blocks allow, whose tokens may adjoin: `128 spans of 8,192 B in a run of 16
-    tokens`.
-    """
+    """The spans of the longest run that blocks allow: `128 spans of 8,192 B in a run of 16 tokens`."""
     run = Runs(*(np.array([value], np.int64) for value in (0, 0, 0, 0, rule.steps[0])))
     pieces = [(some, _pieces(some, run)) for some in tokens(nests)]
     count = sum(len(some.table) * len(each) for some, each in pieces)
@@ -254,7 +252,7 @@ def _of_a_run(nests: tuple[Nest, ...], rule: MatchRule) -> str:
 
 
 def _pieces(some: TokenRows, run: Runs) -> Ints:
-    """Of how many rows of tokens each span of a run is: of one where these do not adjoin."""
+    """The number of rows of tokens in each span of a run: one if rows do not adjoin."""
     return (in_tiles(run, some.hops) if some.joined else each_token(run)).count
 
 
@@ -275,7 +273,7 @@ def _contract(plan: Plan) -> Iterator[Fact]:
 
 
 def _cost(plan: Plan) -> Iterator[Fact]:
-    """What all decode workers post and have on the wire together, where they pull."""
+    """The descriptors and bytes of all decode workers together, for a plan that pulls."""
     totals: dict[tuple[str, str], tuple[int, int]] = {}
     ends = ends_of(plan)
     states = {pair.name for pair in plan.pairs if group_named(plan.decode, pair.decode).store == "state"}
@@ -289,7 +287,7 @@ def _cost(plan: Plan) -> Iterator[Fact]:
 
 
 def gathered(found: Iterable[Fact]) -> dict[Subject, dict[int | None, Value]]:
-    """Facts by what they are about, then by worker; several values of one worker, such as of several groups, as one."""
+    """Facts by subject, then by worker. Several values of one worker, for example one a group, become one text."""
     values: dict[Subject, dict[int | None, dict[Value, None]]] = {}
     for fact in found:
         values.setdefault(fact.subject, {}).setdefault(fact.worker, {})[fact.value] = None

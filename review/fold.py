@@ -1,4 +1,4 @@
-"""A review in short: every change once, with the plans that it is of."""
+"""A review in short: every change once, with the plans that have it."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from kvplan.review.rules import POSITION, RULES, Category
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
-# A pair by its number in the review, and the side that a change is of, empty where it is of both.
+# The number of a pair in the review, and the side that changes, empty for both.
 Where = tuple[int, str]
 TABLES = {"SPANS", "SPANS_CUT"}
-# What tells tables apart that look the same in short: it is compared, not shown.
+# A digest distinguishes tables that look the same in short. It is compared, not shown.
 TAG = re.compile(r" \([0-9a-f]{8}\)")
-# Rules whose values only say that a thing is there.
+# Rules whose values only say that a thing exists.
 EXISTENCE = {"CACHE", "GROUP", "TENSOR", "PAIR_NEW", "PAIR_GONE"}
-# So many different values of one thing are all said.
+# Up to this many different values of one thing are all shown.
 FEW = 3
 PERCENT, FACTOR = "{:+.{digits}f} %", "× {:.3g}"
 
 
 @dataclass(frozen=True, slots=True)
 class FoldedChange:
-    """Equal changes of several plans as one. `subject` is in words; `shares` are by how much a number grew.
+    """Equal changes of several plans as one. `subject` is in words; `shares` are the growth of a number.
 
-    If a thing has so many values that `more` are left out, they are the least and the largest share.
+    If a thing has more than FEW values, `more` of them are left out, and `shares` are the least and the largest.
     """
 
     rule: str
@@ -49,7 +49,7 @@ class FoldedChange:
         return RULES[self.rule].category
 
     def text(self, full: bool = False) -> str:
-        """`attention: 2,096 → 1,056 tokens (−50 %)`; in `full` also where spans lie."""
+        """`attention: 2,096 → 1,056 tokens (−50 %)`; `full` adds where spans lie."""
         if self.rule in EXISTENCE:
             return f"{self.subject} {'new' if self.before is None else 'removed'}"
         return f"{self.subject}: {self._values(full)}" if self.subject else self._values(full)
@@ -65,7 +65,7 @@ class FoldedChange:
 
 
 def _brief(tables: str) -> str:
-    """Tables without where their first span lies: how many spans of how many bytes, `2 × 128 spans of 8,192 B`."""
+    """Tables without the place of their first span: `2 × 128 spans of 8,192 B`."""
     counts = Counter(table.partition(", first at")[0] for table in tables.split(" / "))
     return " / ".join(table if count == 1 else f"{count} × {table}" for table, count in counts.items())
 
@@ -82,12 +82,12 @@ def folded(pairs: Sequence[PairReview]) -> list[FoldedChange]:
 
 
 def alone(change: Change) -> FoldedChange:
-    """A change as it is in one plan."""
+    """A change of one plan as a folded change, without a place."""
     return _joined_parts([(change, ())])[0]
 
 
 def _joined_parts(every: Sequence[tuple[Change, tuple[Where, ...]]]) -> list[FoldedChange]:
-    """Equal changes of several tensors of a cache, or of several caches, as one."""
+    """Folded changes: equal ones of several tensors of a cache, or of several caches, are one."""
     by_cache = _grouped(every, lambda one: (replace(one[0], subject=replace(one[0].subject, part="")), one[1]))
     named = [
         (replace(change, subject=replace(change.subject, name=_dotted([c.subject for c, _ in some]))), where)
@@ -126,7 +126,7 @@ def _subject(names: Sequence[str], word: str) -> str:
 
 
 def _short(every: Sequence[FoldedChange]) -> Iterator[FoldedChange]:
-    """The values of one thing; of many, the first with the number of the others."""
+    """The changes of each thing. If it has more than FEW, only the first, with the number of the others."""
     for some in _grouped(every, lambda one: (one.rule, one.subject)).values():
         if len(some) <= FEW:
             yield from some
@@ -141,14 +141,14 @@ def shown(value: Value | None) -> str:
 
 
 def percent(share: float) -> str:
-    """`−49 %`, with a decimal near 0 and 100, and `× 32` from twice as much on."""
+    """`−49 %`, with a decimal near 0 and 100; `× 32` if the number at least doubled."""
     if share >= 1:
         return FACTOR.format(share + 1)
     return PERCENT.format(100 * share, digits=0 if 0.02 <= abs(share) <= 0.99 else 1).replace("-", "−")
 
 
 def places(where: Sequence[Where], count: int) -> str:
-    """Sides and plans in words: `prefill, plans 1-3; decode, plan 2`; what is of all `count` plans names none."""
+    """Sides and plans in words: `prefill, plans 1-3; decode, plan 2`. If all `count` plans are meant, none is named."""
     by_side = {side: {number for number, other in where if other == side} for side in ("", *SIDES)}
     if by_side["prefill"] == by_side["decode"]:
         by_side = {"": by_side[""], "both sides": by_side["decode"]}

@@ -1,4 +1,4 @@
-"""What fails: which changes `--fail-on` names, less those that somebody has accepted, each with a reason."""
+"""Judge a review: the changes that `--fail-on` names fail, without those that a file accepts with a reason."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kvplan.review.review import PairReview, Review
 from kvplan.review.rules import RULES, Category, chosen
 
 FILE = Path("kvplan-diff.yaml")
-# What stands for the reason in the lines that a review shows; nobody may leave it there.
+# The placeholder for a reason in the lines that a review proposes. A file that still has it is refused (S037).
 WHY = "WHY"
 
 
@@ -44,7 +44,7 @@ ACCEPT = Form("the file", AcceptKeys)
 
 @dataclass(frozen=True, slots=True)
 class Exempt:
-    """Changes that are accepted: `rules` of the pairs whose names are like `pair`."""
+    """An exception: changes under `rules` are accepted in pairs whose names match the pattern `pair`."""
 
     rules: tuple[str, ...]
     word: str
@@ -61,7 +61,7 @@ class Exempt:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What fails. `fail_on` None: every change; a cost only where it grew by more than `cost_growth`."""
+    """The rules that fail, None for all. A cost fails only if it grew by more than `cost_growth`."""
 
     fail_on: tuple[str, ...] | None = None
     cost_growth: float = 0.0
@@ -71,24 +71,24 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """All pairs with their changes that fail; exceptions that were used, and those that were not."""
+    """All pairs with their failing changes; the exceptions that were used, and the unused ones."""
 
     pairs: tuple[tuple[PairReview, tuple[Change, ...]], ...]
     used: tuple[Exempt, ...]
     unused: tuple[Exempt, ...]
-    # Whether every change fails that is not accepted.
+    # Whether every change fails unless it is accepted.
     strict: bool = True
-    # Where exceptions are written.
+    # The file for exceptions.
     file: Path = FILE
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """The ids of what fails, in the order of the table."""
+        """The ids of the rules that fail, in the order of the table."""
         found = {change.rule for _, changes in self.pairs for change in changes}
         return tuple(rule for rule in RULES if rule in found)
 
     def useless(self, one: Exempt) -> str:
-        """What is said of an exception that nothing needs: no plan has the name, or the plan does not change so."""
+        """The message for an unused exception: no changed plan has the name, or the plan does not change so."""
         names = [pair.title for pair, _ in self.pairs]
         if any(one.names(name) for name in names):
             return f"accepts {one.word} of {one.pair}, which does not change: remove it"
@@ -144,7 +144,7 @@ def share(text: str) -> float:
 
 
 def exceptions(path: Path) -> tuple[Exempt, ...]:
-    """What a file accepts. Raises DslError, at the place of what is wrong."""
+    """The exceptions in a file. Raises DslError at the place of each fault."""
     sink = Sink()
     document = read(path)
     sink.errors.extend(document.errors)

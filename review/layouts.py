@@ -1,4 +1,4 @@
-"""What changed in the text of layout files, key by key: the cause of most changes of plans, in its own words."""
+"""Changed keys of layout files: they cause most changes of plans, and a review shows them as they are written."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pathlib import Path
 from kvplan.dsl.text.diagnostics import DslError
 from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlScalar, YamlTable, read_text
 
-# Keys that are for people, or about how a configuration is read.
+# Keys without effect on plans: they are for people, or say how a configuration is read.
 SAID = {"title", "doc", "doc-ref", "match", "config", "legend", "probed"}
 FAMILY, ENGINE, BASE, CONFIGURATIONS = "variants", "engine", "extends", "config"
-# How the engine is called that a side has which names none.
+# The name of the engine if a side names none.
 DEFAULT = ""
 
 
 @dataclass(frozen=True, slots=True)
 class LayoutChange:
-    """One key of one file.
+    """A changed key of one file.
 
-    `models` are those that it describes and those that extend them, `engines` likewise; a kind has neither.
+    `models` are the models that the file describes and those that extend them, `engines` likewise; a kind has neither.
     """
 
     path: str
@@ -32,7 +32,7 @@ class LayoutChange:
 
 
 def layout_changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[LayoutChange]:
-    """The keys that differ between texts of layout files by path; files that no plan is made of have none."""
+    """The keys that differ between texts of layout files by path, without the files that only read configurations."""
     trees = [{path: _tree(text, path) for path, text in texts.items()} for texts in (before, after)]
     every = [tree for some in trees for tree in some.values()]
     models, engines = (frozenset(pair for tree in every for pair in bases(tree)) for bases in (_bases, _engine_bases))
@@ -48,20 +48,20 @@ def layout_changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[
 
 
 def _heirs(names: frozenset[str], bases: Iterable[tuple[str, str]]) -> frozenset[str]:
-    """Names with those that are made of them; `bases` are (name, what it is made of)."""
+    """The names with all that extend them; `bases` are pairs (name, the name that it extends)."""
     while more := {name for name, base in bases if base in names} - names:
         names |= more
     return names
 
 
 def _bases(tree: Tree | None) -> Iterator[tuple[str, str]]:
-    """The models of a file, and which other one each is made of."""
+    """The models of a file, each with the model that it extends."""
     if base := _word(tree, BASE):
         yield from ((name, base) for name in _models(tree))
 
 
 def _engine_bases(tree: Tree | None) -> Iterator[tuple[str, str]]:
-    """An engine, and which other one it is made of; the default one under its other name, too."""
+    """The engine of a file with the one that it extends. A default engine also is the base of DEFAULT."""
     if name := _word(tree, ENGINE):
         yield name, _word(tree, BASE)
         if _word(tree, "default") == "true":
@@ -74,14 +74,14 @@ def _engines(tree: Tree | None) -> frozenset[str]:
 
 
 def _meant(key: str, models: frozenset[str]) -> frozenset[str]:
-    """The models of a file that a key is about: one, where it is a variant's own."""
+    """The models of a file that a key is about: one if the key belongs to a variant."""
     own = [name for name in models if f"{key}.".startswith(f"{FAMILY}.{name}.")]
-    # Names have dots: what is of `v3.2` is not of `v3`.
+    # Names have dots: a key of `v3.2` also begins with `v3.`, so the longest name wins.
     return frozenset({max(own, key=len)}) if own else models
 
 
 def _word(tree: Tree | None, key: str) -> str:
-    """The text of a key, empty where it has none."""
+    """The text of a key, empty if it has none."""
     value = tree.get(key) if isinstance(tree, YamlTable) else None
     return value if isinstance(value, YamlScalar) else ""
 
@@ -123,7 +123,7 @@ def _entries(tree: Tree | None) -> dict[str, Tree]:
 
 
 def _joined(key: str, name: str) -> str:
-    """`states.size`: the words `caches` and `params`, under which everything of its sort stands, say nothing."""
+    """`states.size`, without `caches` and `params`: every key of its kind is under these words."""
     return key if name in ("caches", "params") else f"{key}.{name}" if key else name
 
 

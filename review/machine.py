@@ -1,4 +1,4 @@
-"""A review for programs: JSON with everything, GitHub's workflow commands, JUnit's XML."""
+"""A review for programs: JSON with everything, GitHub's workflow commands, JUnit XML."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from kvplan.review.rules import RULES
 from kvplan.review.summary import headline, outcome
 from kvplan.review.verdict import verdict
 
-# So many changes of one plan are listed if there is little room.
+# An annotation lists at most this many changes of one plan.
 SHORT = 12
 
 
 def as_json(review: Review, judgement: Judgement, rollout: FleetRollout | None = None) -> str:
-    """Every change of every plan; docs/review.md says what stands where."""
+    """Every change of every plan as JSON; docs/review.md describes the keys."""
     answer: dict[str, object] = {
         "summary": {
             "changed": len(review.changed), "new": len(review.new), "gone": len(review.gone),
@@ -47,7 +47,7 @@ def as_json(review: Review, judgement: Judgement, rollout: FleetRollout | None =
 
 
 def github(review: Review, judgement: Judgement, folder: str, rollout: FleetRollout | None = None) -> str:
-    """Annotations: one for the review, one for the file of each plan; errors where it fails."""
+    """Annotations: one for the review, and one for the file of each plan, an error if the plan fails."""
     lines = [_annotation("notice", {"title": "kvplan diff"}, _first(review, judgement))]
     for pair, failing in judgement.pairs:
         told = failing or pair.changes
@@ -64,12 +64,12 @@ def github(review: Review, judgement: Judgement, folder: str, rollout: FleetRoll
 
 
 def _first(review: Review, judgement: Judgement) -> str:
-    """How many plans change, the verdict, and what fails, if there is anything to judge."""
+    """The number of changed plans; if there are any, also the verdict and what fails."""
     return " ".join([headline(review), verdict(review), outcome(judgement)]) if review.pairs else headline(review)
 
 
 def junit(review: Review, judgement: Judgement, rollout: FleetRollout | None = None) -> str:
-    """One test for each plan that changes, is new or removed; it fails where the review does."""
+    """A test for each changed, new or removed plan; it fails if the plan has failing changes."""
     counts = {"tests": str(len(review.pairs)), "failures": str(sum(bool(failing) for _, failing in judgement.pairs))}
     suites = ElementTree.Element("testsuites", counts)
     suite = ElementTree.SubElement(suites, "testsuite", {"name": "kvplan diff", **counts})
@@ -115,7 +115,7 @@ def _model(one: ModelRollout) -> dict[str, object]:
 
 
 def _class_pair(one: ClassPair) -> dict[str, object]:
-    """A pair of classes by their positions, and its plan or the reason against it in every state."""
+    """A pair of classes by their positions, with its plan, or the reason why it has none, in every state."""
     states = {word: getattr(one, word) for word in ("before", "prefill_first", "decode_first", "after", "settled")}
     about = {"prefill": one.prefill, "decode": one.decode, "engines": one.engines, "verdict": one.verdict}
     return {**about, **{word: {"plan": found.plan, "reason": found.reason} for word, found in states.items()}}
@@ -146,14 +146,14 @@ def _exempt(one: Exempt) -> dict[str, object]:
 
 
 def _file(pair: PairReview, folder: str) -> str:
-    """The path of a plan in the new folder, or, if it was removed, in the old one."""
+    """The path of a plan in the new folder, or in the old one if it was removed."""
     file = pair.pair.after or pair.pair.before
     path = file.path if file else ""
     return f"{folder}/{path}" if path and PurePosixPath(folder).suffix == "" else folder
 
 
 def _short(pair: PairReview, changes: tuple[Change, ...]) -> str:
-    """The changes that no other one implies, as far as there is room."""
+    """The first SHORT changes, without details that follow from others."""
     news = tuple(change for change in changes if not RULES[change.rule].detail) or changes
     lines = _lines(pair, news)
     return "\n".join(lines[:SHORT] + ([f"and {len(lines) - SHORT} more"] if len(lines) > SHORT else []))

@@ -56,7 +56,7 @@ def _also(rule: str) -> str:
 
 
 def _kind(change: FoldedChange) -> str:
-    """The category; an option is of TEXT, and what matters is that it causes changes of other categories."""
+    """The category, or `cause` for a cause in TEXT: an option only matters through the changes that it causes."""
     return "cause" if change.category is Category.TEXT and RULES[change.rule].cause else change.category
 
 
@@ -95,7 +95,7 @@ def _to_accept(judgement: Judgement) -> str:
 
 
 def _code(text: str) -> str:
-    """Text that is shown as it is, whatever is in it."""
+    """The text as inline code, even if it has backticks or pipes."""
     fence = "``" if "`" in text else "`"
     return f"{fence}{_cell(text)}{fence}"
 

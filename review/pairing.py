@@ -1,4 +1,4 @@
-"""Pairs of plans that a review compares: identical ones whatever their names, then those of one name, then others."""
+"""Pairs of plans that a review compares: identical plans with any names, then plans with equal names, then others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kvplan.plan.types import Plan
 
 @dataclass(frozen=True, slots=True)
 class PlanFile:
-    """A plan as it lies under `path`; `plan` is None where it is of a format that cannot be read."""
+    """A plan in the file `path`; `plan` is None if its format cannot be read."""
 
     path: str
     text: str
@@ -20,31 +20,31 @@ class PlanFile:
 
     @property
     def title(self) -> str:
-        """Its name: the path without the suffix."""
+        """The name of the plan: its path without the suffix."""
         return self.path.removesuffix(".py")
 
 
 @dataclass(frozen=True, slots=True)
 class FilePair:
-    """The plans of one pair, before and after; one of them is None where the pair is new or removed."""
+    """The plans of one pair, before and after; one of them is None if the pair is new or removed."""
 
     before: PlanFile | None
     after: PlanFile | None
 
     @property
     def title(self) -> str:
-        """What the pair is called, now where it was called otherwise."""
+        """The name of the pair: the new one if it changed."""
         file = self.after or self.before
         return file.title if file else ""
 
     @property
     def plans(self) -> tuple[Plan | None, Plan | None]:
-        """Both plans, as far as they are there and can be read."""
+        """Both plans, None for one that does not exist or cannot be read."""
         return self.before.plan if self.before else None, self.after.plan if self.after else None
 
     @property
     def full_title(self) -> str:
-        """`m/new (was old)`: what the pair is called, and was called. A file that somebody names has no name."""
+        """`m/new (was old)`: the name of the pair with its former name. A file given by its path has no name."""
         former = self.before.title if self.before and self.after and self.after.title else ""
         if former in ("", self.title):
             return self.title
@@ -53,7 +53,7 @@ class FilePair:
 
 
 def paired(before: Mapping[str, PlanFile], after: Mapping[str, PlanFile]) -> list[FilePair]:
-    """Every plan of both in one pair. A file that somebody names has no path, and is compared with the only other."""
+    """Pairs that hold every plan once. A file given by its path has an empty path here: it is paired with the other."""
     old, new = dict(before), dict(after)
     if len(old) == len(new) == 1 and "" in (*old, *new):
         return [FilePair(*old.values(), *new.values())]
@@ -65,10 +65,10 @@ def paired(before: Mapping[str, PlanFile], after: Mapping[str, PlanFile]) -> lis
 
 
 def _held(old: dict[str, PlanFile], new: dict[str, PlanFile]) -> Iterator[FilePair]:
-    """Pairs of plans that both have, by digest, which leave `old` and `new`; names mean nothing to engines.
+    """Pairs of plans with equal digests, removed from `old` and `new`; engines do not look at names.
 
-    Files of one plan are paired by equal paths first. What else `old` has of it is still in `new`; what else `new` has
-    of it is new.
+    Files of one plan are paired by equal paths first. A further file in `old` is paired with a file of the same plan in
+    `new`; a further file in `new` counts as new.
     """
     here, there = (_by_digest(files) for files in (old, new))
     for digest in [digest for digest in here if digest in there]:
@@ -93,7 +93,7 @@ def _by_digest(files: Mapping[str, PlanFile]) -> dict[str, list[PlanFile]]:
 def _matched(
     old: dict[str, PlanFile], new: dict[str, PlanFile], key: Callable[[PlanFile], Hashable | None]
 ) -> Iterator[FilePair]:
-    """Pairs of plans that alone have a key, which leave `old` and `new`."""
+    """Pairs of plans whose key is unique on both sides, removed from `old` and `new`."""
     sides = [_alone(files, key) for files in (old, new)]
     for word in [word for word in sides[0] if word in sides[1]]:
         yield FilePair(old.pop(sides[0][word].path), new.pop(sides[1][word].path))
@@ -106,14 +106,14 @@ def _alone(files: Mapping[str, PlanFile], key: Callable[[PlanFile], Hashable | N
     return {word: some[0] for word, some in alike.items() if word is not None and len(some) == 1}
 
 
-# From the surest to the least sure. Each pairs what all before it have left.
+# From the surest key to the least sure. Each pairs the plans that the keys before it left.
 KEYS: Sequence[Callable[[PlanFile], Hashable | None]] = (
     # The path of a pair that a deployment has named.
     lambda file: None if PurePosixPath(file.path).name.startswith("p_") else file.path,
-    # What a plan is for, to the letter: such pairs may change their names when others come or go.
+    # The exact purpose of a plan. The name of such a pair may change when other pairs are added or removed.
     lambda file: (plan := file.plan) and (plan.model, plan.prefill.key, plan.decode.key, plan.options),
     lambda file: file.path,
-    # The same engine in front, so that a mesh may change behind it; then the same one behind.
+    # The same prefill engine: only decode changed. Then the same decode engine.
     lambda file: file.plan and (file.plan.model, file.plan.prefill.key),
     lambda file: file.plan and (file.plan.model, file.plan.decode.key),
     lambda file: file.plan and file.plan.model,

@@ -21,10 +21,7 @@ def report(
     rollout: FleetRollout | None,
     width: int,
 ) -> str:
-    """The report in one of FORMATS: text in lines of `width`, annotations of files in `folder`.
-
-    `rollout`: what it means to a fleet.
-    """
+    """The report in one of FORMATS: `text` has lines of `width`, annotations of `github` point to files in `folder`."""
     if form == "json":
         return as_json(review, judgement, rollout)
     if form == "markdown":

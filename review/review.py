@@ -1,4 +1,4 @@
-"""A review of many plans: what changes in each, and how it all ends for engines that run."""
+"""A review of many plans: the changes of each, and the verdict for running engines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VERDICT_OF_SIDES = {0: RolloutVerdict.RELOAD, 1: RolloutVerdict.ONE_SIDE, 2: Rol
 
 @dataclass(frozen=True, slots=True)
 class PairReview:
-    """What changes in the plan of one pair."""
+    """The changes in the plan of one pair, with the verdict on it."""
 
     pair: FilePair
     changes: tuple[Change, ...]
@@ -33,7 +33,7 @@ class PairReview:
 
     @property
     def rolls(self) -> tuple[str, ...]:
-        """The sides whose engines restart; one restarts alone if an index has the plans of before, too."""
+        """The sides whose engines restart. One side can restart alone only if an index also has the old plans."""
         before, after = self.pair.before, self.pair.after
         if before is None or after is None or self.verdict not in (RolloutVerdict.ONE_SIDE, RolloutVerdict.TOGETHER):
             return ()
@@ -42,7 +42,7 @@ class PairReview:
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """All pairs: changed, new, removed, only renamed, and how many stay as they are. `layouts` have another text."""
+    """All pairs: changed, new, removed, only renamed, and the number of unchanged ones. `layouts` are changed keys."""
 
     changed: tuple[PairReview, ...]
     new: tuple[PairReview, ...]
@@ -63,21 +63,21 @@ class Review:
 
     @property
     def verdict(self) -> RolloutVerdict:
-        """The gravest one of any pair that was there before."""
+        """The gravest verdict of all pairs that are not new."""
         return gravest((*self.changed, *self.gone, *self.renamed))
 
 
 def gravest(pairs: Iterable[PairReview]) -> RolloutVerdict:
-    """The gravest verdict of some pairs, `same` of none."""
+    """The gravest verdict of some pairs, SAME if there is none."""
     return max((pair.verdict for pair in pairs), key=list(RolloutVerdict).index, default=RolloutVerdict.SAME)
 
 
 def review(
     before: Mapping[str, PlanFile], after: Mapping[str, PlanFile], layouts: Sequence[LayoutChange] = (), same: int = 0
 ) -> Review:
-    """A review of plans by path, to which come `same` others that nobody had to read.
+    """Compare plans by path. `same` further plans are counted as unchanged without being read.
 
-    Of layouts those are kept that the plans which change may come from.
+    Only those changes of layouts are kept that may cause the changes of plans.
     """
     every = [_pair(pair) for pair in paired(before, after)]
     unlike = [one for one in every if one.verdict is not RolloutVerdict.SAME]
@@ -124,12 +124,12 @@ def _verdict(before: PlanFile, after: PlanFile) -> RolloutVerdict:
 
 
 def restarted(old: Plan, new: Plan) -> tuple[str, ...]:
-    """The sides whose engines restart: engines of both choose among plans by the compile options."""
+    """The sides whose engines restart: both if compile options differ, because engines choose plans by them."""
     return changed_sides(old, new) if old.options == new.options else SIDES
 
 
 def _causes(layouts: Iterable[LayoutChange], changed: Sequence[PairReview]) -> tuple[LayoutChange, ...]:
-    """Changes of kinds, and of those models and engines that plans which change are of."""
+    """The changes of layouts that concern a model or an engine of a changed plan; a change of a kind concerns all."""
     plans = [plan for one in changed for plan in one.pair.plans if plan]
     models = {plan.model for plan in plans}
     engines = {dict(options(side)).get("engine", DEFAULT) for plan in plans for side in (plan.prefill, plan.decode)}

@@ -1,7 +1,7 @@
-"""What a change of plans means to engines that run: what each becomes, who can talk meanwhile, in which order to roll.
+"""A rollout of changed plans: what running engines become, which can talk meanwhile, and in which order to roll them.
 
-Asked of one index that has the plans of before and of after, as `kvplan push` leaves it. Who may deal with whom is
-what `fleet_pairs` says of engines as they are after each step; a pair's verdict is the review's.
+It assumes one index with the plans of OLD and of NEW, as `kvplan push` leaves it. `fleet_pairs` decides which engines
+can talk after each step; the verdict of a pair is the review's.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ from kvplan.review.classes import EngineClass, Index, engine_classes, roles, ver
 from kvplan.review.review import Review
 from kvplan.review.rules import RolloutVerdict
 
-# A class of engines by its number, as it is now or rolled; how many engines there are of each after a step.
+# The number of a class of engines, and whether they are rolled.
 Variant = tuple[int, bool]
+# The number of engines of each variant after a step.
 Counts = Mapping[Variant, int]
-# Which two variants may deal with each other, by prefill and decode.
+# The plan of two variants, or why they have none, by prefill and decode.
 Answers = Mapping[tuple[Variant, Variant], FleetPair]
 NOW, AFTER = "now", "OLD removed"
 
 
 @dataclass(frozen=True, slots=True)
 class ClassPair:
-    """Two classes, by number, of which the one prefills and the other decodes, and whether they can talk by any plan.
+    """A prefill class and a decode class, by number, with their plan in each state of a rollout.
 
-    `before` has both as they are, `after` both rolled; between them one has been rolled first. `settled` is `after` by
-    NEW alone. `engines` are the pairs of engines. The verdict is the review's, `same` where their plan stays.
+    `before`: neither is rolled; `after`: both are. `settled` is `after` with only NEW in the index. `engines` counts
+    pairs of engines. The verdict is the review's, SAME if their plan stays.
     """
 
     prefill: int
@@ -58,7 +59,7 @@ class RolloutStep:
 
 @dataclass(frozen=True, slots=True)
 class RolloutOrder:
-    """Steps in which engines are rolled. `cut` are the pairs of engines that talk now and cannot after the first."""
+    """Steps that roll engines. `cut` counts the pairs of engines that can talk now and cannot after the first step."""
 
     name: str
     steps: tuple[RolloutStep, ...]
@@ -66,7 +67,7 @@ class RolloutOrder:
 
     @property
     def alone(self) -> int:
-        """How many engines cannot talk to anyone after the worst step, while OLD is in the index."""
+        """The number of engines that cannot talk to anyone after the worst step, while OLD is in the index."""
         return max(step.alone for step in self.steps[:-1])
 
 
@@ -74,7 +75,7 @@ class RolloutOrder:
 class ModelRollout:
     """The rollout of the engines of one model: its classes, by number, their pairs, and the orders, the best first.
 
-    `options` are the numbers of plans with other compile options, which engines do not announce and orders leave out.
+    `options` are the numbers of plans whose compile options change. Engines do not announce these: orders ignore them.
     """
 
     model: str
@@ -90,7 +91,7 @@ class ModelRollout:
 
 @dataclass(frozen=True, slots=True)
 class FleetRollout:
-    """A fleet as it is, and its models. Left out are engines that drain, and `others`, of models without plans."""
+    """The classes and models of a fleet, without the engines that drain and `others`, whose models have no plans."""
 
     classes: tuple[EngineClass, ...]
     models: tuple[ModelRollout, ...]
@@ -105,7 +106,7 @@ class FleetRollout:
 def fleet_rollout(
     engines: Mapping[str, EngineRecord], review: Review, before: Sequence[IndexEntry], after: Sequence[IndexEntry]
 ) -> FleetRollout:
-    """What a review means to engines that have plans of `before` and will have those of `after`."""
+    """The rollout of engines that have plans of `before` and will have plans of `after`."""
     planned = {one.model for one in (*before, *after)}
     others = tuple(name for name in sorted(engines) if engines[name].model not in planned)
     here = {name: engines[name] for name in sorted(engines) if name not in others}
@@ -121,7 +122,7 @@ def fleet_rollout(
 
 
 def _answers(classes: Sequence[EngineClass], index: Index) -> Answers:
-    """What an index says of any two variants. Two of each are asked for: an engine is no pair of its own."""
+    """The plan of any two variants in an index. Each variant is asked for twice: no engine is a pair with itself."""
     variants = {(number, False): one.now for number, one in enumerate(classes)}
     variants |= {(number, True): one.then for number, one in enumerate(classes) if one.then is not None and one.rolls}
     named = {f"{number} {rolled} {copy}": (number, rolled) for number, rolled in variants for copy in range(2)}
@@ -139,21 +140,21 @@ def _model(model: str, engines: RollingEngines, review: Review) -> ModelRollout:
 
 @dataclass(frozen=True, slots=True)
 class RollingEngines:
-    """The engines of one model, by the number of their class, and what an index of both and one of NEW say of them."""
+    """The classes of one model, by number, with the answers of an index of `both` OLD and NEW, and of one of `new`."""
 
     classes: Mapping[int, EngineClass]
     both: Answers
     new: Answers
 
     def pairs(self, review: Review) -> tuple[ClassPair, ...]:
-        """Every two classes that can talk now or afterwards."""
+        """The pairs of classes that can talk now or afterwards."""
         numbered = product(self.classes, repeat=2)
         asked = [(p, d) for p, d in numbered if ((p, False), (d, False)) in self.both]
         pairs = [self._pair(p, d, review) for p, d in asked]
         return tuple(pair for pair in pairs if pair.engines and (pair.before.plan or pair.after.plan))
 
     def orders(self, pairs: Sequence[ClassPair]) -> tuple[RolloutOrder, ...]:
-        """The orders in which engines may be rolled, the one that leaves the fewest alone first."""
+        """The possible orders; first the one that leaves the fewest engines without a partner."""
         prefill, decode = (self._rolling(role) for role in (EngineRole.PREFILL, EngineRole.DECODE))
         if not prefill and not decode:
             return (RolloutOrder("nothing", self._steps()),)
@@ -175,9 +176,9 @@ class RollingEngines:
         return RolloutOrder(name, self._steps(*rolled), self._cut(pairs, rolled[0][1]))
 
     def _halves_serve(self, halves: Mapping[int, int]) -> bool:
-        """Whether somebody can talk while each of the halves is being rolled.
+        """Whether some pair can talk while the first half is rolled, and while the second is.
 
-        Of one engine one half is nobody, and the other all there is; engines that stay as they are serve meanwhile.
+        Half of one engine is none: the second half is that engine. Engines that are not rolled serve meanwhile.
         """
         half = self._counts(halves)
         first = {variant: count for variant, count in half.items() if not variant[1]}
@@ -185,7 +186,7 @@ class RollingEngines:
         return all(_step("", counts, self.both).pairs for counts in (first, then))
 
     def _cut(self, pairs: Sequence[ClassPair], rolled: Mapping[int, int]) -> int:
-        """How many pairs of engines talk now, and do not with all engines of some classes rolled."""
+        """The number of pairs of engines that can talk now, and cannot once the classes in `rolled` are rolled."""
         return sum(
             pair.engines
             for pair in pairs
@@ -209,11 +210,11 @@ class RollingEngines:
         )
 
     def _rolling(self, role: EngineRole) -> dict[int, int]:
-        """How many engines of each class are rolled where all of a role are."""
+        """The number of engines by class that are rolled if all engines of a role are."""
         return {n: len(one.names) for n, one in self.classes.items() if one.rolls and role in roles(one.now)}
 
     def _steps(self, *rolled: tuple[str, Mapping[int, int]]) -> tuple[RolloutStep, ...]:
-        """What is so now, after each step, and then without the plans of OLD."""
+        """The state now, after each step, and last without the plans of OLD."""
         states: list[tuple[str, Mapping[int, int]]] = [(NOW, {}), *rolled]
         steps = [_step(what, self._counts(some), self.both) for what, some in states]
         return (*steps, _step(AFTER, self._counts(states[-1][1]), self.new))

@@ -1,4 +1,4 @@
-"""A rollout in words: what engines become, which can talk meanwhile, what to roll first, the state after each step."""
+"""A rollout in words: what engines become, which can talk meanwhile, which to roll first, the state after each step."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def pair(one: ClassPair, classes: Sequence[EngineClass]) -> str:
 
 
 def advice(one: ModelRollout) -> str:
-    """What to roll first, and how many engines cannot talk meanwhile, in a sentence."""
+    """Advice in a sentence: the side to roll first, and how many engines cannot talk meanwhile."""
     best, now = one.best, one.best.steps[0].alone
     free = [order.name for order in one.orders if order.alone <= now]
     said = "roll either side first" if {"prefill first", "decode first"} <= {*free} else ADVICE[best.name]
@@ -64,7 +64,7 @@ def advice(one: ModelRollout) -> str:
 
 
 def steps(one: ModelRollout) -> list[str]:
-    """A table of every order that was looked at, the best first."""
+    """A table of every possible order, the best first."""
     rows: list[Sequence[object]] = [
         (order.name if not number else "", step.what, step.pairs, step.alone)
         for order in one.orders
@@ -74,7 +74,7 @@ def steps(one: ModelRollout) -> list[str]:
 
 
 def sentences(rollout: FleetRollout) -> list[str]:
-    """Everything but the tables."""
+    """The lines about classes, models and pairs, without the tables."""
     models = [line for one in rollout.models for line in (advice(one), *(pair(p, rollout.classes) for p in one.pairs))]
     return [*map(engines, rollout.classes), *models]
 
@@ -111,7 +111,7 @@ def _talking(one: ClassPair) -> str:
 
 
 def _settling(one: ClassPair) -> str:
-    """What else is to be done with the index, empty where nothing is."""
+    """The role of OLD in the index once both are rolled; empty if it has none."""
     if one.verdict is RolloutVerdict.RELOAD and one.after.plan != one.settled.plan:
         return "the new plan is used once OLD is removed from the index"
     if one.after.plan and not one.settled.plan:

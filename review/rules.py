@@ -10,7 +10,7 @@ from kvplan.compiler.side.text import nearest
 
 
 class Category(StrEnum):
-    """What a change means for engines that run. Later ones are more severe, except COST, which moves nothing."""
+    """The consequence of a change for running engines. Later ones are more severe, except COST, which moves nothing."""
 
     TEXT = "TEXT"
     COST = "COST"
@@ -20,7 +20,7 @@ class Category(StrEnum):
 
 
 class RolloutVerdict(StrEnum):
-    """What a change of plans asks of engines that run, the gravest last."""
+    """The action that a change of plans asks of running engines, the gravest last."""
 
     SAME = "same"
     TEXT = "text"
@@ -29,7 +29,7 @@ class RolloutVerdict(StrEnum):
     TOGETHER = "together"
 
 
-# How engines come to take a new plan while their sides stay.
+# The way in which engines get a new plan if their sides stay the same.
 REPLACE = (
     "Replace the old plan in the index (kvplan compile, or push --prune): if it has both, engines take the one with "
     "the lower digest, which may be the old one. Until both sides see the new index, new connections fail with R004: "
@@ -49,7 +49,7 @@ VERDICTS = {
 
 @dataclass(frozen=True, slots=True)
 class CategoryMeaning:
-    """What changes, in a few words; what that means to engines; and what to do about it."""
+    """The texts of a category: what changes, what that means to engines, and what to do about it."""
 
     brief: str
     more: str
@@ -87,10 +87,10 @@ MEANINGS = {
 
 @dataclass(frozen=True, slots=True)
 class DiffRule:
-    """One kind of change. `advice` says what to do about it if that is not what its category asks for.
+    """One kind of change. `advice` says what to do about it, if not what the category advises.
 
-    `cause`: somebody wrote it into a layout, a side or a command; what is no cause follows.
-    `detail`: what changes in a few words, of a rule that nearly always follows from a change under another one.
+    `cause`: an author wrote the change into a layout, a side or a command; other changes follow from it.
+    `detail`: a few words for a change that nearly always follows from a change under another rule; else empty.
     """
 
     id: str
@@ -169,7 +169,7 @@ POSITION = {rule.id: number for number, rule in enumerate(TABLE)}
 
 
 def chosen(word: str) -> tuple[str, ...]:
-    """The ids that a word stands for: a rule's, or all of a category, in any case. Raises BadInput (S027)."""
+    """The ids of the rules that a word names: a rule or a category, in any case. Raises BadInput (S027)."""
     name = word.strip().upper()
     if name in MEANINGS:
         return tuple(rule.id for rule in TABLE if rule.category == name)

@@ -1,4 +1,4 @@
-"""What OLD and NEW of a review stand for: plans in files, at a git revision, or of a deployment compiled on the fly."""
+"""The plans that OLD and NEW of a review name: in files, at a git revision, or of a deployment, compiled now."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ RefusedJob = tuple[jobs.PairJob, Exception]
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A review, and what could not be compiled of a deployment that is part of it."""
+    """A review, with the pairs of its deployments that could not be compiled."""
 
     review: Review
     refused: Sequence[RefusedJob] = ()
-    # What an index of OLD would say, and one of NEW; empty unless it was asked for.
+    # The entries of an index of OLD, and of one of NEW; empty unless `compared` was called with `indexed`.
     before: tuple[IndexEntry, ...] = ()
     after: tuple[IndexEntry, ...] = ()
 
 
 def compared(old: str, new: str, layouts: Sequence[Path], indexed: bool = False, watch: jobs.Watch = iter) -> Compared:
-    """The review of what OLD and NEW stand for; `indexed`: with all plans as indices have them.
+    """The review of the plans that OLD and NEW name; if `indexed`, with the index entries of all plans.
 
-    `watch` yields each pair of a deployment as it begins to be compiled.
+    `watch` yields each pair of a deployment when its compilation begins.
 
     Raises BadInput, DslError, PlanFormatError.
     """
@@ -62,7 +62,7 @@ def compared(old: str, new: str, layouts: Sequence[Path], indexed: bool = False,
 
 
 def _check_counts(old: str, new: str, texts: Sequence[Mapping[str, str]]) -> None:
-    """Raises BadInput (S021) if one plan would be compared with several: all others would count as removed."""
+    """Raise BadInput (S021) if one plan would be compared with several: all others would count as new or removed."""
     for name, one, other, several in ((old, texts[0], new, texts[1]), (new, texts[1], old, texts[0])):
         if [*one] != [""] or len(several) < 2:
             continue
@@ -73,19 +73,19 @@ def _check_counts(old: str, new: str, texts: Sequence[Mapping[str, str]]) -> Non
 
 
 def change_of(old: tuple[str, str], new: tuple[str, str], layouts: Sequence[Path]) -> Review:
-    """The review of one plan: its name before, as `kvplan diff` takes it, with its text; and the same now.
+    """The review of one plan; `old` and `new` are its name, as `kvplan diff` takes it, and its text.
 
-    A plan that was compiled just now has no name. Raises BadInput, DslError, PlanFormatError.
+    The name is empty if the plan was compiled just now. Raises BadInput, DslError, PlanFormatError.
     """
     before, after = ({"": _file("", text, name or "the plan")} for name, text in (old, new))
     return with_defaults(review(before, after, _layouts(old[0], new[0] or os.curdir, (), layouts)), (), layouts)
 
 
 def former(revision: str, path: str) -> tuple[str, str] | None:
-    """The plan of a revision that a plan at `path` is compared with: its name, as `kvplan diff` takes it, and its text.
+    """The plan at a revision to compare with the plan at `path`: its name, as `kvplan diff` takes it, and its text.
 
-    None if there is none. A plan gets another file name if its sides change and it has no name of its own. Raises
-    BadInput, PlanFormatError, PlanIndexError.
+    None if there is none. It may have had another path: a plan that the deployment does not name is called after its
+    sides. Raises BadInput, PlanFormatError, PlanIndexError.
     """
     folder = plans.folder_of(Path(path))
     here = Path(path).relative_to(folder).as_posix()
@@ -98,7 +98,7 @@ def former(revision: str, path: str) -> tuple[str, str] | None:
 def _files(
     texts: Sequence[Mapping[str, str]], names: tuple[str, str]
 ) -> tuple[set[str], dict[str, PlanFile], dict[str, PlanFile]]:
-    """The paths of plans that are the same in both, and all other plans of either, with copies of these."""
+    """The paths of unchanged plans, and the other plans before and after, with unchanged ones of the same digest."""
     old, new = texts
     same = {path for path, text in old.items() if new.get(path) == text}
     other = [_read_files(found, {*found} - same, name) for found, name in zip(texts, names, strict=True)]
@@ -117,7 +117,7 @@ def _read_files(texts: Mapping[str, str], paths: Set[str], name: str) -> dict[st
 def _texts(
     name: str, other: str, layouts: Sequence[Path], watch: jobs.Watch
 ) -> tuple[Mapping[str, str], Sequence[RefusedJob]]:
-    """Texts of plans by path, and the pairs of a deployment that are refused."""
+    """The texts of plans by path, and the refused pairs of a deployment."""
     if not is_layout_file(name):
         return plans.read(name, other), ()
     outcome = jobs.run(*jobs.opened([Path(name)], {}, layouts), watch)
@@ -125,7 +125,7 @@ def _texts(
 
 
 def _file(path: str, text: str, name: str) -> PlanFile:
-    """A plan with its text. One of another format is there, but nothing is known of it. Raises PlanFormatError."""
+    """A plan with its text; the plan is None if it has another format. Raises PlanFormatError for any other text."""
     full = f"{name}/{path}" if path else name
     try:
         return PlanFile(path, text, plans.parsed(text, full))
@@ -136,14 +136,14 @@ def _file(path: str, text: str, name: str) -> PlanFile:
 
 
 def _entries(files: Mapping[str, PlanFile]) -> tuple[IndexEntry, ...]:
-    """Plans as an index has them, but for those of other formats."""
+    """The index entries of plans, without those of other formats."""
     return tuple(entry_of(path, file.text, file.plan) for path, file in files.items() if file.plan is not None)
 
 
 def _layouts(old: str, new: str, models: Sequence[Path], folders: Sequence[Path]) -> list[LayoutChange]:
-    """What changed in layout files between two revisions, or a revision and what lies here.
+    """The changed keys of layout files between two revisions, or a revision and the working tree.
 
-    Files that only one of them has under a path are left out: git does not track an installed kvplan, for example.
+    A path is left out if only one of them has files there: git does not track an installed kvplan, for example.
     """
     revisions = [plans.revision(name) for name in (old, new)]
     if revisions[0] == revisions[1]:
@@ -165,7 +165,7 @@ def _own_models(names: Sequence[str], folders: Sequence[Path]) -> list[Path]:
 
 
 def _read(path: Path, revision: str) -> Iterable[tuple[str, str]]:
-    """Layout files at or under a path, by the path as it is shown; none where the revision does not have it."""
+    """Layout files at or under a path: the path as it is shown, and the text; none if the revision lacks the path."""
     if not revision:
         every = folder_files(path).layouts if path.is_dir() else (path,)
         return [(shown(file), file.read_text(errors="replace")) for file in every if file.is_file()]

@@ -1,4 +1,4 @@
-"""A review in sentences that every report has: how many plans, what changes, why it fails."""
+"""The sentences that every report of a review has: how many plans change, what changes, why it fails."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from kvplan.review.verdict import FEW, named
 
 COST = "COST of a pair, summed over its decode workers"
 EXPLAIN = "`kvplan explain RULE` says what a rule means and what to do."
-# A cause that no rule tells, by whether only texts change.
+# The cause if no rule reports one, by whether only texts change.
 UNTOLD = {
     False: "no option and no number of a layout: an engine's file, or kvplan itself",
     True: "titles or comments: of a layout, of kvplan itself, or of a plan edited by hand, which compile --check tells",
 }
-# Beside these, a change that follows from others is no news.
+# If a plan has a change of these categories, its changes that only follow from others are left out.
 NEWS = (Category.PLAN, Category.BYTES)
 
 
 @dataclass(frozen=True, slots=True)
 class Sections:
-    """Folded changes: what somebody wrote, what follows of it, what that costs; and rules that are not worth a line."""
+    """Folded changes: causes, what follows from them, what that costs; and the rules that are left out as details."""
 
     causes: tuple[FoldedChange, ...]
     effects: tuple[FoldedChange, ...]
@@ -39,7 +39,7 @@ class Sections:
 
 @dataclass(frozen=True, slots=True)
 class ToldChange:
-    """A change in a sentence; a cause in a layout file, and what is left out, have no `rule`."""
+    """A change in a sentence; `rule` is empty for a cause in a layout file, and for the list of details left out."""
 
     rule: str
     text: str
@@ -47,7 +47,7 @@ class ToldChange:
 
 
 def told(review: Review) -> list[tuple[str, list[ToldChange]]]:
-    """What plans that change have in common, under its headings: causes, what follows of them, what that costs."""
+    """The changes of all changed plans under their headings: causes, their consequences, and the cost."""
     found, count = sections(review), len(review.changed)
     layouts = ((f"{one.path}: {one.key}", one.before or "none", one.after or "none") for one in review.layouts)
     causes = [ToldChange("", f"{where} {before} → {after}") for where, before, after in layouts]
@@ -85,12 +85,12 @@ def sections(review: Review) -> Sections:
 
 
 def _follows(change: FoldedChange, written: Set[Where]) -> bool:
-    """Whether a change of bytes has its cause in an option of the same side of every plan that it is in."""
+    """Whether a change of bytes follows from a changed option: each side with the change also has such an option."""
     return change.category is Category.BYTES and {*change.where} <= written
 
 
 def _news(pair: PairReview) -> PairReview:
-    """A pair without changes that follow from others, if there are others."""
+    """The pair without its details, if it has a change of NEWS that is no detail."""
     if not any(RULES[rule].category in NEWS and not RULES[rule].detail for rule in pair.rules):
         return pair
     return replace(pair, changes=tuple(change for change in pair.changes if not RULES[change.rule].detail))
@@ -112,7 +112,7 @@ def headline(review: Review) -> str:
 
 
 def cost_hint(review: Review) -> str:
-    """The commands that explain the cost of the pair that grew most, new and old; empty if none grew."""
+    """The commands that explain the new and the old cost of the pair whose cost grew most; empty if none grew."""
     grown = [
         (change.share, number)
         for number, pair in enumerate(review.changed)
@@ -132,7 +132,7 @@ def _advise(plan: Plan) -> str:
 
 
 def outcome(judgement: Judgement) -> str:
-    """What fails, each category with its meaning, or that nothing does: why the exit code is what it is."""
+    """The reason for the exit code: each failing category with its meaning, or that nothing fails."""
     if not judgement.rules:
         return "Nothing fails."
     by_category = grouped((one, pair) for pair, changes in judgement.pairs for one in categories(changes))
@@ -144,13 +144,13 @@ def outcome(judgement: Judgement) -> str:
 
 
 def _failing(category: Category, pairs: Sequence[PairReview], every: bool) -> str:
-    """`COST (more or fewer descriptors or bytes) in chat`; no pairs if `every` one that fails has it."""
+    """`COST (more or fewer descriptors or bytes) in chat`, without names if `every` failing pair has the category."""
     where = "" if every else f" in {named(pairs)}"
     return f"{category} ({MEANINGS[category].brief}){where}"
 
 
 def how_to_accept(judgement: Judgement) -> list[str]:
-    """Entries of a file of exceptions, for a person who adds the reason; empty where nobody has said what fails."""
+    """Entries to paste into the file of exceptions; empty if neither --fail-on nor an exception is in use."""
     if judgement.strict and not judgement.used:
         return []
     pairs: dict[tuple[str, ...], list[str]] = {}
@@ -164,7 +164,7 @@ def how_to_accept(judgement: Judgement) -> list[str]:
 
 
 def _like(titles: Sequence[str]) -> list[str]:
-    """These names as YAML, many as those of a folder. Two files that are compared have no names."""
+    """Names as YAML; more than FEW become a pattern for their folder. Two files that are compared have no names."""
     if titles == [""]:
         return ['"*"']
     if len(titles) <= FEW:
@@ -174,7 +174,7 @@ def _like(titles: Sequence[str]) -> list[str]:
 
 
 def listed_plans(review: Review) -> list[tuple[str, str]]:
-    """The plans that change with their numbers, by folder: `model`, `1 p_tp4__d_tp2, 2 p_tp4__d_tp4`."""
+    """Changed plans with their numbers, by folder: `model`, `1 p_tp4__d_tp2, 2 p_tp4__d_tp4`."""
     folders: dict[str, list[str]] = {}
     # Two files that are compared have no names.
     named = [(number, one) for number, one in enumerate(review.changed, 1) if one.title]

@@ -1,4 +1,4 @@
-"""A review as a screenful of text: what changes, why, what follows, what it costs; never wider than WIDTH."""
+"""A review as a screenful of text: the causes, what follows from them, what it costs; never wider than WIDTH."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ COLUMN = max(map(len, RULES))
 
 @dataclass(frozen=True, slots=True)
 class _Paragraph:
-    """Words to wrap: `first` begins the first line, `rest` every other one. Without words `first` is a whole line."""
+    """Words to wrap: `first` begins the first line, `rest` the others. Without `words`, `first` is the whole line."""
 
     words: str
     first: str = ""
     rest: str = ""
 
     def lines(self, width: int) -> list[str]:
-        """Lines of `width` at most. A word that is longer, a path for example, is broken."""
+        """Lines of at most `width`. A longer word, a path for example, is broken."""
         if not self.words:
             return [self.first]
         found = wrap(self.words, width, initial_indent=self.first, subsequent_indent=self.rest, break_on_hyphens=False)
@@ -47,7 +47,7 @@ class _Paragraph:
 def text(
     review: Review, judgement: Judgement, verbose: bool = False, rollout: FleetRollout | None = None, width: int = WIDTH
 ) -> str:
-    """The report in lines of `width`, and of WIDTH at most."""
+    """The report in lines of at most `width` and WIDTH."""
     parts = _parts(review, judgement, verbose, rollout)
     room = min(WIDTH, width)
     return "\n\n".join("\n".join(line for one in part for line in one.lines(room)) for part in parts if part)
@@ -104,7 +104,7 @@ def _plans(review: Review) -> list[_Paragraph]:
 
 
 def _row(rule: str, said: str, where: str = "") -> list[_Paragraph]:
-    # A list of plans stays in one line.
+    # A list of plans stays on one line.
     kept = re.sub(r"(?<=[\ds]) (?=\d)|(?<=\d,) (?=\d)", NO_BREAK, where)
     return _words(said + (f"  [{kept}]" if where else ""), f"  {rule:{COLUMN}}  ", " " * (COLUMN + 6))
 
@@ -124,7 +124,7 @@ def _exceptions(judgement: Judgement) -> list[_Paragraph]:
 
 
 def _to_accept(judgement: Judgement) -> list[_Paragraph]:
-    """Entries are not wrapped: a reader pastes them."""
+    """The entries to accept the changes. They are not wrapped, because a reader pastes them."""
     entries = how_to_accept(judgement)
     said = f"If this is intended, add to {judgement.file} below `accept:`, with your reason:"
     return [*_words(said), *(_whole(f"  {entry}") for entry in entries)] if entries else []

@@ -1,4 +1,4 @@
-"""The verdict of a review: what engines that run have to do, in sentences with numbered steps, for every report."""
+"""The verdict of a review, for every report: sentences and numbered steps about engines that run."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from kvplan.review.facts import DEFAULT
 from kvplan.review.review import PairReview, Review
 from kvplan.review.rules import RELOAD, RolloutVerdict
 
-# So many pairs are named, more are counted.
+# Up to this many pairs are named; more are counted.
 FEW = 3
 INDEX = "Put both plans into one index: `kvplan push` the plans of OLD, then those of NEW"
-# No deployment has both if only a layout file has changed.
+# Not offered if only a layout file changed: a deployment cannot have both then.
 BY_NAME = "; or keep the old pair in the deployment and add the new one under another name"
 BESIDE = (
     "Start new engines beside the old ones, and let the router keep old with old and new with new; or stop both sides"
@@ -26,7 +26,7 @@ GUIDE = 'How to do this, and what to do afterwards: docs/review.md, "Roll out th
 
 @dataclass(frozen=True, slots=True)
 class VerdictPart:
-    """What some pairs ask of their engines, and how to do it."""
+    """A sentence about some pairs and their engines, and the steps to follow."""
 
     sentence: str
     steps: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ def verdict(review: Review) -> str:
 
 
 def verdict_parts(review: Review) -> list[VerdictPart]:
-    """What has to be done with engines that run. Each pair is in one part; what is new asks nothing of them."""
+    """The parts of the verdict. Each pair is in one part, except new pairs, which ask nothing of running engines."""
     two = [pair for pair in review.changed if _models(pair)]
     pairs = [pair for pair in review.changed if pair not in two]
     alone, both = ([pair for pair in pairs if len(pair.rolls) == count] for count in (1, 2))
@@ -61,7 +61,7 @@ def verdict_parts(review: Review) -> list[VerdictPart]:
 
 
 def _models(pair: PairReview) -> str:
-    """That two plans are of different models, empty if they are not."""
+    """A sentence if the two plans are of different models, else empty."""
     old, new = pair.pair.plans
     if old is None or new is None or old.model == new.model or old.model_digest == new.model_digest:
         return ""
@@ -71,7 +71,7 @@ def _models(pair: PairReview) -> str:
 
 
 def _one_side(review: Review, pairs: Sequence[PairReview]) -> VerdictPart:
-    """The part of pairs in which one side changes: prefill in some, decode in others."""
+    """The part for pairs in which one side changes: prefill in some, decode in others."""
     by_side = {side: some for side in SIDES if (some := [pair for pair in pairs if pair.rolls == (side,)])}
     said = "; only ".join(f"{side} changes{_of(review, some, ' in ')}" for side, some in by_side.items())
     sides = [*by_side]
@@ -99,19 +99,19 @@ def _index(pairs: Sequence[PairReview], old: str = "") -> str:
 
 
 def _of(review: Review, pairs: Sequence[PairReview], word: str) -> str:
-    """Which pairs are meant: nothing if only one changes, their number if all do the same."""
+    """The pairs that are meant, after `word`: empty if only one changes, their number if they are all that change."""
     if len(review.changed) == 1:
         return ""
     return word + (many(len(pairs), "pair") if len(pairs) == len(review.changed) else named(pairs))
 
 
 def named(pairs: Sequence[PairReview]) -> str:
-    """Some pairs by their names, or how many they are."""
+    """The names of some pairs, or their number if there are more than FEW."""
     return listed([pair.pair.full_title for pair in pairs], "and") if len(pairs) <= FEW else many(len(pairs), "pair")
 
 
 def _restarts(pairs: Sequence[PairReview]) -> str:
-    """`decode with tp=1`, of pairs that differ `chat decode with tp=1; next prefill with tp=2`."""
+    """`decode with tp=1`; if pairs differ, `chat decode with tp=1; next prefill with tp=2`."""
     alike = grouped((_settings(pair), pair) for pair in pairs)
     if len(alike) == 1:
         return next(iter(alike))
@@ -121,7 +121,7 @@ def _restarts(pairs: Sequence[PairReview]) -> str:
 
 
 def _settings(pair: PairReview) -> str:
-    """The sides of a pair that restart, each with the options that are new: `prefill with tp=4, decode`."""
+    """The sides of a pair that restart, each with its changed options: `prefill with tp=4, decode`."""
     sides = [_with(side, _options(pair, "OPTION", side)) for side in pair.rolls]
     chosen = _options(pair, "COMPILE_OPTION", "")
     return listed(sides, "and") + (f", both with plan_options {' '.join(chosen)}" if chosen else "")
@@ -149,7 +149,7 @@ def _gone(count: int) -> str:
 
 
 def _harmless(review: Review) -> Iterable[VerdictPart]:
-    """Where no plan changes or goes."""
+    """The part if no plan changes or is removed."""
     if review.new:
         return [VerdictPart("Plans are only added: engines that run keep theirs.")]
     return [VerdictPart("Plans are only renamed: engines find them by digest.")] if review.renamed else []
