@@ -1,5 +1,6 @@
-"""What is written about codes: those of layout files, the compiler and the command line in codes.md, the runtime's in
-its classes; and about words, in the glossary. Nothing of it is read before somebody asks.
+"""The texts of error codes and of words, read only when they are asked for.
+
+codes.md has the codes of layout files, compiler and command line, classes have the runtime's, the glossary has words.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ SECTION = re.compile(r"^## ([A-Z]\d{3}): (.*)\n\n", re.MULTILINE)
 
 
 class ErrorCode(NamedTuple):
-    """One sentence, and a long text, some with an example."""
+    """A code's sentence and its long text."""
 
     title: str
     text: str
@@ -24,7 +25,7 @@ class ErrorCode(NamedTuple):
 
 @cache
 def families() -> dict[str, ErrorCode]:
-    """By the first letter of codes: where they come from, and where to read on."""
+    """By the first letter of codes: the source of these codes, and where to read on."""
     return {letter: ErrorCode(title, text.strip()) for letter, title, text in FAMILY.findall(_source("codes.md"))}
 
 
@@ -49,7 +50,7 @@ def _source(name: str) -> str:
 
 
 def all_codes() -> dict[str, ErrorCode]:
-    """Every code: those that are written here, then those of the runtime and of the rooms above it."""
+    """Every code: first those in codes.md, then those of the runtime, the store and the fleet."""
     from kvplan.fleet import errors as fleet
     from kvplan.runtime import errors as runtime
     from kvplan.store import errors as store

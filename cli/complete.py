@@ -1,4 +1,4 @@
-"""What a shell completes: commands, models, engines, kinds, keys of a side and their values."""
+"""Shell completion of commands, models, engines, kinds, and of a side's keys and values."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ if TYPE_CHECKING:
 
 
 def verbs(ctx: click.Context, param: click.Parameter, incomplete: str) -> Sequence[CompletionItem]:
-    """Commands by name."""
+    """The names of commands."""
     root = ctx.find_root()
     return root.command.shell_complete(root, incomplete)
 
 
 def models(ctx: click.Context, param: click.Parameter, incomplete: str) -> Sequence[CompletionItem]:
-    """Models by name; files where none begins so."""
+    """The names of models; files if no name has this prefix."""
     return _begun(_library(ctx).models, incomplete) or [CompletionItem(incomplete, type="file")]
 
 
 def anything(ctx: click.Context, param: click.Parameter, incomplete: str) -> Sequence[CompletionItem]:
-    """Models, engines and kinds by name; files where none begins so."""
+    """The names of models, engines and kinds; files if no name has this prefix."""
     library = _library(ctx)
     names = (*library.models, *library.engines, *library.kinds)
     return _begun(names, incomplete) or [CompletionItem(incomplete, type="file")]
 
 
 def side(ctx: click.Context, param: click.Parameter, incomplete: str) -> Sequence[CompletionItem]:
-    """The next key of a side, or the values of the one that is being written, behind what stands there already."""
+    """The next keys of a side, or the values of the key being written, each after the text that is there already."""
     done, comma, item = incomplete.rpartition(",")
     key, equals, value = item.partition("=")
     engine = _engine(_library(ctx), done)
@@ -44,7 +44,7 @@ def side(ctx: click.Context, param: click.Parameter, incomplete: str) -> Sequenc
 
 
 def compile_option(ctx: click.Context, param: click.Parameter, incomplete: str) -> Sequence[CompletionItem]:
-    """The values of an option of a compilation."""
+    """The values of a compile option."""
     from kvplan.compiler.api import OPTIONS
 
     return _begun(OPTIONS.get(str(param.name)) or _library(ctx).machines, incomplete)

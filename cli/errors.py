@@ -1,4 +1,4 @@
-"""How a failure leaves the program: text on stderr or JSON on stdout, and the exit code."""
+"""Report failures: text on stderr or JSON on stdout, and the exit code."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from kvplan.dsl.text.source import SourceSpan
 
 WRONG, BAD_INPUT, REFUSED, DOUBTED = 1, 2, 3, 4
-# As shells have it: 128 and the number of SIGINT, of SIGPIPE.
+# Like shells: 128 plus the number of the signal, SIGINT or SIGPIPE.
 INTERRUPTED, UNREAD = 130, 141
-# As in BSD's sysexits.h: a fault of kvplan itself.
+# EX_SOFTWARE in BSD's sysexits.h: a fault of kvplan itself.
 FAULT = 70
 
 
 def guarded(ctx: click.Context, run: Callable[[click.Context], object]) -> object:
-    """Run a command; every error that kvplan raises on purpose ends in its exit code, anything else is a fault."""
+    """Run a command. An error that kvplan raises on purpose ends with its exit code, any other with FAULT."""
     from kvplan.compiler.errors import BadInput, CompileError
     from kvplan.dsl.text.diagnostics import DslError
     from kvplan.plan.errors import KvplanError
@@ -38,7 +38,7 @@ def guarded(ctx: click.Context, run: Callable[[click.Context], object]) -> objec
         sys.exit(exit_code(error))
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        # Nobody has read the answer: its code would say nothing, and 0 that all is well.
+        # The reader left before the end: 0 would claim success.
         sys.exit(UNREAD)
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
@@ -47,14 +47,14 @@ def guarded(ctx: click.Context, run: Callable[[click.Context], object]) -> objec
     except (click.exceptions.Exit, click.Abort, click.ClickException):
         raise
     except Exception:
-        # No answer of a command: a pipeline must not take a fault for one.
+        # A code that no command returns, so that a pipeline does not take a fault for an answer.
         traceback.print_exc()
         sys.exit(FAULT)
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Ctrl-C ends the program without a traceback; what was written is whole."""
+    """End the program without a traceback on Ctrl-C."""
     try:
         yield
     except KeyboardInterrupt:
@@ -64,7 +64,7 @@ def interruptible() -> Iterator[None]:
 
 @contextmanager
 def usage_as_json(words: Sequence[str]) -> Iterator[None]:
-    """Errors in the words of a command line, as JSON where they ask for it; otherwise click shows them."""
+    """Report errors in the words of a command line as JSON if they ask for it; otherwise click shows them."""
     try:
         yield
     except click.UsageError as error:
@@ -77,7 +77,7 @@ def usage_as_json(words: Sequence[str]) -> Iterator[None]:
 
 
 def exit_code(error: Exception) -> int:
-    """1 for a plan that is wrong, 3 for a pair that cannot be done, 2 for everything else that is badly put."""
+    """The exit code: WRONG for a failed proof, REFUSED for a refused pair, BAD_INPUT for all else."""
     from kvplan.compiler.errors import ProofFailed, Refused
 
     if isinstance(error, Refused):
@@ -86,12 +86,12 @@ def exit_code(error: Exception) -> int:
 
 
 def without_plan(refused: Iterable[tuple[object, Exception]]) -> int:
-    """The exit code where pairs have no plan, with an error each: that of a fault where one is, 0 for no pairs."""
+    """The exit code for pairs without a plan, each with its error: the lowest, so that WRONG wins; 0 for no pairs."""
     return min((exit_code(error) for _, error in refused), default=0)
 
 
 def as_dict(error: Exception) -> dict[str, object]:
-    """{"code", "message", "help"}; an error in layout files is its first diagnostic, all of them beside it."""
+    """{"code", "message", "help"}. An error in layout files has those of its first diagnostic, and `diagnostics`."""
     from kvplan.dsl.text.diagnostics import DslError, render
 
     if isinstance(error, DslError):
@@ -103,7 +103,7 @@ def as_dict(error: Exception) -> dict[str, object]:
 
 
 def refusal(what: object, error: Exception, place: SourceSpan | None = None) -> str:
-    """A refused pair in words, at its place where a file asks for it."""
+    """A refused pair in words, with its place if a file asks for the pair."""
     from kvplan.dsl.text.diagnostics import Diagnostic, as_text
 
     told = {name: str(value) for name, value in as_dict(error).items()}

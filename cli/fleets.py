@@ -1,4 +1,4 @@
-"""Which engines a command is asked about: those that have announced themselves in etcd, or those of a file."""
+"""The engines that a command works on: those registered in etcd, or those in a file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class EtcdAccess:
-    """How an etcd is asked: where engines are kept in it, files for TLS, and for how many seconds it is waited."""
+    """The connection to etcd: the prefix of engines' keys, files for TLS, and the seconds to wait for an answer."""
 
     prefix: str
     authority: str | None
@@ -34,7 +34,7 @@ class EtcdAccess:
     seconds: float
 
     def given(self) -> dict[str, object]:
-        """What is not as it is by default, by option; None for the others."""
+        """The values that differ from their defaults, by option; None for the others."""
         return {
             "--prefix": None if self.prefix == PREFIX else self.prefix,
             "--ca": self.authority,
@@ -45,7 +45,7 @@ class EtcdAccess:
 
 
 def etcd_options(function: F) -> F:
-    """`--prefix`, `--ca`, `--cert`, `--cert-key` and `--seconds`: one EtcdAccess `etcd`."""
+    """Add `--prefix`, `--ca`, `--cert`, `--cert-key` and `--seconds`, passed on as one EtcdAccess `etcd`."""
 
     @click.option("--prefix", default=PREFIX, show_default=True, help="Where engines are kept in etcd.")
     @click.option("--ca", metavar="FILE", type=FILE, help="The certificate of etcd's signer.")
@@ -61,25 +61,25 @@ def etcd_options(function: F) -> F:
 
 
 def places_of(text: str) -> Sequence[str]:
-    """A file, whatever its name, or URLs with commas between them."""
+    """The path of a file if there is one, else the URLs between commas."""
     return [text] if Path(text).is_file() else text.split(",")
 
 
 def engines_of(places: Sequence[str], etcd: EtcdAccess) -> Mapping[str, EngineRecord]:
-    """Engines by name, of the members of one etcd or of a file. Raises FleetError."""
+    """The engines by name, from the members of one etcd or from a file. Raises FleetError."""
     if len(places) == 1 and Path(places[0]).is_file():
         leave_out("these are of an etcd, and engines are read of a file", etcd.given())
         return read_fleet(Path(places[0])).engines()
     for place in places:
-        # What has a user and a password is not repeated: EtcdFleet refuses it.
+        # A text with a password must not be printed: EtcdFleet refuses it without repeating it.
         if "://" not in place and "@" not in place:
             raise FleetError(f"{place} is neither a file nor a URL of etcd: give http://host:2379 or https://host:2379")
     return _heard(places, etcd)
 
 
 def _heard(urls: Sequence[str], etcd: EtcdAccess) -> Mapping[str, EngineRecord]:
-    """What etcd says first. Raises FleetError where it says nothing."""
-    # Without a handler Python prints the runtime's warning, and the error would say the same again.
+    """The engines in etcd's first answer. Raises FleetError if it does not answer in time."""
+    # Without a handler Python prints the runtime's warning, and the error below would repeat it.
     logging.getLogger("kvplan.runtime").addHandler(logging.NullHandler())
     certificates = Certificates(etcd.authority, etcd.certificate, etcd.key)
     fleet = EtcdFleet(urls, etcd.prefix, certificates=certificates)

@@ -1,4 +1,4 @@
-"""The command `kvplan`: one file per verb, loaded when it is asked for."""
+"""The command `kvplan`. Each verb has a file, which is loaded when the verb is used."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ SIDES = ("--prefill", "--decode")
 
 
 def _check_once(ctx: click.Context, args: list[str]) -> None:
-    """Refuse an option with one value that is given twice: click takes the last one silently."""
+    """Refuse a second value for an option that takes one: click would silently take the last."""
     _, _, given = ctx.command.make_parser(ctx).parse_args(list(args))
     for param, count in Counter(given).items():
         if count > 1 and isinstance(param, click.Option) and not (param.multiple or param.is_flag or param.count):

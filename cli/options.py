@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kvplan.dsl.files.folders import FolderFiles
     from kvplan.dsl.library import Library
 
-# What help says of sides, below every command that takes some.
+# The help on sides, shown below that of every command that takes sides.
 SIDE_HELP = """\b
 A SIDE is keys with values, separated by commas:
   tp=4,pp=2                  the mesh; an axis that is not given is 1
@@ -40,7 +40,7 @@ def _remember(ctx: click.Context, param: click.Parameter, value: str) -> str:
 
 
 def format_option(*forms: str) -> Callable[[F], F]:
-    """`--format`, the first of `forms` by default; errors are reported in the same form."""
+    """Add `--format`, by default the first of `forms`; errors are reported in the same format."""
     return click.option(
         "--format",
         "form",
@@ -54,20 +54,20 @@ def format_option(*forms: str) -> Callable[[F], F]:
 
 
 def leave_out(why: str, given: Mapping[str, object]) -> None:
-    """Refuse options, by name with what was given or None, that would say nothing. Raises UsageError."""
+    """Raise UsageError for options without effect: `given` has their values by name, None or empty if not given."""
     words = [f"{name} {value}" for name, value in given.items() if value not in (None, "")]
     if words:
         raise click.UsageError(f"{why}: leave out {' '.join(words)}")
 
 
 def tell_skipped(folder: Path, found: FolderFiles) -> None:
-    """Say on stderr how many files of a folder were not read."""
+    """Print on stderr how many files of a folder were not read."""
     if found.skipped:
         click.echo(f"skipped in {folder}: {found.skipped}", err=True)
 
 
 def _layouts(ctx: click.Context, param: click.Parameter, value: tuple[Path, ...] | Path | None) -> object:
-    """Folders as they were given, after saying what in them is not read."""
+    """The folders as given. Prints on stderr how many of their files are not read."""
     for folder in (value,) if isinstance(value, Path) else value or ():
         from kvplan.dsl.files.folders import folder_files
 
@@ -91,7 +91,7 @@ SIGNED_FOR = click.option(
 
 
 def _side(pool: bool, ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """A side as it is written. One without any key is as good as missing; `pool`: it may say how large its pool is."""
+    """The side as given. Raises BadParameter for a side without keys, BadInput for a pool's size unless `pool`."""
     if value is not None and not value.strip(" ,"):
         raise click.BadParameter("a side has at least one key, for example tp=1", ctx, param)
     if value is not None and not pool:
@@ -102,7 +102,7 @@ def _side(pool: bool, ctx: click.Context, param: click.Parameter, value: str | N
 
 
 def side_options(required: bool, pool: bool = False) -> Callable[[F], F]:
-    """`--prefill SIDE` and `--decode SIDE`; `pool`: whether `blocks`, the size of a pool, says something here."""
+    """Add `--prefill SIDE` and `--decode SIDE`; with `pool`, a side may have the key `blocks`, the size of its pool."""
 
     def add(function: F) -> F:
         side = partial(
@@ -116,9 +116,7 @@ def side_options(required: bool, pool: bool = False) -> Callable[[F], F]:
 
 @dataclass(frozen=True, slots=True)
 class AskedPairs:
-    """What a command line says of pairs: both sides, empty where there is none, options of a compilation, and where
-    more layout files are.
-    """
+    """The pairs on a command line: both sides, empty if not given, compile options, and folders of layout files."""
 
     prefill: str
     decode: str
@@ -126,22 +124,22 @@ class AskedPairs:
     layouts: tuple[Path, ...]
 
     def given(self) -> dict[str, str]:
-        """Sides and options as they were given, by name."""
+        """The sides and options that were given, by name."""
         sides = {"prefill": self.prefill, "decode": self.decode}
         return {name: value for name, value in {**sides, **self.options}.items() if value}
 
     def leave_out(self, why: str) -> None:
-        """Refuse sides and options where they would say nothing. Raises UsageError."""
+        """Raise UsageError, for the reason `why`, if sides or options were given."""
         leave_out(why, {f"--{name}": value for name, value in self.given().items()})
 
     def jobs(self, models: Sequence[str]) -> tuple[Library, list[PairJob]]:
-        """The layout files, and every pair of models named by name or path. Raises DslError, BadInput (S025)."""
+        """The layout files, and every pair of the models, given by name or path. Raises DslError, BadInput (S025)."""
         from kvplan.deploy.jobs import of_models
 
         return of_models(models, self.prefill, self.decode, self.options, self.layouts)
 
     def compiled(self, what: str) -> Compiled:
-        """The plan of a model, by name or path, for one pair; or of a plan on disk. Raises DslError, CompileError."""
+        """The compiled pair of a model, given by name or path, or of a plan on disk. Raises DslError, CompileError."""
         from kvplan.compiler.api import compile_pair
         from kvplan.deploy import plans
 
@@ -154,7 +152,7 @@ class AskedPairs:
         return compile_pair(found, name, self.prefill, self.decode, self.options)
 
     def library(self, what: str) -> tuple[Library, str]:
-        """The layout files, and the name of a model that is named by name or path. Raises DslError, BadInput (S021)."""
+        """The layout files, and the name of a model given by name or path. Raises DslError, BadInput (S021)."""
         from kvplan.deploy import plans
         from kvplan.dsl.named import library
         from kvplan.dsl.text.diagnostics import DslError
@@ -166,7 +164,7 @@ class AskedPairs:
             raise
 
     def _compiled_again(self, path: str) -> Compiled:
-        """What layout files make of the pair of a plan, which is that plan. Raises BadInput (S021) if it is not."""
+        """The pair of a plan on disk, compiled again. Raises BadInput (S021) if that gives another plan."""
         from kvplan.compiler.errors import BadInput
         from kvplan.deploy import plans
 
@@ -182,9 +180,7 @@ class AskedPairs:
 
 
 def pair_options(required: bool, pool: bool = False) -> Callable[[F], F]:
-    """`side_options`, `--elect`, `--strategy` and `--machine`, checked, with those of `layouts_option`: one AskedPairs
-    `asked`.
-    """
+    """Add `side_options`, `--elect`, `--strategy` and `--machine`, passed on with `layouts` as AskedPairs `asked`."""
     chosen = partial(click.option, shell_complete=complete.compile_option)
 
     def add(function: F) -> F:

@@ -23,7 +23,7 @@ def watched(items: Sequence[T], say: Callable[[T], str] = str) -> Iterator[T]:
 
 @contextmanager
 def progress() -> Iterator[Progress]:
-    """A progress bar on a terminal's stderr, shown once a command has taken longer than one waits in silence."""
+    """A progress bar on a terminal's stderr, shown once a command has taken longer than PATIENCE_S."""
     console = terminal.console(stderr=True)
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
     bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
@@ -41,7 +41,7 @@ def progress() -> Iterator[Progress]:
 
 
 def stepped(bar: Progress, items: Sequence[T], say: Callable[[T], str] = str) -> Iterator[T]:
-    """Each item as a step of a line of its own in a progress bar, as long as there are any."""
+    """Each item, as a step on a new line of the progress bar; the line is removed after the last item."""
     task = bar.add_task("", total=len(items))
     for item in items:
         bar.update(task, description=say(item))

@@ -1,4 +1,4 @@
-"""The request that `trace` and `simulate` follow: from a JSON file, or made up for some tokens."""
+"""The request that `trace` and `simulate` follow: from a JSON file, or generated for some tokens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ chunk. A longer window covers all of it: simulate then names a range that is lon
 
 @dataclass(frozen=True, slots=True)
 class AskedRequest:
-    """What a command line says of a request: its JSON, or its tokens [first, end), or neither."""
+    """The request on a command line: its JSON, or its tokens [first, end), or neither."""
 
     text: str | None
     tokens: tuple[int, int] | None
@@ -44,7 +44,7 @@ class AskedRequest:
 
 
 def request_options(function: F) -> F:
-    """`--tokens`, `--seed` and `--request` as one AskedRequest `wanted`."""
+    """Add `--tokens`, `--seed` and `--request`, passed on as one AskedRequest `wanted`."""
 
     @click.option("--tokens", metavar="FIRST:END", help=TOKENS_HELP)
     @click.option("--seed", default=0, show_default=True, help="Draws the block ids.")

@@ -1,4 +1,4 @@
-"""What a terminal adds to text: its colours and its width. Anywhere else text is as wide as a page, and plain."""
+"""Print text in colour and in lines of the terminal's width; without a terminal plain, and as wide as a page."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 PAGE, NARROW = 120, 60  # columns
 DRAWING = 92
-# How much further in a sentence goes on.
+# The extra indent of a sentence's second line.
 MORE = 4
 # A bar of a drawing, or a line of a file with its number.
 DRAWN = re.compile(r"^ *\d* *\|")
 # A command, or a part of one on a line of its own: a pasted command must have no line breaks.
 COMMAND = re.compile(r"^ {4,}(?:--|[A-Z_]+=|\S+ .*--\w)|(?<![`/\w])kvplan [\w-]+ .*--\w")
-# Between two columns of a table.
+# The gap between two columns of a table.
 GAP = re.compile(r"(?<=\S) {2,}(?=\S)")
 Look = Mapping[str, Any]  # the arguments of click.style
 # The colours of words in a line of text.
@@ -43,54 +43,54 @@ CHANGES: tuple[tuple[re.Pattern[str], Look], ...] = (
 
 
 def wanted(color: bool | None) -> bool | None:
-    """What click does with colours: as asked for, else none under NO_COLOR (no-color.org), else as it finds out."""
+    """The colour setting for click: `color` if given, else False under NO_COLOR (no-color.org), else None to detect."""
     return color if color is not None else False if os.environ.get("NO_COLOR") else None
 
 
 def is_known() -> bool:
-    """Whether somebody reads stdout at a terminal, or COLUMNS says how wide it is."""
+    """Whether the width of stdout is known: it is a terminal, or COLUMNS is set."""
     return "COLUMNS" in os.environ or sys.stdout.isatty()
 
 
 def width() -> int:
-    """The columns of the terminal that reads stdout or that COLUMNS names, PAGE at most; PAGE if there is neither."""
+    """The width in columns of the terminal, or as COLUMNS says, at most PAGE; PAGE if it is not known."""
     return max(NARROW, min(PAGE, shutil.get_terminal_size((PAGE, 24)).columns)) if is_known() else PAGE
 
 
 def say(text: str, err: bool = False) -> None:
-    """Print a text for people: in colour, and wrapped at the terminal's width. The one way to print prose or tables.
+    """Print a text for people, in colour and wrapped at the terminal's width. All prose and tables are printed by it.
 
-    Without a terminal lines stay whole, for logs and for tools.
+    Without a terminal lines are not wrapped, for logs and for tools.
     """
     if text:
         click.echo(painted(fitted(text, width()) if is_known() else text), err=err)
 
 
 def fitted(text: str, most: int) -> str:
-    """`text` in lines of `most` columns at most. Words, drawings, excerpts of files and commands stay whole."""
+    """`text` in lines of at most `most` columns. Words, drawings, excerpts of files and commands are not broken."""
     return "\n".join(part for line in text.split("\n") for part in _parts(line, most))
 
 
 def drawing() -> int:
-    """The columns of a drawing that stands a little further in."""
+    """The width in columns of an indented drawing."""
     return min(DRAWING, width() - MORE)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], indent: int = 0) -> list[str]:
-    """A table, as wide as the terminal at most: the widest columns of words are wrapped."""
-    # The compiler is loaded for tables only: a code is explained at once.
+    """The lines of a table, at most as wide as the terminal: the widest columns of words are wrapped."""
+    # Imported here, because `explain CODE` must not wait for the compiler.
     from kvplan.compiler.words import columns
 
     return columns(head, rows, width() - indent)
 
 
 def _parts(line: str, most: int) -> list[str]:
-    """A line that is too long goes on below its last column, or a sentence below its beginning, or else further in."""
+    """A line, wrapped if it is too long: below its last column, or below a sentence's beginning, or else indented."""
     if len(line) <= most or DRAWN.match(line) or COMMAND.search(line):
         return [line]
     gaps = [hit.end() for hit in GAP.finditer(line) if hit.end() <= most // 2]
     indent = len(line) - len(line.lstrip())
-    # A sentence goes on where it began, what it is a part of only further in.
+    # A line that begins with a capital is a sentence: it continues at its own indent, any other line further in.
     hang = " " * (gaps[-1] if gaps else indent if line[indent].isupper() else indent + MORE)
     first = line[: gaps[-1]] if gaps else line[:indent]
     return wrap(
@@ -100,14 +100,14 @@ def _parts(line: str, most: int) -> list[str]:
 
 
 def console(**options: Any) -> Console:
-    """A console of rich's that prints text as it is: names of extras are in brackets, and brackets are its markup."""
+    """A console of rich without markup: rich would take brackets, as in kvplan[extra], for markup."""
     from rich.console import Console
 
     return Console(**{"markup": False, "emoji": False, "highlight": False, **options})
 
 
 def painted(text: str) -> str:
-    """A text with its errors, hints and headings in colour; who writes it takes them out where nobody sees them."""
+    """The text with errors, hints and headings in colour. click.echo removes the colours if stdout is no terminal."""
     return "\n".join(_line(line, COLOURS) for line in text.split("\n"))
 
 

@@ -1,4 +1,4 @@
-"""What transformers makes of a configuration: every key that its class adds or works out (`new --transformers`)."""
+"""Complete a configuration by its class in transformers, which adds and computes keys (`new --transformers`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MODEL_TYPE = "model_type"
 
 
 def completed(config: Mapping[str, object], place: SourceSpan) -> tuple[dict[str, object], str]:
-    """A configuration with all that its class adds, and a sentence that says so for the written file.
+    """The configuration with all keys that its class adds, and a sentence for the written file that says so.
 
     Raises DslError (F009) if transformers is not installed, does not know the class, or cannot read the configuration.
     """
@@ -30,10 +30,10 @@ def completed(config: Mapping[str, object], place: SourceSpan) -> tuple[dict[str
     given = {key: value for key, value in config.items() if key != MODEL_TYPE}
     try:
         whole = transformers.AutoConfig.for_model(name, **given).to_dict()
-    except Exception as error:  # whatever a class raises for keys that it does not take
+    except Exception as error:  # a class may raise anything for keys that it does not take
         said = f"{release} cannot read the configuration: {type(error).__name__}: {error}"
         raise fault("F009", said, place, help="correct the configuration, or leave --transformers out") from error
     found = parse_foreign(json.dumps(whole, default=str).encode(), place.path)
-    # What the checkpoint calls itself no class may change.
+    # A class may not change the names that the checkpoint gives itself.
     names = {key: config[key] for key in ("architectures", MODEL_TYPE) if key in config}
     return {**found, **names}, f"read by {release}, whose class says what the configuration leaves out"

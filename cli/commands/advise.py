@@ -1,4 +1,4 @@
-"""kvplan advise: which settings of two engines would move caches faster, and by how much."""
+"""kvplan advise: the settings of two engines that would move caches faster, and by how much."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _step(sides: Sides) -> str:
 
 
 def _shown(advice: Advice, alone: bool, every: bool) -> Sequence[AdvisedPair]:
-    """What a table has; beside tables of other machines, one setting for each number of changes."""
+    """The settings that a table shows; beside tables of other machines, one for each number of changes."""
     if every:
         return advice.others
     best = worth(advice)
@@ -83,7 +83,7 @@ def _shown(advice: Advice, alone: bool, every: bool) -> Sequence[AdvisedPair]:
 
 
 def answer(profile: MachineProfile, advice: Advice) -> dict[str, object]:
-    """Everything that was compared on one machine, the fastest first."""
+    """All settings that were compared on one machine, the fastest first."""
     machine = {"name": profile.name, "says": profile.says}
     best = [dataclasses.asdict(each) for each in worth(advice)]
     return {"machine": machine, **dataclasses.asdict(advice), "worth": best}
@@ -115,7 +115,7 @@ def _row(each: AdvisedPair, now: AdvisedPair, profile: MachineProfile) -> tuple[
 def _told(change: SettingChange) -> str:
     """`decode: --block-size 64 (now 16)`: a flag has a space before its value, a variable an equals sign.
 
-    Beside the engine's word for what is now is that of the side: `(now LBNHC, nhd)`.
+    The engine's word for the present value is followed by the side's: `(now LBNHC, nhd)`.
     """
     equals = " " if change.setting.startswith("-") else "="
     now = f"{change.now}, {change.alias}" if change.alias else change.now

@@ -1,4 +1,4 @@
-"""kvplan audit: somebody else's list of copies against the two layouts. docs/audit.md has its rules."""
+"""kvplan audit: compare another connector's list of copies with the two layouts. docs/audit.md has its rules."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kvplan.dsl.named import library
 
 
 class InputFile(click.File):
-    """A file to read; stdin, `-`, only once in a command."""
+    """A file to read; `-` is stdin, which a command can read only once."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "-" and ctx is not None:

@@ -28,7 +28,7 @@ def command(names: Sequence[str], pairs: int, as_json: bool, form: str, output: 
     bench-peers`); gpu, in a GPU's memory; fleet, engines in an etcd; simulating, a fleet beside its simulation. A
     figure that misses its target is marked; the exit code is 0 all the same, since machines differ.
     """
-    # By name: commands know nothing of what stands above them.
+    # By name: commands may not import `kvplan.bench`, which is above them.
     run, report = (importlib.import_module(f"kvplan.bench.{name}") for name in ("all", "report"))
     known = (*run.MEASUREMENTS, *run.BESIDE)
     unknown = [name for name in names if name not in known]

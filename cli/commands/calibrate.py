@@ -1,4 +1,4 @@
-"""kvplan calibrate: what moving costs on this machine, as a machine file."""
+"""kvplan calibrate: the cost of transfers and copies on this machine, as a machine file."""
 
 from __future__ import annotations
 

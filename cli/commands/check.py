@@ -58,7 +58,7 @@ def command(paths: tuple[Path, ...], layouts: tuple[Path, ...], form: str) -> No
 
 
 def _below(folder: Path) -> list[Path]:
-    """The layout files of a folder; without any, it is not the folder that was meant."""
+    """The layout files of a folder. Raises UsageError if it has none: another folder was probably meant."""
     found = folder_files(folder)
     tell_skipped(folder, found)
     if found.layouts:
@@ -80,7 +80,7 @@ def _checked(folder: Path) -> str:
 
 
 def _check_models(files: Sequence[Path], layouts: Sequence[Path]) -> list[Diagnostic]:
-    """What is wrong with the sides that models among `files` say their engines need."""
+    """The errors in the sides that models among `files` require of engines."""
     library, _ = load_good(files, layouts)
     found: list[Diagnostic] = []
     for model in (model for path in files for model in library.models_of(path)):
@@ -90,21 +90,21 @@ def _check_models(files: Sequence[Path], layouts: Sequence[Path]) -> list[Diagno
 
 
 def check_deployments(files: Sequence[Path], layouts: Sequence[Path] = ()) -> list[Diagnostic]:
-    """The errors of models that deployments among `files` name, and the compiler's, at the values they are about."""
-    # `kvplan.dsl.library.check` says why files cannot be opened.
+    """The errors in deployments among `files`, and in the models they name, each at the value that it is about."""
+    # `kvplan.dsl.library.check` reports files that cannot be opened.
     library, _ = load_good(files, layouts)
     read = [one for path in files if (one := _deployment(library, path))]
     found = [error for one in read for error in _all(one, files, layouts)]
     found += name_errors(library, read)
-    # One side is bound for every model; the same words at the same place are one mistake.
+    # A side is bound for every model: equal messages at one place are one mistake.
     once = {(d.code, d.message, d.span): d for d in reversed(found)}
     return list(once.values())
 
 
 def _all(one: Deployment, files: Sequence[Path], layouts: Sequence[Path]) -> Iterator[Diagnostic]:
-    """The errors of one deployment: another one may name other files by the same names."""
+    """The errors of one deployment. It has its own library: another one may use the same names for other files."""
     named = [Path(model) for spec in one.plans for model in spec.models if is_path(model)]
-    # A missing one is reported where it is named.
+    # A missing file is reported at the place that names it.
     library, unread = load_good([*files, *(path for path in dict.fromkeys(named) if os.path.isfile(path))], layouts)
     yield from unread
     for spec in one.plans:
@@ -112,7 +112,7 @@ def _all(one: Deployment, files: Sequence[Path], layouts: Sequence[Path]) -> Ite
 
 
 def _deployment(library: Library, path: Path) -> Deployment | None:
-    """A deployment, as far as it can be read; None for any other file."""
+    """The deployment in a file, as far as it can be read; None for other types of files."""
     try:
         document = open_document(path)
     except DslError:
@@ -127,13 +127,13 @@ def _deployment(library: Library, path: Path) -> Deployment | None:
 def _check(library: Library, spec: PlanSpec) -> Iterator[Diagnostic]:
     for name, value in spec.options.items():
         place = (value if name in (*OPTIONS, MACHINE) else name).span
-        # A machine is one beside a strategy; what is wrong with that is said at its own place.
+        # A machine needs a strategy beside it; an error in that is reported at its own place.
         beside = spec.options.get("strategy") if name == MACHINE else None
         given = {name: value} if beside not in OPTIONS["strategy"] else {name: value, "strategy": str(beside)}
         yield from _said(partial(settled, given), place)
         if name == MACHINE:
             yield from _said(partial(library.machine, value), place)
-    # An unknown name is reported where it stands.
+    # An unknown name is reported at its place.
     known = [name for text in spec.models for name in names_of(library, text) if name in library.models]
     sink = Sink()
     models = [model for name in known if (model := guarded(sink, partial(library.model, name)))]
@@ -145,7 +145,7 @@ def _check(library: Library, spec: PlanSpec) -> Iterator[Diagnostic]:
 
 
 def _said(run: Callable[[], object], place: SourceSpan) -> Iterator[Diagnostic]:
-    """What `run` refuses, at the place of the value that it is about."""
+    """The errors that `run` raises, at the place of the value that they are about."""
     try:
         run()
     except CompileError as error:

@@ -1,4 +1,4 @@
-"""kvplan compile: plans for pairs of sides, or for a whole deployment file."""
+"""kvplan compile: write plans for pairs of sides, or for a deployment file."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def command(models: tuple[str, ...], asked: AskedPairs, out: Path, check: bool, 
     every = {**texts, **index}
     states = {path: files.state(out, path, text) for path, text in every.items()} if check else {}
     changed = files.not_current(states) if check else plan_index.write(out, outcome.plans, whole)
-    # What is refused now may be a slip: nothing is thrown away for it.
+    # A refusal may be a slip: no plan is removed because of it.
     removed = left.plans if prune and not outcome.refused else ()
     if removed:
         plan_index.prune(out, removed)
@@ -73,9 +73,9 @@ def command(models: tuple[str, ...], asked: AskedPairs, out: Path, check: bool, 
 
 @dataclass(frozen=True, slots=True)
 class CompileReport:
-    """What a compilation comes to. `texts` are all files by path, `changed` those that are or were not current.
+    """The result of a compilation. `texts` are all files by path, `changed` the paths that are or were not current.
 
-    `states` says how every file stands, where that is what was asked.
+    `states` has the state of every file with --check, and is empty otherwise.
     """
 
     out: Path
@@ -86,9 +86,9 @@ class CompileReport:
     left: Leftovers
     removed: Sequence[str]
     outcome: jobs.CompileOutcome
-    # What stops connectors that would run these plans: doctor's judgement, which no plan's header has.
+    # Reasons why connectors do not run these plans, found by doctor: headers of plans do not have them.
     limits: Sequence[str]
-    # What else is worth saying of how plans move their bytes.
+    # Hints on faster ways to move the bytes.
     hints: Sequence[str]
 
     @property
@@ -102,7 +102,7 @@ class CompileReport:
 
 
 def _limits(library: Library, outcome: jobs.CompileOutcome) -> list[str]:
-    """A sentence for each side whose connector does not run its plan, with the first such plan."""
+    """A sentence for each reason why a connector does not run a plan, with the first such plan."""
     found: dict[str, str] = {}
     for path, compiled in outcome.plans.items():
         for part, side in (("prefill", compiled.prefill), ("decode", compiled.decode)):
@@ -112,7 +112,7 @@ def _limits(library: Library, outcome: jobs.CompileOutcome) -> list[str]:
 
 
 def _hints(library: Library, outcome: jobs.CompileOutcome) -> list[str]:
-    """Which plans another strategy would make much faster, and by which machine one was chosen that nobody named."""
+    """Hints: plans that another strategy makes much faster, and the machine that strategies assume if none is named."""
     options = [dict(compiled.plan.options) for compiled in outcome.plans.values()]
     unnamed = any(chosen["strategy"] != DIRECT and MACHINE not in chosen for chosen in options)
     profile = library.machine(library.default_machine)
@@ -124,7 +124,7 @@ def _hints(library: Library, outcome: jobs.CompileOutcome) -> list[str]:
 
 
 def _wanted(models: Sequence[str], asked: AskedPairs) -> tuple[Library, list[jobs.PairJob], bool]:
-    """The layout files, the pairs, and whether they are all of a deployment."""
+    """The layout files, the pairs, and whether the pairs are those of whole deployments."""
     if asked.prefill and asked.decode:
         return *asked.jobs(models), False
     if asked.prefill or asked.decode or not all(is_path(model) for model in models):
@@ -135,7 +135,7 @@ def _wanted(models: Sequence[str], asked: AskedPairs) -> tuple[Library, list[job
 def _run_all(
     library: Library, wanted: Sequence[jobs.PairJob], deployments: Sequence[str], layouts: Sequence[Path]
 ) -> jobs.CompileOutcome:
-    """All pairs of deployments. Errors in these have their places, as `kvplan check` tells them."""
+    """Compile all pairs of deployments. Errors in these have their places, as `kvplan check` reports them."""
     try:
         return jobs.run(library, wanted, watched)
     except (BadInput, DslError):
@@ -172,7 +172,7 @@ def _say(form: str, report: CompileReport) -> None:
 
 
 def _left(report: CompileReport) -> list[str]:
-    """What lies there and is not asked for. Nobody is told to remove it from a directory that may be the wrong one."""
+    """Lines about files that nothing asks for; none if the directory may be the wrong one."""
     if report.is_elsewhere:
         return []
     plans = (path for path in report.left.plans if path not in report.removed)

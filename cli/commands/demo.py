@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # In the package, so that it is installed; examples/ has a link to it.
 PAIRS = "demo.yaml"
 Tick = Callable[[str], None]
-# What the demo says first; nobody has read a word of kvplan then.
+# The first output of the demo, for readers who do not know kvplan yet.
 INTRODUCTION = """\
 Prefill and decode keep the same KV caches in different layouts. For each pair,
 kvplan compiles a plan, proves it, runs it between processes, checks every byte."""
@@ -62,7 +62,7 @@ def command(deployment: Path | None, transport: str, output: Path, seconds: int)
 
 
 def play(deployment: Path, output: Path, transport: str, until: float) -> None:
-    """Compile and run every pair of a deployment, and print it. Raises ProcessError, DslError, CompileError."""
+    """Compile, run and print every pair of a deployment. Raises ProcessError, DslError, CompileError."""
     from kvplan.cli.progress import watched
     from kvplan.demo import requests as demo_asked
     from kvplan.demo import run as demo_run
@@ -81,14 +81,14 @@ def play(deployment: Path, output: Path, transport: str, until: float) -> None:
 
 
 def show_plan(path: Path, made: Compiled) -> None:
-    """What the plan says about itself, and where it is."""
+    """Print the summary in the plan's header, and the path of the plan."""
     blocks = [[f"== {title(made.plan)}"], *summary(made.plan, made.facts, width())]
     say("\n\n".join("\n".join(lines) for lines in blocks))
     click.echo(f"\nThe plan, {len(made.text.splitlines())} lines: {path}")
 
 
 def show_outcomes(outcomes: Sequence[FetchReport], asked: Ranges, transport: str) -> None:
-    """One line per decode worker, and one sentence for all of them."""
+    """Print a line per decode worker, and a sentence for all of them."""
     rows = [
         (one.worker, one.sources, one.content, one.descriptors, *map(_ms, (one.connect, one.first, one.again)),
          one.compared)
@@ -102,7 +102,7 @@ def _ms(seconds: float) -> str:
 
 
 def sentence(outcomes: Sequence[FetchReport], asked: Ranges, transport: str) -> str:
-    """What moved and how fast, all decode workers at once."""
+    """A sentence: the bytes that all decode workers moved at once, and how fast."""
     content = sum(one.content for one in outcomes)
     ends = [one.began + one.again for one in outcomes]
     seconds = max(ends) - min(one.began for one in outcomes)
@@ -113,7 +113,7 @@ def sentence(outcomes: Sequence[FetchReport], asked: Ranges, transport: str) -> 
 
 
 def said(asked: Ranges) -> str:
-    """The ranges of a request in words: `Tokens [24, 1000)`, and those of other lengths by name."""
+    """The ranges of a request in words: `Tokens [24, 1000)`, then ranges in other lengths by name."""
     own = (f", {name} [{first}, {end})" for name, (first, end) in asked.items() if name != CONTEXT)
     first, end = asked[CONTEXT]
     return "".join((f"Tokens [{first}, {end})", *own))
@@ -125,12 +125,12 @@ def rate(moved: int, seconds: float) -> str:
 
 
 def program() -> str:
-    """The word that runs kvplan in this shell: its name, or the path by which it was called."""
+    """The word that runs kvplan in this shell: `kvplan` if it is on the PATH, else the path of this program."""
     return "kvplan" if shutil.which("kvplan") else sys.argv[0]
 
 
 def choose(transport: str) -> str:
-    """nixl or memory; says so where auto must do without NIXL. Raises NixlMissingError where it is forced."""
+    """The transport, nixl or memory. Prints why if `auto` falls back to memory. Raises NixlMissingError for `nixl`."""
     from kvplan.runtime.errors import NixlMissingError
     from kvplan.runtime.transport.nixl import api
 
@@ -153,7 +153,7 @@ def shipped() -> Path:
 
 @contextmanager
 def progress(title: str, steps: int) -> Iterator[Tick]:
-    """A progress bar on stderr; what it yields moves it one step and says what was done."""
+    """A progress bar on stderr. It yields a function that moves the bar one step and shows a text."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from kvplan.cli import terminal

@@ -1,4 +1,4 @@
-"""kvplan diff: what changes between plans, folded for a review, judged for a pipeline."""
+"""kvplan diff: the changes between plans, folded for a review, judged for a pipeline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kvplan doctor: whether two engines can work together, and what to set, before either is started."""
+"""kvplan doctor: say before a start whether two engines can work together, and how to configure them."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from kvplan.dsl.text.diagnostics import DslError, listed, ranges
 from kvplan.dsl.text.source import SourceSpan, shown
 
 Plain = Mapping[str, Any]
-# By direction: the parts that this side and the peer play, then the ways, (prefill, decode).
+# By direction: the roles of this side and of the peer; WAYS has the pairs (prefill, decode).
 PARTS = {"to-peer": ("prefill", "decode"), "from-peer": ("decode", "prefill"), "both": ("both", "both")}
 HERE, PEER = "side", "peer"
 LABELS = {HERE: "this side", PEER: "the peer"}
 WAYS = {"to-peer": ((HERE, PEER),), "from-peer": ((PEER, HERE),), "both": ((HERE, PEER), (PEER, HERE))}
-# An engine's own port on either side, and the connector's first one beyond one machine.
+# The HTTP port of each engine, and the first port of the connector if engines run on two machines.
 HTTP, PORT = {HERE: 8100, PEER: 8200}, 7600
 WORKS, WORKS_IF = "works", "works if the layout is right"
 COMPARE = "compare it with your engine (kvplan from-cache DUMP.json), then name the file that is right with --layout"
@@ -56,10 +56,10 @@ CORRECT = (
 
 @dataclass(frozen=True, slots=True)
 class FoundLayout:
-    """A served model's layout: its file, none where it is still to be written, and how `kvplan compile` names it.
+    """A served model's layout: its file, empty if it is not written yet, and its name for `kvplan compile` (`word`).
 
-    `same` are other models that store the same, `notes` what is not sure of one that was made just now, `command`
-    what writes it. `doubts` say why the engine may store something else: see `_doubts`, `right` what to do about them.
+    `same` are other models that store the same, `notes` remarks on the layout, `command` writes its file. `doubts` are
+    reasons why the engine may store something else (see `_doubts`), `right` says what to do about them.
     """
 
     library: Library
@@ -152,15 +152,15 @@ def _exit_code(answer: Plain, machine_says: Sequence[machine.MachineFinding]) ->
 
 
 def _served(config: Path) -> str:
-    """What the engines serve: the checkpoint's folder if its weights are there, otherwise a word to replace."""
+    """The model that engines serve: the checkpoint's folder if it has weights, otherwise a word to replace."""
     weights = any(config.parent.glob("*.safetensors")) or any(config.parent.glob("*.bin"))
     return str(config.parent) if weights else "MODEL"
 
 
 def _engine(known: Library, release: str | None, platform: str | None) -> str | None:
-    """The engine for a release and a platform, as its connector chooses it; None for the default one.
+    """The engine for a release and a platform, chosen as its connector does; None for the default one.
 
-    What is not told is as the default engine's package is installed here. Raises BadInput (I003).
+    A missing value is taken from the default engine's package as it is installed here. Raises BadInput (I003).
     """
     default = known.engine(known.default_engine)
     here = _installed(default.package)
@@ -173,21 +173,21 @@ def _engine(known: Library, release: str | None, platform: str | None) -> str | 
 
 
 def _alone(known: Library, engine: str) -> bool:
-    """Whether no other file is for the package of this engine, so that its connector finds the file by itself."""
+    """Whether this engine's file is the only one for its package, so that the connector finds it by itself."""
     packages = [known.engine(name).package for name in known.engines]
     package = known.engine(engine).package
     return bool(package) and packages.count(package) == 1
 
 
 def _installed(package: str) -> str:
-    """The distribution of a Python package that is installed here, and its version; empty where none is."""
-    # To look through all distributions takes long, and is for nothing where there is no such package.
+    """The installed distribution of a Python package, and its version; empty if none is installed."""
+    # The search through all distributions is slow, so it is skipped if the package cannot be found.
     names = packages_distributions().get(package, []) if package in sys.modules or find_spec(package) else []
     return f"{names[0]} {version(names[0])}" if names else ""
 
 
 def _text(engine: str | None, tp: int, pp: int, options: str) -> str:
-    """A side as it is written. Raises BadInput (S002) for `options` that have one of their own."""
+    """The text of a side. Raises BadInput (S002) if `options` has a key with its own command-line option."""
     for key in (key for key, _ in pairs(options) if key in ("engine", "tp", "pp")):
         raise BadInput("S002", f"{key} is an option of its own", f"give --{key}, or --peer-{key} for the peer")
     words = [*([f"engine={engine}"] if engine else []), f"tp={tp}", *([f"pp={pp}"] if pp != 1 else []), options]
@@ -195,7 +195,7 @@ def _text(engine: str | None, tp: int, pp: int, options: str) -> str:
 
 
 def _found(config: Path, layout: str | None, layouts: Path | None) -> FoundLayout:
-    """The layout of the model that is served. Raises DslError."""
+    """The layout of the served model. Raises DslError."""
     own = (layouts,) if layouts else ()
     if layout:
         known, name = library(layout, own)
@@ -213,16 +213,16 @@ def _found(config: Path, layout: str | None, layouts: Path | None) -> FoundLayou
 def _doubts(new: NewModel) -> tuple[str, ...]:
     """Why the engine may store something else: numbers in doubt, and architectures known to have another layout.
 
-    They are about a layout that was found: one that the user names is the user's own choice.
+    They are only for a layout that doctor found: one that the user names is the user's choice.
     """
     wrong = (f"{row.name}: {row.verdict} ({row.evidence})" for row in new.tested if row.wrong)
     return (*new.doubts, *wrong)
 
 
 def _named(known: Library, name: str, config: Path, layout: str, layouts: Path | None) -> FoundLayout:
-    """A layout that the user names: what its file doubts, and where the configuration contradicts it.
+    """A layout that the user names, with the doubts in its file and the contradictions to the configuration.
 
-    A number that the configuration does not surely say contradicts nothing: it is noted, and so is all else in doubt.
+    A number that the configuration does not say for sure is no contradiction: it becomes a note, like other doubts.
     """
     model = known.model(name)
     told = FoundLayout(known, model, _file(known, name), layout)
@@ -244,7 +244,7 @@ def _file(known: Library, name: str) -> str:
 
 
 def _own(found: FoundLayout, layout: str | None, layouts: Path | None, prepared: bool) -> dict[str, object]:
-    """What a connector does not find by itself: a layout that is named, or written first if plans are `prepared`."""
+    """The settings that a connector needs: a layout that is named, or that is written first if plans are `prepared`."""
     named: dict[str, object] = {"layout": found.word} if layout or (prepared and not found.file) else {}
     return named | ({"layouts": str(layouts)} if layouts else {})
 
@@ -252,7 +252,7 @@ def _own(found: FoundLayout, layout: str | None, layouts: Path | None, prepared:
 def _answer(
     found: FoundLayout, sides: Mapping[str, ExaminedSide], direction: str, releases: Mapping[str, str]
 ) -> dict[str, Any]:
-    """What is found out of the pair, in plain values."""
+    """All findings about the pair, in plain values."""
     files = {name: shown(found.library.paths["engine"][side.engine.name].resolve()) for name, side in sides.items()}
     parts = dict(zip((HERE, PEER), PARTS[direction], strict=True))
     told = {name: {**describe_examined(side, parts[name]), "engine_file": files[name]} for name, side in sides.items()}
@@ -271,7 +271,7 @@ def _answer(
 
 
 def _unserved(known: Library, engine: Engine, release: str) -> Plain | None:
-    """Why the connector is not for this release of an engine's package, None if it is or no file has `serve`."""
+    """The error if no connector supports this release of an engine's package; None too if no file has `serve`."""
     every = [known.engine(name) for name in known.engines]
     serves = [each.serve for each in every if each.package == engine.package and each.serve] if engine.package else []
     if not serves or (engine.serve and (not release or describes(engine.serve.releases, release))):
@@ -283,7 +283,7 @@ def _unserved(known: Library, engine: Engine, release: str) -> Plain | None:
 
 
 def _unsupported(why: str) -> Plain | None:
-    """The error with which a connector would stop the engine; None if nothing is said."""
+    """The error with which a connector would stop the engine for the reason `why`; None without a reason."""
     return {"code": "I012", "message": why, "help": LIMITED} if why else None
 
 
@@ -300,7 +300,7 @@ def _with_steps(
     layouts: Path | None,
     prepared: bool,
 ) -> dict[str, Any]:
-    """The answer with each side's connector configured, and with all that is to be done.
+    """The answer with each side's connector settings, and with the steps to take.
 
     Plans are `prepared` unless both engines have a connector and run on one machine.
     """
@@ -319,7 +319,7 @@ def _with_steps(
 def _machine(
     answer: Plain, sides: Mapping[str, ExaminedSide], places: Mapping[str, EnginePlace], direction: str
 ) -> list[machine.MachineFinding]:
-    """What this machine is like, for the engines that would run on it."""
+    """The findings about this machine, for the engines that would run on it."""
     side, place = sides[HERE], places[HERE]
     serve, package = side.engine.serve, side.engine.package
     found = [machine.nixl()]
@@ -360,7 +360,7 @@ def _lines(answer: Plain) -> list[str]:
 
 
 def _verdict(model: Plain, stopped: Sequence[str]) -> str:
-    """What a way comes to that has a plan: engines of some sides do not start with it."""
+    """The verdict on a direction that has a plan. `stopped` are the sides whose connector does not run it."""
     if stopped:
         return f"a plan exists, but no connector runs it on {listed([LABELS[name] for name in stopped], 'and')}"
     return WORKS_IF if model["doubts"] else WORKS
@@ -395,7 +395,7 @@ def _side(name: str, side: Plain) -> list[str]:
 
 
 def _bytes(group: Plain) -> str:
-    """Bytes of pages, and how far apart these lie in memory where that is more."""
+    """The bytes of pages, and the distance between them in memory if it is larger."""
     pages, strides = (", ".join(f"{size:,}" for size in group[name]) for name in ("pages", "strides"))
     return pages if pages == strides else f"{pages}; {strides} apart"
 

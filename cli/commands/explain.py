@@ -1,6 +1,6 @@
 """kvplan explain: a model, a pair, an engine, a kind, a plan, a code, a word of `diff`, a metric, a word.
 
-A code must be explained at once: what needs the compiler imports it where it does.
+Functions that need the compiler import it themselves, so that a code is explained without delay.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from kvplan.dsl.schema.model import Model
 
 WORD = "word"
-# The side of an engine that is asked for nothing.
+# The side of an engine without options.
 ONE = "tp=1"
 CODE = re.compile(r"[A-Za-z]\d{3}")
-# How all metrics begin, and what a Prometheus server adds to names of counters and histograms.
+# The prefix of all metrics, and the suffixes that Prometheus adds to names of counters and histograms.
 METRIC = "kvplan_"
 ADDED = re.compile(r"_(total|created|bucket|sum|count)$")
 
@@ -104,8 +104,9 @@ def _explain(what: str, asked: AskedPairs, worker: int) -> dict[str, Any]:
 
 
 def _described(what: str, layouts: tuple[Path, ...]) -> tuple[Library, str, str]:
-    """The layout files, with that of `what` if it is a path, and the type and name of what is meant: an engine, a
-    kind, a model, or if it is none of these a word. Raises DslError.
+    """The layout files, with the file `what` if it is a path; the type that `what` names, and its name.
+
+    The type is engine, kind, model, or else WORD. Raises DslError.
     """
     from kvplan.cli.commands.explain_word import explain_word
     from kvplan.dsl.library import load
@@ -126,7 +127,7 @@ def _described(what: str, layouts: tuple[Path, ...]) -> tuple[Library, str, str]
 
 
 def _unknown(known: Library, what: str) -> Exception:
-    """A word that is nothing that can be explained (K008)."""
+    """The error for a word that has no explanation (K008)."""
     from kvplan.cli.commands.explain_word import names_in_files
     from kvplan.dsl.files.documents import ELSEWHERE
     from kvplan.dsl.text.diagnostics import Diagnostic, DslError, nearest
@@ -136,7 +137,7 @@ def _unknown(known: Library, what: str) -> Exception:
         if error := known.misnamed(file_type, what):
             return DslError(error)
     every = (*known.models, *known.engines, *known.kinds, *RULES, *MEANINGS, *VERDICTS, *words())
-    # Rules in small letters are as near as any word.
+    # A rule written in small letters is found, too.
     shouted = what.upper()
     asked = shouted if shouted in RULES or shouted in MEANINGS else what
     near = nearest(asked, (*every, *names_in_files(known)))
@@ -146,7 +147,7 @@ def _unknown(known: Library, what: str) -> Exception:
 
 
 def explain_model(found: Library, name: str) -> dict[str, Any]:
-    """A model without sides: what it stores where the default engine is asked for nothing special."""
+    """A model without sides: what it stores on the default engine without options."""
     from kvplan.compiler.bind.options import option_values
     from kvplan.compiler.explain.describe_model import describe_model
 
@@ -157,9 +158,7 @@ def explain_model(found: Library, name: str) -> dict[str, Any]:
 
 
 def _default_planes(found: Library, model: Model) -> dict[str, Any]:
-    """The names of the planes that one worker of the default engine has, by page, and the side that is; none where it
-    cannot hold the model.
-    """
+    """The planes on one worker of the default engine, by page, and its side; no planes if it refuses the model."""
     from kvplan.compiler.api import side_of
     from kvplan.compiler.bind.bind import bind, held_as
     from kvplan.compiler.errors import Refused
@@ -194,7 +193,7 @@ def explain_side(found: Library, model: str, text: str) -> dict[str, Any]:
 
 
 def explain_plan(path: Path, worker: int) -> dict[str, Any]:
-    """A plan as it lies on disk. What was proved, and notes, are what its header says, as when it was compiled."""
+    """A plan on disk. Its header has the proof and the notes, as of its compilation."""
     from kvplan.compiler.explain.describe import describe_plan
 
     plans.check_one(str(path))
@@ -204,7 +203,7 @@ def explain_plan(path: Path, worker: int) -> dict[str, Any]:
 
 
 def explain_rule(id: str) -> dict[str, Any]:
-    """A rule of `kvplan diff`: its sentence, what its category means, and what to do."""
+    """A rule of `kvplan diff`: its sentence, the meaning of its category, and what to do."""
     rule = RULES[id]
     text = f"Category {rule.category}: {MEANINGS[rule.category].text}."
     if rule.detail:
@@ -214,7 +213,7 @@ def explain_rule(id: str) -> dict[str, Any]:
 
 
 def explain_category(category: Category) -> dict[str, Any]:
-    """A category of rules of `kvplan diff`: what it means, what to do, and its rules."""
+    """A category of rules of `kvplan diff`: its meaning, what to do, and its rules."""
     meaning = MEANINGS[category]
     rules = [f"{one.id}: {one.sentence}" for one in RULES.values() if one.category is category]
     return {
@@ -225,7 +224,7 @@ def explain_category(category: Category) -> dict[str, Any]:
 
 
 def explain_code(code: str) -> dict[str, Any]:
-    """The long text of an error's code, and of its letter. Raises BadInput."""
+    """The long text of an error code, and the text of its letter. Raises BadInput (S022)."""
     from kvplan.cli.codes import all_codes, families
     from kvplan.compiler.errors import BadInput
 
@@ -240,7 +239,7 @@ def explain_code(code: str) -> dict[str, Any]:
 
 
 def explain_metric(asked: str) -> dict[str, Any]:
-    """A metric of the runtime, by the name that a Prometheus server has. Raises BadInput."""
+    """A metric of the runtime, by its name in a Prometheus server. Raises BadInput (S022)."""
     from kvplan.compiler.errors import BadInput
     from kvplan.dsl.text.diagnostics import listed, nearest_or_all
     from kvplan.runtime.ops.metrics import OTHER

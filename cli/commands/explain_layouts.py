@@ -1,4 +1,4 @@
-"""What `explain` says of an engine or a kind: what a side may give, what is derived from it, and where it was read."""
+"""`explain` of an engine or a kind: the keys that a side may give, the values derived from them, and their sources."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _probed(probed: Probed) -> Plain | None:
 
 
 def explain_kind(found: Library, name: str) -> Plain:
-    """A kind's parameters, what it stores, in which orders, and its other records."""
+    """A kind's parameters, its tensors, their storage orders, and its other records."""
     kind = found.kind(name)
     return {
         "kind": kind.name,
@@ -113,7 +113,7 @@ def _tensor(spec: TensorSpec) -> Plain:
 
 
 def _storage(storage: Mapping[str, Storage]) -> Plain:
-    """Loop nests by name; those of several allocations by the names of these."""
+    """Loop nests by the name of the order; if it has several allocations, a nest for each by name."""
     from kvplan.dsl.lang.storage import written
 
     texts = {name: {part or "": written(items) for part, items in each.parts} for name, each in storage.items()}
@@ -199,7 +199,7 @@ def _about(said: Plain) -> list[str]:
 
 
 def param_lines(name: str, param: Plain, general: str) -> list[str]:
-    """The lines that explain a parameter or an option; `general` is where the rest of its file was read."""
+    """The lines that explain a parameter or an option; `general` is the source of the rest of its file."""
     default = "required" if param["default"] is None else f"by default {param['default']}"
     aliases = [f"{alias} for {word}" for alias, word in param["aliases"].items()]
     values = "; ".join(filter(None, (", ".join(param["values"]), ", ".join(aliases))))
@@ -208,12 +208,12 @@ def param_lines(name: str, param: Plain, general: str) -> list[str]:
 
 
 def _read(said: Plain, general: str) -> list[str]:
-    """Where it was read, if that is somewhere else than the rest."""
+    """The line with the source, if it differs from that of the rest."""
     return wrapped(f"read in {said['doc-ref']}", 6) if said["doc-ref"] not in ("", general) else []
 
 
 def wrapped(text: str, indent: int, more: int | None = None) -> list[str]:
-    """A text in lines that fit, the first with `indent` spaces before it, the others with `more`."""
+    """A text in lines that fit; the first is indented by `indent` spaces, the others by `more`."""
     inner = " " * (indent if more is None else more)
     lead = " " * indent
     return textwrap.wrap(text, width() - 4, initial_indent=lead, subsequent_indent=inner, break_on_hyphens=False)

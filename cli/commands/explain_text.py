@@ -1,4 +1,4 @@
-"""What `explain` says, as text. The values are those of its JSON."""
+"""The answer of `explain` as text, made from the values of its JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NEXT = "The next token is the last one in a window, so a window of 4 moves 3 tok
 
 
 def text(said: Plain) -> str:
-    """Choose by what is being explained: a code, an engine, a kind, a pair of sides, one side, or a model."""
+    """The text for a code, an engine, a kind, a pair of sides, one side, or a model; the keys of `said` tell which."""
     if "code" in said:
         texts = (textwrap.dedent(said[name]).strip() for name in ("text", "more") if name in said)
         return "\n\n".join((f"{said['code']}: {said['title']}", *texts))
@@ -43,7 +43,7 @@ def _model(said: Plain) -> str:
 
 
 def _cache(cache: Plain, engine: str) -> list[str]:
-    """Layers, what is needed, parameters, what is stored by default, then what is stored under a condition."""
+    """Lines about a cache: layers, needs, parameters, tensors stored by default, then those under a condition."""
     optional = ", may be missing on one side" if cache["optional"] else ""
     lines = [f"{cache['cache']}: {cache['kind']}, {cache['about']}{optional}"]
     lines += [f"  {many(len(cache['layers']), 'layer')}: {ranges(cache['layers'])}", *_reach(cache)]
@@ -98,7 +98,7 @@ def _pair(said: Plain) -> str:
 
 
 def side_lines(side: Plain) -> list[str]:
-    """Groups, sharding, then pages."""
+    """The lines of a side: groups, workers, then pages."""
     head = ("group", "block", "kernel blocks", "KV cache tensors per worker", "layers", "memory shared with")
     lines = table(head, [_group(group, len(side["groups"]) - 1) for group in side["groups"]])
     lines += ["", *table(("worker", "holds", "layers"), _holders(side["workers"]))]
@@ -132,7 +132,7 @@ def _group(group: Plain, others: int) -> tuple[object, ...]:
 
 
 def _holders(workers: Sequence[Plain]) -> list[tuple[object, ...]]:
-    """Workers that hold the same things are said once."""
+    """Rows of workers with what they hold; workers that hold the same share a row."""
     alike: dict[tuple[str, str], list[int]] = {}
     for number, worker in enumerate(workers):
         held = {
@@ -158,13 +158,13 @@ def _moves(said: Plain) -> list[str]:
 
 
 def _spans(move: Plain) -> str:
-    """Spans of all layers, and what they are for: unlike the figures behind them."""
+    """Spans of all layers, for a state, a block or a run; the figures after them are for other units."""
     each = "a state" if move["store"] != "tokens" else "a block" if move["paged"] else "a run"
     return f"{move['spans']:,} {each}"
 
 
 def unit(move: Plain) -> str:
-    """What the figures of a move are for."""
+    """The unit that the figures of a move are for."""
     return "1024 tokens" if move["store"] == "tokens" else "request"
 
 
@@ -189,7 +189,7 @@ def _reads(said: Plain) -> list[str]:
 
 
 def _taken(reads: Sequence[Plain]) -> list[str]:
-    """Reads of one worker in words; those of one cache that hold the same are said once, with all their layers."""
+    """Reads of one worker in words; reads of one cache with equal shares are one, with all their layers."""
     alike: dict[tuple[str, str], set[int]] = {}
     for read in reads:
         held = ", ".join(f"{axis} {interval(where)}" for axis, where in read["holds"].items())
@@ -205,7 +205,7 @@ def workers(numbers: Sequence[int]) -> str:
 
 
 def layers(numbers: Iterable[int]) -> str:
-    """Layers as ranges; many that do not follow each other as the first ones, the last and a count."""
+    """Layers as ranges; if there are many ranges, the first two layers, the last and a count."""
     known = sorted(numbers)
     text = ranges(known)
     return text if text.count(",") < 8 else f"{ranges(known[:2])} … {known[-1]} ({len(known)} of them)"

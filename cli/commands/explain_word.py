@@ -1,4 +1,4 @@
-"""What `explain` says of a word: the glossary's line, and each parameter, option, value and key of that name."""
+"""`explain` of a word: the glossary's line, and each parameter, option, value and key of that name."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from kvplan.dsl.schema.engine import Engine
     from kvplan.dsl.schema.kind import Param
 
-# What a name is, in a few words, and the lines that explain it.
+# A meaning in a few words, and the lines that explain it.
 _Meaning = tuple[str, list[str]]
 
 
 def explain_word(found: Library, word: str) -> dict[str, Any]:
-    """All that a word means, first in the glossary. Empty if it means nothing."""
+    """All meanings of a word, the glossary's first. Empty if it has none."""
     in_glossary = next((known for known in words() if known.casefold() == word.casefold()), "")
     if in_glossary:
         more = also(found, word)
@@ -32,13 +32,13 @@ def explain_word(found: Library, word: str) -> dict[str, Any]:
 
 
 def also(found: Library, word: str) -> str:
-    """What a word means in layout files, beside another meaning; empty if nothing."""
+    """The meanings of a word in layout files, to add to another meaning; empty if it has none."""
     title, text = _in_files(found, word)
     return f"Also {title}.\n{text}" if title else ""
 
 
 def _in_files(found: Library, word: str) -> tuple[str, str]:
-    """What a name is in layout files, in a few words and in lines."""
+    """The meanings of a name in layout files: in a few words, and in lines."""
     meanings = list(_meanings(found, word))
     lines = [line for _, of in meanings for line in ("", *of)]
     return "; ".join(title for title, _ in meanings), "\n".join(lines)
@@ -62,7 +62,7 @@ def _meanings(found: Library, word: str) -> Iterator[_Meaning]:
 
 
 def _options(found: Library, word: str) -> Iterator[_Meaning]:
-    """Options of engines of that name, or with such a value: as the default engine has it, or the first that does."""
+    """Options with that name or value, as the default engine has them, or else the first engine that does."""
     named: dict[str, list[Engine]] = {}
     for engine in sorted(found.engines.values(), key=lambda engine: engine.name != found.default_engine):
         for option in _options_named(engine, word):
@@ -75,12 +75,12 @@ def _options(found: Library, word: str) -> Iterator[_Meaning]:
 
 
 def _options_named(engine: Engine, word: str) -> list[Param]:
-    """The options of an engine that have a name, or a value of one."""
+    """The options of an engine that have this name, or a value or alias of this name."""
     return [option for option in engine.options.values() if word in (option.name, *option.values, *option.aliases)]
 
 
 def _keys(word: str) -> Iterator[_Meaning]:
-    """Keys of layout files: equal ones of several forms as one."""
+    """Keys of layout files with that name; equal keys of several forms are one."""
     owned = ((key, form.what) for form in forms_in(*FILES.values()) for key in form.keys if key.name == word)
     for same in grouped(((key.doc, key.required), (key, owner)) for key, owner in owned).values():
         owner = listed([owner for _, owner in same], "and")
@@ -88,7 +88,7 @@ def _keys(word: str) -> Iterator[_Meaning]:
 
 
 def _key_lines(key: FormKey, name: str) -> list[str]:
-    """What a key is for, and the keys of the mapping that it holds."""
+    """The lines that explain a key, and the keys of the mapping in it."""
     inner = next((form for form in forms_in(key.shape) if form.what not in _FILE_NAMES), None)
     more = [line for each in (inner.keys if inner else ()) for line in wrapped(f"{each.name}: {each.doc}", 6, 8)]
     head = f"{name}, {'required' if key.required else 'optional'}"

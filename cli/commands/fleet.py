@@ -1,4 +1,4 @@
-"""kvplan fleet: the engines that announce themselves, and which pairs of them have a plan."""
+"""kvplan fleet: the registered engines, and which pairs of them have a plan."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kvplan.fleet.pairs import FleetPair, fleet_pairs
 from kvplan.fleet.records import EngineRecord
 from kvplan.runtime.plans.catalog import Catalog
 
-# How many names of identical engines are shown.
+# Up to this many names of identical engines are shown.
 NAMES = 3
 
 
@@ -57,7 +57,7 @@ def _text(engines: Mapping[str, EngineRecord], pairs: Sequence[FleetPair]) -> st
 
 
 def _alike(engines: Iterable[EngineRecord]) -> list[Sequence[object]]:
-    """A line for engines of one model, side, role and state: how many, what is free of all of them, some names."""
+    """A row for engines of one model, side, role and state: their number, their free blocks together, some names."""
     found = defaultdict(list)
     for each in engines:
         found[each.role, each.state, each.model, each.side_key].append(each)
@@ -68,7 +68,7 @@ def _alike(engines: Iterable[EngineRecord]) -> list[Sequence[object]]:
 
 
 def _alike_pairs(pairs: Iterable[FleetPair]) -> list[Sequence[object]]:
-    """A line for pairs of one model and two sides: how many, and their plan or why there is none."""
+    """A row for pairs of one model and two sides: their number, and their plan or why there is none."""
     found: dict[tuple[str, str, str, str], int] = defaultdict(int)
     for pair in pairs:
         found[pair.prefill.model, pair.prefill.side_key, pair.decode.side_key, pair.plan or pair.reason] += 1
@@ -76,7 +76,7 @@ def _alike_pairs(pairs: Iterable[FleetPair]) -> list[Sequence[object]]:
 
 
 def _alone(engines: Mapping[str, EngineRecord], pairs: Iterable[FleetPair]) -> list[str]:
-    """Engines that have a plan with nobody."""
+    """The line about engines that have no plan with any other."""
     met = {name for pair in pairs if pair.plan for name in (pair.prefill.name, pair.decode.name)}
     alone = sorted(set(engines) - met)
     return ["", f"without a plan for anybody: {_names(alone)}"] if alone else []

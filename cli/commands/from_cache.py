@@ -1,4 +1,4 @@
-"""kvplan from-cache: what an engine printed of its caches, compared with a layout, or made into one."""
+"""kvplan from-cache: compare an engine's dump of its caches with a layout, or write a layout from it."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def command(
 
 
 def _probed(dump: Dump, side: BoundSide, write: str) -> tuple[str, ...]:
-    """What the engine's function puts elsewhere. Raises BadInput (D015)."""
-    # As `python -m` has it: what lies beside the dump can be named.
+    """The elements that the engine's function writes elsewhere than the layout says. Raises BadInput (D015)."""
+    # Like `python -m`: modules in the working directory can be named.
     sys.path.insert(0, str(Path.cwd()))
     try:
         function = pkgutil.resolve_name(write)
@@ -82,7 +82,7 @@ def _probed(dump: Dump, side: BoundSide, write: str) -> tuple[str, ...]:
 
 
 def _bound(dump: Dump, model: str | None, given: str, layouts: Sequence[Path]) -> BoundSide:
-    """The side to compare with."""
+    """The side to compare the dump with. Raises BadInput (D009) if no layout is named."""
     wanted = model or dump.layout
     if not wanted:
         raise BadInput("D009", "the dump names no layout", "give --model NAME, or -o FILE to write one from it")
@@ -125,7 +125,7 @@ def _lines(difference: Difference) -> list[str]:
 
 
 def _write(dump: Dump, out: Path, layouts: Sequence[Path], form: str) -> None:
-    """Write a model file; what is not sure is said. Raises DslError (F006, F007), BadInput (D011..D014)."""
+    """Write a model file, and print its doubts. Raises DslError (F006, F007), BadInput (D011..D014)."""
     known = load((), layouts)
     name = name_of(known, out)
     found = recognised(dump, known.engine(dump.engine), known.kinds)

@@ -1,4 +1,4 @@
-"""kvplan keys: a key pair, for an engine or for who signs plans."""
+"""kvplan keys: make a key pair, for an engine or for signing plans."""
 
 from __future__ import annotations
 

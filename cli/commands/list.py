@@ -17,7 +17,7 @@ from kvplan.dsl.library import Library, load
 from kvplan.dsl.schema.engine import Engine
 from kvplan.dsl.text.diagnostics import DslError
 
-# A name, what it is called, and what is noted of it.
+# A name, its title, and its notes.
 Entry = tuple[str, str, Sequence[str]]
 
 
@@ -79,7 +79,7 @@ def _about(words: Sequence[str], row: Architecture) -> bool:
 
 
 def _meant(words: Sequence[str], *about: str) -> bool:
-    """Whether all words are in what is said of something."""
+    """Whether all words occur in the texts `about`."""
     return all(word.casefold() in " ".join(about).casefold() for word in words)
 
 
@@ -100,7 +100,7 @@ def _answer(
 
 
 def _described(engine: Engine) -> dict[str, object]:
-    """An engine with all keys that a side of it may have."""
+    """An engine with all keys that its sides may have."""
     options = {
         name: {
             "type": option.type,
@@ -124,7 +124,7 @@ def _engine(library: Library, engine: FileHead) -> str:
     try:
         default = library.default_engine
     except DslError:
-        # Not exactly one file says so, which an error of a side will say.
+        # Not exactly one file is the default: any side without an engine will report that.
         default = None
     versions = f" ({engine.word('versions')})" if engine.word("versions") else ""
     return f"{engine.title}{versions}{', the default' if engine.name == default else ''}"

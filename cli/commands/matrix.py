@@ -1,6 +1,6 @@
-"""kvplan matrix: what every pair of sides of a model costs, or why it is refused.
+"""kvplan matrix: the cost of every pair of sides of a model, or why it is refused.
 
-As text a table, prefill sides down, decode sides across; one line a pair if that is wide.
+The text is a table, prefill sides down, decode sides across; or a row for each pair if that is too wide.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def answer(model: str, options: Mapping[str, str], cells: tuple[MatrixCell, ...]
 
 
 def refusals(cells: tuple[MatrixCell, ...]) -> dict[RefusalReason, list[MatrixCell]]:
-    """Every reason once, in order of first use, with the cells that it refuses."""
+    """Every reason once, in order of first use, with the refused cells."""
     found: dict[RefusalReason, list[MatrixCell]] = {}
     for cell in cells:
         if isinstance(cell.outcome, RefusalReason):
@@ -106,7 +106,7 @@ def _csv(model: str, cells: tuple[MatrixCell, ...]) -> str:
 
 
 def text(model: str, cells: tuple[MatrixCell, ...], staged: bool = False) -> str:
-    """Title, what all sides share, the table, what its numbers are, and every reason for a refusal once."""
+    """The title, the items that all sides share, the table with a legend, and every reason for a refusal once."""
     texts = tuple(dict.fromkeys(cell.prefill for cell in cells)), tuple(dict.fromkeys(cell.decode for cell in cells))
     named, notes = zip(*(_named(*side) for side in zip(("prefill", "decode"), texts, strict=True)), strict=True)
     title = f"{model}: one request of {TOKENS:,} tokens, all decode workers together"
@@ -118,7 +118,7 @@ def text(model: str, cells: tuple[MatrixCell, ...], staged: bool = False) -> str
 
 
 def _labels(cells: tuple[MatrixCell, ...]) -> dict[RefusalReason, str]:
-    """The code of every reason, in order of first use; `C110a`, `C110b` where a code has several."""
+    """The code of every reason, in order of first use; `C110a`, `C110b` if a code has several."""
     alike: dict[str, list[RefusalReason]] = {}
     for reason in refusals(cells):
         alike.setdefault(reason.code, []).append(reason)
@@ -132,7 +132,7 @@ def _letter(number: int) -> str:
 
 
 def _named(which: str, sides: tuple[str, ...]) -> tuple[dict[str, str], str]:
-    """What each side is called in the table, without the items that all have, and a line that names those."""
+    """The name of each side in the table, without the items that all share, and a line with the shared items."""
     items = [text.split(",") for text in sides]
     shared = [item for item in items[0] if len(sides) > 1 and all(item in other for other in items)]
     names = {text: ",".join(item for item in text.split(",") if item not in shared) or "defaults" for text in sides}
@@ -167,13 +167,13 @@ def _words(found: PairCost | RefusalReason, labels: Labels) -> tuple[str, ...]:
 
 
 def size(count: int) -> str:
-    """`512 B`, `64 KiB`, `42.1 MiB`: one digit behind the point, none where it is zero."""
+    """`512 B`, `64 KiB`, `42.1 MiB`: one decimal, none if it is zero."""
     power = min(max(count.bit_length() - 1, 0) // 10, 4)
     return f"{count / 1024**power:,.1f}".removesuffix(".0") + f" {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
 
 
 def _lines(head: Sequence[str], rows: Sequence[Sequence[str]], words: int, apart: int = 0) -> list[str]:
-    """Lines as wide as they need to be: `words` columns to the left, numbers to the right, rows `apart` lines apart."""
+    """A table of any width: the first `words` columns flush left, the others right, `apart` lines between rows."""
     table = Table(box=None, padding=(0, 2, apart, 0), pad_edge=False, header_style="none")
     for index, name in enumerate(head):
         table.add_column(name, justify="left" if index < words else "right", no_wrap=True)

@@ -88,7 +88,7 @@ def _plain(new: NewModel, written: Path | None) -> dict[str, object]:
 
 
 def _known(library: Library, new: NewModel, config: Path, out: Path | None, layouts: Sequence[Path]) -> list[str]:
-    """Which model it is, that nothing was written, and what to do next."""
+    """The lines for a known model: its name, that nothing was written, and what to do next."""
     copy = new.command(str(config), *layouts, out=out)
     rows = [("compile it:", _compile(library, new.known, layouts)), ("write a copy:", copy)]
     return [f"{_named(library, new)} Nothing is written.", *(f"  {line}" for line in columns(("", ""), rows)[1:])]
@@ -108,13 +108,13 @@ def _named(library: Library, new: NewModel) -> str:
 
 
 def _tested(new: NewModel) -> list[str]:
-    """What is known of other layouts of this architecture, wrong ones first, and what to do unless they were right."""
-    # An engine that gave no dump says nothing beside one that did, or of a layout that comes with kvplan.
+    """Lines on other layouts of this architecture, wrong ones first; and what to do, unless they were right."""
+    # A row without dumps is left out if another has some, or if the layout comes with kvplan.
     rows = [row for row in new.tested if row.dumps] or ([] if new.known else new.tested)
     right = [row for row in rows if row.verdict == RIGHT]
     others = sorted((row for row in rows if row.verdict != RIGHT), key=lambda row: not row.wrong)
     lines = [f"other {row.name} configurations on {row.engine}: {row.verdict} ({row.evidence})" for row in others]
-    # If this one may be wrong, readers would take it for proof that others agree.
+    # If this layout is in doubt, readers would take the agreement of others for a proof.
     lines += _agreeing([] if new.doubts else right)
     lines += [] if rows or new.known or new.doubts else ["no engine was asked for the caches of this architecture"]
     settled = not new.doubts and not others and (right or new.known)
@@ -138,7 +138,7 @@ def _compile(library: Library, model: str, layouts: Sequence[Path]) -> str:
 
 
 def _unsure(new: NewModel, written: Path | None) -> list[str]:
-    """The doubts, which somebody accepted, and what to do about them; then remarks."""
+    """The accepted doubts, and what to do about them; then remarks."""
     correct = [f"correct {written} by the model's own code, then remove the settled doubts: docs/add-a-model.md"]
     noted = [note for note in new.notes if note not in new.doubts]
     parts = (("in doubt:", new.doubts), ("remarks:", noted))

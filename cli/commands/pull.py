@@ -1,4 +1,4 @@
-"""kvplan pull: plans brought from a URL."""
+"""kvplan pull: fetch plans from a URL."""
 
 from __future__ import annotations
 

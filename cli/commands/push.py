@@ -1,4 +1,4 @@
-"""kvplan push: plans put at a URL."""
+"""kvplan push: put plans at a URL."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def command(
     for tests and for small set-ups: it counts no load, and tries nothing twice.
     """
     check_extra("aiohttp", "route")
-    # By name: commands know nothing of what stands above them.
+    # By name: commands may not import `kvplan.integrations`, which is above them.
     app = importlib.import_module("kvplan.integrations.router.app")
     config = app.RouterConfig(prefill, decode, connect, silence)
     line = f"http://{host}:{port}: prefill {' '.join(prefill)}, decode {' '.join(decode)}"

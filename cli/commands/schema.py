@@ -12,12 +12,12 @@ from kvplan.dsl.json_schema import FILES, schema
 from kvplan.dsl.library import load
 from kvplan.plan.files.folder import write
 
-# The file for all sorts is called after the program, the others after what they describe.
+# The file for all kinds of layout files is named after the program, the others after their kind.
 ALL, SUFFIX = "kvplan", ".schema.json"
 
 
 def _sort(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """A known kind of layout file."""
+    """The kind of layout file. Raises BadParameter if it is unknown."""
     if value is not None and value not in FILES:
         raise click.BadParameter(f"'{value}' is none of {', '.join(FILES)}", ctx, param)
     return value

@@ -1,4 +1,4 @@
-"""kvplan show: a plan, or all pairs of a model, as one page to look at, or as a figure."""
+"""kvplan show: a plan, or all pairs of a model, as a page or as a figure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kvplan.compiler.cost.cost import PlanCost
     from kvplan.plan.types import Plan
 
-# What a model is shown on where no sides are asked for.
+# The sides of a model if none are given.
 SIDES = "tp=1/2/4/8"
 FILE = click.Path(path_type=Path, dir_okay=False, allow_dash=True)
 PAGE, STDOUT, SVG = Path("page.html"), Path("-"), ".svg"
@@ -58,7 +58,7 @@ def command(
 
 
 def _check_name(out: Path, ends: str) -> None:
-    """Raises UsageError where a file is named as another kind than it will be."""
+    """Raise UsageError if the suffix of a file contradicts what will be in it."""
     if out not in (PAGE, STDOUT) and out.suffix not in ("", ends):
         what = "figure" if ends == SVG else "page"
         raise click.UsageError(f"a {what} is written, and {out.name} says otherwise: end its name with {ends}")
@@ -74,7 +74,7 @@ def _write(text: str, out: Path, form: str) -> None:
 
 
 def _data(what: str, asked: AskedPairs, before: str | None) -> tuple[str, Plain]:
-    """The page's title, and all that it shows."""
+    """The page's title, and its data."""
     from kvplan.compiler.explain.picture.describe_picture import picture
 
     given = asked.given() | ({"before": before} if before else {})
@@ -94,7 +94,7 @@ def _data(what: str, asked: AskedPairs, before: str | None) -> tuple[str, Plain]
 
 
 def _several(what: str, asked: AskedPairs) -> bool:
-    """Whether more than one plan is meant."""
+    """Whether the command line means more than one plan."""
     from kvplan.compiler.side.text import sides
 
     if what.endswith(plans.SUFFIX):
@@ -103,7 +103,7 @@ def _several(what: str, asked: AskedPairs) -> bool:
 
 
 def _plan(what: str, asked: AskedPairs) -> tuple[str, Plan, PlanCost]:
-    """A plan's text, the plan and what it costs."""
+    """A plan's text, the plan and its cost."""
     if what.endswith(plans.SUFFIX):
         asked.leave_out("a plan has its own sides and options")
         return _on_disk(what, None)
@@ -125,7 +125,7 @@ def _one_text(what: str, like: str | None) -> str:
 
 
 def _former(before: str, path: str) -> tuple[str, str]:
-    """The name and the text of the plan before. A revision may have it under another name: the one `diff` pairs."""
+    """The name and the text of the former plan. If a revision has it under another name, `diff` finds that one."""
     from kvplan.review.sources import former
 
     try:
@@ -139,7 +139,7 @@ def _former(before: str, path: str) -> tuple[str, str]:
 
 
 def _change(before: str, what: str, text: str, layouts: tuple[Path, ...]) -> Plain:
-    """The plan before as a picture, and what `kvplan diff` says of the change: verdict, causes, effects, costs."""
+    """The former plan as a picture, and the result of `kvplan diff`: verdict, causes, effects, costs."""
     from kvplan.compiler.explain.picture.describe_picture import picture
     from kvplan.review.sources import change_of
     from kvplan.review.summary import told

@@ -1,4 +1,4 @@
-"""kvplan simulate: the plan on numpy buffers against naive indexing."""
+"""kvplan simulate: run plans on numpy buffers, and compare the result with naive indexing."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from kvplan.plan.planes import planes
 from kvplan.plan.request import Request
 from kvplan.plan.types import Plan
 
-# Of one plane of a worker.
+# The limit for one plane of a worker.
 MOST_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """What a simulation of the tokens [first, end) found.
+    """The result of a simulation of the tokens [first, end).
 
-    `not_reached` names the caches whose window or chunk left none of these tokens out. For each it has an end: with the
-    tokens [0, end) some are left out.
+    `not_reached` names the caches whose window or chunk leaves out none of these tokens. For each it has an `end`: of
+    the tokens [0, end) some would be left out.
     """
 
     tokens: tuple[int, int]
@@ -79,7 +79,7 @@ def command(what: tuple[str, ...], asked: AskedPairs, wanted: AskedRequest, form
 
 
 def _pairs(what: Sequence[str], asked: AskedPairs) -> Iterable[tuple[jobs.PairJob, Callable[[], Compiled]]]:
-    """Every pair with what compiles it: those of plans on disk, or of models with both sides."""
+    """Every pair with a function that compiles it: pairs of plans on disk, or of models with both sides."""
     if any(one.endswith(plans.SUFFIX) for one in what) or not (asked.prefill and asked.decode):
         return [(jobs.of_plan(one.plan), partial(_same, one)) for one in map(asked.compiled, what)]
     library, every = asked.jobs(what)
@@ -118,7 +118,7 @@ def _simulate(compiled: Compiled, wanted: AskedRequest, bar: Progress) -> Simula
 
 
 def _check_size(plan: Plan, request: Request) -> None:
-    """Every byte of a plane has a label of eight bytes."""
+    """Raise UsageError if a plane is too large: every byte of it takes a label of eight bytes."""
     for side, tables in ((plan.prefill, request.prefill), (plan.decode, request.decode)):
         pages = {g.name: g.ratio * len(blocks(tables[g.name]).ids) for g in side.groups if g.name in tables}
         every = (plane for worker in dict.fromkeys(side.workers) for plane in planes(worker))

@@ -1,4 +1,4 @@
-"""kvplan simulate-fleet: which pair of sides serves some traffic best."""
+"""kvplan simulate-fleet: say which pair of sides serves some traffic best."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def command(file: Path, plot: Path | None, layouts: tuple[Path, ...], form: str)
 
 
 def check_plot(path: Path) -> None:
-    """Raise BadInput (S033) without matplotlib, and BadParameter for a picture of another type."""
+    """Raise BadInput (S033) if matplotlib is missing, and BadParameter for another type of picture."""
     if path.suffix not in SUFFIXES:
         raise click.BadParameter(f"{path} is no {' or '.join(SUFFIXES)}", param_hint="--plot")
     check_extra("matplotlib", "plots")
@@ -81,7 +81,7 @@ def check_plot(path: Path) -> None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FleetComparison:
-    """A fleet, what it was simulated with, and the figures of every candidate that was not refused."""
+    """A fleet, the profile and arrivals of its simulation, and figures of every candidate that was not refused."""
 
     fleet: FleetFile
     profile: MachineProfile
@@ -91,7 +91,7 @@ class FleetComparison:
 
 
 def answer(found: FleetComparison) -> str:
-    """All figures as JSON, null for what there is nothing of."""
+    """All figures as JSON; null stands for values that do not exist."""
     best = best_of(found.figures)
     told = {
         "fleet": found.fleet.name,
@@ -106,7 +106,7 @@ def answer(found: FleetComparison) -> str:
 
 
 def _plain(value: object) -> object:
-    """A value without numbers that JSON does not have."""
+    """The value with None in place of numbers that JSON lacks, such as infinity."""
     if isinstance(value, dict):
         return {name: _plain(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -115,7 +115,7 @@ def _plain(value: object) -> object:
 
 
 def text(found: FleetComparison) -> str:
-    """Two tables, times and what was busy, and the answer."""
+    """A table of times, a table of shares of the time, and the answer."""
     fleet, profile, figures = found.fleet, found.profile, found.figures
     best = best_of(figures)
     lines = [

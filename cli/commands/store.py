@@ -1,4 +1,4 @@
-"""kvplan store: what is in a store, whether it is as it was written, and what is removed from it."""
+"""kvplan store: list a store, verify it, and remove old objects."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def command() -> None:
 def ls(place: str, index: Path | None, form: str) -> None:
     """List how much of each cache a store has; --format json lists every object."""
     with _opened(place, index) as store:
-        # An index in memory began empty: what is there is looked for.
+        # An index in memory begins empty: the objects have to be looked for.
         entries = store.take_stock() if store.forgets else store.entries()
     if form == "json":
         click.echo(json.dumps([_row(entry) for entry in entries], indent=2))
@@ -119,7 +119,7 @@ def _row(entry: StoredObject) -> dict[str, object]:
 
 
 def _opened(place: str, index: Path | None) -> Store:
-    """The store at a place. Raises UsageError where there is none: looking makes no store; StoreFileError."""
+    """The store at a place. Raises UsageError if there is none, because reading creates no store; StoreFileError."""
     from kvplan.store.store import OBJECTS, Store
 
     if "://" in place:

@@ -1,4 +1,4 @@
-"""kvplan trace: every copy of one request. The JSON is a contract: docs/trace.md."""
+"""kvplan trace: list every copy of one request. The JSON is a contract: docs/trace.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kvplan version: what `kvplan --version` shows."""
+"""kvplan version: the same output as `kvplan --version`."""
 
 from __future__ import annotations
 

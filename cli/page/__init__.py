@@ -1,1 +1,1 @@
-"""The page of `kvplan show`: its style and its scripts, and how they become one file with the data in it."""
+"""The page of `kvplan show`: its style and scripts, and the code that puts them into one file with the data."""

@@ -1,4 +1,4 @@
-"""One HTML file of style, scripts and data: nothing in it is loaded from anywhere."""
+"""One HTML file of style, scripts and data, which loads nothing else."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
-# In this order: what a script uses stands in one before it.
+# In this order: a script uses only scripts before it.
 SCRIPTS = ("dom", "cells", "spans", "change", "map", "pages", "reads", "tables", "matrix", "main")
 
 
