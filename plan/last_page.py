@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from kvplan.plan import expand
-from kvplan.plan.spans import group_named, pair_named
+from kvplan.plan.spans import group_named
 from kvplan.plan.types import Group, Nest, Pair, Plan, Read, Runs, Table
 
 # The bytes that a wire copies in the time of posting a descriptor: a microsecond of 16 GB/s. On faster wires, and
@@ -21,7 +21,9 @@ DESCRIPTOR_BYTES = 16 << 10
 
 def whole_from_by(plan: Plan, found: Mapping[tuple[str, int], Sequence[Read]]) -> dict[tuple[str, int], int]:
     """Return the rows from which a last page is copied whole, by (pair, prefill shard) of `reads_by`; 0 for never."""
-    return {key: _whole_from(plan, pair_named(plan, key[0]), reads) for key, reads in found.items()}
+    pairs = {pair.name: pair for pair in plan.pairs}
+    # A damaged plan may name others here: its header is written before the proof refuses it.
+    return {key: _whole_from(plan, pairs[key[0]], reads) for key, reads in found.items() if key[0] in pairs}
 
 
 def reads_by(plan: Plan, worker: int) -> dict[tuple[str, int], list[Read]]:
