@@ -12,7 +12,7 @@ import numpy as np
 
 from kvplan.plan.types import Ints
 from kvplan.runtime.clock import now
-from kvplan.runtime.errors import DeadlineError, HandleError, TransportError
+from kvplan.runtime.errors import DeadlineError, HandleError, KvplanError, TransportError
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.staging.copies import Repeat
 from kvplan.runtime.transport.base import Op, TransferHandle, Transport
@@ -152,7 +152,8 @@ class TransportMemory:
 
     def __init__(self, pools: Sequence[Pool], make: MakeTransport, seconds: float) -> None:
         self._ours, self._theirs, self._seconds = make("store"), make("engine"), seconds
-        self._piece, self._turn, self._failed = np.zeros(PIECE, np.uint8), Lock(), False
+        # Why the last piece may still move: empty if it does not.
+        self._piece, self._turn, self._failed = np.zeros(PIECE, np.uint8), Lock(), ""
         self._ours.register(np.array([[self._piece.ctypes.data, PIECE, 0]], np.int64), "DRAM")
         for pool in pools:
             for mem_type, regions in pool.geometry.by_type():
@@ -177,11 +178,15 @@ class TransportMemory:
 
     def _move(self, op: Op, some: Sequence[PieceSpans]) -> None:
         if self._failed:
-            raise HandleError("bytes may still come of what failed before: make a new one, over other memory")
-        self._failed = True
-        for memory in sorted({each.memory for each in some}):
-            self._wait(self._post(op, memory, [each for each in some if each.memory == memory]))
-        self._failed = False
+            raise HandleError(f"an earlier piece may still move ({self._failed}): make a new one, over other memory")
+        self._failed = "it was interrupted"
+        try:
+            for memory in sorted({each.memory for each in some}):
+                self._wait(self._post(op, memory, [each for each in some if each.memory == memory]))
+        except KvplanError as error:
+            self._failed = str(error)
+            raise
+        self._failed = ""
 
     def _post(self, op: Op, memory: str, some: Sequence[PieceSpans]) -> TransferHandle:
         every, first = [(*each.spelled(), each.size) for each in some], self._piece.ctypes.data

@@ -422,9 +422,10 @@ def test_after_a_failure_memory_is_not_used_again(monkeypatch: pytest.MonkeyPatc
     saver = Saver(store, engine.made.plan, engine.pools, revision=REVISION, make=make, seconds=-1.0)
     with monkeypatch.context() as patched:
         patched.setattr(CopyTransfer, "poll", lambda _: False)
-        with pytest.raises(DeadlineError):
+        # Three threads save: the first one to move meets the deadline, the others are refused with its text.
+        with pytest.raises((DeadlineError, HandleError), match="was not moved within"):
             saver.save(KEYS[:3], engine.request.prefill)
-    with pytest.raises(HandleError, match="make a new one"):
+    with pytest.raises(HandleError, match=r"was not moved within.*make a new one"):
         saver.save(KEYS[:3], engine.request.prefill)
     assert store.entries() == []
 
