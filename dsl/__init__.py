@@ -1,4 +1,4 @@
-"""Layout files: from YAML text to typed models of kinds, engines and models, every error in its place.
+"""Layout files: YAML text becomes typed kinds, engines and models, and every error has its place.
 
 In: files under layouts/ and a user's own. Out: `library.Library`, whose models, kinds, engines and machines are frozen.
 Start with `model.py` (the values), then `library.py`.

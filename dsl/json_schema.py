@@ -1,7 +1,7 @@
-"""JSON Schemas (draft 2020-12) of layout files, for editors: one for each type, one for all, by the key that says it.
+"""JSON Schemas (draft 2020-12) of layout files, for editors: one for each type, and one for all types.
 
-In: the forms of `schema`, a library. Out: plain JSON. A schema refuses nothing that the reader takes, but for texts
-that YAML has another meaning for (`title: ~`); what it cannot see, the reader says.
+In: the forms of `schema`, a library. Out: plain JSON. A schema accepts all that the reader accepts, except texts with
+another meaning in YAML (`title: ~`). The reader reports errors that a schema cannot see.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from kvplan.dsl.schema.shapes import (
 )
 
 Json = dict[str, object]
-# What a YAML reader may make of a text, a name or an expression: it guesses types.
+# The types that a YAML reader may guess for a text, a name or an expression.
 TEXTS = ["string", "number", "boolean"]
 NAMES = ["string", "number"]
 EXPRESSIONS = ["string", "integer", "boolean"]
 NOTES: Mapping[str, object] = {"^-": {"description": "a note, kept beside what it is about"}}
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
-# A fleet has keys `model` and `machine`, a model one `config`: in the order in which readers tell files apart.
+# The order matters: a fleet also has keys `model` and `machine`, a model also has `config`. The first type counts.
 FILES: Mapping[str, Form[Any]] = {
     "fleet": FLEET,
     "kind": KIND,
@@ -56,17 +56,17 @@ FILES: Mapping[str, Form[Any]] = {
     "machine": MACHINE,
     "config": CONFIG,
 }
-# Files that may be parts: with one of these keys they are laid over another, or others over them.
+# Files that may be incomplete: one of these keys says that they extend another file, or that variants complete them.
 PARTS = {"kind": (EXTENDS,), "engine": (EXTENDS,), "model": (EXTENDS, FAMILY)}
-# Forms that many others have, and that are the same in parts.
+# Forms that occur in many others, with the same schema in whole files and in parts.
 COMMON = (NEEDS, PARAM)
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaNames:
-    """The names of known files by type, and where forms by their `what` have a schema of their own.
+    """The names of known files by type, and references to the schemas of forms, by the forms' `what`.
 
-    `partial`: what must be there may stand elsewhere, in what this is laid over.
+    If `partial`, no key is required, because the file that this one extends may have it.
     """
 
     known: Mapping[str, Sequence[str]]
@@ -109,7 +109,7 @@ def of(shape: Shape[Any], names: SchemaNames) -> Json:
 
 
 def form(shape: Form[Any], names: SchemaNames, more: Mapping[str, object] | None = None) -> Json:
-    """The schema of a mapping with its keys and, where `more` says what they are, all others that it may have."""
+    """The schema of a mapping with the keys of its form, and with the keys of `more` if it is given."""
     keys = {key.name: {**of(key.shape, names), "description": key.doc} for key in shape.keys}
     rest = of(shape.rest, names) if shape.rest and more is None else False
     required: Json = {"required": list(shape.required)} if shape.required else {}
@@ -121,12 +121,12 @@ def form(shape: Form[Any], names: SchemaNames, more: Mapping[str, object] | None
 
 
 def spelled(word: str) -> str:
-    """A word as an expression that means it: a bare one where it could be a name."""
+    """A word as an expression: bare if it could be a name, else in quotes."""
     return word if IDENTIFIER.fullmatch(word) else f"'{word}'"
 
 
 def choice(words: Sequence[str]) -> Json:
-    """An expression that may be one of `words`: those are proposed, another bare word is refused."""
+    """The schema of an expression that may be one of `words`: editors propose these, and refuse other bare words."""
     bare = IDENTIFIER.pattern
     return {"anyOf": [{"enum": _spelt(words)}, {"type": "string", "not": {"pattern": f"^({bare})$"}}]}
 
@@ -137,13 +137,13 @@ def _word(values: Sequence[str], option: bool = False) -> Json:
 
 
 def _spelt(words: Sequence[str]) -> list[object]:
-    """Words as a YAML reader gives them: some are truth values or numbers to it."""
+    """The words, and for some the truth value or number that a YAML reader makes of them."""
     typed: list[object] = [word == "true" for word in words if word in ("true", "false")]
     return [*typed, *(int(word) for word in words if word.isdecimal()), *words]
 
 
 def _known(shape: NameShape, names: SchemaNames) -> Json:
-    """Names that are known are proposed; any other may be that of a file that was not."""
+    """The schema of a name: known ones are proposed, and any other is allowed, because its file may not be known."""
     words = [*names.known.get(shape.file_type, ()), *shape.words]
     return {"anyOf": [{"enum": words}, {"type": NAMES}]} if words else {"type": NAMES}
 
@@ -169,7 +169,7 @@ def _named(shape: MapShape[Any], names: SchemaNames) -> Json:
 
 
 def schema(library: Library, file_type: str | None = None) -> Json:
-    """The schema of files of one type, of all files without one. Raises DslError where a kind's file is bad."""
+    """The schema of files of one type, or of all files without a type. Raises DslError if a kind's file is bad."""
     names = SchemaNames(
         {known: [*paths] for known, paths in library.paths.items()},
         {CACHE.what: _ref("cache"), **{common.what: _ref(common.what) for common in COMMON}},
@@ -192,7 +192,7 @@ def _file(file_type: str) -> Json:
 
 
 def _all() -> Json:
-    """The schema of the first type whose key is there; a file has one of these keys."""
+    """The schema of all files: that of the first type whose key is there. A file must have one of these keys."""
     chosen: Json = {
         "anyOf": [{"required": [file_type]} for file_type in FILES],
         "properties": {"kvplan": {}} | {name: {"description": file.doc} for name, file in FILES.items()},
@@ -214,14 +214,14 @@ def _definitions(library: Library, names: SchemaNames, file_type: str | None) ->
 
 
 def _document(file_type: str, names: SchemaNames) -> Json:
-    """A file of one type. The two keys that say what it is are there even where it is a part."""
+    """The schema of a file of one type. Even a partial one must have `kvplan` and the key of its type."""
     of_type = FILES[file_type]
     needed = ["kvplan", file_type, *(() if names.partial else of_type.required)]
     return {"title": of_type.what, "description": of_type.doc, **form(of_type, names), "required": needed}
 
 
 def _caches(kinds: Mapping[str, Kind], names: SchemaNames) -> dict[str, Json]:
-    """Definitions: `cache`, and a cache of each kind. With partial names all of them are `part…`."""
+    """The definitions of `cache` and of a cache of each kind; with partial names they are called `part…`."""
     begin = "part" if names.partial else "cache"
     every: dict[str, Json] = {f"{begin} of {name}": _of_kind(kind, names) for name, kind in kinds.items()}
     cases = [{"if": _chosen({"const": name}), "then": _ref(f"{begin} of {name}")} for name in kinds]
@@ -235,7 +235,7 @@ def _chosen(kind: Json) -> Json:
 
 
 def _of_kind(kind: Kind, names: SchemaNames) -> Json:
-    """The schema of a cache of one kind: it has the kind's parameters, those without a default for certain."""
+    """The schema of a cache of one kind. It has the kind's parameters; those without a default are required."""
     cache = form(CACHE, names, {name: _param(param) for name, param in kind.params.items()})
     needed = [*CACHE.required, *(name for name, param in kind.params.items() if param.default is None)]
     return {"title": kind.title, **cache, **({} if names.partial else {"required": needed})}

@@ -1,6 +1,6 @@
-"""All layout files that are known: the shipped ones, those of `--layouts` folders, those named by path.
+"""All known layout files: the shipped ones, those in `--layouts` folders, and those named by path.
 
-A file is parsed when something of it is asked for, once.
+A file is parsed once, when it is needed.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ from kvplan.dsl.text.yaml_reader import FileState, YamlDocument, YamlScalar, Yam
 
 T = TypeVar("T")
 LIBRARIES = 8
-# Files by type, and by the name of what they describe.
+# Files by type, then by the name of the model, kind or engine that they describe.
 NamedFiles = dict[str, dict[str, Path]]
 
 
 @dataclass(frozen=True)
 class Library:
-    """Kinds, engines, models and machines by name; `paths` are the files of each type by what they describe.
+    """Kinds, engines, models and machines by name; `paths` are their files, by type and name.
 
-    `shared` is a library of the same kinds and engines: they know nothing of models, and are parsed there.
+    `shared` is a library with the same kinds and engines. They do not depend on models, so they are parsed there.
     """
 
     paths: Mapping[str, Mapping[str, Path]]
@@ -93,7 +93,7 @@ class Library:
         return self._find(self.engines, name)
 
     def model(self, name: str) -> Model:
-        """A model. Raises DslError: K008 where there is none of that name, K016 where it is a family's."""
+        """The model of that name. Raises DslError: K008 if there is none, K016 if the name is a family's."""
         if name not in self.models and (family := self.family(name)):
             how = "give one by name" + ("" if self.shipped("model", family[0]) else ", with --layouts DIR")
             help = f"its models are {listed(family, 'and')}; {how}"
@@ -104,14 +104,14 @@ class Library:
         return self._find(self.machines, name)
 
     def _find(self, files: LazyFiles[T], name: str) -> T:
-        """What a file describes. Raises DslError: K006 where a file of another name describes it, K008 if none does."""
+        """The value of that name. Raises DslError: K006 if its file has another name, K008 if there is none."""
         if name not in files:
             wanted = YamlScalar(name, inline(name, ARGUMENT))
             raise DslError(self.misnamed(files.file_type, name) or unknown(files.file_type, wanted, files))
         return files[name]
 
     def misnamed(self, file_type: str, name: str) -> Diagnostic | None:
-        """The error of a file that says that it describes `name` and has another name (K006)."""
+        """The error of a file that describes `name`, but is called otherwise (K006); None if there is no such file."""
         return misnamed(file_type, name, self.paths[file_type].values())
 
     def family(self, name: str) -> tuple[str, ...]:
@@ -136,14 +136,14 @@ class Library:
 
     @cached_property
     def outer(self) -> tuple[str, ...]:
-        """The names that a kind's expressions may use besides its own: options of every engine, and a model's words."""
+        """The names that a kind's expressions may use besides parameters: options of engines, words of a model."""
         options = (self._root("engine", name).get("options") for name in self.engines)
         names = {entry.key for option in options if isinstance(option, YamlTable) for entry in option.entries}
         return tuple(sorted({*names, *given_words(names).values(), *WORDS}))
 
     @cached_property
     def mesh_axes(self) -> frozenset[str]:
-        """The mesh axes that engines have; files that cannot be read have none."""
+        """The mesh axes of all engines, except those whose file cannot be read."""
         roots = (guarded(Sink(), partial(self._root, "engine", name)) for name in self.engines)
         meshes = (root.get("mesh") for root in roots if root)
         keys = [MESH.read(Sink(), mesh, "mesh") for mesh in meshes if isinstance(mesh, YamlTable)]
@@ -151,7 +151,7 @@ class Library:
 
     @cached_property
     def option_words(self) -> OptionWords:
-        """What conditions over options may say; files that cannot be read say nothing."""
+        """The options and words that conditions may use, without those of files that cannot be read."""
         options: dict[str, tuple[Param, ...]] = {}
         words = {value for kind in self._readable for param in kind.params.values() for value in param.values}
         for name in self.engines:
@@ -169,7 +169,7 @@ class Library:
 
     @cached_property
     def storages(self) -> frozenset[str]:
-        """The names of storage expressions, whatever they store; files that cannot be read have none."""
+        """The names of all storage expressions in kinds that can be read."""
         own = {name for kind in self._readable for name in kind.storage}
         return frozenset(own | {name for kind in self._readable for each in kind.variants for name in each.storage})
 
@@ -179,11 +179,11 @@ class Library:
         return tuple(kind for kind in every if kind)
 
     def heads(self, file_type: str) -> list[FileHead]:
-        """What files of one type say of themselves, by name. Raises DslError where one has no tree."""
+        """The heads of all files of one type, in the order of their names. Raises DslError if one has no YAML tree."""
         return [FileHead(name, self._extended(file_type, name)) for name in sorted(self.paths[file_type])]
 
     def errors(self, path: Path) -> list[Diagnostic]:
-        """Every error of one file."""
+        """All errors of one file."""
         try:
             document = open_document(path)
         except DslError as error:
@@ -195,7 +195,7 @@ class Library:
         return sink.errors or self._word_errors(path) or self._tile_errors(path)
 
     def _word_errors(self, path: Path) -> list[Diagnostic]:
-        """The words of models in a file that no word of a configuration would see (E007)."""
+        """The errors for words of models in a file that come after the words that depend on them (E007)."""
         sink = Sink()
         for model in (model for model in self.models_of(path) if model.config.words):
             for name in self.readings:
@@ -203,7 +203,7 @@ class Library:
         return list(dict.fromkeys(sink.errors))
 
     def _tile_errors(self, path: Path) -> list[Diagnostic]:
-        """What no engine can store of the models of a file, because tiles do not divide an axis (C104)."""
+        """The errors for caches in a file that no engine can store, because tiles do not divide an axis (C104)."""
         caches = [(model, cache) for model in self.models_of(path) for cache in model.caches.values()]
         engines = self._good_engines if caches else []
         found = (tile_error(self.kind(cache.kind), cache, model.values, engines) for model, cache in caches)
@@ -215,7 +215,7 @@ class Library:
         return [engine for engine in every if engine]
 
     def models_of(self, path: Path) -> list[Model]:
-        """The models that a file describes, without those that have errors. The file may have another name."""
+        """The models in a file, without those that have errors. The file may have another name than its model."""
         named = [name for name, file in self.paths["model"].items() if file.resolve() == path.resolve()]
         return [model for name in named if (model := self._good_model(path, name))]
 
@@ -228,7 +228,7 @@ class Library:
         return None if sink.errors else model
 
     def doubts(self, path: Path) -> list[Diagnostic]:
-        """What is not sure of the models of a file that has no errors (W…)."""
+        """The warnings (W…) about the models of a file without errors."""
         models = self.models_of(path)
         engines = self._good_engines if models else []
         told = [Diagnostic("W001", text, _of_doubts(model)) for model in models for text in model.doubts]
@@ -237,28 +237,28 @@ class Library:
         return [*told, *(doubt for model in models for doubt in self.number_doubts(model, engines))]
 
     def number_doubts(self, model: Model, engines: Sequence[Engine]) -> list[Diagnostic]:
-        """What kinds doubt of a model's numbers (W002), and what these engines expect otherwise (W003)."""
+        """The warnings about a model's numbers: doubts of kinds (W002), failed expectations of engines (W003)."""
         caches = [(self.kind(cache.kind), cache) for cache in model.caches.values()]
         return [doubt for kind, cache in caches for doubt in doubts_of(kind, cache, model.values, engines)]
 
     def crowded(self, model: Model) -> list[Diagnostic]:
-        """The warnings about layers that have more caches of the same tokens than one layer has (W005)."""
+        """The warnings about layers with too many caches of the same tokens (W005)."""
         return list(crowded(model, {cache.kind: self.kind(cache.kind) for cache in model.caches.values()}))
 
     def layers(self, path: Path) -> list[str]:
-        """What the layers of each model of a file store: `NAME: layers: 32 (all store attention)`."""
+        """A line for each model of a file: `NAME: layers: 32 (all store attention)`."""
         return [f"{model.name}: layers: {stored_layers(model)}" for model in self.models_of(path)]
 
     def deployment(self, path: Path) -> Deployment:
-        """A deployment file. Raises DslError."""
+        """The deployment in a file. Raises DslError."""
         return self._as("deployment", open_document(path), self._deployment)
 
     def fleet(self, path: Path) -> FleetFile:
-        """A fleet file. Raises DslError."""
+        """The fleet in a file. Raises DslError."""
         return self._as("fleet", open_document(path), self._fleet)
 
     def _parse(self, sink: Sink, file_type: str, document: YamlDocument, name: str) -> None:
-        """Report the errors of a file; a mistake of a family is reported once."""
+        """Report the errors of a file. An error that all variants of a family share is reported once."""
         parsers: Mapping[str, Callable[[Sink, YamlDocument, str], object]] = {
             "kind": self._kind, "engine": self._whole_engine, "model": self._model, "config": _config,
             "deployment": self._deployment, "machine": _machine, "fleet": self._fleet,
@@ -274,14 +274,14 @@ class Library:
     def _as(
         self, file_type: str, document: YamlDocument, parse: Callable[[Sink, YamlDocument, str], T], name: str = ""
     ) -> T:
-        """What a file of one type describes, `name` or what it says of itself. Raises DslError."""
+        """The value that a file of one type describes, called `name`, or as the file says. Raises DslError."""
         sink = Sink([*document.errors])
         other, own = identify(sink, document)
         if other not in (None, file_type):
             help = f"it begins with {file_type}: NAME"
             sink.add("K005", f"expected a {file_type}, not a {other}", document.root.span, help=help)
         if other != file_type:
-            # The keys were reported for another type, and would be reported again, as unknown ones of this.
+            # Its keys belong to another type: here they would all be reported as unknown.
             raise DslError(*sink.errors)
         made = parse(sink, document, name or own)
         if sink.errors:
@@ -303,7 +303,7 @@ class Library:
         return parse_model(sink, self._over("model", variant(root, name), name), name, known)
 
     def _engine(self, sink: Sink, document: YamlDocument, name: str) -> Engine:
-        """An engine that is used. What a shipped file says of kinds is checked by `errors`, not on every load."""
+        """An engine to use. A shipped file's rules for kinds are not checked on every load, but by `errors`."""
         read = self._read_engine if self.shipped("engine", name) else self._whole_engine
         return read(sink, document, name)
 
@@ -316,7 +316,7 @@ class Library:
         return engine
 
     def _check_default(self, sink: Sink, file_type: str, root: YamlTable, name: str) -> None:
-        """Report a file that is the default beside another one (K014)."""
+        """Report a default file if another file is the default, too (K014)."""
         default = root.get("default")
         if file_type not in ("engine", "machine") or default is None or not _says_default(root):
             return
@@ -334,7 +334,7 @@ class Library:
         raise fault("K014", message, inline("default", "<layouts>"), help=help)
 
     def _extended(self, file_type: str, name: str) -> YamlTable:
-        """A file with all that it extends."""
+        """The keys of a file, laid over those of the files that it extends."""
         return self._over(file_type, self._root(file_type, name), name)
 
     def _over(self, file_type: str, root: YamlTable, name: str) -> YamlTable:
@@ -346,7 +346,7 @@ class Library:
 
 
 def _of_doubts(model: Model) -> SourceSpan:
-    """The key of the doubts: their texts are the messages."""
+    """The place of the key `doubts`: the texts below it are the messages."""
     return next(key.span for key in model.given if key == "doubts" and isinstance(key, YamlScalar))
 
 
@@ -364,9 +364,9 @@ def _says_default(root: YamlTable) -> bool:
 
 
 def load(paths: Sequence[Path] = (), layouts: Sequence[Path] = ()) -> Library:
-    """The shipped layouts, all files below the folders `layouts`, and the files `paths`.
+    """The library of the shipped layouts, all files below the folders `layouts`, and the files `paths`.
 
-    Raises DslError: Y… where a file that must be opened to know its type has no tree, K007 for a name given twice.
+    Raises DslError: Y… if a file has no YAML tree and its type is not known without it, K007 for a name given twice.
     """
     library, errors = load_good(paths, layouts)
     if errors:
@@ -375,7 +375,7 @@ def load(paths: Sequence[Path] = (), layouts: Sequence[Path] = ()) -> Library:
 
 
 def load_good(paths: Sequence[Path], layouts: Sequence[Path] = ()) -> tuple[Library, list[Diagnostic]]:
-    """As `load`, without those of `paths` that it would refuse, and why. Raises DslError for files of folders."""
+    """`load` without the bad files among `paths`, and their errors. Raises DslError for bad files in folders."""
     found: NamedFiles = {file_type: {} for file_type in FILE_TYPES}
     with as_file(files("kvplan.layouts")) as shipped:
         for folder in (shipped, *layouts):
@@ -390,7 +390,7 @@ def load_good(paths: Sequence[Path], layouts: Sequence[Path] = ()) -> tuple[Libr
 
 @lru_cache(LIBRARIES)
 def _kept(files: tuple[tuple[str, str, FileState], ...]) -> Library:
-    """The library of these files by type and name: what was parsed stays parsed while none of them changes."""
+    """The library of these files, by type and name. It is kept, with all that is parsed, until one of them changes."""
     paths: NamedFiles = {file_type: {} for file_type in FILE_TYPES}
     for file_type, name, file in files:
         paths[file_type][name] = file.path
@@ -399,7 +399,7 @@ def _kept(files: tuple[tuple[str, str, FileState], ...]) -> Library:
 
 
 def _put(found: NamedFiles, path: Path) -> None:
-    """Put a file where it belongs; the same text under the same name may come twice."""
+    """Add a file under its type and names. Raises DslError (K007) for a known name, unless the texts are equal."""
     described = layout_type(path)
     known = found[described]
     names = names_in(path) if described == "model" else (path.stem,)
@@ -418,18 +418,18 @@ def _name_span(path: Path, file_type: str) -> SourceSpan:
 
 
 def check(paths: Sequence[Path], layouts: Sequence[Path] = ()) -> list[Diagnostic]:
-    """All errors of all files, sorted; empty where there are none. The files may refer to each other."""
+    """All errors of these files, sorted; empty if there are none. The files may refer to each other."""
     library, errors = load_good(paths, layouts)
     return ordered([*errors, *(error for path in paths for error in library.errors(path))])
 
 
 def doubts(paths: Sequence[Path], layouts: Sequence[Path] = ()) -> list[Diagnostic]:
-    """All doubts of all files (W…), sorted; they are no errors."""
+    """All warnings (W…) about these files, sorted."""
     library, _ = load_good(paths, layouts)
     return ordered(doubt for path in paths for doubt in library.doubts(path))
 
 
 def layers_of(paths: Sequence[Path], layouts: Sequence[Path] = ()) -> list[str]:
-    """A line for each model of all files: which of its layers store what."""
+    """A line for each model of these files: which of its layers store what."""
     library, _ = load_good(paths, layouts)
     return [line for path in paths for line in library.layers(path)]

@@ -1,4 +1,4 @@
-"""Models by the words that a person has for them: names, and paths of layout files."""
+"""Find models by name or by the path of a layout file, as a user writes them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kvplan.dsl.library import Library, load
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError
 from kvplan.dsl.text.source import inline
 
-# What other files than layout files are for, by their suffix.
+# Advice for files that are no layout files, by their suffix.
 INSTEAD = {
     ".json": "`kvplan new` writes a model file from a checkpoint's config.json, and `kvplan doctor` reads it",
     ".py": "a plan is compiled already: `kvplan explain`, `kvplan show` and `kvplan diff` take one",
@@ -19,7 +19,7 @@ INSTEAD = {
 
 
 def library(model: str, layouts: Sequence[Path] = ()) -> tuple[Library, str]:
-    """The layout files with `model`'s own, where it is a file, and the model's name. Raises DslError."""
+    """The layout files, with the file `model` if it is a path, and the model's name. Raises DslError."""
     found, names = libraries([model], layouts)
     only = names[0] if len(names) == 1 else Path(model).stem
     if len(names) > 1:
@@ -30,7 +30,7 @@ def library(model: str, layouts: Sequence[Path] = ()) -> tuple[Library, str]:
 
 
 def _no_model(found: Library, path: str, name: str) -> DslError:
-    """A file describes something else than the one model that is wanted (K005)."""
+    """The error for a file that does not describe a model (K005)."""
     file_type = next(file_type for file_type, paths in found.paths.items() if name in paths)
     message = f"{path} is {'an' if file_type[0] in 'aeiou' else 'a'} {file_type}, not a model"
     help = "give a model's name, or the path of its file"
@@ -38,9 +38,9 @@ def _no_model(found: Library, path: str, name: str) -> DslError:
 
 
 def libraries(models: Sequence[str], layouts: Sequence[Path] = ()) -> tuple[Library, list[str]]:
-    """The layout files, with those named by path among `models`, and the names of the models.
+    """The layout files, with the files that `models` name by path, and the names of the models.
 
-    A path may also name a kind or an engine, which is loaded and not compiled, or a family, which stands for all its
+    A path may also name a kind or an engine, which is loaded but is no model, or a family, which stands for all its
     models. Raises DslError.
     """
     paths = [_file(model) for model in models if is_path(model)]
@@ -54,29 +54,29 @@ def libraries(models: Sequence[str], layouts: Sequence[Path] = ()) -> tuple[Libr
 
 
 def names_of(library: Library, model: str) -> tuple[str, ...]:
-    """A model's name, from itself, or the names of the models in a file, from its path."""
+    """The name itself, or for the path of a file the names of the models in it."""
     if not is_path(model):
         return (model,)
     return library.family(Path(model).stem) or (Path(model).stem,)
 
 
 def is_path(word: str) -> bool:
-    """Whether a word on the command line names a file and not what a layout file describes."""
+    """Whether a word on the command line is the path of a file, and not a name."""
     return deployment.is_path(word) or Path(word).suffix in INSTEAD
 
 
 def is_layout_file(word: str) -> bool:
-    """Whether a word on the command line names a file that is there and may be a layout file."""
+    """Whether a word on the command line is the path of an existing file that may be a layout file."""
     return is_path(word) and Path(word).is_file() and Path(word).suffix not in INSTEAD
 
 
 def _is_meant(path: Path) -> bool:
-    """Whether a name that no layout file has is meant as a path: of a file, or of a folder with layout files."""
+    """Whether an unknown name is meant as a path: there is such a file, or such a folder with layout files."""
     return path.is_file() or (path.is_dir() and bool(folder_files(path).layouts))
 
 
 def _file(word: str) -> Path:
-    """A word as the path of a file that is there. Raises DslError (Y012)."""
+    """The path of an existing layout file. Raises DslError (Y012)."""
     if is_layout_file(word):
         return Path(word)
     other = "name a file of it" if Path(word).is_dir() else INSTEAD.get(Path(word).suffix, "")

@@ -1,4 +1,4 @@
-"""Which layers of a model store what, nothing, or too much: sentences, and warnings about what looks like a slip."""
+"""Sentences on the layers of a model and what they store, and warnings about layers that store nothing or too much."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ APART = "correct `layers` of one of them"
 
 
 def stored_layers(model: Model, caches: Collection[str] | None = None) -> str:
-    """`52 (6 store attention, 23 store states, 23 store nothing)`; only of `caches` if they are given.
+    """`52 (6 store attention, 23 store states, 23 store nothing)`; only for `caches` if they are given.
 
-    Draft layers count if one of the caches has any: without it an engine does not draft.
+    Draft layers count if one of these caches has draft layers; otherwise the engine does not draft.
     """
     counted = [cache for name, cache in model.caches.items() if caches is None or name in caches]
     drafts = caches is None or any(layer >= model.layers for cache in counted for layer in cache.layers)
@@ -39,7 +39,7 @@ def _store(count: int, every: int) -> str:
 
 
 def undeclared(model: Model) -> str:
-    """The sentence about layers that store nothing although the file does not declare it; empty without any."""
+    """The sentence about layers that store nothing and are not declared in no_cache; empty if there are none."""
     if not model.undeclared:
         return ""
     count, every = len(model.undeclared), model.layers + model.drafts
@@ -49,13 +49,13 @@ def undeclared(model: Model) -> str:
 
 
 def bare_warning(model: Model) -> Diagnostic | None:
-    """The warning (W004) about them, at the model's first cache."""
+    """The warning (W004) about undeclared layers without a cache, at the model's first cache."""
     text, caches = undeclared(model), [*model.caches.values()]
     return Diagnostic("W004", text, caches[0].span, (), DECLARE) if text and caches else None
 
 
 def crowded(model: Model, kinds: Mapping[str, Kind]) -> Iterator[Diagnostic]:
-    """The warnings (W005) about layers in more caches of the same tokens than one has, at `layers` of the last."""
+    """Warnings (W005) for layers that have too many caches of the same tokens, at `layers` of the last such cache."""
     for length in dict.fromkeys(kinds[cache.kind].length for cache in model.caches.values()):
         caches = {n: c for n, c in model.caches.items() if kinds[c.kind].length == length and not c.when}
         most = {name: _most(model, kinds[cache.kind], cache) for name, cache in caches.items()}
@@ -68,12 +68,12 @@ def crowded(model: Model, kinds: Mapping[str, Kind]) -> Iterator[Diagnostic]:
 
 
 def _together(caches: Mapping[str, Cache], most: Mapping[str, int], layer: int) -> tuple[str, ...]:
-    """The caches of a layer whose kinds say how many of them one layer has."""
+    """The caches of a layer, without those whose kinds do not say how many one layer has."""
     return tuple(name for name, cache in caches.items() if layer in cache.layers and most[name])
 
 
 def _most(model: Model, kind: Kind, cache: Cache) -> int:
-    """How many such caches one layer has; 0 where the kind does not say, or a side decides."""
+    """The number of such caches that one layer has; 0 if the kind does not say it, or if it depends on a side."""
     value = settled_value(kind.per_layer, kind, cache, model.values) if kind.per_layer else None
     return value if isinstance(value, int) else 0
 

@@ -1,4 +1,4 @@
-"""A checkpoint's configuration to a model: what each layer stores, and all that is not sure about it.
+"""Derive a model from a checkpoint's configuration: what each layer stores, and which numbers are in doubt.
 
 In: config.json. Out: a model's caches with remarks. Start with `recognise.py`.
 """

@@ -1,6 +1,6 @@
-"""The keys that a configuration leaves out, because its class has them by default.
+"""Fill in the keys that a configuration leaves out because its class has defaults for them.
 
-Law: a key that is given is never replaced, under whichever of its names, and null is given.
+Invariant: a given key is never replaced, under any of its names; a null also counts as given.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ NO_CLASS = ConfigClass()
 
 @dataclass(frozen=True, slots=True)
 class FilledConfig:
-    """The mappings of a configuration, each with what its class adds: `defaulted` are these keys.
+    """The mappings of a configuration (`chain`), each with the keys that its class adds, which `defaulted` lists.
 
-    `open` are keys that classes work out from others and that nobody gives, `known` whether the innermost class is.
-    `apart` are, for each mapping that is given, keys that its class has beside the model that writes text. `own` are,
-    for each mapping of `chain`, all keys that its class is known to have.
+    `open` are missing keys that the innermost class computes from others; `known` says whether that class is known.
+    `apart` are, for each given mapping, keys that its class has for other things than the model that writes text. `own`
+    are, for each mapping of `chain`, all keys that its class is known to have.
     """
 
     chain: tuple[Mapping[str, object], ...]
@@ -33,10 +33,10 @@ class FilledConfig:
 
 
 def filled(chain: Sequence[Mapping[str, object]], inside: Sequence[str], classes: ConfigClasses) -> FilledConfig:
-    """A configuration's mappings, each inside the one before, with the defaults of their classes."""
+    """The mappings of a configuration, each inside the one before, with the defaults of their classes."""
     entries = list(_entries(chain, inside, classes))
     given = [*chain, *({} for _ in entries[len(chain) :])]
-    # What is said once for all, outside, is no default of an inner class either. Null there says nothing about it.
+    # A key that an outer mapping gives is no default of an inner class either, unless it is null there.
     told = frozenset(key for mapping in given for key, value in mapping.items() if value is not None)
     said = [told | mapping.keys() for mapping in given]
     added = [_left_out(entry, own) for (_, entry), own in zip(entries, said, strict=True)]
@@ -55,9 +55,9 @@ def filled(chain: Sequence[Mapping[str, object]], inside: Sequence[str], classes
 def _entries(
     chain: Sequence[Mapping[str, object]], inside: Sequence[str], classes: ConfigClasses
 ) -> Iterator[tuple[str, ConfigClass]]:
-    """The type and the class of each mapping, then of those that a configuration does without.
+    """The type and the class of each mapping, then of the inner mappings that the configuration leaves out.
 
-    A class that knows nothing of the mapping inside is not of this form: it adds no keys.
+    A class that does not know the inner mapping adds no keys: this configuration has another form.
     """
     entry = NO_CLASS
     keys = [next((key for key in inside if outer.get(key) is inner), "") for outer, inner in pairwise(chain)]
@@ -72,7 +72,7 @@ def _entries(
 
 
 def _inner(outer: ConfigClass, key: str, told: str, classes: ConfigClasses) -> tuple[str, ConfigClass]:
-    """The type and the class of what `outer` has under `key`, if that says to be of the type `told`."""
+    """The type and the class of the mapping under `key` of `outer`; `told` is the type that it names, if any."""
     usual = outer.inside.get(key, {})
     name = told or str(usual.get(TYPE, ""))
     entry = classes.entries.get(name, NO_CLASS)
@@ -80,13 +80,13 @@ def _inner(outer: ConfigClass, key: str, told: str, classes: ConfigClasses) -> t
 
 
 def _left_out(entry: ConfigClass, said: frozenset[str]) -> dict[str, object]:
-    """The keys that a class adds. One that is null by default says nothing."""
+    """The keys that a class adds, without those whose default is null."""
     added = {key: value for key, value in entry.keys.items() if value is not None and key != TYPE}
     return {key: value for key, value in added.items() if not _names(entry, key) & said}
 
 
 def _own(entry: ConfigClass) -> frozenset[str]:
-    """The keys that a class is known to have, under all their names."""
+    """All keys that a class is known to have, under all their names."""
     return frozenset({*entry.keys, *entry.other, *entry.same, *entry.same.values(), *entry.inside})
 
 

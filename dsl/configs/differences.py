@@ -1,4 +1,4 @@
-"""Where a layout contradicts a checkpoint's configuration: layer by layer, cache by cache, number by number."""
+"""Compare a layout with a checkpoint's configuration: layer by layer, cache by cache, number by number."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ MODEL = ("layers", "dtype", "query_heads")
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One number or cache about which a configuration and a layout disagree, both in words.
+    """A number or cache about which a configuration and a layout disagree, with both values in words.
 
-    `keys` are those that the configuration has it from. It is not `sure` if that number or layer is in doubt.
+    `keys` are the keys of the configuration that give the value. `sure` is false if that number or layer is in doubt.
     """
 
     what: str
@@ -40,9 +40,9 @@ class Difference:
 
 
 def differences(kinds: Mapping[str, Kind], found: RecognisedModel, made: Model, layout: Model) -> Iterator[Difference]:
-    """What a layout says otherwise than the configuration that `found` and `made`, the model of its file, are from.
+    """The differences between a layout and a configuration: `found` is what was read of it, `made` its model file.
 
-    Draft layers are not compared: a configuration does not tell what a server drafts with.
+    Draft layers are not compared, because a configuration does not say what a server drafts with.
     """
     answers = {name: getattr(found, name) for name in MODEL}
     yield from (_number(n, answers[n], _own(made, n), _own(layout, n)) for n in MODEL if _differ(made, layout, n))
@@ -59,7 +59,7 @@ def _own(model: Model, name: str) -> object:
 
 
 def _differ(made: Model, layout: Model, name: str) -> bool:
-    """Whether both say a number of the model, and not the same one."""
+    """Whether both models give a number, and the numbers differ."""
     one, other = _own(made, name), _own(layout, name)
     return None not in (one, other) and one != other
 
@@ -69,7 +69,8 @@ def _number(what: str, answer: Answer, configured: object, layout: object) -> Di
 
 
 def _matched(found: RecognisedModel, layout: Model) -> Iterator[Difference]:
-    """What a layout's `match` says otherwise. A word may differ: fine-tuned models have architectures of their own."""
+    """The keys of a layout's `match` that the configuration contradicts. Other words are not sure contradictions,
+    because fine-tuned models rename architectures."""
     for key, wanted in layout.match.items():
         value = found.facts.values.get(key)
         said = spoken(value)
@@ -79,7 +80,7 @@ def _matched(found: RecognisedModel, layout: Model) -> Iterator[Difference]:
 
 
 def _shared(found: RecognisedModel, configured: Sequence[int], layout: Sequence[int]) -> Iterator[Difference]:
-    """Which layers read another layer's cache, where a layout says others."""
+    """The difference between the layers that read another layer's cache, if there is one."""
     if other := set(configured) ^ set(layout):
         mine, theirs = (ranges(layers) or "no layers" for layers in (configured, layout))
         yield Difference("no_cache.shared", mine, theirs, found.shared[1], not other & found.unjudged)
@@ -87,7 +88,7 @@ def _shared(found: RecognisedModel, configured: Sequence[int], layout: Sequence[
 
 @dataclass(frozen=True, slots=True)
 class _AtLayer:
-    """A difference of one layer; those of several layers are equal."""
+    """A difference in one layer. It has no layer number, so that equal differences of several layers compare equal."""
 
     what: str
     values: tuple[str, str]
@@ -97,7 +98,7 @@ class _AtLayer:
 
 @dataclass(frozen=True, slots=True)
 class _Layers:
-    """Two models whose layers are compared: the one that a configuration describes, and a layout."""
+    """Two models to compare layer by layer: the one that a configuration describes, and a layout."""
 
     kinds: Mapping[str, Kind]
     found: RecognisedModel
@@ -105,7 +106,7 @@ class _Layers:
     layout: Model
 
     def at(self, layer: int) -> Iterator[_AtLayer]:
-        """The differences of one layer: caches of one kind are compared with each other, in the order of the files."""
+        """The differences in one layer. Caches of one kind are compared with each other, in the order of the files."""
         names = dict.fromkeys(cache.kind for model in (self.made, self.layout) for cache in _caches(model, layer))
         for kind in names:
             mine, theirs = ([c for c in _caches(m, layer) if c.kind == kind] for m in (self.made, self.layout))
@@ -119,7 +120,7 @@ class _Layers:
         return params_of(self.kinds[cache.kind], cache, model)
 
     def _numbers(self, mine: _Known, theirs: _Known) -> Iterator[_AtLayer]:
-        """The parameters that differ, of those that a file gives."""
+        """The differences in parameters that a file gives."""
         (cache, configured), (other, stored) = mine, theirs
         for name in self.kinds[cache.kind].params:
             if name in {*cache.params, *other.params} and configured.get(name) != stored.get(name):
@@ -132,14 +133,14 @@ class _Layers:
         return UNSAID if answer.value is None else answer
 
     def _alone(self, layer: int, kind: str, configured: int, stored: int) -> Iterator[_AtLayer]:
-        """Caches of a kind that one of the two has more of. A layer in doubt may have more than was recognised."""
+        """The difference in the number of caches of a kind. A layer in doubt may have more than were recognised."""
         if configured != stored:
             sure = configured > stored or layer not in self.found.unjudged
             yield _AtLayer(f"caches of kind {kind}", (str(configured), str(stored)), (), sure)
 
 
 def _unequal(mine: Sequence[_Known], theirs: Sequence[_Known]) -> Iterator[tuple[_Known, _Known]]:
-    """Caches of one kind and layer that have no equal on the other side, in pairs."""
+    """Pairs of caches of one kind and layer, without those that have an equal on the other side."""
     left = [known for known in mine if known[1] not in [params for _, params in theirs]]
     right = [known for known in theirs if known[1] not in [params for _, params in mine]]
     return zip(left, right, strict=False)

@@ -1,4 +1,4 @@
-"""The facts of a configuration, wherever they stand in it, and the rules that it is read with.
+"""The facts of a configuration from all its mappings, and the rules to read it by.
 
 The rules are those of its format, and of the model file that matches it best.
 """
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from kvplan.dsl.library import Library
 
 
-# What is said of a key that a configuration leaves to its class.
+# The suffix of a source that the configuration leaves to its class.
 BY_DEFAULT = "by default"
 
 
 def nested(config: Mapping[str, object], inside: tuple[str, ...]) -> tuple[Mapping[str, object], ...]:
-    """The configuration and the mappings in it, each in the one before, in which the numbers may stand."""
+    """The configuration, then the mapping under one of the keys `inside`, and so on, each inside the one before."""
     chain = [config]
     while inner := next((m for key in inside if isinstance(m := chain[-1].get(key), Mapping)), None):
         chain.append(inner)
@@ -38,12 +38,12 @@ def nested(config: Mapping[str, object], inside: tuple[str, ...]) -> tuple[Mappi
 def facts_of(
     config: FilledConfig, words: tuple[tuple[str, Expr], ...], outermost: tuple[str, ...] = ()
 ) -> ForeignValues:
-    """Every key of a configuration, inner ones first unless they are null, and the words that are not about one layer.
+    """The keys of all mappings, an inner value before an outer one unless it is null, and the words about no layer.
 
-    `outermost` are names of one fact: those of the outermost mapping that has one count, and those inside do not.
+    `outermost` are names of one fact: only those in the outermost mapping with one of them count.
 
-    Three facts more are `class_known`, `class_open`, which are the keys that its class works out from others, and
-    `served_as`, the `architectures` of the outermost configuration that has some.
+    Three more facts are `class_known`, `class_open`, the keys that its class computes from others, and `served_as`, the
+    `architectures` of the outermost mapping that has some.
     """
     served_as = next((names for mapping in config.chain if (names := spoken(mapping.get("architectures")))), None)
     values: dict[str, object] = {"class_known": config.known, "class_open": config.open, "served_as": served_as}
@@ -58,7 +58,7 @@ def facts_of(
 
 
 def layered(words: tuple[tuple[str, Expr], ...]) -> tuple[tuple[str, Expr], ...]:
-    """The words that are about one layer, by themselves or by others."""
+    """The words that depend on the layer, directly or through other words."""
     about, layered_words = {LAYER, RUN}, []
     for name, expr in words:
         if expr.names & about:
@@ -70,14 +70,14 @@ def layered(words: tuple[tuple[str, Expr], ...]) -> tuple[tuple[str, Expr], ...]
 
 
 def at_layer(facts: ForeignValues, layer: int, about: tuple[tuple[str, Expr], ...], run: int = 0) -> ForeignValues:
-    """The facts of one run of a layer: their numbers, and the words that are about it."""
+    """The facts of one run of a layer: the facts, both numbers, and the words `about` it."""
     numbers = {LAYER: layer, RUN: run}
     here = replace(facts, values={**facts.values, **numbers}, origins={**facts.origins, LAYER: (), RUN: ()})
     return with_words(here, about)
 
 
 def reading_of(library: Library, config: Mapping[str, object]) -> tuple[ConfigRules, str]:
-    """How a configuration is read, and the model whose `match` holds best for it, if one does. Raises DslError."""
+    """The rules to read a configuration by, and the model whose `match` fits best, empty if none. Raises DslError."""
     general = _general(library)
     scores = ((score, model) for model, score, _ in _matches(library, config))
     _, name = max([(0, ""), *scores], key=lambda pair: pair[0])
@@ -85,12 +85,12 @@ def reading_of(library: Library, config: Mapping[str, object]) -> tuple[ConfigRu
 
 
 def fitting(library: Library, config: Mapping[str, object]) -> list[str]:
-    """The models of which all that `match` asks for holds for a configuration. Raises DslError."""
+    """The models whose whole `match` holds for a configuration. Raises DslError."""
     return [model for model, _, whole in _matches(library, config) if whole]
 
 
 def _matches(library: Library, config: Mapping[str, object]) -> Iterator[tuple[str, int, bool]]:
-    """Each model, how many keys of its `match` hold for a configuration, and whether these are all."""
+    """Each model, the number of keys of its `match` that hold for a configuration, and whether all of them do."""
     general = _general(library)
     chain = nested(config, general.inside)
     for model, path in library.paths["model"].items():
@@ -100,7 +100,7 @@ def _matches(library: Library, config: Mapping[str, object]) -> Iterator[tuple[s
 
 
 def _general(library: Library) -> ConfigRules:
-    """How configurations are read that no model says more of: the first config file by name."""
+    """The rules for all configurations: those of the first config file by name."""
     reading = library.readings[min(library.readings)]
     return replace(
         reading, families=families(reading, (rule for kind in library.kinds.values() for rule in kind.match))
@@ -108,7 +108,7 @@ def _general(library: Library) -> ConfigRules:
 
 
 def _score(match: Tree | None, keys: tuple[str, ...], chain: tuple[Mapping[str, object], ...]) -> int:
-    """How many keys of `match` hold; none where the first of `keys` that it has does not."""
+    """The number of keys of `match` that hold; 0 if the leading one, the first of `keys` in it, does not hold."""
     if not isinstance(match, YamlTable):
         return 0
     holds: Named[bool] = {entry.key: _holds(entry.value, entry.key, chain) for entry in match.entries}
@@ -124,7 +124,7 @@ def _holds(wanted: Tree, key: str, chain: tuple[Mapping[str, object], ...]) -> b
 
 
 def spoken(value: object) -> tuple[str, ...]:
-    """A value as layout files write it; a list's entries, each."""
+    """A value as layout files write it; several for a list."""
     if isinstance(value, tuple):
         return tuple(word for item in value for word in spoken(item))
     if isinstance(value, bool):

@@ -1,8 +1,8 @@
-"""Keys of a configuration that change its layout, and that its architecture is not known to read.
+"""Find keys of a configuration that change its layout, although its architecture is not known to read them.
 
-A configuration may have any key. One that an engine's class of the model ignores must not make another layout, and no
-rule for caches can say which class ignores what. A key counts without a doubt if the class of the configuration has it,
-or if it changed the layout of a configuration of the same architecture, which an engine's caches were like.
+A configuration may have any key. An engine's model class may ignore some, and these must not change the layout; rules
+for caches cannot know which. A key is not in doubt if the class of the configuration has it, or if it changed the
+layout of another configuration of the same architecture, and that layout agreed with an engine's caches.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from kvplan.dsl.configs.class_defaults import TYPE
 from kvplan.dsl.configs.families import nested
 
-# What keys of element types end with. A connector adds some, and the config file says which ones engines heed.
+# The suffix of keys for element types. Connectors add some, and the config file says which ones engines obey.
 ELEMENTS = "dtype"
-# Before the names of keys that stand outside the model that writes text.
+# The prefix of the names of keys outside the model that writes text.
 OUTSIDE = "outside."
 Config = Mapping[str, object]
 # Names of keys, a set for each mapping of a configuration, the outermost first.
@@ -22,11 +22,11 @@ Names = tuple[frozenset[str], ...]
 
 
 def names_of(chain: Sequence[Config], asked: frozenset[str], own: Sequence[frozenset[str]]) -> Names:
-    """The keys of each mapping of a configuration that are `asked` for and that its class does not have.
+    """The keys of each mapping of a configuration that rules ask for (`asked`), and that its class does not have.
 
-    `own` are the keys of classes, also of those whose mapping is not given: the last one is of the model that writes
-    text. Element types are left out. A configuration that names no class (`model_type`) has none: nothing says what is
-    read of it.
+    `own` are the keys of classes, also of classes whose mapping is not given: the last is the model that writes text.
+    Element types are left out. Without a class (`model_type`) the answer is empty, because nothing says which keys are
+    read.
     """
     if not any(TYPE in mapping for mapping in chain):
         return ()
@@ -44,7 +44,7 @@ def _given(mapping: Config) -> frozenset[str]:
 def foreign(
     config: Config, inside: Sequence[str], names: Names, known: frozenset[str], stored: Callable[[Config], object]
 ) -> Iterator[str]:
-    """The names that are not `known` and without which another layout would be `stored`, ascending."""
+    """The names, sorted, that are not `known`, and whose removal changes what is `stored`."""
     strange = tuple(own - known for own in names)
     every = sorted(frozenset().union(*strange))
     if not every or stored(without(config, inside, strange)) == (whole := stored(config)):
@@ -55,7 +55,7 @@ def foreign(
 
 
 def contradicted(config: Config, inside: tuple[str, ...], stored: Callable[[Config], object]) -> Iterator[str]:
-    """The keys that two mappings say differently, and that make another layout if the outer one counts; ascending."""
+    """The keys, sorted, that differ between two mappings, and that change the layout if the outer value counts."""
     chain = nested(config, inside)
     every = sorted({key for n, inner in enumerate(chain) for key in inner if _differs(key, inner, chain[:n])})
 
@@ -67,13 +67,13 @@ def contradicted(config: Config, inside: tuple[str, ...], stored: Callable[[Conf
 
 
 def _differs(key: str, inner: Config, outside: Sequence[Config]) -> bool:
-    """Whether a mapping says something else of a key than those around it; which class it has is for each to say."""
+    """Whether a mapping has another value of a key than a mapping around it. Each mapping names its own class."""
     value, others = inner[key], [mapping[key] for mapping in outside if mapping.get(key) is not None]
     return key != TYPE and value is not None and any(other != value for other in others)
 
 
 def without(config: Config, inside: Sequence[str], names: Names) -> Config:
-    """A configuration without these keys."""
+    """The configuration without these keys."""
     dropped = {name.removeprefix(OUTSIDE) for name in names[0]}
     kept = {key: value for key, value in config.items() if key not in dropped}
     key = next((key for key in inside if isinstance(config.get(key), Mapping)), "")

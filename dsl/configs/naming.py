@@ -1,4 +1,4 @@
-"""What a new model is called: by the file that it is written to, or by what its checkpoint is called."""
+"""Names of new models: from the file to write, or from the name of the checkpoint."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ NEW, OTHER = "new", "choose another name"
 
 
 def last(path: object) -> str:
-    """The last part of a path, which is what a checkpoint is called; nothing for what is no path."""
+    """The last part of a path, which is the name of a checkpoint; empty if `path` is no text."""
     return path.strip().rstrip("/").rsplit("/", 1)[-1] if isinstance(path, str) else ""
 
 
 def free_name(library: Library, wanted: str) -> str:
-    """A name that no model and no family has."""
+    """A name like `wanted` that no model and no family has."""
     name = re.sub(r"[^a-z0-9.]+", "-", wanted.lower()).strip("-.")
     return name if name and not _taken(library, name) else f"{name}-{NEW}".lstrip("-")
 
 
 def name_of(library: Library, out: Path) -> str:
-    """The name of a model that is to be written to `out`. Raises DslError (F006) where that cannot be."""
+    """The name of a model that is to be written to `out`. Raises DslError (F006) if it cannot be written there."""
     faults = (
         (out.suffix != ".yaml", "its name does not end in .yaml", "choose a name that ends in .yaml"),
         (not LABEL.fullmatch(out.stem), "a model's name has letters, digits, -, _ and .", OTHER),
@@ -48,7 +48,7 @@ def _taken(library: Library, name: str) -> bool:
 
 
 def numbered(names: Iterable[str]) -> Iterator[str]:
-    """Names, those that come again with a number: a, b, a-2."""
+    """The names; a repeated one gets a number: a, b, a-2."""
     taken: Counter[str] = Counter()
     for name in names:
         taken[name] += 1

@@ -1,4 +1,4 @@
-"""A model file from a checkpoint's configuration: its text, its doubts, and the models that store the same."""
+"""Make a model file from a checkpoint's configuration: its text, its doubts, and the models that store the same."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ TWICE = (
 
 @dataclass(frozen=True, slots=True)
 class NewModel:
-    """A new model: its name, the text of its file, what is not sure, and the models that store the same.
+    """A new model: its name, the text of its file, notes on what is not sure, and the models that store the same.
 
-    `doubts` are those of the notes for which a number may be another one. `known` is the model of `same` that the
-    configuration is, empty if none is for such configurations. `tested` is what is known of its architecture. `found`
-    is what was read, `stored` the model of the text.
+    `doubts` are the notes that mean that a number may be wrong. `known` is the model of `same` whose `match` fits the
+    configuration, empty if none does. `tested` are the rows on its architecture. `found` is the recognised model,
+    `stored` the model parsed from the text.
     """
 
     name: str
@@ -63,18 +63,18 @@ class NewModel:
     tested: tuple[Architecture, ...] = ()
 
     def unlike(self, library: Library, name: str) -> tuple[Difference, ...]:
-        """Where the model `name` of the library contradicts the configuration."""
+        """The differences between the model `name` of the library and the configuration."""
         return tuple(differences(library.kinds, self.found, self.stored, library.model(name)))
 
     def command(self, config: str, *layouts: Path | None, out: Path | None = None) -> str:
-        """The command that writes it to `out`, or a file of its name, from the configuration at `config`."""
+        """The command that writes the model from the configuration at `config`, to `out` or to a file of its name."""
         more = [word for path in layouts if path for word in ("--layouts", str(path))]
         more += [*(["--copy"] if self.known else []), *(["--accept-doubts"] if self.doubts else [])]
         return shlex.join(["kvplan", "new", config, "-o", str(out or f"{self.name}.yaml"), *more])
 
 
 def made(library: Library, path: Path, out: Path | None = None) -> NewModel:
-    """The model that the configuration at `path`, or in a checkpoint's folder, describes, to be written to `out`.
+    """The model of the configuration at `path`, or in a checkpoint's folder, to be written to `out`.
 
     Raises DslError (F…).
     """
@@ -97,10 +97,11 @@ def read_config(path: Path) -> tuple[Mapping[str, object], SourceSpan]:
 def described(
     library: Library, config: Mapping[str, object], place: SourceSpan, out: Path | None = None, remark: str = ""
 ) -> NewModel:
-    """The model that a configuration describes, which stands at `place`; the file says the `remark`, too.
+    """The model that the configuration at `place` describes; `remark` is added to its file.
 
-    An architecture without a layout that was found to be as an engine's own caches is in doubt, unless a shipped model
-    is for it: its keys may mean something else. So is a key that such an architecture may ignore. Raises DslError (F…).
+    A model is in doubt if no layout of its architecture was found to agree with an engine, unless a shipped model is
+    for it, because its keys may mean something else. So is a key that the architecture may ignore. Raises DslError
+    (F…).
     """
     reading, model = reading_of(library, config)
     shipped = model if model and library.shipped("model", model) else ""
@@ -119,7 +120,7 @@ def described(
         if unproven
         else tuple(_unsure(library, config, found, tested, names, place))
     )
-    # That no layout is for it is said by that doubt already.
+    # The doubt already says that no layout is for it.
     remarks = tuple(text for text in found.remarks if not unproven or text != UNKNOWN)
     found = replace(found, doubts=(*found.doubts, *unproven), remarks=remarks)
     notes = (*doubts(found), *_unlike(library, [name for name in fits if name not in same]))
@@ -131,7 +132,7 @@ def described(
 def _unproven(
     tested: Sequence[Architecture], names: Sequence[str], shipped: str, reading: ConfigRules
 ) -> tuple[str, ...]:
-    """The doubt of an architecture without a right layout, or without a name, unless a shipped model is for it."""
+    """The doubt about an architecture without a right layout, or without a name; none if a shipped model is for it."""
     if shipped or any(row.right for row in tested) or not reading.match:
         return ()
     return (UNPROVEN.format(listed(names, "and")) if names else UNNAMED.format(reading.match[0]),)
@@ -140,7 +141,7 @@ def _unproven(
 def _unheard(
     library: Library, config: Mapping[str, object], found: RecognisedModel, reading: ConfigRules
 ) -> tuple[str, ...]:
-    """The doubt about keys that a class which nobody knows may read in its own way."""
+    """The doubt about keys that an unknown class may read in another way."""
     if found.facts.values["class_known"]:
         return ()
     keys = unheard(nested(config, reading.inside), reading, keys_read(library, reading))
@@ -155,7 +156,8 @@ def _unsure(
     names: Sequence[str],
     place: SourceSpan,
 ) -> Iterator[str]:
-    """What an engine may read otherwise: keys that never counted before, and keys that two mappings say differently."""
+    """The doubts about keys that an engine may read otherwise: keys that never counted before, and keys that differ
+    between two mappings."""
     reading, stored = stores(library, config, place)
     right = [row for row in tested if row.right]
     known = frozenset(key for row in right for key in row.keys)
@@ -167,7 +169,7 @@ def _unsure(
 def stores(
     library: Library, config: Mapping[str, object], place: SourceSpan
 ) -> tuple[ConfigRules, Callable[[Mapping[str, object]], object]]:
-    """The rules by which a configuration is read, and what others like it store by them; none if they are refused."""
+    """The rules to read a configuration by, and a function that returns what others store by them, None if refused."""
     reading, model = reading_of(library, config)
 
     def stored(config: Mapping[str, object]) -> object:
@@ -184,7 +186,7 @@ def _text(library: Library, head: ModelHead, found: RecognisedModel) -> str:
 
 
 def _unlike(library: Library, others: Sequence[str]) -> list[str]:
-    """The files of the user's own that are for such a configuration and store otherwise: one may be what was meant."""
+    """Notes on the user's own models whose `match` fits, but that store something else: one of them may be meant."""
     known = library.paths["model"]
     own = [name for name in others if not library.shipped("model", name)]
     text = "is for such a configuration and stores otherwise: give it as the layout if it is right"

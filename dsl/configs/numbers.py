@@ -1,4 +1,4 @@
-"""What of a configuration is asked for by name: layers, element type, query heads. Raises DslError with its place."""
+"""The numbers of a configuration that are read by name: layers, element type, query heads, runs of a layer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CORRECT = "correct the numbers in a copy of the file; if a configuration leaves 
 
 
 def layers_of(facts: ForeignValues, place: SourceSpan, others: Sequence[str] = ()) -> Answer:
-    """How many layers there are, from 1 to 1000. `others` are mappings that may say it. Raises F002."""
+    """The number of layers, from 1 to 1000. `others` are mappings that may have it. Raises DslError (F002)."""
     answer = _word(facts, COUNT)
     if isinstance(answer.value, bool) or not isinstance(answer.value, int):
         if answer.value is None:
@@ -39,7 +39,7 @@ def layers_of(facts: ForeignValues, place: SourceSpan, others: Sequence[str] = (
 
 
 def dtype_of(facts: ForeignValues, place: SourceSpan) -> Answer:
-    """The element type of the model, by its own name. Raises F005."""
+    """The element type of the model, by its canonical name. Raises DslError (F005)."""
     answer = _word(facts, DTYPE)
     dtype = dtypes.canonical(str(answer.value))
     if dtype not in dtypes.OF_MODELS:
@@ -50,20 +50,20 @@ def dtype_of(facts: ForeignValues, place: SourceSpan) -> Answer:
 
 
 def heads_of(facts: ForeignValues) -> Answer:
-    """How many query heads there are; without a value where that is not known."""
+    """The number of query heads; an answer without a value if it is not known."""
     answer = _word(facts, HEADS)
     usable = isinstance(answer.value, int) and not isinstance(answer.value, bool) and answer.value > 0
     return answer if usable else answer.refused(f"left out: {_why(answer)}")
 
 
 def _written(value: object) -> str:
-    """What to do about a value that is no number."""
+    """Advice about a value that is no number."""
     digits = isinstance(value, str) and value.isdecimal()
     return f"write it as a number, in a copy of the configuration: {value}" if digits else CORRECT
 
 
 def runs_of(layer_facts: ForeignValues, place: SourceSpan) -> int:
-    """How many times a model runs a layer, each time with a cache of its own. Raises F002."""
+    """The number of times that a model runs a layer, each time with another cache. Raises DslError (F002)."""
     answer = _word(layer_facts, RUNS)
     if answer.absent:
         return 1
@@ -80,7 +80,7 @@ def _why(answer: Answer) -> str:
 
 
 def _word(facts: ForeignValues, name: str) -> Answer:
-    """The value of a word that is asked for by name; without one, why."""
+    """The answer for a word: its value, or why it has none."""
     value, sources = facts.values.get(name), facts.origins.get(name, (name,))
     if value is None:
         return Answer(None, f"looked for {listed(sources, 'and')}", sources, absent=True)

@@ -1,6 +1,6 @@
-"""A checkpoint's configuration to a model: what each layer stores, and all that is not sure about it.
+"""Recognise what each layer of a checkpoint stores from its configuration, and which numbers are in doubt.
 
-Nothing here knows an architecture: kinds, families and config files do, by rules over the configuration's keys.
+No architecture is named here: kinds, families and config files know them, by rules over the configuration's keys.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NOTHING = "nothing is known to be stored"
 UNKNOWN = "no layout that comes with kvplan is for it: kinds and layers are derived from its keys alone"
 NEW = "write the model file by hand, docs/add-a-model.md, or give a kind rules for its keys, docs/new-model.md"
 FILL = "add them to a copy of the configuration, or ask its class: --transformers"
-# Words that a config file gives a meaning to, and that are asked for here.
+# Words that config files define, and that this file asks for.
 BARE, SHARES, LAYER_IS = "bare", "shared", "layer_is"
 # Layers, ascending, and the keys that say which they are.
 SaidLayers = tuple[tuple[int, ...], tuple[str, ...]]
@@ -36,7 +36,7 @@ SaidLayers = tuple[tuple[int, ...], tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class RecognisedCache:
-    """A cache that was recognised: its layers, ascending, and an answer for every parameter that a rule names.
+    """A recognised cache: its layers, ascending, and an answer for every parameter that a rule names.
 
     `sources` are the keys that say which layers store it.
     """
@@ -50,11 +50,11 @@ class RecognisedCache:
 
 @dataclass(frozen=True, slots=True)
 class RecognisedModel:
-    """What a configuration says. `layers`, `dtype` and `query_heads` are answers; remarks are for people.
+    """A recognised model: answers for its numbers, its caches, and remarks for people.
 
-    `doubts` are those remarks for which a number may be another one, `mlp` the layers that keep nothing, `shared` those
-    that read another layer's cache, each with the keys that say so; `unjudged` may store something else. `counting` are
-    the keys that were asked for and that its class is not known to have.
+    `doubts` are remarks that mean that a number may be wrong. `mlp` are layers that keep nothing, `shared` layers that
+    read another layer's cache, each with the keys that say so. Layers in `unjudged` may store something else.
+    `counting` are the keys that rules ask for, and that its class is not known to have.
     """
 
     facts: ForeignValues
@@ -71,13 +71,13 @@ class RecognisedModel:
 
     @property
     def settled(self) -> bool:
-        """Whether only assumptions are open: each key was read, each layer judged, no two spellings differ."""
+        """Whether only assumptions are open: each key was read, each layer judged, and no two spellings differ."""
         answers = (self.layers, self.dtype, *(answer for cache in self.caches for answer in cache.params.values()))
         return not self.doubts and not any(answer.disputed for answer in answers)
 
     @property
     def stored(self) -> tuple[object, ...]:
-        """What its layers store, whatever the numbers are from."""
+        """The caches and numbers that two recognised models are compared by, without their sources."""
         caches = ((c.kind, c.layers, tuple((n, a.value) for n, a in sorted(c.params.items()))) for c in self.caches)
         return self.layers.value, self.shared[0], *caches
 
@@ -85,10 +85,10 @@ class RecognisedModel:
 def recognise(
     config: Mapping[str, object], reading: ConfigRules, kinds: Mapping[str, Kind], place: SourceSpan, family: str = ""
 ) -> RecognisedModel:
-    """What a configuration says; `family` is the model whose reading it is, if one matches.
+    """The model that a configuration describes; `family` is the model whose rules are used, empty for none.
 
-    Raises DslError at `place`: F002 layers, F003 nothing found, F004 a number missing, F005 an element
-    type, F007 numbers that cannot be.
+    Raises DslError at `place`: F002 number of layers, F003 no cache found, F004 a number missing, F005 element type,
+    F007 impossible numbers.
     """
     layered_words, chain = layered(reading.words), nested(config, reading.inside)
     whole = filled(chain, reading.inside, reading.classes)
@@ -106,7 +106,7 @@ def recognise(
     if faults := remarks_of(reading.faults, facts, layer_facts, layered_words):
         raise fault("F007", "its numbers make no layout", place, *faults, help=CORRECT)
     if not caches:
-        # A layer that is called something is a nearer reason than the keys that are missing.
+        # The word for a layer explains more than the list of missing keys.
         notes = doubts if any(LAYER_IS in facts for facts in layer_facts) else (_looked_for(reading, kinds), *doubts)
         raise fault("F003", "no layer of it stores a cache that is known", place, *notes, help=NEW)
     _check(caches, kinds, place)
@@ -133,26 +133,26 @@ def recognise(
 
 
 def _unread(key: str, near: str) -> str:
-    """The doubt of a key that nobody read."""
+    """The doubt about a key that no rule read; `near` is a missing key with a similar name."""
     meant = f", or correct it: `{near}` is missing" if near else ""
     return f"`{key}` was not read: compare with an engine{meant}"
 
 
 def _read(own: Sequence[frozenset[str]], reading: ConfigRules) -> tuple[frozenset[str], ...]:
-    """The keys that each mapping is known to have: whatever writes text has those that tell one model from another."""
+    """The keys that each mapping is known to have. The last, the model that writes text, also has those of `match`."""
     *outer, last = own
     return (*outer, last.union(reading.match))
 
 
 def _other_models(config: Mapping[str, object], reading: ConfigRules) -> tuple[str, ...]:
-    """The mappings in a configuration that nobody reads and that say how many layers they have."""
+    """The mappings in a configuration that have a number of layers, but that no rule reads."""
     counts = next((expr.names for word, expr in reading.words if word == COUNT), frozenset())
     mappings = ((key, value) for key, value in config.items() if isinstance(value, Mapping))
     return tuple(k for k, v in mappings if counts & v.keys() and not like(k.lower(), reading.aside))
 
 
 def _by_default(layers: Answer, caches: Sequence[RecognisedCache], release: str) -> tuple[str, ...]:
-    """Which keys a configuration leaves to its class, of those that numbers are from."""
+    """The remark about keys that numbers are from, and that the configuration leaves to its class; none without any."""
     answers = (layers, *(answer for cache in caches for answer in cache.params.values() if answer.value is not None))
     sources = (*(answer.sources for answer in answers), *(cache.sources for cache in caches))
     told = {source for each in sources for source in each if source.endswith(BY_DEFAULT)}
@@ -161,14 +161,14 @@ def _by_default(layers: Answer, caches: Sequence[RecognisedCache], release: str)
 
 
 def _bare(layer_facts: Sequence[ForeignValues], caches: Iterable[RecognisedCache], word: str) -> SaidLayers:
-    """Layers that store nothing and whose `word` is true, and the keys that say so."""
+    """The layers that store nothing and whose `word` is true, and the keys that say so."""
     stored = {layer for cache in caches for layer in cache.layers}
     bare = {n: facts for n, facts in enumerate(layer_facts) if facts.values.get(word) is True and n not in stored}
     return tuple(bare), tuple(dict.fromkeys(key for facts in bare.values() for key in facts.origins.get(word, ())))
 
 
 def _looked_for(reading: ConfigRules, kinds: Mapping[str, Kind]) -> str:
-    """The keys that rules ask for, as rules name them; words are none."""
+    """A note with the keys that rules ask for, without words."""
     asked = {name for kind in kinds.values() for rule in kind.match if rule.when for name in rule.when.names}
     return f"looked for {listed(sorted(asked - {LAYER, RUN, *(name for name, _ in reading.words)}), 'and')}"
 
@@ -176,7 +176,7 @@ def _looked_for(reading: ConfigRules, kinds: Mapping[str, Kind]) -> str:
 def _caches(
     runs: Sequence[tuple[int, ForeignValues]], own: tuple[Rule, ...], kinds: Mapping[str, Kind]
 ) -> tuple[tuple[RecognisedCache, ...], tuple[Rule, ...], LayerRemarks]:
-    """The caches of all runs of layers, their rules, and remarks on layers: rules nobody can judge, no cache."""
+    """The caches of all runs of layers, their rules, and remarks on layers with an unjudged rule or without a cache."""
     found: list[tuple[int, RuleMatch]] = []
     remarks = LayerRemarks()
     for layer, facts in runs:
@@ -189,12 +189,12 @@ def _caches(
 
 
 def _says_why(facts: ForeignValues) -> bool:
-    """Whether a configuration says why a layer has no cache of its own."""
+    """Whether the configuration says why this layer has no cache of its own."""
     return any(facts.values.get(word) is True for word in (BARE, SHARES))
 
 
 def _by(facts: ForeignValues) -> str:
-    """What a configuration calls a layer, and under which keys: ` by 'new' of layer_types`."""
+    """The configuration's word for a layer, with its keys: ` by 'new' of layer_types`; empty if it has none."""
     layer_is, keys = facts.values.get(LAYER_IS), facts.origins.get(LAYER_IS, ())
     said = f" of {listed(keys, 'and')}" if keys else ""
     return f" by '{shortened(layer_is)}'{said}" if isinstance(layer_is, str) else ""
@@ -203,7 +203,7 @@ def _by(facts: ForeignValues) -> str:
 def _matches(
     facts: ForeignValues, own: tuple[Rule, ...], kinds: Mapping[str, Kind], layer: int, remarks: LayerRemarks
 ) -> Iterator[RuleMatch]:
-    """What a layer stores: one cache of every name that a model gives rules for, one of every other kind."""
+    """The rules that hold for a layer: at most one for each name in the model's own rules, and for each other kind."""
     named, given = dict.fromkeys(rule.name for rule in own), {rule.kind for rule in own}
     choices = [tuple(rule for rule in own if rule.name == name) for name in named]
     for rules in (*choices, *(kind.match for name, kind in kinds.items() if name not in given)):
@@ -215,9 +215,9 @@ def _matches(
 
 
 def caches_of(found: Iterable[tuple[int, RuleMatch]]) -> tuple[RecognisedCache, ...]:
-    """The caches of what layers store, in order of their first ones; a name that comes again gets a number.
+    """The caches of all layers, in the order of their first layers; a repeated name gets a number.
 
-    What has other numbers, or a layer twice, is a cache of its own.
+    Layers with the same rule and numbers share a cache; the second such cache of one layer is another cache.
     """
     times = Counter[object]()
     merged = grouped((_alike(layer, match, times), (layer, match)) for layer, match in found)
@@ -226,7 +226,7 @@ def caches_of(found: Iterable[tuple[int, RuleMatch]]) -> tuple[RecognisedCache, 
 
 
 def _alike(layer: int, match: RuleMatch, times: Counter[object]) -> tuple[object, ...]:
-    """What the layers of one cache have in common: the rule, its numbers, and how often a layer has had them."""
+    """The key that the layers of one cache share: the rule, its numbers, and how often a layer has had them."""
     same = match.rule.kind, match.rule.name, *((name, answer.value) for name, answer in sorted(match.params.items()))
     times[layer, same] += 1
     return times[layer, same], *same
@@ -252,7 +252,7 @@ def _check(caches: Sequence[RecognisedCache], kinds: Mapping[str, Kind], place: 
 
 
 def _check_given(caches: Sequence[RecognisedCache], place: SourceSpan) -> None:
-    """A default never replaces what a configuration says and nobody can read. Raises F007."""
+    """Raise F007 for values that cannot be used: a default must not replace what a configuration says."""
     unusable = [
         f"{name} of cache {cache.name}: {answer.doubt}"
         for cache in caches

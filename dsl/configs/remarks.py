@@ -1,4 +1,4 @@
-"""Sentences about a configuration and its layers, identical ones as one."""
+"""Remarks about a configuration and its layers; identical ones are one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kvplan.dsl.text.diagnostics import listed, ranges
 
 @dataclass(frozen=True, slots=True)
 class LayerRemarks:
-    """Remarks about layers: a sentence -> the layers, ascending, and what it is about."""
+    """Remarks about layers: for each sentence its layers, ascending, and its subjects."""
 
     layers: dict[str, tuple[list[int], list[str]]] = field(default_factory=dict)
 
@@ -26,12 +26,12 @@ class LayerRemarks:
             subjects.append(about)
 
     def about(self, layer: int) -> bool:
-        """Whether a remark is about a layer, the last of them."""
+        """Whether a remark is about `layer`, which must be the highest layer so far."""
         return any(layers[-1] == layer for layers, _ in self.layers.values())
 
     @property
     def every(self) -> frozenset[int]:
-        """The layers that some remark is about."""
+        """All layers that have a remark."""
         return frozenset(layer for layers, _ in self.layers.values() for layer in layers)
 
     def sentences(self) -> tuple[str, ...]:
@@ -49,9 +49,9 @@ def remarks_of(
     layer_facts: Sequence[ForeignValues],
     layered: Sequence[tuple[str, Expr]],
 ) -> tuple[str, ...]:
-    """The sentences whose `when` holds, and what values of a wrong type keep one from being judged.
+    """The sentences whose `when` holds, and the doubt in place of one whose `when` meets a value of a wrong type.
 
-    A `when` that asks for a `layered` word is asked at each layer, and its sentence names them.
+    A `when` that uses a `layered` word is evaluated at each layer, and its sentence names the layers.
     """
     words = {name for name, _ in layered}
     sentences: list[str] = []

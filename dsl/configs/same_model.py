@@ -1,4 +1,4 @@
-"""Whether two models store the same: the same layers with the same kinds and numbers, whatever the names of caches."""
+"""Find models that store the same: the same layers with the same kinds and numbers; names of caches do not matter."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def parsed(library: Library, text: str, name: str, place: SourceSpan) -> Model:
-    """The model that a text describes. Raises DslError (F007) at `place` where its numbers cannot be."""
+    """The model that a text describes. Raises DslError (F007) at `place` for impossible numbers."""
     sink = Sink()
     try:
         root = read_text(text, Path(f"{name}.yaml")).root
@@ -36,15 +36,15 @@ def parsed(library: Library, text: str, name: str, place: SourceSpan) -> Model:
 
 
 def twins(library: Library, model: Model) -> tuple[str, ...]:
-    """The models of the library that store the same, drafts aside."""
+    """The models of the library that store the same, without regard to draft layers."""
     wanted = _stored(library.kinds, model)
     return tuple(name for name in library.models if _stored(library.kinds, library.models[name]) == wanted)
 
 
 def _stored(kinds: Mapping[str, Kind], model: Model) -> tuple[object, ...]:
-    # Without those that only draft layers have.
+    # Caches that only draft layers have are left out.
     own = [cache for cache in model.caches.values() if not cache.layers or cache.layers[0] < model.layers]
-    # Engines may ask what the checkpoint calls itself; the file's own caches do not depend on it.
+    # Names of the checkpoint are left out: engines may ask for them, but the file's own caches do not depend on them.
     words = {name: value for name, value in model.values.items() if name not in CHECKPOINT.known}
     caches = sorted((_cache(kinds[cache.kind], cache, model) for cache in own), key=repr)
     return model.layers, model.no_cache.shared, words, caches
@@ -55,7 +55,7 @@ def _cache(kind: Kind, cache: Cache, model: Model) -> tuple[object, ...]:
 
 
 def params_of(kind: Kind, cache: Cache, model: Model) -> dict[str, object]:
-    """Each parameter's value, or the expression that it waits with until a side is known."""
+    """The value of each parameter; the text of its expression if that depends on a side."""
     env: dict[str, object] = {**model.values, **{w: n in cache.params for n, w in given_words(kind.params).items()}}
     exprs = {name: cache.params.get(name, param.default) for name, param in kind.params.items()}
     waiting = {name: expr for name, expr in exprs.items() if expr is not None}

@@ -1,4 +1,4 @@
-"""Keys of a configuration that look as if they were about caches, and that no rule asked for."""
+"""Find keys of a configuration that may be about caches, but that no rule asked for."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from kvplan.dsl.schema.kind import Rule
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library
 
-# What a layer's words may ask for: its number, and which of the times that a model runs it is meant, from 0.
+# Names in words about a layer: its number, and the number of the run of that layer, from 0.
 LAYER, RUN = "layer", "run"
-# From which ratio on (difflib) two keys are one, misspelled; and from which one may be meant by the other.
+# Ratios (difflib) from which a key counts as a misspelling of another one, or may be meant by it.
 NEARLY, MEANT = 0.92, 0.9
 Words = tuple[tuple[str, Expr], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class KeysAsked:
-    """The keys that were asked for, and the quoted words, by which entries of mappings are.
+    """The keys that were asked for, and the quoted words, which name entries of mappings.
 
-    `missing` are the keys of several words that a configuration does not give: it may call them a little otherwise.
+    `missing` are asked keys of several words that the configuration lacks: it may spell them a little differently.
     """
 
     keys: frozenset[str]
@@ -35,7 +35,7 @@ class KeysAsked:
 
 
 def asked_keys(reading: ConfigRules, rules: Iterable[Rule]) -> frozenset[str]:
-    """The keys that these rules ask for, and those that are asked for whatever the model is."""
+    """The keys that these rules ask for, and the keys that are always asked for."""
     return _asked(reading, tuple(rules), frozenset()).keys
 
 
@@ -45,11 +45,10 @@ def unread(
     rules: Iterable[Rule],
     apart: Iterable[frozenset[str]],
 ) -> dict[str, str]:
-    """The keys, entries as `key.entry`, that may be about caches and that nobody read, each with the missing key that
-    it is nearly spelled as.
+    """The unread keys that may be about caches (entries as `key.entry`), each with a missing key of similar spelling.
 
-    `rules` are those that were applied, whose caches the model has. `apart` are, for each mapping of the chain, keys
-    that its class has for something else.
+    `rules` are the rules that were applied. `apart` are, for each mapping of the chain, keys that its class has for
+    something else.
     """
     asked = _asked(reading, tuple(rules), frozenset(key for mapping in chain for key in mapping))
     own = ({key: value for key, value in m.items() if key not in keys} for m, keys in zip(chain, apart, strict=True))
@@ -58,7 +57,7 @@ def unread(
 
 
 def unheard(chain: tuple[Mapping[str, object], ...], reading: ConfigRules, read: frozenset[str]) -> tuple[str, ...]:
-    """The keys that are not `read` for any model and that no list names: only the model's code says what they mean."""
+    """The keys that no rule reads for any model, and that no list names: only the model's code says what they mean."""
     known = (*reading.aside, *reading.common)
     given = dict.fromkeys(key for mapping in chain for key, value in mapping.items() if says(value))
     return tuple(
@@ -69,7 +68,7 @@ def unheard(chain: tuple[Mapping[str, object], ...], reading: ConfigRules, read:
 
 
 def keys_read(library: Library, own: ConfigRules | None = None) -> frozenset[str]:
-    """The keys that some rule for caches reads, whatever the model is; by a model's `own` reading if it is given."""
+    """The keys that rules for caches read, by the general rules, or by a model's `own` if they are given."""
     reading = own or library.readings[min(library.readings)]
     table, _ = _resolved(reading.words)
     rules = [*reading.caches, *(rule for kind in library.kinds.values() for rule in kind.match)]
@@ -78,20 +77,20 @@ def keys_read(library: Library, own: ConfigRules | None = None) -> frozenset[str
 
 
 def families(reading: ConfigRules, rules: Iterable[Rule]) -> frozenset[str]:
-    """The families of all keys that rules for caches read: where one key counts, others of its family may."""
+    """The families of all keys that rules for caches read: other keys of such a family may count, too."""
     table, _ = _resolved(reading.words)
     names = {name for rule in rules for name in (*_names(rule), *rule.covers)}
     return frozenset(family(key, reading) for name in names for key in table.get(name, {name})) - {""}
 
 
 def family(key: str, reading: ConfigRules) -> str:
-    """The first word of a key, unless it is a plain one."""
+    """The first word of a key; empty if it is a plain one."""
     word = key.lower().strip("_").partition("_")[0]
     return "" if word in reading.plain else word
 
 
 def suspect(key: str, reading: ConfigRules) -> bool:
-    """Whether a key may be about caches: by its family, or by its looks. No `*` sets a key of a family aside."""
+    """Whether a key may be about caches, by its family or its looks. A `*` in `aside` hides no key of a family."""
     word = key.lower()
     if family(key, reading) in reading.families:
         return word not in reading.aside
@@ -112,7 +111,7 @@ def _unread(
 
 
 def _resembles(key: str, missing: frozenset[str], reading: ConfigRules) -> bool:
-    """Whether a key has all words of one that is missing, or is nearly spelled as one."""
+    """Whether a key contains all words of a missing one, or is spelled almost like one."""
     word = key.lower()
     if like(word, reading.aside):
         return False
@@ -120,7 +119,7 @@ def _resembles(key: str, missing: frozenset[str], reading: ConfigRules) -> bool:
 
 
 def says(value: object) -> bool:
-    """Whether a value says something of caches: not what is off or empty, nor a fraction, which counts nothing."""
+    """Whether a value may say something about caches: it is not off, null or empty, and no fraction."""
     if isinstance(value, float) or value is None or value is False:
         return False
     if isinstance(value, tuple):
@@ -129,12 +128,12 @@ def says(value: object) -> bool:
 
 
 def like(word: str, patterns: tuple[str, ...]) -> bool:
-    """Whether a key in small letters is one of the patterns."""
+    """Whether a key in lower case matches one of the patterns."""
     return any(fnmatchcase(word, pattern) for pattern in patterns)
 
 
 def _asked(reading: ConfigRules, rules: tuple[Rule, ...], given: frozenset[str]) -> KeysAsked:
-    """What is asked for by the rules and by those words that are asked for whatever the model is."""
+    """The keys that the rules ask for, and the words that are always asked for."""
     table, texts = _resolved(reading.words)
     named = {*reading.match, *reading.always}.union(*map(_names, rules))
     keys = frozenset(key for name in named for key in table.get(name, {name}))
@@ -156,7 +155,7 @@ def _names(rule: Rule) -> set[str]:
 
 
 def _resolved(words: Words) -> tuple[dict[str, frozenset[str]], dict[str, frozenset[str]]]:
-    """For each word the keys that it is made of in the end, and the quoted words in it."""
+    """For each word the keys that it depends on, through other words too, and the quoted words in it."""
     table: dict[str, frozenset[str]] = {}
     texts: dict[str, frozenset[str]] = {}
     for word, expr in words:

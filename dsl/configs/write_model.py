@@ -1,4 +1,4 @@
-"""A model that was recognised, as the text of a model file: numbers with the keys they are from, doubts as notes."""
+"""Write a recognised model as a model file: numbers with the keys they are from, doubts as notes."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from kvplan.dsl.schema.kind import Param
 
 WIDTH = 120
 PERIODS = range(2, 17)
-# Layers that are read more easily one by one than off an expression with an end.
+# Up to this many layers a list is easier to read than an expression with an end.
 LISTED = 6
 PLAIN = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./ -]*")
 
 
 @dataclass(frozen=True, slots=True)
 class ModelHead:
-    """What a file says first: its name, its title, keys of the configuration by which the model is known, what its
-    checkpoint calls itself, and what wrote it."""
+    """The head of a file: the model's name and title, the keys that `match` has, the checkpoint's own names, and the
+    program that wrote the file."""
 
     name: str
     title: str
@@ -32,7 +32,7 @@ class ModelHead:
 
 
 def model_text(head: ModelHead, model: RecognisedModel, kinds: Mapping[str, Mapping[str, Param]]) -> str:
-    """The text of a model file; `kinds` are the parameters of each kind."""
+    """The text of a model file; `kinds` has the parameters of each kind."""
     lines = [f"# Written by {head.writer}. Comments name the keys that numbers are from."] if head.writer else []
     lines += ["kvplan: 1", f"model: {head.name}", f"title: {quoted(head.title)}", *_mapping("match", head.match)]
     lines += _mapping("checkpoint", {key: (word,) for key, word in head.checkpoint.items()})
@@ -46,13 +46,13 @@ def model_text(head: ModelHead, model: RecognisedModel, kinds: Mapping[str, Mapp
 
 
 def quoted(text: str) -> str:
-    """A text as a YAML scalar: plain where that is the same text, else in single quotes on one line."""
+    """A text as a YAML scalar on one line: plain if that gives the same text, else in single quotes."""
     flat = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return flat if PLAIN.fullmatch(flat) and not flat.endswith(" ") else "'" + flat.replace("'", "''") + "'"
 
 
 def grave(model: RecognisedModel) -> tuple[str, ...]:
-    """Every doubt for which a number may be another one, as sentences."""
+    """All doubts that mean that a number may be wrong, as sentences."""
     about = {"dtype": model.dtype, "layers": model.layers}
     own = [f"{name}: {answer.doubt}" for name, answer in about.items() if answer.doubt]
     told_of = [(f"{cache.name}.{name}", answer) for cache in model.caches for name, answer in told(cache)]
@@ -60,7 +60,7 @@ def grave(model: RecognisedModel) -> tuple[str, ...]:
 
 
 def doubts(model: RecognisedModel) -> Iterator[str]:
-    """Everything that is not sure, as sentences: first what may make other numbers."""
+    """All doubts and remarks, as sentences: first those that mean that a number may be wrong."""
     yield from grave(model)
     if model.query_heads.doubt:
         yield f"query_heads: {model.query_heads.doubt}"
@@ -68,18 +68,18 @@ def doubts(model: RecognisedModel) -> Iterator[str]:
 
 
 def _doubts(sentences: Iterable[str]) -> list[str]:
-    """The list of doubts that a file keeps, until somebody takes them out."""
+    """The key `doubts` with its list, which the file keeps until a person removes it."""
     lines = [f"  - {quoted(sentence)}" for sentence in sentences]
     return ["doubts:  # take out what you have compared with an engine", *lines] if lines else []
 
 
 def told(cache: RecognisedCache) -> list[tuple[str, Answer]]:
-    """The parameters that there is something to say of: not those that the configuration lacks and the kind settles."""
+    """The parameters with a value or a doubt, without those that the configuration leaves to the kind's default."""
     return [(name, answer) for name, answer in cache.params.items() if answer.value is not None or not answer.absent]
 
 
 def _mapping(key: str, entries: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """`key: {entry: word, entry: [word, word]}`; no line where nothing is given."""
+    """`key: {entry: word, entry: [word, word]}`; no line if all entries are empty."""
     given = [
         f"{name}: {quoted(words[0]) if len(words) == 1 else _flow(words)}" for name, words in entries.items() if words
     ]
@@ -91,7 +91,7 @@ def _flow(words: Iterable[str]) -> str:
 
 
 def _answered(name: str, answer: Answer, facts: ForeignValues, indent: str = "") -> list[str]:
-    """A key with its value, what it is from as a comment, and a note where it is in doubt."""
+    """A key with its value and its sources as a comment, and a note if it is in doubt."""
     note = _note(name, answer.doubt, indent) if answer.doubt else []
     if answer.value is None:
         return note
@@ -99,13 +99,13 @@ def _answered(name: str, answer: Answer, facts: ForeignValues, indent: str = "")
 
 
 def _from(sources: Iterable[str], more: str = "") -> str:
-    """The keys that a value is from, as a comment behind it, with `more` said of them."""
+    """The sources of a value as a comment, followed by `more`."""
     comment = ", ".join(source for source in sources if PLAIN.fullmatch(source)) + more
     return f"  # {comment}" if comment else ""
 
 
 def _unlike(answer: Answer, facts: ForeignValues) -> str:
-    """` is 512`, if the number was worked out from one key that says another number."""
+    """` is 512` if the number was computed from one key with another number, else empty."""
     given = [facts.values.get(source) for source in answer.sources]
     numbers = [number for number in given if isinstance(number, int) and not isinstance(number, bool)]
     worked_out = len(given) == len(numbers) == 1 and isinstance(answer.value, int) and numbers[0] != answer.value
@@ -120,7 +120,7 @@ def _cache(cache: RecognisedCache, model: RecognisedModel, params: Mapping[str, 
     lines = [f"  {cache.name}:", f"    kind: {cache.kind}"]
     lines += _said_layers("    layers", cache.layers, cache.sources, model)
     for name, answer in told(cache):
-        # Whether the value is the one that the kind has anyway, and sure.
+        # A sure value that equals the kind's default is left out.
         param = params[name]
         default = param.default.tree if param.default else None
         other = cache.params.get(default.id) if isinstance(default, Name) else None
@@ -137,7 +137,7 @@ def _no_cache(model: RecognisedModel) -> list[str]:
 
 
 def _said_layers(key: str, layers: tuple[int, ...], sources: Iterable[str], model: RecognisedModel) -> list[str]:
-    """`key` with the layers, and behind it the keys that say which they are."""
+    """The lines of `key` with the layers, and a comment with the keys that list them."""
     count = model.layers.value
     assert isinstance(count, int)
     first, *more = _layers(key, layers, count, _end(model))
@@ -145,7 +145,7 @@ def _said_layers(key: str, layers: tuple[int, ...], sources: Iterable[str], mode
 
 
 def _end(model: RecognisedModel) -> int:
-    """The first of the last layers that have no cache of their own, or how many layers there are."""
+    """The number after the last layer that has a cache."""
     return 1 + max(layer for cache in model.caches for layer in cache.layers)
 
 
@@ -165,9 +165,9 @@ def _layers(key: str, layers: tuple[int, ...], count: int, end: int) -> list[str
 
 
 def periodic(layers: tuple[int, ...], count: int) -> str:
-    """An expression of `layer` that is true for these of `count` layers, if they are one in a period or all others.
+    """An expression of `layer` that is true for these of `count` layers; empty if a list is better.
 
-    From some layer on, or up to one, too; nothing where a list says it better.
+    It covers one layer in each period or all but one, also only from some layer on, and all layers from or up to one.
     """
     for low in dict.fromkeys((0, layers[0])):
         if condition := _one_in_a_period(set(layers), range(low, count)):

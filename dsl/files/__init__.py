@@ -1,4 +1,4 @@
-"""Readers of layout files: kinds, engines, models, deployments.
+"""Readers of layout files, one for each type.
 
 In: a tree of `text.yaml_reader`. Out: the forms of `schema`, checked and filled. Start with `kinds.py`.
 """

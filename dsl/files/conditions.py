@@ -1,4 +1,4 @@
-"""Conditions over a side's options: what of them can be known to be wrong without a side, and what their words mean."""
+"""Conditions over a side's options: check them without a side, and resolve aliases in them."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from kvplan.dsl.schema.fields import guarded
 from kvplan.dsl.schema.kind import Param
 from kvplan.dsl.text.diagnostics import Sink, nearest_or_all
 
-# What may be done with a word: anything else is for numbers.
+# The operators that words may have; all others are for numbers.
 WORDED = ("==", "!=", "and", "or")
 
 
 @dataclass(frozen=True, slots=True)
 class OptionWords:
-    """Options by name, as every engine has them, and the words that one without a list of values may be."""
+    """The options of that name in all engines, and the words that options without listed values may be."""
 
     options: Mapping[str, Sequence[Param]] = field(default_factory=dict)
     words: frozenset[str] = frozenset()
 
 
 def check_condition(sink: Sink, expr: Expr | None, option_words: Callable[[], OptionWords]) -> None:
-    """Report words that an option can never be (K010), and what is wrong whatever the options are (T…, B…)."""
+    """Report words that an option can never be (K010), and errors that do not depend on options (T…, B…)."""
     if expr is None:
         return
     for name, word in _compared(expr.tree):
@@ -39,7 +39,7 @@ def check_condition(sink: Sink, expr: Expr | None, option_words: Callable[[], Op
 
 
 def meant(expr: Expr, options: Mapping[str, Param]) -> Expr:
-    """`expr` for the sides of one engine: a word stands for what it does in a side's text, where it may be an alias."""
+    """`expr` for the sides of one engine: aliases are replaced by the words that they stand for."""
     return replace(expr, tree=_meant(expr.tree, options))
 
 
@@ -57,7 +57,7 @@ def _check_word(sink: Sink, name: Name, word: Text, option_words: OptionWords) -
 
 
 def _compared(node: Node) -> list[tuple[Name, Text]]:
-    """Every name that is compared with a word, and the word."""
+    """All pairs of a name and the word that it is compared with."""
     pairs = [pair for part in parts(node) for pair in _compared(part)]
     if not isinstance(node, Binary) or node.op not in ("==", "!="):
         return pairs
@@ -68,12 +68,12 @@ def _compared(node: Node) -> list[tuple[Name, Text]]:
 
 
 def _constant(node: Node) -> list[Node]:
-    """The largest parts without names: what they are worth is the same for every side."""
+    """The largest parts without names: their value is the same for every side."""
     return [inner for part in parts(node) for inner in _constant(part)] if used(node) else [node]
 
 
 def _reckoned(node: Node) -> list[Node]:
-    """Every part that reckons with a word, or orders by one, with a number in the place of what stands beside it."""
+    """The parts that calculate with a word or compare its order, each with the number 1 as the other operand."""
     found = [inner for part in parts(node) for inner in _reckoned(part)]
     if not isinstance(node, Binary) or node.op in WORDED or not used(node):
         return found

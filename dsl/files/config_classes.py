@@ -1,4 +1,4 @@
-"""What classes of configurations have where a checkpoint leaves a key out: a JSON file beside a config file."""
+"""Read the defaults of classes of configurations from a JSON file beside a config file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kvplan.dsl.text.yaml_reader import Tree
 
 
 def read_classes(sink: Sink, tree: Tree | None) -> ConfigClasses:
-    """The classes of the file that a config file names, none where it names none. Reports Y012, F001."""
+    """The classes in the file that a config file names, empty if it names none. Reports Y012, F001."""
     file = SCALAR.read(sink, tree, "classes")
     if file is None:
         return ConfigClasses()

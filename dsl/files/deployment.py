@@ -1,4 +1,4 @@
-"""Deployment files: which pairs of sides of which models are to be compiled."""
+"""Read deployment files: the models and the pairs of sides to compile."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from kvplan.dsl.text.diagnostics import Sink
 from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlScalar, YamlTable
 
 SUFFIXES = (".yaml", ".yml", ".yam")
-# How the name of a pair begins that its sides give it.
+# The prefix of names that are made from sides.
 UNNAMED = "p_"
 
 
 def parse_deployment(sink: Sink, root: YamlTable, name: str, models: Collection[str]) -> Deployment:
-    """A deployment, with every error in the sink. `models` are the known names; files are named by path."""
+    """The deployment, with every error in the sink. `models` are the known names; paths name files."""
     deployment = DEPLOYMENT.read(sink, root)
     return replace(deployment, name=name, plans=tuple(_plan(sink, plan, models) for plan in deployment.plans))
 
@@ -35,7 +35,7 @@ def _plan(sink: Sink, keys: PlanSpec, models: Collection[str]) -> PlanSpec:
 
 
 def _check_commas(sink: Sink, sides: Tree | None) -> None:
-    """Report a side that lost its second half: inside [ ] a comma ends what is not quoted (K018)."""
+    """Report a side that was cut in two (K018): inside [ ] a comma ends unquoted text."""
     items = sides.items if isinstance(sides, YamlList) and sides.flow else ()
     for before, item in pairwise(item for item in items if isinstance(item, YamlScalar)):
         # A quoted comma is meant.
@@ -52,19 +52,19 @@ def _side_key(side: YamlScalar) -> str:
 
 
 def _check_name(sink: Sink, name: YamlScalar | None) -> None:
-    """Report what cannot be the name of a pair (K009): it never begins as those of pairs that nobody named."""
+    """Report a word that cannot name a pair (K009), also one with the prefix of names made from sides."""
     if name is not None and (not LABEL.fullmatch(name) or name.lower().startswith(UNNAMED)):
         help = f"{LETTERS[LABEL]}; {UNNAMED!r} begins the names of pairs that have none of their own"
         sink.add("K009", f"'{name}' cannot be the name of a pair", name.span, help=help)
 
 
 def is_path(word: str) -> bool:
-    """Whether a word names a file and not what a layout file describes."""
+    """Whether a word is the path of a file, and not a name."""
     return word.endswith(SUFFIXES) or "/" in word
 
 
 def _model(sink: Sink, model: YamlScalar, models: Collection[str]) -> YamlScalar:
-    """A model's name, or the path of its file: relative ones begin at the deployment file's folder."""
+    """A model's name, or the path of its file; relative paths begin at the deployment file's folder."""
     if is_path(model):
         return YamlScalar(path_of(sink, model, "deployment"), model.span)
     is_known(sink, "model", model, models)

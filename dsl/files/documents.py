@@ -1,4 +1,4 @@
-"""Which files there are, and what each says it is; those of one type, parsed when asked for."""
+"""Open layout files, identify their type and name, and look up names that files refer to."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, close, liste
 from kvplan.dsl.text.source import shown
 from kvplan.dsl.text.yaml_reader import FileState, YamlDocument, YamlEntry, YamlScalar, YamlTable, read_cached
 
-# The first of these that a file has as a key says what it is: a fleet has a model and a machine, a model a config.
+# The first of these keys in a file is its type. The order matters: a fleet also has the keys model and machine.
 FILE_TYPES = ("fleet", "kind", "engine", "model", "deployment", "machine", "config")
-# Keys that files of one type alone have.
+# Keys that occur in one type of file only.
 OWN_KEYS = {"plans": "deployment", "caches": "model", "candidates": "fleet"}
 VERSION = "1"
 T = TypeVar("T")
-# Where a word of the command line stands.
+# The path in the span of a word on the command line.
 ARGUMENT = "<argument>"
 ELSEWHERE = "`kvplan list` has all; files of your own are found with --layouts DIR"
 
 
 def open_document(path: Path) -> YamlDocument:
-    """A file's tree, read again only when the file changed."""
+    """The tree of a file. It is read again only if the file has changed."""
     return read_cached(FileState.of(path))
 
 
 def identify(sink: Sink, document: YamlDocument) -> tuple[str | None, str]:
-    """The type and name of a file; reports K004 (version), K005 (type) and K006 (name is not the file's)."""
+    """The type and name of a file. Reports K004 (version), K005 (type) and K006 (name differs from the file's)."""
     root = document.root
     entries = [entry for entry in root.entries if not entry.key.startswith("-")]
     if not entries:
@@ -54,7 +54,7 @@ def identify(sink: Sink, document: YamlDocument) -> tuple[str | None, str]:
 
 
 def _type_hint(keys: Sequence[str], stem: str) -> str:
-    """The type that the first key may mean; else the line to add if a key is of one type of file only."""
+    """Advice on the type: a word like the first key, or the line to add if a key occurs in one type only."""
     found = next((file_type for key, file_type in OWN_KEYS.items() if key in keys), "")
     if found and not close(keys[0], FILE_TYPES):
         return f"add '{found}: {stem}'"
@@ -62,7 +62,7 @@ def _type_hint(keys: Sequence[str], stem: str) -> str:
 
 
 def _name(sink: Sink, document: YamlDocument, said: YamlEntry) -> str:
-    """What a file says that it describes, which is the file's name (K003, K006)."""
+    """The name that a file gives to what it describes. Reports K003, and K006 if it is not the file's name."""
     file_type, name, stem = said.key, said.value, document.path.stem
     if not isinstance(name, YamlScalar) or not name:
         sink.add("K003", f"{file_type} must be a name", name.span)
@@ -75,7 +75,7 @@ def _name(sink: Sink, document: YamlDocument, said: YamlEntry) -> str:
 
 
 def misnamed(file_type: str, name: str, paths: Iterable[Path]) -> Diagnostic | None:
-    """The error of a file that says that it describes `name` and has another name (K006); None if none does."""
+    """The error of a file that describes `name`, but is called otherwise (K006); None if there is no such file."""
     documents = (guarded(Sink(), partial(open_document, path)) for path in paths if name.encode() in path.read_bytes())
     for document in (document for document in documents if document):
         sink = Sink()
@@ -85,13 +85,13 @@ def misnamed(file_type: str, name: str, paths: Iterable[Path]) -> Diagnostic | N
 
 
 def unknown(file_type: str, name: YamlScalar, known: Iterable[str]) -> Diagnostic:
-    """A name in a file, or on the command line, that no known file describes (K008)."""
+    """The error for a name, in a file or on the command line, that no known file describes (K008)."""
     help = _beside(file_type, name) or nearest(name, known) or ELSEWHERE
     return Diagnostic("K008", f"unknown {file_type} '{name}'", name.span, (), help)
 
 
 def is_known(sink: Sink, file_type: str, name: YamlScalar, known: Iterable[str]) -> bool:
-    """Whether a known file describes a name (K008)."""
+    """Whether a known file describes a name. Reports K008 if not."""
     names = {*known}
     if name not in names:
         sink.errors.append(unknown(file_type, name, names))
@@ -99,12 +99,12 @@ def is_known(sink: Sink, file_type: str, name: YamlScalar, known: Iterable[str])
 
 
 def described(sink: Sink, file_type: str, name: YamlScalar, files: Mapping[str, T]) -> T | None:
-    """What the file of that name describes (K008), or None, its own errors reported, where that is bad."""
+    """The value that the file of that name describes; None, with errors, if it is missing (K008) or bad."""
     return guarded(sink, lambda: files[name]) if is_known(sink, file_type, name, files) else None
 
 
 def path_of(sink: Sink, file: YamlScalar, whose: str) -> str:
-    """The path of a file that another one names (Y012 where there is none): relative ones begin at its folder."""
+    """The path of a file named in another one, relative to that one's folder. Reports Y012 if it is missing."""
     path = Path(file.span.path).parent / file
     if not os.path.isfile(path):
         help = f"relative paths begin at the {whose} file's folder"
@@ -113,13 +113,13 @@ def path_of(sink: Sink, file: YamlScalar, whose: str) -> str:
 
 
 def _beside(file_type: str, name: YamlScalar) -> str:
-    """What to do about a file that lies beside the one which names it; empty where none of that type does."""
+    """Advice if an unread file near the one with this name describes it; empty if there is none."""
     here = Path(os.path.abspath(name.span.path)).parent
     if other := misnamed(file_type, name, sorted(filter(os.path.isfile, here.glob("*.yaml")))):
         return f"{other.span.path} describes it: {other.help}"
     for folder, root in ((here, here), *((sibling, here.parent) for sibling in _folders(here.parent))):
         file = folder / f"{name}.yaml"
-        # A name that no file can have is that of none; Path.is_file raises for some of them.
+        # os.path, because Path.is_file raises for some names that no file can have.
         if not os.path.isfile(file) or _type_of(file) != file_type:
             continue
         if file_type == "model" and name not in (models := names_in(file)):
@@ -130,7 +130,7 @@ def _beside(file_type: str, name: YamlScalar) -> str:
 
 
 def _folders(parent: Path) -> list[Path]:
-    """The folders in a folder that are not hidden, in order; none if it cannot be read."""
+    """The folders in a folder that are not hidden, sorted; none if it cannot be read."""
     try:
         with os.scandir(parent) as entries:
             return sorted(Path(each.path) for each in entries if each.is_dir() and not each.name.startswith("."))
@@ -139,7 +139,7 @@ def _folders(parent: Path) -> list[Path]:
 
 
 def _type_of(file: Path) -> str | None:
-    """What a file says that it describes; None where it cannot be read."""
+    """The type of a file; None if it cannot be read."""
     try:
         return identify(Sink(), open_document(file))[0]
     except DslError:
@@ -147,7 +147,7 @@ def _type_of(file: Path) -> str | None:
 
 
 def names_in(path: Path) -> tuple[str, ...]:
-    """The models that a model file describes: its variants, or itself. A file that cannot be read is one model."""
+    """The names of the models in a model file: its variants, or its own. A file that cannot be read is one model."""
     if FAMILY.encode() not in path.read_bytes():
         return (path.stem,)
     try:
@@ -155,6 +155,6 @@ def names_in(path: Path) -> tuple[str, ...]:
     except DslError:
         return (path.stem,)
     entries = variants.entries if isinstance(variants, YamlTable) else ()
-    # Plain texts: what engines tell each other of models is sent, which no text that knows its place can be.
+    # Plain str, because engines send names to each other, and a YamlScalar cannot be sent.
     names = (str(entry.key) for entry in entries if isinstance(entry.value, YamlTable))
     return tuple(name for name in names if not name.startswith("-")) or (path.stem,)

@@ -1,7 +1,7 @@
-"""What an engine file says of kinds: requirements, storage, block sizes, what is stored instead, dumps.
+"""The parts of an engine file about kinds: requirements, storage, block sizes, replaced kinds, dumps.
 
-`check_kinds` reports all that is wrong with it, and reads every kind for that. Without it each part is read when its
-kind is used.
+`check_kinds` reports all their errors, for which it reads every kind. Without it each part is read when its kind is
+used.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from kvplan.dsl.text.yaml_reader import Named, Tree, YamlList, YamlScalar
 
 # The kinds that an engine file may refer to.
 Kinds = Mapping[str, Kind]
-# Beside options and mesh axes, what a condition of `serve` may ask: whether the engine decodes.
+# A name for conditions of `serve` beside options and mesh axes: whether the engine decodes.
 DECODES = "decodes"
 BYTES = "a number of bytes is expected"
 
 
 def side_names(engine: Engine) -> set[str]:
-    """What a side and a model say: options, whether they are given, sizes of the mesh, words of the model."""
+    """The names that a side and a model define: options, whether they are given, mesh sizes, words of the model."""
     return {*engine.options, *given_words(engine.options).values(), *engine.mesh.workers, *engine.mesh.derived, *WORDS}
 
 
 def engine_names(engine: Engine) -> set[str]:
-    """What every expression of an engine may ask: what a side says, what is derived from it, what is measured."""
+    """The names that all expressions of an engine may use: those of a side, derived values, measured values."""
     return side_names(engine) | {*engine.derive, *MEASURED}
 
 
 def check_kinds(sink: Sink, engine: Engine, kinds: Kinds) -> None:
-    """Report all that is wrong with what an engine says of kinds: unknown kinds and storages (K008), names (E005), and
-    errors of kinds that it names."""
+    """Report all errors in an engine's rules for kinds: unknown kinds and storages (K008), unknown names (E005), and
+    the errors of the kinds that it names."""
     known, axes = engine_names(engine), {*engine.mesh.workers, *engine.mesh.derived}
     for each in engine.serve.require if engine.serve else ():
         _check_requirement(sink, each, {*axes, *engine.options, DECODES}, kinds, measured=())
@@ -71,10 +71,10 @@ def check_kinds(sink: Sink, engine: Engine, kinds: Kinds) -> None:
 def _check_requirement(
     sink: Sink, rule: Requirement, known: set[str], kinds: Kinds, measured: Collection[str] = (*PAGED, *ALIKE)
 ) -> None:
-    """Report unknown kinds and names; of a cache `measured` is known beside its parameters."""
+    """Report unknown kinds and names; `measured` are further names known for a cache."""
     about = [described(sink, "kind", name, kinds) for name in rule.kinds if name not in REQUIRED_OF.words]
     names = {*known, *measured} if rule.kinds else known
-    # What a requirement asks of several kinds all of them have, and caches of one store need have nothing.
+    # A parameter is known only if all kinds of the rule have it; for caches of a store none is.
     params = [{*kind.params} for kind in about if kind]
     common = set.intersection(*params) if params and len(about) == len(rule.kinds) else set()
     common |= {*given_words(common).values()}
@@ -83,14 +83,14 @@ def _check_requirement(
 
 
 def _check_by_cache(sink: Sink, given: Named[Expr], known: set[str], kinds: Kinds, wanted: str = BYTES) -> None:
-    """Report names in rules by kind, store or `default` that are unknown, and rules for anything else (K008)."""
+    """Report unknown names in rules by kind, store or `default`, and rules for anything else (K008)."""
     for whose, expr in given.items():
         check_names(sink, expr, known, wanted)
         _check_whose(sink, whose, kinds)
 
 
 def _check_whose(sink: Sink, key: YamlScalar, kinds: Kinds) -> None:
-    """Report a key that does not say which caches a rule is for (K008)."""
+    """Report a key that is no kind, store or `default` (K008)."""
     allowed = [*kinds, *WHOSE.words]
     if key not in allowed:
         message, help = f"'{key}' is neither a kind, a store nor default", nearest(key, allowed)
@@ -98,7 +98,7 @@ def _check_whose(sink: Sink, key: YamlScalar, kinds: Kinds) -> None:
 
 
 def _check_storage(sink: Sink, engine: Engine, kinds: Kinds) -> None:
-    """Report rules for what is no kind or store, unknown options in them, and storages that a kind does not have."""
+    """Report rules for anything but a kind or store, unknown options in them, and storages that a kind lacks."""
     given: Named[YamlScalar] = engine.storage
     for whose, rule in given.items():
         _check_whose(sink, whose, kinds)
@@ -111,10 +111,7 @@ def _check_storage(sink: Sink, engine: Engine, kinds: Kinds) -> None:
 
 
 def own_storages(engine: Engine, given: Named[Named[Tree]], name: str, kinds: Kinds) -> dict[str, Storage]:
-    """The engine's own storage expressions for one kind; of a record's tensors those it lacks drop out.
-
-    Raises DslError.
-    """
+    """The engine's own storage expressions for one kind, over the tensors of all its records. Raises DslError."""
     kind = raising(lambda sink: described(sink, "kind", _written(given, name), kinds))
     if kind is None:
         return {}
@@ -123,7 +120,7 @@ def own_storages(engine: Engine, given: Named[Named[Tree]], name: str, kinds: Ki
 
 
 def stored_instead(engine: Engine, given: Named[Tree], name: str, kinds: Kinds) -> tuple[Instead, ...]:
-    """What the engine stores in place of one kind. Raises DslError."""
+    """The rules by which the engine stores another kind in place of this one. Raises DslError."""
     key, tree, known = _written(given, name), given[name], side_names(engine)
     rules = tree.items if isinstance(tree, YamlList) else (tree,)
     read = raising(lambda sink: [_instead(sink, key, rule, known, kinds) for rule in rules])
@@ -131,7 +128,7 @@ def stored_instead(engine: Engine, given: Named[Tree], name: str, kinds: Kinds) 
 
 
 def _written(given: Named[object], name: str) -> YamlScalar:
-    """A name of a mapping with its place."""
+    """The key `name` of a mapping, with its place."""
     found: YamlScalar = next(key for key in given if key == name)
     return found
 
@@ -159,7 +156,7 @@ def _instead(sink: Sink, name: YamlScalar, tree: Tree, known: set[str], kinds: K
 
 
 def dump_rules(dump: DumpRules, kinds: Kinds) -> tuple[Rule, ...]:
-    """The rules by which a layer's print says its cache. Raises DslError."""
+    """The rules that recognise a layer's cache from its dump. Raises DslError."""
     tree, what = dump.written("caches"), "a rule of a dump"
     return raising(lambda sink: parse_rules(sink, tree, what, partial(_params_of, sink, kinds)))
 

@@ -1,4 +1,4 @@
-"""Engine files: where an engine puts things, as data. What they say of kinds is in `engine_kinds`."""
+"""Read engine files: where an engine puts bytes, as data. `engine_kinds` reads their rules for kinds."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from kvplan.dsl.text.diagnostics import DslError, Sink, nearest, nearest_or_all
 from kvplan.dsl.text.yaml_reader import Tree, YamlScalar, YamlTable
 
 ALONE = "an engine that extends another replaces it by an expression alone"
-# Without these every name in an engine's file would be unknown.
+# If one of these is no mapping, every name in the engine's file would be unknown.
 NAMING = ("mesh", "options", "derive")
-# What is replaced in the commands of `serve`.
+# The placeholders in the commands of `serve`.
 STARTED, ROUTED = ("model", "host", "port", "role"), ("port", "prefill", "prefill_port", "decode", "decode_port")
 
 
 def parse_engine(sink: Sink, root: YamlTable, name: str, kinds: Kinds) -> Engine:
-    """An engine, with every error in the sink but those of what it says of kinds, which `check_kinds` reports.
+    """The engine, with every error in the sink except those in rules for kinds, which `check_kinds` reports.
 
-    Raises DslError where one would make others everywhere.
+    Raises DslError if an error would cause others everywhere.
     """
     keys = ENGINE.read(sink, root)
     if not all(isinstance(keys.given.get(each, root), YamlTable) for each in NAMING):
@@ -63,7 +63,7 @@ def parse_engine(sink: Sink, root: YamlTable, name: str, kinds: Kinds) -> Engine
 
 
 def _check_names(sink: Sink, engine: Engine) -> None:
-    """Report names that are taken (E018, K007) or unknown, in options, derived values, mesh and groups."""
+    """Report names in options, derived values, mesh and groups that are used already (E018, K007), or unknown."""
     mesh, groups = engine.mesh, engine.groups
     _check_measured(sink, (*engine.options, *engine.docs))
     for form, given in ((ENGINE, engine), (GROUPS, groups), (MESH, mesh)):
@@ -81,7 +81,7 @@ def _check_names(sink: Sink, engine: Engine) -> None:
 
 
 def _check_versions(sink: Sink, engine: Engine) -> None:
-    """Report releases that are none (K003), where an engine is found by them."""
+    """Report invalid releases (K003) of an engine that is found by them."""
     tree = engine.given.get("versions")
     if engine.package and tree is not None:
         help = f"an engine of the package {engine.package!r} is found by them"
@@ -89,7 +89,7 @@ def _check_versions(sink: Sink, engine: Engine) -> None:
 
 
 def _check_releases(sink: Sink, what: str, text: str, tree: Tree, help: str = "") -> None:
-    """Report K003 for a text that names no releases."""
+    """Report a text that names no releases (K003)."""
     try:
         SpecifierSet(text)
     except InvalidSpecifier:
@@ -104,7 +104,7 @@ def _check_measured(sink: Sink, names: Iterable[YamlScalar]) -> None:
 
 
 def _check_serve(sink: Sink, engine: Engine) -> None:
-    """Report names in braces that commands do not replace (E005), releases that are none, settings of unknown keys."""
+    """Report unknown placeholders in commands (E005), invalid releases (K003), and settings of unknown keys (K008)."""
     serve, known = engine.serve, _side_keys(engine)
     if serve is None:
         return
@@ -120,7 +120,7 @@ def _side_keys(engine: Engine) -> list[str]:
 
 
 def _check_keys(sink: Sink, given: Iterable[YamlScalar], known: Sequence[str]) -> None:
-    """Report K008 for keys of a side that there are not."""
+    """Report unknown keys of a side (K008)."""
     for name in given:
         if name not in known:
             message = f"'{name}' is neither a mesh axis nor an option"
@@ -128,7 +128,7 @@ def _check_keys(sink: Sink, given: Iterable[YamlScalar], known: Sequence[str]) -
 
 
 def _choices(sink: Sink, engine: Engine) -> dict[str, LayoutChoice]:
-    """What may be set otherwise. Reports options and values that there are not."""
+    """The choices by option, with their settings. Reports unknown options and values."""
     told = engine.serve.settings if engine.serve else {}
     choices: dict[str, LayoutChoice] = {}
     for name, choice in engine.choices.items():
@@ -143,7 +143,7 @@ def _choices(sink: Sink, engine: Engine) -> dict[str, LayoutChoice]:
 
 
 def _check_values(sink: Sink, values: Iterable[YamlScalar], option: Param) -> None:
-    """Report values that an option with named ones has not (K010)."""
+    """Report values that are not among the listed ones of an option (K010)."""
     for value in values:
         if option.values and value not in option.values:
             message = f"'{option.name}' cannot be '{value}'"
@@ -151,12 +151,12 @@ def _check_values(sink: Sink, values: Iterable[YamlScalar], option: Param) -> No
 
 
 def spelled(flag: str) -> str:
-    """A flag or a variable as a word: `--block-size`, `block-size` and `BLOCK_SIZE` are the same."""
+    """A flag or a variable as a plain word: `--block-size`, `block-size` and `BLOCK_SIZE` give the same."""
     return flag.lstrip("-").replace("-", "_").lower()
 
 
 def _flags(sink: Sink, engine: Engine) -> dict[str, str]:
-    """The engine's words for keys of a side. Reports K008 for keys that there are not."""
+    """The keys of a side by the engine's words for them. Reports unknown keys (K008)."""
     given = FLAGS.read(sink, engine.written("flags"), "flags")
     _check_keys(sink, given, [*_side_keys(engine), *engine.derive])
     settings = engine.serve.settings.items() if engine.serve else ()
@@ -165,7 +165,7 @@ def _flags(sink: Sink, engine: Engine) -> dict[str, str]:
 
 
 def _expression(sink: Sink, name: str, value: DerivedValue) -> Expr | None:
-    """A derived value as one expression. Reports K017 for one that has no value, or two."""
+    """The expression of a derived value. Reports one that has neither or both of `is` and `cases` (K017)."""
     given = [key for key in ("is", "cases") if key in value.given]
     if len(given) != 1:
         message = f"'{name}' has {'both' if given else 'neither'} 'is' {'and' if given else 'nor'} 'cases'"
@@ -174,7 +174,7 @@ def _expression(sink: Sink, name: str, value: DerivedValue) -> Expr | None:
 
 
 def _chosen(sink: Sink, name: str, cases: Sequence[DerivedCase]) -> Expr | None:
-    """The cases of a value as one expression: `a if p else b if q else c`. Reports K017 for cases that are none."""
+    """The cases of a value as one expression: `a if p else b if q else c`. Reports malformed cases (K017)."""
     *others, last = cases
     good = [_is_case(sink, name, case, ("when", "is")) for case in others]
     if not _is_case(sink, name, last, ("else",)) or not all(good) or last.otherwise is None:
@@ -189,7 +189,7 @@ def _chosen(sink: Sink, name: str, cases: Sequence[DerivedCase]) -> Expr | None:
 
 
 def _is_case(sink: Sink, name: str, case: DerivedCase, wanted: tuple[str, ...]) -> bool:
-    """Whether a case has the keys that one in its place has; others of its keys were reported before."""
+    """Whether a case has exactly the `wanted` keys. Reports K017 if not; unknown keys were reported before."""
     if {*case.given} == {*wanted}:
         return True
     if case.tree is not None and isinstance(case.tree, YamlTable):

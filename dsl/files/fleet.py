@@ -1,4 +1,4 @@
-"""Fleet files: engines, pairs of sides to choose from, and the traffic that they are to serve."""
+"""Read fleet files: engines, pairs of sides to choose from, and the traffic to serve."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kvplan.dsl.text.yaml_reader import YamlTable
 def parse_fleet(
     sink: Sink, root: YamlTable, name: str, models: Collection[str], machines: Collection[str]
 ) -> FleetFile:
-    """A fleet, with every error in the sink. `models` and `machines` are the known names."""
+    """The fleet, with every error in the sink. `models` and `machines` are the known names."""
     fleet = FLEET.read(sink, root)
     for file_type, known in (("model", models), ("machine", machines)):
         if (word := fleet.word(file_type)) is not None:
@@ -26,7 +26,7 @@ def parse_fleet(
 
 
 def _check_names(sink: Sink, candidates: Collection[FleetCandidate]) -> None:
-    """Report a name that cannot be (K009), or that two candidates have (K007)."""
+    """Report invalid names of candidates (K009), and names that two candidates have (K007)."""
     seen: set[str] = set()
     for name in (name for each in candidates if (name := each.word("name")) is not None):
         if not LABEL.fullmatch(name):
@@ -37,7 +37,7 @@ def _check_names(sink: Sink, candidates: Collection[FleetCandidate]) -> None:
 
 
 def _traffic(sink: Sink, traffic: Traffic) -> Traffic:
-    """A trace or drawn arrivals, whichever is given (K019 unless it is one of them)."""
+    """The traffic with the path of its trace. Reports K019 unless it is either a trace or drawn arrivals."""
     if traffic.tree is not None and ("trace" in traffic.given) == ("poisson" in traffic.given):
         help = "give trace: FILE.jsonl, or poisson: {…}"
         sink.add("K019", "traffic is either a trace or poisson arrivals", traffic.span, help=help)

@@ -1,4 +1,4 @@
-"""Which files of a folder are layout files: those with the key `kvplan`, whatever they and their folders are called."""
+"""Find the layout files of a folder: the YAML files with the key `kvplan`, whatever their names."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from kvplan.dsl.text.yaml_reader import FileState
 
 SUFFIXES = (".yaml", ".yml")
 MARK = "kvplan"
-# Keys of the outermost mapping. Deeper keys, comments and the lines of long texts are indented or begin otherwise.
+# Keys of the outermost mapping. Deeper keys and lines of long texts are indented, and comments do not match.
 OUTERMOST = re.compile(r"""^(?:\{\s*)?["']?([A-Za-z]+)["']?\s*:""", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class FolderFiles:
-    """The layout files in a folder and below it, in order, and what was skipped: how many `other` YAML files, which
-    have no key `kvplan`, and how many `hidden` files and folders.
+    """The layout files in a folder and below it, sorted, and the number of skipped ones: `other` YAML files without the
+    key `kvplan`, and `hidden` files and folders.
     """
 
     layouts: tuple[Path, ...]
@@ -30,7 +30,7 @@ class FolderFiles:
 
     @property
     def skipped(self) -> str:
-        """What was skipped, in words; empty if nothing was."""
+        """The skipped files in words; empty if there are none."""
         other = f"{_many(self.other, 'YAML file')} without the key kvplan" if self.other else ""
         hidden = _many(self.hidden, "hidden file or folder") if self.hidden else ""
         return " and ".join(filter(None, (other, hidden)))
@@ -41,7 +41,7 @@ def _many(count: int, what: str) -> str:
 
 
 def folder_files(folder: Path) -> FolderFiles:
-    """The layout files in a folder. The folder itself may be hidden, what lies in it may not."""
+    """The layout files in a folder. The folder itself may be hidden; hidden files and folders in it are skipped."""
     found: list[Path] = []
     hidden = 0
     for at, folders, names in os.walk(folder):
@@ -62,17 +62,17 @@ def is_layout(path: Path) -> bool:
 
 
 def is_layout_text(text: str) -> bool:
-    """Whether a YAML text is that of a layout file, good or bad."""
+    """Whether a YAML text belongs to a layout file, good or bad."""
     return MARK in _outermost(text)
 
 
 def layout_type(path: Path) -> str:
-    """What a file describes, from its keys. Raises DslError if it does not say so."""
+    """The type of a file, from its keys. Raises DslError if it has none."""
     keys = _keys(FileState.of(path))
     for word in FILE_TYPES:
         if word in keys:
             return word
-    # It is written in a way that only the reader of YAML understands, or it is wrong.
+    # The keys are written in a way that only the YAML reader understands, or the file is wrong.
     document, sink = open_document(path), Sink()
     said, _ = identify(sink, document)
     if said is None:

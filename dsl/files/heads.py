@@ -1,4 +1,4 @@
-"""What files say of themselves, unchecked, with what they extend: lists need no more, and are quick."""
+"""Heads of layout files: unchecked keys, with those of the files that they extend. Lists need no more, and are fast."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kvplan.dsl.text.yaml_reader import YamlScalar, YamlTable
 
 @dataclass(frozen=True, slots=True)
 class FileHead:
-    """What a file describes: its name, and the keys as they are written."""
+    """The name of what a file describes, and its keys as they are written."""
 
     name: str
     tree: YamlTable

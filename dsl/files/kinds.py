@@ -1,4 +1,4 @@
-"""Kind files: what a family of caches stores."""
+"""Read kind files: what a family of caches stores."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ TOKEN = "~"
 
 @dataclass(frozen=True, slots=True)
 class RecordScope:
-    """What a kind's records have in common: what is stored, names of expressions, axes that mesh axes share out, and
-    the mesh axes of all engines."""
+    """The common scope of a kind's records: the store, names for expressions, the kind's split axes, and the mesh axes
+    of all engines."""
 
     store: str
     known: set[str]
@@ -50,7 +50,7 @@ class RecordScope:
 
 @dataclass(frozen=True, slots=True)
 class WrittenRecord:
-    """The tensors and fragments of a kind or of a variant; fragments and storage expressions as they are written."""
+    """The tensors and fragments of a kind or a variant; `texts` and `storage` are as they are written."""
 
     tensors: Mapping[str, TensorSpec]
     texts: Named[YamlScalar]
@@ -59,13 +59,13 @@ class WrittenRecord:
 
 
 def parse_kind(sink: Sink, root: YamlTable, name: str, outer: Iterable[str], mesh: Collection[str]) -> Kind:
-    """A kind, with every error in the sink. `outer` are the names that expressions may use besides parameters, `mesh`
-    the mesh axes that some engine has."""
+    """The kind, with every error in the sink. `outer` are the names that expressions may use besides parameters, `mesh`
+    the mesh axes of all engines."""
     kind = KIND.read(sink, root)
     params = read_params(sink, kind.params)
     known = {*params, *given_words(params).values(), *outer}
     check_defaults(sink, params, known)
-    # A word that is no store was reported, and says nothing of tokens.
+    # An invalid store was reported; nothing else is checked against it.
     store = kind.store if kind.word("store") == kind.store else ""
     if store:
         check_tokens(sink, store, "the kind", kind.given)
@@ -108,7 +108,7 @@ def _check_doubt(sink: Sink, keys: KindDoubt, params: Mapping[str, Param], known
 def _variant(
     sink: Sink, name: YamlScalar, variant: KindVariant, base: WrittenRecord, scope: RecordScope
 ) -> KindVariant:
-    """A record of a kind: its fragments and storage expressions laid over the kind's (K008 where none fits)."""
+    """A variant with its fragments and storage expressions laid over the kind's. Reports K008 if no storage fits."""
     check_names(sink, variant.when, scope.known)
     own = _record(sink, variant, scope)
     fragments = {**read_fragments(Sink(), base.texts, ()), **own.fragments}
@@ -122,14 +122,14 @@ def _variant(
 
 
 def _check_length(sink: Sink, name: YamlScalar | None) -> None:
-    """Report what cannot be the name of the range of tokens that a request gives for such caches (K009)."""
+    """Report an invalid name of a length (K009), the range of tokens that a request gives for such caches."""
     if name is not None and (not re.fullmatch(LENGTH, name) or name in KEYWORDS):
         help = "lower case letters, digits and _; no word of expressions"
         sink.add("K009", f"'{name}' cannot be the name of a length", name.span, help=help)
 
 
 def _tensors(sink: Sink, given: Mapping[YamlScalar, TensorSpec], scope: RecordScope) -> dict[str, TensorSpec]:
-    """Tensors by name, the kind's split added; a tensor's own comes first."""
+    """Tensors by name, with the kind's split added; a tensor's own split wins."""
     good = {name: tensor for name, tensor in given.items() if _is_free(sink, name, "tensor")}
     tensors = {name: _tensor(sink, name, tensor, scope) for name, tensor in good.items()}
     axes = {axis: extent for tensor in tensors.values() for axis, extent in tensor.axes}
@@ -138,7 +138,7 @@ def _tensors(sink: Sink, given: Mapping[YamlScalar, TensorSpec], scope: RecordSc
 
 
 def _is_free(sink: Sink, name: YamlScalar, what: str) -> bool:
-    """Whether a name is no word of storage expressions (E018)."""
+    """Whether a name is no word of storage expressions. Reports E018 if it is one."""
     if name in RESERVED:
         message = f"'{name}' is a word of storage expressions"
         sink.add("E018", message, name.span, help=f"choose another name for the {what}")
@@ -159,14 +159,14 @@ def _tensor(sink: Sink, name: YamlScalar, keys: TensorSpec, scope: RecordScope) 
 def _axes(
     sink: Sink, tensor: str, keys: TensorSpec, store: str
 ) -> tuple[tuple[tuple[str, Expr | None], ...], Expr | None]:
-    """Axes with extents in order, and the tokens of a row of the token axis."""
+    """The axes with their extents, in order, and the tokens in a row of the token axis."""
     axes: list[tuple[str, Expr | None]] = []
     tokens_per_row, token = None, None
     for name, extent in AXES.read(sink, keys.written("axes"), "axes").items():
         if not _is_free(sink, name, "axis"):
             continue
         if not (isinstance(extent, YamlScalar) and extent.startswith(TOKEN)):
-            # An axis without a good extent is still an axis, so that its uses are not accused, too.
+            # An axis with a bad extent still exists, so that its uses are not reported, too.
             axes.append((name, EXPRESSION.read(sink, extent, f"axis '{name}'") or parse_expr("1")))
             continue
         if token is not None:
@@ -178,7 +178,7 @@ def _axes(
 
 
 def _check_token(sink: Sink, tensor: str, axes: Tree | None, token: str | None, store: str) -> None:
-    """Report a token axis that is missing, or that a state has (E024)."""
+    """Report a missing token axis, or one of a state (E024)."""
     if not store or not isinstance(axes, YamlTable) or (store == "state") == (token is None):
         return
     what = "a ring" if store == "ring" else "a state" if store == "state" else store
@@ -187,7 +187,7 @@ def _check_token(sink: Sink, tensor: str, axes: Tree | None, token: str | None, 
 
 
 def _tokens_per_row(sink: Sink, extent: YamlScalar) -> Expr | None:
-    """`~` is a row per token, `~/4` one row per four tokens."""
+    """The tokens in a row: None for `~`, one row per token; 4 for `~/4`."""
     rest = extent[len(TOKEN) :].strip()
     if not rest:
         return None
@@ -206,7 +206,7 @@ def _split(
     whose: str,
     mesh: Collection[str],
 ) -> dict[str, str]:
-    """Axis to mesh axis (E020 for an axis that there is not, or that tokens are on; K008 for an unknown mesh axis)."""
+    """Mesh axes by axis. Reports E020 for an unknown axis or the token axis, K008 for an unknown mesh axis."""
     split: dict[str, str] = {}
     for axis, over in given.items():
         if axis not in axes:

@@ -1,4 +1,4 @@
-"""Values by name, each made when it is first asked for: what nobody uses is never read."""
+"""Mappings whose values are made on first use, so that unused ones are never read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def raising(read: Callable[[Sink], T]) -> T:
-    """What `read` gives. Raises DslError for what it reports."""
+    """The result of `read`. Raises DslError with the errors that it reports."""
     sink = Sink()
     value = read(sink)
     if sink.errors:
@@ -21,7 +21,7 @@ def raising(read: Callable[[Sink], T]) -> T:
 
 
 class LazyMap(Mapping[str, T], Generic[T]):
-    """Values of the names that are `known`. Asking for a bad one raises DslError."""
+    """A mapping of the `known` names to values that `make` makes on first use. A bad value raises DslError."""
 
     def __init__(self, known: Mapping[str, object], make: Callable[[str], T]) -> None:
         self._known, self._make = known, make
@@ -45,7 +45,7 @@ class LazyMap(Mapping[str, T], Generic[T]):
 
 
 class LazyFiles(LazyMap[T]):
-    """What files of one type describe, by name."""
+    """The values that files of one type describe, by name."""
 
     def __init__(self, file_type: str, paths: Mapping[str, Path], parse: Callable[[str], T]) -> None:
         super().__init__(paths, parse)

@@ -1,4 +1,4 @@
-"""Machine files: what moving bytes costs there, as it was measured."""
+"""Read machine files: the measured cost of moving bytes on a machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kvplan.dsl.text.yaml_reader import YamlTable
 
 
 def parse_machine(sink: Sink, root: YamlTable, name: str) -> MachineProfile:
-    """A machine's profile, with every error in the sink."""
+    """The machine's profile, with every error in the sink."""
     profile = MACHINE.read(sink, root)
     wrong = {fault.span for fault in sink.errors}
     read = [copy for copy in profile.copies if "together" in copy.given and copy.given["together"].span not in wrong]

@@ -1,4 +1,4 @@
-"""Model files: which layers have which cache, with which numbers."""
+"""Read model files: which layers have which cache, with which numbers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ONE_OF_TWO = "take them out of one of the two"
 
 @dataclass(frozen=True, slots=True)
 class ModelContext:
-    """What the rest of a model's file says: how many layers and draft layers there are, words, names of caches."""
+    """The context of a cache in its file: the numbers of layers and draft layers, words, names of caches."""
 
     layers: int
     drafts: int
@@ -41,8 +41,8 @@ class ModelContext:
 
 @dataclass(frozen=True, slots=True)
 class ModelReferences:
-    """What a model file may refer to: kinds, the names that a kind's expressions may use besides its own, engines, and
-    the options of all of them."""
+    """The things that a model file may refer to: kinds, names for a kind's expressions besides its parameters, engines,
+    and the options of all engines."""
 
     kinds: Mapping[str, Kind]
     outer: tuple[str, ...]
@@ -51,11 +51,11 @@ class ModelReferences:
 
 
 def parse_model(sink: Sink, root: YamlTable, name: str, known: ModelReferences) -> Model:
-    """A model, with every error in the sink."""
+    """The model, with every error in the sink."""
     keys, kinds = MODEL.read(sink, root), known.kinds
     for engine in keys.sides:
         is_known(sink, "engine", engine, known.engines)
-    # An invalid number of drafts still means that there are some.
+    # An invalid number of drafts still says that there are some.
     invalid = MODEL.key("drafts").shape.read(Sink(), keys.written("drafts"), "drafts") is None
     drafts = 1 if invalid and "drafts" in keys.given else keys.drafts
     values: dict[str, Value | None] = {
@@ -105,7 +105,7 @@ def _cache(sink: Sink, name: YamlScalar, tree: Tree, around: ModelContext, known
 
 
 def _no_cache(sink: Sink, keys: NoCache, around: ModelContext, caches: Mapping[str, Cache]) -> NoCache:
-    """The layers without a cache of their own. Reports those that have one, and those listed twice (K012)."""
+    """The layers declared without a cache. Reports layers that have one, and layers listed twice (K012)."""
     mlp, shared = (parse_layers(sink, keys.written(name), around.layers, around.drafts) for name in NO_CACHE.known)
     pairs = [(f"no_cache and cache '{cache.name}'", (*mlp, *shared), cache.layers) for cache in caches.values()]
     for what, layers, others in (*pairs, ("mlp and shared of no_cache", mlp, shared)):
@@ -115,7 +115,7 @@ def _no_cache(sink: Sink, keys: NoCache, around: ModelContext, caches: Mapping[s
 
 
 def _kind(sink: Sink, name: YamlScalar, tree: Tree, around: ModelContext, known: ModelReferences) -> Kind | None:
-    """The kind that a cache is of; its keys are known with that only. None, reported, where it names none."""
+    """The kind of a cache, which decides its further keys. None, with an error, if it names no known kind."""
     given = entries(sink, tree, f"cache '{name}'")
     chosen = NameShape("kind").read(sink, given.get("kind"), "kind")
     if chosen is None:
@@ -135,7 +135,7 @@ def _param(sink: Sink, param: Param, tree: Tree, around: ModelContext) -> Expr |
 
 
 def parse_layers(sink: Sink, tree: Tree | None, count: int, drafts: int) -> tuple[int, ...]:
-    """Layer numbers from 0, ascending: those of the model are below `count`, its drafts follow (K012)."""
+    """Layer numbers from 0, ascending. The model's own are below `count`, its draft layers follow. Reports K012."""
     if tree is None:
         return ()
     if isinstance(tree, YamlList):
@@ -154,7 +154,7 @@ def parse_layers(sink: Sink, tree: Tree | None, count: int, drafts: int) -> tupl
 
 
 def _true_layers(sink: Sink, expr: Expr | None, span: SourceSpan, count: int) -> tuple[int, ...]:
-    """The model's layers that an expression is true for."""
+    """The model's layers for which an expression is true."""
     if expr is None:
         return ()
     before = len(sink.errors)

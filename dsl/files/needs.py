@@ -1,4 +1,4 @@
-"""`needs`: which tokens of a cache a reader must have. A kind says it, a cache of a model may say otherwise."""
+"""Read `needs`: the tokens of a cache that a reader must have. A kind gives them; a model's cache may override them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kvplan.dsl.text.yaml_reader import Tree, YamlScalar, YamlTable
 
 
 def parse_needs(sink: Sink, tree: Tree | None, known: Iterable[str]) -> NeedsRule | None:
-    """`all` as a rule without limits, a mapping, or None where there is nothing; `known` are the names it may use."""
+    """The rule that `needs` gives, without limits for `all`; None if not given. `known` are the names it may use."""
     if tree is None:
         return None
     if isinstance(tree, YamlScalar):
@@ -34,7 +34,7 @@ def parse_needs(sink: Sink, tree: Tree | None, known: Iterable[str]) -> NeedsRul
 
 
 def at_once(limits: Sequence[Value | SizeSet | None], place: SourceSpan) -> list[Diagnostic]:
-    """The error of a window and a chunk that are both more than 0 (B006), none where one is not."""
+    """The error for a window and a chunk that are both above 0 (B006), else none."""
     if any(not isinstance(value, int) or value < 1 for value in limits):
         return []
     message = "a window of {} and a chunk of {} tokens: a cache has one or the other".format(*limits)
@@ -42,9 +42,9 @@ def at_once(limits: Sequence[Value | SizeSet | None], place: SourceSpan) -> list
 
 
 def _check_limits(sink: Sink, tree: YamlTable, keys: NeedsRule) -> None:
-    """Report what has nothing to add to (K002): `retain` goes with a window, `sink` with a window or a chunk.
+    """Report keys that lack the key they add to (K002): `retain` needs a window, `sink` a window or a chunk.
 
-    `whole` stands by itself.
+    `whole` may stand alone.
     """
     if "retain" in keys.given and "window" not in keys.given:
         sink.add("K002", "needs has 'retain' but lacks 'window'", tree.span, help="retained tokens lie before a window")
@@ -53,7 +53,7 @@ def _check_limits(sink: Sink, tree: YamlTable, keys: NeedsRule) -> None:
 
 
 def check_ring(sink: Sink, store: str, given: Mapping[str, Tree]) -> None:
-    """Report a ring without its size (K002), and a ring's size where none is stored (K015)."""
+    """Report a ring without a size (K002), and a ring's size if no ring is stored (K015)."""
     if store == "ring" and "ring" not in given:
         message, help = "the kind stores a ring but lacks 'ring'", "add ring: …, the number of tokens that it keeps"
         sink.add("K002", message, given["store"].span, help=help)
@@ -64,7 +64,7 @@ def check_ring(sink: Sink, store: str, given: Mapping[str, Tree]) -> None:
 
 
 def check_tokens(sink: Sink, store: str, whose: str, given: Mapping[str, Tree]) -> None:
-    """Report what is said about tokens where a state is stored (K015)."""
+    """Report keys about tokens if a state is stored (K015)."""
     for name in ("needs", "length"):
         if store == "state" and name in given:
             place = given[name].span

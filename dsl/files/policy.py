@@ -1,4 +1,4 @@
-"""An engine's policies, algorithms by name or by an option's value: how layers form groups, workers a mesh."""
+"""Check an engine's policies: algorithms, by name or by an option's value, for groups of layers and for the mesh."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kvplan.dsl.text.yaml_reader import YamlScalar
 
 
 def check_options(sink: Sink, form: Form[Any], keys: FormKeys, options: Mapping[str, Param]) -> None:
-    """Report words in place of which an `{option}` stands that is none, or may be another word (K010, E005)."""
+    """Report keys whose word is an `{option}` that is unknown (E005), or may have other values than the key (K010)."""
     for key in form.keys:
         tree = keys.given.get(key.name)
         if isinstance(key.shape, WordShape) and isinstance(tree, YamlScalar) and "{" in tree:
@@ -25,7 +25,7 @@ def check_options(sink: Sink, form: Form[Any], keys: FormKeys, options: Mapping[
 def _check_option(
     sink: Sink, tree: YamlScalar, what: str, allowed: tuple[str, ...], options: Mapping[str, Param]
 ) -> None:
-    """Report a rule that is not one {option} (K010), an unknown option (E005), values that are not allowed (K010)."""
+    """Report a rule that is not one {option} (K010), an unknown option (E005), and forbidden values (K010)."""
     name, help = next(iter(placeholders(tree)), ""), f"{what} is {listed(allowed)}"
     if tree != "{" + name + "}":
         sink.add("K010", f"{what} cannot be '{tree}'", tree.span, help="write a word, or one {option} and no more")
@@ -40,7 +40,7 @@ def _check_option(
 
 
 def check_mesh(sink: Sink, mesh: MeshRules, known: Iterable[str]) -> None:
-    """Report axes that are none or listed twice (K008, K010), what `tokens` lack (K002), unknown names (E005).
+    """Report unknown axes (K008), axes listed twice (K010), `tokens` without `interleave` (K002), unknown names (E005).
 
     `known` are the names of the engine's expressions.
     """
@@ -58,7 +58,7 @@ def check_mesh(sink: Sink, mesh: MeshRules, known: Iterable[str]) -> None:
 
 
 def _check_once(sink: Sink, axes: Iterable[YamlScalar]) -> None:
-    """Report mesh axes that are there already (K010)."""
+    """Report mesh axes that are listed twice (K010)."""
     known: set[str] = set()
     for axis in axes:
         if axis in known:

@@ -1,4 +1,4 @@
-"""What a model's numbers come to without a side: a cache whose sizes cannot be is refused when its file is read."""
+"""Evaluate a model's numbers as far as possible without a side, so that a file with impossible sizes is refused."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ CORRECT = "correct it, or compare with an engine"
 
 @dataclass(frozen=True, slots=True)
 class GivenParams:
-    """A cache's parameters as its file gives them, the kind's defaults for the others, and where the cache is named."""
+    """A cache's parameters as its file gives them, the kind's defaults for the others, and the place of its name."""
 
     exprs: Mapping[str, Expr]
     defaults: Mapping[str, Expr]
     span: SourceSpan
 
     def behind(self, name: str) -> tuple[str, ...]:
-        """The given parameters that `name` comes from."""
+        """The given parameters that the value of `name` depends on."""
         if name in self.exprs:
             return (name,)
         return tuple(g for other in sorted(_names(self.defaults.get(name))) for g in self.behind(other))
 
     def blamed(self, expr: Expr, env: Env) -> tuple[str, ...]:
-        """The given parameters that make the worth of `expr`: those below 1 where there are any, else all."""
+        """The given parameters that the value of `expr` depends on: those below 1 if there are any, else all."""
         found = tuple(dict.fromkeys(given for name in sorted(expr.names) for given in self.behind(name)))
         return tuple(name for name in found if _small(env.get(name))) or found
 
     def told(self, what: str, expr: Expr) -> str:
-        """How a kind makes a number, `'window' of needs is 2 * reach`; nothing if the model gives it as it is."""
+        """A note on a kind's expression, `'window' of needs is 2 * reach`; empty if the model gives the number."""
         return "" if expr.text in self.exprs else f"{what} is {expr.text}"
 
     def place(self, blamed: tuple[str, ...]) -> SourceSpan:
@@ -52,9 +52,9 @@ class GivenParams:
 def check_worth(
     sink: Sink, kind: Kind, params: Mapping[str, Expr], values: Env, span: SourceSpan, needs: NeedsRule | None = None
 ) -> None:
-    """Report what is wrong on every side, each mistake once: a parameter without a value (T…, B…), a size below 1
-    (B004), a number of tokens below 0 (B005) or a window and a chunk at once (B006) in the cache's own `needs`, or the
-    kind's if it has none.
+    """Report errors that every side would have, each once: a parameter without a value (T…, B…), a size below 1
+    (B004), a number of tokens below 0 (B005), or both a window and a chunk (B006). The last two are in the cache's own
+    `needs`, or else in the kind's.
     """
     defaults = {n: p.default for n, p in kind.params.items() if n not in params and p.default is not None}
     given = GivenParams(params, defaults, span)
@@ -70,8 +70,8 @@ def check_worth(
 
 
 def doubts_of(kind: Kind, cache: Cache, values: Env, engines: Sequence[Engine]) -> Iterator[Diagnostic]:
-    """What a kind doubts of a cache's numbers (W002), and what engines expect otherwise (W003), as far as the numbers
-    hold for every side."""
+    """Warnings about a cache's numbers that hold for every side: doubts of its kind (W002), and failed expectations of
+    engines (W003)."""
     given, env = known_values(kind, cache, values)
     for doubt in kind.doubts:
         if (not doubt.of or doubt.of in cache.params) and holds(doubt.when, env):
@@ -84,13 +84,13 @@ def doubts_of(kind: Kind, cache: Cache, values: Env, engines: Sequence[Engine]) 
 
 
 def settled_value(expr: Expr, kind: Kind, cache: Cache, values: Env) -> Value | SizeSet | None:
-    """What an expression of a kind comes to for a cache; None where that waits for a side."""
+    """The value of a kind's expression for a cache; None if it depends on a side."""
     _, env = known_values(kind, cache, values)
     return evaluate(expr, env) if is_ready(expr, env) else None
 
 
 def known_values(kind: Kind, cache: Cache, values: Env) -> tuple[GivenParams, dict[str, Value | SizeSet]]:
-    """A cache's parameters, and the values that hold for every side."""
+    """The parameters of a cache, and the values that hold for every side."""
     defaults = {n: p.default for n, p in kind.params.items() if n not in cache.params and p.default is not None}
     given = GivenParams(cache.params, defaults, cache.span)
     ready = {name: expr for name, expr in cache.params.items() if is_ready(expr, values)}
@@ -100,12 +100,12 @@ def known_values(kind: Kind, cache: Cache, values: Env) -> tuple[GivenParams, di
 
 
 def _given(kind: Kind, params: Mapping[str, Expr]) -> dict[str, Value | SizeSet]:
-    """Which parameters of a kind a model gives, as expressions ask for it."""
+    """Whether a model gives each parameter of a kind, under the names by which expressions ask."""
     return {word: name in params for name, word in given_words(kind.params).items()}
 
 
 def _settled(given: GivenParams, env: dict[str, Value | SizeSet]) -> list[Diagnostic]:
-    """Put the worth of every default that no side changes into `env`, in whatever order they need each other."""
+    """Put the values of all defaults that do not depend on a side into `env`, in any order of use; return errors."""
     faults, waiting = [], dict(given.defaults)
     while ready := [name for name, expr in waiting.items() if is_ready(expr, env)]:
         for name in ready:
@@ -118,7 +118,7 @@ def _settled(given: GivenParams, env: dict[str, Value | SizeSet]) -> list[Diagno
 
 
 def _sizes(kind: Kind, given: GivenParams, env: Env) -> Iterator[Diagnostic]:
-    """Sizes of the tensors of every record that the cache may have."""
+    """Errors in the tensor sizes of every record that the cache may have."""
     for variant in kind.variants:
         chosen = holds(variant.when, env)
         if chosen is not False:
@@ -135,7 +135,7 @@ def _sizes_of(tensors: Mapping[str, TensorSpec], certain: bool, given: GivenPara
         exists = exists if certain or exists is False else None
         units = (("a row of its token axis", spec.tokens_per_row),)
         for what, expr in (*((f"axis '{axis}'", expr) for axis, expr in spec.axes), *units):
-            # A size that the model gives itself is wrong whatever the side says.
+            # A bad size that the model itself gives is wrong on every side.
             if (
                 expr is not None
                 and is_ready(expr, env)
@@ -158,7 +158,7 @@ def _size(what: str, expr: Expr, given: GivenParams, env: Env) -> Iterator[Diagn
 
 
 def _needs(kind: Kind, own: NeedsRule | None, given: GivenParams, env: Env) -> Iterator[Diagnostic]:
-    """Errors of the cache's own needs where they are written, of the kind's where the model gives the numbers."""
+    """Errors in needs: at the cache's own `needs`, or, for the kind's, at the numbers that the model gives."""
     needs = own or kind.needs
     for name, expr in needs.limits if needs else ():
         if not is_ready(expr, env):
@@ -170,7 +170,7 @@ def _needs(kind: Kind, own: NeedsRule | None, given: GivenParams, env: Env) -> I
 
 
 def _at_once(window: Expr, chunk: Expr, own: bool, given: GivenParams, env: Env) -> Iterator[Diagnostic]:
-    """B006 at the chunk, or at the parameter that the model gives it by; numbers alone are refused as they are read."""
+    """B006 at the chunk, or at the parameter that gives it. Two plain numbers were already refused by `parse_needs`."""
     if not _names(window) | _names(chunk) or not is_ready(window, env) or not is_ready(chunk, env):
         return
     blamed = given.blamed(chunk, env) or given.blamed(window, env)
@@ -194,7 +194,7 @@ def _tokens(what: str, expr: Expr, place: SourceSpan, note: str, env: Env) -> It
 
 
 def _too_small(what: str, expr: Expr, value: int, given: GivenParams, env: Env) -> Iterator[Diagnostic]:
-    """One error for each parameter below 1, or one for the first of those that make the size."""
+    """An error for each parameter below 1, or one for the first parameter that the size depends on."""
     blamed = given.blamed(expr, env)
     notes = (f"its size is {expr.text}",) if expr.text not in blamed else ()
     small = tuple(name for name in blamed if _small(env.get(name)))
@@ -205,7 +205,7 @@ def _too_small(what: str, expr: Expr, value: int, given: GivenParams, env: Env) 
 
 
 def _mended(error: DslError, what: str, expr: Expr, given: GivenParams, env: Env) -> Diagnostic:
-    """An error in a kind's expression, told where the model gives the numbers that cause it."""
+    """An error in a kind's expression, moved to the numbers in the model that cause it."""
     first = error.diagnostics[0]
     place = given.place(given.blamed(expr, env))
     message, note = f"{what}: {first.message}", given.told(what, expr)
@@ -213,7 +213,7 @@ def _mended(error: DslError, what: str, expr: Expr, given: GivenParams, env: Env
 
 
 def holds(when: Expr, env: Env) -> bool | None:
-    """Whether a condition holds on every side; None where that waits for a side."""
+    """Whether a condition holds on every side; None if it depends on the side."""
     if not is_ready(when, env):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Static checks of a storage expression against the tensors of its kind."""
+"""Check a storage expression against the tensors of its kind."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class LeafPath:
 
 
 def check_storage(sink: Sink, storage: Storage, tensors: Mapping[str, TensorSpec], known: set[str]) -> None:
-    """Report E005 and E010 to E022 of one storage expression. `known` are the names its expressions may use."""
+    """Report E005 and E010 to E022 in a storage expression. `known` are the names that its expressions may use."""
     before = len(sink.errors)
     for expr in _expressions(storage):
         check_names(sink, expr, known)
@@ -65,7 +65,7 @@ def _all(items: tuple[Item, ...]) -> Iterator[Item]:
 
 
 def _check_place(sink: Sink, storage: Storage, place: str, spots: list[LeafPath]) -> None:
-    """Every tensor under exactly one `place` (E014, E015): one error for all that miss it."""
+    """Report tensors that are not under exactly one loop of `place` (E014, E015), those of equal count together."""
     found = grouped((sum(axis.name == place for axis in spot.loops), spot.leaf) for spot in spots)
     for count, leaves in ((count, leaves) for count, leaves in found.items() if count != 1):
         often = f"no '{place}'" if count == 0 else f"{count} loops of '{place}'"
@@ -79,7 +79,7 @@ def _tensors(names: Iterable[str]) -> str:
 
 
 def _check_axes(sink: Sink, storage: Storage, spots: list[LeafPath], tensors: Mapping[str, TensorSpec]) -> None:
-    """Each loop once, whichever tensors are under it: E012 names those that lack the axis."""
+    """Report loops over an axis that tensors under them lack (E012), each loop once."""
     known = [spot for spot in spots if spot.leaf.tensor in tensors]
     _check_loops(sink, storage, known, tensors)
     loops = [(axis, spot.leaf.tensor) for spot in known for axis in spot.loops if axis.name not in PLACES]
@@ -94,7 +94,7 @@ def _check_axes(sink: Sink, storage: Storage, spots: list[LeafPath], tensors: Ma
 
 
 def _check_loops(sink: Sink, storage: Storage, spots: list[LeafPath], tensors: Mapping[str, TensorSpec]) -> None:
-    """Every axis of a tensor is looped over once, or in two or more tiles (E016); a loop is accused once."""
+    """Report axes that are not looped over once, or in two or more tiles (E016); each loop is reported once."""
     own = {name: tuple(axis for axis, _ in spec.axes) for name, spec in tensors.items()}
     wrong = grouped((misuse, spot.leaf) for spot in spots for misuse in _misused(spot, own[spot.leaf.tensor]))
     for (name, does, place), leaves in wrong.items():
@@ -105,7 +105,7 @@ def _check_loops(sink: Sink, storage: Storage, spots: list[LeafPath], tensors: M
 
 
 def _misused(spot: LeafPath, own: tuple[str, ...]) -> Iterator[tuple[str, str, SourceSpan | None]]:
-    """(axis, what the storage does with it, the loop that is wrong if there is one)."""
+    """Yield each misused axis, what the storage does with it, and the wrong loop if there is one."""
     stray = any(axis.name not in own and axis.name not in PLACES for axis in spot.loops)
     for name in own:
         loops = [axis for axis in spot.loops if axis.name == name]
@@ -119,7 +119,7 @@ def _misused(spot: LeafPath, own: tuple[str, ...]) -> Iterator[tuple[str, str, S
 
 
 def _check_padding(sink: Sink, items: tuple[Item, ...], tokens: set[str], inside: bool) -> None:
-    """Outside `block` loops number planes: none has padding or tiles, or is over `tokens` (E017, E021, E022)."""
+    """Report padding, tiles and loops over `tokens` outside `block`, where loops number planes (E017, E021, E022)."""
     for item in items:
         if not isinstance(item, Repeat):
             if isinstance(item, Pad | Align) and not inside:
@@ -135,7 +135,7 @@ def _check_padding(sink: Sink, items: tuple[Item, ...], tokens: set[str], inside
 
 
 def _pageless(axis: Axis, tokens: set[str]) -> str:
-    """What a loop has that cannot number planes; empty for one that can."""
+    """The feature of a loop that keeps it from numbering planes; empty if it has none."""
     what = {"padding iterations": axis.extra, "tiles": axis.tiles, "tokens": axis.name in tokens}
     return next((word for word, there in what.items() if there), "")
 
@@ -143,9 +143,10 @@ def _pageless(axis: Axis, tokens: set[str]) -> str:
 def _check_cover(
     sink: Sink, storage: Storage, spots: list[LeafPath], tensors: Mapping[str, TensorSpec], quiet: bool
 ) -> None:
-    """Every tensor exactly once (E011, E013). A missing one is not reported beside other errors, which may hide it.
+    """Report tensors that are missing (E011) or placed twice (E013). `quiet` skips E011: other errors may hide a
+    tensor.
 
-    One with a condition may be left out: a side on which it exists is refused.
+    A tensor with a condition may be missing: then a side on which it exists is refused.
     """
     seen: set[str] = set()
     for spot in spots:

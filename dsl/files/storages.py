@@ -1,4 +1,4 @@
-"""Storage expressions of a kind, or of an engine for a kind: fragments put in, other names followed, checked."""
+"""Read the storage expressions of a kind, or of an engine for a kind: expand fragments, follow other names, check."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Parts = tuple[tuple[str | None, tuple[Item, ...]], ...]
 
 @dataclass(frozen=True, slots=True)
 class Inherited:
-    """Storage expressions that a variant has from its kind, by name, and the kind's tensors that it has not.
+    """The names of storage expressions that a variant inherits from its kind, and the kind's tensors that it lacks.
 
-    One that has no place for a tensor of the variant, or one for a tensor that it has not, is none of the variant's;
-    one with a name that is no tensor at all is wrong.
+    A variant does not inherit one that misses a tensor of the variant, or that places a tensor which the variant lacks.
+    A name that is no tensor of either is an error.
     """
 
     names: set[str]
@@ -41,7 +41,7 @@ class Inherited:
 def read_fragments(
     sink: Sink, given: Mapping[YamlScalar, YamlScalar], tensors: Iterable[YamlScalar]
 ) -> dict[str, Fragment]:
-    """Fragments by name, `F(loops)` as F. Reports names that mean something else (E018)."""
+    """Fragments by name, `F(loops)` as F. Reports names that are words or tensors (E018)."""
     taken = {*RESERVED, *tensors}
     found = {}
     for key, value in given.items():
@@ -52,7 +52,7 @@ def read_fragments(
             continue
         found[name] = Fragment(loop, value, value.span, value.exact)
     for fragment in found.values():
-        # Those with loops are read where they are used.
+        # Fragments with loops are parsed when they are used.
         if not fragment.loop:
             guarded(sink, partial(parse_items, fragment.text, fragment.span, fragment.exact, found))
     return found
@@ -66,9 +66,9 @@ def read_storages(
     fragments: Mapping[str, Fragment],
     inherited: Inherited | None = None,
 ) -> dict[str, Storage]:
-    """Storage expressions by name, checked against the tensors; of `inherited` ones those that have a place for them.
+    """Storage expressions by name, checked against the tensors; `inherited` ones only if they fit.
 
-    A fault of a fragment is reported once.
+    An error in a fragment is reported once.
     """
     own = Sink()
     found: dict[str, Storage] = {}
@@ -89,7 +89,7 @@ def _is_other_name(tree: Tree) -> bool:
 
 
 def _parts(sink: Sink, name: str, given: Named[Tree], fragments: Mapping[str, Fragment]) -> Parts | None:
-    """The allocations of a storage expression; None, reported, where it is none."""
+    """The allocations of a storage expression; None, with an error, if it cannot be read."""
     tree = given[name]
     if isinstance(tree, YamlScalar) and tree.startswith(SAME):
         return _parts_of_other(sink, tree, given, fragments)
@@ -105,7 +105,7 @@ def _parts(sink: Sink, name: str, given: Named[Tree], fragments: Mapping[str, Fr
 def _parts_of_other(
     sink: Sink, tree: YamlScalar, given: Named[Tree], fragments: Mapping[str, Fragment]
 ) -> Parts | None:
-    """Those of the storage expression that another name stands for (K008), whose own errors are reported there."""
+    """The allocations of the storage that `= NAME` stands for. Reports K008; errors in that storage are its own."""
     wanted = tree.removeprefix(SAME).strip()
     others = [name for name, value in given.items() if not _is_other_name(value)]
     if wanted not in others:

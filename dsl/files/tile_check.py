@@ -1,4 +1,4 @@
-"""Tiles that do not divide the axis of a cache: if no storage of its kind has others, no engine can store it."""
+"""Find caches that no engine can store, because in each storage of their kind some tile does not divide its axis."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kvplan.dsl.text.diagnostics import Diagnostic, DslError
 
 
 def tile_error(kind: Kind, cache: Cache, values: Env, engines: Sequence[Engine]) -> Diagnostic | None:
-    """C104 if each storage of the cache's record has such a tile on every side, and no engine has one of its own."""
+    """C104 if every storage of the cache's record has such a tile, and no engine has own storages for the kind."""
     given, env = known_values(kind, cache, values)
     record = _record(kind, env)
     if record is None or any(kind.name in engine.own for engine in engines):
@@ -25,7 +25,7 @@ def tile_error(kind: Kind, cache: Cache, values: Env, engines: Sequence[Engine])
 
 
 def _record(kind: Kind, env: Env) -> Kind | None:
-    """The kind as it is stored with these values; None if that waits for a side."""
+    """The kind with the record for these values; None if that depends on a side."""
     for variant in kind.variants:
         chosen = holds(variant.when, env)
         if chosen is not False:
@@ -47,7 +47,7 @@ def _errors(storage: Storage, tensors: Mapping[str, TensorSpec], given: GivenPar
 
 
 def _tiled(items: Sequence[Item], tensors: Mapping[str, TensorSpec], env: Env) -> Iterator[tuple[Axis, Expr]]:
-    """The loops over tiles, each with the extent of a tensor below it that surely exists."""
+    """The loops over tiles, each with the axis' extent in a tensor below it that exists on every side."""
     for loop in (item for item in items if isinstance(item, Repeat)):
         specs = (
             [tensors[leaf.tensor] for leaf in leaves(loop.body) if leaf.tensor in tensors] if loop.axis.tiles else []
@@ -58,7 +58,7 @@ def _tiled(items: Sequence[Item], tensors: Mapping[str, TensorSpec], env: Env) -
 
 
 def _undivided(axis: Axis, extent: object, env: Env) -> int | None:
-    """The first tile that does not divide what it is a part of; None if that waits for a side."""
+    """The first tile that does not divide the extent it cuts; None if all do, or if that depends on a side."""
     for op, size in axis.tiles:
         tile = evaluate(size, env) if is_ready(size, env) else None
         if not isinstance(extent, int) or not isinstance(tile, int):

@@ -1,7 +1,7 @@
-"""Files laid over others: a mapping has the keys in which it differs, mappings deep, everything else replaced.
+"""Lay files over others: mappings are merged key by key, at all depths; all other values are replaced.
 
-A file `extends` another of its type. A model file with `variants` describes one model for each of them, none for
-itself: a family.
+A file `extends` another of its type. A model file with `variants` is a family: it describes a model for each
+variant, and none for itself.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from kvplan.dsl.text.diagnostics import DslError, Sink, fault
 from kvplan.dsl.text.source import SourceSpan
 from kvplan.dsl.text.yaml_reader import Tree, YamlEntry, YamlList, YamlScalar, YamlTable
 
-# Facts about one file; of `shares` the safe value is that of a file that says nothing.
+# Facts about one file only. For `shares` the default is the safe value.
 NOT_INHERITED = (EXTENDS, "default", "probed", "platforms", "shares")
 
 
 def extended(
     root: YamlTable, chain: tuple[str, ...], file_type: str, known: Collection[str], root_of: Callable[[str], YamlTable]
 ) -> YamlTable:
-    """`root` over what it extends, of which `known` are the names. `chain` ends with its own name.
+    """`root` laid over the file that it extends; `known` are the names of files, `chain` ends with the file's own name.
 
     Raises DslError: K008 for an unknown name, K011 for a circle.
     """
@@ -40,14 +40,14 @@ def extended(
 
 
 def variant(root: YamlTable, name: str) -> YamlTable:
-    """The keys of one variant over those of its family; the family's where it has no variant of that name."""
+    """The keys of one variant laid over those of its family; the family's keys if it has no such variant."""
     variants, family = root.get(FAMILY), without(root, FAMILY)
     own = variants.get(name) if isinstance(variants, YamlTable) else None
     return merged(family, without(own, *ONCE)) if isinstance(own, YamlTable) else family
 
 
 def place(root: YamlTable, name: str) -> SourceSpan:
-    """Where a model's name is written: as a variant's, or as the file's."""
+    """The place of a model's name: the key of a variant, or the file's `model`."""
     variants = root.get(FAMILY)
     keys = [entry.key for entry in variants.entries] if isinstance(variants, YamlTable) else []
     own = root.get("model")
@@ -56,7 +56,7 @@ def place(root: YamlTable, name: str) -> SourceSpan:
 
 
 def check_variants(sink: Sink, tree: Tree | None) -> None:
-    """Report variants that are none: names (K009), shapes (K003), keys that a file has once (K001)."""
+    """Report invalid variants: names (K009), values (K003), and keys that a file has only once (K001)."""
     for name, value in VARIANTS.read(sink, tree, FAMILY).items():
         for key in entries_of(sink, value, f"variant '{name}'"):
             if key in ONCE:
@@ -67,7 +67,7 @@ def check_variants(sink: Sink, tree: Tree | None) -> None:
 
 
 def notes(tree: Tree, path: tuple[str, ...] = ()) -> list[tuple[str, str]]:
-    """The notes in a tree, each with what it is about: `-heads-note` in cache `a` is about `a.heads`."""
+    """The notes in a tree, each with its subject: `-heads-note` in cache `a` is about `a.heads`."""
     told: list[tuple[str, str]] = []
     items = [(str(i), item) for i, item in enumerate(tree.items)] if isinstance(tree, YamlList) else []
     for key, value in items or ([(e.key, e.value) for e in tree.entries] if isinstance(tree, YamlTable) else []):
@@ -80,7 +80,7 @@ def notes(tree: Tree, path: tuple[str, ...] = ()) -> list[tuple[str, str]]:
 
 
 def merged(base: YamlTable, own: YamlTable) -> YamlTable:
-    """`own` laid over `base`: mappings deep, everything else replaced."""
+    """`own` laid over `base`: mappings are merged, at all depths; all other values are replaced."""
     entries = {entry.key: entry for entry in base.entries}
     for entry in own.entries:
         under = entries.get(entry.key)
@@ -92,5 +92,5 @@ def merged(base: YamlTable, own: YamlTable) -> YamlTable:
 
 
 def without(table: YamlTable, *keys: str) -> YamlTable:
-    """`table` less some of its keys."""
+    """`table` without some keys."""
     return YamlTable(tuple(entry for entry in table.entries if entry.key not in keys), table.span)

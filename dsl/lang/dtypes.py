@@ -13,18 +13,18 @@ ALIASES = {
     "fp8_e4m3": "fp8", "uint8": "u8", "int8": "i8", "int32": "i32", "uint32": "u32", "int64": "i64",
 }  # fmt: skip
 NAMES = (*SIZES, *ALIASES)
-# Those that an engine computes a model in, or keeps its keys and values as.
+# Types in which an engine computes a model, or keeps its keys and values.
 OF_MODELS = ("bf16", "f16", "f32", "fp8", "fp8_e5m2")
 OF_MODELS_NAMED = tuple(name for name in NAMES if ALIASES.get(name, name) in OF_MODELS)
 
 
 def canonical(dtype: str) -> str:
-    """The one name of an element type; any other word is returned as it is."""
+    """The canonical name of an element type; any other word unchanged."""
     return ALIASES.get(dtype, dtype)
 
 
 def size(dtype: str) -> int:
-    """Bytes of one element. Raises DslError (T002) for an unknown type."""
+    """The bytes of one element. Raises DslError (T002) for an unknown type."""
     if canonical(dtype) not in SIZES:
         place, help = inline(dtype, "<element type>"), nearest(dtype, NAMES) or f"known: {', '.join(SIZES)}"
         raise fault("T002", f"'{dtype}' is not an element type", place, help=help)

@@ -1,6 +1,6 @@
-"""What an expression is worth: numbers, truth values, words and sets of sizes. Nothing is ever converted.
+"""Evaluate expressions to numbers, truth values, words and sets of sizes. Nothing is converted implicitly.
 
-Names may have foreign values, too (`foreign`), which only functions of their own take apart.
+Names may also have foreign values, such as lists, which only the functions in `foreign` take apart.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ LIMIT = 1 << 63
 
 
 def evaluate(expr: Expr, env: Env) -> Result:
-    """The value of `expr` where names have the values in `env` (`rank(axis)` and `given(name)` are such names).
+    """The value of `expr`, whose names have the values in `env` (`rank(axis)` and `given(name)` are such names).
 
-    Raises DslError with the values in play: E005 unknown name, T001 wrong type, T002 unknown element type,
-    B001 division by zero, B002 too large, B003 no size divides; E026 a foreign value that is
-    not there, B007 an entry that is not.
+    Raises DslError with the values in play: E005 unknown name, T001 wrong type, T002 unknown element type, B001
+    division by zero, B002 too large, B003 no size divides, E026 missing foreign value, B007 missing entry.
     """
     try:
         return evaluated(expr.tree, env)
@@ -36,16 +35,16 @@ def evaluate(expr: Expr, env: Env) -> Result:
 
 
 def evaluated(node: Node, env: Env) -> Result:
-    """The value of a part of an expression; raises as `evaluate`, without the values in play."""
+    """The value of a part of an expression. Raises like `evaluate`, without the values in play."""
     value = _value(node, env)
-    # A value that is none of ours is no result.
+    # A foreign value, a list for example, is no result.
     if isinstance(value, bool | int | str | SizeSet):
         return value
     raise foreign.mistyped(node, "a number or a word", value)
 
 
 def several(expr: Expr, env: Env) -> tuple[object, ...] | Mapping[str, object] | None:
-    """The foreign list or mapping that `expr` comes to, None where it comes to anything else."""
+    """The foreign list or mapping that is the value of `expr`; None for any other value or an error."""
     try:
         value = _value(expr.tree, env)
     except DslError:
@@ -54,7 +53,7 @@ def several(expr: Expr, env: Env) -> tuple[object, ...] | Mapping[str, object] |
 
 
 def is_true(expr: Expr, env: Env) -> bool:
-    """Whether a condition is true, or a number that is not 0. Raises DslError: T001 for a word, else as `evaluate`."""
+    """Whether a condition is true, or a number other than 0. Raises DslError: T001 for a word, else like `evaluate`."""
     try:
         return _truth(expr.tree, env)
     except DslError as error:
@@ -68,7 +67,7 @@ def _played(error: DslError, expr: Expr, env: Env) -> DslError:
 
 
 def in_play(expr: Expr, env: Env) -> tuple[tuple[str, object], ...]:
-    """The names that `expr` uses, with their values, each once and in order: what to show when it fails."""
+    """The names that `expr` uses, in order, with their values, to show in an error. Foreign lists are left out."""
     shown = dict.fromkeys(n.id for n in used(expr.tree) if isinstance(env.get(n.id), bool | int | str | SizeSet))
     return tuple((name, env[name]) for name in shown)
 
@@ -79,7 +78,7 @@ def filled(text: str, env: Env) -> str:
 
 
 def _value(node: Node, env: Env) -> object:
-    # What comes most comes first.
+    # The most frequent nodes first, for speed.
     match node:
         case Name():
             return _look_up(node.id, node.span, env)
@@ -105,7 +104,7 @@ def _binary(node: Binary, env: Env) -> Value:
 
 def _look_up(name: str, span: SourceSpan, env: Env) -> object:
     if name not in env:
-        # A foreign name that is not there is no mistake of spelling.
+        # A missing foreign name is no misspelling.
         help = "" if foreign.ASSUMING in env else nearest(name, env)
         raise fault("E005", f"unknown name '{name}'", span, help=help)
     return foreign.usable(env[name], name, span)
@@ -119,7 +118,7 @@ def _number(node: Node, env: Env) -> int:
 
 
 def _truth(node: Node, env: Env) -> bool:
-    """A condition: true, false, or a number that is not 0."""
+    """The truth of a condition; a number is true unless it is 0."""
     value = _value(node, env)
     if not isinstance(value, int):
         raise foreign.mistyped(node, "a condition", value)
@@ -189,7 +188,7 @@ def _call(node: Call, env: Env) -> object:
 
 
 def _bytes(node: Node, env: Env) -> int:
-    # A bare name that is no value here is the element type itself: bytes(f32).
+    # A bare name without a value is the element type itself: bytes(f32).
     word = node.id if isinstance(node, Name) and node.id not in env else _value(node, env)
     if not isinstance(word, str) or dtypes.canonical(word) not in dtypes.SIZES:
         shown = word if isinstance(word, str) else foreign.described(word)
@@ -231,13 +230,13 @@ def _largest(node: Call, env: Env) -> int:
 
 
 def _most(node: Call, env: Env) -> int:
-    """The largest size, 0 where there is no end of them."""
+    """The largest size, 0 for an infinite set."""
     sizes = _set(node.args[0], env)
     return max(sizes.only) if sizes.only else 0
 
 
 def _within(node: Call, env: Env) -> int:
-    """The largest size that is not more than a number; the least one where none is."""
+    """The largest size up to a number; the smallest size if all are larger."""
     sizes, limit = _set(node.args[0], env), _number(node.args[1], env)
     if not sizes.only:
         return max(sizes.step, limit // sizes.step * sizes.step)

@@ -1,4 +1,4 @@
-"""Expressions: text to tree. What they are worth is `evaluate`."""
+"""Parse expressions: text to tree. `evaluate` computes their values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def parse_expr(text: str, span: SourceSpan | None = None, exact: bool = True, functions: Arity = ARITY) -> Expr:
     """The expression `text`; `exact` says that `span` begins where the text does.
 
-    `functions` are EVERY where names have foreign values. Raises DslError (E001..E006, E025).
+    `functions` is EVERY if names have foreign values. Raises DslError (E001..E006, E025).
     """
     where = span or inline(text)
     return Expr(text, build(syntax.tree(text, "expr", where, exact), where, exact, functions), where)
@@ -29,7 +29,7 @@ def place(meta: Any, span: SourceSpan, exact: bool) -> SourceSpan:
 
 
 def build(tree: Tree[Token], span: SourceSpan, exact: bool, functions: Arity = ARITY) -> Node:
-    """A lark tree as nodes of the model, each with its place; of functions there are those of `functions`."""
+    """A lark tree as nodes, each with its place; only `functions` are known."""
     at, kind, parts = place(tree.meta, span, exact), tree.data, tree.children
     if kind in ("number", "word", "truth", "name"):
         return _atom(str(kind), str(parts[0]), at)

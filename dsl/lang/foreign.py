@@ -1,6 +1,6 @@
-"""Functions on foreign values: those of a checkpoint's configuration or of an engine's dump, which may be anything.
+"""Functions on foreign values: those in a checkpoint's configuration or an engine's dump, which may be anything.
 
-A list is a tuple, a mapping a Mapping, null None; what cannot be used at all is Unusable.
+A list is a tuple, a mapping a Mapping, null None; a value that cannot be used at all is an UnusableValue.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from kvplan.dsl.text.diagnostics import Diagnostic, DslError, fault
 from kvplan.dsl.text.source import SourceSpan
 
 Worth = Callable[[Node, Mapping[str, object]], object]
-# Whether assumed(x) has a value; it is in every env of foreign values. No name of an expression has brackets.
+# Says in every env of foreign values whether assumed(x) has a value. No name of an expression has brackets.
 ASSUMING = "assumed()"
 ABSENT = ("E005", "E026")
 
 
 @dataclass(frozen=True, slots=True)
 class UnusableValue:
-    """A value that no expression can use, and what to say where one asks for it; `named`: with its name."""
+    """A value that no expression can use, and the error for one that does. `named`: `reason` has the name already."""
 
     code: str
     reason: str
@@ -28,7 +28,7 @@ class UnusableValue:
 
 
 class WrongTypeError(DslError):
-    """T001: the value of `node` has another type than what asks for it expects."""
+    """The value of `node` has another type than expected (T001)."""
 
     def __init__(self, node: Node, *diagnostics: Diagnostic) -> None:
         super().__init__(*diagnostics)
@@ -39,17 +39,17 @@ class WrongTypeError(DslError):
 
 
 def mistyped(node: Node, expected: str, value: object, help: str = "") -> WrongTypeError:
-    """The error of a node whose value is not what is `expected`, such as 'a number'."""
+    """The error for a node whose value is not what is `expected`, such as 'a number'."""
     return WrongTypeError(node, Diagnostic("T001", f"expected {expected}, not {described(value)}", node.span, (), help))
 
 
 def absent(error: DslError) -> bool:
-    """Whether an expression has no value because what it asks for is not there, or null."""
+    """Whether an expression has no value because something that it asks for is missing or null."""
     return all(d.code in ABSENT for d in error.diagnostics)
 
 
 def usable(value: object, name: str, span: SourceSpan) -> object:
-    """`value`, unless it is null or unusable (DslError E026, or what the value says)."""
+    """The value itself. Raises DslError if it is null (E026), or unusable (with the code that the value has)."""
     if value is None:
         raise fault("E026", f"{name} is null", span)
     if isinstance(value, UnusableValue):
@@ -58,7 +58,7 @@ def usable(value: object, name: str, span: SourceSpan) -> object:
 
 
 def call(node: Call, env: Mapping[str, object], worth: Worth) -> object:
-    """What a function of this module gives. Raises DslError: E026 not there, T001 wrong type, B007 no such entry."""
+    """The result of a foreign function. Raises DslError: E026 missing, T001 wrong type, B007 no such entry."""
     match node.function:
         case "has":
             return all(_try(arg, env, worth) is not None for arg in node.args)
@@ -84,23 +84,23 @@ def call(node: Call, env: Mapping[str, object], worth: Worth) -> object:
 
 
 def among(node: Call, env: Mapping[str, object], worth: Worth) -> bool:
-    """Whether the first value is one of the others. Raises DslError as its arguments do."""
+    """Whether the first value is one of the others. Raises the DslErrors of its arguments."""
     item = worth(node.args[0], env)
     return any(same(item, worth(other, env)) for other in node.args[1:])
 
 
 def same(value: object, other: object) -> bool:
-    """Equal and of one type: neither 1 and true nor 1 and '1' are the same."""
+    """Whether two values are equal and of one type: 1 differs from true and from '1'."""
     return alike(value, other) and value == other
 
 
 def alike(value: object, other: object) -> bool:
-    """Whether two values are of one type: a word of a layout file, which knows its place, is a word."""
+    """Whether two values are of one type. A YamlScalar counts as a str."""
     return isinstance(other, str) if isinstance(value, str) else type(value) is type(other)
 
 
 def described(value: object) -> str:
-    """A foreign value in a sentence."""
+    """A foreign value as words for a sentence."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int):
@@ -122,9 +122,9 @@ def _first(node: Call, env: Mapping[str, object], worth: Worth) -> object:
 
 
 def _try(node: Node, env: Mapping[str, object], worth: Worth) -> object:
-    """A value, or None where it is absent. Raises DslError for what is there and cannot be used."""
+    """The value of a node, None if it is absent. Raises DslError if it is present but cannot be used."""
     if isinstance(node, Name) and node.id not in env:
-        return None  # the way that most names go, without a search for the nearest
+        return None  # the most frequent case, without a search for the nearest name
     try:
         return worth(node, env)
     except DslError as error:
@@ -147,7 +147,7 @@ def _place(node: Call, env: Mapping[str, object], worth: Worth) -> int:
 
 
 def _matches(node: Call, env: Mapping[str, object], worth: Worth) -> list[bool]:
-    """Whether each entry of a list is the item. Raises T001 for a number among words, or a word among numbers."""
+    """Whether each entry of a list equals the item. Raises T001 for a number among words, or a word among numbers."""
     entries, item = _several(node.args[0], env, worth), worth(node.args[1], env)
     if (other := next((e for e in entries if e is not None and not alike(e, item)), None)) is not None:
         raise mistyped(node.args[0], f"entries such as {described(item)}", other)
@@ -194,7 +194,7 @@ def _called(node: Node) -> str:
 
 
 def _entry(entries: Mapping[str, object], index: object, node: Call) -> object:
-    """An entry of a mapping; its word may be a number, in decimal and with zeros before it."""
+    """An entry of a mapping, None if it is missing. A number finds a decimal key, even one with leading zeros."""
     if isinstance(index, str):
         return entries.get(index)
     if isinstance(index, bool) or not isinstance(index, int):

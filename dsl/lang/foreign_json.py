@@ -1,4 +1,4 @@
-"""A JSON text as foreign values: lists are tuples, and what no expression can use says so."""
+"""Parse JSON to foreign values: lists are tuples, and values that no expression can use are UnusableValues."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TOO_LARGE = UnusableValue("B002", "the number is too large: it does not fit 63 b
 
 
 def parse_foreign(data: bytes, name: str) -> Mapping[str, object]:
-    """The mapping that a JSON text is. Raises DslError (F001) where it is none, at the place in the text."""
+    """The mapping in a JSON text. Raises DslError (F001) if it is none, at the place in the text."""
     try:
         config = value(json.loads(data.decode("utf-8-sig"), parse_int=_number))
     except UnicodeDecodeError as error:
@@ -29,7 +29,7 @@ def parse_foreign(data: bytes, name: str) -> Mapping[str, object]:
 
 
 def value(json_value: object) -> object:
-    """A value of JSON as expressions take it."""
+    """A JSON value as a foreign value."""
     if isinstance(json_value, Mapping):
         return {str(key): value(inner) for key, inner in json_value.items()}
     if isinstance(json_value, list | tuple):

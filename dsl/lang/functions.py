@@ -1,4 +1,4 @@
-"""The functions of expressions, each as it is called, and what it gives. Those of foreign values stand apart."""
+"""The functions of expressions: how each is called, and its result. FOREIGN has those for foreign values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FUNCTIONS = {
     "given(name)": "whether a side gives the option or a model the parameter, even if with the default value",
     "rank(axis)": "a worker's coordinate; in `mesh: derived` only",
 }
-# These ask about a name instead of its value, so `rank(tp)` is itself a name that has a value.
+# Functions of a name, not of its value: `rank(tp)` is itself a name with a value.
 ABOUT_NAMES = {"given": "an option or a parameter", "rank": "a mesh axis"}
 FOREIGN = {
     "has(x, …)": "whether all of them are there, and not null",
@@ -41,16 +41,16 @@ MANY = 64
 
 
 def given_words(names: Iterable[str]) -> dict[str, str]:
-    """Each of these names with the name under which expressions ask whether it is given: `given(block)`."""
+    """By each name the name that says whether it is given: `given(block)`."""
     return {name: f"given({name})" for name in names}
 
 
-# Function -> the least and the most arguments that it takes.
+# Function -> the least and the most arguments.
 Arity = Mapping[str, tuple[int, int]]
 
 
 def _arity(calls: Mapping[str, str]) -> Arity:
-    """How many arguments functions take, from how they are called: `min(a, …)` takes one or more."""
+    """The numbers of arguments of functions, from their calls: `min(a, …)` takes one or more."""
     parts = [call.removesuffix(")").partition("(") for call in calls]
     given = {name: args.split(", ") for name, _, args in parts}
     return {name: (len(args) - 1, MANY) if args[-1] == "…" else (len(args), len(args)) for name, args in given.items()}

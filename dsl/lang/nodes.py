@@ -1,6 +1,6 @@
-"""What the two small languages are parsed to: expressions, and the loop nests of storage expressions.
+"""The nodes of the two small languages: expressions, and the loop nests of storage expressions.
 
-Frozen values; `span` says where each was written.
+They are frozen; `span` is the place where each was written.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import cached_property
 from kvplan.dsl.lang.functions import ABOUT_NAMES
 from kvplan.dsl.text.source import SourceSpan
 
-# What an expression may give: a number, a truth value, or a word (a dtype, an order, a name).
+# The value of an expression: a number, a truth value, or a word (a dtype, an order, a name).
 Value = int | bool | str
 
 
@@ -24,7 +24,7 @@ class SizeSet:
     only: tuple[int, ...] = ()
 
     def __and__(self, other: SizeSet) -> SizeSet | None:
-        """The sizes of both sets; None if there are none."""
+        """The sizes that both sets have; None if there are none."""
         if not self.only and not other.only:
             return SizeSet(step=math.lcm(self.step, other.step))
         every = self.only or other.only
@@ -115,7 +115,7 @@ class Expr:
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """The names whose values it asks for; `rank(tp)` and `given(block)` are names of their own."""
+        """The names whose values the expression uses; `rank(tp)` and `given(block)` are names, too."""
         return frozenset(name.id for name in used(self.tree))
 
 
@@ -123,7 +123,7 @@ class Expr:
 class Axis:
     """An axis in a storage expression: `dim`, tiled `dim/8` or `dim%8`, `tap+draft` for padding iterations.
 
-    `tiles` are applied left to right: ("/", n) keeps which tile of n, ("%", n) keeps the place in a tile of n.
+    `tiles` are applied left to right: ("/", n) gives the number of the tile of n, ("%", n) the place in it.
     """
 
     name: str
@@ -134,7 +134,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """A loop over an axis around what is repeated."""
+    """A loop over an axis, with the items that it repeats."""
 
     axis: Axis
     body: tuple[Item, ...]
@@ -170,7 +170,7 @@ Item = Repeat | Leaf | Pad | Align
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """A storage expression; `parts` are separate allocations (name, items), one part named None if there is one."""
+    """A storage expression; `parts` are separate allocations (name, items). A single one has the name None."""
 
     name: str
     parts: tuple[tuple[str | None, tuple[Item, ...]], ...]
@@ -178,7 +178,7 @@ class Storage:
 
 
 def parts(node: Node) -> tuple[Node, ...]:
-    """What a node of an expression is made of, a condition before what it chooses from."""
+    """The direct parts of a node, the condition of a choice first."""
     match node:
         case Unary():
             return (node.value,)
@@ -192,7 +192,7 @@ def parts(node: Node) -> tuple[Node, ...]:
 
 
 def used(node: Node) -> list[Name]:
-    """Every name of a tree in order of appearance."""
+    """All names in a tree, in the order of appearance."""
     match node:
         case Name():
             return [node]

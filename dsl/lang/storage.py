@@ -1,4 +1,4 @@
-"""Storage expressions: text to loop nests, in which fragments are replaced by what they stand for."""
+"""Parse storage expressions: text to loop nests, with fragments expanded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lark import Token, Tree
 
 FILLERS = ("pad", "align")
-# Loops and tensors that a fragment stands for: one that uses another twice, and so on, doubles them.
+# The most items that a fragment may expand to: fragments that use each other twice double them at each step.
 MOST_ITEMS = 1000
 # Loops that every storage expression has.
 PLACES = ("layer", "block")
@@ -26,7 +26,7 @@ PLACES = ("layer", "block")
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """A piece of a storage expression. `loop`: the name that a use puts loops in place of, or nothing."""
+    """A piece of a storage expression. `loop` is the name of its parameter, which a use replaces by loops, or empty."""
 
     loop: str
     text: str
@@ -39,9 +39,9 @@ NONE: Mapping[str, Fragment] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class StorageText:
-    """A text that is being read: where it stands, the fragments it may use, and those that led here.
+    """A text that is being parsed: its place, the fragments it may use, and the fragments around it (`busy`).
 
-    Inside a fragment with a parameter, `loops` are what its `loop` stands for.
+    Inside a fragment with a parameter `loop`, `loops` are the loops that replace it.
     """
 
     text: str
@@ -53,7 +53,7 @@ class StorageText:
     busy: tuple[str, ...] = ()
 
     def place(self, tree: Any) -> SourceSpan:
-        """Where a token or a node of lark's tree stands."""
+        """The place of a token or a node of lark's tree."""
         if hasattr(tree, "meta"):
             return place(tree.meta, self.span, self.exact)
         return self.span.at(tree.start_pos or 0, len(tree)) if self.exact else self.span
@@ -62,12 +62,12 @@ class StorageText:
 def parse_items(
     text: str, span: SourceSpan, exact: bool = True, fragments: Mapping[str, Fragment] = NONE
 ) -> tuple[Item, ...]:
-    """The loop nests of a text. Raises DslError (E001..E007, E019), a fragment's own errors where it is written."""
+    """The loop nests of a text. Raises DslError (E001..E007, E019); errors in a fragment have its place."""
     return _whole(StorageText(text, span, exact, fragments))
 
 
 def leaves(items: Sequence[Item]) -> Iterator[Leaf]:
-    """Every tensor named under `items`, in order."""
+    """All tensors named in `items`, in order."""
     for item in items:
         if isinstance(item, Leaf):
             yield item
@@ -76,12 +76,12 @@ def leaves(items: Sequence[Item]) -> Iterator[Leaf]:
 
 
 def layers_inside(storage: Storage) -> bool:
-    """Whether a block holds several layers, in any allocation."""
+    """Whether a block of any allocation holds several layers."""
     return any(_has_loop("block", items, "layer") for _, items in storage.parts)
 
 
 def _has_loop(name: str, items: Sequence[Item], inner: str = "") -> bool:
-    """Whether a loop of that name is among loops, with one called `inner` in it."""
+    """Whether there is a loop called `name`, and in it one called `inner` if that is given."""
     loops = [item for item in items if isinstance(item, Repeat)]
     here = [loop for loop in loops if loop.axis.name == name]
     return any(not inner or _has_loop(inner, loop.body) for loop in here) or any(
@@ -90,7 +90,7 @@ def _has_loop(name: str, items: Sequence[Item], inner: str = "") -> bool:
 
 
 def written(items: Sequence[Item]) -> str:
-    """Loop nests as the text of a storage expression, fragments written out."""
+    """Loop nests as the text of a storage expression, with fragments expanded."""
     return " ".join(_written(item) for item in items)
 
 
@@ -140,15 +140,15 @@ def _item(tree: Tree[Token] | Any, of: StorageText) -> tuple[Item, ...]:
 
 
 def _nest(axes: Sequence[Axis], body: tuple[Item, ...], span: SourceSpan | None = None) -> tuple[Item, ...]:
-    """`body` in loops, outermost first; without loops it is as it is."""
+    """`body` inside loops, outermost first; `body` itself without loops."""
     for axis in reversed(axes):
         body = (Repeat(axis, body, span or axis.span),)
     return body
 
 
 def _fragment(tree: Tree[Token] | Any, of: StorageText) -> tuple[Item, ...]:
-    """What a use of a fragment stands for: `F(a b)` is its text with these loops for its parameter, `F[a b]` its text
-    inside these loops."""
+    """The expansion of a fragment: `F(a b)` is its text with these loops for its parameter, `F[a b]` its text inside
+    these loops."""
     head, *rest = tree.children
     name = str(head)
     fragment = of.fragments.get(name)
@@ -180,12 +180,12 @@ def _fragment(tree: Tree[Token] | Any, of: StorageText) -> tuple[Item, ...]:
 
 
 def _count(items: tuple[Item, ...]) -> int:
-    """Loops, tensors and fillers, those inside loops, too."""
+    """The number of loops, tensors and fillers, at all depths."""
     return sum(1 + (_count(item.body) if isinstance(item, Repeat) else 0) for item in items)
 
 
 def _circle(of: StorageText, name: str) -> DslError:
-    """A circle of fragments, told the same wherever it was entered."""
+    """The error for a circle of fragments; it is the same from each fragment of the circle."""
     around = of.busy[of.busy.index(name) :]
     at = around.index(min(around))
     circle = (*around[at:], *around[:at], around[at])
@@ -198,7 +198,7 @@ def _every_loop(trees: Sequence[Any], of: StorageText) -> tuple[Axis, ...]:
 
 
 def _loops(tree: Any, of: StorageText) -> tuple[Axis, ...]:
-    """The loop that an axis is, or those that it stands for."""
+    """The loop over an axis; for the parameter of a fragment the loops that replace it."""
     if getattr(tree, "data", None) != "axis":
         raise fault("E019", "a fragment takes loops, which are axes", of.place(tree))
     name, *rest = tree.children

@@ -1,4 +1,4 @@
-"""Text to lark's tree, and lark's refusals to our own errors. lark is loaded on the first parse."""
+"""Parse text by lark, and turn lark's errors into kvplan's. lark is imported on the first parse."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ HINTS = (
     ("<", "compare two values at a time, with 'and' between comparisons"),
     (">", "compare two values at a time, with 'and' between comparisons"),
 )
-# A number that goes on with a separator, or with a word.
+# A number followed by a separator or a word.
 NUMBER, MORE = re.compile(r"\b\d+ *$"), re.compile(r"[,_A-Za-z]")
 
 
@@ -51,7 +51,7 @@ def _lark() -> Lark:
 
 @cache
 def _parsed(text: str, start: str) -> Tree[Token] | None:
-    """lark's tree, kept by text: the same expressions stand in many files. None: too long or nested too deeply."""
+    """lark's tree, cached by text because many files share expressions; None if too long or nested too deeply."""
     if len(text) > LONGEST or _depth(text) > DEEPEST or _longest_chain(text) > MOST_OPERATORS:
         return None
     return _lark().parse(text, start=start)
@@ -77,7 +77,7 @@ def tree(text: str, start: str, span: SourceSpan, exact: bool) -> Tree[Token]:
 
 
 def _depth(text: str) -> int:
-    """How deeply text can nest: its brackets, and words that take what follows into themselves."""
+    """An upper bound of the nesting: the depth of brackets, and the operators that nest what follows them."""
     depth = deepest = 0
     for letter in text:
         depth += (letter in "([{") - (letter in ")]}")
@@ -86,7 +86,7 @@ def _depth(text: str) -> int:
 
 
 def _longest_chain(text: str) -> int:
-    """The most operators in one expression: a chain of them is a tree as deep as it is long."""
+    """The most operators in one expression: the tree of a chain is as deep as the chain is long."""
     pieces = re.split(r"[\[\]{}]", text)
     return max(len(re.findall(r"[-+*%/]|\b(?:and|or)\b", piece)) for piece in pieces)
 

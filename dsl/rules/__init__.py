@@ -1,5 +1,5 @@
-"""Rules over foreign values, those of a checkpoint's configuration or an engine's dump.
+"""Rules over foreign values, those in a checkpoint's configuration or an engine's dump.
 
-In: rules of layout files and somebody else's JSON. Out: which kind of cache there is, with which parameters.
+In: rules of layout files, foreign JSON. Out: the kinds of caches, with parameters.
 Start with `rule.py`.
 """

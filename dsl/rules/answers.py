@@ -1,4 +1,4 @@
-"""What is known of something foreign, and what an expression over it comes to: a value, or why there is none."""
+"""Evaluate expressions over foreign values: the answer is a value with its sources, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ UNKNOWN = object()
 
 @dataclass(frozen=True, slots=True)
 class ForeignValues:
-    """Foreign values by name. Those that come from others have their `origins`, those to be doubted `doubts`.
+    """Foreign values by name. Derived ones have `origins`, the names they come from, uncertain ones have `doubts`.
 
-    `disputed` are those that are spelled in several ways which say different things, `usual` those that nobody gave:
-    they dispute nothing that is given. `answered` has the answers that were worked out so far, also from the facts that
-    these were made of: most layers of a model ask the same of the same values.
+    `disputed` names have several spellings that contradict each other. `usual` names have defaults: these never dispute
+    a given value. `answered` caches answers, shared with the facts that these were derived from, because most layers of
+    a model ask the same of the same values.
     """
 
     values: Mapping[str, object]
@@ -36,10 +36,10 @@ class ForeignValues:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What an expression comes to. `sources` are the names that the value was taken from.
+    """The answer to an expression. `sources` are the names that the value was taken from.
 
-    Without a value, `doubt` says why, and `absent` whether it asks for what is not there; with one, what it rests on
-    besides facts, and `disputed` whether spellings of one fact contradict each other. `named`: the doubt begins with
+    Without a value, `doubt` is the reason, and `absent` says whether something is missing. With a value, `doubt` says
+    what it assumes, and `disputed` whether spellings of one fact contradict each other. `named`: the doubt begins with
     the keys that it is about.
     """
 
@@ -58,9 +58,9 @@ class Answer:
 
 
 def ask(expr: Expr, facts: ForeignValues) -> Answer:
-    """What `expr` comes to. What cannot be worked out, for whatever reason, is an answer without a value."""
+    """The answer to `expr`. If it cannot be evaluated, for any reason, the answer has no value."""
     values = [facts.values.get(name, UNKNOWN) for name in expr.names]
-    # All that the answer depends on.
+    # Everything that the answer depends on.
     key = (
         id(expr),
         *map(type, values),
@@ -70,7 +70,7 @@ def ask(expr: Expr, facts: ForeignValues) -> Answer:
         *map(facts.disputed.__contains__, expr.names),
     )
     if key not in facts.answered:
-        # What the key names by its identity is kept beside the answer: nothing else can take the identity.
+        # The key has ids of objects. They are kept beside the answer, so that no other object can get such an id.
         facts.answered[key] = _worked_out(expr, facts), (expr, values)
     return facts.answered[key][0]
 
@@ -96,13 +96,13 @@ def _refused(error: DslError, expr: Expr, facts: ForeignValues, assuming: bool) 
 
 
 def _at_fault(error: DslError, facts: ForeignValues, env: Mapping[str, object]) -> tuple[str, ...]:
-    """The keys whose value has the wrong type, if that is the error."""
+    """The keys whose value has the wrong type; empty for other errors."""
     reached = _reached(error.node, env) if isinstance(error, WrongTypeError) else ()
     return _origins((name.id for name in reached if isinstance(name, Name)), facts)
 
 
 def shortened(text: str) -> str:
-    """A text of which foreign values may be a part, on one line and of a length that people read."""
+    """A text that may contain foreign values, on one line and cut to LONGEST characters."""
     flat = " ".join(text.split())
     return flat if len(flat) <= LONGEST else f"{flat[:LONGEST]}…"
 
@@ -129,7 +129,7 @@ def _none(expr: Expr, facts: ForeignValues) -> Answer:
 
 
 def _lacking(expr: Expr, facts: ForeignValues) -> str:
-    """The names that would have said what is assumed, in words."""
+    """The reason for an assumption, in words: the names that have no value."""
     names = [name for name in _asked(expr, facts) if name not in facts]
     return f"nothing gives {listed(names)}" if names else "nothing says it"
 
@@ -139,8 +139,8 @@ def _asked(expr: Expr, facts: ForeignValues) -> tuple[str, ...]:
 
 
 def _reached(node: Node, env: Mapping[str, object]) -> Iterator[Name | Call]:
-    """The names, and the calls of `agreed`, that a value was taken from: those of what was chosen alone, or, where that
-    is a constant, those of the condition that chose it."""
+    """The names and calls of `agreed` that a value was taken from. A choice counts by its chosen part, or, if that is a
+    constant, by its condition."""
     match node:
         case Name():
             yield node
@@ -164,7 +164,7 @@ def _reached(node: Node, env: Mapping[str, object]) -> Iterator[Name | Call]:
 
 
 def _disagreement(node: Call, facts: ForeignValues, env: Mapping[str, object]) -> str:
-    """What the spellings of one fact say, if not the same: 'a says 3, b and c say 4'."""
+    """A sentence if the spellings of one fact differ, `a says 3, b and c say 4`; else empty."""
     said: dict[object, list[str]] = {}
     for arg in node.args:
         names = [name.id for name in used(arg) if name.id in env]
@@ -177,7 +177,7 @@ def _disagreement(node: Call, facts: ForeignValues, env: Mapping[str, object]) -
 
 
 def _spelled(node: Node, env: Mapping[str, object]) -> object:
-    """What one spelling says: a value, a sentence if its value cannot be used, None if it is absent."""
+    """The value of one spelling; a sentence if it cannot be used, None if it is absent."""
     try:
         return evaluated(node, env)
     except DslError as error:
@@ -193,12 +193,12 @@ def _there(node: Node, env: Mapping[str, object]) -> bool:
 
 
 def with_words(facts: ForeignValues, words: Iterable[tuple[str, Expr]], lists: bool = False) -> ForeignValues:
-    """`facts` with what words come to, each over the facts and the words before it; `lists`: they may be lists, too.
+    """`facts` with the values of words. Each may use the facts and the words before it; with `lists` it may be a list.
 
-    One that is there and cannot be worked out says so where it is asked for.
+    A word that cannot be evaluated becomes an UnusableValue, which raises its error when it is used.
     """
     values, origins, doubts, disputed = {**facts.values}, {**facts.origins}, {**facts.doubts}, {*facts.disputed}
-    # Grows with them until all words are known: a copy for each word took a third of the time.
+    # Updated in place for each word: copies took a third of the time.
     known = replace(facts, values=values, origins=origins, doubts=doubts, disputed=disputed)
     for name, expr in words:
         answer = ask(expr, known)
@@ -214,7 +214,7 @@ def with_words(facts: ForeignValues, words: Iterable[tuple[str, Expr]], lists: b
 
 
 def _unusable(facts: ForeignValues, name: str, doubt: str, named: bool) -> UnusableValue:
-    """A word that cannot be worked out; its name is shown unless the doubt names keys or another word."""
+    """The value of a word that cannot be evaluated. Its name is shown unless the doubt names keys or another word."""
     known = named or any(
         isinstance(value, UnusableValue) and value.named and value.reason == doubt for value in facts.values.values()
     )

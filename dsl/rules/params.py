@@ -1,4 +1,4 @@
-"""Parameters of a kind and options of an engine: type, default, allowed values."""
+"""Read and check parameters of kinds and options of engines: type, default, allowed values."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from kvplan.dsl.schema.kind import Param
 from kvplan.dsl.text.diagnostics import Sink, nearest, nearest_or_all
 from kvplan.dsl.text.yaml_reader import Named, YamlScalar
 
-# What to say of a word where such a value is expected.
+# The message for a word if a value of this type is expected.
 WANTED = {"int": "a whole number is expected", "sizes": "a set of sizes is expected: multiples(16) or sizes(16, 32)"}
 
 
 def read_params(sink: Sink, given: Named[Param]) -> dict[str, Param]:
-    """Parameters by name. Reports T…, K010."""
+    """The parameters by name, checked. Reports T…, K010."""
     return {name: _named(sink, name, param) for name, param in given.items()}
 
 
@@ -31,7 +31,7 @@ def _named(sink: Sink, name: YamlScalar, param: Param) -> Param:
 
 
 def meanings(param: Param) -> Mapping[str, str]:
-    """Bare words that a parameter's value may be, with the word that each means."""
+    """The bare words that a parameter's value may be, each with the word that it means."""
     if param.type == "dtype":
         return {name: dtypes.canonical(name) for name in dtypes.NAMES}
     if param.type == "name":
@@ -40,7 +40,7 @@ def meanings(param: Param) -> Mapping[str, str]:
 
 
 def checked(sink: Sink, param: Param, expr: Expr | None) -> Expr | None:
-    """A value or default of `param`, bare words resolved; reports what can never be a value (T003, T002, K010)."""
+    """A value or default of `param`, with bare words resolved. Reports impossible values (T003, T002, K010)."""
     settled = worded(expr, meanings(param))
     if settled is None:
         return None
@@ -63,7 +63,7 @@ def _check_word(sink: Sink, param: Param, tree: Text) -> None:
 
 
 def _value(word: str, values: Sequence[str]) -> str:
-    """What to write for a word: the short name of the type that it is, rather than one that looks similar."""
+    """Advice for a wrong word: the short name if it is the alias of an element type, else the nearest values."""
     short = dtypes.canonical(word)
     return f"write {short}" if short in values else nearest_or_all(word, values)
 

@@ -1,6 +1,6 @@
-"""Rules that say from foreign values which kind of cache there is, and with which parameters.
+"""Rules that find from foreign values which kind of cache there is, and with which parameters.
 
-Kinds and families read the configurations of checkpoints by them, engines the dumps of their allocations.
+Kinds and families have rules for configurations of checkpoints, engines have rules for dumps of their caches.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ from kvplan.dsl.schema.shapes import FOREIGN, NameShape
 from kvplan.dsl.text.diagnostics import Sink, fault, listed
 from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlTable
 
-# The parameters of a kind by its name; None where there is no such kind.
+# A function from the name of a kind to its parameters; None if there is no such kind.
 Params = Callable[[str], Mapping[str, Param] | None]
 
 
 @dataclass(frozen=True, slots=True)
 class RuleMatch:
-    """What a rule says of some facts: an answer for each parameter that it names. `sources` are the keys by which it
-    holds."""
+    """A rule that holds for some facts, with an answer for each parameter. `sources` are the keys by which it holds."""
 
     rule: Rule
     params: Mapping[str, Answer]
@@ -43,7 +42,7 @@ class RuleMatch:
 
 
 def parse_rules(sink: Sink, tree: Tree | None, what: str, params_of: Params, kind: str = "") -> tuple[Rule, ...]:
-    """A rule, or a list of them. `kind` is what all are about; without it, each names its own.
+    """The rules in a mapping or a list of mappings. All are about `kind`; without it each names its own.
 
     Reports K001, K003, K008 and errors of expressions.
     """
@@ -76,13 +75,13 @@ def _rule(sink: Sink, tree: Tree, what: str, params_of: Params, kind: str) -> Ru
 
 
 def first(rules: Iterable[Rule], facts: ForeignValues) -> tuple[Rule | None, tuple[str, ...]]:
-    """The first rule that holds, and the warnings of `judged` as sentences."""
+    """The first rule that holds, None if none does, and the warnings of `judged` as sentences."""
     rule, doubts = judged(rules, facts)
     return rule, tuple(f"{name}: {doubt}" if name else doubt for name, doubt in doubts)
 
 
 def judged(rules: Iterable[Rule], facts: ForeignValues) -> tuple[Rule | None, tuple[tuple[str, str], ...]]:
-    """The first rule that holds; warnings, each with the name of the rule that cannot be judged if it is about one."""
+    """The first rule that holds, or None; and warnings (name, doubt), with the name of a rule without an answer."""
     doubts: list[tuple[str, str]] = []
     for rule in rules:
         answer = ask(rule.when, facts) if rule.when else Answer(True)
@@ -94,13 +93,13 @@ def judged(rules: Iterable[Rule], facts: ForeignValues) -> tuple[Rule | None, tu
 
 
 def apply(rule: Rule, facts: ForeignValues, params: Mapping[str, Param]) -> RuleMatch:
-    """What a rule says of `facts`; a value that its parameter cannot have is none."""
+    """The match of a rule with `facts`. An answer whose value its parameter cannot have loses the value."""
     answers = {name: _fitting(ask(expr, facts), params[name]) for name, expr in rule.params.items()}
     return RuleMatch(rule, answers, ask(rule.when, facts).sources if rule.when else ())
 
 
 def _fitting(answer: Answer, param: Param) -> Answer:
-    """An answer of the parameter's type, words as layout files write them; without value where it has another."""
+    """The answer, with words as layout files write them; without a value if that has the wrong type."""
     value = answer.value
     if param.type == "dtype" and isinstance(value, str) and dtypes.canonical(value) in dtypes.SIZES:
         return answer.giving(dtypes.canonical(value))
@@ -119,13 +118,13 @@ def _expected(param: Param) -> str:
 
 
 def parse_reading(sink: Sink, root: YamlTable) -> ConfigRules:
-    """A config file, with every error in the sink."""
+    """The rules of a config file, with every error in the sink."""
     keys = CONFIG.read(sink, root)
     return replace(keys, words=tuple(WORDS.read(sink, keys.written("words"), "words").items()))
 
 
 def parse_own(sink: Sink, tree: Tree | None, params_of: Params) -> ConfigRules:
-    """What a model file says under `config`."""
+    """The rules under `config` in a model file."""
     keys = OWN.read(sink, tree)
     rules: tuple[Rule, ...] = ()
     for cache, given in keys.caches.items():
@@ -135,9 +134,10 @@ def parse_own(sink: Sink, tree: Tree | None, params_of: Params) -> ConfigRules:
 
 
 def over(general: ConfigRules, own: ConfigRules) -> ConfigRules:
-    """Both readings. A model's rules come first; its words as early as can be: after those of their name or use.
+    """Both sets of rules. A model's own rules come first; each of its words comes as early as possible: after words of
+    that name, and after the words that it uses.
 
-    Raises DslError (E007) for a word that uses a word which depends on it: that one would not see it.
+    Raises DslError (E007) for a word that uses a word which depends on it, and so would be evaluated before it.
     """
     words = general.words
     for name, expr in own.words:

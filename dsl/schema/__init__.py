@@ -1,4 +1,4 @@
-"""The form of layout files: each key once, as a field of a frozen dataclass. JSON Schemas and readers are made of it.
+"""The forms of layout files: each key is a field of a frozen dataclass. Readers and JSON Schemas are derived from them.
 
 In: a tree of `text.yaml_reader`. Out: values of these classes. Start with `forms.py`.
 """

@@ -1,4 +1,4 @@
-"""The forms of config files, and of what a model adds to them: how configurations of checkpoints are read."""
+"""The forms of config files, and of the `config` in models: rules for reading configurations of checkpoints."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ REMARKS_DOC = "sentences to print about a configuration"
 
 @dataclass(frozen=True, slots=True)
 class RemarkRule(FormKeys):
-    """A sentence to say where `when` holds; {name} is replaced. `numbers`: some number may be wrong for that."""
+    """A sentence to print if `when` holds; {name} is replaced. `numbers`: it means that a number may be wrong."""
 
     when: Expr = key(FOREIGN, "where it is said", required=True)
     say: YamlScalar = key(TEXT, "the sentence; `{name}` is replaced", required=True)
@@ -49,11 +49,11 @@ FOUND = Form("a cache's rule", FoundKeys, rest=FOREIGN)
 
 @dataclass(frozen=True, slots=True)
 class ConfigClass:
-    """What a class of configurations has where one leaves keys out.
+    """The defaults of a class of configurations, for keys that a configuration leaves out.
 
-    `keys` have these values by default, `other` ones the class works out from other keys. `same`: another name of a
-    key -> its own; `inside`: a key -> the `model_type` of the configuration in it, and keys that it has otherwise.
-    `apart` are keys that look as if they were about caches, of a class that has the model that writes text inside.
+    `keys` have these values by default; the class computes `other` keys. `same` maps other names of a key to its own.
+    `inside` maps a key to the `model_type` of the inner configuration under it, and to its different defaults. `apart`
+    are keys that seem to be about caches, but are not, because the model that writes text is an inner configuration.
     """
 
     keys: Mapping[str, object] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class ConfigClass:
 
 @dataclass(frozen=True, slots=True)
 class ConfigClasses:
-    """Classes of configurations by the `model_type` that they are for, and the release that they are from."""
+    """Classes of configurations by `model_type`, and the release that they were read from."""
 
     release: str = ""
     entries: Mapping[str, ConfigClass] = field(default_factory=dict)
@@ -73,9 +73,10 @@ class ConfigClasses:
 
 @dataclass(frozen=True, slots=True)
 class ConfigRules(DocumentKeys):
-    """How configurations are read. A word is asked for one layer if its expression needs `layer`; `always` are those
-    that are asked for in any case. `caches` are rules of a model's own, for each name the first that holds; kinds that
-    they are about have no others. `families` are first words of keys that rules of kinds read, without `plain` ones.
+    """Rules for reading configurations. A word whose expression uses `layer` is evaluated for each layer; `always` are
+    the words that are always needed. `caches` are a model's own rules: for each name the first that holds counts, and
+    they replace the rules of the kinds that they are about. `families` are first words of keys that rules of kinds
+    read, without `plain` ones.
     """
 
     caches: tuple[Rule, ...] = field(default=(), kw_only=True)

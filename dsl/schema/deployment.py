@@ -14,9 +14,9 @@ SIDES = ListShape(ScalarShape("side", ".*[^ ,].*"), bare=True, filled=True)
 
 @dataclass(frozen=True, slots=True)
 class PlanSpec(FormKeys):
-    """One entry of a deployment: models × prefill sides × decode sides (a side's text may hold products).
+    """One entry of a deployment: models × prefill sides × decode sides; the text of a side may be a product.
 
-    `name` is what its pair is called, empty where nobody named it.
+    `name` is the name of its pair, empty if not given.
     """
 
     name: YamlScalar = key(

@@ -45,7 +45,7 @@ MUST = ("tokens", "kernel_block", "ratio")
 DUMP_WORDS_DOC = "names for what a layer's print says, in this order; each may use those before it"
 AXES = ListShape(ScalarShape("mesh axis"), bare=True)
 BY_CACHE = MapShape(EXPRESSION, keys=WHOSE)
-# What caches are required of: those of a kind, or of a store; rings are caches of tokens.
+# The caches that a requirement is for: those of a kind, or of a store; a ring is a cache of tokens.
 REQUIRED_OF = NameShape("kind", ("tokens", "state"))
 OPTIONS = MapShape(PARAM)
 OWN = MapShape(STORAGES, keys=NameShape("kind"))
@@ -54,8 +54,8 @@ FLAGS = MapShape(ListShape(ScalarShape("flag"), bare=True))
 
 @dataclass(frozen=True, slots=True)
 class Requirement(FormKeys):
-    """A condition, the sentence to say when it fails ({name} is replaced), and the kinds or stores whose caches it is
-    about. Without any it is about the side.
+    """A condition, the sentence for its failure ({name} is replaced), and the kinds or stores whose caches it is about;
+    without any it is about the side.
     """
 
     that: Expr = key(EXPRESSION, "what must hold", required=True)
@@ -95,8 +95,8 @@ class DerivedValue(FormKeys):
 
 @dataclass(frozen=True, slots=True)
 class GroupRules(FormKeys):
-    """How layers form groups. `form`, `assign` and `overlay` may be `{option}`; `stretch` is a numerator and a
-    denominator."""
+    """The rules that form groups of layers. `form`, `assign` and `overlay` may be `{option}`; `stretch` is a numerator
+    and a denominator."""
 
     form: str = key(
         WordShape(FORMS, option=True),
@@ -130,9 +130,9 @@ class GroupRules(FormKeys):
 class MeshRules(FormKeys):
     """The axes of the worker grid, outermost first; axes derived from a worker's coordinates; the pipeline rule.
 
-    `derived` maps an axis to the worker's coordinate on it (`rank(tp) % dcp`); its size is a side's key. `tokens`
-    names the derived or worker axes that token caches are shared out over, outermost first, `interleave` the tokens
-    that a worker has before the next one's begin. `layers` may be `{option}`.
+    `derived` maps an axis to the worker's coordinate on it (`rank(tp) % dcp`); its size is a key of a side. `tokens`
+    names the derived or worker axes over which tokens are shared out, outermost first; `interleave` is the number of
+    consecutive tokens of one worker. `layers` may be `{option}`.
     """
 
     workers: tuple[YamlScalar, ...] = key(AXES, "the axes of the grid of workers, outermost first", required=True)
@@ -155,8 +155,8 @@ class MeshRules(FormKeys):
 
 @dataclass(frozen=True, slots=True)
 class Instead(FormKeys):
-    """What an engine stores in place of a kind of caches; nothing if `kind` is empty. Its `params` and all expressions
-    are over the parameters of that kind, the model's words, the mesh and the options.
+    """A kind that an engine stores in place of another; it stores nothing if `kind` is empty. `params` and all
+    expressions are over the parameters of the replaced kind, the model's words, the mesh and the options.
     """
 
     params: Mapping[str, Expr] = field(default_factory=dict, kw_only=True)
@@ -171,9 +171,10 @@ class Instead(FormKeys):
 
 @dataclass(frozen=True, slots=True)
 class DumpRules(FormKeys):
-    """What a layer's print says: `dtype` and `query_heads` of the model, its cache by the first rule that holds.
+    """Rules for the dump of a layer: `dtype` and `query_heads` of the model, and its cache, by the first rule that
+    holds.
 
-    Rules are read when a dump is: they may be about every kind.
+    `caches` are parsed only when a dump is read, because they may refer to every kind.
     """
 
     dtype: Expr | None = key(FOREIGN, "the model's element type")
@@ -188,7 +189,7 @@ class DumpRules(FormKeys):
 
 @dataclass(frozen=True, slots=True)
 class Probed(FormKeys):
-    """That an engine was seen to put tokens where its file says: of which kinds, in which release, when, how."""
+    """A probe that verified page layouts on a running engine: of which kinds, in which release, when, how."""
 
     kinds: tuple[YamlScalar, ...] = key(
         ListShape(NameShape("kind"), bare=True), "the kinds whose pages were probed", required=True
@@ -200,9 +201,9 @@ class Probed(FormKeys):
 
 @dataclass(frozen=True, slots=True)
 class Setting(FormKeys):
-    """How to set an option of a side in an engine: by a `flag` or a `variable`, in its own `words`.
+    """An engine's setting for an option of a side: a `flag` or a `variable`, with the engine's `words` for values.
 
-    `unset` is what it takes where nobody says anything, empty where that is the option's default.
+    `unset` is the value that the engine takes if it is not set, empty if that is the option's default.
     """
 
     flag: str = key(TEXT, "the flag that sets it, as `--block-size`")
@@ -217,12 +218,12 @@ SETTING = Form("a setting", Setting, either=TOLD)
 
 @dataclass(frozen=True, slots=True)
 class Serve(FormKeys):
-    """How an engine is started with a connector: the `command`, and the `flag` or `variable` that takes its
-    configuration, which is `connector`, the word of `roles` for its part under the key `role`, and what is the
-    connector's own under `extra`.
+    """The start of an engine with a connector: the `command`, and the `flag` or `variable` for the connector's
+    configuration. This consists of `connector`, the word of `roles` under the key `role`, and the connector's own keys
+    under `extra`.
 
-    `require` has the connector's own conditions. `settings` are those of options and mesh axes; `interleave` says how
-    tokens are shared out, where they are.
+    `require` has the connector's conditions. `settings` are for options and mesh axes, `interleave` for tokens that are
+    shared out over workers.
     """
 
     command: YamlScalar = key(
@@ -270,7 +271,7 @@ class Serve(FormKeys):
 
 @dataclass(frozen=True, slots=True)
 class LayoutChoice(FormKeys):
-    """An option that may be changed for speed: the engine's setting, the `values` to compare."""
+    """An option that may be changed for speed: the engine's setting, and the `values` to compare."""
 
     values: tuple[YamlScalar, ...] = key(ListShape(SENTENCE), "the values that are compared", required=True)
     setting: Setting = key(
@@ -292,11 +293,11 @@ DUMP = Form("dump", DumpRules)
 
 @dataclass(frozen=True, slots=True)
 class Engine(DocumentKeys):
-    """Where an engine puts things. Rules by kind, store or `default` are asked in this order. `copies` may be
+    """An engine: where it puts bytes. Rules by kind, store or `default` are looked up in this order. `copies` may be
     `{option}`.
 
-    What it says of one kind, in `own` and `instead`, is read when that kind is asked for. `flags` and `aside` are
-    `spelled`; `derive` has the values of `docs`.
+    `own` and `instead` are read by kind, when that kind is used. `flags` and `aside` are `spelled`; `derive` has the
+    values of `docs`.
     """
 
     derive: Mapping[str, Expr] = field(default_factory=dict, kw_only=True)

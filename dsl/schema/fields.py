@@ -1,4 +1,4 @@
-"""Checks of keys, names and sentences in a file's tree. Every function reports what is wrong and goes on."""
+"""Checks of keys, names and sentences in a file's tree. Every function reports errors and goes on."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ KEYWORDS = {"if", "else", "and", "or", "not", "true", "false"}
 
 
 def shown(tree: Tree) -> str:
-    """A value in a message: its text, or what it is."""
+    """A value as messages show it: the text of a scalar, else its type."""
     if isinstance(tree, YamlScalar):
         return "nothing" if tree.empty else f"'{tree}'"
     return "a mapping" if isinstance(tree, YamlTable) else "a list"
 
 
 def entries(sink: Sink, tree: Tree | None, what: str, help: str = "") -> Named[Tree]:
-    """The entries of a mapping, without notes (keys that begin with '-'); `help` is for what is none (K003)."""
+    """The entries of a mapping, without notes (keys that begin with '-'). Reports K003 with `help` for other values."""
     if tree is None:
         return {}
     if not isinstance(tree, YamlTable):
@@ -40,12 +40,12 @@ def entries(sink: Sink, tree: Tree | None, what: str, help: str = "") -> Named[T
 
 
 def fields(sink: Sink, tree: Tree, what: str, known: Iterable[str], required: Iterable[str] = ()) -> dict[str, Tree]:
-    """The entries of a mapping whose keys are `known`; reports unknown (K001) and missing (K002) ones."""
+    """The entries of a mapping whose keys are `known`. Reports unknown keys (K001) and missing ones (K002)."""
     given: dict[str, Tree] = {}
     allowed = list(known)
     meant: set[str] = set()
     written = entries(sink, tree, what, f"its keys are {listed(allowed, 'and')}")
-    # A key that is there was not meant by another one.
+    # A misspelled key cannot mean one that is given, too.
     free = [name for name in allowed if name not in written]
     for key, value in written.items():
         if key in allowed:
@@ -61,7 +61,7 @@ def fields(sink: Sink, tree: Tree, what: str, known: Iterable[str], required: It
 
 
 def guarded(sink: Sink, parse: Callable[[], T]) -> T | None:
-    """What `parse` gives, or None where it raised, with its errors in the sink."""
+    """The result of `parse`; None if it raised DslError, whose errors go to the sink."""
     try:
         return parse()
     except DslError as error:
@@ -70,7 +70,7 @@ def guarded(sink: Sink, parse: Callable[[], T]) -> T | None:
 
 
 def check_names(sink: Sink, expr: Expr | None, known: Iterable[str], wanted: str = "") -> None:
-    """Report every name in `expr` that is not `known` (E005); `wanted` says what a bare word should have been."""
+    """Report every name in `expr` that is not `known` (E005); `wanted` is the message for a bare word."""
     names = set(known)
     for name in used(expr.tree) if expr else ():
         if name.id not in names:
@@ -94,7 +94,7 @@ def check_sentence(sink: Sink, tree: YamlScalar | None, known: Iterable[str]) ->
 
 
 def worded(expr: Expr | None, meanings: Mapping[str, str]) -> Expr | None:
-    """`expr`, where a bare name is one of `meanings`, as the word it means: `f32` for `'f32'`."""
+    """`expr`; if it is a bare name or a word in `meanings`, the quoted word that it means: `'f32'` for `f32`."""
     if expr is not None and isinstance(expr.tree, Name) and expr.tree.id in meanings:
         return Expr(expr.text, Text(meanings[expr.tree.id], expr.tree.span), expr.span)
     if expr is not None and isinstance(expr.tree, Text) and isinstance(expr.tree.value, str):

@@ -1,4 +1,4 @@
-"""The form of fleet files: engines, pairs of sides to choose from, and the traffic that they are to serve."""
+"""The form of fleet files: engines, pairs of sides to choose from, and the traffic to serve."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RAILS = Form("rails", Rails)
 
 @dataclass(frozen=True, slots=True)
 class PrefillFigures(FormKeys):
-    """Prefill engines of a fleet, as their owner knows them."""
+    """Figures of the prefill engines of a fleet, as their owner knows them."""
 
     engines: int = key(COUNT, "how many there are", default=1)
     cache_tokens: int = key(COUNT, "tokens that the KV blocks of one engine hold", default=262_144)
@@ -40,7 +40,7 @@ class PrefillFigures(FormKeys):
 
 @dataclass(frozen=True, slots=True)
 class DecodeFigures(FormKeys):
-    """Decode engines of a fleet, as their owner knows them."""
+    """Figures of the decode engines of a fleet, as their owner knows them."""
 
     engines: int = key(COUNT, "how many there are", default=1)
     cache_tokens: int = key(COUNT, "tokens that the KV blocks of one engine hold", default=262_144)
@@ -59,7 +59,7 @@ class EngineFigures(FormKeys):
     decode: DecodeFigures = key(DECODE_ENGINE, "engines that go on from there")
 
     def above(self, base: EngineFigures) -> EngineFigures:
-        """These figures in place of those of `base`, where they are given."""
+        """The figures of `base`, replaced by those that are given here."""
         return replace(base, prefill=self.prefill.over(base.prefill), decode=self.decode.over(base.decode))
 
 
@@ -68,7 +68,7 @@ ENGINES = Form("engines", EngineFigures)
 
 @dataclass(frozen=True, slots=True)
 class FleetCandidate(FormKeys):
-    """A pair of sides that a fleet could have, each text one side or a product."""
+    """A pair of sides that a fleet could have; each text is one side or a product."""
 
     name: str = key(TextShape("name", LABEL.pattern), "what it is called; its sides and what else it says if not given")
     prefill: str = key(ScalarShape("side"), "the side that has the cache", required=True)
@@ -81,7 +81,7 @@ class FleetCandidate(FormKeys):
 
     @property
     def options(self) -> Mapping[str, str]:
-        """Options of its compilation."""
+        """The compile options of the pair."""
         return {"strategy": self.strategy, "elect": self.elect}
 
 
@@ -90,7 +90,7 @@ CANDIDATE = Form("a candidate", FleetCandidate)
 
 @dataclass(frozen=True, slots=True)
 class PoissonTraffic(FormKeys):
-    """Arrivals that are drawn."""
+    """Random arrivals of a Poisson process."""
 
     per_minute: int = key(COUNT, "requests that arrive in a minute, in the mean", required=True)
     requests: int = key(COUNT, "how many there are", required=True)
@@ -104,7 +104,7 @@ POISSON = Form("poisson arrivals", PoissonTraffic)
 
 @dataclass(frozen=True, slots=True)
 class Traffic(FormKeys):
-    """Requests that arrive: those of the file `trace`, or drawn ones."""
+    """Requests that arrive: those in the file `trace`, or random ones."""
 
     trace: str = key(TextShape("path"), "the path of a trace in Mooncake's format, from the fleet file's folder on")
     first: int | None = key(COUNT, "how many of its requests count; all if not given")
@@ -128,7 +128,7 @@ LIMITS = Form("limits", FleetLimits)
 
 @dataclass(frozen=True, slots=True)
 class FleetFile(DocumentKeys):
-    """A fleet file; `machine` is empty for the default one."""
+    """A fleet file; `machine` is empty for the default machine."""
 
     title: str = key(TEXT, "what it is called, for people")
     model: str = key(NameShape("model"), "the model that is served", required=True)

@@ -1,6 +1,6 @@
-"""Forms: mappings with keys of their own, read as frozen dataclasses. A field is a key: shape, meaning, default.
+"""Forms: mappings with known keys, read as frozen dataclasses. A field is a key with shape, meaning and default.
 
-A form's class is what the rest of kvplan works with: readers check it, and fill what other files decide.
+All of kvplan works with these classes. Readers check their values, and fill in those that depend on other files.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ EXTENDS_DOC = "the file of the same type whose keys hold where this one does not
 
 @dataclass(frozen=True, slots=True)
 class ListShape(Generic[T]):
-    """A list, of one at least where `filled` is true; where `bare` is true a single value is a list of one. Items that
-    cannot be read are left out.
+    """A list, if `filled` of at least one item. If `bare`, a single value is a list of one. Items that cannot be read
+    are left out.
     """
 
     of: Shape[T | None]
@@ -40,7 +40,7 @@ class ListShape(Generic[T]):
         items = (tree,) if bare else tree.items if isinstance(tree, YamlList) else ()
         if self.filled and isinstance(tree, YamlList) and not items:
             sink.add("K003", f"{what} must have one at least, not an empty list", tree.span)
-        # A form says itself what it is.
+        # A form names itself in messages.
         inner = self.of.what if isinstance(self.of, Form) else what if bare else f"an item of {what}"
         values = [self.of.read(sink, item, inner) for item in items]
         return tuple(value for value in values if value is not None)
@@ -48,9 +48,9 @@ class ListShape(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class MapShape(Generic[T]):
-    """A mapping from names to values of one shape: names that `names` describes, or what `keys` says.
+    """A mapping from names to values of one shape. Names match `names`, or are any text if `keys` says what they name.
 
-    `must`: the names that are always there (K002). Values that cannot be read are left out.
+    `must` are required names (K002). Values that cannot be read are left out.
     """
 
     of: Shape[T | None]
@@ -59,7 +59,7 @@ class MapShape(Generic[T]):
     must: tuple[str, ...] = ()
 
     def read(self, sink: Sink, tree: Tree | None, what: str) -> Named[T]:
-        """The values by their names, each with its place. Reports names that cannot be (K009)."""
+        """The values by their names, which have their places. Reports invalid names (K009)."""
         given = entries(sink, tree, what)
         good = {key: value for key, value in given.items() if self._is_name(sink, key, what)}
         noun = f"{self.of.what.split()[-1]} " if isinstance(self.of, Form) else ""
@@ -82,8 +82,8 @@ class MapShape(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class EitherShape:
-    """One of several shapes, which a reader tells apart. With `short` the last is a form, and the value of its key
-    `short` may stand alone.
+    """One of several shapes, which a reader distinguishes. With `short` the last is a form, and the value of its key
+    `short` may be written in place of the form.
     """
 
     shapes: tuple[Shape[Any], ...]
@@ -102,8 +102,8 @@ class EitherShape:
 
 @dataclass(frozen=True, slots=True)
 class LaterShape:
-    """A value of a known shape that is read once its reader knows more: which further keys it may have, say. A field
-    has its default until then.
+    """A value of a known shape that is read later, when its reader knows more, for example its further keys. Until then
+    the field has its default.
     """
 
     of: Shape[Any]
@@ -114,7 +114,7 @@ class LaterShape:
 
 @dataclass(frozen=True, slots=True)
 class MaybeShape(Generic[T]):
-    """A value of another shape, None if not given."""
+    """A value of another shape; None if not given."""
 
     of: Shape[T]
 
@@ -124,19 +124,19 @@ class MaybeShape(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class FormKeys:
-    """A mapping that was read: a field for each key of its form, and the keys that were given as they are written."""
+    """A mapping that was read: a field for each key of its form; `given` has the trees of the given keys."""
 
     given: Mapping[str, Tree] = field(default_factory=dict, kw_only=True, compare=False, repr=False)
     tree: Tree | None = field(default=None, kw_only=True, compare=False, repr=False)
 
     @property
     def span(self) -> SourceSpan:
-        """Where it is written."""
+        """The place where the mapping is written."""
         return self.tree.span if self.tree is not None else NOWHERE
 
     @property
     def given_values(self) -> dict[str, Any]:
-        """The values of the keys that were given, by attribute."""
+        """The values of the given keys, by attribute."""
         own = {each.name: each.metadata["key"].name or each.name for each in fields_of(self) if each.metadata}
         return {attribute: getattr(self, attribute) for attribute, name in own.items() if name in self.given}
 
@@ -148,19 +148,19 @@ class FormKeys:
         return tree
 
     def word(self, name: str) -> YamlScalar | None:
-        """The single value of a key as it is written; None if there is none."""
+        """The scalar of a key as it is written; None if there is none."""
         tree = self.given.get(name)
         return tree if isinstance(tree, YamlScalar) and not tree.empty else None
 
     def over(self, base: Self) -> Self:
-        """`base` with the values of the keys that were given here."""
+        """`base`, with the values of the keys that are given here."""
         return replace(base, **self.given_values)
 
 
 @dataclass(frozen=True, slots=True)
 class FormKey:
-    """A key of a form: `doc` is a sentence, or what may stand for one, in Markdown; `attribute` has its value, which is
-    `default` if the key is not given."""
+    """A key of a form: `doc` explains it in Markdown; the field `attribute` has its value, `default` if the key is not
+    given."""
 
     name: str
     shape: Shape[Any]
@@ -170,7 +170,7 @@ class FormKey:
     default: Any = None
 
     def read(self, sink: Sink, tree: Tree | None) -> Any:
-        """The value of the key, a harmless one where it is wrong, or required and not given: both are reported."""
+        """The value of the key; a harmless one if it is wrong, or missing though required, which is reported."""
         value = None if isinstance(self.shape, LaterShape) else self.shape.read(sink, tree, self.name)
         if value is not None:
             return value
@@ -184,8 +184,8 @@ def key(shape: Shape[T | None], doc: str, required: bool = False, name: str = ""
 @overload
 def key(shape: Shape[T], doc: str, required: bool = False, name: str = "") -> T: ...
 def key(shape: Shape[Any], doc: str, required: bool = False, name: str = "", default: Any = None) -> Any:
-    """A field of a FormKeys that is read as `shape`; `name` is the key where that is not the field's own. The doc of a
-    number says its default."""
+    """A field of a FormKeys, read as `shape`; `name` is the key if it differs from the field's name. A number's default
+    is added to `doc`."""
     doc += f"; {default:,} if not given" if isinstance(default, int) and not required else ""
     read = FormKey(name, shape, doc, required, default=default)
     return field(default_factory=lambda: read.read(Sink(), None), metadata={"key": read})
@@ -193,9 +193,9 @@ def key(shape: Shape[Any], doc: str, required: bool = False, name: str = "", def
 
 @dataclass(frozen=True, slots=True)
 class Form(Generic[K]):
-    """A mapping with keys of its own, which `of` has as fields. `rest`: what further keys are, where something else
-    says which there may be. `doc` says what a whole file is about; `head` are keys that only say what a file is. At
-    least one of the keys `either` is required.
+    """A mapping with known keys, the fields of `of`. `rest` is the shape of further keys, which something else decides.
+    `doc` describes a whole file; `head` are keys that only identify a file. At least one of the keys `either` is
+    required.
     """
 
     what: str
@@ -225,7 +225,7 @@ class Form(Generic[K]):
     def read(
         self, sink: Sink, tree: Tree | None, what: str = "", more: Iterable[str] = (), required: Iterable[str] = ()
     ) -> K:
-        """The mapping, every field as it is where its key is not given. `more` keys are let by, `required` or not."""
+        """The mapping as its class, with defaults for missing keys. `more` keys are allowed, too, some `required`."""
         what, needed = what or self.what, (*self.required, *required)
         given = fields(sink, tree, what, (*self.known, *more), needed) if tree is not None else {}
         if isinstance(tree, YamlTable) and self.either and given.keys().isdisjoint(self.either):
@@ -238,7 +238,7 @@ class Form(Generic[K]):
 
 @dataclass(frozen=True, slots=True)
 class DocumentKeys(FormKeys):
-    """What every file may say of itself; `name` is what it describes."""
+    """The keys that all files have; `name` is the name of what the file describes."""
 
     name: str = field(default="", kw_only=True)
     title: str = key(TEXT, "what it is called, for people", required=True)
@@ -247,7 +247,7 @@ class DocumentKeys(FormKeys):
 
 
 def forms_in(*shapes: Shape[Any]) -> list[Form[Any]]:
-    """The forms that shapes are made of, and those of their keys, each once."""
+    """All forms within the shapes and within the keys of these forms, each once."""
     found: dict[int, Form[Any]] = {}
     open_shapes: list[Shape[Any]] = [*reversed(shapes)]
     while open_shapes:
@@ -263,7 +263,7 @@ def forms_in(*shapes: Shape[Any]) -> list[Form[Any]]:
 
 
 def document(file_type: str, what: str, doc: str, of: type[K]) -> Form[K]:
-    """The form of a file: its version and name, then its own keys."""
+    """The form of a file: version and name, then the keys of `of`."""
     version = FormKey("kvplan", WordShape(("1",)), "the version of the format, 1; the first key")
     name = FormKey(file_type, ScalarShape("name"), "the name, which is the file's without `.yaml`")
     return Form(what, of, doc=doc, head=(version, name))

@@ -1,4 +1,4 @@
-"""The form of kind files, and of what engines and models have in common with them: parameters, needs, rules."""
+"""The form of kind files, and the forms that they share with engines and models: parameters, needs, rules."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ class Param(FormKeys):
 class NeedsRule(FormKeys):
     """The tokens of [first, end) that a reader must have: all, unless `window` or `chunk` is more than 0.
 
-    Then those of the last `window` - 1 + `retain` tokens, or from `end // chunk * chunk` on, and of the first `sink`.
-    With `whole`, `end` is a multiple of that first.
+    Then it must have those among the last `window` - 1 + `retain` tokens, or from `end // chunk * chunk` on, and among
+    the first `sink`. With `whole`, `end` is first rounded down to a multiple of it.
     """
 
     window: Expr | None = key(
@@ -84,14 +84,14 @@ class NeedsRule(FormKeys):
 
     @property
     def limits(self) -> tuple[tuple[str, Expr], ...]:
-        """What is given, by name."""
+        """The given limits, by name."""
         every = ((name, getattr(self, name)) for name in NEEDS.known)
         return tuple((name, expr) for name, expr in every if expr is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Rule(FormKeys):
-    """If `when` holds (always, if there is none) there is a cache of `kind`, called `name`, with these `params`."""
+    """A rule: if `when` holds, or is not given, there is a cache of `kind`, called `name`, with these `params`."""
 
     kind: str = field(default="", kw_only=True)
     params: Mapping[str, Expr] = field(default_factory=dict, kw_only=True)
@@ -105,8 +105,8 @@ class Rule(FormKeys):
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec(FormKeys):
-    """What is stored: axes by name, each with its global extent, None for the token axis, which has a row for every
-    `tokens_per_row` tokens, for each if that is None.
+    """A stored tensor: axes by name with their global extents, None for the token axis. That has a row for every
+    `tokens_per_row` tokens, or for each token if it is None.
     """
 
     name: str = field(default="", kw_only=True)
@@ -130,7 +130,7 @@ FRAGMENTS = MapShape(STORAGE, names=FRAGMENT)
 
 @dataclass(frozen=True, slots=True)
 class KindVariant(FormKeys):
-    """A record that a kind stores where `when` is true: its tensors, storage expressions with a place for them."""
+    """A record that a kind stores if `when` is true: its tensors, and storage expressions with a place for them."""
 
     name: str = field(default="", kw_only=True)
     when: Expr = key(EXPRESSION, "an expression of parameters and of a side's options", required=True)
@@ -150,7 +150,7 @@ class KindVariant(FormKeys):
 
 @dataclass(frozen=True, slots=True)
 class KindDoubt(FormKeys):
-    """A sentence about a model's numbers where `when` holds; where `of` is given only, if there is one."""
+    """A warning about a model's numbers if `when` holds, and, if there is an `of`, the model gives that parameter."""
 
     when: Expr = key(EXPRESSION, "an expression of parameters and of the model's words", required=True)
     say: YamlScalar = key(TEXT, "the sentence; `{name}` is replaced by a value", required=True)
@@ -170,8 +170,8 @@ LEGEND_DOC = "what letters in names stand for, for people"
 
 @dataclass(frozen=True, slots=True)
 class Kind(DocumentKeys):
-    """A cache kind. `needs` None: all tokens. `tensors` and `storage` are those of the record called `variant`, of none
-    of the `variants` if that is empty.
+    """A cache kind. `needs` is None for all tokens. `tensors` and `storage` belong to the record called `variant`; to
+    the kind's own record if that is empty.
     """
 
     variant: str = field(default="", kw_only=True)
@@ -231,12 +231,12 @@ class Kind(DocumentKeys):
 
     @property
     def every_tensor(self) -> dict[str, TensorSpec]:
-        """The tensors of all records by name; those of variants with a condition."""
+        """The tensors of all records by name; a variant's have its condition."""
         others = [(variant.when, spec) for variant in self.variants for spec in variant.tensors.values()]
         return {**{spec.name: replace(spec, when=when) for when, spec in others}, **self.tensors}
 
     def stored_as(self, env: Mapping[str, object]) -> Kind:
-        """The kind with the tensors and the storage of the record that it is for these values. Raises DslError."""
+        """The kind with the tensors and the storage of the record for these values. Raises DslError."""
         chosen = next((variant for variant in self.variants if is_true(variant.when, env)), None)
         return self.as_variant(chosen) if chosen else self
 

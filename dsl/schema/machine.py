@@ -1,4 +1,4 @@
-"""The form of machine files: what moving bytes costs on a machine, as it was measured."""
+"""The form of machine files: the measured cost of moving bytes on a machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BYTES, RATE = WholeShape(1), MeasureShape(WholeShape(1), times=1_000_000)
 
 @dataclass(frozen=True, slots=True)
 class CopyRate(FormKeys):
-    """A copy of pieces of `together` contiguous bytes moves `rate` bytes a second."""
+    """The rate of a copy: pieces of `together` contiguous bytes are copied at `rate` bytes a second."""
 
     together: int = key(BYTES, "bytes that lie together on both sides of the copy", required=True)
     rate: float = key(RATE, "MB, millions of bytes, that are copied in a second", required=True)
@@ -36,7 +36,7 @@ MEASUREMENT = Form("a measurement", Measurement)
 
 @dataclass(frozen=True, slots=True)
 class MachineProfile(DocumentKeys):
-    """What moving costs on a machine, in microseconds, and in bytes a second."""
+    """The cost of moving bytes on a machine, in microseconds, and in bytes a second."""
 
     default: bool = key(TRUTH, "`true` in one machine's file: costs are its where no other is named")
     measured: Measurement = key(MEASUREMENT, "on what, and under which conditions", required=True)
@@ -57,7 +57,7 @@ class MachineProfile(DocumentKeys):
 
     @property
     def says(self) -> str:
-        """On what it was measured, and under which conditions."""
+        """The machine and the conditions of the measurement, in words."""
         told = self.measured
         return "; ".join(filter(None, (told.machine, told.transport, told.memory, told.date, told.how)))
 

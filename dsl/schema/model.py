@@ -28,9 +28,9 @@ from kvplan.dsl.text.source import SourceSpan
 from kvplan.dsl.text.yaml_reader import Named, Tree, YamlScalar
 
 FAMILY = "variants"
-# What a variant cannot differ in: it is said once in a file.
+# Keys that a file has only once: variants cannot differ in them.
 ONCE = ("kvplan", "model", EXTENDS, FAMILY)
-# Layers that a model may have, and draft layers: a slip of a digit must not take all memory.
+# The most layers, and the most draft layers, of a model: a slip of a digit must not take all memory.
 MOST_LAYERS = 1000
 
 
@@ -39,9 +39,9 @@ LAYERS = EitherShape((ListShape(WholeShape()), EXPRESSION))
 
 @dataclass(frozen=True, slots=True)
 class Cache(FormKeys):
-    """One kind in one model: its layers (global numbers, ascending) and the kind's parameters.
+    """A cache of a model: its kind, its layers (global numbers, ascending), and the kind's parameters.
 
-    `needs` replaces the kind's; None: the kind's. `when`: sides for which it is false do not store the cache.
+    `needs` replaces the kind's unless it is None. Sides for which `when` is false do not store the cache.
     """
 
     name: YamlScalar = field(default=YamlScalar(""), kw_only=True)
@@ -61,7 +61,7 @@ class Cache(FormKeys):
 
     @property
     def span(self) -> SourceSpan:
-        """Where it is named."""
+        """The place of its name."""
         return self.name.span
 
 
@@ -98,8 +98,8 @@ NO_CACHE = Form("no_cache", NoCache)
 
 @dataclass(frozen=True, slots=True)
 class ModelVariant(DocumentKeys):
-    """A model: its `values` are the numbers and words that it gives to every expression, its `notes` what its file says
-    beside numbers, (about what, text). Its `drafts` draft layers are numbered after the `layers`.
+    """A model. `values` are the numbers and words that all expressions may use, `notes` the notes in its file as
+    (subject, text). Its `drafts` draft layers are numbered after its `layers`.
     """
 
     values: Mapping[str, Value] = field(default_factory=dict, kw_only=True)
@@ -120,7 +120,7 @@ class ModelVariant(DocumentKeys):
         ListShape(SENTENCE, bare=True),
         "what may be wrong, in sentences that `check`, `compile` and plans repeat until somebody removes them",
     )
-    # None that can be read are 0: what caches say of layers is not accused then.
+    # 0 if it cannot be read: the layers of caches are not checked then.
     layers: int = key(
         WholeShape(1, MOST_LAYERS), "how many layers the model has, with caches or without", required=True, default=0
     )
@@ -150,7 +150,7 @@ VARIANTS: MapShape[Tree] = MapShape(LaterShape(VARIANT), names=LABEL)
 
 @dataclass(frozen=True, slots=True)
 class Model(ModelVariant):
-    """A model file, or one of its variants with what the file says of all."""
+    """A model file, or one of its variants with the keys that all variants share."""
 
     title: str = key(TEXT, "what it is called, for people", required=True)
     extends: YamlScalar | None = key(NameShape("model"), EXTENDS_DOC)
@@ -161,18 +161,18 @@ class Model(ModelVariant):
 
     @property
     def words(self) -> dict[str, Value]:
-        """What it gives to every expression: its numbers and words, of a checkpoint that says nothing empty ones."""
+        """The values that all expressions may use. Words of the checkpoint are empty if they are not given."""
         return {**dict.fromkeys(CHECKPOINT.known, ""), SHARED: len(self.no_cache.shared), **self.values}
 
     @property
     def bare(self) -> tuple[int, ...]:
-        """The layers, draft layers too, that no cache has, ascending."""
+        """The layers without a cache, including draft layers, ascending."""
         stored = set[int]().union(*(cache.layers for cache in self.caches.values()))
         return tuple(layer for layer in range(self.layers + self.drafts) if layer not in stored)
 
     @property
     def undeclared(self) -> tuple[int, ...]:
-        """The layers that store nothing although the file does not declare it."""
+        """The layers without a cache that the file does not declare in no_cache."""
         return tuple(layer for layer in self.bare if layer not in self.no_cache.all)
 
 

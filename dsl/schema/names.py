@@ -1,14 +1,14 @@
-"""Names that an engine's expressions may ask for besides its own, and what each is."""
+"""Names that an engine's expressions may use besides the engine's own, with their meanings."""
 
 from __future__ import annotations
 
-# How many layers of a model read another layer's cache.
+# The number of layers of a model that read another layer's cache.
 SHARED = "shared_layers"
 # Words that a model gives to every expression.
 WORDS = ("dtype", "query_heads", "architecture", "model_type", SHARED)
-# Beside a model's words and the sizes of the mesh, for defaults of options: what the engine's `kernels` come to.
+# A name for defaults of options only: the value of the engine's `kernels`.
 KERNELS = "kernels"
-# What expressions may ask of a side; of the cache that is paged; once pages are made equal; of the page of a stride.
+# Names about a side; about the cache to page; about pages once they are equal; about the page of a stride.
 MEASURED = {
     "states": "how many caches are states",
     "largest_state": "bytes of one layer's state on the worker that has most",

@@ -1,7 +1,7 @@
-"""Shapes of the values in layout files. Each is said once: it reads a tree, and JSON Schemas and docs are made of it.
+"""Shapes of the values in layout files. A shape reads a tree, and JSON Schemas and docs are derived from it.
 
-A shape's `read` gives a typed value and reports what is wrong with the tree; `what` names the value in messages. What
-one key says of another is the readers' part, in `files` and `rules`.
+A shape's `read` returns a typed value and reports errors in the tree; `what` names the value in messages. The readers
+in `files` and `rules` check keys against each other.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ DECIMAL = "numbers are decimal, without quotes or leading zeros"
 
 
 class Shape(Protocol[R]):
-    """What a value may be."""
+    """The shape of a value: how it is read."""
 
     def read(self, sink: Sink, tree: Tree | None, what: str) -> R:
-        """The value; a harmless one where there is none or a wrong one, which is reported."""
+        """The value; a harmless one if it is missing, or wrong, which is reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScalarShape:
-    """A single value. `what` says it in words; `pattern` is a regular expression for all of it."""
+    """A single value. `what` describes it in words; `pattern` is a regular expression for the whole text."""
 
     what: str
     pattern: str = ""
@@ -59,7 +59,7 @@ class TextShape:
 
 @dataclass(frozen=True, slots=True)
 class ExpressionShape:
-    """An expression, where `foreign` is true over what a configuration or a dump says."""
+    """An expression; if `foreign`, over the values of a configuration or a dump."""
 
     foreign: bool = False
 
@@ -76,14 +76,14 @@ class ExpressionShape:
 
 
 def _single(tree: Tree) -> str:
-    """How to write the one value that a list or a mapping stands in place of."""
+    """Advice for a list or a mapping in place of a single value."""
     only = tree.items[0] if isinstance(tree, YamlList) and len(tree.items) == 1 else None
     return f"write one value: {only}" if isinstance(only, YamlScalar) else "write one value, without brackets"
 
 
 @dataclass(frozen=True, slots=True)
 class WholeShape:
-    """A whole number from `least`, to `most` if that is not None; K013 for any other."""
+    """A whole number from `least` to `most`, or without an end if `most` is None. Reports K013 for any other."""
 
     least: int = 0
     most: int | None = None
@@ -103,7 +103,7 @@ class WholeShape:
 
 @dataclass(frozen=True, slots=True)
 class MeasureShape:
-    """A whole number in the unit of files, as a number in the unit of the model: times `times`, divided by `per`."""
+    """A whole number in the unit of files, converted to the unit of the class: times `times`, divided by `per`."""
 
     of: WholeShape
     times: int = 1
@@ -116,7 +116,7 @@ class MeasureShape:
 
 @dataclass(frozen=True, slots=True)
 class FractionShape:
-    """A fraction from 1 up, as numerator and denominator; 1 if not given, K013 for any other text."""
+    """A fraction of at least 1, as numerator and denominator; 1 if not given. Reports K013 for any other text."""
 
     what: str = "fraction"
     pattern: str = "[0-9]+(/[0-9]*)?"
@@ -132,7 +132,7 @@ class FractionShape:
 
 @dataclass(frozen=True, slots=True)
 class WordShape:
-    """One of `values`, the first if not given; where `option` is true also `{option}`, the value of an engine's."""
+    """One of `values`, the first if not given; if `option`, also `{option}`, which stands for an option's value."""
 
     values: tuple[str, ...]
     option: bool = False
@@ -148,7 +148,7 @@ class WordShape:
 
 @dataclass(frozen=True, slots=True)
 class TruthShape:
-    """`true` or `false`, which it is if not given."""
+    """A truth value, `true` or `false`; false if not given."""
 
     values: tuple[str, ...] = ("false", "true")
 
@@ -158,7 +158,7 @@ class TruthShape:
 
 @dataclass(frozen=True, slots=True)
 class DtypeShape:
-    """An element type that a model may have, by any of its names, read as the one that counts; T002 for other words."""
+    """An element type of models, by any of its names, read as the canonical one. Reports T002 for others."""
 
     values: tuple[str, ...] = dtypes.OF_MODELS_NAMED
 
@@ -173,7 +173,7 @@ class DtypeShape:
 
 @dataclass(frozen=True, slots=True)
 class NameShape:
-    """The name of something that a file of the type `file_type` describes, or one of `words`."""
+    """A name that a file of the type `file_type` describes, or one of `words`."""
 
     file_type: str
     words: tuple[str, ...] = ()
@@ -184,14 +184,14 @@ class NameShape:
 
 @dataclass(frozen=True, slots=True)
 class TokensShape:
-    """An axis' extent: an expression, or `~` for the tokens. A reader takes it apart."""
+    """The extent of an axis: an expression, or `~` for tokens. A reader parses it."""
 
     def read(self, sink: Sink, tree: Tree | None, what: str) -> Tree | None:
         return tree
 
 
 def blank(shape: Shape[Any]) -> Any:
-    """A harmless value in place of one that is missing or wrong."""
+    """The harmless value of a shape, for a value that is missing or wrong."""
     match shape:
         case WholeShape():
             return shape.least

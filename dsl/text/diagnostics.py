@@ -1,4 +1,4 @@
-"""Errors and doubts in layout files: what, where, with which values, and what to do. Gathered, sorted, rendered."""
+"""Collect, sort and render errors and warnings in layout files: message, place, values, advice."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from difflib import get_close_matches
 from kvplan.dsl.text.source import SourceSpan
 
 SHORT_LIST = 8
-# Characters of a source line that are shown.
+# The most characters of a source line that are shown.
 LONGEST_LINE = 200
-# From which ratio on (difflib) two names are one, misspelled.
+# The ratio (difflib) from which a name counts as a misspelling of another.
 ALIKE = 0.75
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One error, or one doubt (W…).
+    """One error, or one warning (W…).
 
-    `notes` are facts, `help` what to do; `values` the names and values in play, drawn below the caret.
+    `notes` are facts, `help` is advice; `values` are the names and values in play, shown below the caret.
     """
 
     code: str
@@ -48,13 +48,13 @@ class DslError(Exception):
 
 
 def fault(code: str, message: str, span: SourceSpan, *notes: str, help: str = "") -> DslError:
-    """The error of one diagnostic."""
+    """The DslError with one diagnostic."""
     return DslError(Diagnostic(code, message, span, notes, help))
 
 
 @dataclass(slots=True)
 class Sink:
-    """Collects the errors of one file, so that one run reports them all."""
+    """A collector of the errors in one file, so that one run reports them all."""
 
     errors: list[Diagnostic] = field(default_factory=list)
 
@@ -66,9 +66,9 @@ class Sink:
 
     @contextmanager
     def about(self, what: str, path: str) -> Iterator[None]:
-        """What is wrong in here says what it is about, `cache 'window': …`, unless its message does already.
+        """Prefix errors added meanwhile with their subject, `cache 'window': …`, unless their message has it.
 
-        An error in another file than `path` stays as that file itself has it, and is so reported once.
+        An error in another file than `path` is unchanged, so that it equals that file's own error and is reported once.
         """
         before = len(self.errors)
         yield
@@ -78,11 +78,11 @@ class Sink:
 
 
 def ordered(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """By path, line, column and code, each once."""
+    """The diagnostics sorted by path, line, column and code, each once."""
     every = list(diagnostics)
     if len(every) < 2:
         return every  # `new` meets thousands of single errors: hashing each takes long
-    # What is not plain YAML is one mistake, whatever else its place could be accused of.
+    # A YAML error hides all other errors at its place: it is the one mistake there.
     unique = dict.fromkeys(every)
     spoilt = {_place(d) for d in unique if d.code.startswith("Y")}
     told = [d for d in unique if d.code.startswith("Y") or _place(d) not in spoilt]
@@ -94,7 +94,7 @@ def _place(diagnostic: Diagnostic) -> tuple[str, int, int]:
 
 
 def close(word: str, known: Iterable[str]) -> list[str]:
-    """The nearest known name, if one is near: of the same words, similar, or a word of it, `dim` of `head_dim`."""
+    """The nearest known name, if any: one of the same words, a similar one, or a word of it, `dim` of `head_dim`."""
     names = sorted(set(known))
     turned = [name for name in names if sorted(name.split("_")) == sorted(word.split("_"))]
     within = [name for name in names if name in word.split("_")]
@@ -103,7 +103,7 @@ def close(word: str, known: Iterable[str]) -> list[str]:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """The nearest known name, else all of them where they are few, else nothing."""
+    """Advice with the nearest known name, else with all names if they are few, else empty."""
     choices = sorted(set(known))
     if near := close(word, choices):
         return f"did you mean '{near[0]}'?"
@@ -111,7 +111,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def nearest_or_all(word: str, values: Sequence[str]) -> str:
-    """The nearest of the values that there can be, else all of them, however many."""
+    """Advice with the nearest value, else with all values."""
     return nearest(word, values) or f"expected {listed(values)}"
 
 
@@ -137,7 +137,7 @@ def layer_ranges(layers: Sequence[int]) -> str:
 
 
 def render(diagnostics: Iterable[Diagnostic], form: str = "text") -> str:
-    """All of them as `text` with underlined source, as `json`, or as `github` annotations. Empty text for none."""
+    """The diagnostics as `text` with underlined source, as `json`, or as `github` annotations; empty text for none."""
     errors = ordered(diagnostics)
     if form == "json":
         return json.dumps([_record(d) for d in errors], indent=2)
@@ -154,12 +154,12 @@ def counted(diagnostics: Sequence[Diagnostic]) -> str:
 
 
 def is_doubt(diagnostic: Diagnostic) -> bool:
-    """Whether nothing is wrong."""
+    """Whether a diagnostic is a warning, not an error."""
     return diagnostic.code.startswith("W")
 
 
 def as_text(d: Diagnostic) -> str:
-    """One error with its line underlined."""
+    """One diagnostic with its underlined source line."""
     width = max(2, len(str(d.span.line)))
     rail = f"{'':{width}} |"
     severity = "warning" if is_doubt(d) else "error"
@@ -178,7 +178,7 @@ def as_written(value: object) -> str:
 
 
 def _clipped(span: SourceSpan) -> SourceSpan:
-    """A place in a line as long as people read: what is far from it of a longer one is left out."""
+    """A span whose line is cut to LONGEST_LINE characters around it."""
     if len(span.text) <= LONGEST_LINE:
         return span
     first = max(span.column - 1 - LONGEST_LINE // 2, 0)

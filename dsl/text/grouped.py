@@ -1,4 +1,4 @@
-"""Values by equal keys, together."""
+"""Group values by equal keys."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ V = TypeVar("V")
 
 
 def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
-    """Values by their keys, in the order in which either came."""
+    """Lists of values by key; keys and values keep their order."""
     found: dict[K, list[V]] = {}
     for key, value in pairs:
         found.setdefault(key, []).append(value)

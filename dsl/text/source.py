@@ -1,4 +1,4 @@
-"""Where something was written: every value of a layout file keeps its span."""
+"""Places in source texts: every value of a layout file keeps its span."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class SourceSpan:
-    """`length` characters from `line`:`column`, both counted from 1; `text` is the whole line, for messages."""
+    """A span of `length` characters from `line`:`column`, both from 1; `text` is the whole line, for messages."""
 
     path: str
     line: int
@@ -18,7 +18,7 @@ class SourceSpan:
     text: str = field(default="", compare=False, repr=False)
 
     def at(self, offset: int, length: int) -> SourceSpan:
-        """`length` characters from `offset` characters into this span, on the same line."""
+        """The span of `length` characters that begins `offset` characters into this span, on the same line."""
         return SourceSpan(self.path, self.line, self.column + offset, max(length, 1), self.text)
 
 
@@ -27,14 +27,14 @@ NOWHERE = SourceSpan("", 1, 1, 1)
 
 @dataclass(frozen=True, slots=True)
 class SourceText:
-    """A file's text, split into lines once; `path` is how messages name it."""
+    """A file's text, split into lines once; `path` is its name in messages."""
 
     path: str
     text: str
     lines: tuple[str, ...]
 
     def span(self, line: int, column: int, length: int) -> SourceSpan:
-        """A span from a line and a column counted from 0."""
+        """The span at a line and a column, both from 0."""
         text = self.lines[line] if line < len(self.lines) else ""
         return SourceSpan(self.path, line + 1, column + 1, max(length, 1), text)
 
@@ -44,12 +44,12 @@ def source(path: str, text: str) -> SourceText:
 
 
 def inline(text: str, name: str = "<text>") -> SourceSpan:
-    """The span of a text that stands in no file."""
+    """The span of a text that is in no file."""
     return SourceSpan(name, 1, 1, max(len(text), 1), text)
 
 
 def shown(path: Path) -> str:
-    """A path as messages name it: relative to the working directory where it lies below it."""
+    """A path as messages name it: relative to the working directory if it lies below that."""
     here = os.path.abspath(path)
     below = os.path.relpath(here, os.getcwd())
     return str(path) if below.startswith("..") else Path(below).as_posix()

@@ -1,6 +1,6 @@
-"""YAML text to a tree in which every key and value keeps its span. Only the plain part of YAML is allowed.
+"""Read YAML to a tree in which every key and value keeps its span. Only a plain subset of YAML is allowed.
 
-Built from libyaml's events, not from composed nodes, which forget anchors and hide a duplicate key's place.
+The tree is built from libyaml's events, because composed nodes lose anchors and the places of duplicate keys.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from kvplan.dsl.text.source import NOWHERE, SourceSpan, SourceText, shown, sourc
 
 T = TypeVar("T")
 Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-# Levels of mappings and lists: the reader calls itself for each.
+# The most levels of mappings and lists: the reader is recursive.
 DEEPEST = 32
 FORBIDDEN_HELP = "write the value out where it is used"
 UNSEEN = "take it out: it may make a text look like another one"
-# Control and format characters, those that turn the direction of a line among them; tabs and ends of lines are none.
+# Control and format characters, including those that change text direction, without tabs and line ends.
 HIDDEN = re.compile(
     "[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x9f\\xad\\u061c\\u180e\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f"
     "\\ufeff\\ufff9-\\ufffb\\U000e0000-\\U000e007f]"
@@ -33,8 +33,8 @@ STAR_HELP = f"{FORBIDDEN_HELP}, or quote a text that begins with '*'"
 
 
 class YamlScalar(str):
-    """A scalar: a text that knows where it stands. `exact`: at `span` letter by letter, so that places inside it are
-    known."""
+    """A scalar: a text with its span. `exact`: the source at `span` has the same letters, so that places inside the
+    text are known."""
 
     __slots__ = ("exact", "quoted", "span")
     span: SourceSpan
@@ -61,7 +61,7 @@ class YamlEntry:
 
 @dataclass(frozen=True, slots=True)
 class YamlTable:
-    """A mapping, in the order written."""
+    """A mapping, in the written order."""
 
     entries: tuple[YamlEntry, ...]
     span: SourceSpan
@@ -72,7 +72,7 @@ class YamlTable:
 
 @dataclass(frozen=True, slots=True)
 class YamlList:
-    """A list, in the order written. `flow`: in brackets, where a comma ends an unquoted item."""
+    """A list, in the written order. `flow`: it is in brackets, where a comma ends an unquoted item."""
 
     items: tuple[Tree, ...]
     span: SourceSpan
@@ -80,13 +80,13 @@ class YamlList:
 
 
 Tree = YamlScalar | YamlTable | YamlList
-# Values by names, which are scalars: plain texts if nobody asks for their places.
+# Values by names. The names are YamlScalars, or plain str if their places do not matter.
 Named = Mapping[Any, T]
 
 
 @dataclass(frozen=True, slots=True)
 class YamlDocument:
-    """A file's tree, and the errors that its YAML has."""
+    """A file's tree, and the errors in its YAML."""
 
     path: Path
     root: YamlTable
@@ -94,7 +94,7 @@ class YamlDocument:
 
 
 def read(path: Path) -> YamlDocument:
-    """The tree of a file. Raises DslError (Y…) where there is no tree at all; other errors are in the document."""
+    """The tree of a file. Raises DslError (Y…) if there is no tree at all; other errors are in the document."""
     name = shown(path)
     try:
         data = path.read_bytes()
@@ -111,7 +111,7 @@ def read(path: Path) -> YamlDocument:
 
 
 def read_text(text: str, path: Path) -> YamlDocument:
-    """The tree of a text that stands in `path`. Raises DslError (Y…)."""
+    """The tree of the text of the file `path`. Raises DslError (Y…)."""
     where, sink = source(shown(path), text), Sink()
     _refuse_hidden(where)
     _refuse_tabs(where)
@@ -119,7 +119,7 @@ def read_text(text: str, path: Path) -> YamlDocument:
         root = _Reader(where, sink).document()
     except yaml.MarkedYAMLError as error:
         found = _syntax(where, error)
-        # What follows a forbidden mark on its line may not be YAML for that reason alone.
+        # A forbidden mark on the same line may be the only cause of this error.
         if found.span.line not in [d.span.line for d in sink.errors]:
             sink.errors.append(found)
         raise DslError(*sink.errors) from None
@@ -139,9 +139,9 @@ STARTS = "it begins with 'kvplan: 1'"
 
 
 class FileState(NamedTuple):
-    """A file as it is now, and as messages name it from here: what is made of it is made again only when this changed.
+    """The state of a file, and its name in messages: a cache key for everything that is derived from the file.
 
-    A file that is put back has the times of before, but is another one or was changed later: `file` tells.
+    A restored file may have its old size and time of modification; `file` then has another inode or time of change.
     """
 
     path: Path
@@ -162,12 +162,12 @@ class FileState(NamedTuple):
 
 @cache
 def read_cached(state: FileState) -> YamlDocument:
-    """`read`, once per state of a file."""
+    """The result of `read`, cached by the state of the file."""
     return read(state.path)
 
 
 def _refuse_hidden(where: SourceText) -> None:
-    """Raise Y014 for a character that nobody sees, comments included: what is reviewed is what is read."""
+    """Raise Y014 for an invisible character, even in a comment, so that reviewers see the text that is read."""
     for number, line in enumerate(where.lines):
         if hidden := HIDDEN.search(line):
             seen = replace(where.span(number, hidden.start(), 1), text=HIDDEN.sub("\N{REPLACEMENT CHARACTER}", line))
@@ -190,7 +190,7 @@ def _refuse_tabs(where: SourceText) -> None:
 def _syntax(where: SourceText, error: yaml.MarkedYAMLError) -> Diagnostic:
     mark = error.problem_mark or error.context_mark
     if mark and error.context_mark and not "".join(where.lines[mark.line :]).strip():
-        mark = error.context_mark  # at the end of the file there is nothing to show
+        mark = error.context_mark  # the end of the file has no line to show
     span = where.span(mark.line, mark.column, 1) if mark else where.span(0, 0, 1)
     note = f"{error.context}" if error.context else ""
     if note and error.context_mark:
@@ -203,7 +203,7 @@ def _syntax(where: SourceText, error: yaml.MarkedYAMLError) -> Diagnostic:
 
 
 class _Reader:
-    """One pass over the events of one file."""
+    """A recursive reader of the events of one file."""
 
     def __init__(self, where: SourceText, sink: Sink) -> None:
         self.where, self.sink, self.depth = where, sink, 0
@@ -297,7 +297,7 @@ class _Reader:
 
 
 def _joined(value: YamlScalar, key: YamlScalar) -> YamlScalar:
-    """What was meant where a comma cut a value, so that one mistake is one error."""
+    """The value that was meant before a comma cut it, so that one mistake is one error."""
     start = value.span.column - 1
     if value.span.line != key.span.line:
         return YamlScalar(f"{value}, {key}", value.span, False)
