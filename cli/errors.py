@@ -71,8 +71,8 @@ def usage_as_json(words: Sequence[str]) -> Iterator[None]:
         if "--format=json" not in words and ("--format", "json") not in pairwise(words):
             raise
         path = error.ctx.command_path if error.ctx else "kvplan"
-        told = {"code": "S023", "message": error.format_message(), "help": f"try: {path} --help"}
-        click.echo(json.dumps({"error": told}, indent=2))
+        fields = {"code": "S023", "message": error.format_message(), "help": f"try: {path} --help"}
+        click.echo(json.dumps({"error": fields}, indent=2))
         sys.exit(BAD_INPUT)
 
 
@@ -106,11 +106,11 @@ def refusal(what: object, error: Exception, place: SourceSpan | None = None) -> 
     """A refused pair in words, with its place if a file asks for the pair."""
     from kvplan.dsl.text.diagnostics import Diagnostic, as_text
 
-    told = {name: str(value) for name, value in as_dict(error).items()}
+    fields = {name: str(value) for name, value in as_dict(error).items()}
     if place:
-        return as_text(Diagnostic(told["code"], f"refused {what}: {told['message']}", place, (), told["help"]))
-    help = f"\n   = {told['help']}" if told["help"] else ""
-    return f"refused {what}\n   error[{told['code']}]: {told['message']}{help}"
+        return as_text(Diagnostic(fields["code"], f"refused {what}: {fields['message']}", place, (), fields["help"]))
+    help = f"\n   = {fields['help']}" if fields["help"] else ""
+    return f"refused {what}\n   error[{fields['code']}]: {fields['message']}{help}"
 
 
 def _report(error: Exception, form: str) -> None:
@@ -119,11 +119,11 @@ def _report(error: Exception, form: str) -> None:
     if form == "json":
         click.echo(json.dumps({"error": as_dict(error)}, indent=2))
         return
-    told = as_dict(error)
+    fields = as_dict(error)
     if isinstance(error, DslError) and error.diagnostics[0].span.path != "<argument>":
         text = render(error.diagnostics, "github" if form == "github" else "text")
         click.echo(text, err=True) if form == "github" else say(text, err=True)
         return
-    say(f"error[{told['code']}]: {told['message']}", err=True)
-    if told["help"]:
-        say(f"   = {told['help']}", err=True)
+    say(f"error[{fields['code']}]: {fields['message']}", err=True)
+    if fields["help"]:
+        say(f"   = {fields['help']}", err=True)

@@ -74,10 +74,10 @@ def engines_of(places: Sequence[str], etcd: EtcdAccess) -> Mapping[str, EngineRe
         # A text with a password must not be printed: EtcdFleet refuses it without repeating it.
         if "://" not in place and "@" not in place:
             raise FleetError(f"{place} is neither a file nor a URL of etcd: give http://host:2379 or https://host:2379")
-    return _heard(places, etcd)
+    return _engines_in_etcd(places, etcd)
 
 
-def _heard(urls: Sequence[str], etcd: EtcdAccess) -> Mapping[str, EngineRecord]:
+def _engines_in_etcd(urls: Sequence[str], etcd: EtcdAccess) -> Mapping[str, EngineRecord]:
     """The engines in etcd's first answer. Raises FleetError if it does not answer in time."""
     # Without a handler Python prints the runtime's warning, and the error below would repeat it.
     logging.getLogger("kvplan.runtime").addHandler(logging.NullHandler())
@@ -86,8 +86,8 @@ def _heard(urls: Sequence[str], etcd: EtcdAccess) -> Mapping[str, EngineRecord]:
     end = time.monotonic() + etcd.seconds
     while fleet.age() == float("inf"):
         if time.monotonic() > end:
-            told = fleet.problem() or "nothing was heard"
-            raise FleetError(f"etcd has not answered within {etcd.seconds:g} s: {told}")
+            reason = fleet.problem() or "nothing was heard"
+            raise FleetError(f"etcd has not answered within {etcd.seconds:g} s: {reason}")
         time.sleep(0.01)
     fleet.close()
     return fleet.engines()

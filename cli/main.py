@@ -80,7 +80,7 @@ class Verbs(click.Group):
         try:
             name, command, rest = super().resolve_command(ctx, args)
         except click.UsageError as error:
-            raise click.UsageError(error.message + _meant(args[0]), ctx) from None
+            raise click.UsageError(error.message + _suggestion(args[0]), ctx) from None
         if command is not None and not ctx.resilient_parsing:
             _check_once(click.Context(command, parent=ctx, info_name=name), rest)
         return name, command, rest
@@ -108,7 +108,7 @@ class Verbs(click.Group):
             return guarded(ctx, super().invoke)
 
 
-def _meant(verb: str) -> str:
+def _suggestion(verb: str) -> str:
     from kvplan.dsl.text.diagnostics import close
 
     near = close(verb, VERBS)

@@ -67,14 +67,14 @@ def changes(old: Plan, new: Plan) -> list[Change]:
     ]
     same = not changed_sides(old, new)
     placed = [_of_unchanged_pages(change) for change in found] if same else found
-    placed = [_reasoned(change, old, new) for change in placed]
-    told = [change for change in placed if not _implied(change, found)]
-    if old.digest != new.digest and not any(RULES[change.rule].category in TELLING[same] for change in told):
-        told.append(_untold(old, new))
-    return sorted(told, key=lambda change: POSITION[change.rule])
+    placed = [_with_reason(change, old, new) for change in placed]
+    reported = [change for change in placed if not _implied(change, found)]
+    if old.digest != new.digest and not any(RULES[change.rule].category in TELLING[same] for change in reported):
+        reported.append(_digest_change(old, new))
+    return sorted(reported, key=lambda change: POSITION[change.rule])
 
 
-def _reasoned(change: Change, old: Plan, new: Plan) -> Change:
+def _with_reason(change: Change, old: Plan, new: Plan) -> Change:
     """The change, with the reason for runs of tokens in its values. Facts lack it: a new reason alone is no change."""
     if change.rule != "PAGE_COPIES":
         return change
@@ -85,7 +85,7 @@ def _reasoned(change: Change, old: Plan, new: Plan) -> Change:
     return replace(change, before=before, after=after)
 
 
-def _untold(old: Plan, new: Plan) -> Change:
+def _digest_change(old: Plan, new: Plan) -> Change:
     name, before, after = "digest", old.digest, new.digest
     if old.model_digest != new.model_digest:
         name, before, after = "digest of what is stored", old.model_digest, new.model_digest

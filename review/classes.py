@@ -46,7 +46,7 @@ def engine_classes(
     known, kept = _sides(before), _sides(after)
     for names in (alike[key] for key in sorted(alike, key=str)):
         now = engines[names[0]]
-        yield EngineClass(tuple(names), now, _then(now, review, known, kept), _concerned(now, review))
+        yield EngineClass(tuple(names), now, _record_after(now, review, known, kept), _plan_numbers(now, review))
 
 
 def _sides(index: Index) -> set[tuple[EngineRole, str, str]]:
@@ -61,7 +61,7 @@ def _sides(index: Index) -> set[tuple[EngineRole, str, str]]:
     }
 
 
-def _then(
+def _record_after(
     now: EngineRecord, review: Review, known: set[tuple[EngineRole, str, str]], kept: set[tuple[EngineRole, str, str]]
 ) -> EngineRecord | None:
     """The record that engines will have: the same if NEW has their side, else the one of all changed plans, or None."""
@@ -74,7 +74,7 @@ def _then(
         (new.model_digest, side.digest, side.key)
         for _, old, new in _changed(review)
         for role in here
-        if _has(old, role, now)
+        if _has_side(old, role, now)
         for side in [_side(new, role)]
     }
     if len(targets) != 1:
@@ -83,8 +83,8 @@ def _then(
     return replace(now, model_digest=model_digest, side=side_digest, side_key=side_key)
 
 
-def _concerned(now: EngineRecord, review: Review) -> tuple[int, ...]:
-    return tuple(number for number, old, _ in _changed(review) if any(_has(old, role, now) for role in roles(now)))
+def _plan_numbers(now: EngineRecord, review: Review) -> tuple[int, ...]:
+    return tuple(number for number, old, _ in _changed(review) if any(_has_side(old, role, now) for role in roles(now)))
 
 
 def _changed(review: Review) -> Iterable[tuple[int, Plan, Plan]]:
@@ -105,15 +105,17 @@ def _side(plan: Plan, role: EngineRole) -> Side:
     return plan.prefill if role is EngineRole.PREFILL else plan.decode
 
 
-def _has(plan: Plan, role: EngineRole, record: EngineRecord) -> bool:
+def _has_side(plan: Plan, role: EngineRole, record: EngineRecord) -> bool:
     return (plan.model_digest, _side(plan, role).digest) == (record.model_digest, record.side)
 
 
 def verdict(prefill: EngineRecord, decode: EngineRecord, review: Review) -> RolloutVerdict:
     """The gravest verdict of the plans for two engines."""
-    return gravest(one for one in (*review.changed, *review.gone) if _of(one, prefill, decode))
+    return gravest(one for one in (*review.changed, *review.gone) if _is_plan_of(one, prefill, decode))
 
 
-def _of(pair: PairReview, prefill: EngineRecord, decode: EngineRecord) -> bool:
+def _is_plan_of(pair: PairReview, prefill: EngineRecord, decode: EngineRecord) -> bool:
     plan, _ = pair.pair.plans
-    return plan is not None and _has(plan, EngineRole.PREFILL, prefill) and _has(plan, EngineRole.DECODE, decode)
+    return (
+        plan is not None and _has_side(plan, EngineRole.PREFILL, prefill) and _has_side(plan, EngineRole.DECODE, decode)
+    )

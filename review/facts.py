@@ -262,10 +262,10 @@ def _lengths(sizes: Ints) -> str:
 
 
 def _contract(plan: Plan) -> Iterator[Fact]:
-    for number, told in enumerate(plan.notify):
+    for number, notified in enumerate(plan.notify):
         yield Fact(
             Subject("TOLD", "decode", "notifies prefill workers from which it reads nothing"),
-            f"[{ranges(told)}]",
+            f"[{ranges(notified)}]",
             number,
         )
     for number, count in enumerate(expected(plan)):

@@ -43,7 +43,7 @@ def layout_changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[
             of_engines = _heirs(_engines(old) | _engines(new), engines)
             described = _models(old) | _models(new)
             for change in _differences("", old, new):
-                found.append(LayoutChange(path, *change, _heirs(_meant(change[0], described), models), of_engines))
+                found.append(LayoutChange(path, *change, _heirs(_models_of(change[0], described), models), of_engines))
     return found
 
 
@@ -73,7 +73,7 @@ def _engines(tree: Tree | None) -> frozenset[str]:
     return frozenset({_word(tree, ENGINE)} - {""})
 
 
-def _meant(key: str, models: frozenset[str]) -> frozenset[str]:
+def _models_of(key: str, models: frozenset[str]) -> frozenset[str]:
     """The models of a file that a key is about: one if the key belongs to a variant."""
     own = [name for name in models if f"{key}.".startswith(f"{FAMILY}.{name}.")]
     # Names have dots: a key of `v3.2` also begins with `v3.`, so the longest name wins.

@@ -50,9 +50,9 @@ def github(review: Review, judgement: Judgement, folder: str, rollout: FleetRoll
     """Annotations: one for the review, and one for the file of each plan, an error if the plan fails."""
     lines = [_annotation("notice", {"title": "kvplan diff"}, _first(review, judgement))]
     for pair, failing in judgement.pairs:
-        told = failing or pair.changes
-        words = {"file": _file(pair, folder), "title": ", ".join(categories(told))}
-        lines.append(_annotation("error" if failing else "notice", words, _short(pair, told)))
+        listed_changes = failing or pair.changes
+        words = {"file": _file(pair, folder), "title": ", ".join(categories(listed_changes))}
+        lines.append(_annotation("error" if failing else "notice", words, _short(pair, listed_changes)))
     lines += [
         _annotation("warning", {"file": one.place.path, "line": str(one.place.line), "title": "kvplan diff"},
                     judgement.useless(one))

@@ -57,14 +57,14 @@ def paired(before: Mapping[str, PlanFile], after: Mapping[str, PlanFile]) -> lis
     old, new = dict(before), dict(after)
     if len(old) == len(new) == 1 and "" in (*old, *new):
         return [FilePair(*old.values(), *new.values())]
-    found = [*_held(old, new)]
+    found = [*_identical_pairs(old, new)]
     for key in KEYS:
-        found += _matched(old, new, key)
+        found += _pairs_by_key(old, new, key)
     found += [FilePair(file, None) for file in old.values()] + [FilePair(None, file) for file in new.values()]
     return sorted(found, key=lambda pair: pair.title)
 
 
-def _held(old: dict[str, PlanFile], new: dict[str, PlanFile]) -> Iterator[FilePair]:
+def _identical_pairs(old: dict[str, PlanFile], new: dict[str, PlanFile]) -> Iterator[FilePair]:
     """Pairs of plans with equal digests, removed from `old` and `new`; engines do not look at names.
 
     Files of one plan are paired by equal paths first. A further file in `old` is paired with a file of the same plan in
@@ -90,16 +90,18 @@ def _by_digest(files: Mapping[str, PlanFile]) -> dict[str, list[PlanFile]]:
     return found
 
 
-def _matched(
+def _pairs_by_key(
     old: dict[str, PlanFile], new: dict[str, PlanFile], key: Callable[[PlanFile], Hashable | None]
 ) -> Iterator[FilePair]:
     """Pairs of plans whose key is unique on both sides, removed from `old` and `new`."""
-    sides = [_alone(files, key) for files in (old, new)]
+    sides = [_unique_by_key(files, key) for files in (old, new)]
     for word in [word for word in sides[0] if word in sides[1]]:
         yield FilePair(old.pop(sides[0][word].path), new.pop(sides[1][word].path))
 
 
-def _alone(files: Mapping[str, PlanFile], key: Callable[[PlanFile], Hashable | None]) -> dict[Hashable, PlanFile]:
+def _unique_by_key(
+    files: Mapping[str, PlanFile], key: Callable[[PlanFile], Hashable | None]
+) -> dict[Hashable, PlanFile]:
     alike: dict[Hashable, list[PlanFile]] = {}
     for file in files.values():
         alike.setdefault(key(file), []).append(file)

@@ -91,9 +91,9 @@ def review(
 def _pair(pair: FilePair) -> PairReview:
     before, after = pair.before, pair.after
     if before is None:
-        return PairReview(pair, (_alone("PAIR_NEW", pair, None, "new"),), RolloutVerdict.RELOAD)
+        return PairReview(pair, (_pair_change("PAIR_NEW", pair, None, "new"),), RolloutVerdict.RELOAD)
     if after is None:
-        return PairReview(pair, (_alone("PAIR_GONE", pair, "there", None),), RolloutVerdict.TOGETHER)
+        return PairReview(pair, (_pair_change("PAIR_GONE", pair, "there", None),), RolloutVerdict.TOGETHER)
     named = before.path != after.path and bool(before.path and after.path)
     moved = (Change(Subject("FILE_NAME", name="file"), before.path, after.path),) if named else ()
     if before.text == after.text:
@@ -107,7 +107,7 @@ def _pair(pair: FilePair) -> PairReview:
     return PairReview(pair, (*moved, *found), _verdict(before, after))
 
 
-def _alone(rule: str, pair: FilePair, before: str | None, after: str | None) -> Change:
+def _pair_change(rule: str, pair: FilePair, before: str | None, after: str | None) -> Change:
     return Change(Subject(rule, name=pair.title), before, after)
 
 

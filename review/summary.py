@@ -51,26 +51,26 @@ def told(review: Review) -> list[tuple[str, list[ToldChange]]]:
     found, count = sections(review), len(review.changed)
     layouts = ((f"{one.path}: {one.key}", one.before or "none", one.after or "none") for one in review.layouts)
     causes = [ToldChange("", f"{where} {before} → {after}") for where, before, after in layouts]
-    causes += _told(found.causes, count)
+    causes += _as_sentences(found.causes, count)
     if review.changed and not causes:
         causes = [ToldChange("", UNTOLD[all(pair.verdict is RolloutVerdict.TEXT for pair in review.changed)])]
-    effects = _told(found.effects, count)
+    effects = _as_sentences(found.effects, count)
     if found.left_out:
         named = [f"{rule} ({RULES[rule].detail})" for rule in found.left_out]
         effects.append(
             ToldChange("", f"as a consequence also {listed(named, 'and')}: kvplan diff --verbose shows them")
         )
-    costs = _told(found.costs, count) + [ToldChange("", hint) for hint in [cost_hint(review)] if hint]
+    costs = _as_sentences(found.costs, count) + [ToldChange("", hint) for hint in [cost_hint(review)] if hint]
     return [("CAUSE", causes), ("WHAT FOLLOWS", effects), (COST, costs)]
 
 
-def _told(changes: Sequence[FoldedChange], count: int) -> list[ToldChange]:
+def _as_sentences(changes: Sequence[FoldedChange], count: int) -> list[ToldChange]:
     return [ToldChange(one.rule, one.text(), places(one.where, count)) for one in changes]
 
 
 def sections(review: Review) -> Sections:
-    told = [_news(pair) for pair in review.changed]
-    found = folded(told)
+    shortened = [_without_details(pair) for pair in review.changed]
+    found = folded(shortened)
     written = {
         (number, change.subject.side)
         for number, pair in enumerate(review.changed, 1)
@@ -80,7 +80,9 @@ def sections(review: Review) -> Sections:
     causes = tuple(one for one in found if RULES[one.rule].cause and not _follows(one, written))
     costs = tuple(one for one in found if one.category is Category.COST)
     effects = tuple(one for one in found if one not in causes and one not in costs)
-    quiet = {rule for pair, short in zip(review.changed, told, strict=True) for rule in {*pair.rules} - {*short.rules}}
+    quiet = {
+        rule for pair, short in zip(review.changed, shortened, strict=True) for rule in {*pair.rules} - {*short.rules}
+    }
     return Sections(causes, effects, costs, tuple(rule for rule in RULES if rule in quiet))
 
 
@@ -89,7 +91,7 @@ def _follows(change: FoldedChange, written: Set[Where]) -> bool:
     return change.category is Category.BYTES and {*change.where} <= written
 
 
-def _news(pair: PairReview) -> PairReview:
+def _without_details(pair: PairReview) -> PairReview:
     """The pair without its details, if it has a change of NEWS that is no detail."""
     if not any(RULES[rule].category in NEWS and not RULES[rule].detail for rule in pair.rules):
         return pair
@@ -159,11 +161,11 @@ def how_to_accept(judgement: Judgement) -> list[str]:
     return [
         f'- {{rule: [{", ".join(rules)}], pair: {name}, reason: "{WHY}"}}'
         for rules, titles in pairs.items()
-        for name in (_like(titles) if rules else ())
+        for name in (_patterns(titles) if rules else ())
     ]
 
 
-def _like(titles: Sequence[str]) -> list[str]:
+def _patterns(titles: Sequence[str]) -> list[str]:
     """Names as YAML; more than FEW become a pattern for their folder. Two files that are compared have no names."""
     if titles == [""]:
         return ['"*"']

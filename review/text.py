@@ -66,7 +66,7 @@ def _parts(review: Review, judgement: Judgement, verbose: bool, rollout: FleetRo
 
 def _folded(review: Review) -> list[list[_Paragraph]]:
     blocks = [("PLANS that change", _plans(review))]
-    blocks += [(heading, [line for one in changes for line in _told(one)]) for heading, changes in told(review)]
+    blocks += [(heading, [line for one in changes for line in _change_lines(one)]) for heading, changes in told(review)]
     blocks += [("NEW", _titles(review.new)), ("REMOVED", _titles(review.gone))]
     blocks += [("RENAMED", _titles(review.renamed))]
     return [[_whole(heading), *lines] for heading, lines in blocks if lines]
@@ -76,7 +76,7 @@ def _verdict(part: VerdictPart) -> list[_Paragraph]:
     return [*_words(part.sentence), *(line for step in part.numbered for line in _words(step, "  ", "     "))]
 
 
-def _told(change: ToldChange) -> list[_Paragraph]:
+def _change_lines(change: ToldChange) -> list[_Paragraph]:
     if change.rule:
         return _row(change.rule, change.text, change.where)
     return _words(change.text, "  ", "      ")

@@ -52,8 +52,8 @@ def verdict_parts(review: Review) -> list[VerdictPart]:
     found = [VerdictPart(_models(pair)) for pair in two]
     found += [_one_side(review, alone)] if alone else []
     found += [_together(review, both)] if both else []
-    found += [VerdictPart(f"No engine restarts{_of(review, kept, ' in ')}. {RELOAD}")] if kept else []
-    where = _of(review, texts, " in ") if len(texts) < len(review.changed) else ""
+    found += [VerdictPart(f"No engine restarts{_which_pairs(review, kept, ' in ')}. {RELOAD}")] if kept else []
+    where = _which_pairs(review, texts, " in ") if len(texts) < len(review.changed) else ""
     found += [VerdictPart(f"Only the text changes{where}: old and new engines can talk.")] if texts else []
     found += [VerdictPart(_gone(len(review.gone)))] if review.gone else []
     found += [] if found else _harmless(review)
@@ -73,7 +73,7 @@ def _models(pair: PairReview) -> str:
 def _one_side(review: Review, pairs: Sequence[PairReview]) -> VerdictPart:
     """The part for pairs in which one side changes: prefill in some, decode in others."""
     by_side = {side: some for side in SIDES if (some := [pair for pair in pairs if pair.rolls == (side,)])}
-    said = "; only ".join(f"{side} changes{_of(review, some, ' in ')}" for side, some in by_side.items())
+    said = "; only ".join(f"{side} changes{_which_pairs(review, some, ' in ')}" for side, some in by_side.items())
     sides = [*by_side]
     old = f"{sides[0]} " if len(sides) == 1 else ""
     other = next(side for side in SIDES if side != sides[0]) if len(sides) == 1 else "the other side"
@@ -87,7 +87,9 @@ def _one_side(review: Review, pairs: Sequence[PairReview]) -> VerdictPart:
 
 
 def _together(review: Review, pairs: Sequence[PairReview]) -> VerdictPart:
-    sentence = f"Roll out both sides{_of(review, pairs, ' of ')} together: old and new engines refuse each other."
+    sentence = (
+        f"Roll out both sides{_which_pairs(review, pairs, ' of ')} together: old and new engines refuse each other."
+    )
     return VerdictPart(sentence, (_index(pairs), f"{BESIDE}. Start {_restarts(pairs)}"))
 
 
@@ -98,7 +100,7 @@ def _index(pairs: Sequence[PairReview], old: str = "") -> str:
     return f"{INDEX}{BY_NAME if written else ''}. {alone}"
 
 
-def _of(review: Review, pairs: Sequence[PairReview], word: str) -> str:
+def _which_pairs(review: Review, pairs: Sequence[PairReview], word: str) -> str:
     """The pairs that are meant, after `word`: empty if only one changes, their number if they are all that change."""
     if len(review.changed) == 1:
         return ""

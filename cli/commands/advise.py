@@ -59,8 +59,8 @@ def command(
         for profile in map(layout_files.machine, names)
     }
     if form == "json":
-        told = [answer(profile, advice) for profile, advice in found.items()]
-        click.echo(json.dumps({"model": model, "tokens": TOKENS, "machines": told}, indent=2))
+        answers = [answer(profile, advice) for profile, advice in found.items()]
+        click.echo(json.dumps({"model": model, "tokens": TOKENS, "machines": answers}, indent=2))
         return
     now = next(iter(found.values())).now
     say(f"{model}, one request of {TOKENS:,} tokens: {now.prefill} -> {now.decode}")
@@ -107,12 +107,12 @@ def text(
 def _row(each: AdvisedPair, now: AdvisedPair, profile: MachineProfile) -> tuple[object, ...]:
     auto = f"options: {{strategy: {AUTO}, machine: {profile.name}}}"
     strategy = [] if each.strategy == DIRECT else [f"with --strategy {AUTO}" if each.changes else auto]
-    change = "; ".join([*map(_told, each.changes), *strategy]) or "as it is"
+    change = "; ".join([*map(_change_text, each.changes), *strategy]) or "as it is"
     time, faster = f"{each.us / 1000:9,.2f} ms", f"{now.us / each.us:12,.1f}"
     return time, faster, each.descriptors, size(each.bytes), each.strategy, change
 
 
-def _told(change: SettingChange) -> str:
+def _change_text(change: SettingChange) -> str:
     """`decode: --block-size 64 (now 16)`: a flag has a space before its value, a variable an equals sign.
 
     The engine's word for the present value is followed by the side's: `(now LBNHC, nhd)`.

@@ -85,7 +85,7 @@ def _check_models(files: Sequence[Path], layouts: Sequence[Path]) -> list[Diagno
     found: list[Diagnostic] = []
     for model in (model for path in files for model in library.models_of(path)):
         for engine, text in model.sides.items():
-            found += _said(partial(bind, library, model, f"engine={engine},{text}"), text.span)
+            found += _errors_of(partial(bind, library, model, f"engine={engine},{text}"), text.span)
     return list(dict.fromkeys(found))
 
 
@@ -94,14 +94,14 @@ def check_deployments(files: Sequence[Path], layouts: Sequence[Path] = ()) -> li
     # `kvplan.dsl.library.check` reports files that cannot be opened.
     library, _ = load_good(files, layouts)
     read = [one for path in files if (one := _deployment(library, path))]
-    found = [error for one in read for error in _all(one, files, layouts)]
+    found = [error for one in read for error in _errors_in(one, files, layouts)]
     found += name_errors(library, read)
     # A side is bound for every model: equal messages at one place are one mistake.
     once = {(d.code, d.message, d.span): d for d in reversed(found)}
     return list(once.values())
 
 
-def _all(one: Deployment, files: Sequence[Path], layouts: Sequence[Path]) -> Iterator[Diagnostic]:
+def _errors_in(one: Deployment, files: Sequence[Path], layouts: Sequence[Path]) -> Iterator[Diagnostic]:
     """The errors of one deployment. It has its own library: another one may use the same names for other files."""
     named = [Path(model) for spec in one.plans for model in spec.models if is_path(model)]
     # A missing file is reported at the place that names it.
@@ -130,21 +130,21 @@ def _check(library: Library, spec: PlanSpec) -> Iterator[Diagnostic]:
         # A machine needs a strategy beside it; an error in that is reported at its own place.
         beside = spec.options.get("strategy") if name == MACHINE else None
         given = {name: value} if beside not in OPTIONS["strategy"] else {name: value, "strategy": str(beside)}
-        yield from _said(partial(settled, given), place)
+        yield from _errors_of(partial(settled, given), place)
         if name == MACHINE:
-            yield from _said(partial(library.machine, value), place)
+            yield from _errors_of(partial(library.machine, value), place)
     # An unknown name is reported at its place.
     known = [name for text in spec.models for name in names_of(library, text) if name in library.models]
     sink = Sink()
     models = [model for name in known if (model := guarded(sink, partial(library.model, name)))]
     yield from sink.errors
     for text in (*spec.prefill, *spec.decode):
-        yield from _said(partial(check_pool, text), text.span)
+        yield from _errors_of(partial(check_pool, text), text.span)
         for model, one in product(models, sides_of(text)):
-            yield from _said(partial(bind, library, model, one), text.span)
+            yield from _errors_of(partial(bind, library, model, one), text.span)
 
 
-def _said(run: Callable[[], object], place: SourceSpan) -> Iterator[Diagnostic]:
+def _errors_of(run: Callable[[], object], place: SourceSpan) -> Iterator[Diagnostic]:
     """The errors that `run` raises, at the place of the value that they are about."""
     try:
         run()

@@ -118,7 +118,7 @@ def command(
         leave_out("--peer-engine excludes --peer-release and --peer-platform", unused)
     found = _found(config, layout, layouts)
     named = {HERE: engine, PEER: peer_engine or (engine if not (peer_release or peer_platform) else None)}
-    named = {side: name if name and not _alone(found.library, name) else None for side, name in named.items()}
+    named = {side: name if name and not _is_only_file(found.library, name) else None for side, name in named.items()}
     releases = {HERE: release or "", PEER: peer_release or ("" if peer_engine else release) or ""}
     engine = engine or _engine(found.library, release, platform)
     if peer_release or peer_platform:
@@ -172,7 +172,7 @@ def _engine(known: Library, release: str | None, platform: str | None) -> str | 
     return engine_for(known, default.package, release or own, platform or guessed).name
 
 
-def _alone(known: Library, engine: str) -> bool:
+def _is_only_file(known: Library, engine: str) -> bool:
     """Whether this engine's file is the only one for its package, so that the connector finds it by itself."""
     packages = [known.engine(name).package for name in known.engines]
     package = known.engine(engine).package
@@ -225,18 +225,18 @@ def _named(known: Library, name: str, config: Path, layout: str, layouts: Path |
     A number that the configuration does not say for sure is no contradiction: it becomes a note, like other doubts.
     """
     model = known.model(name)
-    told = FoundLayout(known, model, _file(known, name), layout)
+    layout_only = FoundLayout(known, model, _file(known, name), layout)
     slips = tuple(filter(None, (*(each.message for each in known.crowded(model)), undeclared(model))))
     try:
         new = made(known, config)
     except DslError as error:
         why = f"{shown(config)} was not compared with {name}: {error.diagnostics[0].message}"
-        return replace(told, notes=(why,), doubts=(*slips, *model.doubts))
+        return replace(layout_only, notes=(why,), doubts=(*slips, *model.doubts))
     unlike = [(each.sure, each.text(shown(config), name)) for each in new.unlike(known, name)]
     notes = (*(text for sure, text in unlike if not sure), *new.doubts)
     contradictions = tuple(text for sure, text in unlike if sure)
     right = CORRECT.format(new.command(str(config), layouts)) if contradictions else COMPARE
-    return replace(told, notes=notes, doubts=(*contradictions, *slips, *model.doubts), right=right)
+    return replace(layout_only, notes=notes, doubts=(*contradictions, *slips, *model.doubts), right=right)
 
 
 def _file(known: Library, name: str) -> str:
@@ -255,16 +255,18 @@ def _answer(
     """All findings about the pair, in plain values."""
     files = {name: shown(found.library.paths["engine"][side.engine.name].resolve()) for name, side in sides.items()}
     parts = dict(zip((HERE, PEER), PARTS[direction], strict=True))
-    told = {name: {**describe_examined(side, parts[name]), "engine_file": files[name]} for name, side in sides.items()}
+    described = {
+        name: {**describe_examined(side, parts[name]), "engine_file": files[name]} for name, side in sides.items()
+    }
     unserved = {name: _unserved(found.library, sides[name].engine, release) for name, release in releases.items()}
-    unserved = {name: error or _unsupported(told[name].pop("unsupported")) for name, error in unserved.items()}
+    unserved = {name: error or _unsupported(described[name].pop("unsupported")) for name, error in unserved.items()}
     ways = [{"from": a, "to": b, **describe_way(sides[a], sides[b])} for a, b in WAYS[direction]]
     return {
         "model": {"name": found.model.name, "title": found.model.title, "file": found.file or None,
                   "same_as": list(found.same), "notes": list(found.notes), "doubts": list(found.doubts),
                   "help": found.right if found.doubts else None, "command": found.command or None},
         "word": found.word,
-        "sides": {name: {"start": None, **side, "connector_error": unserved[name]} for name, side in told.items()},
+        "sides": {name: {"start": None, **side, "connector_error": unserved[name]} for name, side in described.items()},
         "ways": ways,
         "works": all(way["works"] for way in ways) and not any(unserved.values()),
     }  # fmt: skip
@@ -340,12 +342,12 @@ def _lines(answer: Plain) -> list[str]:
     lines = _model(answer["model"])
     for name, side in answer["sides"].items():
         lines += ["", *_side(name, side)]
-    told = [side["error"] for side in answer["sides"].values() if "error" in side]
+    side_errors = [side["error"] for side in answer["sides"].values() if "error" in side]
     stopped = [name for name, side in answer["sides"].items() if side["connector_error"]]
     for way in answer["ways"]:
         verdict = _verdict(answer["model"], stopped)
         refused = [f"{_head(way)}: refused with that side"]
-        lines += ["", *(_way(way, verdict) if way.get("error") not in told else refused)]
+        lines += ["", *(_way(way, verdict) if way.get("error") not in side_errors else refused)]
     for name, side in answer["sides"].items():
         if error := side["connector_error"]:
             lines += ["", f"{LABELS[name].upper()}: refused", *_refused(error)]

@@ -172,7 +172,7 @@ def _reads(said: Plain) -> list[str]:
     lines = []
     for reader in said["reads"]:
         for source in sorted({read["worker"] for read in reader["from"]}):
-            what = _taken([read for read in reader["from"] if read["worker"] == source])
+            what = _read_texts([read for read in reader["from"] if read["worker"] == source])
             lines.append(f"decode {reader['worker']} <- prefill {source}: {'; '.join(what)}")
         if reader["tells"]:
             lines.append(f"decode {reader['worker']} only tells prefill {ranges(reader['tells'])} that it is done")
@@ -188,7 +188,7 @@ def _reads(said: Plain) -> list[str]:
     ]
 
 
-def _taken(reads: Sequence[Plain]) -> list[str]:
+def _read_texts(reads: Sequence[Plain]) -> list[str]:
     """Reads of one worker in words; reads of one cache with equal shares are one, with all their layers."""
     alike: dict[tuple[str, str], set[int]] = {}
     for read in reads:

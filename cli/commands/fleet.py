@@ -39,24 +39,24 @@ def command(places: tuple[str, ...], plans: Path | None, etcd: EtcdAccess, form:
 
 
 def _json(engines: Mapping[str, EngineRecord], pairs: Iterable[FleetPair]) -> str:
-    told = [
+    rows = [
         {"prefill": pair.prefill.name, "decode": pair.decode.name, "plan": pair.plan, "reason": pair.reason}
         for pair in pairs
     ]
-    return json.dumps({"engines": [msgspec.to_builtins(engines[name]) for name in sorted(engines)], "pairs": told})
+    return json.dumps({"engines": [msgspec.to_builtins(engines[name]) for name in sorted(engines)], "pairs": rows})
 
 
 def _text(engines: Mapping[str, EngineRecord], pairs: Sequence[FleetPair]) -> str:
     if not engines:
         return "no engine has announced itself"
-    told = table(("engines", "role", "state", "model", "side", "free blocks", "names"), _alike(engines.values()))
+    lines = table(("engines", "role", "state", "model", "side", "free blocks", "names"), _engine_rows(engines.values()))
     if pairs:
-        told += ["", *table(("pairs", "model", "prefill", "decode", "plan"), _alike_pairs(pairs))]
-        told += _alone(engines, pairs)
-    return "\n".join(told)
+        lines += ["", *table(("pairs", "model", "prefill", "decode", "plan"), _pair_rows(pairs))]
+        lines += _unpaired_lines(engines, pairs)
+    return "\n".join(lines)
 
 
-def _alike(engines: Iterable[EngineRecord]) -> list[Sequence[object]]:
+def _engine_rows(engines: Iterable[EngineRecord]) -> list[Sequence[object]]:
     """A row for engines of one model, side, role and state: their number, their free blocks together, some names."""
     found = defaultdict(list)
     for each in engines:
@@ -67,7 +67,7 @@ def _alike(engines: Iterable[EngineRecord]) -> list[Sequence[object]]:
     ]
 
 
-def _alike_pairs(pairs: Iterable[FleetPair]) -> list[Sequence[object]]:
+def _pair_rows(pairs: Iterable[FleetPair]) -> list[Sequence[object]]:
     """A row for pairs of one model and two sides: their number, and their plan or why there is none."""
     found: dict[tuple[str, str, str, str], int] = defaultdict(int)
     for pair in pairs:
@@ -75,7 +75,7 @@ def _alike_pairs(pairs: Iterable[FleetPair]) -> list[Sequence[object]]:
     return [(f"{count:,}", *key) for key, count in sorted(found.items())]
 
 
-def _alone(engines: Mapping[str, EngineRecord], pairs: Iterable[FleetPair]) -> list[str]:
+def _unpaired_lines(engines: Mapping[str, EngineRecord], pairs: Iterable[FleetPair]) -> list[str]:
     """The line about engines that have no plan with any other."""
     met = {name for pair in pairs if pair.plan for name in (pair.prefill.name, pair.decode.name)}
     alone = sorted(set(engines) - met)

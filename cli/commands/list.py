@@ -40,7 +40,7 @@ def command(words: tuple[str, ...], architecture: bool, layouts: tuple[Path, ...
         return
     library = load((), layouts)
     models, kinds, engines, machines = (
-        [head for head in library.heads(file_type) if _meant(words, head.name, head.title, *head.kinds)]
+        [head for head in library.heads(file_type) if _has_words(words, head.name, head.title, *head.kinds)]
         for file_type in ("model", "kind", "engine", "machine")
     )
     if form == "json":
@@ -75,10 +75,10 @@ def _list_architectures(words: Sequence[str], form: str) -> None:
 
 
 def _about(words: Sequence[str], row: Architecture) -> bool:
-    return _meant(words, row.name, row.engine, row.verdict, *row.kinds, *row.models)
+    return _has_words(words, row.name, row.engine, row.verdict, *row.kinds, *row.models)
 
 
-def _meant(words: Sequence[str], *about: str) -> bool:
+def _has_words(words: Sequence[str], *about: str) -> bool:
     """Whether all words occur in the texts `about`."""
     return all(word.casefold() in " ".join(about).casefold() for word in words)
 

@@ -72,8 +72,8 @@ def command(
         return
     if wanted and not out:
         click.echo(new.text, nl=False)
-    told = _same(library, new, layouts) if wanted else _known(library, new, config, out, layouts)
-    say("\n".join([*told, *([f"wrote {written}"] if written else []), *_unsure(new, written), *_tested(new)]), err=True)
+    head = _same(library, new, layouts) if wanted else _known(library, new, config, out, layouts)
+    say("\n".join([*head, *([f"wrote {written}"] if written else []), *_unsure(new, written), *_tested(new)]), err=True)
 
 
 def _from_stdin() -> tuple[Mapping[str, object], SourceSpan]:

@@ -89,8 +89,8 @@ def verify(place: str, index: Path | None, remove: bool, form: str) -> None:
         if remove:
             store.remove([name for name, _ in wrong])
     if form == "json":
-        told = [{"name": name, "code": error.code, "message": str(error)} for name, error in wrong]
-        click.echo(json.dumps({"objects": len(every), "wrong": told}, indent=2))
+        faults = [{"name": name, "code": error.code, "message": str(error)} for name, error in wrong]
+        click.echo(json.dumps({"objects": len(every), "wrong": faults}, indent=2))
     else:
         for _, error in wrong:
             say(f"error[{error.code}]: {error}")

@@ -26,7 +26,7 @@ def last(path: object) -> str:
 def free_name(library: Library, wanted: str) -> str:
     """A name like `wanted` that no model and no family has."""
     name = re.sub(r"[^a-z0-9.]+", "-", wanted.lower()).strip("-.")
-    return name if name and not _taken(library, name) else f"{name}-{NEW}".lstrip("-")
+    return name if name and not _is_taken(library, name) else f"{name}-{NEW}".lstrip("-")
 
 
 def name_of(library: Library, out: Path) -> str:
@@ -34,7 +34,7 @@ def name_of(library: Library, out: Path) -> str:
     faults = (
         (out.suffix != ".yaml", "its name does not end in .yaml", "choose a name that ends in .yaml"),
         (not LABEL.fullmatch(out.stem), "a model's name has letters, digits, -, _ and .", OTHER),
-        (_taken(library, out.stem), f"there is a model or family '{out.stem}' already", OTHER),
+        (_is_taken(library, out.stem), f"there is a model or family '{out.stem}' already", OTHER),
         (out.exists(), "it is there, and somebody may have worked on it", OTHER),
         (not out.parent.is_dir(), f"there is no folder '{out.parent}'", "make the folder, or choose another"),
     )
@@ -43,7 +43,7 @@ def name_of(library: Library, out: Path) -> str:
     return out.stem
 
 
-def _taken(library: Library, name: str) -> bool:
+def _is_taken(library: Library, name: str) -> bool:
     return name in library.models or bool(library.family(name))
 
 

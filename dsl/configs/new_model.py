@@ -123,7 +123,7 @@ def described(
     # The doubt already says that no layout is for it.
     remarks = tuple(text for text in found.remarks if not unproven or text != UNKNOWN)
     found = replace(found, doubts=(*found.doubts, *unproven), remarks=remarks)
-    notes = (*doubts(found), *_unlike(library, [name for name in fits if name not in same]))
+    notes = (*doubts(found), *_notes_on_others(library, [name for name in fits if name not in same]))
     return NewModel(
         head.name, _text(library, head, found), notes, tuple(same), found, stored, grave(found), known, tested
     )
@@ -185,7 +185,7 @@ def _text(library: Library, head: ModelHead, found: RecognisedModel) -> str:
     return model_text(head, found, {name: kind.params for name, kind in library.kinds.items()})
 
 
-def _unlike(library: Library, others: Sequence[str]) -> list[str]:
+def _notes_on_others(library: Library, others: Sequence[str]) -> list[str]:
     """Notes on the user's own models whose `match` fits, but that store something else: one of them may be meant."""
     known = library.paths["model"]
     own = [name for name in others if not library.shipped("model", name)]

@@ -183,7 +183,7 @@ def _caches(
         matches = list(_matches(facts, own, kinds, layer, remarks))
         found += [(layer, match) for match in matches]
         if not matches and not _says_why(facts) and not remarks.about(layer):
-            remarks.add(layer, NOTHING + _by(facts))
+            remarks.add(layer, NOTHING + _layer_word(facts))
     rules = {match.rule.span: match.rule for _, match in found}
     return caches_of(found), tuple(rules.values()), remarks
 
@@ -193,7 +193,7 @@ def _says_why(facts: ForeignValues) -> bool:
     return any(facts.values.get(word) is True for word in (BARE, SHARES))
 
 
-def _by(facts: ForeignValues) -> str:
+def _layer_word(facts: ForeignValues) -> str:
     """The configuration's word for a layer, with its keys: ` by 'new' of layer_types`; empty if it has none."""
     layer_is, keys = facts.values.get(LAYER_IS), facts.origins.get(LAYER_IS, ())
     said = f" of {listed(keys, 'and')}" if keys else ""
@@ -242,7 +242,7 @@ def _check(caches: Sequence[RecognisedCache], kinds: Mapping[str, Kind], place: 
     """Raise F007 with every parameter whose value cannot be used, F004 with every one that lacks a value."""
     _check_given(caches, place)
     lacking = [
-        f"{name} of {cache.name}, a cache of kind {cache.kind}: {_lacks(cache, name)}"
+        f"{name} of {cache.name}, a cache of kind {cache.kind}: {_missing_reason(cache, name)}"
         for cache in caches
         for name, param in kinds[cache.kind].params.items()
         if param.default is None and (name not in cache.params or cache.params[name].value is None)
@@ -263,5 +263,5 @@ def _check_given(caches: Sequence[RecognisedCache], place: SourceSpan) -> None:
         raise fault("F007", "its numbers make no layout", place, *unusable, help=CORRECT)
 
 
-def _lacks(cache: RecognisedCache, name: str) -> str:
+def _missing_reason(cache: RecognisedCache, name: str) -> str:
     return cache.params[name].doubt if name in cache.params else "no rule says where it stands"

@@ -58,12 +58,12 @@ def remarks_of(
     for remark in remarks:
         if remark.when.names & words:
             sentences += _at_layers(remark, layer_facts)
-        elif text := _said(remark, facts):
+        elif text := _sentence_if_true(remark, facts):
             sentences.append(text)
     return tuple(dict.fromkeys(sentences))
 
 
-def _said(remark: RemarkRule, facts: ForeignValues) -> str:
+def _sentence_if_true(remark: RemarkRule, facts: ForeignValues) -> str:
     answer = ask(remark.when, facts)
     return filled(remark.say, facts.values) if answer.value else answer.doubt if answer.named else ""
 
@@ -71,6 +71,6 @@ def _said(remark: RemarkRule, facts: ForeignValues) -> str:
 def _at_layers(remark: RemarkRule, layer_facts: Sequence[ForeignValues]) -> tuple[str, ...]:
     remarks = LayerRemarks()
     for layer, facts in enumerate(layer_facts):
-        if text := _said(remark, facts):
+        if text := _sentence_if_true(remark, facts):
             remarks.add(layer, text)
     return remarks.sentences()

@@ -95,7 +95,7 @@ def _answered(name: str, answer: Answer, facts: ForeignValues, indent: str = "")
     note = _note(name, answer.doubt, indent) if answer.doubt else []
     if answer.value is None:
         return note
-    return [f"{indent}{name}: {answer.value}{_from(answer.sources, _unlike(answer, facts))}", *note]
+    return [f"{indent}{name}: {answer.value}{_from(answer.sources, _given_number(answer, facts))}", *note]
 
 
 def _from(sources: Iterable[str], more: str = "") -> str:
@@ -104,7 +104,7 @@ def _from(sources: Iterable[str], more: str = "") -> str:
     return f"  # {comment}" if comment else ""
 
 
-def _unlike(answer: Answer, facts: ForeignValues) -> str:
+def _given_number(answer: Answer, facts: ForeignValues) -> str:
     """` is 512` if the number was computed from one key with another number, else empty."""
     given = [facts.values.get(source) for source in answer.sources]
     numbers = [number for number in given if isinstance(number, int) and not isinstance(number, bool)]

@@ -29,18 +29,18 @@ def check_condition(sink: Sink, expr: Expr | None, option_words: Callable[[], Op
     """Report words that an option can never be (K010), and errors that do not depend on options (T…, B…)."""
     if expr is None:
         return
-    for name, word in _compared(expr.tree):
+    for name, word in _comparisons(expr.tree):
         _check_word(sink, name, word, option_words())
     for node in _constant(expr.tree):
         worth = is_true if node is expr.tree else evaluate
         guarded(sink, partial(worth, Expr(expr.text, node, expr.span), {}))
-    for node in _reckoned(expr.tree):
+    for node in _calculations(expr.tree):
         guarded(sink, partial(evaluate, Expr(expr.text, node, expr.span), {}))
 
 
 def meant(expr: Expr, options: Mapping[str, Param]) -> Expr:
     """`expr` for the sides of one engine: aliases are replaced by the words that they stand for."""
-    return replace(expr, tree=_meant(expr.tree, options))
+    return replace(expr, tree=_without_aliases(expr.tree, options))
 
 
 def _check_word(sink: Sink, name: Name, word: Text, option_words: OptionWords) -> None:
@@ -56,9 +56,9 @@ def _check_word(sink: Sink, name: Name, word: Text, option_words: OptionWords) -
     sink.add("K010", f"'{name.id}' is never '{text}'", word.span, help=help)
 
 
-def _compared(node: Node) -> list[tuple[Name, Text]]:
+def _comparisons(node: Node) -> list[tuple[Name, Text]]:
     """All pairs of a name and the word that it is compared with."""
-    pairs = [pair for part in parts(node) for pair in _compared(part)]
+    pairs = [pair for part in parts(node) for pair in _comparisons(part)]
     if not isinstance(node, Binary) or node.op not in ("==", "!="):
         return pairs
     match node.left, node.right:
@@ -72,30 +72,30 @@ def _constant(node: Node) -> list[Node]:
     return [inner for part in parts(node) for inner in _constant(part)] if used(node) else [node]
 
 
-def _reckoned(node: Node) -> list[Node]:
+def _calculations(node: Node) -> list[Node]:
     """The parts that calculate with a word or compare its order, each with the number 1 as the other operand."""
-    found = [inner for part in parts(node) for inner in _reckoned(part)]
+    found = [inner for part in parts(node) for inner in _calculations(part)]
     if not isinstance(node, Binary) or node.op in WORDED or not used(node):
         return found
     left, right = (one if isinstance(one, Text) else Number(1, one.span) for one in (node.left, node.right))
     return [*found, replace(node, left=left, right=right)] if Text in (type(node.left), type(node.right)) else found
 
 
-def _meant(node: Node, options: Mapping[str, Param]) -> Node:
+def _without_aliases(node: Node, options: Mapping[str, Param]) -> Node:
     match node:
         case Unary():
-            return replace(node, value=_meant(node.value, options))
+            return replace(node, value=_without_aliases(node.value, options))
         case Call():
-            return replace(node, args=tuple(_meant(arg, options) for arg in node.args))
+            return replace(node, args=tuple(_without_aliases(arg, options) for arg in node.args))
         case Choice():
-            test, then, other = (_meant(part, options) for part in parts(node))
+            test, then, other = (_without_aliases(part, options) for part in parts(node))
             return replace(node, test=test, then=then, other=other)
         case Binary(left=Name() as name, right=Text() as word):
             return replace(node, right=_word(word, options.get(name.id)))
         case Binary(left=Text() as word, right=Name() as name):
             return replace(node, left=_word(word, options.get(name.id)))
         case Binary():
-            return replace(node, left=_meant(node.left, options), right=_meant(node.right, options))
+            return replace(node, left=_without_aliases(node.left, options), right=_without_aliases(node.right, options))
     return node
 
 
