@@ -1,4 +1,4 @@
-"""What every test shares: derandomised property tests, a lazy collector of cycles, a count of what did not run."""
+"""Settings of all tests: derandomised property tests, a lazy garbage collector, a count of tests that did not run."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ os.environ.pop("COLUMNS", None)
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A file's tests run in one worker, which makes what they share once, unless they name a group of their own."""
+    """A file's tests run in one worker, which makes their shared fixtures once, unless they name another group."""
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
 
 
 def pytest_collection_finish() -> None:
-    """Keep the collector of cycles from walking what collection made again and again: a seventh of the time."""
+    """Keep the garbage collector from visiting collected tests again and again, which takes a seventh of the time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 10, 10)

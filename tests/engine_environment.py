@@ -15,7 +15,7 @@ INSTALL_S = 3600
 
 
 class UnavailableError(Exception):
-    """There is no environment for an engine, and why."""
+    """The environment for an engine is missing; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class EngineEnvironment:
         return self.install(self.place())
 
     def place(self) -> Path:
-        """Where an environment of these requirements belongs."""
+        """The folder for an environment of these requirements."""
         return place_of(self.word, self.requirements)
 
     def install(self, folder: Path) -> Path:
@@ -80,7 +80,7 @@ def complete(folder: Path) -> Path:
 
 
 def do(*command: str) -> str:
-    """What a command prints. Raises UnavailableError with the last that it said."""
+    """Return the output of a command. Raises UnavailableError with the end of its stderr."""
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=INSTALL_S).stdout
     except subprocess.CalledProcessError as error:

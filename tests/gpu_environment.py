@@ -11,7 +11,7 @@ COUNT_S = 300
 
 
 class CannotRunError(Exception):
-    """There is no GPU, or no engine for one, and which of them."""
+    """A GPU, or an engine for one, is missing; the text says which."""
 
 
 def machine(variable: str, engine: str, count: str) -> tuple[Path, int, str]:

@@ -1,4 +1,4 @@
-"""Where things lie in the repository."""
+"""Paths of the repository's folders."""
 
 from pathlib import Path
 

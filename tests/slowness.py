@@ -12,7 +12,7 @@ LOAD, CORES = os.open("/proc/loadavg", os.O_RDONLY), os.cpu_count() or 1
 def slowness() -> float:
     """How many programs want each core, over the last minute or right now: 1 on an idle machine, and 10 at most."""
     last_minute, *_, running, _, _ = os.pread(LOAD, 100, 0).replace(b"/", b" ").split()
-    # What hangs may have threads that spin: it must not be waited for without end.
+    # A hanging test may have spinning threads, so that its load must not lengthen the wait without end.
     return min(10.0, max(1.0, float(last_minute) / CORES, int(running) / CORES))
 
 

@@ -1,4 +1,4 @@
-"""What errors and pages tell to install exists, brackets reach the reader, and a build leaves nothing behind."""
+"""Packages in errors and pages exist, brackets reach the reader, and a build leaves nothing behind."""
 
 from __future__ import annotations
 

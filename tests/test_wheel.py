@@ -20,7 +20,7 @@ from kvplan.cli.commands.demo import shipped
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 BACKEND = 77  # of setuptools, as pyproject.toml asks for
 THIRD_PARTY = {"zmq": "pyzmq", "yaml": "pyyaml"}
-# What is imported where it is used, and is an extra.
+# Packages of extras, which are imported inside functions.
 EXTRAS = {
     "nixl",
     "nixl_cu12",

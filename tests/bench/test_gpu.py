@@ -1,4 +1,4 @@
-"""What is measured of a GPU, tried in the host's memory: the same processes, requests and copies."""
+"""The GPU benchmark, run in host memory with the same processes, requests and copies."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from kvplan.runtime.transport import nixl
 @needs_nixl
 @pytest.mark.parametrize("mode", [pytest.param("pull", marks=pytest.mark.full), "push"])
 def test_all_of_it_runs_in_the_memory_of_the_host(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if mode == "push":  # As a GPU's memory, which is read by RDMA alone.
+    if mode == "push":  # Host memory then behaves like a GPU's, which only RDMA can read.
         monkeypatch.setattr(nixl, "fabrics", lambda _="DRAM": frozenset())
     found = gpu.rows("DRAM", 2, 1 << 20)
     moved = [row for row in found if row.area == gpu.AREA]

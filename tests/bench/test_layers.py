@@ -1,4 +1,4 @@
-"""What is left of a prompt after its last layer, measured once in the host's memory."""
+"""The benchmark of the time that remains after a prompt's last layer, run once in host memory."""
 
 import pytest
 from tests.demo.test_demo import needs_nixl

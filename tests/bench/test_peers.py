@@ -1,4 +1,4 @@
-"""What is measured beside others: the same lists for both, spans that cover the memory, reasons where it cannot be."""
+"""Benchmarks beside other libraries: both get the same lists, spans cover memory, a missing environment is a row."""
 
 from __future__ import annotations
 

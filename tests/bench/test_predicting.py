@@ -1,4 +1,4 @@
-"""What is predicted is what is read: requests of 1024 tokens as costs are counted, of pairs that share no block."""
+"""The benchmark of predictions posts as many descriptors as are predicted, for requests without adjacent blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What kvplan copies for one request, run by memcpy on buffers that were filled by hand."""
+"""Run kvplan's copies for one request by memcpy, on buffers that were filled by hand."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def only(tensors: Tensors, tokens: tuple[int, int]) -> dict[str, Bytes]:
 
 
 def flat(*parts: Bytes) -> Bytes:
-    """What follows each other in memory."""
+    """Concatenate the bytes of all parts in memory order."""
     return np.concatenate([np.ascontiguousarray(part).reshape(-1) for part in parts])
 
 

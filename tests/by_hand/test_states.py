@@ -70,7 +70,7 @@ def tensors(state: State, layer: int) -> dict[str, Bytes]:
 
 
 def page(state: State, parts: dict[str, Bytes], side: Side, rank: int) -> Bytes:
-    """What one worker holds of a layer's state, as it lies there."""
+    """Return the bytes that one worker stores for a layer's state, in memory order."""
     conv = [parts[str(n)][share(part.items, rank, side.tp)] for n, part in enumerate(state.conv)]
     grown = [np.concatenate([part, drafted(part, side.draft if state.grows else 0)], axis=2) for part in conv]
     matrix = parts["matrix"][share(state.items, rank, side.tp)] if state.items else filler(0)

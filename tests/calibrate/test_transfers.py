@@ -1,4 +1,4 @@
-"""What a transfer that is timed has moved, and in how many descriptors."""
+"""A timed transfer reports the descriptors that prefill posted."""
 
 from pathlib import Path
 from time import perf_counter
@@ -13,7 +13,7 @@ from kvplan.runtime.transport import nixl
 
 @needs_nixl
 def test_descriptors_are_counted_of_what_prefill_posts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # As a GPU's memory, which is read by RDMA alone.
+    # Host memory then behaves like a GPU's, which only RDMA can read.
     monkeypatch.setattr(nixl, "fabrics", lambda _="DRAM": frozenset())
     pairs = compiled(tmp_path, 1 << 16)
     with connected(pairs, "DRAM", 1, perf_counter) as cases:

@@ -1,4 +1,4 @@
-"""What a shell completes, asked as a shell asks."""
+"""Completions, requested the way that a shell requests them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong on a command line or in a deployment file, said where it is and in the form that was asked for."""
+"""Errors of a command line or a deployment file name their place and have the form that was asked for."""
 
 from __future__ import annotations
 

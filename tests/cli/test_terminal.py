@@ -23,7 +23,7 @@ PAIR = ["explain", "llama-3.1-8b", "--prefill", "tp=2", "--decode", "tp=1"]
 
 
 def on_terminal(*words: str, columns: int = 200, environment: Mapping[str, str] | None = None) -> str:
-    """What the command writes to a terminal."""
+    """Return everything that the command writes to a terminal."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (50, columns))
 

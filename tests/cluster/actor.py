@@ -1,4 +1,4 @@
-"""What prefill and decode workers of the rig have in common: they are told in words, and answer in words."""
+"""The common part of the rig's prefill and decode workers: they receive commands as words and answer in words."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Word = dict[str, Any]
 
 
 class Actor:
-    """One worker with its memory. A table comes in a word as first position, ids, slot, and tokens it stands after."""
+    """One worker with its memory. A word has a table as first position, ids, slot, and the tokens before the slot."""
 
     worker: Any
 
@@ -52,7 +52,7 @@ class Actor:
             self._say(word)
 
     def told(self, word: Word) -> None:
-        """Do what is asked, and answer. What is no error of the runtime's own is a crash."""
+        """Run the command and answer. Any error that is not a KvplanError is a crash."""
         arguments = dict(word)
         number, op = arguments.pop("re"), arguments.pop("op")
         try:
@@ -88,7 +88,7 @@ class Actor:
         self.close()
 
     def do_stats(self) -> Word:
-        """What must not grow."""
+        """Figures that must not grow."""
         live = {kind: count for kind, count in self.transport.live.items() if count}
         return {"fds": len(os.listdir("/proc/self/fd")), "rss": _resident(), "live": live, **self.held()}
 

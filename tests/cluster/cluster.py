@@ -43,16 +43,16 @@ class Job:
 
     @property
     def state(self) -> str:
-        """Done where every decode worker says so."""
+        """The state that all decode workers report; failed if they differ."""
         states = {word["state"] for word in self.outcomes.values()}
         return states.pop() if len(states) == 1 else "failed"
 
 
 @dataclass(slots=True)
 class Tally:
-    """What came of requests, counted by what they ended in; and what must never be. They begin by mode.
+    """Counts of requests by outcome, and lists of faults that must not occur. Requests begin by mode.
 
-    Of `good` requests nothing is wrong with, and nobody they need is struck: `harmed` are those that were not done.
+    `good` counts requests without a fault in anything they need; `harmed` lists those of them that were not done.
     """
 
     begun: Counter[str] = field(default_factory=Counter)
@@ -66,7 +66,7 @@ class Tally:
 
 
 class Cluster:
-    """One prefill engine, decode engines. Requests of a size up to `longest` tokens, at most."""
+    """One prefill engine, decode engines. Their requests move by `mode`, pull or push."""
 
     def __init__(self, prefill: Engine, decode: list[Engine], random: Random, mode: str = "pull") -> None:
         self.prefill, self.decode, self.random, self.mode = prefill, decode, random, mode
@@ -82,7 +82,7 @@ class Cluster:
         return [sound(worker.answer(number, 1)) for worker, number in asked]
 
     def begin(self, tokens: tuple[int, int], timeout: float, late: int = 0, **more: Any) -> Job | None:
-        """Prefill holds a request, or opens it to be fed, and decode asks for it. None where no blocks are free."""
+        """Prefill holds a request, or opens it to be fed, and decode asks for it. None if no blocks are free."""
         checksum = more.pop("checksum", False)
         job = self.prepare(tokens, timeout, late, checked=checksum, **more)
         if job is not None:
@@ -100,7 +100,7 @@ class Cluster:
         return job
 
     def prepare_all(self, count: int, tokens: tuple[int, int], timeout: float, late: int, decode: int) -> list[Job]:
-        """Hold so many requests at once, fewer where there are no more blocks."""
+        """Hold `count` requests at once, fewer if the blocks run out."""
         jobs = [job for _ in range(count) if (job := self._job(tokens, timeout, decode=decode)) is not None]
         held = [{"request": job.name, "table": job.theirs, "late": late} for job in jobs]
         for word in self.prefill.every("holds", held=held):
@@ -108,7 +108,7 @@ class Cluster:
         return jobs
 
     def ask(self, job: Job, told: Word | None = None) -> None:
-        """The decode half of `begin`. Decode may have been `told` of the blocks of another hold of the same name."""
+        """The decode half of `begin`. `told` are the blocks of another hold of the same name."""
         for word in self.decode[job.decode].every("submit", **self._asked(job, told)):
             assert word["ok"], word["text"]
 
@@ -119,7 +119,7 @@ class Cluster:
                 assert word["ok"], word["text"]
 
     def good(self, jobs: list[Job]) -> None:
-        """Wait for requests that nothing is wrong with, and count those that are not done."""
+        """Wait for requests without a fault, and count those that are not done."""
         for job in jobs:
             self.finish(job)
             self.tally.good += 1
@@ -127,7 +127,7 @@ class Cluster:
                 self.tally.harmed.append(f"{job.name} is {job.state}: {job.outcomes}")
 
     def retry(self, job: Job) -> bool:
-        """Ask for a request that failed once more: the same one, into the same blocks. False where it is gone."""
+        """Ask again for a failed request, into the same blocks. False if prefill no longer holds it."""
         job.again, known = False, job.ours is not None and job.theirs is not None and not job.released
         if known and self.decode[job.decode].up and self.prefill.up:
             job.outcomes, job.freed = {}, set()

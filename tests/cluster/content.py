@@ -1,4 +1,4 @@
-"""What a request holds, put into memory and looked at again by plain indexing that knows no table of a plan."""
+"""The content of a request: written into memory and verified by plain indexing, without a plan's tables."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Rows = npt.NDArray[np.int64]
 
 
 def content(model: Model, request: str, end: int) -> Truth:
-    """The content of a request of `end` tokens: the same for everyone who asks, another for every id."""
+    """The content of a request of `end` tokens: always the same for one id, different for each id."""
     return truth(model, end, crc32(request.encode()))
 
 
 def paint(arrays: Arrays) -> None:
-    """Make all memory look unused: what is read from it, or written into it by mistake, shows."""
+    """Make all memory look unused, so that a wrong read or write shows."""
     for array in arrays.values():
         array[:] = PAINT
 
@@ -52,7 +52,7 @@ def write_states(
 def wrong_rows(
     shape: Shape, model: Model, worker: int, arrays: Arrays, what: Truth, table: Blocks, tokens: tuple[int, int]
 ) -> str:
-    """Why the rows of a table are not the tokens asked for, and paint elsewhere in its blocks; empty where they are."""
+    """Why the rows of a table are not these tokens, with paint elsewhere in its blocks; empty if they are."""
     heads, first = held(model, shape, worker), table.first * shape.kernel * shape.ratio
     rows = np.arange(first, first + len(table.ids) * shape.kernel * shape.ratio)
     mine = (rows >= tokens[0]) & (rows < tokens[1])

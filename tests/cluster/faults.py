@@ -1,6 +1,6 @@
-"""What goes wrong, by kind. A fault is a generator: what it yields is how many seconds it lasts before it goes on.
+"""The faults, one function each. A fault is a generator that yields how many seconds it lasts before it continues.
 
-At its end everything is as it was: engines run, cables are plugged in, and every decode worker is connected.
+After a fault everything works again: engines run, cables are plugged in, and every decode worker is connected.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def withdraw(cluster: Cluster, job: Job | None, random: Random) -> Iterator[floa
 
 
 def sleep_prefill(cluster: Cluster, job: Job | None, random: Random) -> Iterator[float]:
-    """The engine gives its memory back, and gets some of another size."""
+    """The engine gives its memory back and gets memory of another size."""
     yield from _slept(cluster, cluster.prefill, random)
 
 

@@ -1,4 +1,4 @@
-"""What nobody should send: noise, torn and bent messages, and well-formed ones that mean nothing."""
+"""Garbage that a peer might send: noise, damaged messages, and well-formed messages without meaning."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ BENT: tuple[Callable[[bytes, Random], bytes], ...] = (
 
 
 def to_zmq(address: str, count: int, random: Random) -> int:
-    """Send so many messages to a socket that is bound at `address`; those that could be sent."""
+    """Send `count` messages to a socket that is bound at `address`; return how many were sent."""
     import zmq
 
     sent = 0
@@ -80,7 +80,7 @@ GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(48)
 
 
 def to_port(host: str, port: int, count: int, random: Random) -> int:
-    """Connect so often to a port and talk nonsense; connections that were made. Half of them are cut short."""
+    """Connect `count` times to a port and send nonsense; return how many connections were made. Half are cut short."""
     made = 0
     for _ in range(count):
         try:
@@ -97,7 +97,7 @@ def to_port(host: str, port: int, count: int, random: Random) -> int:
 
 
 def ports(process: int) -> list[int]:
-    """TCP ports that a process listens at, whatever library opened them."""
+    """TCP ports that a process listens at, opened by any library."""
     nodes = {
         name for path in glob.glob(f"/proc/{process}/fd/*") if (name := _link(path)) and name.startswith("socket:")
     }
@@ -113,7 +113,7 @@ def ports(process: int) -> list[int]:
 
 @contextmanager
 def liar(answer: Callable[[bytes], list[bytes]]) -> Iterator[str]:
-    """The address of one who answers every message with what `answer` makes of it."""
+    """The address of a socket that answers every message with `answer` of it."""
     import zmq
 
     stop = threading.Event()
@@ -163,7 +163,7 @@ def _flip(data: bytes, random: Random) -> bytes:
 
 
 def _draw(kind: Any, random: Random) -> Any:
-    """A value of a msgspec type. Its bounds are not minded."""
+    """A value of a msgspec type, in or out of its bounds."""
     match kind:
         case inspect.StructType():
             return _spoken(kind.cls(**{field.name: _draw(field.type, random) for field in kind.fields}), random)
@@ -194,7 +194,7 @@ def _draw(kind: Any, random: Random) -> Any:
 
 
 def _spoken(value: Any, random: Random) -> Any:
-    """Mostly of this protocol: what is of another one is looked into no further."""
+    """A message mostly of this protocol: workers do not parse messages of another one further."""
     if not hasattr(value, "protocol") or random.random() < 0.2:
         return value
     return msgspec.structs.replace(value, protocol=PROTOCOL)

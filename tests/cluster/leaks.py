@@ -1,4 +1,4 @@
-"""What workers hold when nothing is under way, compared with what they held before."""
+"""Resources that idle workers hold, compared with an earlier measurement."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def looks(engines: list[Engine]) -> dict[Worker, Word]:
 
 
 def leaks(before: dict[Worker, Word], after: dict[Worker, Word]) -> list[str]:
-    """What has grown, in workers that live since `before`, and what any worker should not hold at rest."""
+    """Everything that has grown in workers that live since `before`, and everything that no idle worker should hold."""
     found = [f"{_name(worker)}: {text}" for worker, word in after.items() for text in _unrest(word)]
     for worker, word in after.items():
         if worker in before:
@@ -32,7 +32,7 @@ def _unrest(word: Word) -> list[str]:
 
 
 def _grown(before: Word, after: Word, alone: bool) -> list[str]:
-    """In a process of its own, file descriptors and memory are the worker's, too."""
+    """A worker in a separate process also owns the process's file descriptors and memory."""
     kinds = [("registrations", before["live"], after["live"], 0), ("lists", before["live"], after["live"], MORE_LISTS)]
     if alone:
         kinds += [("fds", before, after, MORE_FDS), ("rss", before, after, MORE_BYTES)]

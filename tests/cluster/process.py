@@ -84,7 +84,7 @@ class Process:
         return self.answer(self.send(op, **arguments), seconds)
 
     def events(self) -> list[Word]:
-        """What the process has said by itself since the last call."""
+        """Return the messages that the process has sent unasked since the last call."""
         found = []
         while True:
             try:

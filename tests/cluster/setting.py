@@ -1,4 +1,4 @@
-"""What one worker of the rig is told when it starts, as plain values that JSON can hold."""
+"""The settings of one worker of the rig, as plain values that JSON can hold."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Setting:
 
 
 def pairs(secure: bool) -> dict[str, tuple[str, str, str] | None]:
-    """Keys that know each other, by role: all decode engines have one pair. None of all where there are to be none."""
+    """Keys that know each other, by role: all decode engines have one pair. Empty without keys."""
     if not secure:
         return {"prefill": None, "decode": None}
     (theirs, secret), (ours, other) = ([half.decode() for half in zmq.curve_keypair()] for _ in range(2))

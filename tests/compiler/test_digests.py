@@ -1,4 +1,4 @@
-"""What sides that must not be taken for each other differ in, where nothing is placed otherwise."""
+"""Sides with equal placements get different digests if one must not be used for the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is large takes little work, or is refused before there is any: counted in calls and rows, never timed."""
+"""Large inputs take little work or are refused before any work: the tests count calls and rows and measure no time."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_rows_of_tokens_are_proved_by_those_that_decide(tmp_path: Path, calls: A
 
 
 def test_a_long_progression_doubles() -> None:
-    # As many turns one by one would take days.
+    # Visiting as many turns one by one would take days.
     count = 1 << 22
     assert cover.progression(1, [(count, 2)]).bit_count() == count
 

@@ -1,4 +1,4 @@
-"""What transformers' own cache holds of each layer, beside a layout: heads, elements, windows, sizes of states."""
+"""Compare the layers of transformers' own cache with a layout: heads, elements, windows, sizes of states."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from kvplan.dsl.library import Library
 
 Json = Mapping[str, Any]
 SIDE = "engine=custom"
-# What holds the inputs of a convolution, by this axis.
+# The axis of tensors that hold the inputs of a convolution.
 TAPS = "tap"
 # Kinds of which this cache has rows; latents and rotary keys are its keys and values then.
 LATENTS, ROWS, INPUTS = "mla", ("gqa", "mla"), "conv-tokens"
 
 
 def differences(library: Library, model: str, layers: Sequence[Json]) -> Iterator[str]:
-    """What differs, in words. Raises CompileError, DslError for a layout that cannot be bound."""
+    """Yield each difference in words. Raises CompileError, DslError for a layout that cannot be bound."""
     known = library.model(model)
     bound = bind(library, known, SIDE)
     ours = [_of_layer(bound, n) for n in range(known.layers)]
@@ -45,7 +45,7 @@ def _counted(ours: Counter[str], theirs: Counter[str]) -> Iterator[str]:
 
 
 def _said(layer: Json) -> dict[str, Any]:
-    """What transformers says of a layer. Of windows only that there is one: engines count the token itself or not."""
+    """A layer's figures by transformers. Windows have no size here: engines count the token itself or not."""
     return {
         "kv": tuple(layer.get("kv") or ()),
         "window": bool(layer.get("window")),
@@ -55,7 +55,7 @@ def _said(layer: Json) -> dict[str, Any]:
 
 
 def _of_layer(bound: BoundSide, layer: int) -> list[dict[str, Any]]:
-    """What a layout says of a layer, once for each of its runs."""
+    """A layer's figures by a layout, once for each of its runs."""
     own = [cache for cache in bound.caches if layer in cache.layers]
     states = [tensor for cache in own if cache.store == "state" for tensor in cache.tensors]
     kv = [_rows(cache) for cache in own if cache.store == "tokens" and cache.kind in ROWS] or [((), False)]

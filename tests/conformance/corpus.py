@@ -33,7 +33,7 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a release said of one configuration: dumps, or pools, or layers of its cache, or why it gave none."""
+    """A release's facts about one configuration: dumps, pools, layers of its cache, or why it gave none."""
 
     key: str
     dumps: tuple[dict[str, Any], ...]

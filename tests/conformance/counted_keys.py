@@ -16,7 +16,7 @@ Config = Mapping[str, object]
 
 
 def keys_that_count(library: Library, config: Config, names: Names, place: SourceSpan) -> tuple[str, ...]:
-    """Of these names, in mappings as a configuration has them, those that change its layout; ascending."""
+    """The keys among `names` that change the layout of a configuration, ascending."""
     reading, stored = stores(library, config, place)
     return counted(config, reading.inside, names, stored)
 

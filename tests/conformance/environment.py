@@ -1,6 +1,6 @@
-"""Where a release of vLLM can be asked: its Python code and the packages of requirements.txt, in folders of the cache.
+"""A Python environment with a release of vLLM: its code and the packages of requirements.txt, in folders of the cache.
 
-They come before what `make vllm` installs, which has torch. 500 MB, and a minute.
+These packages come before those of `make vllm`, which include torch. They take 500 MB and a minute to install.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ ATTEMPTS = (
     ("--v2", "--device", "cpu"),
     ("--language-model-only",),
 )
-# What SGLang is asked for: pages of several tokens, and of models that come with kvplan and small ones more.
+# Options of the SGLang runs: models that come with kvplan and small ones run all, the others only pages of 16 tokens.
 SHIPPED = ("fixture--", "tiny--")
 POOLS = (
     {"page_size": 16},
@@ -116,7 +116,7 @@ def of_sglang(words: Sequence[str]) -> int:
 
 
 def of_pools(wanted: Iterable[Configuration]) -> list[dict[str, Any]]:
-    """What SGLang says of each configuration."""
+    """Ask SGLang for the pools of each configuration."""
     given = (
         {"key": one.key, "config": one.config, "options": POOLS if one.key.startswith(SHIPPED) else POOLS[:1]}
         for one in wanted
@@ -205,7 +205,7 @@ def read(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def asked(release: Release, command: Sequence[str], given: Iterable[Mapping[str, object]] = ()) -> list[dict[str, Any]]:
-    """What a script says in the engine's environment, a value in a line, to the values that it is given."""
+    """Run a script in the engine's environment with `given` as lines of JSON; return its answers, one per line."""
     python, surroundings = environment.ready(release.version)
     text = "".join(f"{json.dumps(value)}\n" for value in given)
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""What kvplan makes of a configuration, compared with an engine's own dumps of it: `kvplan new`, then `from-cache`.
+"""Compare `kvplan new` for a configuration with an engine's own dumps of it, by `kvplan from-cache`.
 
 A verdict is about all dumps of a configuration together: orders, blocks, tp, pp, element types.
 """
@@ -37,7 +37,7 @@ WORDS = (RIGHT, UNJUDGED, WARNED, UNJUDGED_WARNED, REFUSED, WRONG_WARNED, WRONG)
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`word` is one of WORDS. Of `of` dumps `equal` are as the layout says, and it refuses the side of `refused`.
+    """`word` is one of WORDS. `equal` of `of` dumps agree with the layout, which refuses the side of `refused` others.
 
     `why` names the first warning, refusal or difference, and the dump that it is about. `kinds` are those of the
     layout's caches, `keys` those of the configuration that its class is not known to have and that change the layout.
@@ -55,7 +55,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """What `kvplan new` wrote of a configuration, and the keys that a comparison puts to the test, if asked for."""
+    """The model that `kvplan new` wrote for a configuration, and the keys that the comparison tests, if asked for."""
 
     new: NewModel
     keys: tuple[str, ...]
@@ -63,7 +63,7 @@ class _Written:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What one dump says of a layout: nothing if they are equal."""
+    """The result of comparing one dump with a layout: both fields are empty if they agree."""
 
     refused: str = ""
     differs: str = ""
@@ -80,7 +80,7 @@ def judged_release(
 def judged(
     library: Library, every: Iterable[tuple[Configuration, Facts]], engine: str = "vllm", keys: bool = False
 ) -> Iterator[Verdict]:
-    """The verdict of each configuration, with its `keys` if they are asked for, which takes as long again.
+    """The verdict of each configuration, with its `keys` if asked for, which doubles the time.
 
     All models that `kvplan new` writes are files of one library.
     """
@@ -109,7 +109,7 @@ def _compared(asked: Facts) -> int:
 
 
 def _new(library: Library, configuration: Configuration, out: Path, keys: bool) -> _Written | str:
-    """What `kvplan new` makes of it, or why it refuses."""
+    """Describe a configuration like `kvplan new`, or return why it refuses."""
     place = SourceSpan("config.json", 1, 1, 1)
     try:
         config = parse_foreign(json.dumps(configuration.config).encode(), place.path)
@@ -174,7 +174,7 @@ def _pool_answer(library: Library, model: str, engine: str, pool: Mapping[str, A
 
 
 def _cache_answer(library: Library, model: str, layers: Sequence[Mapping[str, Any]]) -> _Answer:
-    """What a cache holds of each layer, compared."""
+    """Compare a layout with the layers of a cache."""
     try:
         return _Answer(differs=next(caches.differences(library, model, layers), ""))
     except (CompileError, DslError) as error:

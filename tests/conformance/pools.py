@@ -14,7 +14,7 @@ from kvplan.plan.planes import Plane, planes
 PAGES, STATES, WINDOWS, INDEXES, SCALES = "pages", "mamba", "swa", "dsa", "block_scale"
 # The parts of a layer that come after its keys and values.
 BEHIND = ("2", "3")
-# What the engine computes in, as it was asked.
+# The engine computes in this type because it was asked to.
 DTYPE = "bfloat16"
 Json = Mapping[str, Any]
 
@@ -36,7 +36,7 @@ def side_text(engine: str, pool: Json) -> str:
 
 
 def differences(library: Library, model: str, engine: str, pool: Json) -> Iterator[str]:
-    """What differs, in words. Raises CompileError, DslError for a side that the layout refuses."""
+    """Yield each difference in words. Raises CompileError, DslError for a side that the layout refuses."""
     bound = bind(library, library.model(model), side_text(engine, pool))
     side, _ = side_of(bound)
     found: dict[str, list[Plane]] = {PAGES: []}

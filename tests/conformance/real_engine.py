@@ -21,7 +21,7 @@ LIMIT_S = 300
 
 
 def specs(config):
-    """What the engine's own layers say, by name."""
+    """The specs of the engine's own layers, by name."""
     from vllm import LLM
 
     folder = tempfile.mkdtemp()

@@ -46,7 +46,7 @@ class NoModel:
 
 
 def pool(config, options, rank, port):
-    """What a rank of SGLang registers with a transfer backend, as bytes and layers."""
+    """The pools that a rank of SGLang registers with a transfer backend, as bytes and layers."""
     import torch
     from sglang.srt.configs.model_config import ModelConfig
     from sglang.srt.disaggregation.utils import build_kv_layer_ids, get_kv_transfer_buf_infos, setup_state_kv_args
@@ -134,7 +134,7 @@ def buffers(items, layers):
 
 
 def exponents(pool):
-    """Those of a pool inside another, which SGLang moves to no other engine; they are in memory all the same."""
+    """The exponents of a pool inside another, which are in memory although SGLang moves them to no other engine."""
     infos = getattr(getattr(pool, "full_kv_pool", None), "get_kv_scale_buf_infos", None)
     return {SCALES: buffers(infos()[-1], ())} if infos else {}
 
@@ -166,7 +166,7 @@ def answer(config, options, rank, port, path):
 
 
 def asked(config, options):
-    """What SGLang says with the first kernels that it takes for a model; none of them run."""
+    """Return SGLang's answer with the first kernels that it accepts for a model; none of them run."""
     if not served(config.get("architectures") or ()):
         return {"error": "NotImplementedError: SGLang has no class for it"}
     every = (forked(config, {**options, "attention_backend": kernels}) for kernels in KERNELS)
@@ -177,7 +177,7 @@ def asked(config, options):
 
 
 def forked(config, options):
-    """What the first rank says: each has a process of its own."""
+    """Run every rank in a process of its own, and return the answer of the first."""
     paths, port = [pathlib.Path(tempfile.mkdtemp(), "answer") for _ in range(options.get("tp_size", 1))], free_port()
     children = [os.fork() or answer(config, options, rank, port, path) for rank, path in enumerate(paths)]
     for child in children:

@@ -62,7 +62,7 @@ def test_each_configuration_has_facts_and_a_verdict(release: Release) -> None:
 
 
 def dump(**of_group: object) -> dict[str, Any]:
-    """What an engine prints of PLAIN."""
+    """A dump of PLAIN as an engine prints it."""
     names = [f"model.layers.{n}.self_attn.attn" for n in range(4)]
     spec = {"class": "FullAttentionSpec", "block_size": 16, "num_kv_heads": 4, "head_size": 128, "dtype": "bfloat16"}
     view = {"shape": [4, 4, 16, 256], "strides": [32768, 8192, 512, 2], "dtype": "bfloat16"}
@@ -174,7 +174,7 @@ def test_a_dump_is_read_back_from_its_line() -> None:
 
 
 def pool(**other: object) -> dict[str, Any]:
-    """What SGLang registers of PLAIN with pages of 16 tokens."""
+    """The pools that SGLang registers for PLAIN with pages of 16 tokens."""
     pages = {"items": [16 * 4 * 128 * 2] * 8, "layers": [*range(4), *range(4)]}
     return {"side": {"block": 16}, "class": "MHATokenToKVPool", "pages": pages, "states": {}, **other}
 
@@ -201,7 +201,7 @@ OLMO: dict[str, object] = {"architectures": ["Olmo3ForCausalLM"], "model_type": 
 
 
 def cache(**other: object) -> dict[str, Any]:
-    """What transformers' cache holds of a layer of PLAIN."""
+    """A layer of PLAIN in transformers' cache."""
     return {"kv": [4, 128, 128], **other}
 
 
@@ -246,12 +246,12 @@ def test_from_cache_knows_every_cache_class_of_a_release() -> None:
             assert recognised(read_dump(json.dumps(printed)), library.engine("vllm"), library.kinds).caches
 
 
-# What a sentence has that says what to do.
+# Words that make a sentence an advice.
 STEPS = re.compile(r"\b(add|give|choose|leave|serve|make|set|call|correct|write|ask|describe|use|allowed)\b")
 
 
 def advice(library: Library, found: Verdict) -> str:
-    """What a refusal says to do: one of `kvplan new`, or of an engine's file."""
+    """The advice of a refusal by `kvplan new` or by an engine's file."""
     config = parse_foreign(json.dumps(KNOWN[found.key].config).encode(), PLACE.path)
     try:
         described(library, config, PLACE)

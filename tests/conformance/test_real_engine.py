@@ -1,4 +1,4 @@
-"""What vLLM's code says where no engine runs, against a real engine on CPUs, for a small model of each kind.
+"""Facts that vLLM's code gives without an engine, compared with a real engine on CPUs, for a small model of each kind.
 
 The engine is the release of `make vllm`, the facts are those of the newest one. Both must say the same of each layer.
 """
@@ -17,13 +17,13 @@ from tests.vllm import environment
 
 TINY = "tiny--"
 KNOWN = {key: found for key, found in configurations().items() if key.startswith(TINY)}
-# What layers say of themselves. Sizes of blocks follow from these, and from what kernels of the device take.
+# The fields that layers are compared by. Block sizes follow from these and from the kernels of the device.
 SAID = ("num_kv_heads", "head_size", "sliding_window", "attention_chunk_size", "shapes")
 
 
 @cache
 def engines() -> Mapping[str, dict[str, Any]]:
-    """What a real engine of each small model says, by key. Skips where there is no engine."""
+    """The layers of a real engine for each small model, by key. Skips without an engine."""
     try:
         python = environment.cached()
     except environment.UnavailableError as reason:
@@ -35,7 +35,7 @@ def engines() -> Mapping[str, dict[str, Any]]:
 
 
 def said(specs: Mapping[str, Any]) -> dict[str, Any]:
-    """What a layer says, without fields that are unset."""
+    """A layer's fields, without those that are unset."""
     return {name: specs[name] for name in SAID if specs.get(name) is not None}
 
 

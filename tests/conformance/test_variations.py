@@ -46,7 +46,7 @@ def renamed(config: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def attempted(config: Mapping[str, Any]) -> NewModel | str:
-    """What comes of a configuration, or what a refusal says to do."""
+    """Describe a configuration like `kvplan new`, or return the advice of its refusal."""
     try:
         return new(config)
     except DslError as error:
@@ -151,14 +151,14 @@ def test_what_engines_read_otherwise_than_another_key_is_a_doubt(key: str, chang
 
 
 def test_a_model_without_latents_has_heads_of_one_size() -> None:
-    """As vLLM's class of it has them, whatever is said of values."""
+    """vLLM's class of it ignores the size of values."""
     found = with_keys("known--DeepSeek-OCR", v_head_dim=48)
     assert "dim: 128  #" in found.text
     assert "dim_v: 128  #" in found.text
 
 
 def test_which_layers_have_an_indexer_is_known_if_a_configuration_leaves_it_to_its_class() -> None:
-    """As vLLM's and SGLang's code has them: vLLM's dump of it lists layers 0, 1, 5, 9 and so on."""
+    """The defaults are those of vLLM's and SGLang's code: vLLM's dump of it lists layers 0, 1, 5, 9 and so on."""
     whole = new(configurations()["tf--HYV4ForCausalLM"].config)
     assert stored(with_keys("tf--HYV4ForCausalLM", indexer_types=None)) == stored(whole)
 

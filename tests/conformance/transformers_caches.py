@@ -25,26 +25,26 @@ LIMIT_S, LONGEST, TOKENS = 60, 300, 7
 WITHOUT_VALUES = {"set_attn_implementation": "eager", "set_experts_implementation": "batched_mm"}
 AS_IT_IS: dict[str, str] = {}
 ATTEMPTS = (("meta", WITHOUT_VALUES), ("meta", AS_IT_IS), ("cpu", AS_IT_IS))
-# Of what is built in memory: parameters, and widths that no cache depends on.
+# Limits for models that are built in memory: parameters, and widths that no cache depends on.
 MOST_PARAMETERS = 1_000_000_000
 NARROW = {"vocab_size": 512, "intermediate_size": 128, "moe_intermediate_size": 64}
 
 
 def layers(config):
-    """What the cache holds of each layer after some tokens."""
+    """The cache's figures for each layer after some tokens."""
     import transformers
 
     name = config["architectures"][0]
     made = transformers.AutoConfig.for_model(**{**config, "dtype": "bfloat16"})
     if getattr(made, "is_decoder", None) is False and not made.is_encoder_decoder:
-        # Encoders of old write text, and keep a cache, if they are told to.
+        # Old encoders write text, and keep a cache, if this is set.
         made.is_decoder = True
     cache = cache_of(first_read(getattr(transformers, name), made))
     return [held(layer) for layer in cache.layers]
 
 
 def first_read(model_class, config):
-    """What the first attempt makes of some tokens, or the first error."""
+    """Return the output of the first attempt that succeeds for some tokens; raise the first error if none does."""
     errors = []
     for device, options in ATTEMPTS:
         try:
@@ -55,7 +55,7 @@ def first_read(model_class, config):
 
 
 def read(model_class, config, device, options):
-    """What a model with no values, or with any, makes of some tokens."""
+    """Run some tokens through a model, without values on `meta` or with arbitrary ones."""
     import torch
     from transformers.initialization import no_init_weights
 

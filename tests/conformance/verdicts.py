@@ -22,7 +22,7 @@ from tests.conformance.judge import (
 
 from kvplan.dsl.text.grouped import grouped
 
-# What is said of an architecture by its configurations: the first of these words that one of them has.
+# The verdict on an architecture is the first of these words that one of its configurations has.
 OF_ARCHITECTURES = (WRONG, RIGHT, WARNED, WRONG_WARNED, REFUSED, UNJUDGED, UNJUDGED_WARNED)
 LONGEST = 240
 
@@ -47,7 +47,7 @@ class Change:
 
 
 def changes(accepted: Mapping[str, Verdict], found: Iterable[Verdict]) -> list[Change]:
-    """What differs from what was accepted, the worst first."""
+    """The verdicts that differ from the accepted ones, the worst first."""
     pairs = (Change(accepted.get(verdict.key), verdict) for verdict in found)
     changed = (pair for pair in pairs if pair.before is None or _said(pair.before) != _said(pair.now))
     return sorted(changed, key=lambda pair: (("worse", "new", "better").index(pair.way), pair.now.key))

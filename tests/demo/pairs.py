@@ -47,7 +47,7 @@ def untouched(made: Compiled, share: RequestShare) -> DemoMemory:
 
 
 def moved(made: Compiled, folder: Path, transport: str = "memory", seconds: float = SECONDS) -> list[FetchReport]:
-    """What the demo's decode workers report. Raises ProcessError where one holds a wrong byte."""
+    """Run the demo and return its decode workers' reports. Raises ProcessError if one holds a wrong byte."""
     path = folder / "plan.py"
     path.write_text(made.text)
     said: list[str] = []

@@ -94,18 +94,18 @@ def test_a_block_of_any_cache_that_never_came_is_found(made: Compiled) -> None:
 
 
 def unneeded(share: RequestShare, plane: OraclePlane) -> NeededTokens:
-    """What a plan that knows nothing of windows would move."""
+    """The tokens that a plan without windows would move."""
     return replace(needed(share.decode, plane, share.request), needs=ALL)
 
 
 def unfinished(share: RequestShare, plane: OraclePlane) -> NeededTokens:
-    """What a plan that moves rows which are not full yet would move."""
+    """The tokens that a plan would move if it moved rows that are not full yet."""
     need, rows = needed(share.decode, plane, share.request), {field.tensor.tokens_per_row for field in plane.fields}
     return replace(need, end=need.end + max(rows) - 1)
 
 
 def other_length(share: RequestShare, plane: OraclePlane) -> NeededTokens:
-    """What a plan that counts all caches in tokens of the context would move."""
+    """The tokens that a plan would move if it counted all caches in tokens of the context."""
     first, end = share.request.tokens
     return replace(needed(share.decode, plane, share.request), first=first, end=end)
 

@@ -1,4 +1,4 @@
-"""What is compiled: products in the order of their keys, options of the command line before the file's."""
+"""The jobs of a deployment: products in the order of their keys; options of the command line override the file's."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ VOLUME: Schema = {
 
 
 def pod(*restarts: str) -> Schema:
-    """What pods are made from; a Job's name how they restart, a Deployment's need not."""
+    """The schema of a pod template; a Job's must name a restart policy, a Deployment's need not."""
     spec = made(
         "containers restartPolicy" if restarts else "containers",
         containers=listed(CONTAINER),

@@ -23,7 +23,7 @@ ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
 HOOKS = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
 BASH = shutil.which("bash")
 TEXT = {"type": "string", "minLength": 1}
-# What GitHub says of actions that are composite (docs.github.com, metadata syntax), as far as this one uses it.
+# GitHub's rules for composite actions (docs.github.com, metadata syntax), as far as this one needs them.
 SCHEMA = {
     "type": "object",
     "required": ["name", "description", "runs"],
@@ -153,7 +153,7 @@ def test_the_action_has_the_form_that_github_reads() -> None:
 
 
 def test_no_input_is_part_of_a_script() -> None:
-    """What somebody else wrote comes in by the environment, where no shell reads it."""
+    """Foreign text comes in through the environment, which no shell parses."""
     assert not [step["name"] for step in ACTION["runs"]["steps"] if "${{" in step["run"]]
 
 

@@ -49,7 +49,7 @@ def _family(letter: str, title: str, text: str) -> str:
 
 
 def _one_block(found: re.Match[str]) -> str:
-    """What is wrong and what is right as one block of code."""
+    """The wrong and the right example as one block of code."""
     return f"    # wrong\n{found[1]}\n    # right\n{found[2]}"
 
 

@@ -47,7 +47,7 @@ SELECTOR = re.compile(r'\b((?:vllm:)?kvplan_\w+)\{(\w+)=~?"([^"]*)"\}')
 
 
 def vllm_series() -> set[str]:
-    """What Prometheus stores of the connector, whose module needs vLLM: a counter's name ends in `_total` there."""
+    """The connector's series in Prometheus, read from the source, which needs vLLM; counters end in `_total` there."""
     source = (ROOT / "integrations/vllm/stats.py").read_text()
     named = set(re.findall(r"vllm:kvplan_\w+", source))
     assert len(named) == len(NAMES)

@@ -70,7 +70,7 @@ def engines(plans: Path) -> str:
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, str]:
-    """What the command prints, what it prints of a fleet, and how it begins where one side changes."""
+    """The command's output, its output for a fleet, and the start of its output if one side changes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("review"))
         model = Path("mine") / f"{MODEL}-ours.yaml"

@@ -67,7 +67,7 @@ def test_links_lead_somewhere(link: str) -> None:
 
 
 def anchors(page: str) -> set[str]:
-    """What links to the headings of a page end in."""
+    """The anchors of a page's headings."""
     headings = re.findall(r"^#+ (.*)$", page, re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

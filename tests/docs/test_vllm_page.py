@@ -21,7 +21,7 @@ from kvplan.integrations.shared.config import PORT, ConnectorConfig, read_config
 from kvplan.integrations.vllm.metadata import GroupName, RemotePrefill, transfer_params
 
 PAGE = (DOCS / "vllm.md").read_text()
-# What has no value of its own is found, or there is none.
+# Words of the page's tables for a default that is no JSON value.
 WORDS: Mapping[str, Any] = {"found": "", "none": None}
 
 

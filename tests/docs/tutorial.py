@@ -34,7 +34,7 @@ class Block:
 
     @property
     def shown(self) -> list[str]:
-        """What the page shows of the command's output, lines."""
+        """The lines of the command's output that the page shows."""
         return self.text.splitlines()[1:]
 
 
@@ -67,7 +67,7 @@ def followed(page: str) -> Iterator[Step]:
 
 
 def path_of(text: str) -> Path:
-    """Where a layout file belongs: the name in its second line is the file's."""
+    """The path of a layout file, after the name in its second line."""
     found = re.match(r"kvplan: 1\n\w+: (\S+)\n", text)
     assert found, f"no layout file: {text}"
     return Path(FOLDER, f"{found[1]}.yaml")
@@ -97,7 +97,7 @@ def agrees(shown: list[str], printed: list[str]) -> bool:
 
 
 def renewed(shown: list[str], printed: list[str]) -> list[str]:
-    """What to show of what was printed: as many lines as before around every gap."""
+    """The printed lines to show: as many as before around every gap."""
     if not shown:
         return printed
     found: list[str] = []

@@ -1,4 +1,4 @@
-"""What the doctor says of sides and of ways between them, by the engines' files."""
+"""The doctor's words on sides and on the ways between them come from the engines' files."""
 
 from __future__ import annotations
 

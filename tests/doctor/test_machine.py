@@ -1,4 +1,4 @@
-"""What `kvplan doctor` says of the machine that it runs on, and that no check of it waits for ever."""
+"""`kvplan doctor` describes the machine that it runs on, and no check of it hangs."""
 
 from __future__ import annotations
 

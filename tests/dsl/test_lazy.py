@@ -1,4 +1,4 @@
-"""What is used is read: a load leaves the kinds alone that no cache has, an own engine is checked whole."""
+"""A load reads only what is used: it skips kinds that no cache has, and checks an engine of one's own whole."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OWN = "kvplan: 1\nengine: mine\nextends: vllm\ntitle: Mine\n"
 
 
 def spoilt(tmp_path: Path, *paths: Path) -> Library:
-    """The shipped layouts, of which one kind cannot be read."""
+    """The shipped layouts, with one kind that cannot be read."""
     library, bad = load(paths), tmp_path / "gdn.yaml"
     bad.write_text("kvplan: 1\nkind: gdn\ntitle: Spoilt\n")
     return Library({**library.paths, "kind": {**library.paths["kind"], "gdn": bad}})

@@ -1,4 +1,4 @@
-"""What a word that names a model or a path stands for."""
+"""A word names a model, or the path of a file or folder."""
 
 from __future__ import annotations
 

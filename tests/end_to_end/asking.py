@@ -1,4 +1,4 @@
-"""What a case is asked for: tokens and tables that fit both of its sides, in no order."""
+"""The requests of a case: tokens and tables that fit both of its sides, in no order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OWN = {"cold": (0, 50), "prefix hit": (21, 22), "single": (3, 77), "whole hit": 
 
 
 def requests(case: Case) -> dict[str, Request]:
-    """From the first token on with ids in a row, a prefix hit, one token, and a whole hit.
+    """A cold request with ids in a row, a prefix hit, one token, and a whole hit.
 
     Every other length has its own range.
     """
@@ -34,7 +34,7 @@ def requests(case: Case) -> dict[str, Request]:
 
 
 def rising(request: Request) -> Request:
-    """The request with the ids of either side in a row, group by group: neighbours become one transfer."""
+    """The request with the ids of either side in a row, group by group, so that adjacent blocks become one transfer."""
     return replace(request, prefill=_in_a_row(request.prefill, 2), decode=_in_a_row(request.decode, 1))
 
 

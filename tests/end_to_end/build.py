@@ -56,7 +56,7 @@ def side(case: Case, word: str) -> BoundSide:
 
 
 def tensors(case: Case) -> list[BoundTensor]:
-    """What the first cache stores; `share` is the mesh axis over which workers that do not take turns share heads."""
+    """The tensors of the first cache; heads are split over the mesh axis `share`, whose workers do not take turns."""
     heads, split = int(case["heads"]), {"head": "share"}
     if case["kind"] == "whole":
         return [tensor("k", 2, None, head=heads, token=0, dim=8), tensor("v", 2, None, head=heads, token=0, rope=4)]

@@ -1,4 +1,4 @@
-"""What may differ between two engines, value by value: dimensions of the model, and of either side."""
+"""The dimensions in which two engines may differ, with their values: those of the model, and those of either side."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ DIMENSIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One value of every dimension. `number` seeds what is not a dimension: tokens, tables and ids."""
+    """One value of every dimension. `number` seeds the rest: tokens, tables and ids."""
 
     number: int
     values: tuple[Setting, ...]

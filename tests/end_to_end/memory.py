@@ -100,10 +100,10 @@ def stamp(memory: Memory, regions: Atlas, tables: Mapping[str, Table]) -> None:
 
 
 def wrong(memory: Memory, regions: Atlas, request: Request, skipped: tuple[str, ...] = ()) -> list[str]:
-    """Where decode memory that was EMPTY is not what `request` asks for: needed bytes there, all others untouched.
+    """Errors in decode memory that was EMPTY before `request`: needed bytes must have arrived, all others be untouched.
 
-    Padding of the request's own blocks may hold a producer's padding; what lies behind the last token in the last block
-    may be what lies there on prefill, where the request says so.
+    Padding of the request's own blocks may hold a producer's padding. Bytes behind the last token in the last block
+    may be those of prefill if the request allows it.
     """
     every = [(p, pages) for p, pages in _pages(memory, request.decode) if p.cache not in skipped]
     want, loose, behind = _allocated(memory, EMPTY), _gaps(memory, every), _allocated(memory, EMPTY)

@@ -1,4 +1,4 @@
-"""What a plan says that 1,024 tokens cost is what the runtime posts, where no two logical blocks are neighbours."""
+"""The runtime posts the descriptors that a plan states for 1,024 tokens without adjacent blocks."""
 
 from __future__ import annotations
 

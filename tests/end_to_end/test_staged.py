@@ -19,7 +19,7 @@ SMALL = BUFFERS * 512
 SIZES = (STAGE, SMALL, 0)
 WAYS = [("unpack", "pull", "read"), ("pack", "push", "write"), ("pack", "pull", "read"), ("unpack", "push", "write")]
 CASES = [(name, *way, size) for name in HARDEST for way in WAYS for size in SIZES]
-# Of every second way one size, others from case to case; the rest in `make test-all`.
+# One size of every second way, another one from case to case; `make test-all` runs the rest.
 NOW = [
     (name, *way, SIZES[(number + turn) % len(SIZES)])
     for number, name in enumerate(HARDEST)

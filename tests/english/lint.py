@@ -15,7 +15,7 @@ import yaml
 from tests.paths import CODE, ROOT
 
 FOLDER = Path(__file__).parent
-# What is no prose: fenced and indented code, code in a line, the targets of links, marks of generated parts.
+# Parts that are no prose: fenced and indented code, code in a line, the targets of links, marks of generated parts.
 NO_PROSE = re.compile(
     r"^( *)```.*?^\1```$|^    +(?![-*\d])[^\n]*$|`[^`\n]*`|\]\([^)]*\)|<!--.*?-->", re.MULTILINE | re.DOTALL
 )
@@ -140,5 +140,5 @@ def code(source: str) -> Iterator[Text]:
 
 
 def _docstring(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> list[tuple[int, int]]:
-    """Where its docstring begins, line and column, if it has one."""
+    """The line and the column of a node's docstring, if it has one."""
     return [(node.body[0].lineno, node.body[0].col_offset)] if ast.get_docstring(node) is not None else []

@@ -27,7 +27,7 @@ DRAIN_S, MOVE_S, MEET_S = 60.0, 60.0, 20.0
 
 @dataclass(frozen=True)
 class Release:
-    """What engines of one release store: their plan, and the shapes of both sides."""
+    """A release of engines: its plan, and the shapes of both sides."""
 
     name: str
     plan: Plan
@@ -36,7 +36,7 @@ class Release:
 
 @dataclass
 class House:
-    """What all engines share: memory's hub, the plans of both releases, their index, and who has announced itself."""
+    """The environment of all engines: the memory hub, the plans of both releases, their index, announced engines."""
 
     plans: tuple[Plan, ...]
     index: tuple[IndexEntry, ...]
@@ -160,7 +160,7 @@ class PlanRouter:
         request.prefill = engine
 
     def _decode(self, request: RoutedRequest) -> None:
-        """Whoever is ready and has a plan for what holds it, which may drain; if there is nobody, begin anew."""
+        """Choose a ready engine with a plan for the holder's side, which may drain; start again if there is none."""
         prefill = request.prefill
         assert prefill is not None
         known = {**self.heard, prefill.record.name: prefill.record}

@@ -309,7 +309,7 @@ def test_answers_that_are_not_etcds_end_no_thread(server: EtcdServer, answer: An
 
 
 def test_a_long_record_is_read_in_time_that_grows_with_its_length(fleet: Callable[[], EtcdFleet]) -> None:
-    """Of a watch: what takes the square takes minutes."""
+    """Quadratic work on the answer of a watch would take minutes."""
     one, other = fleet(), fleet()
     until(lambda: other.age() < 60)
     one.announce(record("p0", addresses=("tcp://10.0.0.1:" + "1" * 180,) * 1000))

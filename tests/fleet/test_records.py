@@ -1,4 +1,4 @@
-"""What an engine says of itself, and which pairs have a plan."""
+"""Records that engines announce, and the pairs of engines that have a plan."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kvplan.plan.files.index import IndexEntry
 
 
 def record(name: str, **more: Any) -> EngineRecord:
-    """A prefill engine, or a decode one where its name begins with d."""
+    """A decode engine if its name begins with d, else a prefill engine."""
     role = EngineRole.DECODE if name.startswith("d") else EngineRole.PREFILL
     given = {
         "run": f"{name}.1",
@@ -118,7 +118,7 @@ def test_pairs_are_answered_by_the_index() -> None:
 
 
 def test_a_plan_is_what_a_catalog_finds() -> None:
-    """Without options: none of unusual ones, and of several the lowest digest."""
+    """Without options, the index finds the usual plan, and the lowest digest among several."""
     engines = {name: record(name) for name in ("p0", "d0")}
     unusual = replace(entry(), plan="plan0", options=(("elect", "spread"),), unusual=("elect",))
     [pair] = fleet_pairs(engines, [unusual])

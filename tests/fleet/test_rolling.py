@@ -17,7 +17,7 @@ OLD, NEW = (Shape(1), Shape(1)), (Shape(1, kernel=2), Shape(1, kernel=2))
 # Which sides the new release changes: with other sides and another layout of the model, or with decode's alone.
 CHANGES = {"both sides": NEW, "decode alone": (OLD[0], NEW[1])}
 ORDERS = list(permutations(("p0", "p1", "d0", "d1")))
-# Of orders that are alike but for which engine of a side is which, one.
+# One of the orders that differ only in which engine of a side comes first.
 UNLIKE = [order for order in ORDERS if order.index("p0") < order.index("p1") and order.index("d0") < order.index("d1")]
 MODES = {"pull": ("pull", 0), "push": ("push", 0), "told late": ("pull", 3)}
 FIRST = "both sides", "pull"

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 NAME, MOST = "kvplan-gpu-kit", 45 << 20
 NIXL = ("nixl==1.5.1", "nixl-cu13==1.5.1")
-# Of NIXL's wheel: kernels for expert parallelism, headers, and twins of its libraries.
+# Parts of NIXL's wheel: kernels for expert parallelism, headers, and second copies of its libraries.
 LEFT_OUT = ("nixl_ep", "/headers/", ".scripts/")
 NEEDED = (
     "lark", "jinja2", "markupsafe", "click", "rich", "markdown-it-py", "mdurl", "pygments", "packaging", "msgspec",

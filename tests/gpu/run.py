@@ -25,7 +25,7 @@ DEVICE = "tests/gpu/test_device.py"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What is run, and after how many seconds it is ended. `{folder}` is where files go, `{memory}` DRAM or VRAM."""
+    """A command and its time limit. `{folder}` is the folder of files, `{memory}` is DRAM or VRAM."""
 
     name: str
     command: tuple[str, ...]
@@ -112,7 +112,7 @@ def gpu() -> str:
 
 
 def machine() -> dict[str, object]:
-    """What ran it."""
+    """The hardware and software of this run."""
     names = ("torch", "nixl", "nixl-cu13", "nixl-cu12", "numpy")
     versions = {name: found for name in names if (found := installed(name))}
     return {"gpu": gpu(), "python": platform.python_version(), "cores": os.cpu_count(), **versions}

@@ -1,4 +1,4 @@
-"""What only a device can show, in its memory; on a machine without one the same is tried in the host's memory."""
+"""Behaviour that only a device can show, in its memory; on a machine without one, the same tests run in host memory."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_host_and_device_planes_in_one_worker(kind: CalibratedMemory, mode: str,
 
 
 def halves(kind: CalibratedMemory, plan: Plan, blocks: int) -> dict[str, Any]:
-    """Every plane of decode, its first blocks in the memory that is tried, the others in the host's."""
+    """Every plane of decode, with its first blocks in the tested memory and the others in host memory."""
     found: dict[str, Any] = {}
     for name, stride, size in sizes(plan.decode, blocks):
         first = size // stride // 2 * stride
@@ -122,7 +122,7 @@ def halves(kind: CalibratedMemory, plan: Plan, blocks: int) -> dict[str, Any]:
 
 
 def in_device(kind: CalibratedMemory, memory: Any, stride: int) -> Any:
-    """Memory of a device, or of the host that is said to be one's."""
+    """Memory of a device, or host memory that pretends to be one's."""
     if kind.mem_type == "VRAM":
         return memory
     explicit = Memory(memory.ctypes.data, stride, len(memory) // stride, len(memory), "VRAM")
@@ -138,7 +138,7 @@ KEPT = list[Any]()
 def met(
     kind: CalibratedMemory, folder: Path, order: str, strategy: str, mode: str = "auto", shuffled: bool = False
 ) -> Iterator[tuple[DecodeWorker, Request, Any]]:
-    """A decode worker of `order` that has met a process with tokens first, a request, and decode's memory."""
+    """A decode worker of `order`, connected to a process with tokens first; a request; and decode's memory."""
     path, plan = write_plan(str(folder), MODEL, TOKENS, order, strategy)
     blocks = blocks_of(BYTES)(plan)
     with served([ServedPair(path, blocks, ("one",))], kind.mem_type) as readers:

@@ -1,4 +1,4 @@
-"""What is known of public models, turned into what their layout files must say; nothing here reads a layout file.
+"""Facts about public models, turned into the expected contents of their layout files, which this module does not read.
 
 The fixture has one entry for a model: its layers by what they are (numbers from 0), heads, sizes of heads, windows,
 numbers of states, draft layers by what they are.

@@ -1,4 +1,4 @@
-"""What runs: the sides on which every shipped model is compiled, proved and simulated."""
+"""The sides on which every shipped model is compiled, proved and simulated."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EXAMPLES = ROOT / "examples/models"
 # The engine of models that the default one is not for.
 POOL = "encoder-pool"
 TP = range(1, 17)
-# What an engine needs for some models, beside its defaults: layers inside large blocks, or states in groups by page.
+# Options that an engine needs for some models: layers inside large blocks, or states in groups by page.
 OPTIONS = ("", ",order=BLHNC,block=256", ",form=by_page", ",recurrent=bf16")
 
 
@@ -45,7 +45,7 @@ def legal(model: str, engine: str, most: int = len(TP)) -> tuple[str, ...]:
 
 
 def usual(model: str, most: int = len(TP)) -> tuple[str, ...]:
-    """The first sides of the default engine; of what is never in an engine's own pages, those of the pool beside it."""
+    """The first sides of the default engine, or of the pool beside it for caches that are never in its own pages."""
     return legal(model, library().default_engine, most) or legal(model, POOL, most)
 
 
@@ -70,7 +70,7 @@ def small(model: str, side: str) -> BoundSide:
 
 
 def outcome(prefill: BoundSide, decode: BoundSide) -> str:
-    """Nothing where a plan for the pair is right, the code where it is refused, or what is wrong.
+    """Empty if a plan for the pair is right, the code if it is refused, or the fault.
 
     Pairs that store the same in the same way are simulated once, whatever their models and engines are called.
     """
@@ -84,7 +84,7 @@ OUTCOMES: dict[tuple[str, str], str] = {}
 
 
 def content(side: BoundSide) -> str:
-    """What a bound side stores, and where: all of it but its names, its notes and values that no storage asks for."""
+    """A bound side's caches and their places, without names, notes and values that no storage uses."""
     return repr(replace(side, key="", engine="", model="", notes=(), caches=tuple(map(_stored, side.caches))))
 
 

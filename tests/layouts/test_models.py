@@ -30,9 +30,9 @@ PLAIN = [pytest.param(fact, id=fact["hf_id"]) for fact in FACTS if fact["hf_id"]
 SIZES = range(1, 17)
 # Drafts that were trained for a model and are no part of it.
 TRAINED = {"llama-3.1-8b-eagle3", "gpt-oss-20b-eagle3", "kimi-k2-eagle3", "deepseek-v3-eagle3"}
-# Whose facts are of other pages than theirs: tests/compiler has what is known of them.
+# Models whose published facts describe other pages; tests/compiler has the facts of these.
 OF_BLOCKS = {"llada2.0-mini", "qwen3-8b-dflash", "qwen3-8b-dspark"}
-# What encoders make of items: test_encoder.py has what is known of it.
+# Outputs of encoders; test_encoder.py has their facts.
 OF_ITEMS = {"qwen3-vl-2b-encoder", "qwen3-vl-32b-encoder"}
 
 

@@ -11,7 +11,7 @@ from kvplan.compiler.api import compile_pair
 from kvplan.compiler.errors import CompileError
 
 STAGES = ((1, 2), (3, 1), (2, 3), (4, 2))
-# What is never in an engine's own pages has no stages.
+# Caches that are never in an engine's own pages have no stages.
 MODELS = [model for model in sorted(library().models) if legal(model, library().default_engine, 1)]
 
 

@@ -49,8 +49,8 @@ def test_a_small_one_simulates(model: str, rest: bool) -> None:
     assert {pair: text for pair, text in found.items() if text} == {}
 
 
-# Of the first two sides of the one and of the other: who writes, who reads. From fewer to more workers and back is
-# what most goes wrong; of these two every other model takes the one first, the others the other.
+# Pairs (writer, reader) of the first two sides of either engine. Most faults occur from fewer to more workers and
+# back; every other model takes the first of these two pairs, the other models the second.
 PAIRS = [(("one", 0), ("other", 1)), (("other", 0), ("one", 1))]
 MORE = [(("one", 0), ("other", 0)), (("one", 1), ("other", 1)), (("other", 1), ("one", 0))]
 

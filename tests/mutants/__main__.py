@@ -55,7 +55,7 @@ def counts(mutants: Iterable[Mutant]) -> str:
 
 
 def unexplained(module: Module, mutants: Iterable[Mutant]) -> list[str]:
-    """What survives although survivors.yaml does not list it, and what is listed although it does not survive."""
+    """Mutants that survive and are not in survivors.yaml, and mutants in survivors.yaml that do not survive."""
     listed = survivors().get(module.path, {})
     outcomes = {mutant.name: mutant for mutant in mutants}
     new = [

@@ -21,7 +21,7 @@ from tests.paths import CODE, ROOT
 from tests.vllm.environment import do
 
 HERE = Path(__file__).parent
-# What tests need of the repository: the links in src/ lead to the others.
+# The parts of the repository that tests need: the links in src/ lead to the others.
 COPIED = ("src", "tests", "examples", *CODE, "bench", "layouts", "docs", "pyproject.toml")
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-x", "--tb=no", "-p", "no:cacheprovider", "-m", "not full")
 
@@ -48,7 +48,7 @@ class Mutant:
 
 
 def modules() -> list[Module]:
-    """What modules.yaml lists."""
+    """The modules that modules.yaml lists."""
     groups = yaml.safe_load((HERE / "modules.yaml").read_text())
     return [Module(path, tuple(group["tests"])) for group in groups for path in group["modules"]]
 

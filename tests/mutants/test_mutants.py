@@ -1,4 +1,4 @@
-"""What `make mutants` reads is of today's code, and its names and verdicts are those of cosmic-ray's session."""
+"""The files of `make mutants` match today's code, with the names and verdicts of cosmic-ray's session."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ IDS = [5, 3, -1, 9]
 
 
 class Tensor:
-    """What is an array only when it is asked to be, as a tensor of torch is."""
+    """An object that becomes an array on demand, like a tensor of torch."""
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(IDS, np.int32)

@@ -55,7 +55,7 @@ def test_a_large_page_pays_once_the_bytes_that_nobody_asked_for_are_few() -> Non
     # One row that is missing has 8 times 64 KiB.
     assert least(Table(page, token)) == 0
     small = (replace(page[0], bytes=HEADS * ROWS * row // 16),)
-    # Of 32 KiB each, three that are missing are 96 KiB.
+    # Three missing rows of 32 KiB each are 96 KiB.
     assert least(Table(small, token)) == ROWS - 3
 
 
@@ -109,7 +109,7 @@ def test_a_last_page_that_may_not_be_whole_is_cut_where_the_request_ends() -> No
 
 
 def test_a_chunk_that_ends_before_the_request_has_no_last_page() -> None:
-    """What comes behind it may be there already."""
+    """The tokens behind the chunk may have arrived already."""
     assert counts((0, 11), [(4, 7)]) == [3]
     assert counts((0, 11), [(4, 11)]) == [4, 4]
 

@@ -65,7 +65,7 @@ def test_positions_are_those_of_the_tokens_one_by_one(seed: int) -> None:
 
 
 def test_a_rule_is_the_same_in_another_process() -> None:
-    """Where texts have other hashes, so that its own is made anew."""
+    """Another process hashes texts differently, so that the rule must compute its hash again."""
     group = Group("g", "tokens", 16, 16)
     rule = MatchRule(group, group)
     found = "rule in {type(rule)(rule.prefill, rule.decode)}"

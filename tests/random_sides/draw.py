@@ -42,7 +42,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What is stored: `extents` of every axis, `tensors` with their axes; `shared` is the axis split over workers."""
+    """A kind of cache: `extents` of every axis, `tensors` with their axes; `shared` is the axis split over workers."""
 
     name: str
     extents: dict[str, int]

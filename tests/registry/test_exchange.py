@@ -163,7 +163,7 @@ def test_protocols_that_are_not_installed(team: Team, tmp_path: Path) -> None:
 
 
 def test_a_lost_index_is_no_way_back(team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who pulled takes what is pushed without it; one that cannot be read has to be left out by name."""
+    """A client that has pulled accepts a push without an index; --prune leaves out an unreadable index."""
     for hour, spoil in enumerate((Path.unlink, lambda path: path.write_bytes(b"{"))):
         team.push(text())
         before = team.pull(tmp_path / "here").serial
@@ -260,7 +260,7 @@ def test_what_was_signed_for_another_place_is_refused(team: Team, tmp_path: Path
 
 
 def test_a_push_goes_on_from_no_index_of_another_place(team: Team, tmp_path: Path) -> None:
-    """What lies there would be signed for this place with the next push."""
+    """The next push would sign the other place's plans for this place."""
     stored(team.plans, text())
     push(team.plans, (tmp_path / "staging").as_uri(), team.secret)
     copied(tmp_path / "staging", team.there)
@@ -470,14 +470,14 @@ def test_an_index_that_is_replaced_while_it_is_read(
 
 
 def test_plans_of_one_digest_and_other_bytes_lie_side_by_side(team: Team, tmp_path: Path) -> None:
-    """As of compilers that write other comments."""
+    """Compilers that write other comments make such files."""
     for number in range(3):
         team.push(text().replace("\n", f"\n# compiler {number}\n", 1))
     assert len(team.pull(tmp_path / "here").plans) == 3
 
 
 def test_what_a_push_that_was_killed_left_is_written_again(team: Team, tmp_path: Path) -> None:
-    """Where files are not replaced whole, as by SFTP."""
+    """Some stores, like SFTP, do not replace a file as a whole."""
     [one] = stored(team.plans, text())
     team.there.mkdir()
     (team.there / f"{one.sha256}.py").write_text(text()[:100])

@@ -1,4 +1,4 @@
-"""What errors show of URLs: where somebody asked, and not with which secret."""
+"""Errors show a URL so that a person finds the place but not the secret."""
 
 from __future__ import annotations
 
@@ -42,5 +42,5 @@ def test_credentials_are_masked(url: str, shown: str) -> None:
     ],
 )
 def test_an_at_sign_of_a_path_is_shown(url: str) -> None:
-    """What looks like a port is one; two places would otherwise be one to whoever pulls."""
+    """`:8080` before a path is a port and no secret; masking it would make two places look the same."""
     assert without_credentials(url) == url

@@ -1,4 +1,4 @@
-"""What changed in layout files, key by key."""
+"""The changes in layout files, key by key."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ OTHER = ("m/p_x.py", "tp=16", "tp=16")
             [("m/chat.py", "tp=1", "tp=4"), ("m/long.py", "tp=1", "tp=2")],
             [("m/long.py", "m/chat.py"), ("m/chat.py", "m/long.py")],
         ),
-        # Of two files with one plan one goes: the plan stays.
+        # One of two files with the same plan goes: the plan stays.
         (
             [("m/a.py", "tp=1", "tp=2"), ("m/b.py", "tp=1", "tp=2")],
             [("m/b.py", "tp=1", "tp=2")],
@@ -66,7 +66,7 @@ OTHER = ("m/p_x.py", "tp=16", "tp=16")
         ),
         # The mesh of one side changes.
         ([("m/p_a.py", "tp=1", "tp=2")], [("m/p_b.py", "tp=1", "tp=4")], [("m/p_a.py", "m/p_b.py")]),
-        # Of two that might be meant neither is.
+        # Neither of two candidates is taken.
         (
             [("m/p_a.py", "tp=1", "tp=2")],
             [("m/p_b.py", "tp=1", "tp=4"), ("m/p_c.py", "tp=1", "tp=8")],

@@ -47,7 +47,7 @@ def rolled(
     verdict: RolloutVerdict = RolloutVerdict.TOGETHER,
     digests: tuple[str, str] = ("", ""),
 ) -> FleetRollout:
-    """Of plans that change into others or are gone, and some that stay."""
+    """The rollout of a review in which some plans change or go, and others stay."""
     pairs = []
     for old, new in changes.items():
         files = [
@@ -132,7 +132,7 @@ def test_who_is_alone_on_its_side_is_rolled_by_halves_beside_one_that_stays() ->
 
 
 def test_either_side_first() -> None:
-    """Where there are plans for all mixtures."""
+    """Every mixture has a plan."""
     kept = [("m", "P", "D2"), ("m", "P2", "D")]
     found = rolled(some(2, 2), {("m", "P", "D"): ("m", "P2", "D2")}, kept)
     # A side that NEW has a plan for is not rolled: here both stay.
@@ -206,7 +206,7 @@ def test_an_engine_that_is_both_is_rolled_once_and_is_no_pair_of_its_own() -> No
 
 @pytest.mark.parametrize("old", [[("B", "B"), ("B", "D")], [("B", "B"), ("P", "B")]])
 def test_engines_that_are_both_are_rolled_on_both_sides(old: Sequence[tuple[str, str]]) -> None:
-    """Whoever else is rolled with them: nobody who is rolled meets one of them as it was."""
+    """Other engines on either side are rolled with them, so that no new engine meets an old one."""
     both = [engine(f"b{n}", "B", role=EngineRole.BOTH) for n in range(2)]
     changes: dict[Three, Three | None] = {("m", *sides): ("m2", *sides) for sides in old}
     found = rolled([*both, engine("p0", "P"), engine("d0", "D")], changes)

@@ -69,7 +69,7 @@ def test_words_stand_for_rules() -> None:
 
 
 def test_a_stage_that_goes_is_more_descriptors() -> None:
-    """As many as the headers of both plans have, of both workers."""
+    """The change counts the descriptors of both workers as in the headers of both plans."""
     ways = ("unpack", "direct")
     before, after = (compile_pair(load(), "llama-3.1-8b", "tp=4", "tp=2,order=nhd", {"strategy": way}) for way in ways)
     found = {change.subject.rule: change for change in changes(before.plan, after.plan)}

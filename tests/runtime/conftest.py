@@ -1,4 +1,4 @@
-"""What tests of the runtime share: a network without sockets, a clock, and a worker with one who speaks to it."""
+"""Fixtures of the runtime's tests: a network without sockets, a clock, and a worker with a caller."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kvplan.runtime.transport.inmemory import Hub
 
 @pytest.fixture(autouse=True)
 def closed() -> Iterator[None]:
-    """Close what a test has made by `world`, last of all, so that no test has to."""
+    """Close all that a test has made by `world` at its end, so that no test has to."""
     worlds.opened = []
     yield
     for one in worlds.opened:
@@ -29,7 +29,7 @@ def closed() -> Iterator[None]:
 
 @pytest.fixture
 def net(monkeypatch: pytest.MonkeyPatch) -> Net:
-    """Workers that are made from now on speak through it, and nothing is late."""
+    """A network without delays for all workers that are made from now on."""
     made = Net(random.Random(0), slow=0)
     speak(made, monkeypatch)
     return made

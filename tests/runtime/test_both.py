@@ -66,7 +66,7 @@ def test_both_ways_over_one_connection(modes: tuple[str, str], ways: tuple[str, 
 
 
 def test_with_keys_a_line_is_used_if_the_peer_has_the_key_that_is_expected() -> None:
-    """Whoever has a key may say that it answers anywhere: here c names the address of a."""
+    """An engine with a key may claim to answer at any address: here c names the address of a."""
     a_keys, b_keys = control.pair()
     c_keys = replace(control.pair()[0], peers=frozenset({b_keys.public}))
     with engines() as made:
@@ -92,7 +92,7 @@ def test_with_keys_a_line_is_used_if_the_peer_has_the_key_that_is_expected() -> 
 @pytest.mark.parametrize("who", [0, 1])
 @pytest.mark.parametrize("under_way", [False, True])
 def test_when_an_engine_ends_both_ways_end_and_its_successor_is_met(who: int, under_way: bool) -> None:
-    """Whoever made the connection; while requests wait to be held, and while bytes are on their way."""
+    """Either side may have made the connection; requests wait to be held, or their bytes are moving."""
     with engines() as made:
         pairs = pair(made)
         a, b = pairs

@@ -14,12 +14,12 @@ from kvplan.plan.errors import KvplanError
 from kvplan.runtime import Transfer
 
 STEPS = 150
-# What happens, and how often beside the others.
+# The possible events with their weights.
 OFTEN = {"meet": 15, "drop": 5, "drop reader": 5, "restart": 4, "sleep": 3, "moves": 32}
 
 
 class Walk:
-    """Engines a and b, and what happens to them by chance. `moved` counts requests whose bytes were compared."""
+    """Engines a and b, and random events. `moved` counts requests whose bytes were compared."""
 
     def __init__(self, made: Engines, chance: random.Random) -> None:
         self.made, self.chance, self.moved, self.runs = made, chance, 0, 0

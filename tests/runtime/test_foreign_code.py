@@ -123,7 +123,7 @@ def test_a_callback_that_asks_for_more_is_not_called_within_another(made: World)
 
 
 def test_what_ended_in_a_thread_is_told_in_it(made: World) -> None:
-    """Who asks for a request meanwhile is not called back for it: it may have what the callback waits for."""
+    """A thread that submits a request meanwhile runs no other callback: it may hold what the callback waits for."""
     worker, meeting, told = made.decode[0], Future[Any](), list[int]()
     first, second = (worker.submit(ask(made, (0, 4), name=name), 5, peer=meeting) for name in "ab")
 

@@ -1,4 +1,4 @@
-"""What `inspect` shows of a worker while something is under way, and when nothing is."""
+"""`inspect` shows a worker's operations in progress, and an idle worker."""
 
 from __future__ import annotations
 

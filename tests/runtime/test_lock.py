@@ -24,7 +24,7 @@ from tests.runtime.helpers.worlds import World, world
 
 from kvplan.runtime import Transfer
 
-# What gives the lock up, of all that the runtime calls beside the transport.
+# Calls of the runtime, beside the transport's, that release the interpreter lock.
 CALLS: tuple[tuple[Any, str], ...] = (
     (zmq.Socket, "send"),
     (zmq.Socket, "recv"),

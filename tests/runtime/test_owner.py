@@ -307,7 +307,7 @@ def test_a_hold_that_an_event_makes_in_a_step_stays(pair: World) -> None:
 
 
 def test_a_worker_of_another_process_does_nothing(pair: World) -> None:
-    """As `os.fork` has it in the child."""
+    """The child of `os.fork` has such a worker."""
     worker = pair.decode[0]
     child = os.fork()
     if not child:

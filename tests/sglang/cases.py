@@ -16,7 +16,7 @@ THREADS = {"SGLANG_CPU_OMP_THREADS_BIND": "0|1"}
 
 
 class Fault(Enum):
-    """What happens to engines while they run."""
+    """A fault of running engines."""
 
     PREFILL_KILLED = "prefill is killed before it computes, and restarted"
     PREFILL_KILLED_LATER = "prefill is killed at six moments, and restarted"

@@ -54,7 +54,7 @@ class Engine:
         return number
 
     def answer(self, number: int, seconds: float = ANSWER_S) -> dict[str, Any]:
-        """What came of a number. Raises EngineEndedError, TimeoutError."""
+        """Wait for the answer to a request by its number. Raises EngineEndedError, TimeoutError."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             with contextlib.suppress(queue.Empty):

@@ -12,7 +12,7 @@ from tests.engine_environment import EngineEnvironment, complete, do, place_of
 from tests.paths import ROOT, TESTS
 
 REQUIREMENTS = TESTS / "sglang" / "requirements.txt"
-# What pip writes of an installed kvplan: SGLang finds plugins by it.
+# The metadata that pip writes for an installed kvplan: SGLang finds plugins by it.
 METADATA = "Metadata-Version: 2.1\nName: kvplan\nVersion: 0\n"
 ENTRY = "[sglang.srt.plugins]\nkvplan = kvplan.integrations.sglang:register\n"
 SGLANG = EngineEnvironment("SGLang", "sglang", REQUIREMENTS, "KVPLAN_SGLANG_ENV", "1.6 GB, a minute", "make sglang")

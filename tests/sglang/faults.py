@@ -1,4 +1,4 @@
-"""What happens to running engines, and how the request in hand may end: right, or with an error, but in time.
+"""Faults of running engines. The current request must end in time: right, or with an error.
 
 A fault yields what is wrong. Afterwards the next prompt has to be right, and both engines have given back all pages.
 """
@@ -23,7 +23,7 @@ Wanted = Sequence[Mapping[str, Any]]
 
 
 def suffered(pair: Pair, wanted: Wanted) -> list[str]:
-    """What is wrong after the fault of the pair's case; `wanted` are the answers to PROMPTS."""
+    """Run the fault of the pair's case and return the problems after it; `wanted` are the answers to PROMPTS."""
     assert pair.case.fault is not None
     problems = [*FAULTS[pair.case.fault](pair, wanted)]
     problems += [f"the next one is {found}: {pair.error}" for found in _through(pair, wanted, 1) if found != RIGHT]
@@ -31,7 +31,7 @@ def suffered(pair: Pair, wanted: Wanted) -> list[str]:
 
 
 def prefill_killed(pair: Pair, wanted: Wanted) -> Iterator[str]:
-    """It was asked, and ends before it has computed anything."""
+    """Prefill gets a request and ends before it has computed anything."""
     yield from _through_stopped(pair, wanted, "prefill", (FAILED,), kill=True)
 
 
@@ -45,7 +45,7 @@ def prefill_killed_later(pair: Pair, wanted: Wanted) -> Iterator[str]:
 
 
 def decode_killed(pair: Pair, wanted: Wanted) -> Iterator[str]:
-    """Nobody asks for what prefill holds: its lease ends."""
+    """No decode engine asks for a hold of prefill, so that its lease ends."""
     yield from _through_stopped(pair, wanted, "decode", (FAILED,), kill=True)
 
 
@@ -82,7 +82,7 @@ def decode_frozen(pair: Pair, wanted: Wanted) -> Iterator[str]:
 
 
 def decode_frozen_long(pair: Pair, wanted: Wanted) -> Iterator[str]:
-    """For longer than the lease: prefill gives its pages to others, of which decode must read nothing."""
+    """For longer than the lease: prefill gives its pages to other requests, and decode must not read them."""
     yield from _through_stopped(pair, wanted, "decode", (FAILED,), seconds=12)
 
 
@@ -138,7 +138,7 @@ def aborted_alone(pair: Pair, wanted: Wanted) -> Iterator[str]:
 
 
 def same_room(pair: Pair, wanted: Wanted) -> Iterator[str]:
-    """Two prompts in one room, which a router never does: none of them may get what is the other's."""
+    """Put two prompts in one room, which a router never does: neither may get the pages of the other."""
     room = pair.room()
     numbers = [(pair.ask("prefill", ids, room), pair.ask("decode", ids, room)) for ids in PROMPTS[:2]]
     for (first, second), want in zip(numbers, wanted, strict=False):
@@ -191,7 +191,7 @@ def _frozen(pair: Pair, part: Part, seconds: float) -> None:
 
 
 def _through(pair: Pair, wanted: Wanted, prompt: int, but: str = "") -> Iterator[str]:
-    """What comes of a prompt at decode, unless it is as it should be."""
+    """Yield the outcome of a prompt at decode, unless it is the expected one."""
     _, number = pair.both(PROMPTS[prompt])
     found = _outcome(pair, pair.answers("decode", number)[0], wanted[prompt])
     if found != but:
@@ -201,7 +201,7 @@ def _through(pair: Pair, wanted: Wanted, prompt: int, but: str = "") -> Iterator
 def _unless(
     pair: Pair, part: Part, number: int, want: Mapping[str, Any] | None, allowed: Sequence[str], when: str = ""
 ) -> Iterator[str]:
-    """What came of a request, unless it is allowed. Without `want` its tokens are not looked at."""
+    """Yield the outcome of a request unless it is allowed. Without `want`, its tokens are not compared."""
     found = _outcome(pair, pair.answers(part, number)[0], want)
     pair.seen[f"{part} {found}"] += 1
     if found not in allowed:

@@ -1,4 +1,4 @@
-"""What only GPUs show, with real engines on them: `python -m tests.sglang.gpu [WORDS…]`, `make sglang-gpu`.
+"""Cases that need GPUs, with real engines on them: `python -m tests.sglang.gpu [WORDS…]`, `make sglang-gpu`.
 
 KVPLAN_SGLANG_ENV names an environment that has SGLang for GPUs, and kvplan's requirements: `pip install '.[sglang]'`.
 Prints an outcome for each case; ends with 1 if one is not as it should be, with 3 and the reason if nothing runs.

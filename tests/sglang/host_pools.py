@@ -100,7 +100,7 @@ def main(path):
 
 
 def wrong(prefill, host, device):
-    """What of decode's pools is not what the request asked for, by SGLang's own views."""
+    """The faults in decode's pools after a request, found by SGLang's own views."""
     import torch
 
     found = []

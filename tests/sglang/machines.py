@@ -1,4 +1,4 @@
-"""Where engines run. On a CPU they are forks of a process that has imported SGLang; on a GPU, programs of their own."""
+"""Places for engines. On a CPU they are forks of a process that has imported SGLang; on a GPU, separate programs."""
 
 from __future__ import annotations
 

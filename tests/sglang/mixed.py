@@ -55,7 +55,7 @@ NO_DEVICES = {"CUDA_VISIBLE_DEVICES": ""}
 
 @dataclass(frozen=True, slots=True)
 class MixedOutcome:
-    """What came of a case: a word, why if it is not right, and by how much the worst logprob is off."""
+    """The outcome of a case: a word, the reason if it is not right, and the distance of the worst logprob."""
 
     case: str
     word: str
@@ -220,7 +220,7 @@ class MixedPair:
         return 2 if self.case.beside else 1
 
     def _gaps(self) -> Iterator[tuple[str, float]]:
-        """What is wrong with each answer, empty if nothing is, and by how much its logprobs are off."""
+        """The fault of each answer, empty if it is right, and the distance of its logprobs."""
         router = self._ports[ROUTER]
         for number, prompt in enumerate(drawn(self.case.lengths)):
             if self.case.leaves:
@@ -317,7 +317,7 @@ class MixedPair:
         return f"http://127.0.0.1:{self._ports[name]}"
 
     def _vllm_on_cpu(self) -> list[str]:
-        """What a small model on cores needs beside."""
+        """Further options of a small model on CPU cores."""
         return ["--served-model-name", self._model(), "--enforce-eager", *flags(
             {"dtype": "float32", "max_model_len": 1024, "num_gpu_blocks_override": 256})]  # fmt: skip
 
@@ -344,7 +344,7 @@ class MixedPair:
             raise EngineLost(f"the router is not healthy: {tail(self._player.folder / 'router.log')}")
 
     def _taken(self) -> str:
-        """What engines have not given back in time though nothing is asked of them; empty if they have."""
+        """Resources that idle engines have not given back in time; empty if they have."""
         wait_until(lambda: not self._in_use(), IDLE_S[self.case.prefill])
         return ", ".join(f"{name} has not given back {taken}" for name, taken in self._in_use().items())
 
@@ -394,7 +394,7 @@ def answer_of(choices: Sequence[Body]) -> Mapping[str, Any]:
 
 
 def compared(found: Mapping[str, Any], wanted: Mapping[str, Any], count: int) -> tuple[str, float]:
-    """What is wrong with an answer, empty if its tokens are right, and by how much the worst of its logprobs is off."""
+    """The fault of an answer, empty if its tokens are right, and the distance of the worst of its logprobs."""
     if found["text"] != wanted["text"] or len(wanted["logprobs"]) != count:
         return f"{found['text'][:12]}… instead of {wanted['text'][:12]}…", 0.0
     if not any(wanted["logprobs"]):

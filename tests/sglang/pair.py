@@ -55,7 +55,7 @@ class Pair:
         self.started = True
 
     def alone(self, prompts: Sequence[Tokens]) -> list[dict[str, Any]]:
-        """What one engine answers without any other."""
+        """The answers of one engine without any other."""
         one = self._started("alone", self.case.model, {"page_size": 16, "port": self.port + 2}, {})
         one.ready()
         found = [one.answer(one.ask(ids=prompt, count=self.case.count))["answers"][0] for prompt in prompts]
@@ -144,7 +144,7 @@ class Pair:
         return made
 
 
-# What configurations of SGLang on a CPU need beside those of other engines, by the model's suffix.
+# Changes of configurations for SGLang on a CPU, compared with those for other engines, by the model's suffix.
 CHANGES = {
     "_yarn": {
         "moe_layer_freq": 1,

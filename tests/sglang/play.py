@@ -162,7 +162,7 @@ def through(pair: Pair, prompts: list[Tokens]) -> Iterator[dict[str, Any]]:
 
 
 def judged(case: Case, expected: list[dict[str, Any]], found: list[dict[str, Any]], gap: float = CPU.gap) -> Outcome:
-    """What a case comes to: all requests are right, or all are refused for the reason that it names."""
+    """The outcome of a case: all requests are right, or all are refused for the reason that the case names."""
     errors = [one.get("error") or "" for one in found]
     if case.refused and found and all(case.refused in error for error in errors):
         return REFUSED, ""

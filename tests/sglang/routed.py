@@ -24,7 +24,7 @@ PAGES = {"prefill": 16, "decode": 64}
 
 
 def routed(python: Path, folder: Path) -> tuple[str, str]:
-    """What comes of prompts that `sglang-router` takes to a pair with unlike pages: a word, and why."""
+    """The outcome of prompts that `sglang-router` sends to a pair with different page sizes: a word, and why."""
     ports = {name: next(PORTS) for name in ("alone", *PAGES, "router")}
     try:
         with ExitStack() as stack:
@@ -83,7 +83,7 @@ def start_router(stack: ExitStack, python: Path, folder: Path, ports: Mapping[st
 
 
 def compared(ports: Mapping[str, int], ids: list[int]) -> str:
-    """What is wrong with the answers to a prompt, as tokens and as a chat; empty if nothing is."""
+    """The fault in the answers to a prompt, as tokens and as a chat; empty if they are right."""
     sampling = {"temperature": 0, "max_new_tokens": COUNT, "ignore_eos": True}
     chat = {"model": "m", "messages": [{"role": "user", "content": " ".join(map(str, ids[:20]))}],
             "temperature": 0, "max_tokens": COUNT, "ignore_eos": True}  # fmt: skip

@@ -22,7 +22,7 @@ SECONDS_EACH = 300
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What came of a case: a word, the reasons if it is not good, and seconds until first tokens came."""
+    """The outcome of a case: a word, the reasons if it is not good, and the seconds to the first tokens."""
 
     case: str
     word: str
@@ -33,7 +33,7 @@ class Found:
 def played(
     python: Path, folder: Path, cases: Iterable[Case], backend: str = KVPLAN, told: Mapping[str, str] | None = None
 ) -> list[Found]:
-    """What came of cases; one that its process did not come to is missing. Without `told` it finds packages itself."""
+    """The outcomes of cases, without those that the process did not reach. Without `told` it finds packages itself."""
     found: list[Found] = []
     for triton, some in groupby(sorted(cases, key=lambda case: case.triton), lambda case: case.triton):
         own = {"PYTHONPATH": environment.paths(folder, *([environment.triton()] if triton else []))}

@@ -28,7 +28,7 @@ from kvplan.runtime.transport.nixl import api
 ROUND, SHORTEST, FULL_LENGTH = 60.0, 10.0, 600.0
 IN_MEMORY = 10_000
 LIES = 200
-# Of relayed requests, either way and in either mode.
+# The number of waves of relayed requests, in either direction and mode.
 WAVES = 40
 # Seconds: a lease of requests of which very many are held before the first is asked for.
 WAITING = 10.0

@@ -1,4 +1,4 @@
-"""What goes wrong, or is only much at once, while nobody is to be harmed by it. Of `Fault` kind, as tests/cluster has.
+"""Faults, and heavy loads, that must harm no request. Each is a `Fault` as in tests/cluster.
 
 Requests of these are good ones: each has to be done, unless its own engine's limits refuse it.
 """
@@ -24,7 +24,7 @@ SETTLED = 20.0
 
 
 def burst(cluster: Cluster, job: Job | None, random: Random) -> Iterator[float]:
-    """Hundreds of submits in one go; as often as not of requests that are all computed at about the same time."""
+    """Submit hundreds of requests at once; half of the time all are computed at about the same time."""
     which, late = random.randrange(len(cluster.decode)), random.choice((0, LATE))
     jobs = cluster.prepare_all(BURST, (0, 1), LONG, late, which)
     cluster.ask_all(jobs)
@@ -33,7 +33,7 @@ def burst(cluster: Cluster, job: Job | None, random: Random) -> Iterator[float]:
 
 
 def again(cluster: Cluster, job: Job | None, random: Random) -> Iterator[float]:
-    """A name is held again and again, and asked for by the blocks that it had before, then by those that it has."""
+    """Hold a name again and again, and ask for it with its earlier blocks, then with its current ones."""
     yield from _again(cluster, random, fed=False)
 
 
@@ -81,7 +81,7 @@ def _again(cluster: Cluster, random: Random, fed: bool) -> Iterator[float]:
         job = cluster.prepare(tokens, LONG, name=name, **more)
         if job is None or job.theirs is None:
             break
-        # Where a chunk leaves out the slot, decode's own word is all that there is: of a name's first hold only.
+        # If a chunk leaves out the slot, prefill can rely only on decode's words about a name's first hold.
         now, slots = job.theirs, not fed or random.random() < 0.7
         for before in told:
             _asked(cluster, job, before, slots)

@@ -1,4 +1,4 @@
-"""What a soak has to say at its end."""
+"""The figures that a soak prints at its end."""
 
 from __future__ import annotations
 

@@ -26,13 +26,13 @@ SHAPES = (Shape(1), Shape(2), Shape(1, kernel=2, ratio=2), Shape(2, kernel=8), S
 SMALL = {"slice_bytes": 128, "bytes_per_peer": 512, "bytes_total": 1024}
 LIMITS: tuple[dict[str, int], ...] = ({}, SMALL, {"requests": 10})
 LEASE, PROBE, REST = 4.0, 10.0, 20.0
-# What no request fails by that is not meant.
+# Faults that fail no request by mistake.
 HARMLESS = {*GOOD, "garbage"}
 
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """What a round is played with."""
+    """The settings of a round."""
 
     setting: Setting
     mode: str

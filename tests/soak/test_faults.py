@@ -1,4 +1,4 @@
-"""What is to harm nobody, in short: bursts, names held again, fed hybrids, connections that say nothing."""
+"""Harmless loads in short: bursts, names held again, fed hybrids, silent connections."""
 
 from __future__ import annotations
 

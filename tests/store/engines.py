@@ -58,7 +58,7 @@ class Engine:
         return [views(side, each.number, declared(side, each.number, each.planes)) for each in self.memory]
 
     def wrong(self) -> list[str]:
-        """What is not as it must be in the memory of an engine that has loaded."""
+        """The faults in the memory of an engine that has loaded."""
         regions = atlas(self.memory[0].side, ROOM)
         skipped = self.made.plan.skipped
         return [text for memory in self.memory for text in wrong(memory, regions, self.request, skipped)]

@@ -27,7 +27,7 @@ def half(fd: int, pages: list[memoryview], at: int) -> int:
     return os.write(fd, bytes(pages[0])[: pages[0].nbytes // 2])
 
 
-# What is done last, of each step: what is patched, and what of it is still done.
+# The last action of each step: the patched call, and the part of it that still runs.
 STEPS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "before a file is made": (os, "open", lambda *_: None),
     "within a write": (os, "pwritev", half),

@@ -61,7 +61,7 @@ def _seaweedfs(folder: Path) -> Iterator[str]:
 
 
 def _words(folder: Path) -> tuple[list[str], int]:
-    """What it is started with, and its port of S3."""
+    """The server's arguments, and its S3 port."""
     config = folder / "s3.json"
     credentials = [{"accessKey": KEY, "secretKey": KEY}]
     config.write_text(json.dumps({"identities": [{"name": "t", "credentials": credentials, "actions": ["Admin"]}]}))

@@ -1,4 +1,4 @@
-"""What one mesh saved any other one loads, byte for byte."""
+"""Any mesh loads what any other one saved, byte for byte."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_whatever_is_found_is_right(
 
 @pytest.mark.skipif(not has_nixl(), reason="NIXL is not installed")
 def test_over_nixl() -> None:
-    """As it has to be where an engine's memory lies on a device."""
+    """An engine with its memory on a device needs NIXL."""
     store, keys = Store(), keys_of(3)
     save(store, full("toy-mamba2", "tp=4", 3), keys, make=Nixl)
     engine = empty("toy-mamba2", "tp=2,order=nhd", (0, 48))

@@ -141,7 +141,7 @@ def test_who_stands_still_in_a_change_stops_nobody(tmp_path: Path) -> None:
         other.execute("begin immediate")
         assert save(store, full(HEADS, "tp=2", 3), KEYS) == 3
         assert load_into(store, empty(HEADS, "tp=4", (0, 48)), KEYS) == 3
-        # What the index lacks is in the folder.
+        # The folder has objects that the index lacks.
         assert store.collect(most_bytes=0).removed == 3
         other.close()
         assert not store.collect(most_bytes=0).removed

@@ -27,7 +27,7 @@ def test_the_encoding(value: keys.Extra, text: str) -> None:
 
 
 def test_a_link_is_the_hash_of_parent_tokens_and_extra() -> None:
-    """As `sha256_cbor` of vLLM 0.33 has it for (parent, (1, 300), None), whose root is that of "vllm-none-hash"."""
+    """`sha256_cbor` of vLLM 0.33 gives this for (parent, (1, 300), None), whose root is that of "vllm-none-hash"."""
     parent = root("vllm-none-hash")
     assert parent == hashlib.sha256(b"\x6evllm-none-hash").digest()
     encoded = b"\x83" + b"\x58\x20" + parent + b"\x82\x01\x19\x01\x2c" + b"\xf6"

@@ -68,7 +68,7 @@ def test_several_processes_save_and_remove_the_same(tmp_path: Path) -> None:
     assert [process.returncode for process in running] == [0, 0, 0], said
     with Store.open(tmp_path) as store:
         assert [error for _, error in store.verify() if error] == []
-        # Who waited too long for the index's lock has not told it what was removed.
+        # A process that waited too long for the index's lock has not recorded its removals there.
         store.take_stock()
         save(store, full(MODEL, "tp=4", LENGTH), keys_of(LENGTH))
         engine = empty(MODEL, "tp=1", (0, LENGTH * 16))

@@ -81,7 +81,7 @@ def test_a_sum_sees_every_change(size: int, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("unit", [512, 4096, ROW, 2 * ROW])
 def test_a_sum_sees_parts_that_changed_places_or_are_missing(unit: int) -> None:
-    """What a disk that writes sectors elsewhere, or not at all, leaves."""
+    """A disk that writes sectors elsewhere, or not at all, leaves such pages."""
     piece = np.random.default_rng(3).integers(0, 256, 8 * ROW, np.uint8)
     parts = piece.reshape(-1, unit)
     swapped, lost = parts.copy(), parts.copy()

@@ -128,7 +128,7 @@ def test_a_load_that_fails_leaves_no_read_behind(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_write_that_fails_fails_the_save(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was written before keeps its name."""
+    """Objects that were written before the failure keep their names."""
     put = InMemoryObjects.put
 
     def writes(objects: InMemoryObjects, some: Sequence[NewObject]) -> Any:

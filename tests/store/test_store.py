@@ -1,4 +1,4 @@
-"""What is in a store and what is not: prefixes, windows, states, damage, eviction."""
+"""The contents of a store: prefixes, windows, states, damage, eviction."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_state_that_stands_elsewhere_is_refused() -> None:
 
 
 def test_a_prefix_is_not_looked_at_once_for_every_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A state that is nowhere is asked for at every block, and the blocks before it are not gone through again."""
+    """A missing state is looked up at every block, without visiting the blocks before it again."""
     looked: list[int] = []
 
     def counted(*arguments: Any) -> Wanted:
@@ -141,7 +141,7 @@ def test_a_window_is_there_where_it_was_saved() -> None:
 
 
 def test_who_saves_more_meanwhile_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a window that ends further on less of a block is needed."""
+    """A window that ends further on needs less of a block."""
     store, usual = Store(), Saver._missing
 
     def meanwhile(saver: Saver, *asked: Any) -> Wanted:
@@ -316,7 +316,7 @@ def test_the_longest_unused_go_first(tmp_path: Path) -> None:
         swept = store.collect(most_bytes=5 * size)
         assert (swept.removed, swept.kept, swept.kept_bytes) == (3, 5, 5 * size)
         with_loader = loader(store, engine)
-        # Of a request its last blocks go first: what is left is a prefix.
+        # Collecting removes a request's last blocks first, so that the rest is a prefix.
         assert (with_loader.match(KEYS[:4]), with_loader.match(keys_of(4, seed=1))) == (4, 1)
         assert store.collect(age=0.0).kept == 0
         assert files(tmp_path) == []
@@ -416,7 +416,7 @@ def test_unlike_numbers_of_layers_are_beside_each_other(tmp_path: Path) -> None:
 
 
 def test_after_a_failure_memory_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was posted may still come: a save that went on would keep other bytes than the engine's."""
+    """Posted transfers may still arrive: a save that continued would store bytes other than the engine's."""
     engine, store = full(HEADS, "tp=2", 3), Store()
     make = partial(InMemory, Hub())
     saver = Saver(store, engine.made.plan, engine.pools, revision=REVISION, make=make, seconds=-1.0)
@@ -499,7 +499,7 @@ def test_closed_pools_are_needed_no_more() -> None:
 
 @pytest.mark.parametrize(("pages", "sums"), [((-4096, 8192), bytes(4)), ((4096, 0), bytes(4)), ((4096,), bytes(8))])
 def test_pages_or_sums_that_cannot_be_are_foreign(tmp_path: Path, pages: tuple[int, ...], sums: bytes) -> None:
-    """What nobody of ours wrote, and its checksum is right: others are looked at all the same."""
+    """An object of a foreign writer with a right checksum is foreign; the others are verified all the same."""
     with Store.open(tmp_path) as store:
         save(store, full(HEADS, "tp=2", 2), KEYS[:2])
         crafted = ObjectHeader("s" * 32, "a" * 64, "p", 16, ((0, 16),), pages, sums)

@@ -1,4 +1,4 @@
-"""Where an engine's workers are processes of their own the store is one more worker: it reads, and it is read from."""
+"""A store beside an engine whose workers are processes is one more worker: it reads, and is read from."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_store_reads_and_is_read_from() -> None:
 
 
 def test_pages_that_are_read_are_the_engine_s_own() -> None:
-    """What is read lands in the memory that was given, not in a copy."""
+    """A read writes into the given memory, not into a copy."""
     keys, store = keys_of(1), Store()
     made = compiled("toy-heads", "tp=1", stored())
     layout = stored_layout(made.plan, "decode", REVISION)

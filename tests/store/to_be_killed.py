@@ -1,4 +1,4 @@
-"""What every process that is to be killed needs, made once, in the process that all of them are forked from."""
+"""The engine of all processes that are to be killed, made once in the process that forks them."""
 
 from tests.store.engines import full
 from tests.store.killed import LENGTH, MODEL, SIDE

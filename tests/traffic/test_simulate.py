@@ -24,7 +24,7 @@ from kvplan.traffic.runs import RequestEnd, RequestTimes, SimulatedPair, Simulat
 from kvplan.traffic.simulate import SimulatedFleet, simulated
 
 TOKENS = 1024
-# What one request of TOKENS tokens takes by itself: a transfer, a slice, its requests, its bytes.
+# The times of one request of TOKENS tokens by itself: a transfer, a slice, its descriptors, its bytes.
 ALONE = 100 + 10 + TOKENS + TOKENS
 # A pair whose transfers take 800 us more where there was none for a while.
 COLD = replace(PAIR, profile=replace(PAIR.profile, cold_us=800.0))
@@ -208,7 +208,7 @@ def test_prefill_computes_one_after_the_other_and_routers_share_that_out() -> No
     arrivals = [Arrival(0.0, TOKENS, 1)] * 2
     assert [r.computed for r in simulated(PAIR, arrivals).requests] == [TOKENS, 2 * TOKENS]
     for router in ("round_robin", "least_loaded", "most_free_blocks"):
-        # Who has blocks taken is known once it computes.
+        # A router sees that an engine's blocks are taken when the engine computes.
         later = [arrivals[0], replace(arrivals[1], at=1.0)]
         run = simulated(replace(prefill(engines=2), router=router), later)
         assert [request.computed for request in run.requests] == [TOKENS, 1 + TOKENS]

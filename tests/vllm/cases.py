@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Connector(Enum):
-    """Who moves the pages: vLLM's class and where it is, if not in vLLM."""
+    """The connector that moves the pages: vLLM's class, and its module if not in vLLM."""
 
     KVPLAN = "kvplan"
     NIXL = "NixlConnector"
@@ -164,7 +164,7 @@ class Together:
 
 
 class Fault(Enum):
-    """What happens to the engines between a request that is right and the next one, which has to be right."""
+    """The event between a right request and the next one, which has to be right."""
 
     PREFILL_KILLED = "the prefill engine is killed before the load"
     PREFILL_KILLED_IN_LOAD = "the prefill engine is killed during the load"
@@ -186,7 +186,7 @@ class Mistake(Enum):
 
 
 class Router(Enum):
-    """Who sends a request to prefill, and then to decode: its fields and headers differ a little."""
+    """The router that sends a request to prefill and then to decode: its fields and headers differ a little."""
 
     TOY = "vLLM's toy proxy"
     LLM_D = "the sidecar of llm-d's router"
@@ -194,7 +194,7 @@ class Router(Enum):
 
 
 class Call(Enum):
-    """What a client asks of a router."""
+    """A call of a client to a router."""
 
     COMPLETION = "a completion"
     COMPLETION_STREAMED = "a completion in events"
@@ -270,7 +270,7 @@ RECOMPUTE = replace(QUICK, policy="recompute")
 QUICK_PUSH = replace(PUSH, lease_s=8)
 ON_PREFILL = (Stage.QUEUED, Stage.CHUNK, Stage.HELD, Stage.BEING_READ)
 ON_DECODE = (Stage.MEETING, Stage.WAITING_FOR_HOLD, Stage.BEING_LOADED, Stage.LOADED, Stage.RUNNING)
-# Where there is nothing to compare: the other is wrong without a fault, or has no such setting.
+# Cases without a comparison: the other connector is wrong without a fault, or has no such setting.
 KVPLAN = (Connector.KVPLAN,)
 
 CASES: tuple[Case, ...] = (

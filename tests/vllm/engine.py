@@ -167,7 +167,7 @@ class Engine:
         tell(stream, {"re": word["re"]})
 
     def do_abort(self, word: Mapping[str, Any], stream: Any) -> None:
-        """As a client's leave does: whether or not the request has ended."""
+        """Abort like a client that leaves, whether or not the request has ended."""
         self.llm.abort_request([word["id"]])
         tell(stream, {"re": word["re"]})
 

@@ -1,4 +1,4 @@
-"""What happens to running engines, and how the request in hand may end: by the policy, or right, but it ends."""
+"""Faults of running engines. The current request must end: by the policy, or right."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def prefill_killed_in_load(asker: Asker) -> Iterator[Answer]:
 
 
 def decode_killed(asker: Asker) -> Iterator[Answer]:
-    """Nobody is left to ask; its blocks on prefill come back when the lease ends."""
+    """No engine is left to ask; the blocks on prefill come back when the lease ends."""
     text, request, held = hold(asker)
     asker.start(held, text, TOKENS, request)
     asker.pair.decode.kill()
@@ -80,7 +80,7 @@ FAULTS: Mapping[Fault, Callable[[Asker], Iterator[Answer]]] = {
 
 
 def hold(asker: Asker) -> tuple[list[int], str, Word]:
-    """A prompt that prefill holds: its text, its name, what prefill said."""
+    """A prompt that prefill holds: its text, its name, prefill's answer."""
     text, request = asker.prompt(LENGTH), name()
     return text, request, asker.held(text, request)
 

@@ -1,7 +1,7 @@
-"""What only GPUs show, with real engines on them: `python -m tests.vllm.gpu [WORDS…]`, `make vllm-gpu`.
+"""Cases that need GPUs, with real engines on them: `python -m tests.vllm.gpu [WORDS…]`, `make vllm-gpu`.
 
 KVPLAN_VLLM_ENV names an environment that has vLLM for GPUs, and kvplan's requirements: `pip install '.[vllm]'` there.
-Prints an outcome for each case; ends with 1 where one is not as it should be, with 3 and the reason where nothing runs.
+Prints an outcome for each case; ends with 1 if one is not as it should be, with 3 and the reason if nothing runs.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def unfit(wanted: GpuCase, gpus: int, release: str) -> str:
-    """Why a case is not for this machine, empty where it is."""
+    """Why a case is not for this machine, empty if it is."""
     if wanted.gpus > gpus:
         return f"{wanted.gpus} GPUs are needed, there are {gpus}"
     fits = SpecifierSet(wanted.releases, prereleases=True).contains(release)

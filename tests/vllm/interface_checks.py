@@ -109,7 +109,7 @@ def check_load(bench: Bench) -> None:
 
 
 def check_whole_hit(bench: Bench) -> None:
-    """What decode has already is not loaded again, and prefill's blocks are free at once."""
+    """Decode loads nothing that it already has, and prefill's blocks are free at once."""
     prefill, decode = bench.engine("kv_producer"), bench.engine("kv_consumer")
     prompt = PROMPT[:65]
     for name in ("first", "again"):
@@ -145,7 +145,7 @@ def check_abort_before_it_is_scheduled(bench: Bench) -> None:
 
 
 def check_abort_on_prefill(bench: Bench) -> None:
-    """What is held stays held: its client has the parameters."""
+    """A held request stays held: its client has the parameters."""
     prefill, decode = bench.engine("kv_producer"), bench.engine("kv_consumer")
     params = prefilled(prefill)
     prefill.core.abort_requests(["p"])

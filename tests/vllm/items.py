@@ -137,7 +137,7 @@ def answered(engine: Any, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def tell(word: dict[str, Any]) -> None:
-    # What vLLM prints goes elsewhere.
+    # vLLM's own output goes elsewhere.
     os.write(ANSWERS, f"{json.dumps(word)}\n".encode())
 
 

@@ -105,7 +105,7 @@ class BlankWorker:
         )
 
     def sleep(self, level: int) -> None:
-        """As vLLM's own worker on GPUs does, but for the memory, which is only overwritten."""
+        """Sleep like vLLM's own worker on GPUs, except that memory is only overwritten."""
         with self.here(), patch.multiple(torch.accelerator, synchronize=Mock(), get_memory_info=lambda: (0, 0)):
             GpuWorker.sleep(self, level)
 
@@ -121,13 +121,13 @@ class BlankWorker:
         """Nothing is there."""
 
     def synchronize_device(self) -> None:
-        """There is none."""
+        """Do nothing: no device runs."""
 
     def reset_mm_cache(self) -> None:
-        """Nothing is shown to a model that there is not."""
+        """Do nothing: no model takes items."""
 
     def reset_encoder_cache(self) -> None:
-        """As above."""
+        """Do nothing: no model encodes items."""
 
     def shutdown(self) -> None:
         self.connector.shutdown()

@@ -1,4 +1,4 @@
-"""What stands in an engine's pages, token by token, as digests that do not depend on block sizes and block ids.
+"""The contents of an engine's pages, token by token, as digests that do not depend on block sizes and block ids.
 
 Runs in vLLM's environment. An oracle of its own: it knows how the CPU backend's kernels fill a page, nothing of kvplan.
 """
@@ -17,7 +17,7 @@ CPUINFO = Path("/proc/cpuinfo")
 # A layer: {"from": first position, "rows": by position the digests of its heads}; a state: {"state": by part of it the
 # digests of its channels or heads}.
 Content = dict[str, Any]
-# What the convolution of a gated delta net is over, by the names of the layer's numbers of channels: q, k and v.
+# The parts of a gated delta net's convolution, as the layer's names for their numbers of channels: q, k and v.
 DELTA = ("key_dim", "key_dim", "value_dim")
 
 
@@ -46,7 +46,7 @@ def joined(workers: Sequence[Mapping[str, Content]]) -> dict[str, Content]:
 
 
 def widened(content: Content, part: Content) -> Content:
-    """A layer with the heads of one more worker. Each worker has all of what is latent, as the first one has it."""
+    """A layer with the heads of one more worker. Latents are the same on every worker."""
     if content.get("latent"):
         return content
     if "state" in content:
@@ -120,7 +120,7 @@ def transposed(pair: np.ndarray, tokens: int, dim: int) -> tuple[np.ndarray, np.
 
 
 def tiled(pair: np.ndarray, tokens: int, dim: int) -> tuple[np.ndarray, np.ndarray]:
-    """Those of the AMX kernels: K is [token/16][dim/2][token%16][dim%2], V is [dim/16][token/2][dim%16][token%2]."""
+    """Undo the tiles of the AMX kernels: K [token/16][dim/2][token%16][dim%2], V [dim/16][token/2][dim%16][token%2]."""
     heads = len(pair)
     keys = pair[:, 0].reshape(heads, tokens // 16, dim // 2, 16, 2).transpose(0, 1, 3, 2, 4)
     values = pair[:, 1].reshape(heads, dim // 16, tokens // 2, 16, 2).transpose(0, 2, 4, 1, 3)

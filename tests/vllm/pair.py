@@ -44,7 +44,7 @@ TIERS: Mapping[str, Callable[[Path], dict[str, Any]]] = {
 
 @dataclass(frozen=True)
 class Settings:
-    """What kvplan's connector is told beside what it is always told, by side; and a side's checkpoint, where it is not
+    """Further settings of kvplan's connector, by side; and a side's checkpoint, if it is not
     the setup's.
     """
 

@@ -1,4 +1,4 @@
-"""What is asked of a pair in each case, and how it ended."""
+"""Play each case on a pair, and judge how it ended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.vllm.stages import aborted_at
 
 
 def run(pair: Pair, case: Case) -> Outcome:
-    """Play a case on running engines. What an engine does not survive is in the outcome."""
+    """Play a case on running engines. The outcome says if an engine did not survive it."""
     asker = Asker(pair, case.name)
     answers: list[Answer] = []
     try:

@@ -21,7 +21,7 @@ KEPT = (".py", ".json", ".txt", "METADATA")
 
 
 def cached(release: str, install: bool = False) -> str:
-    """What PYTHONPATH begins with for a release, which may be installed now. Raises UnavailableError."""
+    """The first entry of PYTHONPATH for a release, which may be installed now. Raises UnavailableError."""
     environment.cached()
     missing = package(release) and not complete(place(release)).exists()
     if missing and install:
@@ -32,7 +32,7 @@ def cached(release: str, install: bool = False) -> str:
 
 
 def package(release: str) -> str:
-    """What a release is called in an index; nothing for the one that the environment itself has."""
+    """The package of a release in an index; empty for the environment's own release."""
     return PACKAGES.get(release, "vllm")
 
 

@@ -57,7 +57,7 @@ class Asker:
         return judge(self.generate(text, tokens), self.alone(text, tokens))
 
     def generate(self, text: Prompt, tokens: int) -> Word:
-        """What decode says by itself, with what it has of this case."""
+        """Decode's answer by itself, with its blocks of this case."""
         return self.pair.decode.call("generate", id=name(), prompt=text, salt=self.salt, tokens=tokens)
 
     def from_tier(self, text: Prompt, tokens: int = 16) -> Answer:
@@ -143,7 +143,7 @@ class Asker:
         yield judge({**answer, "tokens": said, "logprobs": logprobs}, self.alone(text, tokens))
 
     def _where(self, side: str, tokens: int) -> dict[str, Any]:
-        """What a router knows of a request that was streamed: where it was, and how many tokens were computed there."""
+        """A router's parameters for a streamed request: its place, and the number of tokens computed there."""
         port = self.pair.ports[side] + 10
         known = {"remote_host": "127.0.0.1", "remote_port": port, "remote_num_tokens": tokens}
         return {"do_remote_prefill": True, **known}
@@ -160,7 +160,7 @@ class Asker:
         return self.finish(self.start(held, text, tokens, request, reads), text, tokens, request, reads)
 
     def held(self, text: Prompt, request: str, reads: bool = False) -> Word:
-        """What prefill says once it holds `text`'s pages."""
+        """Prefill's answer once it holds `text`'s pages."""
         return self.pair.prefill.answer(self.start_prefill(text, request, reads))
 
     def start_prefill(self, text: Prompt, request: str, reads: bool = False, stands: bool = False) -> int:

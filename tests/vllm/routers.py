@@ -18,7 +18,7 @@ from tests.vllm.web import AUTHORIZATION, Body, post
 
 @dataclass(frozen=True)
 class Legs:
-    """What a router makes of a client's body: what prefill is sent, and with prefill's answer what decode is sent."""
+    """A router's requests for a client's body: one to prefill, and one to decode with prefill's answer."""
 
     prefill: Callable[[Body], Body]
     decode: Callable[[Body, Body], Body]

@@ -31,7 +31,7 @@ SALTS = itertools.count()
 
 @dataclass
 class Counts:
-    """What metrics are to have counted: loads on decode; on prefill requests that nobody fetched, which may be some.
+    """Expected counts of metrics: loads on decode, expired requests on prefill, and those that may be either.
 
     A client that leaves may do so before prefill holds anything, or decode has asked for it.
     """
@@ -76,7 +76,7 @@ def run(pair: ServedPair, case: Case) -> Outcome:
 
 
 class Client:
-    """Who asks: through a router, or decode alone."""
+    """A client that asks through a router, or asks decode alone."""
 
     def __init__(self, pair: ServedPair, router: Router) -> None:
         self.pair, self.router, self.counts = pair, router, Counts()
@@ -129,13 +129,13 @@ class Client:
         post(self.pair.prefill.port, path, LEGS[self.router].prefill(body), headers(f"held {next(SALTS)}"))
 
     def metrics(self) -> Mapping[str, Mapping[str, float]]:
-        """Those of both servers, each after a step of its own: values are as of the last one."""
+        """The metrics of both servers, each after one more step, because values are those of the last step."""
         for server in self._servers().values():
             self._step(server)
         return {side: server.metrics() for side, server in self._servers().items()}
 
     def unlike(self, before: Mapping[str, Mapping[str, float]]) -> list[str]:
-        """What metrics do not say as it was, once nothing is held any more."""
+        """The metrics that differ from the expected ones, once nothing is held any more."""
         wait_until(lambda: not self._wrong(before), 3.0 * self.pair.setup.lease_s)
         return self._wrong(before)
 
@@ -263,5 +263,5 @@ def read(choices: Sequence[Body]) -> Word:
 
 
 def logprobs(said: Body) -> list[float]:
-    """Those of a completion, or of a chat."""
+    """The logprobs of a completion, or of a chat."""
     return said.get("token_logprobs") or [each["logprob"] for each in said.get("content") or ()]

@@ -67,7 +67,7 @@ def waiting_for_hold(asker: Asker, stage: Stage, length: int) -> Iterator[Answer
 
 
 def on_decode(asker: Asker, stage: Stage, length: int) -> Iterator[Answer]:
-    """As it comes; a stage that was over before it was seen is tried again."""
+    """Abort at a stage of decode; try again if the stage was over before it was seen."""
     for _ in range(TRIES):
         text = asker.prompt(length)
         if aborted(asker, asker.held(text, name()), text, stage):

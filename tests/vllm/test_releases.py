@@ -15,7 +15,7 @@ from tests.vllm.process import ENVIRONMENT
 
 pytestmark = [pytest.mark.vllm, pytest.mark.xdist_group("vllm")]
 TIMEOUT_S = 900
-# As of an engine on a CPU with the layout of its own connector.
+# Settings of an engine on a CPU with the layout of its own connector.
 MORE = {"VLLM_TARGET_DEVICE": "cpu", "VLLM_LOGGING_LEVEL": "ERROR"}
 CHECKS = (
     "load",

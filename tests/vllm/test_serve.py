@@ -1,4 +1,4 @@
-"""What routers send, what an answer comes to, that no server outlives who started it: all without an engine."""
+"""Routers' requests, joined answers, and servers that end with their parent: all without an engine."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What connectors cost: requests of both take turns, so that a slow minute hits both.
+"""The cost of connectors: requests of both take turns, so that a slow minute hits both.
 
-While one is asked the engines of the other stand still: idle ones of NixlConnector would have a core of its two. Time
+While one connector is measured the engines of the other stand still: NixlConnector's use a core when idle. Time
 to the first token on decode; the connector's part in a step that has nothing to load; CPU of an engine that idles.
 """
 

@@ -11,7 +11,7 @@ from typing import Any
 
 Body = dict[str, Any]
 TIMEOUT_S = 60.0
-# What vLLM's toy proxy sends where no key is set.
+# vLLM's toy proxy sends this header if no key is set.
 AUTHORIZATION = {"Authorization": "Bearer None"}
 
 

@@ -175,7 +175,7 @@ def test_a_rollout_by_two_changes_only_adds_and_then_only_removes(rollout: tuple
 
 
 def test_a_rename_is_no_change_and_has_no_cause(repository: Path) -> None:
-    """As after a push and a pull, which name plans by their content."""
+    """A push and a pull rename plans by their content."""
     shutil.copytree("plans", "pulled")
     index = json.loads(Path("pulled/index.json").read_text())
     for one in index["plans"]:
@@ -387,7 +387,7 @@ def test_text_alone(repository: Path) -> None:
 
 
 def test_engines_of_other_plans_are_no_cause(repository: Path) -> None:
-    """What a layout of an engine says that no plan here is of changes none of them."""
+    """An engine's layout that no plan here uses changes no plan."""
     engines = Path("layouts")
     engines.mkdir()
     for name in ("mine", "others"):
@@ -583,7 +583,7 @@ def test_two_files_are_accepted_by_the_lines_it_shows(repository: Path) -> None:
 
 
 def test_layout_files_that_git_does_not_track_are_no_cause(repository: Path) -> None:
-    """Those of a kvplan that is installed in an environment below the repository, for example."""
+    """For example, layout files of a kvplan that is installed in an environment below the repository."""
     text = "kvplan: 1\nengine: {}\nextends: vllm\ntitle: T\noptions: {{block: {{default: 16}}}}\n"
     for name in ("mine", "ignored"):
         Path(f"{name}-engines").mkdir()
@@ -598,7 +598,7 @@ def test_layout_files_that_git_does_not_track_are_no_cause(repository: Path) -> 
 def test_a_hook_of_a_linked_work_tree_reads_the_folders_that_it_names(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There git calls hooks with GIT_DIR, which would make of every folder the top of the repository."""
+    """Git calls hooks of a linked work tree with GIT_DIR set, so that every folder would seem to be the top."""
     edit("state: 128", "state: 64")
     here = run("diff", "git:HEAD:plans", "deploy.yaml").stdout
     monkeypatch.setenv("GIT_DIR", str(repository / ".git"))

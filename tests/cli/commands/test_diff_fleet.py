@@ -139,7 +139,7 @@ def test_json_has_every_class_pair_and_step(plans: Path) -> None:
 
 @pytest.mark.skipif(ETCD is None, reason="no etcd (Debian: etcd-server)")
 def test_engines_of_an_etcd(plans: Path, tmp_path: Path) -> None:
-    """What `kvplan fleet` prints of it is read as a file, too."""
+    """A file with the output of `kvplan fleet` gives the same answer as the etcd itself."""
     server = EtcdServer(tmp_path)
     members = [EtcdFleet([server.url]) for _ in range(6)]
     try:

@@ -1,4 +1,4 @@
-"""What `kvplan explain` says lands where: as text, as data, for the worker that was asked for."""
+"""`kvplan explain` shows where data lands: as text, as data, for the worker that was asked for."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_a_model_alone_says_what_is_stored_by_default_first(tmp_path: Path) -> N
     ],
 )
 def test_layers_without_a_cache_are_said(layers: str, bare: list[int], line: str, tmp_path: Path) -> None:
-    """One that was forgotten is a warning, no error: layers of other sorts have none."""
+    """One that was forgotten is a warning, no error: layers of other kinds have none."""
     path = tmp_path / "mine.yaml"
     head = "kvplan: 1\nmodel: mine\ntitle: Mine\ndtype: bf16\nquery_heads: 8\nlayers: 8\ncaches:\n"
     path.write_text(f"{head}  a: {{kind: gqa, layers: {layers}, heads: 8, dim: 64}}\n")

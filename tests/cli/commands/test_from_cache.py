@@ -116,7 +116,7 @@ STATES = "qwen3-next-80b__tp1"
 
 
 def _spec(key: str, value: object) -> Edit:
-    """What the first spec of a dump, that of its states, says instead."""
+    """An edit that sets `key` in the first spec of a dump, that of its states."""
 
     def edit(found: dict[str, Any]) -> None:
         found["specs"][0][key] = value

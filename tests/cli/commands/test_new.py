@@ -30,7 +30,7 @@ from kvplan.dsl.text.yaml_reader import YamlScalar, read_text
 
 FOLDER = FIXTURES / "configs"
 CONFIGS = sorted(FOLDER.glob("*.json"))
-# Those of which something is remarked that changes no number.
+# Models with a remark that changes no number.
 REMARKED = ("gpt-oss-20b",)
 SIDE = "engine=custom,tp=1,block=256"
 LIBRARY = load()
@@ -42,7 +42,7 @@ def run(*words: object) -> Result:
 
 @dataclass(frozen=True)
 class Written:
-    """What `new` wrote of every configuration, in one folder, and its answers."""
+    """The files that `new` wrote for every configuration, in one folder, and its answers."""
 
     library: Library
     folder: Path
@@ -73,7 +73,7 @@ def test_what_is_written_compiles(written: Written, name: str) -> None:
 
 
 def stored(library: Library, model: str) -> list[str]:
-    """What a side stores of a model, whatever its caches are called."""
+    """The caches that a side stores for a model, without the caches' names."""
     bound = compile_pair(library, model, SIDE, SIDE, {}).decode
     return sorted(repr((cache.kind, cache.layers, cache.tensors, cache.needs)) for cache in bound.caches)
 
@@ -84,7 +84,7 @@ def test_what_is_written_has_no_errors(written: Written) -> None:
     assert done.output.endswith(f"\n{len(CONFIGS)} files: no errors\n")
 
 
-# What the published facts call layers -> the kind that is written, and the parameter that goes with it.
+# Names of layers in the published facts -> the kind that `new` writes, and the parameter that goes with it.
 SORTS = {
     "full_attention": ("gqa", ""), "self_attention": ("gqa", ""), "sliding_window": ("gqa", "window"),
     "chunked_local_attention": ("gqa", "chunk"), "cross_attention": ("cross-attention", ""), "mla": ("mla", ""),
@@ -110,7 +110,7 @@ def described(fact: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 def counts(config: Mapping[str, Any], model: Model, fact: Mapping[str, Any]) -> tuple[object, ...]:
-    """What a fact says in `described`, of a configuration; KV heads only where both have some."""
+    """The numbers that `described` states as a fact of a configuration; KV heads only if both have some."""
     inner = config.get("text_config", config)
     heads = inner.get("num_key_value_heads", fact.get("num_kv_heads")) if "num_kv_heads" in fact else None
     return config["architectures"][0].split("For")[0], model.layers, model.values.get("query_heads", 0), heads

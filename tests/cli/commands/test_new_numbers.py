@@ -268,7 +268,7 @@ def test_records_of_a_fixed_shape_are_doubted_for_another(tmp_path: Path, number
 
 
 def test_a_plan_says_what_check_doubts_of_numbers(tmp_path: Path) -> None:
-    """What check warns of stands in the plan's header, too, and compile says it."""
+    """The plan's header and the output of compile repeat the warning of check."""
     (tmp_path / "w.yaml").write_text(MODEL % "heads: 64")
     sides = ("--prefill", "tp=1", "--decode", "tp=2")
     compiled = run("compile", tmp_path / "w.yaml", *sides, "-o", tmp_path / "plans")

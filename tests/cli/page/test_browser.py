@@ -168,7 +168,7 @@ def test_a_square_of_who_reads_whom_chooses_the_worker(browser: Any, small: Path
 
 
 def test_who_is_only_told_is_drawn_apart(browser: Any, tmp_path: Path) -> None:
-    """Of 16 workers, two of which hold each head, half are read."""
+    """Two of 16 prefill workers hold each head, so half of the workers are read and the others only notified."""
     page = ShownPage(browser, shown(tmp_path, "llama-3.1-8b", "--prefill", "tp=16", "--decode", "tp=2"))
     count = "(name) => document.querySelector(`.grid .${name}:not([d=''])`).getAttribute('d').split('M').length - 1"
     squares = [page.run(count, name) for name in ("heat", "told")]
@@ -215,7 +215,7 @@ def test_a_change_marks_what_moves(browser: Any, tmp_path: Path) -> None:
 
 
 def test_a_change_says_what_it_is_and_shows_the_group_that_differs(browser: Any, tmp_path: Path) -> None:
-    """Of a hybrid's groups the states alone lie otherwise; a plan that means the same has its pages once."""
+    """Only the states of a hybrid's groups move; a plan with the same meaning shows its pages once."""
     pair, plans = ["nemotron-3-nano-30b", "--prefill", "tp=1", "--decode", "tp=1"], tmp_path / "plans"
     assert CliRunner().invoke(main, ["compile", *pair, "-o", str(plans)]).exit_code == 0
     (before,) = map(str, plans.rglob("p_*.py"))

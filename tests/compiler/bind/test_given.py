@@ -120,7 +120,7 @@ def test_a_rule_of_an_engine_may_ask(tmp_path: Path) -> None:
     assert [side.groups[0].tokens for side in (given, default)] == [32, 16]
     assert (given.key, default.key) == ("engine=asking,tp=1,block=16", "engine=asking,tp=1")
     assert bind(library, model, given.key) == given
-    # What overrules the rule makes the option say nothing.
+    # With the rule overruled, the option has no effect.
     over = bind(library, model, "engine=asking,tp=1,block=16,tokens=64")
     assert over == bind(library, model, "engine=asking,tp=1,tokens=64")
 

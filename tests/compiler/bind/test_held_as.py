@@ -25,7 +25,7 @@ def test_what_a_model_says_of_an_engine_is_so(name: str, engine: str) -> None:
     assert bind(LIBRARY, model, other).caches
 
 
-# What encoders make is in a pool beside the engine, never in its own pages.
+# Outputs of encoders are in a pool beside the engine, never in its own pages.
 POOLED = LIBRARY.family("qwen3-vl-encoder")
 
 

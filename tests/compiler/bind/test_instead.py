@@ -1,4 +1,4 @@
-"""What an engine stores in place of a model's caches: whole heads for latents, if the checkpoint is of a type."""
+"""Engines that store whole heads in place of a model's latents if the checkpoint has a certain type."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def library() -> Library:
 
 
 def bound(tmp_path: Path, side: str, **config: object) -> BoundSide:
-    """A side of the model that `new` writes for latents of which the checkpoint says `config`, too."""
+    """A side of the model that `new` writes for latents, with `config` added to the checkpoint's configuration."""
     (tmp_path / "config.json").write_text(json.dumps({**LATENTS, **config}))
     (tmp_path / "mine.yaml").write_text(made(load(), tmp_path / "config.json", tmp_path / "mine.yaml").text)
     known = load([tmp_path / "mine.yaml"])

@@ -70,7 +70,7 @@ def test_a_kernel_block_suits_those_that_keep_the_same_tokens(tmp_path: Path) ->
 
 
 def test_kernels_ask_for_options(tmp_path: Path) -> None:
-    """Those whose defaults do not need what kernels accept."""
+    """The fp8 record needs kernels of 64 tokens, the default one does not."""
     library = with_kernels(
         tmp_path, "gqa: 'sizes(64) if record == 'fp8' else multiples(16)'".replace("'fp8'", "''fp8''")
     )

@@ -1,4 +1,4 @@
-"""Where caches lie: declared by an engine's file or a side, kept in a plan, and never shared with another memory."""
+"""The memory of a cache: declared by an engine's file or a side, kept in a plan, never shared with another memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who holds what on an engine's mesh: heads that are copied, turns of tokens, stages of a pipeline, overlaid groups."""
+"""The caches of each worker on an engine's mesh: copied heads, turns of tokens, pipeline stages, overlaid groups."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_turns_that_an_engine_does_not_take(library: Library, text: str, said: s
     assert caught.value.code == "C110"
 
 
-# What get_pp_indices of each engine's distributed/utils.py answers for 61, 62 and 32 layers.
+# Results of get_pp_indices in each engine's distributed/utils.py for 61, 62 and 32 layers.
 CUTS = [
     ("deepseek-v3", 2, [31, 30], [30, 31]),
     ("deepseek-v3", 3, [20, 21, 20], [20, 20, 21]),

@@ -279,7 +279,7 @@ def test_b_and_c_of_one_group_are_not_shared_out() -> None:
 
 
 def shared_out(rank: int) -> tuple[int, int]:
-    """Where such a connector reads B and C for a worker."""
+    """The first bytes of B and C that such a connector reads for a worker."""
     return 49_152 + 768 * rank, 50_688 + 768 * rank
 
 

@@ -88,7 +88,7 @@ def plan(paging: Paging) -> Plan:
 
 
 def moved(paging: Paging, request: Request) -> Verdict:
-    """What the plan's copies come to for a request that fits."""
+    """The verdict on the plan's copies for a request, which must fit both sides."""
     check(request, *sides(paging))
     return simulate(plan(paging), *sides(paging), copies(plan(paging), request), request)
 

@@ -1,4 +1,4 @@
-"""What moving takes by a profile: at what was measured, between it, and beyond it."""
+"""Predicted times from a profile: at the measured sizes, between them, and beyond them."""
 
 from __future__ import annotations
 

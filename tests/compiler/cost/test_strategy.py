@@ -77,7 +77,7 @@ def test_costs_are_requests_bytes_and_copies() -> None:
 
 
 def test_what_has_no_stage_by_one_strategy_goes_by_the_other() -> None:
-    """As at run time: what is pushed and cannot be packed, decode unpacks."""
+    """The runtime does the same: decode unpacks pushed data that cannot be packed."""
     direct, unpack, pack = (StrategyCost(requests, 0, 0.0) for requests in range(3))
     assert by_strategy({"direct": direct, "unpack": unpack}, "pack") is unpack
     assert by_strategy({"direct": direct, "pack": pack}, "unpack") is pack

@@ -1,4 +1,4 @@
-"""What the text drawings of every shipped model say of a byte is what naive indexing finds there."""
+"""The text drawings of every shipped model agree with naive indexing about every byte."""
 
 from __future__ import annotations
 

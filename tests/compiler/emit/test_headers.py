@@ -98,7 +98,7 @@ def joined(lines: list[str], indent: int) -> list[str]:
 
 @dataclass(frozen=True)
 class Page:
-    """What a header says of one page: its first line, the line on its block, and what it is made of."""
+    """A header's text on one page: its first line, the line on its block, and the legend of its parts."""
 
     side: str
     part: str | None
@@ -123,7 +123,7 @@ def pages(lines: list[str]) -> list[Page]:
 
 
 def named(entry: Planes) -> str | None:
-    """What a header calls an allocation: its tensors, if it has a number for a name."""
+    """The name that a header gives an allocation: its tensors, if its own name is a number."""
     part = entry.part
     return "+".join(dict.fromkeys(view.tensor for view in entry.views)) if part and part.isdigit() else part
 
@@ -235,7 +235,7 @@ def check_legend(legend: tuple[str, ...], entry: Planes, mine: Group) -> None:
 
 
 def laid(pieces: Iterable[str], at: int) -> tuple[int, dict[str, np.ndarray]]:
-    """Where pieces of which the first begins at `at` end, and the first bytes of all elements of their tensors."""
+    """The end of pieces that begin at `at`, and the first bytes of all elements of their tensors."""
     found: dict[str, list[np.ndarray]] = {}
     for piece in pieces:
         at, elements = one_laid(piece, at)
@@ -291,7 +291,7 @@ def split(body: str) -> Iterator[str]:
             piece = ""
 
 
-# What moves, counted token by token.
+# Moves, counted token by token.
 
 
 @some_headers
@@ -506,7 +506,7 @@ def joined_spans(spans: np.ndarray, prefill: tuple[np.ndarray, ...], decode: tup
     return len(spans) - int((follows & (other[:, 1] - one[:, 1] == far) & (other[:, 3] - one[:, 3] == far)).sum())
 
 
-# What is read of a request, what was overridden, what was proved.
+# The bytes that are read for a request, overrides, and proofs.
 
 
 @pytest.mark.parametrize("pair", OTHERS[:4], ids=" ".join)
@@ -569,7 +569,7 @@ def truly(plan: Plan, pair: Pair) -> dict[str, object]:
 
 
 def check_layers(plan: Plan, said: str) -> None:
-    """As many layers as each cache of either side has, and those that are left."""
+    """A header counts the layers of each cache of either side, and the layers that store nothing."""
     layers, drafts, stored = taken(r"(\d+)(?: and (\d+) draft)? \((.+)\)", said)
     every = int(layers) + int(drafts or 0)
     parts = [taken(r"(all|\d+) stores? (\S+)", part) for part in stored.split(", ")]
@@ -629,7 +629,7 @@ def layers_of(entry: Planes) -> tuple[int, ...]:
 
 
 def of_view(entry: Planes, view: View, mine: Group) -> tuple[str, int]:
-    """What one number of bytes is of, and the bytes of a tensor in one layer and one row."""
+    """The unit that a number of bytes is for, and the bytes of a tensor in one layer and one row."""
     tokens = tokens_of_row(view, mine)
     per = "state" if mine.store == "state" else "token" if tokens == 1 else f"row of {tokens} tokens"
     outside = prod(len(indices) for axis, indices, _ in entry.loops if axis != "layer")

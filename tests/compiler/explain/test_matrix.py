@@ -96,7 +96,7 @@ def test_options_of_the_compilation_count(library: Library) -> None:
 
 @pytest.mark.parametrize("strategy", ["unpack", "auto"])
 def test_what_is_staged_is_counted_as_it_travels(library: Library, strategy: str) -> None:
-    """As the header of its plan has it."""
+    """The matrix counts descriptors and bytes like the header of the pair's plan."""
     (cell,) = matrix(library, "llama-3.1-8b", ["tp=4"], ["tp=2,order=nhd"], {"strategy": strategy})
     made = compile_pair(library, "llama-3.1-8b", "tp=4", "tp=2,order=nhd", {"strategy": strategy})
     (move,) = made.facts.moves

@@ -36,7 +36,7 @@ def test_layers_that_are_told_apart_follow_those_before(tmp_path: Path, order: s
     side = bound(tmp_path, ", tell_apart: 1", order)
     units = place(side, side.workers[0])
     starts = {unit.cache: unit.first for unit in units}
-    # As vLLM 0.33 has them: the layers with an indexer, then the others; a block holds both.
+    # vLLM 0.33 orders them so: the layers with an indexer, then the others; a block holds both.
     assert starts["attention"] < starts["attention-2"]
 
 

@@ -44,7 +44,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
 
 
 def layers(side: BoundSide) -> dict[tuple[str, int, str | None], Any]:
-    """Where every layer of every part lies in its block: first byte, bytes of the page, bytes to the next block."""
+    """The place of every layer of every part in its block: first byte, bytes of the page, bytes to the next block."""
     found = {}
     for unit in place(side, side.workers[0]):
         for part in unit.parts:

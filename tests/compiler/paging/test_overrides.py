@@ -102,7 +102,7 @@ def test_what_is_given_moves_something_or_is_refused(
 
 
 def test_each_that_is_not_fixed_can_be_given_somewhere(library: Library) -> None:
-    """As far as it is anybody's choice: a ratio follows from the other two, and no model here shares out tokens."""
+    """Except options without a choice: a ratio follows from the other two, and no model here interleaves tokens."""
     # The kernels of RBLN take none of these small models.
     free = [(e, name) for e in {*SIDES} - {"rbln"} for name, doc in library.engine(e).docs.items() if not doc.fixed]
     refused = {name for engine, name in free if not _taken(library, engine, name)}

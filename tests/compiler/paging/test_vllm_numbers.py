@@ -111,7 +111,7 @@ def test_sides_that_it_cannot_run(library: Library, model: str, side: str, code:
 @pytest.mark.parametrize(
     ("model", "side", "blocks"),
     [
-        # As vLLM 0.33 allocated them (tests/fixtures/dumps): a block is 64 tokens where nobody says more.
+        # vLLM 0.33 allocated these (tests/fixtures/dumps): a block is 64 tokens by default.
         ("deepseek-v3.2", "tp=8", (64, 64)),
         ("glm-5", "tp=8", (64, 64)),
         ("deepseek-v3.2", "engine=vllm-legacy,tp=8", (64, 64)),

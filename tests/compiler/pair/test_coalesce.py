@@ -63,7 +63,7 @@ def test_spans_join_over_padding_that_faces_padding(gaps: PaddingTests, count: i
 
 
 def cell(random: Random, sizes: list[int], at: list[int] | None) -> list[int]:
-    """Where pieces of these sizes begin in a cell of one side: as on the other side, or in any order with any gaps."""
+    """The first bytes of pieces in a cell of one side: those of the other side, or in random order with random gaps."""
     if at is not None and random.random() < 0.7:
         return at
     found, end = [0] * len(sizes), 0

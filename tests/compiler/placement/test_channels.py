@@ -1,4 +1,4 @@
-"""What no dump shows: the order of channels, rows and pools inside a page, written down from the engines' own code."""
+"""The order of channels, rows and pools inside a page, written down from the engines' code because no dump shows it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def page(library: Library, model: str, text: str, cache: str, rank: int = 0) -> 
 
 
 def offsets(plane: OraclePlane, tensor: str, *axes: str) -> Ints:
-    """Where the elements of the first layer's tensor lie, from the start of its page's first tensor; by `axes`."""
+    """The offsets of the first layer's elements of a tensor from the start of its page's first tensor, by `axes`."""
     field = next(field for field in plane.fields if field.tensor.name == tensor)
     names = [name for name, _ in field.axes]
     first = field.offset.take([0], names.index("layer")) if "layer" in names else field.offset

@@ -44,7 +44,7 @@ def bound(library: Library, text: str, model: str = "toy-heads") -> tuple[BoundS
 
 
 def offsets(page: OraclePlane, tensor: str, axes: tuple[str, ...]) -> Ints:
-    """Where a tensor lies in a page, its axes in the order given."""
+    """The offsets of a tensor's elements in a page, with its axes in the given order."""
     field = next(f for f in page.fields if f.tensor.name == tensor)
     have = [name for name, _ in field.axes]
     found: Ints = field.offset.transpose([have.index(axis) for axis in axes if axis in have])
@@ -202,7 +202,7 @@ def state(case: Case, folder: Path) -> list[OraclePlane]:
 
 
 def convolutions(case: Case) -> list[Ints]:
-    """Where the taps of every channel lie, (channels, taps), convolution by convolution, one behind the other."""
+    """The offsets of the taps of every channel, (channels, taps), for convolutions that follow each other."""
     first = (case["engine"] == "sglang" and case["kind"] == "kda") or case.get("conv_order", "DS") != "DS"
     found, begin = [], 0
     for shape in case["conv"]:

@@ -63,7 +63,7 @@ def mutants(name: str) -> Iterator[tuple[str, Plan]]:
 
 # The pairs whose damages `make test` simulates and writes out; it proves those of all.
 SOME = [*PAIRS][::2]
-# Of the damages of a pair, every third, from another one on from pair to pair; the others in `make test-all`.
+# Every third damage of a pair, with another first one for each pair; `make test-all` runs the others.
 THIRD = with_rest("third")
 
 

@@ -31,7 +31,7 @@ def test_random_damage_is_refused_or_copies_the_same_bytes(first: int) -> None:
 
 
 def verdict(seed: int) -> str:
-    """What became of one random mutant of one random plan."""
+    """The verdict on one random mutant of one random plan."""
     random = Random(seed)
     made = drawn(random, seed)
     plan = compile_bound(made.prefill, made.decode).plan

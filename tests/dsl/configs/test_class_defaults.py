@@ -31,7 +31,7 @@ CLASSES = ConfigClasses(
         (({"model_type": "plain", "heads": None},), {"heads": None}, set()),
         (({"model_type": "inner", "num_hidden_layers": 9},), {"heads": 8, "num_hidden_layers": 9}, {"heads"}),
         (({"model_type": "other"},), {}, set()),
-        # What a configuration does without is the usual one, with the outer one's numbers.
+        # A missing inner configuration gets the usual class, with the numbers of the outer one.
         (({"model_type": "wrapper", "n_layer": 7},), {"heads": 4, "n_layer": 7}, {"heads"}),
     ],
 )

@@ -54,7 +54,7 @@ def stored(model: RecognisedModel) -> object:
 
 
 def spoilt(entry: object) -> Iterator[object]:
-    """What somebody may write in the place of a number, a list or a mapping."""
+    """Wrong values that a person may write for a number, a list or a mapping."""
     if isinstance(entry, int):
         yield from (str(entry), "large")
     if isinstance(entry, list):

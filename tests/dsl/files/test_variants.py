@@ -115,7 +115,7 @@ def test_a_family_is_one_however_its_key_is_written(family: Path, key: str) -> N
 
 
 def test_a_variant_is_laid_over_its_family_alone(family: Path) -> None:
-    """What it extends would be below the family's own keys, which a reader would not expect."""
+    """The keys of a layout that a variant extends would rank below the family's own keys, which surprises readers."""
     family.write_text(FAMILY.replace("layers: 12", "layers: 12, extends: fam-small"))
     assert [(error.code, "extends" in error.message) for error in check([family])] == [("K001", True)]
 

@@ -21,7 +21,7 @@ from kvplan.dsl.text.yaml_reader import read_text
 
 SHIPPED = [*sorted(Path(str(files("kvplan.layouts"))).glob("*/*.yaml")), *sorted((ROOT / "examples").glob("*.yaml"))]
 BAD = sorted((TESTS / "dsl/text/bad").glob("*.yaml"))
-# What is wrong with the keys of a file and the shapes of its values.
+# Codes of errors in a file's keys and in the shapes of its values.
 SEEN = {"K001", "K002", "K003", "K004", "K005", "K009", "K010", "K013"}
 DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
@@ -125,7 +125,7 @@ def mutants(value: object, rebuild: Any = lambda new: new) -> Iterator[tuple[str
 @with_rest("third")
 @pytest.mark.parametrize("sort", MUTANTS)
 def test_schema_and_reader_agree_on_keys(sort: str, rest: bool, tmp_path: Path, whole: Draft202012Validator) -> None:
-    """What the reader takes the schema takes; what it refuses for its keys the schema refuses, too."""
+    """The schema accepts every file that the reader accepts, and refuses files with keys that the reader refuses."""
     path, library, given, refused = tmp_path / "mutant.yaml", load(), mapping(ROOT / MUTANTS[sort]), 0
     # Rules that recognise caches are open: their other keys are parameters of kinds.
     given = {key: value for key, value in given.items() if key not in ("match", "config", "dump")} | {sort: "mutant"}

@@ -1,4 +1,4 @@
-"""What the connector does not support stops the engine, by name and with something to do, without SGLang."""
+"""An unsupported setting stops the engine with its name and an advice; these tests run without SGLang."""
 
 from __future__ import annotations
 

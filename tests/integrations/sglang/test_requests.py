@@ -72,7 +72,7 @@ class Pair:
         return made
 
     def send(self, senders: list[SentRequest], first: int, end: int) -> None:
-        """What SGLang sends of a chunk: its pages, and with the last one the slots of states."""
+        """Send a chunk as SGLang does: its pages, and the slots of states with the last chunk."""
         pages = blocks(self.request.prefill["kv"]).ids[first // PAGE : -(-end // PAGE)]
         for sender in senders:
             last = end == TOKENS
@@ -237,7 +237,7 @@ def attached(pair: Pair, note: bytes) -> ReceivedRequest:
 
 
 def test_a_first_token_is_taken_from_an_engine_that_keeps_no_rows(pair: Pair) -> None:
-    """What it does not say of logprobs is no number: not that the token was certain."""
+    """Logprobs that the engine does not send become NaN, not the certainty of the token."""
     receiver = attached(pair, PrefillNote(300).encode())
     assert over(receiver) == [RoomState.SUCCESS]
     check(pair.made, 0, pair.request)

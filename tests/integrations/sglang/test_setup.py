@@ -1,4 +1,4 @@
-"""What a user tells the connector for SGLang, where prefill answers, and whether SGLang was asked for kvplan."""
+"""The connector's settings for SGLang, the address of prefill, and whether SGLang was started with kvplan."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_what_is_no_record_is_not_kept(service: Bootstrap, body: bytes) -> None:
 
 
 def test_a_record_of_another_machine_is_refused(service: Bootstrap) -> None:
-    """127.0.0.2 is this machine, too, but no process connects from it by itself."""
+    """127.0.0.2 is this machine, too, but no process connects from it by default."""
     where = f"127.0.0.1:{service.port}"
     register(where, RECORD, 5, OPEN)
     with closing(http.client.HTTPConnection("127.0.0.1", service.port, 5, ("127.0.0.2", 0))) as connection:
@@ -170,7 +170,7 @@ def test_a_service_that_is_not_there_is_waited_for_no_longer_than_told() -> None
 def test_only_an_engine_that_is_asked_for_kvplan_is_stopped(
     words: list[str], asked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A release without the hooks: SGLang would log what a plugin raises, and call the choice invalid."""
+    """In a release without the hooks, SGLang would log the plugin's error and call the choice invalid."""
     monkeypatch.setattr("sys.argv", words)
     monkeypatch.setitem(__import__("sys").modules, "sglang", ModuleType("sglang"))
     if asked:

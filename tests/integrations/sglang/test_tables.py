@@ -83,7 +83,7 @@ def test_auxiliary_rows_of_another_size_are_refused_whole() -> None:
 
 
 def registered(of: Side, pages: int = 5) -> EngineBuffers:
-    """What SGLang lists for this side: all layers of K, then of V; convolutions, then recurrences."""
+    """The buffers that SGLang lists for this side: all layers of K, then of V; convolutions, then recurrences."""
     every = planes(of.workers[0])
     states = {group.name for group in of.groups if group.store == "state"}
 

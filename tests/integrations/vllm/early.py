@@ -114,13 +114,13 @@ class PrefillEngine:
         self._run(self.scheduler.orders(), scheduled)
 
     def preempt(self, name: str) -> None:
-        """Its blocks become others', who write to them."""
+        """Give a request's blocks to other requests, which write to them."""
         self._give_back(name)
         self.computed[name] = 0
         self.preempted.add(name)
 
     def finish(self, name: str, state: str = SERVED) -> dict[str, object] | None:
-        """What its client is told. Blocks are free at once where nobody is to have them."""
+        """End a request and return its client's parameters. Blocks are free at once if no engine will read them."""
         request = self.requests[name]
         request.num_computed_tokens = self.computed.get(name, 0)
         ids, slot = self.owned.get(name, ([], 0))

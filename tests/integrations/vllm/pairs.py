@@ -38,7 +38,7 @@ class Pair:
         self.decode.load(StepOrders(loads=(order,)))
 
     def loaded(self) -> StepResults:
-        """What has ended, once anything has."""
+        """Wait until something has ended, and return it."""
         results = StepResults()
 
         def any_ended() -> bool:

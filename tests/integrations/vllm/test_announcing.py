@@ -1,4 +1,4 @@
-"""What an engine of vLLM says of itself in a fleet, and that no etcd delays or fails it."""
+"""An engine of vLLM announces itself in a fleet, and no etcd delays or fails it."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_an_etcd_that_is_away_is_logged_once_and_asked_again(
 
 
 def counted(announcer: FleetAnnouncer, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """How often etcd was asked."""
+    """The number of requests to etcd."""
     assert announcer._fleet is not None
     cluster, count = announcer._fleet._cluster, [0]
     asked = cluster.asked
@@ -130,7 +130,7 @@ def counted(announcer: FleetAnnouncer, monkeypatch: pytest.MonkeyPatch) -> Calla
 def test_an_etcd_that_stands_still_keeps_no_engine_from_ending(
     server: EtcdServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is waited for as long as is said, and not until its answer."""
+    """The engine waits for the configured time, not until etcd answers."""
     monkeypatch.setattr(announcing, "PATIENCE", 0.01)
     announcer = FleetAnnouncer(config(server.url))
     server.freeze()

@@ -1,4 +1,4 @@
-"""What the engine's connector makes of its configuration, and when: vLLM's own modules are not needed for that."""
+"""The engine's connector turns its configuration into workers at the right time: the tests need no module of vLLM."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TAKEN = (
 
 
 class FakeResults(NamedTuple):
-    """What has ended, by vLLM's names."""
+    """Ended transfers, by vLLM's names."""
 
     finished_sending: frozenset[str]
     finished_recving: frozenset[str]
@@ -39,7 +39,7 @@ class FakeResults(NamedTuple):
 
 
 class FakeBase:
-    """As much of KVConnectorBase_V1 as is used."""
+    """The part of KVConnectorBase_V1 that the connector uses."""
 
     def bind_connector_metadata(self, metadata: Any) -> None:
         self.metadata = metadata
@@ -59,7 +59,7 @@ def module(name: str, **names: Any) -> ModuleType:
 
 @dataclass
 class FakeWorker:
-    """One that says what it was told."""
+    """A worker that records its calls."""
 
     said: list[str]
     number: int
@@ -95,7 +95,7 @@ class FakeWorker:
 
 @dataclass
 class FakeWorkers:
-    """Workers that say when they were made and closed, or that cannot be made."""
+    """Workers that record when they are made and closed, or that cannot be made."""
 
     said: list[str] = field(default_factory=list)
     revisions: list[str] = field(default_factory=list)
@@ -168,7 +168,7 @@ def engine(
 
 
 def test_memory_that_is_registered_anew_has_workers_of_its_own(connector: ModuleType, workers: FakeWorkers) -> None:
-    """The first ones have the port, and memory that may be gone."""
+    """The first workers have the port, and memory that may no longer exist."""
     made = engine(connector)
     made.register_kv_caches({})
     made.register_kv_caches({})
@@ -179,7 +179,7 @@ def test_memory_that_is_registered_anew_has_workers_of_its_own(connector: Module
 
 
 def test_engines_say_which_weights_they_serve(connector: ModuleType, workers: FakeWorkers) -> None:
-    """As they are told, and what is found where they are not."""
+    """The connector uses a configured revision, and finds one otherwise."""
     engine(connector).register_kv_caches({})
     engine(connector, revision="9f2e1c7").register_kv_caches({})
     assert workers.revisions == ["of config.json", "9f2e1c7"]
@@ -206,7 +206,7 @@ def test_workers_are_closed_once(connector: ModuleType, workers: FakeWorkers) ->
 
 
 def test_an_engine_that_tells_nobody_when_it_sleeps_is_refused(connector: ModuleType, workers: FakeWorkers) -> None:
-    """Its memory would be others' while peers still have it registered."""
+    """Its memory would have other owners while peers still have it registered."""
     with pytest.raises(ConnectorError, match="I007"):
         engine(connector, sleeps=True).register_kv_caches({})
     assert workers.said == []
@@ -231,7 +231,7 @@ def test_an_order_that_is_said_is_asked_for(connector: ModuleType, order: str | 
 
 
 def test_its_workers_go_on_at_the_address_that_peers_were_told(connector: ModuleType, workers: FakeWorkers) -> None:
-    """Also when memory is registered again: a free port would be another one."""
+    """Registering memory again keeps the port: a free one would be different."""
     made = engine(connector)
     for _ in range(3):
         made.register_kv_caches({})
@@ -285,7 +285,7 @@ def test_an_engine_that_drafts_says_so_to_its_workers(connector: ModuleType, wor
 
 @dataclass
 class FakeFleet:
-    """An etcd's, that keeps what it is told."""
+    """A fleet that keeps its announcements."""
 
     told: list[tuple[EngineRecord, int | None]] = field(default_factory=list)
     closed: int = 0
@@ -301,7 +301,7 @@ class FakeFleet:
 def test_its_scheduler_announces_the_engine_once_all_workers_are_there(
     connector: ModuleType, decodes: bool, role: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And no worker does: its connector has nobody's facts."""
+    """No worker does, because its connector has no facts of other workers."""
     fleet = FakeFleet()
     monkeypatch.setattr(announcing, "EtcdFleet", lambda *_, **__: fleet)
     worker = engine(connector, decodes=decodes, fleet_url="http://etcd:2379")
@@ -328,7 +328,7 @@ def test_the_handshake_of_another_connector_is_an_error(connector: ModuleType) -
 
 
 def test_it_has_a_second_name_in_a_module_of_its_own(connector: ModuleType) -> None:
-    """And keeps its own in the log, and in MultiConnector's statistics, which vLLM looks up by the class's name."""
+    """The log and MultiConnector's statistics keep the first name, because vLLM looks them up by the class's name."""
     module = importlib.import_module("kvplan.integrations.vllm.as_nixl")
     del sys.modules[module.__name__]
     assert module.NixlConnector is connector.KvplanConnector
@@ -350,7 +350,7 @@ def test_layers_are_told_of_in_steps_that_offer_something(connector: ModuleType,
 
 
 def test_a_step_that_orders_nothing_reaches_no_worker(connector: ModuleType, workers: FakeWorkers) -> None:
-    """And what it is told of is made once, for all of them."""
+    """The orders of a step are made once, for all workers."""
     made = engine(connector)
     made.register_kv_caches({})
     workers.said.clear()

@@ -1,4 +1,4 @@
-"""Where a worker's memory lies, by what it registered; and which layout it has, by what its engine says of itself."""
+"""A worker's memory is mapped from its registered tensors, and its layout follows from the engine's own settings."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_the_block_is_found_in_the_groups_that_were_allocated(path: Path, librar
 
 @dataclass
 class FakeSpec:
-    """As vLLM describes full attention."""
+    """vLLM's description of full attention."""
 
     block_size: int
     num_kv_heads: int
@@ -166,7 +166,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def config(engine: FakeEngine, **more: Any) -> ConnectorConfig:
-    """That of an engine that compiles its plans itself."""
+    """The configuration of an engine that compiles its plans itself."""
     return ConnectorConfig(**more)
 
 
@@ -266,7 +266,7 @@ def test_what_a_load_leaves_of_a_window_s_blocks_is_zeroed(
 
 @pytest.mark.parametrize(("said", "chunk"), [({}, 32), ({"interleave": "1"}, 1), ({"interleave": "16"}, 16)])
 def test_tokens_are_shared_out_as_the_engine_says(engine: FakeEngine, said: dict[str, str], chunk: int) -> None:
-    """Nothing in the memory's shape tells: the engine's own interleave has to count."""
+    """The memory's shape does not show it: the engine's own interleave has to count."""
     engine.heads = 1
     caches, registered = engine.registered()
     mesh = {**engine.facts.mesh, "tp": 8, "dcp": 2}

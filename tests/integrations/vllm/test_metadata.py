@@ -1,4 +1,4 @@
-"""What two engines tell each other through a router: written, read, and refused where it is not whole."""
+"""Parameters that two engines exchange through a router are written, read, and refused if they are incomplete."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NOT_NEEDED = {"do_remote_prefill", "do_remote_decode", "remote_prompt", "tp_size
 
 
 def params() -> dict[str, Any]:
-    """As a router hands them on."""
+    """The parameters as a router forwards them."""
     return json.loads(json.dumps(transfer_params(HELD, 2)))
 
 

@@ -151,7 +151,7 @@ def test_a_load_that_is_over_cancels_none_of_the_same_name() -> None:
         made.allocated(request, [[5, 6, 7]], made.matched(request, 0))
         orders = told(made)
         assert (len(orders.loads), orders.cancels) == (1, ())
-        # As vLLM ends one whose load failed.
+        # vLLM ends a request like this if its load failed.
         made.finished(request, [[5, 6, 7]], "FINISHED_ERROR")
         made.loaded(["d"])
 
@@ -255,7 +255,7 @@ def test_what_one_request_loads_no_other_does(caplog: pytest.LogCaptureFixture) 
 
 
 def refusing(*peers: str) -> Callable[[str], str]:
-    """What an engine with keys, and these peers, says of a host."""
+    """Return the check of hosts in an engine with keys and these peers."""
     return ConnectorConfig(keys="keys", peers=peers).refuses
 
 

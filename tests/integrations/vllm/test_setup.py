@@ -1,4 +1,4 @@
-"""What stops a worker before its memory is registered: a plans directory without its side."""
+"""A plans directory without a worker's side stops the worker before its memory is registered."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROLES = EngineRoles("e", "e.1", prefills=True, decodes=True, port=7600)
 
 @pytest.fixture(scope="module")
 def plans(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """As doctor has them made: states in DS."""
+    """Plans like those that the doctor recommends: states in DS."""
     folder = tmp_path_factory.mktemp("plans")
     words = ["compile", MODEL, "--prefill", "tp=1", "--decode", "tp=1", "-o", str(folder)]
     assert CliRunner().invoke(main, words).exit_code == 0
@@ -65,7 +65,7 @@ def test_an_engine_says_what_its_peers_have_to_have_alike(plans: Path) -> None:
 
 
 def test_an_engine_whose_plans_are_another_name_s_keeps_its_own(plans: Path) -> None:
-    """By its own name the other engine's plans are made from the file that this one has."""
+    """By its own name, this engine makes the other engine's plans from its own file."""
     renamed = replace(layout("tp=1"), model="mine")
     known = identity(Catalog(plans), renamed, ROLES.identity, "prefill")
     assert (known.model, known.model_digest) == ("mine", renamed.model_digest)
@@ -75,7 +75,7 @@ def test_an_engine_whose_plans_are_another_name_s_keeps_its_own(plans: Path) -> 
 def test_where_drafts_are_made_both_sides_wait_for_the_device(
     drafts: bool, plans: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is drafted is written behind the token that ends a step."""
+    """Drafts are written behind the token that ends a step."""
     worker = SimpleNamespace(start=lambda: None, keys=None, endpoint=None)
     for name in ("PrefillWorker", "Nixl", "views"):
         monkeypatch.setattr(setup, name, lambda *_, **__: worker)
@@ -99,7 +99,7 @@ def served(model: str, config: str, **more: object) -> str:
 
 
 def test_weights_are_known_by_what_is_served(tmp_path: Path) -> None:
-    """By a commit, by files wherever they lie, else by name and revision; never by whose configuration was read."""
+    """A commit, the files in any folder, or name and revision identify them; the configuration's path does not."""
     commit = "a1" * 20
     hub = checkpoint(tmp_path / "hub/models--org--base/snapshots" / commit)
     assert served("org/base", hub) == served(str(Path(hub).parent), hub) == commit

@@ -174,7 +174,7 @@ def cleared_side(pair: Pair, clearing: BlockClearing) -> None:
 def test_a_load_may_write_its_last_page_whole_unless_it_was_cleared(
     pair: Pair, clears: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What vLLM has to find zero stays zero."""
+    """Blocks that vLLM expects to be zero stay zero."""
     asked, submit = list[Request](), DecodeWorker.submit
 
     def noted(self: DecodeWorker, request: Request, *arguments: Any, **named: Any) -> Transfer:
@@ -435,7 +435,7 @@ def test_what_is_held_is_read_once_the_device_has_come_to_it(pair: Pair, marked:
 
 
 def test_a_load_begins_once_the_device_has_come_to_it(pair: Pair, marked: Event) -> None:
-    """What was told it before may still write to the blocks."""
+    """Earlier work of the device may still write to the blocks."""
     request = ask(pair.made, TOKENS_ASKED)
     filled(pair.made, request)
     marked.passed = True

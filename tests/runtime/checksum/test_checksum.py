@@ -82,7 +82,7 @@ def whole(shape: Shape, what: Content, sample: Sample = checksum.EVERY, fill: in
 
 
 def reads(what: Content, theirs: Content, tokens: tuple[int, int] = (0, TOKENS)) -> list[tuple[Sums, Sums]]:
-    """Of every read the digests of both roles, with content of their own."""
+    """The digests of every read by both roles, each computed over its own content."""
     shapes = SHAPES["two, large blocks"], SHAPES["three, uneven"]
     made, given = plan(*shapes), [tables(shape, seed) for seed, shape in enumerate(shapes)]
     request = Request("r", tokens, given[0], given[1])

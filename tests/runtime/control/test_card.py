@@ -31,7 +31,7 @@ ENGINE = EngineCard(b"n" * 16, PROTOCOL, "p", "run", 1, "m", "md", "", "", "side
 HELLO = Hello("engine", b"n" * 16, "d", "run", 0, "md", "", "", "side", "key", "", None, PROTOCOL)
 WORKER = describe(0, PLAN, "run", 2, lie(PLAN.prefill, 0), b"metadata", b"nonce")
 REFUSAL = Refusal("R004", "no", True, b"n")
-# As the first release sealed them: commit bfa0ad5.
+# Cards sealed by the first release: commit bfa0ad5.
 FIRST = {
     "engine": (
         b"\x05[\x19\x1c\x19V\xd2\x1fG\xd4q@_\x97\xe8\xba\x87\xa4type\xa6engine\xa5model\xa1m\xa4si"
@@ -55,7 +55,7 @@ FIRST = {
     ),
 }
 
-# As the release after it sealed them, which spoke protocol 2 and said so in the engine card only: commit 50189c0.
+# Cards sealed by the next release, which spoke protocol 2 and said so in the engine card only: commit 50189c0.
 TWO = {
     "engine": (
         b"+\x10\xb8\xa0\xec\x92\x18`\x94\x81\x07\xa2\xccxz\x83\x8e\xa4type\xa6engine\xa5nonc"

@@ -35,7 +35,7 @@ HELD = ClaimAnswers(1, 30.0, (Claimed("a", 7), Lost("b", LossReason.UNKNOWN, "wh
 
 
 def until(wait: Callable[[float], None], found: Callable[[], Any]) -> Any:
-    """What `found` gives, as soon as it is anything."""
+    """The first true value that `found` returns."""
     patience = Patience(LONG)
     while patience.lasts():
         if value := found():
@@ -390,7 +390,7 @@ def test_a_desk_that_nobody_closes_ends_with_its_owner() -> None:
 
 
 def test_a_line_that_nobody_closes_ends_as_one_that_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where its monitor went first, libzmq's thread would wait for ever to tell it something, and all lines with it."""
+    """With the monitor closed first, libzmq's thread would wait forever to notify it and would stop all lines."""
     done = list[str]()
 
     def recorded(what: str, usual: Callable[..., None]) -> Callable[..., None]:
@@ -414,7 +414,7 @@ def test_a_line_that_nobody_closes_ends_as_one_that_is_closed(monkeypatch: pytes
 
 
 def test_a_server_without_descriptors_is_a_named_error_however_few_there_are() -> None:
-    """Where libzmq gets none for the threads of a context it ends the process."""
+    """libzmq ends the process if it gets no descriptors for the threads of a context."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     found = list[str]()
     for spare in range(2 * SERVER):

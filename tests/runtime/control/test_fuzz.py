@@ -1,4 +1,4 @@
-"""What a peer may send: 100,000 fuzzed messages, and garbage on a live port, end in errors of their own."""
+"""100,000 fuzzed messages of a peer, and garbage on a live port, end in named errors."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def field(chance: random.Random, fields: list[dict]) -> bytes:
 
 
 def outcome(data: bytes) -> str:
-    """What becomes of a message at whom it is for. Raises whatever is no error of a card's."""
+    """The name of the message or answer that a receiver makes of `data`. Raises any error that is no card error."""
     try:
         value = unsealed(data, wire.ToPrefill | wire.ToDecode)
     except CardError:

@@ -1,4 +1,4 @@
-"""Who reaches a port and means harm: thousands of connections, half of a handshake, one who never reads."""
+"""Hostile clients at a port: thousands of connections, half of a handshake, one that never reads."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = ["good"]
 
 @contextmanager
 def connections(address: str, count: int, says: bytes) -> Iterator[int]:
-    """So many connections from a process of its own, kept open; how many there are."""
+    """Open many connections from another process, keep them open, and return their number."""
     host, port = address.removeprefix("tcp://").rsplit(":", 1)
     program = [sys.executable, "-c", CROWD, host, port, str(count), says.hex()]
     process = subprocess.Popen(program, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -106,7 +106,7 @@ def test_a_connection_that_never_finishes_its_handshake_is_ended(says: bytes, mo
 def test_one_who_never_reads_is_dropped_and_the_others_are_answered(
     worker: Any, good: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its answers wait in queues that are bounded, here by less than they are, and then it is gone."""
+    """Its answers fill bounded queues, which are smaller here than usual, and then it is dropped."""
     monkeypatch.setattr("kvplan.runtime.control.outbox.MOST_BYTES", 16 * MIB)
     hello = replace(control.HELLO, name="deaf", run="deaf", card=None, side=ONE.decode.digest, plan=ONE.digest)
     with zmq.Context() as context, context.socket(zmq.DEALER) as deaf:

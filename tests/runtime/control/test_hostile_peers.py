@@ -35,7 +35,7 @@ from kvplan.runtime.ops.metrics import MessageKind
 from kvplan.runtime.protocol.writes import RequestWrites
 
 MIB = 1 << 20
-# What one peer may have waiting for it is bounded, and memory that was used once is kept by the allocator.
+# Memory may grow by MORE: the queue of one peer is bounded, and the allocator keeps memory that was used once.
 FLOOD, GOOD, MORE = 3000, 20, 96 * MIB
 NAMES = ("r", "", "x", "é" * 80, "\x00\n\x1b[2J", "x" * 5000, "../../etc/passwd", "r ", "R", "%s{}")
 EDGES = (0, 1, -1, 2**31, 2**62, 2**63 - 1, 2**63, 2**64 - 1, -(2**63))
@@ -67,7 +67,7 @@ def done(dice: Random, name: str) -> wire.Done:
 
 
 def hello(dice: Random, name: str) -> Any:
-    """Of anybody but the good one, whose name another run may take: that is no secret of its own."""
+    """A hello from any engine but the good one. Its name may be another engine's, because names are no secrets."""
     change = {
         "name": f"evil {name}"[:200],
         "run": dice.choice(("a", "b", "", name[:200])),
@@ -160,7 +160,7 @@ def test_who_takes_no_more_is_told_when_it_does(worker: Any, caller: Caller, mon
         worker.hold(name)
     assert caller.hear(0.2) is None
     full, answers = False, list[str]()
-    # As long as it takes for all, and then whatever comes besides.
+    # The first loop waits for all answers, then for any surplus one.
     while said := caller.hear(20 if len(answers) < len(names) else 0.2):
         answers += [answer.request for answer in said.answers] if isinstance(said, wire.ClaimAnswers) else []
     assert sorted(answers) == sorted(names)

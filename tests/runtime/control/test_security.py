@@ -1,4 +1,4 @@
-"""What a peer that got in can take of a worker: its bounds; and the page that says so."""
+"""The resources that a peer with access can take from a worker are bounded, and the page states these bounds."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_guard_whose_thread_died_is_not_waited_for(monkeypatch: pytest.MonkeyP
 
 
 def test_a_peer_that_was_met_can_read_and_write_all_that_is_registered(pair: World) -> None:
-    """One-sided, by whoever has the metadata: neither a request nor a hold is needed."""
+    """One-sided access needs the metadata, but neither a request nor a hold."""
     theirs, ours = pair.prefill_memory[0], pair.decode_memory[0]
     name = next(iter(theirs))
     theirs[name][:] = 7
@@ -124,7 +124,7 @@ def test_a_peer_that_was_met_can_read_and_write_all_that_is_registered(pair: Wor
 
 
 def test_a_peer_that_speaks_for_another_makes_it_fail_and_never_done(worker: Any, caller: Caller) -> None:
-    """Names and runs are what a peer says, and are not tied to its key."""
+    """A peer chooses its name and run, which are not tied to its key."""
     caller.hello()
     worker.hold("r")
     number = pin(caller, "r")
@@ -185,7 +185,7 @@ def test_plans_that_are_asked_for_at_once_are_bounded(tmp_path: Any, monkeypatch
 
 
 def test_memory_that_nobody_registered_is_out_of_reach_of_the_runtime() -> None:
-    """Of kvplan's own posts; what a peer's transport sends by itself is not ours to check."""
+    """This holds for kvplan's own posts; it cannot check posts that a peer's transport makes by itself."""
     hub = Hub()
     mine, theirs, secret = np.zeros(64, np.uint8), np.zeros(64, np.uint8), np.ones(64, np.uint8)
     one, other = InMemory(hub), InMemory(hub)
@@ -237,7 +237,7 @@ def test_a_process_that_was_forked_off_ends_without_waiting_for_the_guard_of_its
     desk = ControlServer(control.BIND, control.pair()[0])
     child = os.fork()
     if not child:
-        # What pytest has registered is not this child's.
+        # The child must not run the exit handlers that pytest has registered.
         desk.close()
         os._exit(7)
     until(lambda: os.waitpid(child, os.WNOHANG)[0] == child)

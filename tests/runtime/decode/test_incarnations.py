@@ -146,7 +146,7 @@ def test_workers_of_two_runs_are_no_engine() -> None:
 
 @pytest.mark.parametrize("mine", [{}, {"rotary embedding": "rope_theta=10000"}, {"elements": "bf16"}])
 def test_settings_that_both_name_have_to_be_equal(mine: dict[str, str]) -> None:
-    """What one side alone names cannot be compared: a runtime without a connector names nothing."""
+    """A setting that only one side names cannot be compared: a runtime without a connector names nothing."""
     theirs = Identity("prefill", "p1", settings={"rotary embedding": "rope_theta=10000 rope_type=yarn", "x": "1"})
     made = world(Shape(1), Shape(1), Model(), identity=theirs)
     me = Identity("decode", "d9", settings=mine)

@@ -1,4 +1,4 @@
-"""Who moves the bytes of a pair where nobody says so: decode reads what is read one-sided, otherwise prefill writes."""
+"""The default mode of a pair: decode reads if a fabric allows one-sided reads, otherwise prefill writes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kvplan.runtime import errors
 
 
 def met(made: World, mode: str | None = None) -> str:
-    """Connect once more, and who moves the bytes."""
+    """Connect again, and return the mode."""
     worker, address = made.decode[0], made.prefill[0].address
     peer = worker.connect(address, 10) if mode is None else worker.connect(address, 10, mode=mode)
     made.mode = peer.mode

@@ -35,7 +35,7 @@ def replan(made: World) -> str:
 
 @pytest.mark.parametrize("replanned", [False, True])
 def test_blocks_that_are_written_by_the_plan_before_stay_in_quarantine(replanned: bool) -> None:
-    """What stopped is said of all that was written for a decode worker, by whatever plan."""
+    """Prefill reports that it stopped all writes for a decode worker, by any plan."""
     made = world(Shape(1), Shape(1), mode="push")
     worker = made.decode[0]
     made.hub.frozen.add(worker.inspect().transport)
@@ -105,7 +105,7 @@ def test_what_is_under_way_ends_by_the_plan_that_it_began_with(mode: str) -> Non
 
 
 def test_both_sides_take_a_plan_from_a_changed_index(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """As a mounted volume changes: a link to the files is turned over."""
+    """The plans change like a mounted volume: a link to the files is replaced."""
     caplog.set_level("INFO", "kvplan.runtime")
     made = world(Shape(1), Shape(1))
     texts = [module_text(replace(made.plan, options=(("elect", name), ("strategy", "direct")))) for name in ("a", "b")]

@@ -338,7 +338,7 @@ def test_a_worker_whose_connection_broke_is_met_anew_before_it_is_read(monkeypat
         until(failed.poll)
     assert isinstance(failed.error, errors.TransferError)
     broken.add(source.name)
-    # As NIXL has it, what was prepared for who is met again is of no use.
+    # NIXL makes lists useless that were prepared for a peer before it reconnected.
     for peer, list_ in prepared:
         if peer in broken:
             list_.release()

@@ -14,7 +14,7 @@ from tests.runtime.explore.world import Fixed, World
 from kvplan.runtime.protocol.loads import PairRules
 from kvplan.runtime.protocol.readers import WriteTarget
 
-# What no step changes is not copied.
+# Objects that no step changes are not copied.
 _SHARED: dict[int, Any] = {}
 
 

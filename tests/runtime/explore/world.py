@@ -54,7 +54,7 @@ def tables(first: int) -> dict[str, Blocks]:
 
 @dataclass(frozen=True, eq=False)
 class Fixed:
-    """What no step changes: the plan, who moves the bytes, and whether requests come in chunks.
+    """The constants of a world: the plan, the side that moves the bytes, and whether requests come in chunks.
 
     `names` are those of the holds, in the order in which prefill makes them.
     """
@@ -106,7 +106,7 @@ class World:
     prefill: PrefillCore
     now: float = 0.0
     line: Line = field(default_factory=lambda: Line(0))
-    # What prefill may still hear over lines that broke, in order, and by whom it was said.
+    # Messages that prefill may still hear over broken lines, in order, with their senders.
     late: list[tuple[Reader, Any]] = field(default_factory=list)
     # How often each kind of trouble could happen at the start.
     most_each: int = 0
@@ -134,7 +134,7 @@ class World:
     def _name_of_run(self) -> str:
         return f"run {self.run}"
 
-    # What may happen: each a step, by name
+    # The possible steps, by name
 
     def steps(self) -> Iterator[tuple[str, Callable[[], None]]]:
         """All that may happen now."""
@@ -440,7 +440,7 @@ class World:
         self.check_rest()
 
     def check_rest(self) -> None:
-        """What is left when all has ended."""
+        """Check that nothing is left when all requests have ended."""
         loads, names = self.decode.loads, [load.request.id for load in self.loads if not load.ended]
         left = {
             "requests": names,
@@ -456,11 +456,11 @@ class World:
     # The drivers
 
     def round(self) -> None:
-        """What prefill's driver does in each round."""
+        """Run a round of prefill's driver."""
         self.tell_prefill(self.prefill.step, frozenset(), frozenset(), lends=True)
 
     def tick(self) -> None:
-        """What decode's driver does in each round."""
+        """Run a round of decode's driver."""
         self.tell_decode(self.decode.tick, self.now)
         self.tell_decode(self.decode.sweep, self.now)
 
@@ -557,7 +557,7 @@ class World:
         if load.error is not None:
             return
         have = [self.copied.get(block) for block in _blocks(load)]
-        # Of a prompt that prefill computes decode knows the name alone: a later hold of it may be what it gets.
+        # Decode knows only the name of a prompt that prefill computes: it may get a later hold of that name.
         later = {other for other in self.holds if other > told and self.fixed.chunked}
         if not any(have == [one] * len(have) for one in {told, *later}):
             raise BrokenLawError(f"request {load.request.id} is done with the content of holds {have}, not {told}")

@@ -37,7 +37,7 @@ class Both:
         return self.prefill[0].address
 
     def connections(self) -> set[ConnectionState]:
-        """Those of its first worker."""
+        """The connections of the engine's first worker."""
         return set(self.prefill[0].inspect().connections)
 
     def close(self) -> None:

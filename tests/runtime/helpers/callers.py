@@ -31,7 +31,7 @@ class Caller:
         return self.ask(replace(hello, **other))
 
     def ask(self, message: Any) -> Any:
-        """What comes back, None where nothing does."""
+        """The answer to a message, None without one."""
         self.line.send(message)
         return self.hear()
 

@@ -52,7 +52,7 @@ class Engines:
 
 
 def needs_of(plan: Plan) -> dict[str, Needs]:
-    """What is needed of every cache that a plan moves."""
+    """The needed tokens of every cache that a plan moves."""
     pairs = {pair.name: pair.needs for pair in plan.pairs}
     return {read.cache: pairs[read.pair] for reads in plan.reads for read in reads}
 

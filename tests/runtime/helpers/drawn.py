@@ -1,4 +1,4 @@
-"""What a drawn request moves between which workers, at once or in chunks."""
+"""The moves of a drawn request between workers, at once or in chunks."""
 
 from __future__ import annotations
 

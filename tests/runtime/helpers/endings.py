@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from types import SimpleNamespace
 
-# What the program has until its end.
+# Objects that live until the program's end.
 KEPT: list[object] = []
 # Called after the workers' end: it is registered before kvplan is imported.
 LAST: list[Callable[[], None]] = []

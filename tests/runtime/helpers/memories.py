@@ -57,7 +57,7 @@ def _as(view: Bytes, word: str) -> Memory:
 
 @contextmanager
 def pretended() -> Iterator[None]:
-    """What is said to be a device's memory is copied and summed as the host's, which it is."""
+    """Copy and sum memory that pretends to be a device's like host memory, which it is."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(StageBuffers, "_taken", lambda self, size: HostCopies(self._pool, size))
         patch.setattr(sums, "on_device", sums.on_host)

@@ -60,7 +60,7 @@ def move(made: World, request: Request) -> None:
 
 
 def assert_counts(made: World, number: int, done: Transfer, request: Request) -> None:
-    """What was posted is what was predicted, where this side posts."""
+    """The posted descriptors are those predicted, if this side posts."""
     if made.mode == "pull":
         predicted = sum(made.decode[number].predict(request).values())
         assert (done.descriptors, done.posted) == (predicted, predicted)

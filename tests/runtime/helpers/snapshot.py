@@ -30,7 +30,7 @@ def snapshot(value: Any) -> Hashable:
 
 
 def _parts(value: Any) -> list[Any] | None:
-    """What an object has, in order; None if it is a value by itself."""
+    """An object's parts, in order; None if it is a value by itself."""
     if is_dataclass(value):
         return [getattr(value, field.name) for field in fields(value)]
     if isinstance(value, msgspec.Struct):

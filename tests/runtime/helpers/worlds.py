@@ -104,7 +104,7 @@ class World:
     mode: str
 
     def transport(self, worker: PrefillWorker | DecodeWorker) -> InMemory:
-        """What a worker moves bytes by, unless that is NIXL."""
+        """The in-memory transport of a worker."""
         return self.hub.agents[worker.inspect().transport]
 
     def pool(self, worker: PrefillWorker | DecodeWorker) -> Pool:
@@ -141,7 +141,7 @@ class World:
 
 
 PREFILL, DECODE = Identity("prefill", "p1"), Identity("decode", "d1")
-# What the test that runs has made, which is closed at its end; None in a program that is no test.
+# Worlds that the running test has made, closed at its end; None in a program that is no test.
 opened: list[World] | None = None
 
 

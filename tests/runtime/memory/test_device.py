@@ -20,7 +20,7 @@ from kvplan.runtime.memory.geometry import Geometry
 
 
 class Driver:
-    """What of a CUDA driver is called, and by which threads; `fails` is the call that does not work."""
+    """A fake CUDA driver that records its calls and their threads; the call `fails` does not work."""
 
     def __init__(self, fails: str = "") -> None:
         self.calls, self.fails = list[tuple[str, str]](), fails

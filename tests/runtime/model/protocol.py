@@ -246,7 +246,7 @@ class Protocol:
     def _right(self, ask: Ask) -> bool:
         if ask.told is not None:
             return self._has(ask, ask.told)
-        # Who knows the name only has what was held of it.
+        # A worker that knows only the name may get any hold of that name.
         return any(self._has(ask, hold) for hold in self.holds if hold.name == ask.request.id)
 
     def _has(self, ask: Ask, hold: Hold) -> bool:

@@ -1,4 +1,4 @@
-"""What a hold is read by: one by one, the ways in which another hold's bytes could be taken for those of this one."""
+"""A reader of a hold gets that hold: each way in which another hold's bytes could take the place of its bytes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def held(model: Protocol, streamed: bool = False, groups: Groups = BOTH) -> Hold
 
 
 def lapsed(model: Protocol) -> Hold:
-    """A hold that decode is told of, and comes too late for."""
+    """A hold that decode knows, and for which it comes too late."""
     hold = held(model)
     model.lapse()
     return hold

@@ -17,13 +17,13 @@ DASHBOARD: dict[str, Any] = json.loads(files("kvplan.runtime.ops").joinpath("gra
 PANELS: list[dict[str, Any]] = DASHBOARD["panels"]
 QUERIES = [target["expr"] for panel in PANELS for target in panel["targets"]]
 SELECTOR = re.compile(r"(kvplan_\w+)(?:\{([^}]*)\})?")
-# As promlint has them (prometheus, util/promlint): types that a name may not have, units that are no base units.
+# Rules of promlint (prometheus, util/promlint): types that a name may not have, units that are no base units.
 TYPES = {"counter", "gauge", "histogram", "summary"}
 OTHER_UNITS = {
     "bits", "celsius", "day", "days", "hour", "hours", "kb", "kib", "kilobytes", "mb", "mib", "megabytes", "gb", "gib",
     "microseconds", "milliseconds", "minute", "minutes", "ms", "ns", "nanoseconds", "percent", "sec", "us", "week",
 }  # fmt: skip
-# What only histograms and summaries have.
+# Endings that only histograms and summaries have.
 SUFFIXES = ("_bucket", "_count", "_sum", "_info", "_total")
 
 
@@ -35,7 +35,7 @@ def series() -> dict[str, Metric]:
 
 
 def problems(metric: Metric) -> list[str]:
-    """What promlint would say of a name, its help and its label."""
+    """The faults that promlint would find in a name, its help and its label."""
     words = metric.name.split("_")
     said = [f"{word} in the name" for word in words if word in TYPES | OTHER_UNITS]
     said += [f"{unit} is not its end" for unit in ("bytes", "seconds") if unit in words[:-1]]

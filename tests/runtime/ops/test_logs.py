@@ -25,7 +25,7 @@ from kvplan.runtime.ops.logs import LOG, LONGEST, event, json_lines, line, off_s
 
 @pytest.fixture
 def stream() -> Iterator[io.StringIO]:
-    """What a JSON handler of the runtime's logger writes."""
+    """The output of a JSON handler of the runtime's logger."""
     found = io.StringIO()
     handler, level = json_lines(found), LOG.level
     LOG.addHandler(handler)

@@ -1,4 +1,4 @@
-"""What operators ask over HTTP: metrics, and of health and readiness why not, without waiting for a worker."""
+"""Operators ask over HTTP for metrics, health and readiness, with reasons and without waiting for a worker."""
 
 from __future__ import annotations
 

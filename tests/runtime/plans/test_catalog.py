@@ -1,4 +1,4 @@
-"""Where plans come from: found by digests, pinned by their bytes, made where they are missing."""
+"""Plans are found by digests, pinned by their bytes, and made if they are missing."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def find(plans: PlanSource, one: index.IndexEntry) -> Plan:
 
 
 def compiled(out: Path, *words: str) -> index.IndexEntry:
-    """What the compiler's index says after `kvplan compile` of one pair."""
+    """The last entry of the index after `kvplan compile` of one pair."""
     done = CliRunner().invoke(
         main, ["compile", MODEL, "--prefill", PREFILL, "--decode", DECODE, *words, "-o", str(out)]
     )
@@ -376,7 +376,7 @@ def test_a_plan_that_was_compiled_for_a_machine_is_found_by_it(tmp_path: Path) -
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """Every command that is run, which this process does itself."""
+    """The commands that are run, in this process."""
     seen: list[list[str]] = []
 
     def counted(argv: list[str], **rest: Any) -> subprocess.CompletedProcess[bytes]:
@@ -401,7 +401,7 @@ def test_a_missing_plan_is_made_once_for_all_who_ask(tmp_path: Path, made: index
 def test_processes_that_ask_for_one_plan_at_once_have_it_made_once(
     tmp_path: Path, made: index.IndexEntry, runs: list
 ) -> None:
-    """As the workers of an engine do: each has a catalog of its own."""
+    """The workers of an engine do this: each has its own catalog."""
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda _: find(Catalog(tmp_path / "plans", Jit(60)), made), range(4)))
     assert {one.digest for one in found} == {made.plan}
@@ -530,7 +530,7 @@ def test_numpy_is_enough() -> None:
 
 
 def test_garbage_is_refused_by_name(tmp_path: Path) -> None:
-    """Whatever one byte of an index becomes, one in three tried, it is the same index, another one, or refused."""
+    """With any byte changed (every third is tried), an index is the same, another one, or refused."""
     (one,) = stored(tmp_path, text())
     data = bytearray((tmp_path / index.NAME).read_bytes())
     for place in range(0, len(data), 3):

@@ -1,4 +1,4 @@
-"""What a prefill worker does with what decode workers say, and with what its caller asks in the wrong order."""
+"""A prefill worker's answers to decode workers, and to calls of its caller in the wrong order."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def pulse(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("pulse")
 def test_no_lease_runs_out_while_nobody_polls(clock: Clock, worker: PrefillWorker, caller: Caller) -> None:
-    """A thread that waited for a core for longer than a lease has not heard who claimed meanwhile."""
+    """A thread that got no core for longer than a lease has not heard the claims of that time."""
     caller.hello()
     worker.hold("r")
     number = pin(caller, "r")
@@ -75,7 +75,7 @@ def test_no_lease_runs_out_while_nobody_polls(clock: Clock, worker: PrefillWorke
 def test_no_lease_runs_out_while_its_renewal_may_lie_unheard(
     worker: PrefillWorker, caller: Caller, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As long as there is more to hear, but not for longer than a lease: floods pin nothing."""
+    """While messages wait, a lease lasts longer, but at most for one more lease: floods pin nothing."""
     caller.hello()
     worker.hold("r")
     pin(caller, "r")
@@ -108,7 +108,7 @@ caches:
 
 
 def test_a_worker_that_nobody_reads_takes_the_calls_that_others_take(tmp_path: Path) -> None:
-    """Whoever calls all workers of an engine does not ask which of them is read."""
+    """A caller of all workers of an engine does not ask which of them is read."""
     (tmp_path / "upper.yaml").write_text(UPPER)
     half = compile_pair(load((), (tmp_path,)), "upper", "tp=1,pp=2", "tp=1").plan
     pool = views(half.prefill, 1, {})

@@ -55,7 +55,7 @@ class Rig:
         self.tell(self.core.meet, self.engine, follow=True)
 
     def tell(self, act: Callable[P, None], *arguments: P.args, **named: P.kwargs) -> list[Output]:
-        """What a call of the core leads to."""
+        """Call the core and return the outputs of the call."""
         act(*arguments, **named)
         out = self.core.take()
         self.said += out
@@ -65,7 +65,7 @@ class Rig:
         return self.tell(self.core.loads.fail, load, error)
 
     def tick(self, seconds: float = 0.0) -> list[Output]:
-        """What it is time for, `seconds` later."""
+        """Let `seconds` pass and return the outputs that are due."""
         self.now += seconds
         return [*self.tell(self.core.tick, self.now), *self.tell(self.core.sweep, self.now)]
 
@@ -86,13 +86,13 @@ class Rig:
         return self.hear(wire.ClaimAnswers(part.heartbeat, 6.0, (wire.Claimed(part.request, pin),)), part.worker)
 
     def of(self, kind: type[Done]) -> list[Done]:
-        """What was to be done of one kind, each once."""
+        """Take and return all outputs of one kind, each once."""
         found = [one for one in self.said if isinstance(one, kind)]
         self.said = [one for one in self.said if not isinstance(one, kind)]
         return found
 
     def told(self, worker: int | None = None) -> list[msgspec.Struct]:
-        """What was to be said to a prefill worker, or to any, each once."""
+        """Take and return the messages to one prefill worker, or to any, each once."""
         return [one.message for one in self.of(Send) if worker in (None, one.peer.worker)]
 
 

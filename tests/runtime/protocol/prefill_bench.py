@@ -68,7 +68,7 @@ class Bench:
             self.tell(self.core.readers.meet, one)
 
     def hear(self, who: Reader, message: msgspec.Struct) -> list[Any]:
-        """What is said at once to who said a message."""
+        """The immediate answers to the sender of a message."""
         outputs = self.tell(self.core.inbox.hear, who, message)
         return [one.message for one in outputs if isinstance(one, Send) and one.peer is who]
 

@@ -1,4 +1,4 @@
-"""What prefill workers say, word by word, to a decode core with a request in a known phase."""
+"""Each message of a prefill worker to a decode core with a request in a known phase."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def moving(rig: Rig, **facts: bool) -> tuple[Load, LoadPart]:
 
 
 def told(rig: Rig) -> tuple[Load, LoadPart]:
-    """A request of which all was read, and prefill was told so."""
+    """A request that was read completely, with prefill notified."""
     load, part = moving(rig)
     rig.tell(rig.core.placed, part)
     assert part.phase is Phase.TOLD

@@ -25,7 +25,7 @@ LATER_A0 = replace(A0, connection=1)
 
 
 def freed(leases: Leases) -> list[Released]:
-    """What was released since the last call, which the caller has heard."""
+    """The releases since the last call, which the caller has collected."""
     found = leases.past.take()
     leases.past.collected(one.request for one in found)
     return found
@@ -137,7 +137,7 @@ def test_a_run_that_has_finished_makes_no_room() -> None:
 
 
 def test_a_run_that_has_read_a_part_keeps_its_room() -> None:
-    """What it has said to be done stays said, though it has no promise for a while."""
+    """Its done stays counted although its promise has ended for a while."""
     leases, number = claimed(*(Claimant(f"run{n}", "plan", 0) for n in range(MOST_RUNS)))
     assert leases.done("r", number, Claimant("run0", "plan", 0), TWO) == ("counted", "")
     leases.claim("r", Claimant("run1", "plan", 0), TWO, LEASE / 2)
@@ -403,7 +403,7 @@ class AgainstTheModel(RuleBasedStateMachine):
         return "duplicate" if said[-1] != "claim" and "done" in said else "counted"
 
     def said(self, request: str, who: Claimant) -> list[str]:
-        """What a claimant said, over any connection."""
+        """All facts that a claimant stated, over any connection."""
         return [what for _, what, other in self.facts[request] if other == who]
 
     def outdated(self, request: str, who: Claimant) -> bool:

@@ -1,4 +1,4 @@
-"""What a prefill core says to those who claim, whom it keeps, and what it tells its worker: one rule each."""
+"""A prefill core's answers to readers, the requests that it keeps, and its outputs to its worker: one rule each."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_who_claimed_before_the_hold_names_its_blocks_once_it_is_held(bench: Ben
 
 
 def test_who_claimed_before_the_hold_is_refused_like_anybody_else(bench: Bench) -> None:
-    """Where as many engines as may share a hold are ahead, the others are told so, and hold nothing."""
+    """If MOST_RUNS engines come first, the others are notified that they hold nothing."""
     readers = [reader(0, run=f"run{n}", name=f"engine{n}") for n in range(MOST_RUNS + 1)]
     bench.meet(*readers)
     assert {bench.claim(who, streamed=True) for who in readers} == {wire.NotYet("r", held=False)}

@@ -37,7 +37,7 @@ class Call(NamedTuple):
     named: dict[str, Any]
 
     def make(self, core: PrefillCore) -> None:
-        """What a caller's command is refused with is no fault."""
+        """Make the call; an error that refuses a caller's command is no fault."""
         with suppress(errors.KvplanError):
             attrgetter(self.act)(core)(*self.arguments, **self.named)
 
@@ -120,7 +120,7 @@ class Fuzz:
         assert state.out == []
 
     def lasted(self, who: Reader, said: Any, before: dict[str, Any]) -> None:
-        """What is said to be read or written well is of a pin that was there until now."""
+        """A message that reports a good read or write has a pin that existed until now."""
         if isinstance(said, wire.Confirmed):
             assert before[said.request].pin in self.dones[who, said.request]
             assert before[said.request].phase != "over"
@@ -150,14 +150,14 @@ class Fuzz:
                 reads = (who.claimant.worker, who.claimant.run)
                 assert reads in [(worker, run) for worker, run, _ in hold.promises]
 
-    # What may happen
+    # The possible calls
 
     def draw(self) -> Call:
         kinds = [self.sensible] * 10 + [self.heard] * 6 + [self.command] * 3 + [self.fact] * 4 + [self.completion] * 4
         return self.dice.choice(kinds)()
 
     def sensible(self) -> Call:
-        """What a driver and readers that are right would say next."""
+        """The next call of a correct driver or reader."""
         state = self.bench.core.state
         if not state.sources:
             return call("hold", "r", self.dice.choice((None, (0, END))), None, ready=True)
@@ -275,7 +275,7 @@ class Fuzz:
         return self.expire()
 
     def completion(self) -> Call:
-        """What came of what is under way, as a driver says it."""
+        """The completion of a current operation, as a driver reports it."""
         if self.comparing and self.dice.random() < 0.4:
             asked = self.comparing.pop()
             if self.dice.random() < 0.2:

@@ -1,4 +1,4 @@
-"""What a prefill core has written, and whom it tells what of it: one rule each. No byte moves here."""
+"""A prefill core's writes and the messages about them: one rule each. No byte moves here."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def phases(bench: Bench) -> list[str]:
 
 
 def refused(bench: Bench, who: Any = A) -> str:
-    """Why a reader was not written to, of which nothing was begun."""
+    """Why the core refused to write to a reader and began nothing."""
     assert not [one for one in bench.outputs if isinstance(one, effects.Move)]
     (failed,) = [one for one in bench.said(who) if isinstance(one, Failed)]
     return f"{failed.code} {failed.message}"
@@ -183,7 +183,7 @@ def test_who_leaves_is_told_when_nothing_is_under_way_and_whether_it_may_still_l
     assert (bench.said(A), phases(bench)) == ([], ["ENDED"])
     bench.tell(bench.core.writes.settled, KEY, lost=lost)
     assert (bench.said(A), phases(bench)) == ([Stopped("r", lost)], [])
-    # Who asks once more is told the same, and of a stranger nothing is known.
+    # A second question gets the same answer, and a stranger gets that nothing is known.
     bench.tell(bench.core.inbox.hear, A, Leave("r"))
     bench.tell(bench.core.inbox.stranger, b"x", Leave("r"))
     assert next(one.message for one in bench.outputs if isinstance(one, effects.Reply)) == Stopped("r", lost=True)
@@ -225,7 +225,7 @@ def test_requests_whose_connection_broke_are_remembered_up_to_a_number(
 
 
 def test_stopped_is_said_once_all_that_was_given_up_is_over(bench: Bench) -> None:
-    """Also of what an earlier connection wanted, which the new one takes the place of."""
+    """This includes writes for an earlier connection that the new one replaces."""
     writing(bench, A)
     bench.meet(AGAIN)
     bench.claim(AGAIN)
@@ -260,7 +260,7 @@ def test_a_dropped_engine_pins_what_is_written_to_it_unless_it_is_dead(bench: Be
     bench.now = LEASE
     bench.tell(bench.core.leases.expire, bench.now)
     assert len(bench.take(effects.Free)) == dead
-    # Of what is buried nobody says that it has stopped: who waits for that asks again.
+    # No message reports the stop of a buried write: a reader that waits for it asks again.
     bench.meet(AGAIN)
     assert bench.hear(AGAIN, Leave("r")) == []
     bench.tell(bench.core.writes.settled, KEY, lost=False)

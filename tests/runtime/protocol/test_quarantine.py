@@ -58,7 +58,7 @@ def kept(rig: Rig) -> list[int]:
 
 
 def quiet(rig: Rig) -> list[object]:
-    """What was said but for the asking again."""
+    """The messages without repeated claims."""
     return [message for message in rig.told() if not isinstance(message, wire.Claim)]
 
 

@@ -1,4 +1,4 @@
-"""What a simulation has in place of sockets, threads and a network card: ordered, late, cut, and all in one thread."""
+"""The simulation's sockets, threads and network card: ordered, late, cut, and all in one thread."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Pipe:
 
 @dataclass(eq=False)
 class Net:
-    """The time, the chance, and all that is connected. `turn` lets everybody else have a turn while one waits."""
+    """The time, the random draws, and all connections. `turn` runs everybody else while one waits."""
 
     draw: random.Random
     time: float = 1000.0
@@ -119,7 +119,7 @@ class Desk:
 
     @property
     def lines(self) -> Desk:
-        """What both halves may use: nothing is shared."""
+        """The interface that both halves may use: nothing is shared."""
         return self
 
     def connections(self) -> tuple[()]:
@@ -215,7 +215,7 @@ def opened(data: bytes, kind: Any) -> list[Any]:
 
 
 class Executor:
-    """Runs what it is given when the simulation says so."""
+    """An executor that runs its calls when the simulation says so."""
 
     def __init__(self, net: Net, *_: object) -> None:
         self.net, self.futures = net, list[Future[Any]]()
@@ -276,7 +276,7 @@ class Late(CopyTransfer):
 
 
 class Transport(InMemory):
-    """As InMemory, but late; what is under way is in `net.transfers`."""
+    """A late InMemory transport; `net.transfers` has the transfers in progress."""
 
     def __init__(self, net: Net, hub: Hub, name: str) -> None:
         self.net = net

@@ -24,14 +24,14 @@ SHAPES = [(Shape(2), Shape(1)), (Shape(1), Shape(2)), (Shape(2), Shape(2)), (Sha
 LEASE = 0.4
 LIMITS = [Limits(), Limits(200, 300, 100, 64), Limits(64, 64, 64, 5), Limits(1000, 1500, 300, 8)]
 ROOM = 40
-# What goes by way of a stage, and the bytes of a buffer: 64 are a page of a layer, or a state.
+# The strategies that use a stage, and the bytes of a buffer: 64 are a page of a layer, or a state.
 STAGED = [(), (), ("unpack",), ("pack",), ("unpack", "pack")]
 BUFFER = [0, 64, 64, 128, 1024]
 
 
 @dataclass(eq=False)
 class Work:
-    """What the caller of the prefill engine knows of a request. `held` are the workers that hold it."""
+    """A request as the caller of the prefill engine knows it. `held` are the workers that hold it."""
 
     name: str
     seed: int

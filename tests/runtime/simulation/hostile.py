@@ -30,7 +30,7 @@ FAR = (0, 1, 2, 7, 1 << 20, wire.FARTHEST)
 
 
 class Tapped:
-    """What was said to prefill workers and to decode workers, the last of each sort."""
+    """The last messages of each kind to prefill workers and to decode workers."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.up, self.down = dict[type, deque[Any]](), dict[type, deque[Any]]()

@@ -1,4 +1,4 @@
-"""What must hold whatever a schedule does, and what must be left of it: nothing."""
+"""The invariants of every schedule, and those of its end: nothing is left."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def taken_blocks(worker: DecodeWorker) -> frozenset[tuple[int, int]]:
 
 
 def lent(made: Engines) -> None:
-    """No buffer of a stage is free while a transfer may write it, or reads it for its worker's own.
+    """No buffer of a stage is free while a transfer may write it, or reads it for its own worker.
 
     Who is given up as silent may read on from what was packed for it: it is not told that it is right.
     """
@@ -89,7 +89,7 @@ def unread(made: Engines, number: int, work: Work) -> None:
 
 
 def rested(worker: DecodeWorker) -> None:
-    """Nothing is left at a decode worker but whom it knows."""
+    """Nothing is left at a decode worker except its known peers."""
     seen = worker.inspect()
     assert (worker.running(), worker.quarantined()) == (0, {})
     assert (seen.requests, seen.failed, seen.ended) == ((), (), ())
@@ -100,7 +100,7 @@ def rested(worker: DecodeWorker) -> None:
 
 
 def empty(worker: PrefillWorker) -> None:
-    """Nothing is left at a prefill worker but whom it knows."""
+    """Nothing is left at a prefill worker except its known peers."""
     seen = worker.inspect()
     assert (seen.holds, seen.uncollected) == ((), ())
     assert (seen.sources, seen.writes, seen.packs, seen.unannounced) == ((), (), 0, ())

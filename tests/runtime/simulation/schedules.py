@@ -62,7 +62,7 @@ class Schedule(Engines):
                 self.take(number, worker)
 
     def take(self, number: int, worker: PrefillWorker) -> None:
-        """What is released is written over at once; when all workers have, the blocks are given to others."""
+        """Overwrite released blocks at once; when all workers have released a request's blocks, others get them."""
         for one in worker.released():
             work = self.works[one.request]
             unread(self, number, work)
@@ -186,14 +186,14 @@ class Schedule(Engines):
             try:
                 right(self, engine, number, request, work)
             except AssertionError as error:
-                # Whoever calls this back catches all that it raises.
+                # The caller of this callback catches all that it raises.
                 self.wrong = error
             engine.kept.append((number, request, work))
         else:
             engine.free[number] |= set(blocks(request.decode["kv"]).ids.tolist())
 
     def reap(self) -> None:
-        """What was done some time ago is still right, and its blocks are given to others."""
+        """Check requests that were done some time ago, and give their blocks to others."""
         for engine in self.engines:
             for one in engine.kept[: self.draw.randint(0, len(engine.kept))]:
                 right(self, engine, *one)

@@ -23,7 +23,7 @@ def test_schedule(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_seed_is_one_schedule_however_texts_are_hashed() -> None:
-    """What failed once is found again: nothing that is done hangs on the order of a set."""
+    """The order of a set must change nothing, so that a failed schedule can be repeated."""
     words = [sys.executable, "-c", f"from {__name__} import last; print(last(7))"]
     kept = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT / "src", ROOT)))}
     runs = [subprocess.run(words, env=kept | {"PYTHONHASHSEED": seed}, capture_output=True) for seed in "12"]

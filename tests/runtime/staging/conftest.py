@@ -1,4 +1,4 @@
-"""What tests of stages share."""
+"""Fixtures of the tests of stages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kvplan.runtime import Counters
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    """Copies on threads stop at it."""
+    """A gate that stops copies on threads."""
     made = Gate(monkeypatch)
     yield made
     made.go.set()

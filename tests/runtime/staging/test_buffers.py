@@ -1,4 +1,4 @@
-"""Who has which buffer of a stage, and the threads that copy."""
+"""The holders of a stage's buffers, and the threads that copy."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_threads_that_copy_speak_of_the_device_first(monkeypatch: pytest.MonkeyP
 
 
 class FakeCuda:
-    """What of torch a stage on a device asks for, in order. A stream is its own context."""
+    """A fake of torch's functions for a stage on a device, which records the calls. A stream is its own context."""
 
     uint8 = "uint8"
 

@@ -100,7 +100,7 @@ def test_a_copy_that_fails_fails_the_request(made: World, monkeypatch: pytest.Mo
 
 
 def test_nothing_is_copied_once_a_request_has_failed(made: World, gate: Gate) -> None:
-    """What waits for a thread or for a buffer then never comes to it."""
+    """Pieces that wait for a thread or for a buffer then never get one."""
     transfer = begun(made)
     run(made, lambda: stopped(made, gate))
     before = {name: array.copy() for name, array in made.decode_memory[0].items()}
@@ -171,7 +171,7 @@ def test_who_waits_for_buffers_of_a_request_that_was_given_up_waits_a_while(
 
 
 def slices_at(made: World, request: str) -> list[str]:
-    """What the slices of a request that is under way wait for."""
+    """The events that the slices of a request in progress wait for."""
     seen = [of for worker in (*made.decode, *made.prefill) for of in worker.inspect().slices]
     return [of.stage for of in seen if of.request == request]
 

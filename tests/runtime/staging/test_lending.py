@@ -1,4 +1,4 @@
-"""Who still has pieces with buffers here, and when a key is forgotten."""
+"""The holders of lent buffers, and the end of a key."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kvplan.runtime.staging.lending import Lender
 
 
 class Pieces:
-    """Pieces of one key, of which some buffers are with a peer that may still touch them."""
+    """Pieces of one key; a peer may still touch some of their buffers."""
 
     def __init__(self) -> None:
         self.numbers, self.lent, self.left, self.steps = set[int](), set[int](), False, 0

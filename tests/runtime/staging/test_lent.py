@@ -200,7 +200,7 @@ def test_a_buffer_that_is_lent_to_another_request_is_not_taken() -> None:
 def test_a_reader_that_lends_nothing_and_says_that_it_is_done_keeps_no_blocks(
     made: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whom nothing is promised any more is not written to, though it lives and claims other requests."""
+    """A reader without a promise is not written to, though it lives and claims other requests."""
     asking = set[LentPieces]()
     monkeypatch.setattr(LentPieces, "advance", lambda pieces, number, piece: asking.add(pieces))
     monkeypatch.setattr(LoadTable, "claims", lambda *_: ((), frozenset()))

@@ -55,7 +55,7 @@ def made(counters: Counters) -> World:
 
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> list[tuple[PrefillLine, Any]]:
-    """What decode workers say from now on, and to whom."""
+    """The messages of decode workers from now on, with their addressees."""
     found, send = list[tuple[PrefillLine, Any]](), PrefillLine.send
 
     def noted(line: PrefillLine, message: Any) -> bool:

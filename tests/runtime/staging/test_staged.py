@@ -1,4 +1,4 @@
-"""What goes by way of a stage: the same bytes as without, whole, in chunks and of some layers, and what does not."""
+"""Bytes that move through a stage equal those without one: whole, in chunks, of some layers, and the unstaged rest."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from kvplan.runtime.transfer import slices
 from kvplan.runtime.transfer.gather import gather_staged
 from kvplan.runtime.transfer.prepare import PreparedLink
 
-# Who stages what: strategy, and whether prefill writes.
+# The side that has the stage: strategy, and whether prefill writes.
 WAYS = {"unpack": ("unpack", False), "pack": ("pack", True), "packed": ("pack", False), "lent": ("unpack", True)}
 OWN = ("unpack", "pack")
 SIZES = (BUFFERS * 256, BUFFERS * 4096, 1 << 24)
 
 
 class Staged:
-    """Links of a world that go by way of stages of `size` bytes, and how many bytes did."""
+    """A world whose links use stages of `size` bytes, and the number of bytes that they moved."""
 
     def __init__(self, world: Ends, way: str, size: int, foreseen: bool) -> None:
         self.world, self.way, self.size, self.push, self.foreseen = world, way, size, WAYS[way][1], foreseen
@@ -177,7 +177,7 @@ def test_a_part_of_an_image_may_have_rows_of_one_sort_of_hops_only() -> None:
 
 @pytest.mark.parametrize(("room", "parts", "pieces"), [(4, 1, 2), (2, 1, 3), (1, 2, 6)])
 def test_a_piece_fits_a_buffer(room: int, parts: int, pieces: int) -> None:
-    """A buffer of so many pages of one layer, of which a block has two."""
+    """A buffer of `room` pages of one layer; a block has two of them."""
     link = linked("unpack", BUFFERS * room * PAGE, HND, NHD)
     (entry,) = link.entries
     assert len(entry.parts) == parts
@@ -188,7 +188,7 @@ def test_a_piece_fits_a_buffer(room: int, parts: int, pieces: int) -> None:
 
 
 def test_a_piece_has_no_more_runs_than_a_message_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of which every token is a run of its own, in a buffer with room for all of them."""
+    """Blocks with one run for every token, in a buffer with room for all of them."""
     link = linked("unpack", BUFFERS * 16 * PAGE, HND, NHD)
     tokens = {"a": runs(*((block, token, block, token, 1) for block in range(3) for token in range(4)))}
     assert len(slices.through_stage(link, tokens)[1]) == 1
@@ -209,7 +209,7 @@ def test_what_is_not_small_is_cut_in_two_at_least_and_not_in_more_than_need_be(s
 
 
 def test_blocks_side_by_side_are_one_span_only_where_every_row_is_all_of_its_block() -> None:
-    """Of k a row is all that a block has, of v something lies behind it."""
+    """A row of k is all of its block; behind a row of v its block has padding."""
     theirs = {
         "one": "layer { block { head { token { k[dim] } } } }",
         "two": "layer { block { head { token { v[dim] } } pad(64) } }",

@@ -171,7 +171,7 @@ def test_what_was_foreseen_goes_straight_where_the_stage_is_stuck_by_then(
 
 
 def clear_prefill(made: World) -> None:
-    """What prefill does with blocks that are free is its own."""
+    """Clear prefill's memory, because prefill may do anything with free blocks."""
     for memory in made.prefill_memory:
         for array in memory.values():
             array[:] = 0

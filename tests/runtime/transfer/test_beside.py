@@ -1,4 +1,4 @@
-"""What lies side by side on both sides is one request, whichever plane or cache it is of."""
+"""Bytes that are adjacent on both sides are one descriptor, across planes and caches."""
 
 from __future__ import annotations
 

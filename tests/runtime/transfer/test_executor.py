@@ -353,7 +353,7 @@ def test_a_large_slice_is_posted_by_itself(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_what_was_foreseen_is_of_one_link(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of another one to the same peer, as it was met anew, everything is cut anew."""
+    """Another link to the same peer, made by a reconnect, cuts everything again."""
     rig = Rig(monkeypatch)
     rig.link.ways = (False,)
     runs: dict[str, Runs] = {}

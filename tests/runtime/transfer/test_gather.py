@@ -1,4 +1,4 @@
-"""What is posted is as little as can be, and says so beforehand."""
+"""The runtime posts as few descriptors as possible, and predicts their number."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def posted(one: PreparedLink, p: list[int], d: list[int], tokens: tuple[int, int
 
 
 def fewest(spans: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """Join, byte range by byte range, what continues on both sides."""
+    """Join byte ranges that continue on both sides, one by one."""
     joined: list[tuple[int, int, int]] = []
     for p, d, size in sorted(spans, key=lambda row: row[1]):
         if joined and (joined[-1][0] + joined[-1][2], joined[-1][1] + joined[-1][2]) == (p, d):
@@ -180,7 +180,7 @@ FAR = 1 << 33
     [([7], [9]), ([FAR - 1], [9]), ([7], [FAR - 1]), ([(1 << 32) + 1, 3], [1, FAR - 1]), ([1 << 31, 1 << 32], [5, 4])],
 )
 def test_blocks_beyond_an_int32_go_by_address(p: list[int], d: list[int]) -> None:
-    """Indices that overflowed moved no byte at all elsewhere, and said so to nobody."""
+    """Overflowing indices move no byte at all, and no error reports it."""
     one = link(Shape(1), Shape(1), FAR)
     page = 2 * 4 * ROW
     size = page * FAR

@@ -115,7 +115,7 @@ def test_the_chunk_that_ends_where_the_request_does_has_to_come(every: World) ->
 
 @pytest.mark.parametrize("sample", [None, Sample()])
 def test_a_group_of_which_nothing_is_needed_need_not_be_named(sample: Sample | None) -> None:
-    """Of chunks of 7 tokens nothing is needed behind 21."""
+    """After 21 tokens a new chunk of 7 begins, which needs none of them."""
     theirs = {name: table for name, table in REQUEST.prefill.items() if name != "a"}
     with made(Needs(chunk=7)) as one:
         for worker, memory in one.prefill:

@@ -1,4 +1,4 @@
-"""What may be in flight: never more than the limits, everyone in turn, nothing lost."""
+"""Limits of transfers in flight: they are never exceeded, peers take turns, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def test_peers_that_always_want_get_as_many_turns() -> None:
 
 
 def work(count: int) -> int:
-    """Lines that a gate runs for so many requests of a tenth as many peers, most of them at their limit."""
+    """The lines that a gate runs for `count` requests of `count // 10` peers, most of them at their limit."""
     made, lines = AdmissionQueue[int](Limits(bytes_per_peer=10, bytes_total=500, slice_bytes=10)), 0
 
     def trace(frame: FrameType, event: str, _: object) -> Any:

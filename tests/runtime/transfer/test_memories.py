@@ -52,7 +52,7 @@ class Drawn:
 
     @property
     def said(self) -> str:
-        """What a failing test shows."""
+        """The text that a failing test shows."""
         return "\n".join([*self.case.texts, *(f"{c.name} {c.memory}" for side in self.sides for c in side.caches)])
 
     @property
@@ -145,14 +145,14 @@ MUTANTS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_descriptor_of_another_type_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What these rules are for: without any one of them some transfer is refused before a byte moves."""
+    """Without any one of these rules, the runtime refuses some transfer before a byte moves."""
     monkeypatch.setattr(*MUTANTS[name])
     said = [refusal(Drawn(seed)) for seed in range(40)]
     assert {text.rpartition(" that ")[0].rpartition(" ")[0] for text in said if text} == {"a span leaves the"}
 
 
 def refusal(drawn: Drawn) -> str:
-    """What an agent says against a transfer; nothing where all bytes arrive."""
+    """The reason why an agent refuses a transfer; empty if all bytes arrive."""
     world = drawn.world()
     try:
         for theirs, ours, runs, _ in whole(drawn.plan, drawn.case):

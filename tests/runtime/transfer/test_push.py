@@ -77,7 +77,7 @@ def test_every_byte_arrives_either_way(seed: int, split: bool, most: int, alike:
 ])  # fmt: skip
 @pytest.mark.parametrize("push", [False, True])
 def test_the_descriptors_of_a_last_page(order: str, part: int, whole_page: int, push: bool) -> None:
-    """Where heads come first, a part of a page is one for each head, and a whole page is one."""
+    """If heads come first, a part of a page takes one descriptor for each head, and a whole page takes one."""
     k = tensor("k", 1, None, token=0, head=3, dim=2)
     both = (side([cache(f"layer {{ {order} }}", k, name="a", layers=(3, 4), kernel=4)]),) * 2
     tables = {"a": block_table(0, [5, 2])}, {"a": block_table(0, [1, 4])}

@@ -32,7 +32,7 @@ def blocks(*pairs: tuple[int, int], tokens: int = 1) -> Runs:
 
 
 def load(**runs: Runs) -> GatheredSpans:
-    """What is posted of some groups, nothing of the others."""
+    """The spans of some groups, nothing of the others."""
     return gather(link(), {entry.pair.name: NO_RUNS for entry in link().entries} | runs, IndexScratch())
 
 

@@ -207,7 +207,7 @@ def test_a_state_stands_behind_all_tokens_and_is_not_taken_for_fewer(mode: str, 
 @pytest.mark.parametrize("mode", ["pull", "push"])
 @pytest.mark.parametrize("early", [False, True], ids=["asked late", "asked early"])
 def test_what_is_declined_is_withdrawn(mode: str, early: bool) -> None:
-    """Who asked before hears of it at once, and never that the request is there."""
+    """An earlier asker is notified at once, and never hears that the request is there."""
     made = world(Shape(2), Shape(1), mode=mode)
     request = fed(ask(made, (0, 12)))
     asked = [made.decode[0].open(request, 20)] if early else []

@@ -58,7 +58,7 @@ def test_an_agent_of_loopback_opens_no_port_beyond_it(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("push", [False, True], ids=["read", "write"])
 def test_every_byte_and_the_predicted_requests(push: bool) -> None:
-    """Of random pairs of sides; NIXL counts what it posts."""
+    """Random pairs of sides move their bytes; NIXL counts its posts."""
     drawn = (case(seed) for seed in range(100))
     few = (one for one in drawn if len(one.prefill.workers) + len(one.decode.workers) <= 4)
     moved = sum(every_byte(one, push) for one in islice(few, 6))

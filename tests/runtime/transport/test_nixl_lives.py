@@ -97,7 +97,7 @@ def test_calls_after_close_are_typed_errors(two: Two) -> None:
 
 
 def test_a_peer_whose_connection_broke_is_met_anew(two: Two) -> None:
-    """As the same, with lists of its own: those of before are no good."""
+    """The peer keeps its name but needs new lists: the old ones are useless."""
     before, remote = two.lists()
     two.reader.found_lost(two.peer)
     assert two.reader.add_peer(two.owner.metadata()) == two.peer
@@ -125,7 +125,7 @@ def test_a_peer_is_not_met_anew_while_a_transfer_with_it_may_move_bytes(
 def test_a_post_that_finds_the_connection_broken_leaves_nothing_under_way(
     two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever keeps the error keeps the handle, too, and with it the peer from being met anew."""
+    """A caller that keeps the error would also keep the handle, and so would block the reconnect."""
     broken = two.reader.bindings.nixlRemoteDisconnectError
 
     def raise_(handle: object) -> str:

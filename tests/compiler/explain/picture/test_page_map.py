@@ -1,4 +1,4 @@
-"""What is drawn of a page is what naive indexing finds there, byte by byte, and nothing else."""
+"""A drawn page shows what naive indexing finds there, byte by byte, and nothing else."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def compiled(pair: tuple[str, str, str]) -> tuple[Compiled, Any]:
 
 
 def test_rows_of_several_tokens_are_called_rows() -> None:
-    """As in text and in figures: a label `token 1` there would be that of token 4."""
+    """Text and figures do the same: a label `token 1` would be wrong for a row that begins with token 4."""
     _, drawn = compiled(("deepseek-v4-flash", *CUSTOM["deepseek-v4-flash"]))
     pages = [page for side in drawn["sides"] for page in side["pages"]]
     assert {"row", "token"} <= {name for page in pages for _, name, _ in page["rows"]}
 
 
 def places(pair: tuple[str, str, str]) -> Iterator[tuple[dict[str, Any], OraclePlane]]:
-    """Every unlike page of either side: as it is drawn, and a plane of naive indexing that has it."""
+    """Every different page of either side: as it is drawn, and a plane of naive indexing that has it."""
     made, drawn = compiled(pair)
     for side, bound in zip(drawn["sides"], (made.prefill, made.decode), strict=True):
         seen = set()

@@ -1,4 +1,4 @@
-"""What a damaged plan copies, in a form that two plans which copy the same bytes share."""
+"""The copies of a damaged plan, in a normal form: plans that copy the same bytes have the same form."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kvplan.plan.types import Plan
 
 
 def joined(plan: Plan, moves: list[Copy]) -> list[Copy]:
-    """The same bytes in one normal form: from the first of all workers that are alike, neighbours in one copy."""
+    """The same bytes in one normal form: from the first of identical workers, with adjacent copies joined."""
     alike = [plan.prefill.workers.index(worker) for worker in plan.prefill.workers]
     every = [copy._replace(from_worker=alike[copy.from_worker]) for copy in moves]
     found: list[Copy] = []
@@ -27,7 +27,7 @@ def joined(plan: Plan, moves: list[Copy]) -> list[Copy]:
 
 
 def traced(plan: Plan, request: Request) -> list[Copy] | None:
-    """What a plan copies, None where it cannot be followed: it names what is not there, or cuts runs to nothing."""
+    """The copies of a plan; None if it names something that does not exist, or cuts runs to nothing."""
     try:
         with np.errstate(divide="ignore"):
             return joined(plan, copies(plan, request))
@@ -36,6 +36,6 @@ def traced(plan: Plan, request: Request) -> list[Copy] | None:
 
 
 def by_tokens(plan: Plan) -> bool:
-    """Whether whole pages go token by token: the right bytes all the same, but for padding that is not bridged."""
+    """Whether whole pages move token by token, which copies the right bytes but no padding between them."""
     pages = {pair.name for pair in plan.pairs if pair.page}
     return any(r.table.token and not r.table.page for reads in plan.reads for r in reads if r.pair in pages)

@@ -63,7 +63,7 @@ class FakeRequest:
 
     @property
     def new(self) -> SimpleNamespace:
-        """As a step's output has it when it is scheduled first."""
+        """The item in the output of the step that schedules it first."""
         return SimpleNamespace(req_id=self.request_id, mm_features=self.mm_features)
 
 
@@ -79,7 +79,7 @@ def request(
 
 
 def content(hash: str, rows: int, width: int = DIM * LEVELS) -> torch.Tensor:
-    """What an encoder makes of an item."""
+    """The encoder's output for an item."""
     return torch.rand(rows, width, generator=torch.Generator().manual_seed(crc32(hash.encode())))
 
 
@@ -108,7 +108,7 @@ class Engine:
         return [self.scheduler.finished(each) for each in requests]
 
     def take(self, one: FakeRequest) -> dict[str, torch.Tensor]:
-        """What a step loads for a request that waits for its items."""
+        """Return the items that a step loads for a request that waits for them."""
         until(lambda: self.idle() and self.scheduler.available(one, 0))
         for feature in one.mm_features:
             self.scheduler.allocated(feature)

@@ -31,7 +31,7 @@ class Role(Enum):
 
 
 class FakeBase:
-    """As much of ECConnectorBase as is used."""
+    """The part of ECConnectorBase that the connector uses."""
 
     def __init__(self, vllm_config: Any, role: Role) -> None:
         self.is_producer = vllm_config.ec_transfer_config.is_ec_producer
@@ -49,7 +49,7 @@ class FakeBase:
 
 
 class FakeItems:
-    """What vLLM says of items."""
+    """vLLM's functions for items."""
 
     def __init__(self, model: Any) -> None: ...
 

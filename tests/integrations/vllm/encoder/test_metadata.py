@@ -1,4 +1,4 @@
-"""What an encode engine tells a prefill engine, by way of a router that anybody can be."""
+"""Metadata from an encode engine to a prefill engine, through a router that may be anybody."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ ITEMS = {"a": 3, "b": 64, "c": 100}
 
 @pytest.fixture(autouse=True, scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Where plans are compiled, once for all tests."""
+    """Compile plans in one folder, once for all tests."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("plans")))
         yield

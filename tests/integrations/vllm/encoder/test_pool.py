@@ -46,7 +46,7 @@ def test_what_nobody_used_for_longest_goes_first() -> None:
 
 
 def test_nothing_is_given_away_in_vain() -> None:
-    """There is no room in any case: what nobody needs stays."""
+    """Evicting every unused item would not make enough room, so all of them stay."""
     rows = pool(3)
     old, kept = taken(rows, a=4, b=4)
     old.users.clear()

@@ -1,4 +1,4 @@
-"""What the scheduler decides of items, over transfers that end when they are told to."""
+"""The scheduler's decisions on items, with transfers that end when the test ends them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class FakeTransfers:
 
 
 class Scene:
-    """A scheduler, its transfers, and workers that do all that was ordered when they are told to."""
+    """A scheduler, its transfers, and workers that do all their orders on command."""
 
     def __init__(self, blocks: int = 16, **owner: Any) -> None:
         self.transfers, self.time, self.done, self.tickets = FakeTransfers(), 0.0, 0, dict[int, int]()
@@ -242,7 +242,7 @@ def test_what_no_worker_has_saved_is_not_held() -> None:
 
 
 def test_an_item_of_an_aborted_request_may_be_saved_while_its_step_is_under_way() -> None:
-    """Its blocks are others' only once no worker can write to them."""
+    """Its blocks go to other items only when no worker can write to them."""
     scene, one, other = Scene(blocks=1), request("r", {"a": 4}), request("s", {"b": 4})
     orders = scene.step(one)
     scene.scheduler.finished(replace(one, status=ABORTED))

@@ -46,7 +46,7 @@ def test_what_is_saved_is_loaded_into_memory_of_its_own(rows: SharedRows, dtype:
 
 
 def test_rows_that_lie_apart_are_saved_side_by_side(rows: SharedRows) -> None:
-    """What an engine keeps of several items may be a part of one tensor."""
+    """Outputs that an engine keeps for several items may be parts of one tensor."""
     one, wide = worker(rows), content("a", 10, 2 * WIDTH)
     one.begin(SAVES)
     one.save({"a": wide[::2, ::2]}, "a")
