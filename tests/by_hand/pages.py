@@ -29,7 +29,7 @@ class Table:
 
 
 def noise(*shape: int, seed: int = 0) -> Bytes:
-    """Content without two places alike for long."""
+    """Random content, so that any two places differ within a few bytes."""
     return np.random.default_rng([seed, *shape]).integers(0, 256, shape, np.uint8)
 
 

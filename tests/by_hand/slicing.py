@@ -27,7 +27,7 @@ class Blocks:
 
 
 def random_bytes(*shape: int) -> Bytes:
-    """The content of a tensor: noise, no two places alike for long."""
+    """The content of a tensor: noise, so that any two places differ within a few bytes."""
     return np.random.default_rng(sum(shape)).integers(0, 256, shape, np.uint8)
 
 

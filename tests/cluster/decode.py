@@ -24,7 +24,7 @@ from kvplan.runtime.transfer.limits import Limits
 
 @dataclass(slots=True)
 class Job:
-    """A request under way, or ended and its blocks not free yet. Times are the machine's monotonic ones."""
+    """A request in progress, or ended with blocks that are not free yet. Times are the machine's monotonic ones."""
 
     request: str
     tokens: tuple[int, int]

@@ -65,7 +65,7 @@ def jump_decode(cluster: Cluster, job: Job | None, random: Random) -> Iterator[f
 def noise(cluster: Cluster, job: Job | None, random: Random) -> Iterator[float]:
     """Garbage at the address of a prefill worker, as messages and as bytes; at its other ports, bytes.
 
-    Where engines are hosts, it comes from the host of a decode engine.
+    If engines are hosts, it comes from the host of a decode engine.
     """
     number = random.randrange(len(cluster.prefill.workers))
     address, worker = cluster.prefill.addresses[number], cluster.prefill.workers[number]

@@ -6,7 +6,7 @@ from tests.cluster.engine import Engine, Worker
 from tests.cluster.process import Process, Word
 
 MIB = 1 << 20
-# A transport keeps sockets and caches of peers that are gone for a while, and lists of a set of layers are made when
+# A transport keeps sockets and caches of ended peers for a while, and lists of a set of layers are made when
 # the first chunk of it comes; what leaks by request is far more.
 MORE_FDS, MORE_BYTES, MORE_LISTS = 16, 64 * MIB, 32
 

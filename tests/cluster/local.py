@@ -59,7 +59,7 @@ class Local:
             self.actor.poll()
 
     def kill(self) -> None:
-        """Nobody hears from it again, and its memory is gone for peers; what it holds is given back, as systems do."""
+        """Kill a worker: it sends nothing more, peers lose its memory, and its resources are given back."""
         self.close()
 
     def freeze(self) -> None:

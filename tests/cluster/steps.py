@@ -22,7 +22,7 @@ def claim(cluster: Cluster, timeout: float) -> Job:
 
 
 def read(cluster: Cluster, timeout: float) -> Job:
-    """The bytes are under way, whoever moves them."""
+    """The bytes are moving, by either side."""
     job, mover = prepared(cluster, timeout), _mover(cluster)
     mover.every("odds", stuck=1)
     cluster.ask(job)

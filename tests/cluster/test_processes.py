@@ -159,7 +159,7 @@ def retried(cluster: Cluster, step: str) -> None:
     well(cluster)
 
 
-# Not when all has come: whoever has heard of that holds the request no more.
+# Not when all has come: a worker that knows this no longer holds the request.
 @pytest.mark.parametrize("step", ("claim", "read", "fed") if ALL else ("fed",))
 def test_a_request_that_was_read_in_part_is_asked_for_again(pull: Cluster, step: str) -> None:
     retried(pull, step)

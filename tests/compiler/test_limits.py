@@ -75,7 +75,7 @@ def test_of_many_groups_those_with_layers_in_common_meet(tmp_path: Path, calls: 
     made = _compiled(tmp_path, "tp=4,form=by_page", "tp=2,form=by_page", text)
     count = len(made.plan.decode.groups)
     assert count == 40
-    # For the pairs of the plan, and for the reads; planes of workers that are alike once, whatever is read.
+    # For the pairs of the plan, and for the reads; planes of identical workers once, whatever is read.
     assert met["_meet"] == 2 * count
     assert sizes["_sizes"] == 2
 
@@ -92,7 +92,7 @@ def test_pages_that_no_request_fills_are_not_expanded(tmp_path: Path, monkeypatc
     made = compiled(tmp_path, "tp=1,block=4096,order=LBNHC", "tp=1,block=4096")
     (read,) = made.plan.reads[0]
     assert expand.size(read.table.page) == 4 * 4096 * 8
-    # One row of tokens of one layer: all layers are alike.
+    # One row of tokens of one layer: all layers are identical.
     assert max(rows) == 8
 
 

@@ -106,7 +106,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def of_sglang(words: Sequence[str]) -> int:
-    """Ask SGLang. What it has no class for is no fact about it."""
+    """Ask SGLang and keep its answers, except for architectures without a class in it."""
     release, known = Release("sglang", sglang_version()), configurations()
     answers = answered(of_pools, in_turn(known, words))
     fresh = {key: pools_line(key, one["pools"], one["error"]) for key, one in answers.items() if served(one)}

@@ -41,7 +41,7 @@ def hybrid() -> Compiled:
 
 @pytest.fixture
 def dense() -> Compiled:
-    """Tokens only, few bytes, unlike blocks."""
+    """Tokens only, few bytes, different blocks."""
     return compile_pair(library(), "qwen3-0.6b", "tp=2", "tp=1,block=32")
 
 

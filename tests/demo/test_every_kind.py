@@ -1,4 +1,4 @@
-"""The demo for every sort of cache: it passes over memory, and nothing wrong, missing or too much passes with it."""
+"""The demo for every kind of cache: it passes over memory, and nothing wrong, missing or too much passes with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo's memory and content on a plan made by hand: nothing shared that must not be, no two bytes alike by rule."""
+"""The demo's memory and content on a plan made by hand: nothing shared that must not be, no two bytes equal by rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Worker processes: what they say arrives, and nothing they do wrong makes the parent wait for ever."""
+"""Worker processes: what they say arrives, and no fault of theirs makes the parent wait forever."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """docs/refusals.md has every refusal by its title, and shows what the commands print now.
 
-KVPLAN_REGOLD=1 rewrites the page, and is never green. What it shows of Python is a doctest.
+KVPLAN_REGOLD=1 rewrites the page, and is never green. The page's Python examples are doctests.
 """
 
 from __future__ import annotations

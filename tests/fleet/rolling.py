@@ -113,7 +113,7 @@ class RunningEngine:
 
 @dataclass
 class RoutedRequest:
-    """A request on its way: who prefilled it, who loads it, and how often it was begun anew."""
+    """A request on its way: who prefilled it, who loads it, and how often it began again."""
 
     number: int
     slot: int
@@ -154,7 +154,7 @@ class PlanRouter:
         fill(engine.shape, MODEL, 0, engine.memory, content, engine.blocks(request.slot))
         try:
             engine.source.hold(request.name, engine.blocks(request.slot))
-        except (errors.DrainingError, errors.HandleError):  # it drains, or has gone: the router has not heard so yet
+        except (errors.DrainingError, errors.HandleError):  # it drains, or has ended: the router does not know yet
             self.refused += 1
             return
         request.prefill = engine

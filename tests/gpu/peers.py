@@ -27,7 +27,7 @@ def read_for_ever(
 
 
 def read_once(line: WorkerPipe, path: str, blocks: int, mem_type: str, address: str, name: str, *who: Any) -> None:
-    """Read a request and check every token. What differs raises."""
+    """Read a request and check every token. Raises if one differs."""
     plan, memory = _made(path, blocks, mem_type)
     with closing(decode(plan, blocks, memory, *who)) as worker:
         worker.connect(address, SECONDS)

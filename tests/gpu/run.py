@@ -1,6 +1,6 @@
 """Every step of the GPU kit, each in a process of its own and with a time limit; the answers as JSON and as a page.
 
-`gpu.sh` in the kit calls it. Where there is no GPU, all of it runs in the host's memory, as a rehearsal.
+`gpu.sh` in the kit calls it. Without a GPU, all of it runs in host memory as a rehearsal.
 """
 
 from __future__ import annotations

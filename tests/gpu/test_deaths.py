@@ -69,7 +69,7 @@ def test_decode_outlives_prefill_that_is_killed(strategy: str, mode: str, tmp_pa
                 with suppress(HandshakeError):
                     worker.drop(peer.name, dead=True)
                 until = time.monotonic() + SECONDS
-                # Bytes that were under way may land for some time yet.
+                # Bytes on their way may land for some time yet.
                 while worker.quarantined() and time.monotonic() < until:
                     worker.run_once()
 

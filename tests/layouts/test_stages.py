@@ -1,4 +1,4 @@
-"""Every shipped model between pipeline stages of unlike number, where groups have other layers on either side: the
+"""Every shipped model between different numbers of pipeline stages, with groups of other layers on either side: the
 names that a plan has for its values are told apart, and its text is read back as it was meant."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Every shipped model, on every tensor parallelism from 1 to 16 that its engine can run: proved in full size, and
-simulated with fewer layers and shorter vectors. Of every second model `make test` proves a turn of pairs, and
+simulated with fewer layers and shorter vectors. `make test` proves a turn of pairs of every second model, and
 `make test-all` proves all pairs of all models."""
 
 from __future__ import annotations

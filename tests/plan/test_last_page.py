@@ -75,7 +75,7 @@ def test_tiles_are_as_many_spans_as_there_are() -> None:
     {"table": replace(HEADS_FIRST, pack=(PageRange(bytes=HEADS * ROWS * ROW),))},
 ])  # fmt: skip
 def test_never(strange: dict[str, object]) -> None:
-    """Unlike pages, rows that come round again, tokens on other workers, and bytes that are copied by a stage."""
+    """Different pages, rows that come round again, tokens on other workers, and bytes that are copied by a stage."""
     assert least(**{"table": HEADS_FIRST, **strange}) == 0  # type: ignore[arg-type]
 
 

@@ -238,7 +238,7 @@ def test_what_another_key_signed(team: Team, tmp_path: Path) -> None:
 
 
 def copied(source: Path, target: Path) -> None:
-    """All files of a folder at another one, as whoever keeps both can have them."""
+    """Copy all files of a folder to another one, as the keeper of both can."""
     target.mkdir(exist_ok=True)
     for path in source.iterdir():
         (target / path.name).write_bytes(path.read_bytes())

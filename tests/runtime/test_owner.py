@@ -1,4 +1,4 @@
-"""One owner at a time: a worker's own thread, or whoever calls. What callers, callbacks and loops see of it."""
+"""A worker has one owner at a time, its own thread or a caller, as callers, callbacks and loops see it."""
 
 from __future__ import annotations
 

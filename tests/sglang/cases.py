@@ -43,7 +43,7 @@ class Case:
     """Two engines with these options, prompts of these lengths, sent `times` times, one by one or `together`.
 
     With `refused` every request has to fail, with these words in its error. With `stopped` an engine does not start,
-    and its log has these words. Those of `logged` decode has to log. With `fault` something happens to the engines, and
+    and its log has these words. Decode has to log the words of `logged`. With `fault` the engines suffer it, and
     the prompts are those of the fault.
     `config` is the connector's, of both engines; `@` in it is the folder of the run. With `layout` the model's layout
     is written there first, with these numbers changed, and plans are `compiled` for these pairs of page sizes. Each
@@ -103,7 +103,7 @@ TIGHT = {"max_total_tokens": 1024, "num_reserved_decode_tokens": 1}
 SHORT = {"timeout_s": 8, "lease_s": 5, "connect": 6}
 
 
-# The same for SGLang's own backend, whose pages have to be alike.
+# The same for SGLang's own backend, which needs equal pages.
 OWN_SHORT = {f"SGLANG_DISAGGREGATION_{name}": number for name, number in (
     ("BOOTSTRAP_TIMEOUT", "8"), ("WAITING_TIMEOUT", "8"), ("HEARTBEAT_INTERVAL", "1"),
     ("DEFERRED_DECODE_KV_RELEASE_TIMEOUT", "8"))}  # fmt: skip
@@ -117,7 +117,7 @@ def of_own(case: Case) -> Case:
 
 
 def faults(mode: str, every: Iterable[Fault]) -> Iterator[Case]:
-    """Cases of faults on one pair. Prompts are computed in chunks, so that some of a request is under way early."""
+    """Cases of faults on one pair. Prompts are computed in chunks, so that a part of a request moves early."""
     for fault in every:
         yield Case(f"{mode}: {fault.value}", {"page_size": 16, "chunked_prefill_size": 64}, {"page_size": 64},
                    fault=fault, config={**SHORT, "mode": mode})  # fmt: skip

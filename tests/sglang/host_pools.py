@@ -2,8 +2,8 @@
 environment, on a CPU.
 
 `python -m tests.sglang.host_pools PLAN.py` moves a request from the device pool of a prefill engine, and compares what
-SGLang's own functions find in both pools of decode. There is no device here: what SGLang says is on one is registered
-as a device's memory with a transport that keeps the two types apart. It prints a line of JSON.
+SGLang's own functions find in both pools of decode. Without a device here, memory that SGLang has on one is registered
+as a device's with a transport that keeps the two types apart. It prints a line of JSON.
 """
 
 import json

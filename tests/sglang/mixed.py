@@ -33,7 +33,7 @@ from tests.vllm.servers import Server, describe
 from tests.vllm.web import Body, HttpError, answers, get, leave, post, stream
 
 START_S = 60.0
-# Seconds in which all is given back. What vLLM prefilled may wait for its lease: no router can abort it any more.
+# Seconds in which all is given back. Prefilled requests of vLLM may wait for their lease: no router can abort them.
 IDLE_S = {SGLANG: 10.0, VLLM: 20.0}
 # How much a logprob may be off: what float32 loses where other kernels add in another order.
 GAP = 1e-5
@@ -236,7 +236,7 @@ class MixedPair:
                 yield self._compared(answer_of(post(router, CHATS, chat)["choices"]), CHATS, chat)
 
     def _leave(self, prompt: Sequence[int]) -> None:
-        """Clients ask, and are gone: after some time, or after some events of a stream."""
+        """Ask as clients that leave: after some time, or after some events of a stream."""
         body = {**self._completion(prompt), "max_tokens": LONG, "stream": True}
         for seconds in MOMENTS:
             leave(self._ports[ROUTER], COMPLETIONS, body, seconds)

@@ -63,7 +63,7 @@ class Pair:
         return found
 
     def begin(self, part: Part) -> None:
-        """Begin to start an engine; one of before is gone."""
+        """Begin to start an engine; an earlier one has ended."""
         case, prefills = self.case, part == "prefill"
         common = {
             "disaggregation_transfer_backend": self.backend,

@@ -153,7 +153,7 @@ def warm(pair: Pair) -> None:
 
 
 def through(pair: Pair, prompts: list[Tokens]) -> Iterator[dict[str, Any]]:
-    """The answers of decode. As a router does, both engines are asked at once."""
+    """The answers of decode. Both engines are asked at once, like by a router."""
     sent: list[Any] = [prompts] if pair.case.together else prompts * pair.case.times
     for ids in sent:
         first, second = pair.both(ids, len(ids) if pair.case.together else 0)

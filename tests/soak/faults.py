@@ -59,7 +59,7 @@ def half_open(cluster: Cluster, job: Job | None, random: Random) -> Iterator[flo
 def restart(cluster: Cluster, job: Job | None, random: Random) -> Iterator[float]:
     """One side dies while as many requests as blocks, but for a few, wait for what is not computed yet: all end.
 
-    Where it is the decode engine that asked for them, the requests of the others are done.
+    If the decode engine that asked for them dies, the requests of the others are done.
     """
     count = cluster.prefill.setting.logical - SPARE
     jobs = cluster.prepare_all(count, (0, 1), LONG, NEVER, 0)

@@ -16,7 +16,7 @@ FULL, REST = 100_000, 40.0
 
 
 def flood(cluster: Cluster, count: int, random: Random) -> list[str]:
-    """Send `count` messages to a prefill worker while requests run; what went wrong. Those requests are all done."""
+    """Send `count` messages to a prefill worker while requests run; return the faults. All requests must be done."""
     sent = list[int]()
     address = cluster.prefill.addresses[0]
     sender = threading.Thread(target=lambda: sent.append(garbage.to_zmq(address, count, random)), daemon=True)

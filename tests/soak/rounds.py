@@ -121,7 +121,7 @@ class Round:
             self.figures.add(self.cluster.tally)
 
     def restart(self) -> None:
-        """One side is restarted while very many requests are under way."""
+        """Restart one side while very many requests are in progress."""
         try:
             self.strike("restart under 1,000 requests", restart)
             self.rest()
@@ -136,7 +136,7 @@ class Round:
         self.figures.lost += self.load.lost(time.monotonic())
 
     def strike(self, kind: str, fault: Fault) -> None:
-        """Requests that are under way meet it; none begins before it is over. What harms nobody fails no good one."""
+        """Run a fault while requests are in progress and none begins. A harmless fault fails no good request."""
         self.figures.injected[kind] += 1
         witnesses = self._witnesses() if kind in HARMLESS else []
         try:
@@ -157,7 +157,7 @@ class Round:
                 self.cluster.finish(job)
 
     def _witnesses(self) -> list[Job]:
-        """Requests that are under way meanwhile, and that nothing is wrong with."""
+        """Requests without a fault that are in progress meanwhile."""
         late = self.random.choice((0, 50, 500))
         every = range(len(self.cluster.decode))
         begun = [self.cluster.begin((0, 40), LONG, late, decode=which) for which in every]
@@ -177,7 +177,7 @@ class Round:
         return False
 
     def rest(self) -> None:
-        """Nothing is under way any more, and every block is free again."""
+        """Wait until nothing is in progress and every block is free again."""
         until = time.monotonic() + REST
         while self.cluster.jobs and time.monotonic() < until:
             self.load.step(begin=False)

@@ -24,7 +24,7 @@ def figures() -> CandidateFigures:
 def test_parts_add_up_to_the_time_to_the_first_token(figures: CandidateFigures) -> None:
     assert (figures.requests, figures.done, figures.lost) == (20, 20, 0)
     assert figures.first_token.p50 <= figures.first_token.p90 <= figures.first_token.p99
-    # All alike: each is computed for 1.28 ms, moved for 2.158 and waits for nobody.
+    # All are equal: each is computed for 1.28 ms, moved for 2.158 and waits for nobody.
     assert astuple(figures.parts) == pytest.approx((0, 1.28, 0, 2.158, 0.1), abs=0.02)
     assert sum(astuple(figures.parts)) == pytest.approx(figures.first_token.p50, abs=0.05)
 

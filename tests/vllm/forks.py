@@ -1,4 +1,4 @@
-"""Forks of a launcher: each with a group of processes of its own, which ends with whoever started it."""
+"""Forks of a launcher: each has its own process group, which ends with the launcher."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def fork(log: str, work: Callable[[], None]) -> None:
         return
     code = 1
     try:
-        # No session of its own: Linux shares cores between sessions first (sched_autogroup). Where two of them had more
-        # to do than there are cores, a thread was seen to wait seconds for its turn; in one session, 25 ms.
+        # No session of its own: Linux shares cores between sessions first (sched_autogroup). With more work in two of
+        # them than cores, a thread was seen to wait seconds for its turn; in one session, 25 ms.
         os.setpgid(0, 0)
         die_with_parent(parent)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -78,7 +78,7 @@ def judge(loaded: Word, alone: Word, tokens_decide: bool = True, logprob_gap: fl
 
 
 def compare(answer: Answer, sent: Word | None, loaded: Word | None, decides: bool, unsent: str = "") -> Answer:
-    """`answer`, unless decode's pages are not those of prefill. Where bytes decide, they have to be there.
+    """`answer`, unless decode's pages are not those of prefill. If bytes decide, they have to be there.
 
     Layers whose names begin with `unsent` decode has alone.
     """

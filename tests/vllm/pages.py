@@ -24,7 +24,7 @@ DELTA = ("key_dim", "key_dim", "value_dim")
 def of_worker(worker: Any, blocks: Any, count: int, before: int = 0) -> dict[str, Content]:
     """One worker's part by layer: the first `count` tokens of a request; `blocks` are its ids by group.
 
-    Of a window those that the next token needs, and `before` that: decode computes the last token of a prompt again.
+    A window has only the tokens that the next token needs, and `before` more: decode computes the last token again.
     """
     runner = getattr(worker, "worker", worker).model_runner  # vLLM wraps workers
     layers = runner.vllm_config.compilation_config.static_forward_context

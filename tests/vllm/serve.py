@@ -117,7 +117,7 @@ class Client:
         return post(self.pair.decode.port, path, {**body, "cache_salt": f"alone {next(SALTS)}"})
 
     def leave(self, path: str, body: Body) -> None:
-        """Ask, and be gone at once; without a proxy from prefill, as a router does when its client is gone."""
+        """Ask and leave at once; without a proxy, leave prefill like a router whose client has left."""
         proxy = self._proxy()
         if proxy is not None:
             leave(proxy.port, path, body)

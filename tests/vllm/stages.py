@@ -19,7 +19,7 @@ TRIES = 20  # for a stage that lasts no longer than bytes move
 
 
 def aborted_at(asker: Asker, stage: Stage, length: int) -> Iterator[Answer]:
-    """Have a request aborted there. Where the abort must do nothing, the request has to be right."""
+    """Have a request aborted there. If the abort must do nothing, the request has to be right."""
     yield from STAGES[stage](asker, stage, length)
 
 

@@ -18,7 +18,7 @@ from tests.vllm.process import ENVIRONMENT, tail
 pytestmark = [pytest.mark.vllm, pytest.mark.xdist_group("vllm")]
 LONGEST_S = 300
 GAP = 1e-4
-# Seconds of clips: one, several of unlike lengths, the same twice, and one that fills the encoder.
+# Seconds of clips: one, several of different lengths, the same twice, and one that fills the encoder.
 PROMPTS = [[0.7], [2.0, 0.3], [1.0, 1.0], [5.0]]
 
 

@@ -1,4 +1,4 @@
-"""The smallest real pairs: two vLLM engines with unlike blocks, and a hybrid, where vLLM is installed already."""
+"""The smallest real pairs: two vLLM engines with different blocks, and a hybrid, where vLLM is installed already."""
 
 from __future__ import annotations
 

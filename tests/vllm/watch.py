@@ -10,7 +10,7 @@ ORDER = ("MEETING", "WAITING_FOR_HOLD", "BEING_LOADED", "LOADED")
 
 
 def transfer_of(connector: Any, request: str) -> Any:
-    """The transfer of a request, by the name that its client gave it; None where none is under way."""
+    """The transfer of a request, by the name that its client gave it; None if no transfer is in progress."""
     loads = connector._worker._decode._loads
     return next((load for name, load in loads.items() if name.rsplit("-", 1)[0] == request), None)
 

@@ -54,7 +54,7 @@ def stream(port: int, path: str, body: Body, headers: Mapping[str, str] = AUTHOR
 
 
 def leave(port: int, path: str, body: Body, seconds: float = 0.0) -> None:
-    """Ask, and be gone so many seconds later, or before there is an answer."""
+    """Ask, and leave after `seconds` or before the answer."""
     connection = _asked(port, path, body, AUTHORIZATION)
     time.sleep(seconds)
     connection.close()

@@ -413,7 +413,7 @@ def test_a_doubted_model_is_written_by_the_command_that_is_told(
 
 
 def test_ones_own_file_that_stores_otherwise_is_named(tmp_path: Path) -> None:
-    """It matches, and its numbers were corrected by hand: a layout made anew must not take its place unnoticed."""
+    """It matches, and its numbers were corrected by hand: a new layout must not take its place unnoticed."""
     config = json.loads((CONFIGS / "llama-3.1-8b.json").read_text())
     path, own = tmp_path / "config.json", tmp_path / "layouts" / "ours.yaml"
     path.write_text(json.dumps({**config, "architectures": ["OursForCausalLM"]}))

@@ -1,4 +1,4 @@
-"""kvplan fleet: engines in a real etcd, alike ones in a line, and their pairs."""
+"""kvplan fleet: engines in a real etcd, identical ones in a line, and their pairs."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.xdist_group("browser")
 ROOT = Path(__file__).parents[3]
 SMALL = ("llama-3.1-8b", "--prefill", "tp=4", "--decode", "tp=2,order=nhd")
 LARGE = ("deepseek-v3", "--prefill", "engine=custom,tp=64,dcp=64", "--decode", "engine=custom,tp=64")
-# Orders, tiles, states and taps, turns of the tokens, blocks of unlike size, layers inside a block.
+# Orders, tiles, states and taps, turns of the tokens, blocks of different sizes, layers inside a block.
 PAIRS = [
     ("llama-3.1-8b", "tp=4", "tp=2,order=nhd"),
     ("llama-3.1-8b", "tp=1,pp=2", "engine=custom,tp=4,copies=round_robin,order=shuffled"),

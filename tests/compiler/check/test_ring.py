@@ -1,4 +1,4 @@
-"""Rings: the last tokens of a request in a fixed number of blocks, on one side or on both, of unlike sizes."""
+"""Rings: the last tokens of a request in a fixed number of blocks, on one side or on both, of different sizes."""
 
 from __future__ import annotations
 

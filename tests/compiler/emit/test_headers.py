@@ -1,7 +1,7 @@
 """Every number of a plan's header, worked out again from the plan's tables by code of its own.
 
-A header is taken apart sentence by sentence. What a sentence says is compared with the plan, and no digit may be left
-in what no sentence of the grammar took.
+A header is taken apart sentence by sentence, and each sentence is compared with the plan. No digit may be left in text
+that no sentence of the grammar took.
 """
 
 from __future__ import annotations
@@ -496,7 +496,7 @@ def expanded(
 
 def joined_spans(spans: np.ndarray, prefill: tuple[np.ndarray, ...], decode: tuple[np.ndarray, ...]) -> int:
     """Descriptors that are left once adjoining spans are joined; padding between two whole pages may be crossed where
-    both sides have it alike."""
+    both sides have the same."""
     spans = spans[np.lexsort((spans[:, 3], spans[:, 2]))]
     one, other = spans[:-1], spans[1:]
     strides, pages = (np.stack([p[one[:, 0]], d[one[:, 2]]]) for p, d in zip(prefill, decode, strict=True))
@@ -602,7 +602,7 @@ def check_proved(plan: Plan, said: str) -> None:
 
 
 def stored(side: Side, name: str) -> tuple[int, dict[str, int], set[str]]:
-    """Layers of a cache, its bytes by layer and row (or state), over unlike holdings, and the axes of its elements."""
+    """Layers of a cache, its bytes by layer and row (or state) over all holdings, and the axes of its elements."""
     layers = {n for worker in side.workers for e in entries(worker.planes, name) for n in layers_of(e)}
     some = min(layers)
     sizes: dict[str, int] = {}

@@ -87,7 +87,7 @@ def test_either_side_by_itself_and_both_alike_are_compared(advice: Advice) -> No
     assert {(prefill, DECODE) for prefill in prefills} < sides
     both = {("tp=2,engine=small,block=64", "tp=1,order=LBHNC,engine=small,block=64")}
     assert both < sides
-    # Now 4 sides of prefill, 3 more of decode, and both set alike: heads and 64, or tokens and 64.
+    # Now 4 sides of prefill, 3 more of decode, and equal settings of both: heads and 64, or tokens and 64.
     assert len(sides) == 4 + 3 + 2
 
 

@@ -1,4 +1,4 @@
-"""How caches share blocks: pools whose pages are made alike, pages packed into blocks, groups by what is needed."""
+"""How caches share blocks: pools whose pages are made equal, pages packed into blocks, groups by what is needed."""
 
 from __future__ import annotations
 

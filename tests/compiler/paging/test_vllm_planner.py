@@ -22,7 +22,7 @@ from kvplan.dsl.library import Library, load
 
 CASES: list[dict[str, Any]] = json.loads((FIXTURES / "planned/cases.json").read_text())
 ANSWERED = [n for n, case in enumerate(CASES) if "groups" in case]
-# Windows of unlike pages that do not come in a pattern: the planner loses layers where kvplan cuts page by page.
+# Windows of different pages that do not come in a pattern: the planner loses layers where kvplan cuts page by page.
 LOST = ("StopIteration", "AssertionError: KV cache groups miss layers")
 REFUSED = [n for n, case in enumerate(CASES) if "refused" in case and not case["refused"].startswith(LOST)]
 # The planner was asked with the same sizes for all caches, whatever the real kernels of an indexer take.

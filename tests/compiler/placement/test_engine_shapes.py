@@ -233,7 +233,7 @@ def test_states(case: Case, tmp_path: Path) -> None:
 def test_ratios_of_a_hybrid(case: Case) -> None:
     """Kernel blocks of a logical block as the engine counts them: bytes of a state by those of a kernel block.
 
-    Where it knows keys alone, it counts twice as many of them: bytes of keys and values are meant here.
+    An engine that knows keys alone counts twice as many of them: bytes of keys and values are meant here.
     """
     library = load()
     text = f"engine=vllm-legacy,tp={case['tp']},kernel_block=16" + (",kv_dtype=fp8" if case["kv_bytes"] == 1 else "")

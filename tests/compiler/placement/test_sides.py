@@ -1,4 +1,4 @@
-"""Layouts that are seldom: planes whose names clash, pages of padding alone, caches of nothing, padding of several."""
+"""Rare layouts: planes whose names clash, pages of padding alone, caches of nothing, padding of several."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def test_a_range_has_one_normal_form_however_its_loops_are_cut(tiled: tuple[Body
 
 
 def test_elements_between_which_something_else_lies_stay_in_loops_of_their_own() -> None:
-    """Two tiles of an axis with a gap between them are two loops, and so are two loops of unlike axes."""
+    """Two tiles of an axis with a gap between them are two loops, and so are two loops of different axes."""
     gap = tree(("dim", 4, 3, 20), ("dim", 1, 4, 4))
     assert [box.loops for box in explode(gap, 0, 60)] == [(BoxLoop(20, 3, "dim", 4), BoxLoop(4, 4, "dim", 1))]
     axes = tree(("head", 1, 3, 16), ("dim", 1, 4, 4))

@@ -58,7 +58,7 @@ def altered(matches: str) -> Iterator[tuple[str, str]]:
 
 
 def dropped(text: str) -> Iterator[tuple[str, str]]:
-    """One argument gone, wherever a call has several."""
+    """Remove one argument of a call with several."""
     for hit in re.finditer(r", \w+=(\d[\d_]*|\"[^\"]*\"|[A-Z]\w*\([^()]*\))", text):
         yield hit[0], text[: hit.start()] + text[hit.end() :]
 

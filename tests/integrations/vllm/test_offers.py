@@ -22,7 +22,7 @@ Make = Callable[..., tuple[PrefillEngine, DecodeEngine]]
 
 @pytest.fixture(params=["pull", "push"])
 def make(request: pytest.FixtureRequest) -> Iterator[Make]:
-    """Engines of unlike blocks and shards, with states."""
+    """Engines of different blocks and shards, with states."""
     worlds: list[World] = []
 
     def engines(**more: object) -> tuple[PrefillEngine, DecodeEngine]:
@@ -37,7 +37,7 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
 
 
 def moved(decode: DecodeEngine) -> int:
-    """Bytes of the loads that are under way, read or written."""
+    """Bytes of the loads in progress, read or written."""
     kv = [array for plane, array in decode.made.decode_memory[0].items() if plane.startswith("kv")]
     return sum(int(array.any(axis=1).sum()) for array in kv)
 

@@ -141,7 +141,7 @@ def test_the_plan_for_a_peer_like_this_engine_is_made_before_it_is_met(
 
 
 def test_two_engines_of_one_machine_take_ports_that_are_free(plans: Path) -> None:
-    """Each of their workers says where it answers, and answers there again when its memory is registered anew."""
+    """Each of their workers says where it answers, and answers there again when its memory is registered again."""
     assert setup._address("127.0.0.1", layout("tp=1"), replace(ROLES, port=0)) == "tcp://127.0.0.1:*"
     again = replace(ROLES, port=0, before="tcp://127.0.0.1:40001")
     assert setup._address("127.0.0.1", layout("tp=1"), again) == "tcp://127.0.0.1:40001"

@@ -248,7 +248,7 @@ def test_blocks_are_not_reported_while_they_may_be_written(pair: Pair, monkeypat
 
 
 def test_loads_that_fail_together_are_not_compared_with_each_other(pair: Pair) -> None:
-    """An engine that is gone fails all its loads at once, while a step waits: each is looked at once."""
+    """A lost engine fails all its loads at once, while a step waits: each is checked once."""
 
     class Order(LoadOrder):
         def __eq__(self, other: object) -> bool:

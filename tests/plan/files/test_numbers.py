@@ -1,4 +1,4 @@
-"""Numbers of a plan that lead out of what they count are refused, whoever made its digests anew."""
+"""Numbers of a plan that lead out of what they count are refused, even with digests that match them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Digests of engines that shard, page and order one content unlike: equal as long as the content is."""
+"""Digests of engines that shard, page and order one content differently: equal as long as the content is."""
 
 from __future__ import annotations
 

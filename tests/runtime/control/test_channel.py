@@ -1,4 +1,4 @@
-"""The control channel: who gets in, what comes through, and what a peer that is gone or hostile brings about."""
+"""The control channel: access, messages, and the effects of a lost or hostile peer."""
 
 from __future__ import annotations
 

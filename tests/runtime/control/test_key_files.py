@@ -1,4 +1,4 @@
-"""Keys come, change and go while engines run: their files are read again, and no socket is made anew."""
+"""Keys come, change and go while engines run: their files are read again, and no socket is made again."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def test_one_id_in_two_overlaid_groups_is_repeated() -> None:
 
 
 def submitted(made: World, request: Request, timeout: float = 20) -> Transfer:
-    """A request that is held and asked for, and whose reads are under way as far as its peers let them."""
+    """A request that is held and asked for, and whose reads are in progress as far as its peers let them."""
     made.hold(request.id)
     transfer = made.decode[0].submit(request, timeout)
     until(lambda: transfer.poll() or all(part.phase is not Phase.CLAIMING for part in transfer.parts))
@@ -295,7 +295,7 @@ def test_too_many_requests_are_refused_before_they_move() -> None:
 @pytest.mark.parametrize("end", ["drop", "suspend", "close"])
 @pytest.mark.parametrize("held", [True, False], ids=["done", "failed"])
 def test_how_much_a_request_was_is_told_when_its_engine_is_gone(held: bool, end: str) -> None:
-    """It is counted when somebody asks, which needs nothing that is prepared, or gone."""
+    """The count is made on demand and needs nothing that was prepared or that has ended."""
     made = world(Shape(1), Shape(1))
     worker, request = made.decode[0], ask(made, (0, 12))
     filled(made, request)

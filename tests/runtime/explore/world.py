@@ -325,7 +325,7 @@ class World:
             self.tell_prefill(self.prefill.writes.moved, copying.whose, 1)
 
     def _copy(self, runs: Mapping[str, Runs], request: str) -> None:
-        """Copy blocks. Those of decode have to belong to this request."""
+        """Copy blocks. The blocks of decode have to belong to this request."""
         (some,) = runs.values()
         allowed = {block for load in self._unfinished() if load.request.id == request for block in _blocks(load)}
         for source, target in zip(some.prefill_block.tolist(), some.decode_block.tolist(), strict=True):
@@ -347,7 +347,7 @@ class World:
         self.tick()
 
     def lose(self) -> None:
-        """The line breaks. What was on its way to decode is lost, what was on its way to prefill may come late."""
+        """Break the line. Messages to decode are lost, messages to prefill may come late."""
         self.late += [(self.reader, message) for message in self.line.up if self.reader is not None]
         self.line = Line(self.line.number, broken=True)
 

@@ -79,7 +79,7 @@ class Ends:
     ) -> TransferExecutor:
         """Move by an executor, in slices of at most `most` bytes, as many requests as were predicted.
 
-        In every round `also` is called. What is moved was `foreseen`, or not.
+        It calls `also` in every round. With `foreseen` the executor foresees the move.
         """
         here = self.agents[0][link.prefill_worker] if link.push else self.agents[1][link.decode_worker]
         queue = AdmissionQueue[Slice](Limits(slice_bytes=most))

@@ -1,4 +1,4 @@
-"""Hand-made plans: heads of a token cache and of a state, shared out over unlike numbers of workers."""
+"""Hand-made plans: heads of a token cache and of a state, shared out over different numbers of workers."""
 
 from __future__ import annotations
 

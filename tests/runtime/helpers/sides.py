@@ -1,4 +1,4 @@
-"""Digests of all that an engine has, whoever reads it: the shares of its workers add up, however it is laid out."""
+"""Digests of all that an engine has, for any reader: the shares of its workers add up, however it is laid out."""
 
 from __future__ import annotations
 

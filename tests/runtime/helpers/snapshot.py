@@ -14,7 +14,7 @@ from kvplan.runtime.machine import Facts
 
 
 def snapshot(value: Any) -> Hashable:
-    """A core, or any value within one. What never changes, such as a reader, is itself."""
+    """A core, or any value within one, as a hashable value. Constants, such as a reader, are themselves."""
     if isinstance(value, Facts | Enum | type):
         return value
     if isinstance(value, np.ndarray):

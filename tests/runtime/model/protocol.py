@@ -224,7 +224,7 @@ class Protocol:
             try:
                 call(worker)
             except KvplanError:
-                # All workers answer alike.
+                # All workers give the same answer.
                 assert not hold.holding
                 return None
             hold.holding.add(number)
@@ -238,7 +238,7 @@ class Protocol:
         fill(self.shape, MODEL, number, self.arrays[number], content, tables)
 
     def _unused(self) -> Tables:
-        """Decode blocks that no request which is under way writes."""
+        """Decode blocks that no request in progress writes."""
         busy = {block for ask in self.asks if not ask.transfer.ended for block in kv(ask.request.decode)}
         ids = self.draw.sample(sorted(set(range(POOL)) - busy), 3)
         return {"kv": Blocks(0, np.array(ids, np.int64)), "state": Slot(ids[0], END)}

@@ -1,4 +1,4 @@
-"""A worker that drains takes nothing new, lets what is under way end, and says when nothing is left."""
+"""A draining worker takes nothing new, lets transfers in progress end, and says when nothing is left."""
 
 from __future__ import annotations
 

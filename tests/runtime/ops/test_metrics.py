@@ -131,7 +131,7 @@ def test_a_gauge_that_fails_is_unknown_and_spoils_nothing_else() -> None:
 
 
 def test_a_gauge_may_wait_for_a_lock_whose_owner_counts() -> None:
-    """A worker counts while it holds its lock, and its gauges take that lock: neither waits for the other for ever."""
+    """A worker counts while it holds its lock, and its gauges take that lock: neither waits for the other forever."""
     counters, lock, reading = Counters(), threading.Lock(), threading.Event()
 
     def peers() -> int:

@@ -379,7 +379,7 @@ def test_a_request_is_not_written_to_whom_did_not_claim_it(bench: Bench) -> None
 
 @pytest.mark.parametrize("late", ["Done", "Leave", "Claim"])
 def test_what_an_earlier_connection_says_late_harms_no_attempt_over_a_later_one(late: str) -> None:
-    """Messages of the old connection may arrive after decode has connected again and claimed the request anew."""
+    """Messages of the old connection may arrive after decode has connected again and claimed the request again."""
     bench, earlier, later = Bench(), reader(connection=0), reader(connection=1)
     bench.meet(earlier, B)
     pin = bench.hold(tables=HERE)

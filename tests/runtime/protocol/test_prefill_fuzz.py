@@ -77,7 +77,7 @@ class Fuzz:
         return self.counts
 
     def tell(self, given: Call) -> None:
-        """A step. What comes of it is looked at, and remembered by a driver that may lose messages."""
+        """Make a step, check its outputs, and remember them like a driver that may lose messages."""
         before = {hold.request: hold for hold in self.bench.core.leases.holds()}
         if given.act in ("writes.moved", "writes.settled"):
             key = given.arguments[0]

@@ -141,7 +141,7 @@ class Engines:
                 array[work.tables["state"].slot] = self.draw.randint(0, 255)
 
     def sleep(self, worker: Any) -> None:
-        """Give the memory back, and take it anew, where nothing is under way."""
+        """Give the memory back and take it again if nothing is in progress."""
         try:
             worker.suspend()
         except KvplanError:

@@ -179,7 +179,7 @@ class HostilePrefill(Hostile):
 
 
 class LyingPrefill(HostilePrefill):
-    """Prefill workers say anything. Who computes and writes bytes can make them wrong: what is read is looked at.
+    """Prefill workers that send anything. They could always write wrong bytes, so only reads are checked.
 
     Whatever they say, decode reads into no block and no buffer that is free, and ends in time.
     """

@@ -60,7 +60,7 @@ def taken_blocks(worker: DecodeWorker) -> frozenset[tuple[int, int]]:
 def lent(made: Engines) -> None:
     """No buffer of a stage is free while a transfer may write it, or reads it for its own worker.
 
-    Who is given up as silent may read on from what was packed for it: it is not told that it is right.
+    A reader that was dropped as silent may still read its packed pieces, but it gets no confirmation.
     """
     workers: list[DecodeWorker | PrefillWorker] = list(made.prefill)
     workers += [worker for engine in made.engines for worker in engine.workers]

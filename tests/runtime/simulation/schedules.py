@@ -72,7 +72,7 @@ class Schedule(Engines):
                 self.anew(work)
 
     def anew(self, work: Work) -> None:
-        """An id is held anew with the blocks that it had, or never again: who asks for it names them."""
+        """Hold an id again with the blocks that it had, or never again: a reader that asks for it names them."""
         if work.fed or self.draw.random() < 0.5:
             self.finish(work)
             return

@@ -185,7 +185,7 @@ def test_a_writer_has_a_bounded_number_of_pieces(made: World, monkeypatch: pytes
 
 
 def test_a_buffer_that_is_lent_to_another_request_is_not_taken() -> None:
-    """Numbers of pieces are those of one who asks, and begin anew with the next."""
+    """A requester numbers its own pieces, and the next one begins again."""
     said = list[Any]()
     stage = PeerStage(said.append, said.append, 1 << 20)
     piece: Any = SimpleNamespace(parts=())

@@ -124,7 +124,7 @@ def test_a_request_that_is_given_up_while_it_is_packed_is_written_nowhere(made: 
 
 
 def test_who_asks_while_what_was_given_up_is_on_its_way_back_is_packed_for(counters: Counters) -> None:
-    """One round hears what the second request asks for, and behind that which buffers the first one gives back."""
+    """One round hears the second request's demands, and after them the buffers that the first one gives back."""
     found = staging("packed", Shape(1), Shape(1), size=SMALL["packed"], lease=600)
     first = ask(found, (0, TOKENS), name="first")
     filled(found, first)

@@ -284,7 +284,7 @@ def test_a_lost_peer_is_told_to_all_who_share_a_transfer(both: Rig) -> None:
 
 
 def test_a_shared_transfer_that_failed_is_over_for_all_when_it_ends(both: Rig) -> None:
-    """Both are told of the failure, whoever asks first; then what the transport says of it counts."""
+    """Both learn of the failure, in any order; afterwards the transport's answer counts."""
     both.admit()
     both.transport.handles[0].end = TransportError("bytes may still move")
     both.executor.step()

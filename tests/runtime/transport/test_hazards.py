@@ -1,4 +1,4 @@
-"""Hazards that both transports meet alike, and the page that says of every known hazard what kvplan does."""
+"""Hazards of both transports, and the page that states kvplan's answer to every known hazard."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ if not has_nixl():
 
 @pytest.fixture(params=["shared memory", "tcp"])
 def target(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:
-    """A target over both sorts of transport: one copies at once, the other needs the target's hands."""
+    """A target over both kinds of transport: one copies at once, the other needs the target to act."""
     if request.param == "tcp":
         monkeypatch.setenv("UCX_TLS", "tcp")
     made = Target()
@@ -90,7 +90,7 @@ def test_a_dead_target_is_found_lost_without_a_post(target: Target) -> None:
 
 
 def test_a_frozen_target_is_neither_lost_nor_done(tcp: Target) -> None:
-    """NIXL says PROC for ever: the deadline is above the transport, and the read ends once the target goes on."""
+    """NIXL says PROC forever: the deadline is above the transport, and the read ends once the target goes on."""
     tcp.meet()
     tcp.freeze()
     handle = tcp.post()
@@ -184,7 +184,7 @@ def survives(target: Target) -> None:
 
 @pytest.mark.parametrize("lags", [False, True])
 def test_a_target_survives_a_writer_that_dies(tcp: Target, lags: bool) -> None:
-    """A reader's death it might not: over TCP, UCX aborts a process that answers a read of one that is gone."""
+    """It might not survive a reader's death: over TCP, UCX aborts a process that answers a read of an ended one."""
     process = moving(tcp)
     if lags:
         tcp.freeze()
@@ -202,7 +202,7 @@ def test_memory_that_the_target_unmapped_is_a_lost_peer(target: Target) -> None:
 
 
 def test_memory_that_the_target_gave_back_is_a_lost_peer(target: Target) -> None:
-    """Shared memory would go on to be read: the agent that registered it is gone, and with it the connection."""
+    """Shared memory could still be read, but the agent that registered it has ended, and with it the connection."""
     target.meet()
     assert target.tell("deregister") == "deregister"
     is_lost(lambda: target.finish(target.post()), target.reader)

@@ -234,7 +234,7 @@ def test_who_was_forgotten_and_whose_connection_broke_is_connected_anew(
 
 
 def test_what_a_read_finds_of_who_was_forgotten_is_remembered(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is met anew once that read is given back; a connection that was found broken is not kept at all."""
+    """The peer is added again once that read is given back; a broken connection is not kept at all."""
     removed, handle = removals(two, monkeypatch), two.post(1)
     monkeypatch.setattr(handle, "state", HandleState.POSTED)
     two.reader.remove_peer(two.peer)

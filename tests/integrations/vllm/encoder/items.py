@@ -94,7 +94,7 @@ class Engine:
     cache: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def encode(self, *requests: FakeRequest) -> list[dict[str, Any]]:
-        """A step in which requests are encoded and end. What each is told."""
+        """Encode and end requests in one step; return each one's parameters."""
         orders = self.scheduler.orders([each.new for each in requests], 1)
         self.worker.begin(orders)
         self.worker.save_all(self.cache)
