@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: a build leaves no folder in the clone for the next one to take from."""
+"""A build leaves no folder in the clone for the next build to take files from; pyproject.toml cannot say this."""
 
 from tempfile import TemporaryDirectory
 

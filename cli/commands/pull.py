@@ -26,7 +26,7 @@ from kvplan.cli.options import SIGNED_FOR
 def command(url: str, out: Path, keys: tuple[Path, ...], seconds: float, signed_for: str | None) -> None:
     """Fetch plans from a URL, if a trusted key signed them for it.
 
-    What is there already is not fetched again. All of it is brought, or nothing. An index older than the last one
+    Plans that are there already are not fetched again. All plans are fetched, or none. An index older than the last one
     that was pulled is refused.
     """
     from kvplan.registry.exchange import pull

@@ -29,7 +29,7 @@ class LinkLoad:
 def link_loads(plan: Plan, profile: MachineProfile, strategy: str, tokens: int) -> tuple[LinkLoad, ...]:
     """Return the load of every link for a request of `tokens` tokens from token 0; `strategy` as in `by_strategy`.
 
-    As everywhere in costs, no two logical blocks are adjacent.
+    No two logical blocks are adjacent, as everywhere in costs.
     """
     links: dict[tuple[int, int], list[LinkLoad]] = {}
     for load in _read_loads(plan, profile, strategy, tokens):

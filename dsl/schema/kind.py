@@ -105,7 +105,7 @@ class Rule(FormKeys):
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec(FormKeys):
-    """A stored tensor: axes by name with their global extents, None for the token axis. That has a row for every
+    """A stored tensor: axes by name with their global extents, None for the token axis, which has a row for every
     `tokens_per_row` tokens, or for each token if it is None.
     """
 

@@ -184,7 +184,7 @@ TEXTS = ("remote_engine_id", "remote_request_id", "remote_host", "remote_key")
 def transfer_params(remote: RemotePrefill, workers: int, goes_on: bool = False) -> dict[str, object]:
     """Return `kv_transfer_params` for the engine that is asked next, with the keys of vLLM's own connector.
 
-    Routers pass them unread. That engine decodes; or if a decode engine keeps the request, it prefills the next turn,
+    Routers pass them unread. The engine decodes; or if a decode engine keeps the request, it prefills the next turn,
     unless the request `goes_on` there.
     """
     kept = remote.until > 0

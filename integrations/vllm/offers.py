@@ -125,7 +125,7 @@ class PromptOffers:
                 self.unreleased.add(name)
                 return
             self._worker.withdraw(name)
-        except Exception as error:  # As in `begin`.
+        except Exception as error:  # See `begin`.
             logs.event(logs.INFO, "decode not told", request=name, error=error)
 
     def released(self, name: str) -> None:
@@ -152,7 +152,7 @@ class PromptOffers:
             try:
                 tokens = prompt.offered, prompt.reached
                 self._worker.offer(prompt.name, tokens, prompt.tables, layers=layers, after=after)
-            except Exception as error:  # As in `begin`.
+            except Exception as error:  # See `begin`.
                 logs.event(logs.WARNING, "prompt not offered", request=prompt.name, error=error)
                 self._step = [other for other in self._step if other is not prompt]
                 self.withdraw(prompt.name)

@@ -204,7 +204,7 @@ class DecodeSide:
         for order, after in waiting:
             try:
                 passed = after.query()
-            except Exception as error:  # As in `_hold`.
+            except Exception as error:  # See `_hold`.
                 self._refuse(order, error)
                 continue
             if passed:
@@ -260,7 +260,7 @@ class DecodeSide:
             if self._clearing is not None:
                 self._clearing.clear(order)
             transfer = self._submit(order, self._request(order))
-        except Exception as error:  # As in `_hold`.
+        except Exception as error:  # See `_hold`.
             self._refuse(order, error)
             return
         self._loads[order.request] = transfer
@@ -293,7 +293,7 @@ class DecodeSide:
         """Tell prefill to free its blocks, because the request moves nothing. If that fails, a lease ends the hold."""
         try:
             self._submit(order, Request(order.remote.held_name, (0, 0), {}, {}))
-        except Exception as error:  # As in `_hold`.
+        except Exception as error:  # See `_hold`.
             logs.event(logs.INFO, "prefill not told", request=order.remote.request, error=error)
 
     def _end(self, order: LoadOrder, transfer: Transfer) -> None:

@@ -254,7 +254,7 @@ def _regions(
 ) -> tuple[Ints, Ints, tuple[str, ...]]:
     """Return the number of each plane's region, the regions, and their memory types.
 
-    There is one region per allocation: many small registrations are slow, and descriptors cannot merge across them.
+    Each allocation is one region: many small registrations are slow, and descriptors cannot merge across them.
     """
     for plane, one, end in zip(planes, found, ends, strict=True):
         start, size = one.arrays[0].allocation

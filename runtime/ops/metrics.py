@@ -23,7 +23,7 @@ BUCKETS = (*(float(f"{step}e{power}") for power in range(-4, 2) for step in (1, 
 
 
 class MessageKind(TextEnum):
-    """The kind of a peer's message, as it was handled. Those from DUPLICATE on were unexpected, and move no bytes."""
+    """The kind of a handled message of a peer. The kinds from DUPLICATE on were unexpected and move no bytes."""
 
     ANSWERED = auto()
     BUFFER_ASKED = auto()

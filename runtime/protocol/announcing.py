@@ -34,7 +34,7 @@ class Announcer:
         self._state.answer(session, *answers)
 
     def announce(self, behind: Set[Reader]) -> None:
-        """Notify readers of how much of their requests is computed. Those that are `behind` are notified later."""
+        """Notify readers of how much of their requests is computed. Readers that are `behind` are notified later."""
         changed, self.changed = self.changed, {}
         for session in self._state.sessions.values():
             if changed or session.unannounced:

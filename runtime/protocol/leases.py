@@ -1,4 +1,4 @@
-"""Leases: until when a prefill worker keeps a request's blocks. That worker alone decides.
+"""Leases: until when a prefill worker keeps a request's blocks. The worker alone decides.
 
 A hold makes a pin. A reader's claim is promised the blocks for one lease from then; its Done or Leave ends the promise.
 The pin lapses (`Pin.due`) one lease after the hold or the last claim, or with its last promise once a whole run has
@@ -306,7 +306,7 @@ class Leases:
     def done(self, request: str, number: int, claimant: Claimant, contract: frozenset[int]) -> tuple[MessageKind, str]:
         """End a claimant's promise: it has read all. Returns the kind of its Done, and why the pin has not lasted.
 
-        That is empty if the pin has lasted. If not, the claimant may have read other bytes.
+        The reason is empty if the pin has lasted. If not, the claimant may have read other bytes.
         """
         if (refused := _refused(request, self._known(request), number, claimant, contract)) is not None:
             return refused

@@ -2,7 +2,7 @@
 
 A block of a failed request is free again only when nothing can write it any more: each read of it is done or its
 connection lost, each prefill worker that was asked to write it has said that it stopped or is lost, and no copy from a
-stage is in progress. That is the rule of epoch-based reclamation (K. Fraser, Practical lock-freedom, 2004): retire at
+stage is in progress. This is the rule of epoch-based reclamation (K. Fraser, Practical lock-freedom, 2004): retire at
 once what others may still reach, and use it again only after a proof that none of them can. Time is the proof in one
 case only: no message says when the last byte of a broken connection has landed. Such bytes linger for as long as the
 transport says, while this side polls.

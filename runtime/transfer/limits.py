@@ -108,7 +108,7 @@ class AdmissionQueue(Generic[Token]):
         self._wake(job.peer)
 
     def drop_request(self, request: str, peer: str) -> None:
-        """Forget the jobs of a request with one peer that wait. Those in flight count until `done`."""
+        """Forget the jobs of a request with one peer that wait. Jobs in flight count until `done`."""
         queues = self._queues.get(peer)
         if queues is None or request not in queues:
             return

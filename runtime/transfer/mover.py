@@ -76,7 +76,7 @@ class Moving:
     def _may_land(self) -> bool:
         """Return whether sent bytes may land after nothing is in progress any more, because the connection broke.
 
-        A failed post ends when its peer is lost. That is asked now, because it is forgotten once the peer reconnects.
+        A failed post ends when its peer is lost. The loss is read now, because a reconnect clears it.
         """
         slices = self.executor.in_progress
         failed = any(handle is None or handle.failed for slice_ in slices for handle in slice_.handles)

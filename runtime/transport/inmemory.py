@@ -120,7 +120,7 @@ class _Bytes:
 class InMemory:
     """An agent of `hub`. `strays` are unexpected messages that came in.
 
-    With `pretends` it registers host memory under a device's memory type. As with NIXL, a descriptor of one type never
+    With `pretends` it registers host memory under a device's memory type. Like in NIXL, a descriptor of one type never
     reaches memory that was registered as another.
     """
 

@@ -12,9 +12,11 @@ from functools import cache
 from pathlib import Path
 
 import yaml
-from tests.paths import CODE, ROOT
+from tests.paths import CODE, ROOT, TESTS
 
 FOLDER = Path(__file__).parent
+# Folders of tests/ with generated code, and with the scripts that write it.
+GENERATED = (TESTS / "golden", TESTS / "fixtures")
 # Parts that are no prose: fenced and indented code, code in a line, the targets of links, marks of generated parts.
 NO_PROSE = re.compile(
     r"^( *)```.*?^\1```$|^    +(?![-*\d])[^\n]*$|`[^`\n]*`|\]\([^)]*\)|<!--.*?-->", re.MULTILINE | re.DOTALL
@@ -77,12 +79,14 @@ def exceptions() -> list[dict[str, str]]:
 
 
 def files() -> Iterator[Path]:
-    """Pages that people read, and the code of every room."""
+    """Pages that people read, the code of every room, the tests and the benchmarks."""
     yield from (path for path in ROOT.glob("*.md"))
     yield from (ROOT / "docs").glob("*.md")
     yield ROOT / "cli" / "codes.md"
-    for room in CODE:
+    for room in (*CODE, "bench"):
         yield from (ROOT / room).rglob("*.py")
+    yield from (path for path in TESTS.rglob("*.py") if not any(map(path.is_relative_to, GENERATED)))
+    yield ROOT / "setup.py"
 
 
 def findings(paths: Iterable[Path]) -> Iterator[Finding]:
@@ -105,9 +109,10 @@ def _of(name: str, text: Text, words: str) -> Iterator[Finding]:
 
 
 def texts(path: Path) -> Iterator[Text]:
-    """The texts of a page, a paragraph or row each, or those of a module."""
+    """The texts of a page, a paragraph or row each, or those of a module; messages in tests are no texts of kvplan."""
     source = path.read_text()
-    yield from prose(source) if path.suffix == ".md" else code(source)
+    found = prose(source) if path.suffix == ".md" else code(source)
+    yield from (text for text in found if text.kind != "messages" or not path.is_relative_to(TESTS))
 
 
 def prose(page: str) -> Iterator[Text]:

@@ -40,6 +40,13 @@ def test_each_pattern_is_found_in_a_page(phrase: str, text: str, tmp_path: Path)
     assert [(one.phrase, one.line) for one in findings([page])] == [(phrase, 5)]
 
 
+@pytest.mark.parametrize("word", ["What", "Who", "Whose", "Whom", "Of", "Those", "That", "There", "As"])
+def test_no_sentence_of_code_begins_without_its_subject(word: str, tmp_path: Path) -> None:
+    module = tmp_path / "module.py"
+    module.write_text(f'"""{word} one says."""\n\n# {word} = 1\n\n# A first. {word} one says.\n')
+    assert [(one.phrase, one.line) for one in findings([module])] == [(word, 1), (word, 5)]
+
+
 def test_every_pattern_has_a_text() -> None:
     texts = "\n".join(SAID.values())
     assert [one.instead for one in patterns() if not any(one.found.search(text) for text in texts.splitlines())] == []

@@ -95,7 +95,7 @@ class ItemTransfers:
         """Tell the encode engine that an item is not needed. If that fails, a lease ends the hold."""
         try:
             self._submit(Request(remote.request, (0, 0), {}, {}), remote, None)
-        except Exception as error:  # As in `fetch`.
+        except Exception as error:  # See `fetch`.
             logs.event(logs.INFO, "encode engine not told", request=remote.request, error=error)
 
     def arrived(self) -> list[tuple[PooledItem, Exception | None]]:
