@@ -98,8 +98,8 @@ class HoldState:
     """A request whose blocks a prefill worker keeps, by the number of its `pin`.
 
     `phase` is held, withdrawn (no claims are taken) or over (its blocks are still being written to a decode worker).
-    While it is held and no run of a decode engine has read all of it, its blocks are kept until `until`. Otherwise they
-    are kept until the last of the `promises` ends: (decode worker, its run, end). `writers` counts writes from them.
+    Its blocks are kept until `until`, or longer if decode claims it again; -inf says that no claim keeps them.
+    `promises` are (decode worker, its run, end). `writers` counts writes from the blocks.
     """
 
     request: str

@@ -90,7 +90,7 @@ class LossReason(TextEnum):
 
 
 class Claimed(msgspec.Struct, frozen=True, array_like=True, tag="claimed"):
-    """A request is kept for one lease from now, under this pin."""
+    """A request is kept for one lease from when prefill read the claim, under this pin."""
 
     request: RequestId
     pin: int
@@ -251,7 +251,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
 
 
 class Confirmed(msgspec.Struct, frozen=True, tag="confirmed"):
-    """Prefill: the answer to Done if the pin lasted until now and the checksums are identical. Otherwise it is Failed.
+    """Prefill: the answer to Done if its pin lasted unwithdrawn and the checksums agree. Otherwise it is Failed.
 
     `note` is what the prefill engine attached to the request.
     """

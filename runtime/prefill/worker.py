@@ -151,7 +151,7 @@ class PrefillWorker(OwnedWorker):
 
     @owned
     def withdraw(self, request: str) -> None:
-        """End a hold early: decode fails with WithdrawnError, and the blocks are released when its last claim ends."""
+        """End a hold early: decode fails with WithdrawnError, and the blocks are released once no promise is left."""
         self.half.check_open()
         self.half.withdraw(request)
 

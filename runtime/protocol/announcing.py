@@ -42,7 +42,7 @@ class Announcer:
                 self._tell_all(session, unannounced, 0 if session.reader in behind else ROUND_BYTES)
 
     def _answer(self, session: Session, request: str, streamed: bool, said: wire.Claim) -> wire.ClaimAnswer:
-        """Return the answer to a claim. A refused claim gets no promise; one before the hold is kept for it."""
+        """Return the answer to a claim. A refused claim gets no promise; a claim before the hold is remembered."""
         reader, source = session.reader, self._state.sources.get(request)
         lost = self._state.leases.refuses(request, reader.claimant, reader.contract)
         if lost is not None and lost.reason is not wire.LossReason.UNKNOWN:

@@ -85,9 +85,12 @@ class Claimant:
     def run_and_plan(self) -> tuple[str, str]:
         return self.run, self.plan
 
-    def is_worker(self, other: Claimant) -> bool:
-        """Return whether both are one decode worker, by any plans: writes for either land in the same blocks."""
-        return (self.run, self.worker) == (other.run, other.worker)
+    def is_before(self, other: Claimant) -> bool:
+        """Return whether both are one decode worker, by any plans, and the other's connection is not earlier.
+
+        Writes for either land in the same blocks.
+        """
+        return (self.run, self.worker) == (other.run, other.worker) and self.connection <= other.connection
 
 
 class Promise(NamedTuple):
@@ -445,7 +448,7 @@ def _lost(request: str, pin: Pin | PastPin | None) -> Lost:
 
 def _state(pin: Pin) -> HoldState:
     promises = tuple((one.worker, one.run, end) for one, (end, _) in pin.promises.items() if end > LONG_AGO)
-    return HoldState(pin.request, pin.number, pin.phase.name.lower(), pin.lease_end, promises, pin.writers)
+    return HoldState(pin.request, pin.number, pin.phase.name.lower(), pin.due(), promises, pin.writers)
 
 
 def _stranger(claimant: Claimant, contract: frozenset[int]) -> str:

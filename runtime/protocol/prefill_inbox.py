@@ -1,6 +1,7 @@
 """Prefill inbox: acts on the messages of decode workers.
 
-Three of them change leases (leases.py): Claim renews the sender's promise, Done and Leave end it. Bye does not.
+Three of them change leases (leases.py). Claim renews the sender's promise, or ends it if other blocks are held; Done
+ends it once its checksums are compared; Leave ends it. Bye changes nothing.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ class PrefillInbox:
         session.forget(request)
         self._state.out.append(ReaderLeft(reader, request))
         self._dones.leave(reader, request)
-        for other in self._readers.others(reader) if leave.alone else ():
+        for other in self._readers.earlier(reader) if leave.alone else ():
             self._readers.drop(other, "it speaks through another connection now")
         # A reader that pulls now may have been written to over an earlier connection.
         self._writes.leave(reader, request)

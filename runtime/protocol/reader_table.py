@@ -40,9 +40,9 @@ class ReaderTable:
         """Begin the session of a reader that was sent this worker's card."""
         self._state.sessions[reader] = Session(reader, self._state.now)
 
-    def others(self, reader: Reader) -> list[Reader]:
-        """Return the other connections of the same decode worker."""
-        return [o for o in self._state.sessions if o.claimant.is_worker(reader.claimant) and o is not reader]
+    def earlier(self, reader: Reader) -> list[Reader]:
+        """Return the earlier connections of the same decode worker."""
+        return [o for o in self._state.sessions if o.claimant.is_before(reader.claimant) and o is not reader]
 
     def drop(self, reader: Reader, why: str) -> None:
         """Forget a reader. Its promises stay in force."""

@@ -110,15 +110,16 @@ class RequestWrites:
         self._take(write)
 
     def leave(self, reader: Reader, request: str) -> None:
-        """Stop the writes of a request to a decode worker that gave it up. It is notified once they are settled."""
-        all_of = self._of(request)
-        given_up = [write for write in all_of if write.reader.claimant.is_worker(reader.claimant)]
-        buried = [write for write in all_of if write.phase is WritePhase.BURIED]
-        # A buried write never reports that it stopped; a worker that waits for that sends its Leave again.
-        if not given_up and not buried:
+        """Stop the writes of a request to a decode worker that gave it up, over this connection and earlier ones.
+
+        It is notified once they are settled.
+        """
+        given_up = [write for write in self._of(request) if write.reader.claimant.is_before(reader.claimant)]
+        if not given_up:
             self._state.send(reader, Stopped(request, request in self._cut_off))
-        for write in given_up:
-            write.given_up_by = reader if write not in buried else write.given_up_by
+        # While a buried write may be in progress, nothing is answered: the worker sends its Leave again.
+        for write in [write for write in given_up if write.phase is not WritePhase.BURIED]:
+            write.given_up_by = reader
         for write in given_up:
             self._stop(write)
 

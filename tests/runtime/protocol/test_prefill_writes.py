@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from kvplan.runtime.protocol import effects
 from kvplan.runtime.protocol.effects import Counted
 
 A, B = reader(0, push=True), reader(1, push=True)
-AGAIN = replace(A, identity=b"another connection of A")
+AGAIN = reader(0, push=True, connection=1)
 KEY = effects.WriteKey(A, "r")
 
 
@@ -203,6 +202,27 @@ def test_another_workers_leave_stops_no_write(bench: Bench) -> None:
     writing(bench)
     assert bench.hear(B, Leave("r")) == [Stopped("r", lost=False)]
     assert phases(bench) == ["WRITING"]
+
+
+def test_a_late_leave_of_an_earlier_connection_ends_nothing_of_a_later_one(bench: Bench) -> None:
+    bench.meet(AGAIN)
+    writing(bench, AGAIN)
+    assert bench.hear(A, Leave("r", alone=True)) == [Stopped("r", lost=False)]
+    assert not bench.take(effects.Drop)
+    assert phases(bench) == ["WRITING"]
+
+
+def test_what_is_buried_keeps_no_other_engine_waiting(bench: Bench) -> None:
+    other = reader(0, push=True, run="other", name="other")
+    bench.meet(other)
+    writing(bench, A, other)
+    bench.tell(bench.core.drop_engine, "decode", dead=True)
+    bench.tell(bench.core.writes.settled, KEY, lost=False, abandoned=True)
+    bench.tell(bench.core.inbox.hear, other, Leave("r"))
+    bench.outputs.clear()
+    bench.tell(bench.core.writes.settled, effects.WriteKey(other, "r"), lost=False)
+    assert bench.said(other) == [Stopped("r", lost=False)]
+    assert bench.hear(other, Leave("r")) == [Stopped("r", lost=False)], "it asks again"
 
 
 def test_a_reader_that_is_dropped_ends_its_own_writes(bench: Bench) -> None:
