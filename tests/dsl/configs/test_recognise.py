@@ -144,11 +144,17 @@ def test_no_number_of_layers(count: object) -> None:
     assert fault({**PLAIN, "num_hidden_layers": count}).code == "F002"
 
 
-@pytest.mark.parametrize("config", [{"num_hidden_layers": 4}, {**PLAIN, "layer_types": ["new"] * 4}])
-def test_nothing_known(config: Mapping[str, object]) -> None:
+@pytest.mark.parametrize(
+    ("config", "about"),
+    [
+        ({"num_hidden_layers": 4}, "kv_lora_rank"),
+        ({**PLAIN, "layer_types": ["new"] * 4}, "layers 0-3: nothing is known to be stored by 'new' of layer_types"),
+    ],
+)
+def test_nothing_known(config: Mapping[str, object], about: str) -> None:
     found = fault(config)
     assert found.code == "F003"
-    assert "kv_lora_rank" in found.notes[0]
+    assert about in found.notes[0]
 
 
 @pytest.mark.parametrize(
