@@ -35,6 +35,11 @@ REPLACE = (
     "the lower digest, which may be the old one. Until both sides see the new index, new connections fail with R004: "
     "retry."
 )
+# Only the verdict of a pair, not one of its rules, tells whether engines restart.
+FOLLOW = (
+    "Follow the verdict of `kvplan diff`. If it restarts engines, put both plans into one index, then restart what it "
+    "names. If no engine restarts, do as `kvplan explain reload` says."
+)
 RELOAD = f"Connected engines keep the old plan, and those that connect take the new one. {REPLACE}"
 VERDICTS = {
     RolloutVerdict.SAME: "no plan changes: nothing is to be done",
@@ -64,7 +69,7 @@ MEANINGS = {
     Category.TEXT: CategoryMeaning(
         "names, comments or options",
         "what an option causes has rules of its own",
-        "Nothing. Old and new engines can talk.",
+        "Nothing: engines do not compare it.",
     ),
     Category.COST: CategoryMeaning(
         "more or fewer descriptors or bytes",
@@ -72,15 +77,15 @@ MEANINGS = {
         "Compare the times of old and new with `kvplan advise`; accept the growth, or allow it with --cost-growth.",
     ),
     Category.PLAN: CategoryMeaning(
-        "a new plan, other compile options, or other reads of the same bytes",
-        "no engine's memory changes, and both sides need the same plan",
-        REPLACE,
+        "a new plan, other compile options, or other reads",
+        "this alone changes no engine's memory, and both sides need the same plan",
+        FOLLOW,
     ),
-    Category.CONTRACT: CategoryMeaning("other workers wait for each other", "both sides need the same plan", REPLACE),
+    Category.CONTRACT: CategoryMeaning("other workers wait for each other", "both sides need the same plan", FOLLOW),
     Category.BYTES: CategoryMeaning(
         "bytes lie elsewhere, or a plan is removed",
         "the changed side needs the new plan, and an engine without it is refused",
-        "Follow the verdict of `kvplan diff`: put both plans into one index, then restart what it names.",
+        FOLLOW,
     ),
 }
 

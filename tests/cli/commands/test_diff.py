@@ -719,6 +719,15 @@ def test_every_rule_is_explained(rule: str) -> None:
     assert f"What to do: {RULES[rule].todo}" in told
 
 
+@pytest.mark.parametrize("word", ["READS", "READERS", "STAGES", "TOLD", "PAGE_BYTES", "PLAN", "CONTRACT", "BYTES"])
+def test_advice_is_to_follow_the_verdict(word: str) -> None:
+    """Both plans stay in the index while engines restart; only the verdict `reload` replaces the old one."""
+    said = " ".join(run("explain", word).stdout.split())
+    assert "What to do: Follow the verdict of `kvplan diff`." in said
+    assert "Replace the old plan" not in said
+    assert "Replace the old plan" in " ".join(run("explain", "reload").stdout.split())
+
+
 @pytest.mark.parametrize("word", [*MEANINGS, *VERDICTS])
 def test_every_word_of_an_answer_is_explained(word: str) -> None:
     """Categories with their rules; all are in the glossary, too."""
