@@ -141,11 +141,11 @@ def _pull(remote: SignedFolder, target: Path, trusted: TrustedKeys) -> Exchanged
         if signed.serial < last:
             told = f"{remote.url} has index {signed.serial}, index {last} was pulled before"
             raise PlanSignatureError(f"{told}: somebody put an old one there")
-        done = _fetch_missing(remote, target, signed)
+        done = fetch_missing(remote, target, signed)
     return done
 
 
-def _fetch_missing(remote: RemoteFolder, target: Path, signed: SignedIndex) -> Exchanged | None:
+def fetch_missing(remote: RemoteFolder, target: Path, signed: SignedIndex) -> Exchanged | None:
     """Fetch missing plans and write them. Return None if the directory changed during the fetch.
 
     The directory is locked only after the fetch, so that other processes do not wait for it.

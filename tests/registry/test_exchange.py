@@ -432,15 +432,15 @@ def test_another_engine_has_pulled_a_later_index_meanwhile(
 ) -> None:
     """Nobody put an old one there."""
     team.push(text())
-    brought, here = exchange._fetch_missing, tmp_path / "here"
+    brought, here = exchange.fetch_missing, tmp_path / "here"
 
     def overtaken(*words: Any) -> exchange.Exchanged | None:
-        monkeypatch.setattr(exchange, "_fetch_missing", brought)
+        monkeypatch.setattr(exchange, "fetch_missing", brought)
         team.push(text(1, 2), prune=True)
         team.pull(here)
         return brought(*words)
 
-    monkeypatch.setattr(exchange, "_fetch_missing", overtaken)
+    monkeypatch.setattr(exchange, "fetch_missing", overtaken)
     assert team.pull(here).serial == 2
     assert find(Catalog(here), team.entries[0]).digest == team.entries[0].plan
 
