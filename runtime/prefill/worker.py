@@ -203,7 +203,10 @@ class PrefillWorker(OwnedWorker):
         attached = checked_note(request, note)
         check_event(request, after)
         half = self.half
-        (half.check_taking if new else half.check_open)()
+        if new:
+            half.check_taking()
+        else:
+            half.check_open()
         half.tell_collected()
         if self._unread:
             half.driver.command(half.core.leases.pass_by, request)

@@ -166,15 +166,20 @@ class Pin:
 
     def runs_in_the_way(self, claimant: Claimant, expired: float) -> list[str]:
         """Return the runs that leave no room for the claimant's: they have read, or have promises after `expired`."""
+        if self._has_room(claimant):
+            return []
         others = self._busy(expired) - {claimant.run_and_plan}
         return sorted({run for run, _ in others}) if len(others) >= MOST_RUNS else []
 
     def make_room(self, claimant: Claimant, expired: float) -> None:
         """If too many runs have claimed, forget those with no Done and no promise that ends after `expired`."""
-        if len({other.run_and_plan for other in self.promises} | {claimant.run_and_plan}) <= MOST_RUNS:
+        if self._has_room(claimant):
             return
         busy = self._busy(expired)
         self.promises = {other: promise for other, promise in self.promises.items() if other.run_and_plan in busy}
+
+    def _has_room(self, claimant: Claimant) -> bool:
+        return len({other.run_and_plan for other in self.promises} | {claimant.run_and_plan}) <= MOST_RUNS
 
     def _busy(self, expired: float) -> set[tuple[str, str]]:
         promised = {other for other, promise in self.promises.items() if promise.end > expired}
