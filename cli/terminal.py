@@ -100,7 +100,7 @@ def _parts(line: str, most: int) -> list[str]:
 
 
 def console(**options: Any) -> Console:
-    """A console of rich without markup: rich would take brackets, as in kvplan[vllm], for markup."""
+    """A console of rich without markup: rich would take brackets, as in kvplan[store], for markup."""
     from rich.console import Console
 
     return Console(**{"markup": False, "emoji": False, "highlight": False, **options})

@@ -189,7 +189,7 @@ class DumpRules(FormKeys):
 
 @dataclass(frozen=True, slots=True)
 class Probed(FormKeys):
-    """A probe that verified page layouts on a running engine: of which kinds, in which release, when, how."""
+    """A probe that verified page layouts on a running engine: the kinds, the release, the date and the method."""
 
     kinds: tuple[YamlScalar, ...] = key(
         ListShape(NameShape("kind"), bare=True), "the kinds whose pages were probed", required=True

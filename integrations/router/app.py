@@ -52,7 +52,7 @@ def application(config: RouterConfig) -> web.Application:
 
 
 def run(config: RouterConfig, host: str, port: int, began: Callable[[], None]) -> None:
-    """Serve until the process is told to end. Call `began` once it serves. Raises OSError if the port is taken."""
+    """Serve until a signal ends the process. Call `began` once it serves. Raises OSError if the port is taken."""
     web.run_app(application(config), host=host, port=port, handler_cancellation=True, print=lambda _: began())
 
 

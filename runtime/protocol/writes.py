@@ -90,7 +90,7 @@ class RequestWrites:
     def __init__(self, state: PrefillState) -> None:
         self._state = state
         self._all: dict[WriteKey, RequestWrite] = {}
-        # The last requests of which a write ended with a lost connection.
+        # The last requests that had a write whose connection was lost.
         self._cut_off: dict[str, None] = {}
 
     def __iter__(self) -> Iterator[RequestWrite]:
@@ -165,7 +165,7 @@ class RequestWrites:
         self._forget(write)
 
     def broken(self, key: WriteKey, cause: Exception) -> None:
-        """Fail a write of which something cannot be written. Nothing more of it is posted."""
+        """Fail a write because a part of it cannot be written. No further part is posted."""
         if (write := self._all.get(key)) is not None:
             self._break(write, cause)
 

@@ -194,7 +194,7 @@ class ChunkCover:
         self._came, self.ended = came, chunk.last
 
     def missing(self, layers: Layers | None) -> Layers:
-        """Return the layers of which nothing has come, of `layers` or of all."""
+        """Return those of `layers`, or of all layers, that no chunk has covered."""
         return (self._known if layers is None else layers).difference(self._came)
 
     def _added(self, chunk: Chunk, layers: Layers) -> dict[int, tuple[Interval, ...]]:

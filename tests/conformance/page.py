@@ -34,7 +34,7 @@ from kvplan.dsl.text.yaml_reader import YamlList, YamlScalar, YamlTable
 PAGE, FRONT, DATA = DOCS / "architectures.md", ROOT / "README.md", ROOT / "layouts" / TABLE
 BEGIN, END = "<!-- table: architectures -->\n", "<!-- end of table -->"
 NO_DUMP_BEGIN = "<!-- table: no dump -->\n"
-# The meaning of each word for a person who has such a model.
+# Each word of a verdict, and its meaning for users of such a model.
 MEANS = {
     RIGHT: "a layout from `kvplan new` is as the engine's own code has the caches, and nothing is in doubt",
     WARNED: "the same, but `kvplan new` names something that it cannot judge, and wants `--accept-doubts`",

@@ -159,7 +159,7 @@ def test_a_check_shows_plans_before_their_index(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("folder", "why"), [("other", "has none of these plans"), ("absent", "is no directory")])
 def test_a_check_of_another_directory_says_to_check_its_path(tmp_path: Path, folder: str, why: str) -> None:
-    """Nobody is told to remove or to move what lies there."""
+    """The answer gives no advice to remove or move files of a directory that was not meant."""
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "own.py").write_text("x = 1\n")
     out = tmp_path / folder

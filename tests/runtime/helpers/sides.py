@@ -48,7 +48,7 @@ def added(*shares: Sums) -> Sums:
 
 
 def _elected(side: Side, worker: int) -> list[TensorShare]:
-    """The shares of which a worker is the lowest holder. Raises PlanFormatError if two workers hold half of one."""
+    """The shares whose lowest holder is this worker. Raises PlanFormatError if two workers hold half a share each."""
     shard = side.workers[worker].shard
     lower = [(field, side.workers[number].shard) for number in range(worker) for field in fields(side, number)]
     return [
