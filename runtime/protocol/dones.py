@@ -28,7 +28,9 @@ class DoneAnswers:
     def done(self, session: Session, done: wire.Done) -> MessageKind:
         """Answer a Done at once, or have its checksums compared first. Returns the kind that it is counted as."""
         key, source = (session.reader, done.request), self._state.sources.get(done.request)
-        if not done.sums and done.sample is None:
+        has_sums = bool(done.sums) or done.sample is not None
+        # Once the pin is over, the blocks may hold another request, so only the lease's error is right.
+        if not (has_sums and self._state.leases.lasts(done.request, done.pin)):
             return self._answer(session.reader, done, None)
         if key in self._all or len(self._all) >= self._most:
             text = "too many checksums are being compared: ask again"

@@ -245,6 +245,8 @@ class PastPins:
 class Leases:
     """The pins of a prefill worker. Times are seconds of one clock. `past` are pins that were released.
 
+    `lapsed` has, for each pin that lapsed since the last `take_lapsed`, the message that its request is not kept.
+
     Only `expire` ends leases by time, so that none ends before its renewal is read. If the clock jumps forward, leases
     end early, and `done` returns that the pin has not lasted.
     """
@@ -261,6 +263,7 @@ class Leases:
             raise LimitedError(f"{text}: give {low:g} to {high:,.0f} seconds and a number from 1")
         self._seconds, self._most, self._next = seconds, most, first
         self.past, self._pins, self._expired_until = PastPins(), dict[str, Pin](), LONG_AGO
+        self.lapsed: list[Lost] = []
         # A heap of (time, request) to check. An entry is outdated if its time is not the pin's `next_look`.
         self._timers: list[tuple[float, str]] = []
 
@@ -278,7 +281,9 @@ class Leases:
     def pass_by(self, request: str) -> None:
         """Release a request at once, as finished, because it has no readers. Raises what `pin` raises."""
         self._check_free(request)
-        self.past.add(request, PastPin(self._number(), LossReason.FINISHED, frozenset()))
+        past = PastPin(self._number(), LossReason.FINISHED, frozenset())
+        self.lapsed.append(_lost(request, past))
+        self.past.add(request, past)
 
     def claim(self, request: str, claimant: Claimant, contract: frozenset[int], heard: float) -> Claimed | Lost:
         """Promise a claimant the blocks for one lease from when its claim was `heard`, or return why not."""
@@ -375,6 +380,11 @@ class Leases:
                 pin.next_look = math.inf
                 self._update(pin, heard)
 
+    def take_lapsed(self) -> list[Lost]:
+        """Return the messages of the pins that lapsed since the last call. Their blocks may still be pushed."""
+        lapsed, self.lapsed = self.lapsed, []
+        return lapsed
+
     def holds(self) -> tuple[HoldState, ...]:
         """Return the states of all pins."""
         return tuple(map(_state, self._pins.values()))
@@ -406,6 +416,7 @@ class Leases:
         due = pin.due()
         if not pin.over and due <= heard:
             pin.lapse()
+            self.lapsed.append(_lost(pin.request, pin))
         if pin.phase is PinPhase.OVER and not pin.writers:
             self._release(pin)
         if not pin.over and due < pin.next_look:

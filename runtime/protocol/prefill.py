@@ -54,8 +54,10 @@ class PrefillCore:
 
     def take(self) -> list[Output]:
         """Return the outputs of all that happened, in order, each once."""
-        if self.leases.past.new:
-            self._report_released()
+        for lost in self.leases.take_lapsed():
+            self.readers.end(lost.request, LeaseError(lost.text))
+        # A hold that nobody pushes is released when it lapses, others when the last of their writes is settled.
+        self.state.out.extend(map(Free, self.leases.past.take()))
         return self.state.take()
 
     def hold(
@@ -140,11 +142,3 @@ class PrefillCore:
         self.readers.probe(borrowers)
         self.dones.renew()
         self.readers.drop_silent()
-
-    def _report_released(self) -> None:
-        """Report the released pins, also to readers that still claim one, before its request can be held again."""
-        while released := self.leases.past.take():
-            for one in released:
-                self.state.out.append(Free(one))
-                text = f"the hold of the request is over, {one.why}: have it held again, and ask again"
-                self.readers.end(one.request, LeaseError(text))

@@ -133,7 +133,10 @@ class RequestWrites:
             self._stop(write)
 
     def end(self, request: str, error: KvplanError) -> None:
-        """Fail all writes of a request that is no longer held, and notify their readers."""
+        """Fail all writes of a request that is no longer held, and notify their readers.
+
+        Otherwise a reader that lends no buffer would keep the blocks forever.
+        """
         for write in [write for write in self._of(request) if write.writing]:
             self._fail(write, error)
 
@@ -145,20 +148,16 @@ class RequestWrites:
                 self._state.out.append(Stop(write.key, dead=True))
 
     def advance(self) -> None:
-        """Hand over the chunks that are computed, and fail writes whose pins are over.
-
-        Otherwise a reader that lends no buffer would keep the blocks forever.
-        """
+        """Hand over the chunks that are computed."""
         for write in [write for write in self if write.writing]:
-            if self._lasts(write):
-                self._take(write)
+            self._take(write)
 
     def moved(self, key: WriteKey, size: int) -> None:
         """Note that a write has written all of its `size` bytes, and notify its reader."""
         write = self._all.get(key)
         if write is None or not write.begun:
             return
-        if write.writing and self._lasts(write):
+        if write.writing:
             write.on(WriteEvent.WRITTEN)
             self._state.send(write.reader, Written(write.request.id, write.source.pin, size))
         # A write that was given up meanwhile is settled, too.
@@ -187,14 +186,6 @@ class RequestWrites:
 
     def _of(self, request: str) -> list[RequestWrite]:
         return [write for key, write in self._all.items() if key.request == request]
-
-    def _lasts(self, write: RequestWrite) -> bool:
-        """Return whether the pin of a write lasts. If not, the write fails."""
-        name, pin = write.request.id, write.source.pin
-        lasts = self._state.leases.lasts(name, pin)
-        if not lasts:
-            self._fail(write, LeaseError(f"its lease ran out while pin {pin} was written"))
-        return lasts
 
     def _take(self, write: RequestWrite) -> None:
         """Hand over the chunks that are computed and were not handed over yet."""

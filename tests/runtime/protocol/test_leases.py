@@ -27,6 +27,7 @@ LATER_A0 = replace(A0, connection=1)
 def freed(leases: Leases) -> list[Released]:
     """The releases since the last call, which the caller has collected."""
     found = leases.past.take()
+    leases.take_lapsed()
     leases.past.collected(one.request for one in found)
     return found
 

@@ -529,6 +529,17 @@ def test_different_checksums_fail_the_attempt(bench: Bench) -> None:
     assert bench.said(A) == [wire.Failed("r", error.code, "kv differs", 1, 3)]
 
 
+def test_a_done_after_the_end_of_its_hold_compares_nothing(bench: Bench) -> None:
+    """The blocks may hold another request by then: different checksums would be no fault of the bytes."""
+    pin = bench.hold()
+    bench.claim(A)
+    bench.tell(bench.core.leases.expire, LEASE)
+    bench.outputs.clear()
+    (failed,) = bench.hear(A, wire.Done("r", pin, 1, **SUMS))
+    assert failed.code == "R046"
+    assert bench.take(effects.Compare) == []
+
+
 @pytest.mark.parametrize("dropped", [False, True])
 def test_what_waits_for_its_checksums_is_kept_unless_its_reader_is_gone(bench: Bench, dropped: bool) -> None:
     pin = bench.hold()

@@ -10,7 +10,7 @@ from tests.runtime.protocol.prefill_bench import END, HERE, LEASE, THERE, Bench,
 
 from kvplan.plan.types import Blocks
 from kvplan.runtime import errors
-from kvplan.runtime.control.messages import Bye, Failed, Leave, Stopped, WriteRequest, Written, pack
+from kvplan.runtime.control.messages import AskBuffer, Bye, Failed, Leave, Stopped, WriteRequest, Written, pack
 from kvplan.runtime.protocol import effects
 from kvplan.runtime.protocol.effects import Counted
 
@@ -97,11 +97,37 @@ def test_nothing_is_written_on_when_the_lease_ran_out_meanwhile(bench: Bench) ->
     bench.now = LEASE
     bench.tell(bench.core.leases.expire, bench.now)
     assert not [one for one in bench.outputs if isinstance(one, effects.Free)], "it is being written from"
-    bench.step()
     assert [one.key for one in bench.outputs if isinstance(one, effects.Stop)] == [KEY]
-    assert "its lease ran out while pin" in bench.said(A)[-1].message
+    assert "is over, expired" in bench.said(A)[-1].message
     bench.tell(bench.core.writes.settled, KEY, lost=False)
     assert [one.released.why for one in bench.take(effects.Free)] == ["expired"]
+
+
+def test_a_hold_that_is_over_offers_nothing_while_a_write_keeps_its_blocks(bench: Bench) -> None:
+    """The pin ends for all readers at once: also for one that pulls, and for one that asks for a piece."""
+    pulls = reader(1, name="pulls")
+    bench.meet(pulls)
+    bench.open()
+    bench.offer((0, 4), {"kv": HERE["kv"]})
+    bench.tell(bench.core.computed, "r", 1)
+    for who in (A, pulls):
+        bench.claim(who, streamed=True)
+    bench.want(A)
+    bench.step()
+    bench.offer((4, END), last=True)
+    bench.outputs.clear()
+    bench.now = LEASE
+    bench.tell(bench.core.leases.expire, bench.now)
+    assert [one.phase for one in bench.core.leases.holds()] == ["over"]
+    assert [(one.request, one.code) for one in bench.said(pulls)] == [("r", "R046")]
+    bench.tell(bench.core.computed, "r", 2)
+    bench.step()
+    assert bench.said(pulls) == []
+    with pytest.raises(errors.HandleError, match="not open"):
+        bench.offer((4, END), last=True)
+    (failed,) = bench.hear(pulls, AskBuffer("r", 0, None, ()))
+    assert failed.code == "R046"
+    assert bench.take(effects.Buffer) == []
 
 
 def test_what_was_written_after_the_lease_ran_out_is_not_written(bench: Bench) -> None:
