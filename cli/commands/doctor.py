@@ -18,6 +18,7 @@ from kvplan.cli.commands.explain_text import unit
 from kvplan.cli.errors import DOUBTED, REFUSED, WRONG
 from kvplan.cli.options import format_option, leave_out, one_layouts_option
 from kvplan.cli.terminal import say, table
+from kvplan.compiler.api import warnings_of
 from kvplan.compiler.errors import BadInput
 from kvplan.compiler.side.engine_file import describes, engine_for
 from kvplan.compiler.side.text import pairs
@@ -31,7 +32,6 @@ from kvplan.dsl.library import Library, load
 from kvplan.dsl.named import library
 from kvplan.dsl.schema.engine import Engine, Serve
 from kvplan.dsl.schema.model import Model
-from kvplan.dsl.stored_layers import undeclared
 from kvplan.dsl.text.diagnostics import DslError, listed, ranges
 from kvplan.dsl.text.source import SourceSpan, shown
 
@@ -226,7 +226,7 @@ def _named(known: Library, name: str, config: Path, layout: str, layouts: Path |
     """
     model = known.model(name)
     layout_only = FoundLayout(known, model, _file(known, name), layout)
-    slips = tuple(filter(None, (*(each.message for each in known.crowded(model)), undeclared(model))))
+    slips = warnings_of(known, model, ())
     try:
         new = made(known, config)
     except DslError as error:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kvplan.dsl.configs.families import spoken
 from kvplan.dsl.configs.recognise import RecognisedModel
-from kvplan.dsl.configs.same_model import params_of
+from kvplan.dsl.configs.same_model import conditions_of, params_of
 from kvplan.dsl.rules.answers import Answer
 from kvplan.dsl.schema.kind import Kind
 from kvplan.dsl.schema.model import Cache, Model
@@ -117,13 +117,15 @@ class _Layers:
             yield from self._alone(layer, kind, len(mine), len(theirs))
 
     def _params(self, cache: Cache, model: Model) -> Mapping[str, object]:
-        return params_of(self.kinds[cache.kind], cache, model)
+        kind = self.kinds[cache.kind]
+        return {**params_of(kind, cache, model), **conditions_of(kind, cache, model)}
 
     def _numbers(self, mine: _Known, theirs: _Known) -> Iterator[_AtLayer]:
-        """The differences in parameters that a file gives."""
+        """The differences in parameters and conditions that a file gives."""
         (cache, configured), (other, stored) = mine, theirs
-        for name in self.kinds[cache.kind].params:
-            if name in {*cache.params, *other.params} and configured.get(name) != stored.get(name):
+        given = {*cache.params, *other.params, "when", "optional", *(["needs"] if cache.needs or other.needs else [])}
+        for name in (*self.kinds[cache.kind].params, "needs", "when", "optional"):
+            if name in given and configured.get(name) != stored.get(name):
                 answer, values = self._answer(cache, name), (str(configured.get(name)), str(stored.get(name)))
                 yield _AtLayer(f"{name} of {other.name}", values, answer.sources, not answer.doubt)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kvplan.dsl.configs.numbers import CORRECT
 from kvplan.dsl.files.models import ModelReferences, parse_model
+from kvplan.dsl.files.static_check import settled_value
 from kvplan.dsl.lang.evaluate import evaluate
 from kvplan.dsl.lang.functions import given_words
 from kvplan.dsl.schema.kind import Kind
@@ -62,3 +63,18 @@ def params_of(kind: Kind, cache: Cache, model: Model) -> dict[str, object]:
     while ready := [name for name, expr in waiting.items() if expr.names <= env.keys()]:
         env |= {name: evaluate(waiting.pop(name), env) for name in ready}
     return {n: env[n] if n not in waiting else waiting[n].text for n in exprs if n in env or n in waiting}
+
+
+def conditions_of(kind: Kind, cache: Cache, model: Model) -> dict[str, str]:
+    """The values, in words, of the keys that decide which tokens of a cache are moved, and where it is stored."""
+    when = cache.when.text if cache.when else "always"
+    return {"needs": _needs(kind, cache, model), "when": when, "optional": str(cache.optional).lower()}
+
+
+def _needs(kind: Kind, cache: Cache, model: Model) -> str:
+    """The limits of the needed tokens that are not 0, such as `{window: 1024}`; `all` if there are none."""
+    needs = cache.needs or kind.needs
+    limits = {name: settled_value(expr, kind, cache, model.values) for name, expr in (needs.limits if needs else ())}
+    written = {name: expr.text for name, expr in (needs.limits if needs else ())}
+    given = [f"{name}: {written[name] if value is None else value}" for name, value in limits.items() if value != 0]
+    return f"{{{', '.join(given)}}}" if given else "all"

@@ -550,6 +550,25 @@ def test_a_layout_that_contradicts_the_configuration_is_in_doubt(
     assert "kvplan new " in doubts[-2]
 
 
+@pytest.mark.parametrize(
+    ("numbers", "doubt"),
+    [
+        ("needs: {window: 1024}", "needs of full: all as "),
+        ("when: draft_tokens > 0", "when of full: always as "),
+        ("optional: true", "optional of full: false as "),
+    ],
+)
+def test_a_key_that_leaves_out_tokens_or_layers_is_compared(numbers: str, doubt: str, tmp_path: Path) -> None:
+    path = own(tmp_path, numbers=f"heads: 16, dim: 128, {numbers}")
+    told = answer("gemma-3-27b.json", "--layout", path)["model"]
+    assert [each for each in told["doubts"] if doubt in each]
+
+
+def test_unusual_numbers_are_doubts(tmp_path: Path) -> None:
+    told = answer("gemma-3-27b.json", "--layout", own(tmp_path, heads=6))["model"]
+    assert "32 query heads are no multiple of 6 KV heads" in told["doubts"]
+
+
 def test_a_number_that_the_configuration_does_not_surely_say_is_noted(tmp_path: Path) -> None:
     config = json.loads((CONFIGS / "gemma-3-27b.json").read_text())
     config["text_config"]["layer_types"] = ["new_attention", *["sliding_attention"] * 61]
